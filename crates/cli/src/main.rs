@@ -1,0 +1,2 @@
+//! The `dafs` command.
+fn main() {}

@@ -1,0 +1,130 @@
+//! Identifiers. Each is a newtype, so that a stream can never be passed where a
+//! sequence number is meant. Opaque values are byte arrays: they are compared
+//! and copied, never swapped (draft section 6, basic types).
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+    };
+}
+
+number! {
+    /// Names one DAFS session; unique among servers that share recovery state.
+    SessionId(u64)
+}
+number! {
+    /// The server's short name for a client identity string and verifier.
+    ClientId(u64)
+}
+number! {
+    /// One open of one file by one lock owner. Zero is the anonymous state.
+    StateId(u64)
+}
+number! {
+    /// A request slot of a session, `0..credit count`.
+    StreamId(u16)
+}
+number! {
+    /// Per-stream request number; wraps.
+    SequenceNumber(u16)
+}
+number! {
+    /// Names registered credentials; zero means the session's own identity.
+    CredHandle(u32)
+}
+number! {
+    /// A transport's remote memory region handle (an STag over iWARP).
+    RmrContext(u32)
+}
+number! {
+    /// An address inside a remote memory region.
+    RmrTarget(u64)
+}
+number! {
+    /// Client-chosen name of one transfer of a batch, unique in its session.
+    RequestId(u64)
+}
+number! {
+    /// Position in a directory listing; 0, 1 and 2 are reserved.
+    ReaddirCookie(u64)
+}
+
+impl StateId {
+    /// The state that stands for "no open" (READ and WRITE without OPEN, SETATTR
+    /// that does not change the size).
+    pub const ANONYMOUS: StateId = StateId(0);
+}
+
+impl SequenceNumber {
+    /// The number of the next request on the same stream.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
+}
+
+/// Opaque 8 octets that change when the party that made them has restarted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Verifier(pub [u8; 8]);
+
+/// Opaque 8 octets that tie readdir cookies to one state of a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CookieVerifier(pub [u8; 8]);
+
+/// Names a file system; the client may only compare it. 16 octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FsHandle(pub [u8; 16]);
+
+/// Names a file: 16 octets of [`FsHandle`], then 48 octets only its server reads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FileHandle(pub [u8; FileHandle::LENGTH]);
+
+impl FileHandle {
+    /// Octets in a file handle.
+    pub const LENGTH: usize = 64;
+    /// The handle no server issues.
+    pub const NULL: FileHandle = FileHandle([0; Self::LENGTH]);
+
+    /// Joins the two halves.
+    #[must_use]
+    pub fn new(fs: FsHandle, file_id: [u8; 48]) -> Self {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..16].copy_from_slice(&fs.0);
+        bytes[16..].copy_from_slice(&file_id);
+        Self(bytes)
+    }
+
+    /// The client-visible half.
+    #[must_use]
+    pub fn fs(&self) -> FsHandle {
+        let mut fs = [0; 16];
+        fs.copy_from_slice(&self.0[..16]);
+        FsHandle(fs)
+    }
+
+    /// The server's half.
+    #[must_use]
+    pub fn file_id(&self) -> [u8; 48] {
+        let mut id = [0; 48];
+        id.copy_from_slice(&self.0[16..]);
+        id
+    }
+}
+
+impl Default for FileHandle {
+    fn default() -> Self {
+        Self::NULL
+    }
+}
+
+impl std::fmt::Debug for FileHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FileHandle(")?;
+        for byte in &self.0 {
+            write!(f, "{byte:02x}")?;
+        }
+        f.write_str(")")
+    }
+}

@@ -1,0 +1,30 @@
+//! The ground every other crate stands on: identifiers, status codes, limits,
+//! file attributes, credentials, and the two outside influences a state machine
+//! may take as arguments (time and randomness).
+//!
+//! Invariant: nothing here does I/O, allocates without a bound or knows how a
+//! message is laid out. Names and numbers are those of the DAFS 1.0 draft
+//! (draft-wittle-dafs-00); sections are cited beside each item.
+#![forbid(unsafe_code)]
+
+pub mod attributes;
+pub mod file;
+pub mod identity;
+pub mod ids;
+pub mod limits;
+pub mod permission;
+pub mod status;
+pub mod time;
+
+pub use attributes::{FileAttributes, FileSystemAttributes, ObjectType, SetAttributes, SetTime};
+pub use file::{
+    AccessMask, CacheHint, CachePattern, ChangeInfo, CreateMode, DeleteDisposition, OpenClaim,
+    RemoveMode, ShareAccess, ShareDeny, ShareKey, Stability,
+};
+pub use identity::{AuthType, Credentials};
+pub use ids::{
+    ClientId, CookieVerifier, CredHandle, FileHandle, FsHandle, ReaddirCookie, RequestId,
+    RmrContext, RmrTarget, SequenceNumber, SessionId, StateId, StreamId, Verifier,
+};
+pub use status::Status;
+pub use time::{Clock, Entropy, Moment, Timestamp};

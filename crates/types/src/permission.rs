@@ -1,0 +1,110 @@
+//! POSIX permission bits: one function says what an identity may do to an object.
+
+use crate::{AccessMask, Credentials, ObjectType};
+
+/// Read permission, in the low three bits of a mode class.
+pub const READ: u32 = 4;
+/// Write permission.
+pub const WRITE: u32 = 2;
+/// Execute (search, for a directory) permission.
+pub const EXECUTE: u32 = 1;
+
+/// The `rwx` bits that `who` has on an object with this owner, group and mode.
+///
+/// User 0 reads and writes everything, searches every directory, and executes a
+/// file that anybody may execute.
+#[must_use]
+pub fn granted(who: &Credentials, kind: ObjectType, uid: u32, gid: u32, mode: u32) -> u32 {
+    if who.is_superuser() {
+        let executable = kind == ObjectType::Directory || mode & 0o111 != 0;
+        return READ | WRITE | if executable { EXECUTE } else { 0 };
+    }
+    let class = if who.uid == uid {
+        mode >> 6
+    } else if who.in_group(gid) {
+        mode >> 3
+    } else {
+        mode
+    };
+    class & 7
+}
+
+/// Whether all of the `wanted` bits are granted.
+#[must_use]
+pub fn allows(
+    who: &Credentials,
+    kind: ObjectType,
+    uid: u32,
+    gid: u32,
+    mode: u32,
+    wanted: u32,
+) -> bool {
+    granted(who, kind, uid, gid, mode) & wanted == wanted
+}
+
+/// Whether the sticky bit of a directory keeps `who` from removing an entry that
+/// belongs to `entry_uid`.
+#[must_use]
+pub fn sticky_forbids(who: &Credentials, dir_mode: u32, dir_uid: u32, entry_uid: u32) -> bool {
+    dir_mode & 0o1000 != 0 && !who.is_superuser() && who.uid != dir_uid && who.uid != entry_uid
+}
+
+/// The ACCESS procedure's answer: which of the protocol's rights the bits give.
+#[must_use]
+pub fn access_mask(
+    who: &Credentials,
+    kind: ObjectType,
+    uid: u32,
+    gid: u32,
+    mode: u32,
+) -> AccessMask {
+    let bits = granted(who, kind, uid, gid, mode);
+    let mut mask = AccessMask::default();
+    if bits & READ != 0 {
+        mask = mask | AccessMask::READ;
+    }
+    if bits & WRITE != 0 {
+        mask = mask | AccessMask::MODIFY | AccessMask::EXTEND;
+        if kind == ObjectType::Directory {
+            mask = mask | AccessMask::DELETE;
+        }
+    }
+    if bits & EXECUTE != 0 {
+        mask = mask
+            | if kind == ObjectType::Directory { AccessMask::LOOKUP } else { AccessMask::EXECUTE };
+    }
+    mask
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(uid: u32, gid: u32) -> Credentials {
+        Credentials { uid, gid, groups: Box::new([50, 60]) }
+    }
+
+    #[test]
+    fn the_most_specific_class_decides_alone() {
+        let owner = user(1, 9);
+        assert_eq!(granted(&owner, ObjectType::Regular, 1, 9, 0o077), 0);
+        assert_eq!(granted(&user(2, 9), ObjectType::Regular, 1, 9, 0o057), READ | EXECUTE);
+        assert_eq!(granted(&user(2, 8), ObjectType::Regular, 1, 60, 0o040), READ);
+        assert_eq!(granted(&user(2, 8), ObjectType::Regular, 1, 9, 0o772), WRITE);
+    }
+
+    #[test]
+    fn the_superuser_needs_one_execute_bit_for_files_only() {
+        let root = Credentials::superuser();
+        assert_eq!(granted(&root, ObjectType::Regular, 1, 1, 0), READ | WRITE);
+        assert_eq!(granted(&root, ObjectType::Directory, 1, 1, 0), 7);
+    }
+
+    #[test]
+    fn sticky_spares_owner_of_entry_and_of_directory() {
+        assert!(sticky_forbids(&user(3, 3), 0o1777, 1, 2));
+        assert!(!sticky_forbids(&user(2, 3), 0o1777, 1, 2));
+        assert!(!sticky_forbids(&user(1, 3), 0o1777, 1, 2));
+        assert!(!sticky_forbids(&user(3, 3), 0o777, 1, 2));
+    }
+}
