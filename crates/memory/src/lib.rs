@@ -1,1 +1,23 @@
-//! Placeholder until the crate's first commit.
+//! Memory that somebody else may change: huge-page arenas, sealed memory files
+//! shared with another process, and plain buffers lent to a transport.
+//!
+//! Invariant: a [`Memory`] never hands out a Rust reference to its bytes. Another
+//! process, a transport or the kernel may write them at any moment, so every
+//! access is a copy of bytes in or out, or a system call on a range, each checked
+//! against the length first. That makes the type safe to share freely; what a
+//! racing reader sees is some mix of old and new bytes, which is all that any
+//! network file system promises for overlapping I/O.
+//!
+//! This crate and `dat` are the only ones below the faces with `unsafe` blocks.
+//! Both floors (`dat` and `store`) stand on it; see `docs/decisions/0002`.
+
+mod backing;
+mod copy;
+mod file_io;
+
+pub use backing::{ImportError, Memory, Pages};
+
+/// Octets in the smallest page the processor maps.
+pub const PAGE_BYTES: usize = 4096;
+/// Octets in a huge page.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;

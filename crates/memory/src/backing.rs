@@ -1,0 +1,311 @@
+//! Where the bytes of a [`Memory`] come from, and how long they stay.
+//!
+//! Invariant: `base..base + length` stays mapped (or allocated) and writable (or
+//! readable, for an import without write access) until the last clone is gone.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::HUGE_PAGE_BYTES;
+
+/// What pages an allocation asks for. Huge pages are a wish: without them the
+/// kernel maps small ones and nothing but speed changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// 4 KiB pages.
+    Small,
+    /// 2 MiB pages where the kernel can find them.
+    Huge,
+}
+
+/// Why a memory file of another process is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// It could shrink under us: reading past its new end would kill the process.
+    #[error("memory file is not sealed against shrinking; the peer must set F_SEAL_SHRINK")]
+    NotSealed,
+    /// It is shorter than its owner says.
+    #[error("memory file holds {actual} octets, its owner announced {announced}")]
+    TooShort {
+        /// Octets announced.
+        announced: usize,
+        /// Octets there.
+        actual: u64,
+    },
+    /// A length of zero or beyond the address space.
+    #[error("memory of {0} octets cannot be mapped")]
+    BadLength(usize),
+    /// The kernel refused.
+    #[error("mapping the peer's memory file failed: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A range of bytes, cheap to clone; all clones name the same bytes.
+#[derive(Clone)]
+pub struct Memory(Arc<Backing>);
+
+struct Backing {
+    base: NonNull<u8>,
+    length: usize,
+    kind: Kind,
+}
+
+enum Kind {
+    /// Private pages of this process.
+    Anonymous { map_base: NonNull<u8>, map_length: usize },
+    /// A memory file, ours or a peer's.
+    File(OwnedFd),
+    /// A heap buffer that was given to us; kept for its destructor alone.
+    Heap { _owner: Box<[u8]> },
+}
+
+// SAFETY: the pointer is owned by this value alone, stays valid until drop (which
+// needs the last clone), and all access goes through raw-pointer copies that
+// make no claim of exclusive access.
+unsafe impl Send for Backing {}
+// SAFETY: as above; no method creates a reference to the bytes.
+unsafe impl Sync for Backing {}
+
+impl Memory {
+    /// Private memory of `length` octets, zeroed and not yet backed by pages.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length of zero; otherwise what `mmap` says.
+    pub fn anonymous(length: usize, pages: Pages) -> io::Result<Self> {
+        let slack = if pages == Pages::Huge { HUGE_PAGE_BYTES } else { 0 };
+        let map_length = checked_length(length)?
+            .checked_add(slack)
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        // SAFETY: a fresh anonymous mapping at an address the kernel chooses
+        // touches nothing that exists.
+        let map = unsafe {
+            rustix::mm::mmap_anonymous(
+                std::ptr::null_mut(),
+                map_length,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
+        let map_base = NonNull::new(map.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let shift = if slack == 0 { 0 } else { map_base.as_ptr().align_offset(HUGE_PAGE_BYTES) };
+        // SAFETY: shift < slack, so the result lies inside the mapping.
+        let base = unsafe { map_base.add(shift) };
+        advise(base, length, pages);
+        let kind = Kind::Anonymous { map_base, map_length };
+        Ok(Self(Arc::new(Backing { base, length, kind })))
+    }
+
+    /// Memory that can be passed to another process: a memory file, sealed so that
+    /// neither side can change its size.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length of zero; otherwise what `memfd_create`,
+    /// `ftruncate`, `fcntl` or `mmap` say.
+    pub fn shared(length: usize, pages: Pages) -> io::Result<Self> {
+        let file_length = checked_length(length)?.next_multiple_of(crate::PAGE_BYTES);
+        let fd = rustix::fs::memfd_create(
+            "dafs-memory",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
+        rustix::fs::ftruncate(&fd, file_length as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let base = map_file(&fd, file_length, true, pages)?;
+        Ok(Self(Arc::new(Backing { base, length, kind: Kind::File(fd) })))
+    }
+
+    /// Maps a memory file that another process passed to us.
+    ///
+    /// # Errors
+    /// [`ImportError`]: it must be sealed against shrinking and at least as long as
+    /// announced.
+    pub fn import(fd: OwnedFd, length: usize, writable: bool) -> Result<Self, ImportError> {
+        checked_length(length).map_err(|_| ImportError::BadLength(length))?;
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(io::Error::from)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(ImportError::NotSealed);
+        }
+        let actual = rustix::fs::fstat(&fd).map_err(io::Error::from)?.st_size as u64;
+        if actual < length as u64 {
+            return Err(ImportError::TooShort { announced: length, actual });
+        }
+        let base = map_file(&fd, length, writable, Pages::Huge)?;
+        Ok(Self(Arc::new(Backing { base, length, kind: Kind::File(fd) })))
+    }
+
+    /// Takes a heap buffer over, so that any memory can be lent to a transport.
+    #[must_use]
+    pub fn from_heap(bytes: Box<[u8]>) -> Self {
+        let mut owner = bytes;
+        let length = owner.len();
+        let base = NonNull::new(owner.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        Self(Arc::new(Backing { base, length, kind: Kind::Heap { _owner: owner } }))
+    }
+
+    /// Octets.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.0.length
+    }
+
+    /// Address of the first octet in this process; what a remote target address
+    /// names.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.0.base.as_ptr() as u64
+    }
+
+    /// The memory file, where there is one to pass on.
+    #[must_use]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0.kind {
+            Kind::File(fd) => Some(fd.as_fd()),
+            Kind::Anonymous { .. } | Kind::Heap { .. } => None,
+        }
+    }
+
+    /// Raw pointer to `offset`, for transports that hand ranges to the kernel or
+    /// keep atomics there. The caller keeps a clone alive while it uses it.
+    ///
+    /// # Panics
+    /// If `offset..offset + length` is not inside: ranges are validated where they
+    /// enter the process.
+    #[must_use]
+    #[inline]
+    pub fn pointer(&self, offset: usize, length: usize) -> *mut u8 {
+        assert!(self.contains(offset, length), "range {offset}+{length} outside the memory");
+        // SAFETY: offset <= length of the allocation, just checked.
+        unsafe { self.0.base.as_ptr().add(offset) }
+    }
+
+    /// Whether `offset..offset + length` lies inside.
+    #[must_use]
+    #[inline]
+    pub fn contains(&self, offset: usize, length: usize) -> bool {
+        offset <= self.0.length && length <= self.0.length - offset
+    }
+
+    /// Whether both names stand for the same allocation.
+    #[must_use]
+    pub fn is_same(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Gives the pages of a range back to the kernel; it reads as zeros after.
+    /// Does nothing for memory that is not private pages.
+    pub fn discard(&self, offset: usize, length: usize) {
+        if let Kind::Anonymous { .. } = self.0.kind {
+            let pointer = self.pointer(offset, length);
+            // SAFETY: the range is inside our own private mapping; its bytes are
+            // given up on purpose and nobody holds references to them.
+            let _ = unsafe { rustix::mm::madvise(pointer.cast(), length, Advice::LinuxDontNeed) };
+        }
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Memory").field("length", &self.0.length).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        let (base, length) = match &self.kind {
+            Kind::Anonymous { map_base, map_length } => (*map_base, *map_length),
+            Kind::File(_) => (self.base, self.length),
+            Kind::Heap { .. } => return,
+        };
+        // SAFETY: exactly the range that was mapped for this value, unmapped once.
+        let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), length) };
+    }
+}
+
+fn checked_length(length: usize) -> io::Result<usize> {
+    if length == 0 || length > isize::MAX as usize / 2 {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("cannot allocate {length} octets"),
+        ));
+    }
+    Ok(length)
+}
+
+fn map_file(fd: &OwnedFd, length: usize, writable: bool, pages: Pages) -> io::Result<NonNull<u8>> {
+    let mut protection = ProtFlags::READ;
+    if writable {
+        protection |= ProtFlags::WRITE;
+    }
+    // SAFETY: a fresh mapping at an address the kernel chooses; the file is sealed
+    // against shrinking, so no access inside `length` can fault.
+    let map = unsafe {
+        rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0)?
+    };
+    let base = NonNull::new(map.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+    advise(base, length, pages);
+    Ok(base)
+}
+
+fn advise(base: NonNull<u8>, length: usize, pages: Pages) {
+    if pages == Pages::Huge && length >= HUGE_PAGE_BYTES {
+        // SAFETY: advice on pages of a mapping just made; failure changes nothing.
+        let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), length, Advice::LinuxHugepage) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_memory_is_seen_through_both_mappings() {
+        let ours = Memory::shared(10_000, Pages::Small).unwrap();
+        let fd = ours.file().unwrap().try_clone_to_owned().unwrap();
+        let theirs = Memory::import(fd, 10_000, true).unwrap();
+        ours.write(9_990, b"0123456789");
+        let mut seen = [0; 10];
+        theirs.read(9_990, &mut seen);
+        assert_eq!(&seen, b"0123456789");
+    }
+
+    #[test]
+    fn a_file_that_could_shrink_is_refused() {
+        let fd = rustix::fs::memfd_create("unsealed", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, 4096).unwrap();
+        assert!(matches!(Memory::import(fd, 4096, true), Err(ImportError::NotSealed)));
+    }
+
+    #[test]
+    fn a_file_shorter_than_announced_is_refused() {
+        let ours = Memory::shared(4096, Pages::Small).unwrap();
+        let fd = ours.file().unwrap().try_clone_to_owned().unwrap();
+        assert!(matches!(Memory::import(fd, 4097, true), Err(ImportError::TooShort { .. })));
+    }
+
+    #[test]
+    fn a_sealed_file_cannot_be_truncated_by_anybody() {
+        let ours = Memory::shared(4096, Pages::Small).unwrap();
+        assert!(rustix::fs::ftruncate(ours.file().unwrap(), 0).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the memory")]
+    fn a_range_beyond_the_end_is_our_own_bug() {
+        let ours = Memory::anonymous(4096, Pages::Small).unwrap();
+        let _ = ours.pointer(4000, 97);
+    }
+
+    #[test]
+    fn discarded_pages_read_as_zeros() {
+        let ours = Memory::anonymous(8192, Pages::Small).unwrap();
+        ours.write(0, &[7; 8192]);
+        ours.discard(4096, 4096);
+        let mut bytes = [1; 8192];
+        ours.read(0, &mut bytes);
+        assert!(bytes[..4096].iter().all(|b| *b == 7) && bytes[4096..].iter().all(|b| *b == 0));
+    }
+}

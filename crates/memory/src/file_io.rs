@@ -1,0 +1,90 @@
+//! File I/O straight into and out of a memory, without a buffer between.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use crate::Memory;
+
+impl Memory {
+    /// Reads from a file into a range; short at the end of the file.
+    ///
+    /// # Errors
+    /// What `pread` says; an interrupted call is repeated.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn read_file(
+        &self,
+        offset: usize,
+        length: usize,
+        file: BorrowedFd<'_>,
+        file_offset: u64,
+    ) -> io::Result<usize> {
+        let mut done = 0;
+        while done < length {
+            let count = retry(|| {
+                // SAFETY: the pointer covers length - done octets of this memory,
+                // which lives for the call; the kernel may write them like any
+                // other party.
+                let range = unsafe {
+                    std::slice::from_raw_parts_mut(
+                        self.pointer(offset + done, length - done)
+                            .cast::<std::mem::MaybeUninit<u8>>(),
+                        length - done,
+                    )
+                };
+                rustix::io::pread(file, range, file_offset + done as u64).map(|(i, _)| i.len())
+            })?;
+            if count == 0 {
+                break;
+            }
+            done += count;
+        }
+        Ok(done)
+    }
+
+    /// Writes a range to a file, whole.
+    ///
+    /// # Errors
+    /// What `pwrite` says; `WriteZero` if the file takes nothing more.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn write_file(
+        &self,
+        offset: usize,
+        length: usize,
+        file: BorrowedFd<'_>,
+        file_offset: u64,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        while done < length {
+            let count = retry(|| {
+                // SAFETY: as in `read_file`; the slice goes to the kernel only and
+                // is never read by compiled code, so a racing writer cannot break
+                // an assumption of the compiler.
+                let range = unsafe {
+                    std::slice::from_raw_parts(
+                        self.pointer(offset + done, length - done).cast_const(),
+                        length - done,
+                    )
+                };
+                rustix::io::pwrite(file, range, file_offset + done as u64)
+            })?;
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            done += count;
+        }
+        Ok(())
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other.map_err(io::Error::from),
+        }
+    }
+}
