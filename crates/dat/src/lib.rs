@@ -1,1 +1,42 @@
-//! Placeholder until the crate's first commit.
+//! The Direct Access Transport: connections over which one side moves bytes
+//! straight into or out of the other side's registered memory.
+//!
+//! A library of its own: it knows nothing of files. One [`Interface`] belongs to
+//! one thread and owns listeners, endpoints, registered regions and the queue of
+//! completions. Work is *posted* (never blocks), made visible by [`Interface::flush`],
+//! and ends as a [`Completion`]. Nothing happens behind the caller's back: progress
+//! is made in [`Interface::poll`] and [`Interface::wait`] alone.
+//!
+//! Invariants, the same over every provider (`tests/conformance`):
+//! - messages arrive complete, once, in the order sent, each in the oldest posted
+//!   receive; a message without a posted receive breaks the connection;
+//! - an RDMA write posted before a send is placed before that send's receive
+//!   completes; RDMA consumes no receive at the target;
+//! - on any error the connection breaks and everything outstanding completes with
+//!   an error, each piece of work exactly once;
+//! - memory is reachable only through a registered region, inside its bounds and
+//!   with its rights; a violation breaks the connection and moves nothing.
+//!
+//! Providers: [`shm`] (one host), [`tcp`] (software iWARP), [`sim`] (deterministic).
+
+mod address;
+mod connection;
+mod ids;
+mod interface;
+mod region;
+mod wait;
+mod work;
+
+pub mod shm;
+pub mod sim;
+pub mod tcp;
+
+pub use address::{Address, AddressError, Peer, PeerProcess};
+pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
+pub use interface::{EndpointConfig, Interface, InterfaceConfig};
+pub use region::{LocalSegment, Region, RegionPath, RemoteSegment, Rights};
+pub use wait::WaitPolicy;
+pub use work::{
+    BreakReason, Completion, CompletionStatus, Event, Gather, Operation, PostError, SendOptions,
+    Signal,
+};

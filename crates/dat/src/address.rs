@@ -1,0 +1,72 @@
+//! Where a listener listens and a client connects, and who the other side is.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A transport address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Software iWARP over TCP.
+    Tcp(SocketAddr),
+    /// Shared memory, set up over a Unix socket at this path.
+    Shm(PathBuf),
+    /// A node of the interface's simulated network.
+    Sim(u32),
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Address::Tcp(address) => write!(f, "tcp:{address}"),
+            Address::Shm(path) => write!(f, "shm:{}", path.display()),
+            Address::Sim(node) => write!(f, "sim:{node}"),
+        }
+    }
+}
+
+/// Why listening or connecting could not even begin.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    /// The operating system said no.
+    #[error("{address}: {source}")]
+    System {
+        /// The address asked for.
+        address: Address,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// This interface has no such provider.
+    #[error("{0}: this interface has no provider for it")]
+    NoProvider(Address),
+    /// Too many endpoints.
+    #[error("the interface's limit of {0} endpoints is reached")]
+    TooMany(usize),
+    /// The private data is too long.
+    #[error("private data of {length} octets exceeds the transport's {limit}")]
+    PrivateData {
+        /// Octets given.
+        length: usize,
+        /// Octets possible.
+        limit: usize,
+    },
+}
+
+/// What the transport itself knows of the other side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address; for shared memory the listener's path.
+    pub address: Address,
+    /// Its process, where the kernel vouches for it.
+    pub process: Option<PeerProcess>,
+}
+
+/// Kernel-verified identity of a process on the same host (SO_PEERCRED).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerProcess {
+    /// Process id, 0 if it lies outside our pid namespace.
+    pub pid: i32,
+    /// Effective user at connect.
+    pub uid: u32,
+    /// Effective group at connect.
+    pub gid: u32,
+}

@@ -1,0 +1,389 @@
+//! What a provider must do for one connection, and what it gets to do it with.
+//!
+//! A provider never owns the event queue or the regions: they are lent for each
+//! call, so that one thread can drive any mix of providers without locks.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use crate::region::{RegionEntry, RegionTable};
+use crate::{
+    BreakReason, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather,
+    LocalSegment, Operation, PostError, RegionPath, RemoteSegment, SendOptions, Signal,
+};
+
+/// What is lent to a provider for one call.
+pub struct Context<'a> {
+    pub(crate) endpoint: EndpointId,
+    pub(crate) domain: Domain,
+    pub(crate) regions: &'a mut RegionTable,
+    pub(crate) events: &'a mut EventQueue,
+    pub(crate) poller: &'a Poller,
+}
+
+impl Context<'_> {
+    /// Queues the completion of one piece of work.
+    #[inline]
+    pub(crate) fn complete(
+        &mut self,
+        operation: Operation,
+        context: u64,
+        status: CompletionStatus,
+        length: u32,
+    ) {
+        self.events.push_completion(Completion {
+            endpoint: self.endpoint,
+            context,
+            operation,
+            status,
+            length,
+            invalidated: None,
+        });
+    }
+
+    /// Watches a descriptor for this endpoint; `which` comes back in
+    /// [`Connection::ready`].
+    pub(crate) fn watch(
+        &self,
+        fd: BorrowedFd<'_>,
+        which: u8,
+        interest: Interest,
+    ) -> std::io::Result<()> {
+        self.poller.add(fd, Token::endpoint(self.endpoint, which), interest)
+    }
+
+    /// Changes what is watched on a descriptor already added.
+    pub(crate) fn rewatch(
+        &self,
+        fd: BorrowedFd<'_>,
+        which: u8,
+        interest: Interest,
+    ) -> std::io::Result<()> {
+        self.poller.modify(fd, Token::endpoint(self.endpoint, which), interest)
+    }
+}
+
+/// One connection of one provider.
+///
+/// A method that returns `Err` breaks the connection: the interface then calls
+/// [`Connection::shutdown`] and reports [`Event::Broken`].
+pub trait Connection {
+    /// Queues a receive; completes when a message has arrived in it.
+    fn post_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        scatter: &[LocalSegment],
+    ) -> Result<(), PostError>;
+
+    /// Queues a send of the gathered bytes as one message.
+    fn post_send(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        gather: &[Gather<'_>],
+        options: SendOptions,
+    ) -> Result<(), PostError>;
+
+    /// Queues an RDMA write of the local segments to `remote`; lengths agree.
+    fn post_rdma_write(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+        signal: Signal,
+    ) -> Result<(), PostError>;
+
+    /// Queues an RDMA read of `remote` into the local segments; lengths agree.
+    fn post_rdma_read(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+    ) -> Result<(), PostError>;
+
+    /// Says that the peer is likely to write `writes`, in this order, and then to
+    /// send a message of `message_length` octets. Only a hint.
+    fn expect(&mut self, writes: &[RemoteSegment], message_length: u32) {
+        let _ = (writes, message_length);
+    }
+
+    /// Makes everything posted visible to the peer, as far as it takes it now.
+    fn flush(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason>;
+
+    /// Takes in what has arrived, without a system call where possible. Called
+    /// often for connections with [`Connection::is_polled`]. Says whether anything
+    /// moved.
+    fn progress(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason>;
+
+    /// A watched descriptor became ready.
+    fn ready(
+        &mut self,
+        context: &mut Context<'_>,
+        which: u8,
+        readiness: Readiness,
+    ) -> Result<(), BreakReason>;
+
+    /// Whether inbound work shows in memory, so that polling beats sleeping.
+    fn is_polled(&self) -> bool;
+
+    /// Prepares for sleep: the peer must wake us through a watched descriptor once
+    /// `threshold` messages have arrived. False if work is already there.
+    fn arm(&mut self, threshold: usize) -> bool {
+        let _ = threshold;
+        true
+    }
+
+    /// Takes [`Connection::arm`] back.
+    fn disarm(&mut self) {}
+
+    /// Accepts a pending inbound connection.
+    fn accept(
+        &mut self,
+        context: &mut Context<'_>,
+        config: &EndpointConfig,
+        private_data: &[u8],
+    ) -> Result<(), BreakReason>;
+
+    /// Rejects a pending inbound connection; it is released afterwards.
+    fn reject(&mut self, context: &mut Context<'_>, private_data: &[u8]);
+
+    /// Whether work may be posted.
+    fn is_established(&self) -> bool;
+
+    /// Moment at which an unfinished connect or accept is given up.
+    fn deadline(&self) -> Option<Instant>;
+
+    /// A region became reachable for the peer.
+    fn expose(&mut self, entry: &RegionEntry) -> Result<(), BreakReason>;
+
+    /// A region is no longer reachable.
+    fn withdraw(&mut self, entry: &RegionEntry);
+
+    /// How bytes get to a region over this connection.
+    fn path(&self, entry: &RegionEntry) -> RegionPath;
+
+    /// Ends the connection: completes everything outstanding as flushed and lets
+    /// go of descriptors. Called once.
+    fn shutdown(&mut self, context: &mut Context<'_>, reason: &BreakReason);
+}
+
+/// Completions and other events, in order, completions stored compactly.
+#[derive(Debug, Default)]
+pub struct EventQueue {
+    completions: VecDeque<Completion>,
+    /// Each with the number of completions that were queued before it.
+    others: VecDeque<(u64, Event)>,
+    queued: u64,
+    taken: u64,
+}
+
+impl EventQueue {
+    #[inline]
+    pub(crate) fn push_completion(&mut self, completion: Completion) {
+        self.queued += 1;
+        self.completions.push_back(completion);
+    }
+
+    pub(crate) fn push(&mut self, event: Event) {
+        self.others.push_back((self.queued, event));
+    }
+
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Event> {
+        if let Some((after, _)) = self.others.front()
+            && *after <= self.taken
+        {
+            return self.others.pop_front().map(|(_, event)| event);
+        }
+        self.taken += u64::from(!self.completions.is_empty());
+        self.completions.pop_front().map(Event::Completion)
+    }
+
+    /// Completions and other events waiting.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.completions.len() + self.others.len()
+    }
+
+    /// Whether anything but completions waits.
+    #[inline]
+    pub(crate) fn has_others(&self) -> bool {
+        !self.others.is_empty()
+    }
+}
+
+/// What to be told about a descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Readable, level-triggered.
+    Read,
+    /// Readable or writable, level-triggered.
+    ReadWrite,
+    /// Written to since last told; needs no read to reset (eventfd).
+    ReadEdge,
+}
+
+/// What a descriptor is ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// Bytes, a connection or the end can be read.
+    pub readable: bool,
+    /// Bytes can be written.
+    pub writable: bool,
+    /// The other side is gone.
+    pub closed: bool,
+}
+
+/// Identifies a watched descriptor: endpoint or listener, and which of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Token {
+    Endpoint { endpoint: EndpointId, which: u8 },
+    Listener(u32),
+}
+
+impl Token {
+    pub(crate) fn endpoint(endpoint: EndpointId, which: u8) -> Self {
+        Token::Endpoint { endpoint, which }
+    }
+
+    fn pack(self) -> u64 {
+        match self {
+            Token::Endpoint { endpoint, which } => {
+                u64::from(endpoint.generation) << 32
+                    | u64::from(endpoint.index & 0x3f_ffff) << 8
+                    | u64::from(which)
+            }
+            Token::Listener(index) => 1 << 31 | u64::from(index) << 8,
+        }
+    }
+
+    fn unpack(data: u64) -> Self {
+        let index = ((data >> 8) & 0x3f_ffff) as u32;
+        if data & (1 << 31) != 0 && data >> 32 == 0 {
+            return Token::Listener(index);
+        }
+        let endpoint = EndpointId { index, generation: (data >> 32) as u32 };
+        Token::Endpoint { endpoint, which: (data & 0xff) as u8 }
+    }
+}
+
+/// The interface's epoll instance.
+#[derive(Debug)]
+pub struct Poller {
+    epoll: std::os::fd::OwnedFd,
+}
+
+impl Poller {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { epoll })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        use std::os::fd::AsFd;
+        self.epoll.as_fd()
+    }
+
+    pub(crate) fn add(
+        &self,
+        fd: BorrowedFd<'_>,
+        token: Token,
+        interest: Interest,
+    ) -> std::io::Result<()> {
+        let data = rustix::event::epoll::EventData::new_u64(token.pack());
+        Ok(rustix::event::epoll::add(&self.epoll, fd, data, flags_of(interest))?)
+    }
+
+    pub(crate) fn modify(
+        &self,
+        fd: BorrowedFd<'_>,
+        token: Token,
+        interest: Interest,
+    ) -> std::io::Result<()> {
+        let data = rustix::event::epoll::EventData::new_u64(token.pack());
+        Ok(rustix::event::epoll::modify(&self.epoll, fd, data, flags_of(interest))?)
+    }
+
+    /// Waits and collects what is ready into `ready`.
+    pub(crate) fn wait(
+        &self,
+        ready: &mut Vec<(Token, Readiness)>,
+        timeout: Option<std::time::Duration>,
+    ) -> std::io::Result<()> {
+        use rustix::event::epoll::{Event, EventData, EventFlags};
+        let empty = Event { flags: EventFlags::empty(), data: EventData::new_u64(0) };
+        let mut buffer = [empty; EVENTS_MAX];
+        let timespec = timeout.map(|time| rustix::event::Timespec {
+            tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(time.subsec_nanos()),
+        });
+        ready.clear();
+        let slots = &mut buffer[..];
+        let count = match rustix::event::epoll::wait(&self.epoll, slots, timespec.as_ref()) {
+            Ok(count) => count,
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        for event in &buffer[..count] {
+            let flags = event.flags;
+            let closed = flags.intersects(EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP);
+            let readiness = Readiness {
+                readable: flags.contains(EventFlags::IN) || closed,
+                writable: flags.contains(EventFlags::OUT),
+                closed,
+            };
+            ready.push((Token::unpack(event.data.u64()), readiness));
+        }
+        Ok(())
+    }
+}
+
+fn flags_of(interest: Interest) -> rustix::event::epoll::EventFlags {
+    use rustix::event::epoll::EventFlags;
+    match interest {
+        Interest::Read => EventFlags::IN | EventFlags::RDHUP,
+        Interest::ReadWrite => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP,
+        Interest::ReadEdge => EventFlags::IN | EventFlags::ET,
+    }
+}
+
+/// Descriptors taken from one epoll call.
+const EVENTS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_packing() {
+        let endpoint = EndpointId { index: 77, generation: 3 };
+        for token in [Token::endpoint(endpoint, 2), Token::Listener(5)] {
+            assert_eq!(Token::unpack(token.pack()), token);
+        }
+    }
+
+    #[test]
+    fn other_events_keep_their_place_among_completions() {
+        let endpoint = EndpointId { index: 0, generation: 1 };
+        let completion = Completion {
+            endpoint,
+            context: 1,
+            operation: Operation::Send,
+            status: CompletionStatus::Success,
+            length: 0,
+            invalidated: None,
+        };
+        let mut queue = EventQueue::default();
+        queue.push_completion(completion);
+        queue.push(Event::Broken { endpoint, reason: BreakReason::Local });
+        queue.push_completion(completion);
+        let kinds: Vec<bool> = std::iter::from_fn(|| queue.pop())
+            .map(|event| matches!(event, Event::Completion(_)))
+            .collect();
+        assert_eq!(kinds, [true, false, true]);
+    }
+}

@@ -1,0 +1,293 @@
+//! Registered memory: the table that turns keys into bytes, with bounds and rights.
+//!
+//! Invariant: a key finds a region only while it is registered; slots are reused
+//! under a new key octet, so a stale key is refused.
+
+use dafs_memory::Memory;
+
+use crate::{Domain, LocalKey, PostError, Stag};
+
+/// What a peer may do to a region. The default is nothing: local use only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rights {
+    /// The peer may RDMA-read it.
+    pub remote_read: bool,
+    /// The peer may RDMA-write it.
+    pub remote_write: bool,
+}
+
+impl Rights {
+    /// Usable in local scatter/gather lists only.
+    pub const LOCAL: Rights = Rights { remote_read: false, remote_write: false };
+    /// The peer may read and write.
+    pub const REMOTE: Rights = Rights { remote_read: true, remote_write: true };
+
+    /// Whether the peer learns of the region at all.
+    #[must_use]
+    pub const fn is_remote(self) -> bool {
+        self.remote_read || self.remote_write
+    }
+}
+
+/// How bytes reach a region over one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RegionPath {
+    /// The peer has the memory mapped and copies straight into it.
+    Mapped,
+    /// The peer copies with `process_vm_readv` and `process_vm_writev`.
+    ProcessVm,
+    /// Bytes pass through the connection's ring; this side copies once more.
+    Staged,
+    /// Bytes pass through a socket, placed straight into the region.
+    Network,
+}
+
+/// A registered range of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// For scatter/gather lists on this side.
+    pub key: LocalKey,
+    /// For the peer.
+    pub stag: Stag,
+    /// Remote target address of the first octet.
+    pub address: u64,
+    /// Octets.
+    pub length: u64,
+}
+
+impl Region {
+    /// The part at `offset`, as a local segment.
+    #[must_use]
+    pub fn local(&self, offset: u64, length: u32) -> LocalSegment {
+        LocalSegment { key: self.key, offset, length }
+    }
+
+    /// The part at `offset`, as the peer names it.
+    #[must_use]
+    pub fn remote(&self, offset: u64, length: u32) -> RemoteSegment {
+        RemoteSegment { stag: self.stag, address: self.address.wrapping_add(offset), length }
+    }
+}
+
+/// A range of a registered region on this side; `offset` counts from its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalSegment {
+    /// The region.
+    pub key: LocalKey,
+    /// Octets from the region's start.
+    pub offset: u64,
+    /// Octets.
+    pub length: u32,
+}
+
+/// A range of the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteSegment {
+    /// The region.
+    pub stag: Stag,
+    /// Target address.
+    pub address: u64,
+    /// Octets.
+    pub length: u32,
+}
+
+/// A region as a provider sees it.
+#[derive(Clone, Debug)]
+pub struct RegionEntry {
+    pub(crate) memory: Memory,
+    pub(crate) region: Region,
+    pub(crate) domain: Domain,
+    pub(crate) rights: Rights,
+}
+
+/// Why a peer's access to one of our regions is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AccessError {
+    /// No such region, or invalidated.
+    InvalidStag,
+    /// Not of this connection's domain.
+    WrongDomain,
+    /// Outside its bounds.
+    Bounds,
+    /// The right is missing.
+    Rights,
+    /// Address plus length wraps.
+    Wrap,
+}
+
+/// All regions of one interface.
+#[derive(Debug, Default)]
+pub struct RegionTable {
+    slots: Vec<Option<RegionEntry>>,
+    free: Vec<u32>,
+    next_key: u8,
+}
+
+impl RegionTable {
+    pub(crate) fn insert(
+        &mut self,
+        memory: Memory,
+        domain: Domain,
+        rights: Rights,
+    ) -> Option<Region> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() < REGIONS_MAX => {
+                self.slots.push(None);
+                u32::try_from(self.slots.len() - 1).ok()?
+            }
+            None => return None,
+        };
+        self.next_key = self.next_key.wrapping_add(1);
+        // Slot 0 starts at key 1, so that no region is ever named by zero.
+        let number = (index << KEY_BITS) | u32::from(self.next_key.max(1));
+        let region = Region {
+            key: LocalKey(number),
+            stag: Stag(number),
+            address: memory.address(),
+            length: memory.length() as u64,
+        };
+        self.slots[index as usize] = Some(RegionEntry { memory, region, domain, rights });
+        Some(region)
+    }
+
+    pub(crate) fn remove(&mut self, key: LocalKey) -> Option<RegionEntry> {
+        let index = key.0 >> KEY_BITS;
+        let slot = self.slots.get_mut(index as usize)?;
+        if slot.as_ref()?.region.key != key {
+            return None;
+        }
+        self.free.push(index);
+        slot.take()
+    }
+
+    /// Takes the remote rights of a region away (Send with Invalidate).
+    pub(crate) fn invalidate(&mut self, stag: Stag, domain: Domain) -> Result<(), AccessError> {
+        let entry = self
+            .slots
+            .get_mut((stag.0 >> KEY_BITS) as usize)
+            .and_then(Option::as_mut)
+            .filter(|entry| entry.region.stag == stag && entry.rights.is_remote())
+            .ok_or(AccessError::InvalidStag)?;
+        if entry.domain != domain {
+            return Err(AccessError::WrongDomain);
+        }
+        entry.rights = Rights::LOCAL;
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, key: LocalKey) -> Option<&RegionEntry> {
+        self.slots
+            .get((key.0 >> KEY_BITS) as usize)?
+            .as_ref()
+            .filter(|entry| entry.region.key == key)
+    }
+
+    /// Memory and offset of a local segment, checked.
+    #[inline]
+    pub(crate) fn local(
+        &self,
+        domain: Domain,
+        segment: &LocalSegment,
+    ) -> Result<(&Memory, usize), PostError> {
+        let entry = self.get(segment.key).ok_or(PostError::BadSegment)?;
+        let offset = usize::try_from(segment.offset).map_err(|_| PostError::BadSegment)?;
+        if entry.domain != domain || !entry.memory.contains(offset, segment.length as usize) {
+            return Err(PostError::BadSegment);
+        }
+        Ok((&entry.memory, offset))
+    }
+
+    /// Memory and offset that a peer of `domain` names, checked against bounds and
+    /// the right it needs.
+    #[inline]
+    pub(crate) fn remote(
+        &self,
+        domain: Domain,
+        stag: Stag,
+        address: u64,
+        length: u32,
+        write: bool,
+    ) -> Result<(&Memory, usize), AccessError> {
+        let entry = self.get(LocalKey(stag.0)).ok_or(AccessError::InvalidStag)?;
+        if entry.domain != domain {
+            return Err(AccessError::WrongDomain);
+        }
+        if !entry.rights.is_remote() {
+            return Err(AccessError::InvalidStag);
+        }
+        if address.checked_add(u64::from(length)).is_none() {
+            return Err(AccessError::Wrap);
+        }
+        let offset = address
+            .checked_sub(entry.region.address)
+            .and_then(|offset| usize::try_from(offset).ok())
+            .filter(|offset| entry.memory.contains(*offset, length as usize))
+            .ok_or(AccessError::Bounds)?;
+        let allowed = if write { entry.rights.remote_write } else { entry.rights.remote_read };
+        if allowed { Ok((&entry.memory, offset)) } else { Err(AccessError::Rights) }
+    }
+
+    /// Every region that peers of `domain` may reach.
+    pub(crate) fn remote_of(&self, domain: Domain) -> impl Iterator<Item = &RegionEntry> {
+        self.slots
+            .iter()
+            .flatten()
+            .filter(move |entry| entry.domain == domain && entry.rights.is_remote())
+    }
+}
+
+/// Most regions of one interface.
+const REGIONS_MAX: usize = 1 << 16;
+/// Low bits of a key that change when its slot is reused.
+const KEY_BITS: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use dafs_memory::Pages;
+
+    use super::*;
+
+    fn table() -> (RegionTable, Region) {
+        let mut table = RegionTable::default();
+        let memory = Memory::anonymous(8192, Pages::Small).unwrap();
+        let region = table.insert(memory, Domain(1), Rights::REMOTE).unwrap();
+        (table, region)
+    }
+
+    #[test]
+    fn a_peer_reaches_exactly_the_region() {
+        let (table, region) = table();
+        let at = |offset: u64, length| {
+            table.remote(Domain(1), region.stag, region.address + offset, length, true).map(|r| r.1)
+        };
+        assert_eq!(at(0, 8192), Ok(0));
+        assert_eq!(at(8191, 1), Ok(8191));
+        assert_eq!(at(8192, 1), Err(AccessError::Bounds));
+        assert_eq!(at(0, 8193), Err(AccessError::Bounds));
+        let wrap = table.remote(Domain(1), region.stag, u64::MAX, 2, true).map(|r| r.1);
+        assert_eq!(wrap, Err(AccessError::Wrap));
+        let other = table.remote(Domain(2), region.stag, region.address, 1, true).map(|r| r.1);
+        assert_eq!(other, Err(AccessError::WrongDomain));
+    }
+
+    #[test]
+    fn a_reused_slot_has_another_name() {
+        let (mut table, region) = table();
+        table.remove(region.key).unwrap();
+        let memory = Memory::anonymous(4096, Pages::Small).unwrap();
+        let again = table.insert(memory, Domain(1), Rights::REMOTE).unwrap();
+        assert_ne!(again.stag, region.stag);
+        assert!(table.get(region.key).is_none());
+    }
+
+    #[test]
+    fn an_invalidated_region_is_local_only() {
+        let (mut table, region) = table();
+        table.invalidate(region.stag, Domain(1)).unwrap();
+        let access = table.remote(Domain(1), region.stag, region.address, 1, false).map(|r| r.1);
+        assert_eq!(access, Err(AccessError::InvalidStag));
+        assert!(table.local(Domain(1), &region.local(0, 10)).is_ok());
+    }
+}
