@@ -1,0 +1,150 @@
+//! The frame MPA lays around one DDP segment: `length u16 | ULPDU | pad | CRC u32`.
+//!
+//! Invariant: the arithmetic of frame sizes lives here and nowhere else, and the
+//! pad always makes length field, ULPDU and pad a multiple of four (RFC 5044 4.1).
+
+/// Octets of the length field in front of every ULPDU.
+pub const LENGTH_FIELD_OCTETS: usize = 2;
+/// Octets of the CRC field, present even when CRC is not in use.
+pub const CRC_OCTETS: usize = 4;
+/// Octets in front of the payload of a tagged segment: length field and DDP header.
+pub const TAGGED_HEADER_OCTETS: usize = LENGTH_FIELD_OCTETS + TAGGED_DDP_OCTETS;
+/// Octets in front of the payload of an untagged segment.
+pub const UNTAGGED_HEADER_OCTETS: usize = LENGTH_FIELD_OCTETS + UNTAGGED_DDP_OCTETS;
+/// Octets of the longest header.
+pub const HEADER_OCTETS_MAX: usize = UNTAGGED_HEADER_OCTETS;
+/// Octets of the longest trailer: three of pad and the CRC.
+pub const TRAILER_OCTETS_MAX: usize = 3 + CRC_OCTETS;
+/// Octets of the shortest frame there is: a tagged segment without payload.
+pub const FPDU_OCTETS_MIN: usize = TAGGED_HEADER_OCTETS + CRC_OCTETS;
+/// Octets of the tagged DDP and RDMAP header (RFC 5041 4.2).
+pub const TAGGED_DDP_OCTETS: usize = 14;
+/// Octets of the untagged DDP and RDMAP header (RFC 5041 4.3).
+pub const UNTAGGED_DDP_OCTETS: usize = 18;
+/// The least MULPDU that MPA may present to DDP, in octets (RFC 5044 5.1).
+pub const MULPDU_MIN: u16 = 128;
+/// The greatest MULPDU that MPA may present to DDP, in octets.
+pub const MULPDU_MAX: u16 = 64768;
+
+/// A trailer of any length for a frame without CRC: point the gather list here.
+pub const TRAILER_WITHOUT_CRC: [u8; TRAILER_OCTETS_MAX] = [0; TRAILER_OCTETS_MAX];
+
+// A reader that waits for the longest header never waits past the shortest frame.
+const _: () = assert!(FPDU_OCTETS_MIN >= HEADER_OCTETS_MAX);
+
+/// Octets of pad and CRC behind a ULPDU of `ulpdu_length` octets: 4 to 7.
+#[inline]
+#[must_use]
+pub const fn trailer_length(ulpdu_length: u16) -> usize {
+    // (2 + length + pad) is a multiple of four.
+    CRC_OCTETS + ((ulpdu_length.wrapping_add(2).wrapping_neg()) & 3) as usize
+}
+
+/// Octets of the whole frame around a ULPDU of `ulpdu_length` octets.
+#[inline]
+#[must_use]
+pub const fn fpdu_length(ulpdu_length: u16) -> usize {
+    LENGTH_FIELD_OCTETS + ulpdu_length as usize + trailer_length(ulpdu_length)
+}
+
+/// The greatest ULPDU whose frame fits one TCP segment of `segment_size` octets
+/// (EMSS), without markers; held within [`MULPDU_MIN`] and [`MULPDU_MAX`].
+#[must_use]
+pub const fn mulpdu_for_segment_size(segment_size: u32) -> u16 {
+    // RFC 5044 5.1, formula without markers.
+    let mulpdu = segment_size.saturating_sub(6 + segment_size % 4);
+    if mulpdu < MULPDU_MIN as u32 {
+        MULPDU_MIN
+    } else if mulpdu > MULPDU_MAX as u32 {
+        MULPDU_MAX
+    } else {
+        mulpdu as u16
+    }
+}
+
+/// What the first three octets of a frame tell, before any check and without a
+/// change of state: for drivers that predict where frames will land.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FpduShape {
+    /// The length field: octets of the ULPDU. May be too small for its header.
+    pub ulpdu_length: u16,
+    /// Whether the T bit is set.
+    pub tagged: bool,
+}
+
+impl FpduShape {
+    /// Reads the shape, or `None` if fewer than three octets are there.
+    #[inline]
+    #[must_use]
+    pub fn peek(octets: &[u8]) -> Option<Self> {
+        let octets: &[u8; 3] = octets.first_chunk()?;
+        Some(Self {
+            ulpdu_length: u16::from_be_bytes([octets[0], octets[1]]),
+            tagged: octets[2] & 0x80 != 0,
+        })
+    }
+
+    /// Octets from the start of the frame to its payload: 16 or 20.
+    #[inline]
+    #[must_use]
+    pub const fn header_length(self) -> usize {
+        if self.tagged { TAGGED_HEADER_OCTETS } else { UNTAGGED_HEADER_OCTETS }
+    }
+
+    /// Octets of payload; zero if the length field is too small for the header.
+    #[inline]
+    #[must_use]
+    pub const fn payload_length(self) -> usize {
+        (LENGTH_FIELD_OCTETS + self.ulpdu_length as usize).saturating_sub(self.header_length())
+    }
+
+    /// Octets of pad and CRC: 4 to 7.
+    #[inline]
+    #[must_use]
+    pub const fn trailer_length(self) -> usize {
+        trailer_length(self.ulpdu_length)
+    }
+
+    /// Octets of the whole frame.
+    #[inline]
+    #[must_use]
+    pub const fn total_length(self) -> usize {
+        fpdu_length(self.ulpdu_length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pad_fills_to_four() {
+        for length in 0..=u16::MAX {
+            let total = fpdu_length(length);
+            assert_eq!(total % 4, 0, "{length}");
+            assert!((4..=7).contains(&trailer_length(length)));
+        }
+    }
+
+    #[test]
+    fn mulpdu_by_formula() {
+        assert_eq!(mulpdu_for_segment_size(1460), 1454);
+        assert_eq!(mulpdu_for_segment_size(1448), 1442);
+        assert_eq!(mulpdu_for_segment_size(1461), 1454);
+        assert_eq!(mulpdu_for_segment_size(65483), MULPDU_MAX);
+        assert_eq!(mulpdu_for_segment_size(0), MULPDU_MIN);
+        // The frame around the MULPDU fits the segment.
+        for size in 200..60_000u32 {
+            assert!(fpdu_length(mulpdu_for_segment_size(size)) <= size as usize, "{size}");
+        }
+    }
+
+    #[test]
+    fn shape_of_a_short_look() {
+        assert_eq!(FpduShape::peek(&[0, 86]), None);
+        let shape = FpduShape::peek(&[0, 86, 0x41]).unwrap();
+        assert_eq!(shape.header_length(), 20);
+        assert_eq!(shape.payload_length(), 68);
+        assert_eq!(shape.total_length(), 92);
+    }
+}

@@ -1,0 +1,358 @@
+//! The DDP and RDMAP headers: fixed offsets, every field checked once.
+//!
+//! Invariant: a [`Header`] that [`parse`] returned has both versions right, a
+//! known queue, an opcode of the form and queue it came in, and a length field
+//! that covers the header. Order against earlier segments is not judged here.
+
+use crate::fpdu::{
+    HEADER_OCTETS_MAX, LENGTH_FIELD_OCTETS, TAGGED_DDP_OCTETS, TAGGED_HEADER_OCTETS,
+    UNTAGGED_DDP_OCTETS, UNTAGGED_HEADER_OCTETS,
+};
+use crate::ids::{MessageSequence, QueueNumber, Stag, TaggedOffset};
+use crate::violation::Violation;
+
+/// DDP control: tagged form.
+const TAGGED: u8 = 0x80;
+/// DDP control: last segment of its message.
+const LAST: u8 = 0x40;
+/// DDP control: the version, two bits; 1 since RFC 5041.
+const DDP_VERSION_MASK: u8 = 0x03;
+const DDP_VERSION: u8 = 0x01;
+/// RDMAP control: the version, two bits; 1 since RFC 5040.
+const RDMAP_VERSION_MASK: u8 = 0xc0;
+const RDMAP_VERSION: u8 = 0x40;
+const OPCODE_MASK: u8 = 0x0f;
+
+/// What a message is for (RFC 5040 4.1, figure 4).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Opcode {
+    /// RDMA Write.
+    Write = 0,
+    /// RDMA Read Request.
+    ReadRequest = 1,
+    /// RDMA Read Response.
+    ReadResponse = 2,
+    /// Send.
+    Send = 3,
+    /// Send with Invalidate.
+    SendInvalidate = 4,
+    /// Send with Solicited Event.
+    SendSolicited = 5,
+    /// Send with Solicited Event and Invalidate.
+    SendSolicitedInvalidate = 6,
+    /// Terminate.
+    Terminate = 7,
+}
+
+impl Opcode {
+    /// The opcode with this number.
+    #[inline]
+    #[must_use]
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => Self::Write,
+            1 => Self::ReadRequest,
+            2 => Self::ReadResponse,
+            3 => Self::Send,
+            4 => Self::SendInvalidate,
+            5 => Self::SendSolicited,
+            6 => Self::SendSolicitedInvalidate,
+            7 => Self::Terminate,
+            _ => return None,
+        })
+    }
+
+    /// The Send that has these two properties.
+    #[inline]
+    #[must_use]
+    pub const fn of_send(solicited: bool, invalidates: bool) -> Self {
+        match (solicited, invalidates) {
+            (false, false) => Self::Send,
+            (false, true) => Self::SendInvalidate,
+            (true, false) => Self::SendSolicited,
+            (true, true) => Self::SendSolicitedInvalidate,
+        }
+    }
+
+    /// The untagged queue it travels on; `None` for the tagged ones.
+    #[inline]
+    #[must_use]
+    pub const fn queue(self) -> Option<QueueNumber> {
+        match self {
+            Self::Write | Self::ReadResponse => None,
+            Self::ReadRequest => Some(QueueNumber::ReadRequest),
+            Self::Send
+            | Self::SendInvalidate
+            | Self::SendSolicited
+            | Self::SendSolicitedInvalidate => Some(QueueNumber::Send),
+            Self::Terminate => Some(QueueNumber::Terminate),
+        }
+    }
+
+    /// Whether the receiver shall be woken for it.
+    #[inline]
+    #[must_use]
+    pub const fn is_solicited(self) -> bool {
+        matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate)
+    }
+
+    /// Whether it names a steering tag to invalidate.
+    #[inline]
+    #[must_use]
+    pub const fn invalidates(self) -> bool {
+        matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
+    }
+}
+
+/// A header of a frame, checked for everything that can be told without history.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What the message is for.
+    pub opcode: Opcode,
+    /// Whether this segment ends its message.
+    pub last: bool,
+    /// The length field: octets of the ULPDU.
+    pub ulpdu_length: u16,
+    /// The fields of the form.
+    pub form: Form,
+}
+
+/// The two forms of a DDP header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Names the place of the payload outright.
+    Tagged {
+        /// The buffer.
+        stag: Stag,
+        /// The place in it.
+        offset: TaggedOffset,
+    },
+    /// Names a message on a queue.
+    Untagged {
+        /// The number of the message on its queue.
+        sequence: MessageSequence,
+        /// Octets of the message before this segment.
+        message_offset: u32,
+        /// The STag to invalidate, where the opcode says so.
+        ulp_word: u32,
+    },
+}
+
+impl Header {
+    /// Octets from the start of the frame to its payload.
+    #[inline]
+    #[must_use]
+    pub const fn header_length(&self) -> usize {
+        match self.form {
+            Form::Tagged { .. } => TAGGED_HEADER_OCTETS,
+            Form::Untagged { .. } => UNTAGGED_HEADER_OCTETS,
+        }
+    }
+
+    /// Octets of payload in this frame.
+    #[inline]
+    #[must_use]
+    pub const fn payload_length(&self) -> u32 {
+        self.ulpdu_length as u32 + LENGTH_FIELD_OCTETS as u32 - self.header_length() as u32
+    }
+
+    /// Writes the header and returns its length: 16 octets tagged, 20 untagged.
+    #[inline]
+    pub fn encode(&self, octets: &mut [u8; HEADER_OCTETS_MAX]) -> usize {
+        let last = if self.last { LAST } else { 0 };
+        octets[0..2].copy_from_slice(&self.ulpdu_length.to_be_bytes());
+        octets[3] = RDMAP_VERSION | self.opcode as u8;
+        match self.form {
+            Form::Tagged { stag, offset } => {
+                octets[2] = TAGGED | last | DDP_VERSION;
+                octets[4..8].copy_from_slice(&stag.0.to_be_bytes());
+                octets[8..16].copy_from_slice(&offset.0.to_be_bytes());
+                TAGGED_HEADER_OCTETS
+            }
+            Form::Untagged { sequence, message_offset, ulp_word } => {
+                let queue = self.opcode.queue().map_or(0, |queue| queue as u32);
+                octets[2] = last | DDP_VERSION;
+                octets[4..8].copy_from_slice(&ulp_word.to_be_bytes());
+                octets[8..12].copy_from_slice(&queue.to_be_bytes());
+                octets[12..16].copy_from_slice(&sequence.0.to_be_bytes());
+                octets[16..20].copy_from_slice(&message_offset.to_be_bytes());
+                UNTAGGED_HEADER_OCTETS
+            }
+        }
+    }
+}
+
+/// Reads a header off the front of `octets` (at least 16 tagged, 20 untagged).
+///
+/// # Errors
+/// The first breach found, DDP's fields before RDMAP's (RFC 5040 7.2); missing
+/// octets count as a length field that is too small.
+#[inline]
+pub fn parse(octets: &[u8]) -> Result<Header, Violation> {
+    let tagged: &[u8; TAGGED_HEADER_OCTETS] =
+        octets.first_chunk().ok_or(Violation::FpduTooShort)?;
+    if tagged[2] & TAGGED != 0 {
+        return parse_tagged(tagged);
+    }
+    let untagged: &[u8; UNTAGGED_HEADER_OCTETS] =
+        octets.first_chunk().ok_or(Violation::FpduTooShort)?;
+    parse_untagged(untagged)
+}
+
+#[inline]
+fn parse_tagged(octets: &[u8; TAGGED_HEADER_OCTETS]) -> Result<Header, Violation> {
+    let ulpdu_length = u16::from_be_bytes([octets[0], octets[1]]);
+    if usize::from(ulpdu_length) < TAGGED_DDP_OCTETS {
+        return Err(Violation::FpduTooShort);
+    }
+    if octets[2] & DDP_VERSION_MASK != DDP_VERSION {
+        return Err(Violation::TaggedDdpVersion);
+    }
+    let opcode = parse_opcode(octets[3])?;
+    if opcode.queue().is_some() {
+        return Err(Violation::Opcode);
+    }
+    let stag = Stag(u32::from_be_bytes([octets[4], octets[5], octets[6], octets[7]]));
+    let offset = TaggedOffset(u64::from_be_bytes([
+        octets[8], octets[9], octets[10], octets[11], octets[12], octets[13], octets[14],
+        octets[15],
+    ]));
+    let last = octets[2] & LAST != 0;
+    Ok(Header { opcode, last, ulpdu_length, form: Form::Tagged { stag, offset } })
+}
+
+#[inline]
+fn parse_untagged(octets: &[u8; UNTAGGED_HEADER_OCTETS]) -> Result<Header, Violation> {
+    let word = |index: usize| {
+        u32::from_be_bytes([octets[index], octets[index + 1], octets[index + 2], octets[index + 3]])
+    };
+    let ulpdu_length = u16::from_be_bytes([octets[0], octets[1]]);
+    if usize::from(ulpdu_length) < UNTAGGED_DDP_OCTETS {
+        return Err(Violation::FpduTooShort);
+    }
+    if octets[2] & DDP_VERSION_MASK != DDP_VERSION {
+        return Err(Violation::UntaggedDdpVersion);
+    }
+    let queue = match word(8) {
+        0 => QueueNumber::Send,
+        1 => QueueNumber::ReadRequest,
+        2 => QueueNumber::Terminate,
+        _ => return Err(Violation::QueueNumber),
+    };
+    let opcode = parse_opcode(octets[3])?;
+    if opcode.queue() != Some(queue) {
+        return Err(Violation::Opcode);
+    }
+    let form = Form::Untagged {
+        sequence: MessageSequence(word(12)),
+        message_offset: word(16),
+        ulp_word: word(4),
+    };
+    Ok(Header { opcode, last: octets[2] & LAST != 0, ulpdu_length, form })
+}
+
+#[inline]
+fn parse_opcode(control: u8) -> Result<Opcode, Violation> {
+    if control & RDMAP_VERSION_MASK != RDMAP_VERSION {
+        return Err(Violation::RdmapVersion);
+    }
+    Opcode::from_number(control & OPCODE_MASK).ok_or(Violation::Opcode)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_octets(opcode: Opcode) -> [u8; 2] {
+        let form = match opcode.queue() {
+            None => Form::Tagged { stag: Stag(1), offset: TaggedOffset(2) },
+            Some(_) => {
+                Form::Untagged { sequence: MessageSequence::FIRST, message_offset: 0, ulp_word: 0 }
+            }
+        };
+        let header = Header { opcode, last: true, ulpdu_length: 100, form };
+        let mut octets = [0; HEADER_OCTETS_MAX];
+        let length = header.encode(&mut octets);
+        assert_eq!(length, header.header_length());
+        assert_eq!(parse(&octets), Ok(header));
+        [octets[2], octets[3]]
+    }
+
+    #[test]
+    fn first_octets_by_opcode() {
+        assert_eq!(first_octets(Opcode::Write), [0xc1, 0x40]);
+        assert_eq!(first_octets(Opcode::ReadRequest), [0x41, 0x41]);
+        assert_eq!(first_octets(Opcode::ReadResponse), [0xc1, 0x42]);
+        assert_eq!(first_octets(Opcode::Send), [0x41, 0x43]);
+        assert_eq!(first_octets(Opcode::SendInvalidate), [0x41, 0x44]);
+        assert_eq!(first_octets(Opcode::SendSolicited), [0x41, 0x45]);
+        assert_eq!(first_octets(Opcode::SendSolicitedInvalidate), [0x41, 0x46]);
+        assert_eq!(first_octets(Opcode::Terminate), [0x41, 0x47]);
+    }
+
+    #[test]
+    fn every_field_in_its_place() {
+        let tagged = Header {
+            opcode: Opcode::ReadResponse,
+            last: false,
+            ulpdu_length: 0x0e10,
+            form: Form::Tagged {
+                stag: Stag(0x1122_3344),
+                offset: TaggedOffset(0x5566_7788_99aa_bbcc),
+            },
+        };
+        let mut octets = [0; HEADER_OCTETS_MAX];
+        assert_eq!(tagged.encode(&mut octets), 16);
+        let expected = [
+            0x0e, 0x10, 0x81, 0x42, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa,
+            0xbb, 0xcc,
+        ];
+        assert_eq!(octets[..16], expected);
+        let untagged = Header {
+            opcode: Opcode::SendInvalidate,
+            last: true,
+            ulpdu_length: 18,
+            form: Form::Untagged {
+                sequence: MessageSequence(0x0102_0304),
+                message_offset: 0x0506_0708,
+                ulp_word: 0x090a_0b0c,
+            },
+        };
+        assert_eq!(untagged.encode(&mut octets), 20);
+        let expected = [0, 18, 0x41, 0x44, 9, 10, 11, 12, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(octets, expected);
+        assert_eq!(untagged.payload_length(), 0);
+    }
+
+    #[test]
+    fn breaches_are_told_apart() {
+        let tagged = [0, 14, 0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut untagged = [0; 20];
+        untagged[1] = 18;
+        untagged[2..4].copy_from_slice(&[0x41, 0x43]);
+        let changed = |base: &[u8], index: usize, value: u8| {
+            let mut octets = base.to_vec();
+            octets[index] = value;
+            parse(&octets)
+        };
+        assert!(parse(&tagged).is_ok());
+        assert!(parse(&untagged).is_ok());
+        assert_eq!(changed(&tagged, 1, 13), Err(Violation::FpduTooShort));
+        assert_eq!(changed(&untagged, 1, 17), Err(Violation::FpduTooShort));
+        assert_eq!(changed(&tagged, 2, 0xc0), Err(Violation::TaggedDdpVersion));
+        assert_eq!(changed(&untagged, 2, 0x42), Err(Violation::UntaggedDdpVersion));
+        assert_eq!(changed(&untagged, 11, 3), Err(Violation::QueueNumber));
+        assert_eq!(changed(&untagged, 8, 1), Err(Violation::QueueNumber));
+        assert_eq!(changed(&tagged, 3, 0x80), Err(Violation::RdmapVersion));
+        assert_eq!(changed(&untagged, 3, 0x03), Err(Violation::RdmapVersion));
+        assert_eq!(changed(&tagged, 3, 0x43), Err(Violation::Opcode));
+        assert_eq!(changed(&untagged, 3, 0x40), Err(Violation::Opcode));
+        assert_eq!(changed(&untagged, 3, 0x48), Err(Violation::Opcode));
+        assert_eq!(changed(&untagged, 11, 1), Err(Violation::Opcode));
+        // Reserved bits are not checked.
+        assert!(changed(&tagged, 2, 0xfd).is_ok());
+        assert!(changed(&tagged, 3, 0x70).is_ok());
+        assert_eq!(parse(&tagged[..15]), Err(Violation::FpduTooShort));
+    }
+}

@@ -1,0 +1,119 @@
+//! The Read Request: 28 octets that say what to read and where it shall go.
+//!
+//! Invariant: an [`OpenRead`] exists only for a request whose response the
+//! receiver awaits, so no response can come unforeseen by our own doing.
+
+use crate::ids::{Stag, TaggedOffset};
+
+/// Octets of an encoded Read Request (RFC 5040 4.4).
+pub const READ_REQUEST_OCTETS: usize = 28;
+
+/// What a Read Request carries.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ReadRequest {
+    /// The requester's buffer the data shall be placed in.
+    pub sink_stag: Stag,
+    /// Where in that buffer the first octet goes.
+    pub sink_offset: TaggedOffset,
+    /// Octets wanted; zero is legal and is answered all the same.
+    pub length: u32,
+    /// The responder's buffer to read from.
+    pub source_stag: Stag,
+    /// Where in that buffer the first octet is.
+    pub source_offset: TaggedOffset,
+}
+
+/// A read the [`Receiver`](crate::Receiver) awaits the response of; spend it in
+/// [`Transmitter::read_request`](crate::Transmitter::read_request).
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "a read that is not sent blocks all later ones"]
+pub struct OpenRead(pub(crate) ReadRequest);
+
+impl OpenRead {
+    /// The request that was opened.
+    #[must_use]
+    pub fn request(&self) -> &ReadRequest {
+        &self.0
+    }
+}
+
+impl ReadRequest {
+    /// The request as it travels.
+    #[inline]
+    #[must_use]
+    pub fn encode(&self) -> [u8; READ_REQUEST_OCTETS] {
+        let mut octets = [0; READ_REQUEST_OCTETS];
+        octets[0..4].copy_from_slice(&self.sink_stag.0.to_be_bytes());
+        octets[4..12].copy_from_slice(&self.sink_offset.0.to_be_bytes());
+        octets[12..16].copy_from_slice(&self.length.to_be_bytes());
+        octets[16..20].copy_from_slice(&self.source_stag.0.to_be_bytes());
+        octets[20..28].copy_from_slice(&self.source_offset.0.to_be_bytes());
+        octets
+    }
+
+    /// The request in these octets. Every pattern is one; ranges are not checked.
+    #[inline]
+    #[must_use]
+    pub fn decode(octets: &[u8; READ_REQUEST_OCTETS]) -> Self {
+        Self {
+            sink_stag: Stag(u32_at(octets, 0)),
+            sink_offset: TaggedOffset(u64_at(octets, 4)),
+            length: u32_at(octets, 12),
+            source_stag: Stag(u32_at(octets, 16)),
+            source_offset: TaggedOffset(u64_at(octets, 20)),
+        }
+    }
+
+    /// Whether the sink or the source range would pass offset 2^64.
+    #[inline]
+    #[must_use]
+    pub(crate) fn wraps(&self) -> bool {
+        self.length != 0
+            && (self.sink_offset.checked_add(self.length).is_none()
+                || self.source_offset.checked_add(self.length).is_none())
+    }
+}
+
+#[inline]
+fn u32_at(octets: &[u8; READ_REQUEST_OCTETS], index: usize) -> u32 {
+    u32::from_be_bytes([octets[index], octets[index + 1], octets[index + 2], octets[index + 3]])
+}
+
+#[inline]
+fn u64_at(octets: &[u8; READ_REQUEST_OCTETS], index: usize) -> u64 {
+    u64::from(u32_at(octets, index)) << 32 | u64::from(u32_at(octets, index + 4))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_and_round_trip() {
+        let request = ReadRequest {
+            sink_stag: Stag(0x0102_0304),
+            sink_offset: TaggedOffset(0x0506_0708_090a_0b0c),
+            length: 0x0d0e_0f10,
+            source_stag: Stag(0x1112_1314),
+            source_offset: TaggedOffset(0x1516_1718_191a_1b1c),
+        };
+        let octets = request.encode();
+        let expected: Vec<u8> = (1..=28).collect();
+        assert_eq!(octets.as_slice(), expected.as_slice());
+        assert_eq!(ReadRequest::decode(&octets), request);
+    }
+
+    #[test]
+    fn wrap_is_seen_on_either_side() {
+        let mut request = ReadRequest { length: 2, ..ReadRequest::default() };
+        assert!(!request.wraps());
+        request.sink_offset = TaggedOffset(u64::MAX - 1);
+        assert!(request.wraps());
+        request.sink_offset = TaggedOffset(u64::MAX - 2);
+        assert!(!request.wraps());
+        request.source_offset = TaggedOffset(u64::MAX);
+        assert!(request.wraps());
+        request.length = 0;
+        assert!(!request.wraps());
+    }
+}

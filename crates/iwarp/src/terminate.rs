@@ -1,0 +1,355 @@
+//! The Terminate message: the last word on a stream (RFC 5040 4.8).
+//!
+//! Invariant: the copied headers are present exactly where the RFC's figure 10
+//! wants them, and no Terminate is longer than [`TERMINATE_OCTETS_MAX`].
+
+use std::fmt;
+
+use crate::fpdu::{TAGGED_DDP_OCTETS, UNTAGGED_DDP_OCTETS};
+use crate::read::{READ_REQUEST_OCTETS, ReadRequest};
+
+/// Octets of the longest Terminate payload: control word, segment length, an
+/// untagged DDP header and a Read Request.
+pub const TERMINATE_OCTETS_MAX: usize =
+    CONTROL_OCTETS + SEGMENT_LENGTH_OCTETS + UNTAGGED_DDP_OCTETS + READ_REQUEST_OCTETS;
+
+const CONTROL_OCTETS: usize = 4;
+const SEGMENT_LENGTH_OCTETS: usize = 2;
+/// M: the DDP segment length is valid.
+const LENGTH_VALID: u8 = 0x80;
+/// D: a DDP header follows.
+const DDP_HEADER: u8 = 0x40;
+/// R: a Read Request follows.
+const READ_HEADER: u8 = 0x20;
+
+const LAYER_RDMAP: u8 = 0;
+const LAYER_DDP: u8 = 1;
+const LAYER_MPA: u8 = 2;
+const KIND_PROTECTION: u8 = 1;
+const KIND_OPERATION: u8 = 2;
+const KIND_TAGGED: u8 = 1;
+const KIND_UNTAGGED: u8 = 2;
+
+/// Layer, error type and error code. Open: a peer may send any.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TerminateCode {
+    /// The layer that saw the error: 0 RDMAP, 1 DDP, 2 MPA. Four bits.
+    pub layer: u8,
+    /// The error type within the layer. Four bits.
+    pub kind: u8,
+    /// The error code within the type.
+    pub code: u8,
+}
+
+/// The header a Terminate complains of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TerminatedHeader {
+    /// Octets of the offending ULPDU.
+    pub segment_length: u16,
+    octets: [u8; UNTAGGED_DDP_OCTETS],
+}
+
+/// A Terminate message, sent or received.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Terminate {
+    /// What went wrong.
+    pub code: TerminateCode,
+    /// The segment that was wrong, where there is one.
+    pub header: Option<TerminatedHeader>,
+    /// The Read Request that was wrong, for protection errors in reads.
+    pub read_request: Option<ReadRequest>,
+}
+
+impl TerminateCode {
+    /// This side broke.
+    pub const LOCAL_CATASTROPHE: Self = Self::new(LAYER_RDMAP, 0, 0);
+    /// Remote protection: invalid STag.
+    pub const PROTECTION_STAG: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 0);
+    /// Remote protection: base or bounds.
+    pub const PROTECTION_BOUNDS: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 1);
+    /// Remote protection: access rights.
+    pub const PROTECTION_ACCESS: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 2);
+    /// Remote protection: STag not of this stream.
+    pub const PROTECTION_STAG_NOT_OF_STREAM: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 3);
+    /// Remote protection: tagged offset wraps.
+    pub const PROTECTION_OFFSET_WRAP: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 4);
+    /// Remote protection: STag cannot be invalidated.
+    pub const PROTECTION_CANNOT_INVALIDATE: Self = Self::new(LAYER_RDMAP, KIND_PROTECTION, 9);
+    /// Remote operation: RDMAP version.
+    pub const OPERATION_VERSION: Self = Self::new(LAYER_RDMAP, KIND_OPERATION, 5);
+    /// Remote operation: unexpected opcode.
+    pub const OPERATION_OPCODE: Self = Self::new(LAYER_RDMAP, KIND_OPERATION, 6);
+    /// Remote operation: catastrophic for this stream.
+    pub const OPERATION_STREAM: Self = Self::new(LAYER_RDMAP, KIND_OPERATION, 7);
+    /// Tagged buffer: invalid STag.
+    pub const TAGGED_STAG: Self = Self::new(LAYER_DDP, KIND_TAGGED, 0);
+    /// Tagged buffer: base or bounds.
+    pub const TAGGED_BOUNDS: Self = Self::new(LAYER_DDP, KIND_TAGGED, 1);
+    /// Tagged buffer: STag not of this stream.
+    pub const TAGGED_STAG_NOT_OF_STREAM: Self = Self::new(LAYER_DDP, KIND_TAGGED, 2);
+    /// Tagged buffer: offset wraps.
+    pub const TAGGED_OFFSET_WRAP: Self = Self::new(LAYER_DDP, KIND_TAGGED, 3);
+    /// Tagged buffer: DDP version.
+    pub const TAGGED_VERSION: Self = Self::new(LAYER_DDP, KIND_TAGGED, 4);
+    /// Untagged buffer: queue number.
+    pub const UNTAGGED_QUEUE_NUMBER: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 1);
+    /// Untagged buffer: no buffer for this message.
+    pub const UNTAGGED_NO_BUFFER: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 2);
+    /// Untagged buffer: sequence number out of range.
+    pub const UNTAGGED_SEQUENCE_RANGE: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 3);
+    /// Untagged buffer: message offset.
+    pub const UNTAGGED_OFFSET: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 4);
+    /// Untagged buffer: message longer than its buffer.
+    pub const UNTAGGED_TOO_LONG: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 5);
+    /// Untagged buffer: DDP version.
+    pub const UNTAGGED_VERSION: Self = Self::new(LAYER_DDP, KIND_UNTAGGED, 6);
+    /// MPA: CRC.
+    pub const MPA_CRC: Self = Self::new(LAYER_MPA, 0, 2);
+    /// MPA: start of a frame and its length disagree.
+    pub const MPA_FPDU_START: Self = Self::new(LAYER_MPA, 0, 3);
+    /// MPA: invalid request or reply frame.
+    pub const MPA_START_UP_FRAME: Self = Self::new(LAYER_MPA, 0, 4);
+    /// MPA: insufficient inbound read depth.
+    pub const MPA_READ_DEPTH: Self = Self::new(LAYER_MPA, 0, 6);
+    /// MPA: no ready-to-receive indication in common.
+    pub const MPA_READY_TO_RECEIVE: Self = Self::new(LAYER_MPA, 0, 7);
+
+    const fn new(layer: u8, kind: u8, code: u8) -> Self {
+        Self { layer, kind, code }
+    }
+
+    /// Whether a Terminate with this code carries the DDP header (figure 10).
+    #[must_use]
+    pub const fn carries_header(self) -> bool {
+        match self.layer {
+            LAYER_RDMAP => self.kind != 0,
+            LAYER_DDP => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a Terminate with this code carries the Read Request, if that was
+    /// what went wrong.
+    #[must_use]
+    pub const fn carries_read_request(self) -> bool {
+        self.layer == LAYER_RDMAP && self.kind == KIND_PROTECTION
+    }
+
+    /// Whether the tables of the RFCs know this code.
+    #[must_use]
+    pub const fn is_known(self) -> bool {
+        matches!(
+            (self.layer, self.kind, self.code),
+            (LAYER_RDMAP | LAYER_DDP, 0, _)
+                | (LAYER_RDMAP, KIND_PROTECTION, 0..=4 | 9 | 0xff)
+                | (LAYER_RDMAP, KIND_OPERATION, 5..=9 | 0xff)
+                | (LAYER_DDP, KIND_TAGGED, 0..=4)
+                | (LAYER_DDP, KIND_UNTAGGED, 1..=6)
+                | (LAYER_MPA, 0, 1..=7)
+        )
+    }
+}
+
+impl fmt::Display for TerminateCode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}/{}/{:#04x}", self.layer, self.kind, self.code)
+    }
+}
+
+impl TerminatedHeader {
+    /// A copy of a DDP header of 14 (tagged) or 18 (untagged) octets. Octets past
+    /// the form's length are dropped, missing ones read as zero.
+    #[must_use]
+    pub fn new(segment_length: u16, header: &[u8]) -> Self {
+        let mut octets = [0; UNTAGGED_DDP_OCTETS];
+        let tagged = header.first().is_some_and(|first| first & 0x80 != 0);
+        let form_length = if tagged { TAGGED_DDP_OCTETS } else { UNTAGGED_DDP_OCTETS };
+        let length = header.len().min(form_length);
+        octets[..length].copy_from_slice(&header[..length]);
+        Self { segment_length, octets }
+    }
+
+    /// The DDP header: 14 octets if tagged, 18 if untagged.
+    #[must_use]
+    pub fn octets(&self) -> &[u8] {
+        if self.octets[0] & 0x80 != 0 { &self.octets[..TAGGED_DDP_OCTETS] } else { &self.octets }
+    }
+}
+
+impl Terminate {
+    /// A Terminate with only what its code allows of the given headers.
+    #[must_use]
+    pub fn new(
+        code: TerminateCode,
+        header: Option<TerminatedHeader>,
+        read_request: Option<ReadRequest>,
+    ) -> Self {
+        Self {
+            code,
+            header: header.filter(|_| code.carries_header()),
+            read_request: read_request.filter(|_| code.carries_read_request()),
+        }
+    }
+
+    /// Writes the payload of the message and returns its length in octets.
+    pub fn encode(&self, octets: &mut [u8; TERMINATE_OCTETS_MAX]) -> usize {
+        octets[0] = self.code.layer << 4 | self.code.kind & 0x0f;
+        octets[1] = self.code.code;
+        octets[2] = 0;
+        octets[3] = 0;
+        let mut length = CONTROL_OCTETS;
+        if let Some(header) = &self.header {
+            octets[2] |= LENGTH_VALID | DDP_HEADER;
+            octets[length..length + 2].copy_from_slice(&header.segment_length.to_be_bytes());
+            length += SEGMENT_LENGTH_OCTETS;
+            let copy = header.octets();
+            octets[length..length + copy.len()].copy_from_slice(copy);
+            length += copy.len();
+        }
+        if let Some(request) = &self.read_request {
+            octets[2] |= READ_HEADER;
+            octets[length..length + READ_REQUEST_OCTETS].copy_from_slice(&request.encode());
+            length += READ_REQUEST_OCTETS;
+        }
+        length
+    }
+
+    /// Reads the payload of a message, laid out as the RFC says or as Linux siw
+    /// does on little-endian machines. `None` if the control word is not whole;
+    /// headers that are announced but not whole are left out.
+    #[must_use]
+    pub fn decode(octets: &[u8]) -> Option<Self> {
+        let (control, rest) = octets.split_first_chunk::<CONTROL_OCTETS>()?;
+        let (code, flags) = decode_control(*control);
+        let (header, rest) = decode_header(flags, rest);
+        // Without a DDP header the place of the Read Request is not defined.
+        let read_request = (flags & READ_HEADER != 0 && header.is_some())
+            .then(|| rest.first_chunk().map(ReadRequest::decode))
+            .flatten();
+        Some(Self { code, header, read_request })
+    }
+}
+
+/// The code and the flags M, D and R at their RFC places.
+///
+/// siw fills the word through host bit fields: nibbles of the first octet swapped,
+/// flags in the three low bits of the third. The flags tell the layouts apart;
+/// without any the reading that the tables know wins, the RFC's first.
+fn decode_control(control: [u8; CONTROL_OCTETS]) -> (TerminateCode, u8) {
+    let [kinds, code, flags, _] = control;
+    let by_rfc = TerminateCode { layer: kinds >> 4, kind: kinds & 0x0f, code };
+    let by_siw = TerminateCode { layer: kinds & 0x0f, kind: kinds >> 4, code };
+    if flags & (LENGTH_VALID | DDP_HEADER | READ_HEADER) != 0 {
+        return (by_rfc, flags);
+    }
+    if flags & 0x07 != 0 {
+        let length = (flags & 1) << 7;
+        let ddp = (flags & 2) << 5;
+        let read = (flags & 4) << 3;
+        return (by_siw, length | ddp | read);
+    }
+    // Without headers these are local catastrophic and MPA errors in the main:
+    // siw's 02 is an MPA error unless its code can only be an operation's.
+    let siw_says_mpa = by_siw.layer == LAYER_MPA && by_siw.kind == 0 && by_siw.is_known();
+    if siw_says_mpa || (by_siw.is_known() && !by_rfc.is_known()) {
+        return (by_siw, 0);
+    }
+    (by_rfc, 0)
+}
+
+fn decode_header(flags: u8, octets: &[u8]) -> (Option<TerminatedHeader>, &[u8]) {
+    if flags & DDP_HEADER == 0 {
+        return (None, octets);
+    }
+    let Some((length, rest)) = octets.split_first_chunk::<SEGMENT_LENGTH_OCTETS>() else {
+        return (None, &[]);
+    };
+    let tagged = rest.first().is_some_and(|first| first & 0x80 != 0);
+    let form_length = if tagged { TAGGED_DDP_OCTETS } else { UNTAGGED_DDP_OCTETS };
+    match rest.split_at_checked(form_length) {
+        Some((header, rest)) => {
+            (Some(TerminatedHeader::new(u16::from_be_bytes(*length), header)), rest)
+        }
+        None => (None, &[]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(terminate: &Terminate) -> Vec<u8> {
+        let mut octets = [0xee; TERMINATE_OCTETS_MAX];
+        let length = terminate.encode(&mut octets);
+        octets[..length].to_vec()
+    }
+
+    #[test]
+    fn control_word_layout() {
+        let terminate = Terminate::new(TerminateCode::MPA_CRC, None, None);
+        assert_eq!(encoded(&terminate), [0x20, 2, 0, 0]);
+        assert_eq!(Terminate::decode(&[0x20, 2, 0, 0]), Some(terminate));
+    }
+
+    #[test]
+    fn tagged_header_is_fourteen_octets() {
+        let header: Vec<u8> = [0xc1, 0x40].into_iter().chain(2..14).collect();
+        let copy = TerminatedHeader::new(1000, &header);
+        let terminate = Terminate::new(TerminateCode::TAGGED_BOUNDS, Some(copy), None);
+        let octets = encoded(&terminate);
+        assert_eq!(octets[..6], [0x11, 1, 0xc0, 0, 0x03, 0xe8]);
+        assert_eq!(octets[6..], header);
+        assert_eq!(Terminate::decode(&octets), Some(terminate));
+    }
+
+    #[test]
+    fn read_request_follows_untagged_header() {
+        let header: Vec<u8> = [0x41, 0x41].into_iter().chain(2..18).collect();
+        let request = ReadRequest { length: 7, ..ReadRequest::default() };
+        let copy = Some(TerminatedHeader::new(46, &header));
+        let terminate = Terminate::new(TerminateCode::PROTECTION_ACCESS, copy, Some(request));
+        let octets = encoded(&terminate);
+        assert_eq!(octets.len(), TERMINATE_OCTETS_MAX);
+        assert_eq!(octets[..6], [0x01, 2, 0xe0, 0, 0, 46]);
+        assert_eq!(octets[24..], request.encode());
+        assert_eq!(Terminate::decode(&octets), Some(terminate));
+    }
+
+    #[test]
+    fn headers_only_where_the_table_wants_them() {
+        let copy = Some(TerminatedHeader::new(46, &[0x41; 18]));
+        let request = Some(ReadRequest::default());
+        let mpa = Terminate::new(TerminateCode::MPA_CRC, copy, request);
+        assert_eq!((mpa.header, mpa.read_request), (None, None));
+        let local = Terminate::new(TerminateCode::LOCAL_CATASTROPHE, copy, request);
+        assert_eq!((local.header, local.read_request), (None, None));
+        let ddp = Terminate::new(TerminateCode::TAGGED_STAG, copy, request);
+        assert_eq!((ddp.header, ddp.read_request), (copy, None));
+        let operation = Terminate::new(TerminateCode::OPERATION_OPCODE, copy, request);
+        assert_eq!((operation.header, operation.read_request), (copy, None));
+    }
+
+    #[test]
+    fn siw_layout_is_understood() {
+        let header = [0xc1u8; 14];
+        // DDP layer, tagged error, bounds; M and D in the low bits.
+        let mut octets = vec![0x11, 1, 0x03, 0, 0, 14];
+        octets.extend_from_slice(&header);
+        let terminate = Terminate::decode(&octets).unwrap();
+        assert_eq!(terminate.code, TerminateCode::TAGGED_BOUNDS);
+        assert_eq!(terminate.header.unwrap().octets(), header);
+        // RDMAP remote operation error: nibbles swapped.
+        octets[0] = 0x20;
+        octets[1] = 6;
+        assert_eq!(Terminate::decode(&octets).unwrap().code, TerminateCode::OPERATION_OPCODE);
+        // MPA CRC error without headers.
+        assert_eq!(Terminate::decode(&[0x02, 2, 0, 0]).unwrap().code, TerminateCode::MPA_CRC);
+    }
+
+    #[test]
+    fn torn_terminate_is_read_as_far_as_it_goes() {
+        assert_eq!(Terminate::decode(&[0x20, 2, 0]), None);
+        let torn = Terminate::decode(&[0x11, 0, 0xe0, 0, 0, 14, 0xc1]).unwrap();
+        assert_eq!((torn.header, torn.read_request), (None, None));
+    }
+}

@@ -1,0 +1,470 @@
+//! The sending half: cuts messages into frames.
+//!
+//! Invariant: sequence numbers are given out in the order of [`Transmitter::begin`],
+//! each segment fits the MULPDU, offsets within a message are contiguous, and
+//! after a Terminate nothing more is framed.
+//!
+//! Use, without allocation:
+//!
+//! ```
+//! # use dafs_iwarp::{Outbound, Transmitter, Established, Stag, TaggedOffset};
+//! # use dafs_iwarp::fpdu::{HEADER_OCTETS_MAX, TRAILER_OCTETS_MAX};
+//! # let established = Established::client_server(dafs_iwarp::Role::Initiator, false, 1, 1);
+//! # let payload = [0u8; 4096];
+//! let mut transmitter = Transmitter::new(&established, 1440);
+//! let write = Outbound::Write { stag: Stag(7), offset: TaggedOffset(0) };
+//! let mut segments = transmitter.begin(write, 4096)?;
+//! let mut header = [0; HEADER_OCTETS_MAX];
+//! let mut trailer = [0; TRAILER_OCTETS_MAX];
+//! while let Some(segment) = segments.next_segment(&mut header) {
+//!     let body = &payload[segment.offset as usize..][..segment.length as usize];
+//!     if transmitter.crc_in_use() {
+//!         let mut checksum = segment.checksum(&header);
+//!         checksum.update(body);
+//!         segment.finish(checksum, &mut trailer);
+//!     }
+//!     // Gather: header[..segment.header_length], body, trailer[..segment.trailer_length]
+//! }
+//! # Ok::<(), dafs_iwarp::Refusal>(())
+//! ```
+
+use crate::connect::{Established, ReadyToReceive, Role};
+use crate::crc::Checksum;
+use crate::fpdu::{
+    CRC_OCTETS, HEADER_OCTETS_MAX, LENGTH_FIELD_OCTETS, MULPDU_MAX, MULPDU_MIN, TAGGED_DDP_OCTETS,
+    TRAILER_OCTETS_MAX, UNTAGGED_DDP_OCTETS, UNTAGGED_HEADER_OCTETS, fpdu_length, trailer_length,
+};
+use crate::header::{Form, Header, Opcode};
+use crate::ids::{MessageSequence, Stag, TaggedOffset};
+use crate::read::{OpenRead, READ_REQUEST_OCTETS, ReadRequest};
+use crate::receive::Receiver;
+use crate::terminate::{TERMINATE_OCTETS_MAX, Terminate};
+use crate::violation::Refusal;
+
+/// Octets of the frame of a Read Request: one size fits all.
+pub const READ_REQUEST_FPDU_OCTETS: usize =
+    fpdu_length((UNTAGGED_DDP_OCTETS + READ_REQUEST_OCTETS) as u16);
+/// Octets of the longest frame of a Terminate.
+pub const TERMINATE_FPDU_OCTETS_MAX: usize =
+    fpdu_length((UNTAGGED_DDP_OCTETS + TERMINATE_OCTETS_MAX) as u16);
+
+// Both go out as one segment under every legal MULPDU.
+const _: () = assert!(UNTAGGED_DDP_OCTETS + TERMINATE_OCTETS_MAX <= MULPDU_MIN as usize);
+const _: () = assert!(READ_REQUEST_FPDU_OCTETS <= TERMINATE_FPDU_OCTETS_MAX);
+
+/// Segments that are not the last carry a multiple of this many octets, so that
+/// they need no pad and keep placement aligned.
+const PAYLOAD_ALIGNMENT: u32 = 8;
+
+/// The sending half of a stream.
+#[derive(Clone, Debug)]
+pub struct Transmitter {
+    crc: bool,
+    closed: bool,
+    /// A responder that has not yet heard of its initiator.
+    peer_silent: bool,
+    ready_to_receive: Option<ReadyToReceive>,
+    tagged_payload_max: u32,
+    untagged_payload_max: u32,
+    send_sequence: MessageSequence,
+    read_request_sequence: MessageSequence,
+}
+
+/// A message with payload, as its sender names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outbound {
+    /// Any of the four Sends.
+    Send {
+        /// Whether the receiver shall be woken.
+        solicited: bool,
+        /// The receiver's steering tag to invalidate on delivery.
+        invalidate: Option<Stag>,
+    },
+    /// A Write into the peer's buffer.
+    Write {
+        /// The peer's buffer.
+        stag: Stag,
+        /// Where the first octet goes.
+        offset: TaggedOffset,
+    },
+    /// The answer to the peer's oldest unanswered Read Request.
+    ReadResponse {
+        /// The sink the request named.
+        stag: Stag,
+        /// The sink offset the request named.
+        offset: TaggedOffset,
+    },
+}
+
+/// The frames of one message still to be made. A plain value: it borrows nothing
+/// and may wait in a queue, but the messages must go out in the order they were
+/// begun and must not be mixed.
+#[derive(Clone, Debug)]
+pub struct Segments {
+    opcode: Opcode,
+    exhausted: bool,
+    form: Form,
+    payload_max: u32,
+    offset: u32,
+    length: u32,
+}
+
+/// One frame: what lies between its header and its trailer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Octets of the message before this payload.
+    pub offset: u32,
+    /// Octets of payload.
+    pub length: u32,
+    /// Octets of header that were written: 16 tagged, 20 untagged.
+    pub header_length: usize,
+    /// Octets of pad and CRC that must follow the payload: 4 to 7.
+    pub trailer_length: usize,
+    /// Whether the message ends here.
+    pub last: bool,
+}
+
+impl Transmitter {
+    /// A sender for an established stream. `mulpdu` is the greatest ULPDU in
+    /// octets ([`mulpdu_for_segment_size`](crate::mulpdu_for_segment_size)); it is
+    /// held within 128..=64768.
+    #[must_use]
+    pub fn new(established: &Established, mulpdu: u16) -> Self {
+        let mut transmitter = Self {
+            crc: established.crc,
+            closed: false,
+            peer_silent: established.role == Role::Responder,
+            ready_to_receive: established.ready_to_receive,
+            tagged_payload_max: 0,
+            untagged_payload_max: 0,
+            send_sequence: MessageSequence::FIRST,
+            read_request_sequence: MessageSequence::FIRST,
+        };
+        transmitter.set_mulpdu(mulpdu);
+        transmitter
+    }
+
+    /// Sets the greatest ULPDU in octets for messages begun from now on.
+    pub fn set_mulpdu(&mut self, mulpdu: u16) {
+        self.tagged_payload_max = payload_max(mulpdu, true);
+        self.untagged_payload_max = payload_max(mulpdu, false);
+    }
+
+    /// Whether trailers must carry a CRC. Without, send
+    /// [`TRAILER_WITHOUT_CRC`](crate::fpdu::TRAILER_WITHOUT_CRC).
+    #[inline]
+    #[must_use]
+    pub fn crc_in_use(&self) -> bool {
+        self.crc
+    }
+
+    /// Whether nothing more can be sent.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// The indication that must go before everything else, if there is one:
+    /// see [`Transmitter::ready_to_receive`].
+    #[must_use]
+    pub fn ready_to_receive_pending(&self) -> Option<ReadyToReceive> {
+        self.ready_to_receive
+    }
+
+    /// The receiver has got a frame: a responder may speak from now on.
+    #[inline]
+    pub fn on_peer_spoke(&mut self) {
+        self.peer_silent = false;
+    }
+
+    /// The stream is over without a Terminate of ours.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Begins a message of `length` octets (zero is legal for every kind).
+    ///
+    /// # Errors
+    /// `Closed`, `PeerSilent`, `ReadyToReceivePending`, or `OffsetWrap` if the
+    /// tagged range passes 2^64.
+    #[inline]
+    pub fn begin(&mut self, message: Outbound, length: u32) -> Result<Segments, Refusal> {
+        self.may_send()?;
+        if self.ready_to_receive.is_some() {
+            return Err(Refusal::ReadyToReceivePending);
+        }
+        self.segments(message, length)
+    }
+
+    /// Writes the whole frame of a Read Request and returns its length in octets.
+    ///
+    /// # Errors
+    /// As [`Transmitter::begin`]. The read then stays open in the receiver; that
+    /// does no harm to a closed stream, and the other two do not come up once a
+    /// stream has been started.
+    #[inline]
+    pub fn read_request(
+        &mut self,
+        read: &OpenRead,
+        octets: &mut [u8; READ_REQUEST_FPDU_OCTETS],
+    ) -> Result<usize, Refusal> {
+        self.may_send()?;
+        if self.ready_to_receive.is_some() {
+            return Err(Refusal::ReadyToReceivePending);
+        }
+        Ok(self.frame_read_request(read, octets))
+    }
+
+    /// Writes the whole frame of the ready-to-receive indication (RFC 6581 9.2),
+    /// if one is pending, and returns its length in octets.
+    ///
+    /// # Errors
+    /// `Closed`; `OutOfOrder` if none is pending; `ReadDepth` if it is a read and
+    /// the receiver has no room, which a negotiated [`Established`] rules out.
+    pub fn ready_to_receive(
+        &mut self,
+        receiver: &mut Receiver,
+        octets: &mut [u8; READ_REQUEST_FPDU_OCTETS],
+    ) -> Result<usize, Refusal> {
+        self.may_send()?;
+        // STag and offset of a message without octets are not looked at; Linux
+        // siw puts STag 1 and offset 0 as well.
+        let (stag, offset) = (Stag(1), TaggedOffset(0));
+        let length = match self.ready_to_receive.ok_or(Refusal::OutOfOrder)? {
+            ReadyToReceive::Write => self.frame_empty(Outbound::Write { stag, offset }, octets)?,
+            ReadyToReceive::Send => {
+                let send = Outbound::Send { solicited: false, invalidate: None };
+                self.frame_empty(send, octets)?
+            }
+            ReadyToReceive::Read => {
+                let request =
+                    ReadRequest { sink_stag: stag, source_stag: stag, ..ReadRequest::default() };
+                let read = receiver.open_read(request)?;
+                self.frame_read_request(&read, octets)
+            }
+        };
+        self.ready_to_receive = None;
+        Ok(length)
+    }
+
+    /// Writes the whole frame of a Terminate, returns its length in octets and
+    /// closes this half. It must follow a whole frame on the wire.
+    ///
+    /// # Errors
+    /// `Closed` if a Terminate has been sent or [`Transmitter::close`] called.
+    pub fn terminate(
+        &mut self,
+        terminate: &Terminate,
+        octets: &mut [u8; TERMINATE_FPDU_OCTETS_MAX],
+    ) -> Result<usize, Refusal> {
+        if self.closed {
+            return Err(Refusal::Closed);
+        }
+        self.closed = true;
+        let mut payload = [0; TERMINATE_OCTETS_MAX];
+        let length = terminate.encode(&mut payload);
+        Ok(self.frame_untagged(
+            Opcode::Terminate,
+            MessageSequence::FIRST,
+            &payload[..length],
+            octets,
+        ))
+    }
+
+    #[inline]
+    fn may_send(&self) -> Result<(), Refusal> {
+        if self.closed {
+            return Err(Refusal::Closed);
+        }
+        if self.peer_silent {
+            return Err(Refusal::PeerSilent);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn segments(&mut self, message: Outbound, length: u32) -> Result<Segments, Refusal> {
+        let (opcode, form, payload_max) = match message {
+            Outbound::Send { solicited, invalidate } => {
+                let sequence = self.send_sequence;
+                self.send_sequence = sequence.next();
+                let ulp_word = invalidate.map_or(0, |stag| stag.0);
+                let form = Form::Untagged { sequence, message_offset: 0, ulp_word };
+                let opcode = Opcode::of_send(solicited, invalidate.is_some());
+                (opcode, form, self.untagged_payload_max)
+            }
+            Outbound::Write { stag, offset } => {
+                (Opcode::Write, tagged_form(stag, offset, length)?, self.tagged_payload_max)
+            }
+            Outbound::ReadResponse { stag, offset } => {
+                (Opcode::ReadResponse, tagged_form(stag, offset, length)?, self.tagged_payload_max)
+            }
+        };
+        Ok(Segments { opcode, exhausted: false, form, payload_max, offset: 0, length })
+    }
+
+    fn frame_read_request(
+        &mut self,
+        read: &OpenRead,
+        octets: &mut [u8; READ_REQUEST_FPDU_OCTETS],
+    ) -> usize {
+        let sequence = self.read_request_sequence;
+        self.read_request_sequence = sequence.next();
+        self.frame_untagged(Opcode::ReadRequest, sequence, &read.0.encode(), octets)
+    }
+
+    /// A message without payload, whole.
+    fn frame_empty(&mut self, message: Outbound, octets: &mut [u8]) -> Result<usize, Refusal> {
+        let mut header = [0; HEADER_OCTETS_MAX];
+        let mut trailer = [0; TRAILER_OCTETS_MAX];
+        let Some(segment) = self.segments(message, 0)?.next_segment(&mut header) else {
+            return Err(Refusal::OutOfOrder);
+        };
+        if self.crc {
+            segment.finish(segment.checksum(&header), &mut trailer);
+        }
+        let (front, rest) = octets.split_at_mut(segment.header_length);
+        front.copy_from_slice(&header[..segment.header_length]);
+        rest[..segment.trailer_length].copy_from_slice(&trailer[..segment.trailer_length]);
+        Ok(segment.header_length + segment.trailer_length)
+    }
+
+    /// A single-segment untagged message, whole. `octets` has room for it.
+    #[inline]
+    fn frame_untagged(
+        &self,
+        opcode: Opcode,
+        sequence: MessageSequence,
+        payload: &[u8],
+        octets: &mut [u8],
+    ) -> usize {
+        let ulpdu_length = (UNTAGGED_DDP_OCTETS + payload.len()) as u16;
+        let form = Form::Untagged { sequence, message_offset: 0, ulp_word: 0 };
+        let mut header = [0; HEADER_OCTETS_MAX];
+        Header { opcode, last: true, ulpdu_length, form }.encode(&mut header);
+        let total = fpdu_length(ulpdu_length);
+        let payload_end = UNTAGGED_HEADER_OCTETS + payload.len();
+        octets[..UNTAGGED_HEADER_OCTETS].copy_from_slice(&header);
+        octets[UNTAGGED_HEADER_OCTETS..payload_end].copy_from_slice(payload);
+        octets[payload_end..total].fill(0);
+        if self.crc {
+            let crc_start = total - CRC_OCTETS;
+            let crc = crate::crc::checksum_of(&octets[..crc_start]);
+            octets[crc_start..total].copy_from_slice(&crc);
+        }
+        total
+    }
+}
+
+impl Segments {
+    /// Writes the header of the next frame, or returns `None` after the last.
+    /// A message without octets has one frame.
+    #[inline]
+    pub fn next_segment(&mut self, header: &mut [u8; HEADER_OCTETS_MAX]) -> Option<Segment> {
+        if self.exhausted {
+            return None;
+        }
+        let left = self.length - self.offset;
+        let length = left.min(self.payload_max);
+        let last = length == left;
+        let (form, ddp_octets) = match self.form {
+            Form::Tagged { stag, offset } => {
+                let offset = offset.wrapping_add(self.offset);
+                (Form::Tagged { stag, offset }, TAGGED_DDP_OCTETS)
+            }
+            Form::Untagged { sequence, ulp_word, .. } => {
+                let message_offset = self.offset;
+                (Form::Untagged { sequence, message_offset, ulp_word }, UNTAGGED_DDP_OCTETS)
+            }
+        };
+        let ulpdu_length = (ddp_octets as u32 + length) as u16;
+        let header_length = Header { opcode: self.opcode, last, ulpdu_length, form }.encode(header);
+        let offset = self.offset;
+        self.offset += length;
+        self.exhausted = last;
+        let trailer_length = trailer_length(ulpdu_length);
+        Some(Segment { offset, length, header_length, trailer_length, last })
+    }
+
+    /// Octets of the message not yet framed.
+    #[must_use]
+    pub fn octets_left(&self) -> u32 {
+        self.length - self.offset
+    }
+
+    /// Whether the last frame has been made.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.exhausted
+    }
+}
+
+impl Segment {
+    /// A checksum that has taken in the header; feed it the payload in order.
+    #[inline]
+    #[must_use]
+    pub fn checksum(&self, header: &[u8; HEADER_OCTETS_MAX]) -> Checksum {
+        let mut checksum = Checksum::new();
+        checksum.update(&header[..self.header_length]);
+        checksum
+    }
+
+    /// Takes in the pad and writes pad and CRC; returns `trailer_length`.
+    #[inline]
+    pub fn finish(&self, mut checksum: Checksum, trailer: &mut [u8; TRAILER_OCTETS_MAX]) -> usize {
+        let pad = self.trailer_length - CRC_OCTETS;
+        trailer[..pad].fill(0);
+        checksum.update(&trailer[..pad]);
+        trailer[pad..self.trailer_length].copy_from_slice(&checksum.octets());
+        self.trailer_length
+    }
+
+    /// Octets of the whole frame.
+    #[inline]
+    #[must_use]
+    pub fn total_length(&self) -> usize {
+        self.header_length + self.length as usize + self.trailer_length
+    }
+}
+
+impl Outbound {
+    /// The answer to that request; its length is `request.length`.
+    #[inline]
+    #[must_use]
+    pub fn answer_to(request: &ReadRequest) -> Self {
+        Self::ReadResponse { stag: request.sink_stag, offset: request.sink_offset }
+    }
+}
+
+/// The payload in octets of a segment that is not the last of its message.
+#[must_use]
+pub const fn payload_max(mulpdu: u16, tagged: bool) -> u32 {
+    let mulpdu = if mulpdu < MULPDU_MIN {
+        MULPDU_MIN
+    } else if mulpdu > MULPDU_MAX {
+        MULPDU_MAX
+    } else {
+        mulpdu
+    };
+    let ddp_octets = if tagged { TAGGED_DDP_OCTETS } else { UNTAGGED_DDP_OCTETS };
+    let room = mulpdu as u32 - ddp_octets as u32;
+    room - room % PAYLOAD_ALIGNMENT
+}
+
+/// How many frames a message of `length` octets takes.
+#[must_use]
+pub const fn segment_count(length: u32, mulpdu: u16, tagged: bool) -> u32 {
+    if length == 0 { 1 } else { length.div_ceil(payload_max(mulpdu, tagged)) }
+}
+
+#[inline]
+fn tagged_form(stag: Stag, offset: TaggedOffset, length: u32) -> Result<Form, Refusal> {
+    // RFC 5041 7.1: the receiver must refuse a sum that wraps, so never send one.
+    if length != 0 && offset.checked_add(length).is_none() {
+        return Err(Refusal::OffsetWrap);
+    }
+    Ok(Form::Tagged { stag, offset })
+}
+
+// A full segment's ULPDU fits the 16-bit length field.
+const _: () = assert!(MULPDU_MAX as usize + LENGTH_FIELD_OCTETS <= u16::MAX as usize);
