@@ -1,0 +1,192 @@
+//! What a store can answer instead of a result.
+//!
+//! Invariant: every failure of the operating system becomes exactly one of these,
+//! and each of these exactly one protocol status, without a wildcard.
+
+use dafs_types::Status;
+use rustix::io::Errno;
+
+/// Result of a store operation.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// Why a store refused or failed. Small and `Copy`, because write errors are kept
+/// with the file until somebody asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum StoreError {
+    /// Only the owner or the superuser may.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// No such name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The device failed.
+    #[error("input/output error")]
+    Io,
+    /// The device does not exist.
+    #[error("no such device or address")]
+    NoDevice,
+    /// The permission bits forbid it.
+    #[error("permission denied")]
+    Access,
+    /// The name is taken.
+    #[error("file exists")]
+    Exists,
+    /// Not on one file system, or not in one export.
+    #[error("not on the same file system")]
+    CrossDevice,
+    /// A directory is needed.
+    #[error("not a directory")]
+    NotDirectory,
+    /// A directory will not do.
+    #[error("is a directory")]
+    IsDirectory,
+    /// An argument makes no sense.
+    #[error("invalid argument")]
+    Invalid,
+    /// Beyond the largest offset or the asker's limit.
+    #[error("file too large")]
+    TooBig,
+    /// No space or no room for another object.
+    #[error("no space left")]
+    NoSpace,
+    /// The export or its file system is read-only.
+    #[error("read-only file system")]
+    ReadOnly,
+    /// The object has as many links as it can have.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The name has more than 255 octets.
+    #[error("name too long")]
+    NameTooLong,
+    /// The directory has entries.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The asker's quota is used up.
+    #[error("quota exceeded")]
+    Quota,
+    /// The handle was good; its object is gone, or left the export.
+    #[error("stale file handle")]
+    Stale,
+    /// No store of ours ever issued this handle.
+    #[error("malformed or forged file handle")]
+    BadHandle,
+    /// The cookie or its verifier belongs to another listing.
+    #[error("directory cookie no longer valid")]
+    BadCookie,
+    /// The store or its file system cannot do this.
+    #[error("not supported")]
+    NotSupported,
+    /// This kind of object cannot be made or opened here.
+    #[error("object type not supported here")]
+    BadType,
+    /// Try again later.
+    #[error("busy, try later")]
+    Busy,
+    /// Out of descriptors or memory.
+    #[error("server out of resources")]
+    Resource,
+    /// The object is a symbolic link, which only clients follow.
+    #[error("is a symbolic link")]
+    IsSymlink,
+    /// The budget is too small for even one entry.
+    #[error("buffer too small for the reply")]
+    TooSmall,
+    /// Something that cannot happen did.
+    #[error("server fault")]
+    Fault,
+}
+
+impl From<StoreError> for Status {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotPermitted => Self::Perm,
+            StoreError::NotFound => Self::NoEnt,
+            StoreError::Io => Self::Io,
+            StoreError::NoDevice => Self::Nxio,
+            StoreError::Access => Self::Access,
+            StoreError::Exists => Self::Exist,
+            StoreError::CrossDevice => Self::XDev,
+            StoreError::NotDirectory => Self::NotDir,
+            StoreError::IsDirectory => Self::IsDir,
+            StoreError::Invalid => Self::Inval,
+            StoreError::TooBig => Self::FBig,
+            StoreError::NoSpace => Self::NoSpc,
+            StoreError::ReadOnly => Self::RoFs,
+            StoreError::TooManyLinks => Self::MLink,
+            StoreError::NameTooLong => Self::NameTooLong,
+            StoreError::NotEmpty => Self::NotEmpty,
+            StoreError::Quota => Self::DQuot,
+            StoreError::Stale => Self::Stale,
+            StoreError::BadHandle => Self::BadHandle,
+            StoreError::BadCookie => Self::BadCookie,
+            StoreError::NotSupported => Self::NotSupp,
+            StoreError::BadType => Self::BadType,
+            StoreError::Busy => Self::Delay,
+            StoreError::Resource => Self::Resource,
+            StoreError::IsSymlink => Self::Symlink,
+            StoreError::TooSmall => Self::TooSmall,
+            StoreError::Fault => Self::ServerFault,
+        }
+    }
+}
+
+impl From<Errno> for StoreError {
+    /// The kernel has more numbers than any list here; those that no call of a
+    /// store can yield count as an I/O error.
+    fn from(errno: Errno) -> Self {
+        match errno {
+            Errno::PERM => Self::NotPermitted,
+            Errno::NOENT => Self::NotFound,
+            Errno::NXIO | Errno::NODEV => Self::NoDevice,
+            Errno::ACCESS => Self::Access,
+            Errno::EXIST => Self::Exists,
+            Errno::XDEV => Self::CrossDevice,
+            Errno::NOTDIR => Self::NotDirectory,
+            Errno::ISDIR => Self::IsDirectory,
+            Errno::INVAL => Self::Invalid,
+            Errno::FBIG | Errno::OVERFLOW => Self::TooBig,
+            Errno::NOSPC => Self::NoSpace,
+            Errno::ROFS => Self::ReadOnly,
+            Errno::MLINK => Self::TooManyLinks,
+            Errno::NAMETOOLONG => Self::NameTooLong,
+            Errno::NOTEMPTY => Self::NotEmpty,
+            Errno::DQUOT => Self::Quota,
+            Errno::STALE => Self::Stale,
+            Errno::OPNOTSUPP | Errno::NOSYS => Self::NotSupported,
+            Errno::BUSY | Errno::TXTBSY | Errno::AGAIN => Self::Busy,
+            Errno::MFILE | Errno::NFILE | Errno::NOMEM => Self::Resource,
+            Errno::LOOP => Self::IsSymlink,
+            _ => Self::Io,
+        }
+    }
+}
+
+impl From<std::io::Error> for StoreError {
+    fn from(error: std::io::Error) -> Self {
+        match (error.raw_os_error(), error.kind()) {
+            (Some(number), _) => Errno::from_raw_os_error(number).into(),
+            (None, std::io::ErrorKind::WriteZero) => Self::NoSpace,
+            (None, _) => Self::Io,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_errors_keep_their_meaning_up_to_the_status() {
+        for (errno, status) in [
+            (Errno::NOSPC, Status::NoSpc),
+            (Errno::NOTEMPTY, Status::NotEmpty),
+            (Errno::STALE, Status::Stale),
+            (Errno::DQUOT, Status::DQuot),
+            (Errno::BADMSG, Status::Io),
+        ] {
+            assert_eq!(Status::from(StoreError::from(errno)), status);
+            let io = std::io::Error::from(errno);
+            assert_eq!(Status::from(StoreError::from(io)), status);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! One regular file's bytes, opened.
+//!
+//! Invariant: permission was checked when the file was opened; a [`File`] goes on
+//! working after a rename, a change of mode and a removal of its last name.
+
+use dafs_memory::Memory;
+use dafs_types::{FileHandle, Timestamp};
+
+use crate::attributes::Attributes;
+use crate::error::Result;
+
+/// Names an object in this process: all opens of one object have the same key, and
+/// no other object ever gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileKey(pub u64);
+
+/// What tells one state of a file's data from another. Equal versions mean that
+/// nobody has changed the data between; differing ones that somebody may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FileVersion {
+    /// Octets.
+    pub size: u64,
+    /// Last change of data.
+    pub time_modify: Timestamp,
+    /// Last change of anything.
+    pub time_metadata: Timestamp,
+}
+
+impl From<&Attributes> for FileVersion {
+    fn from(attributes: &Attributes) -> Self {
+        Self {
+            size: attributes.size,
+            time_modify: attributes.time_modify,
+            time_metadata: attributes.time_metadata,
+        }
+    }
+}
+
+/// An open regular file. All calls may block.
+pub trait File: Send + Sync {
+    /// The object's key.
+    fn key(&self) -> FileKey;
+
+    /// The object's handle.
+    fn handle(&self) -> FileHandle;
+
+    /// Reads `length` octets from file offset `offset` to `memory_offset` of `memory`.
+    /// Returns the octets read, fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// `Io`, or what the file system says.
+    ///
+    /// # Panics
+    /// If the memory range is not inside.
+    fn read_at(
+        &self,
+        memory: &Memory,
+        memory_offset: usize,
+        length: usize,
+        offset: u64,
+    ) -> Result<usize>;
+
+    /// Writes a range of memory at file offset `offset`, whole.
+    ///
+    /// # Errors
+    /// `NoSpace`, `Quota`, `TooBig`, `Io`; some part may have been written then.
+    /// `Access` if the file was opened for reading only.
+    ///
+    /// # Panics
+    /// If the memory range is not inside.
+    fn write_at(
+        &self,
+        memory: &Memory,
+        memory_offset: usize,
+        length: usize,
+        offset: u64,
+    ) -> Result<()>;
+
+    /// Brings what was written to stable storage; `data_only` leaves out metadata
+    /// that is not needed to find the data again.
+    ///
+    /// # Errors
+    /// `Io` and `NoSpace` if earlier writes could not be made stable.
+    fn sync(&self, data_only: bool) -> Result<()>;
+
+    /// Present attributes.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn attributes(&self) -> Result<Attributes>;
+
+    /// Truncates, or extends with zeros.
+    ///
+    /// # Errors
+    /// `TooBig`, `NoSpace`, `Access` if opened for reading only.
+    fn set_size(&self, size: u64) -> Result<()>;
+
+    /// Present version.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn version(&self) -> Result<FileVersion> {
+        self.attributes().map(|attributes| FileVersion::from(&attributes))
+    }
+}

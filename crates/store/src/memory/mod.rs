@@ -1,0 +1,24 @@
+//! A store that lives in memory, within bounds.
+//!
+//! Invariant: octets and objects never exceed the limits given; whatever would gets
+//! `NoSpace` and changes nothing.
+
+/// Bounds of a [`MemoryStore`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Octets of file data.
+    pub bytes_max: u64,
+    /// Objects of all kinds, the root among them.
+    pub object_count_max: usize,
+}
+
+/// A tree in memory. Nothing survives it.
+pub struct MemoryStore;
+
+impl MemoryStore {
+    /// An empty tree whose root belongs to the superuser with mode 0755.
+    #[must_use]
+    pub fn new(_limits: MemoryLimits) -> Self {
+        todo!()
+    }
+}

@@ -1,0 +1,39 @@
+//! Names of directory entries.
+//!
+//! Invariant: a name that passed [`check`] is one component: it cannot climb, cannot
+//! name the directory itself and cannot be cut short by a terminator.
+
+use dafs_types::limits::NAME_BYTES_MAX;
+
+use crate::error::{Result, StoreError};
+
+/// Accepts one component.
+///
+/// # Errors
+/// `Invalid` for an empty name, `.`, `..` and names with `/` or NUL; `NameTooLong`
+/// beyond 255 octets.
+pub fn check(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(StoreError::NameTooLong);
+    }
+    let reserved = name.is_empty() || name == b"." || name == b"..";
+    if reserved || name.iter().any(|byte| *byte == b'/' || *byte == 0) {
+        return Err(StoreError::Invalid);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_climb_or_cut_are_refused() {
+        for name in [&b""[..], b".", b"..", b"a/b", b"/", b"../x", b"a\0b"] {
+            assert_eq!(check(name), Err(StoreError::Invalid), "{name:?}");
+        }
+        assert_eq!(check(&[b'a'; 256]), Err(StoreError::NameTooLong));
+        assert_eq!(check(&[b'a'; 255]), Ok(()));
+        assert_eq!(check(b"..."), Ok(()));
+    }
+}

@@ -1,0 +1,289 @@
+//! The name-space plane: handles, names and attributes.
+//!
+//! Invariant: every call checks the asker's permission itself, and an answer never
+//! leads outside what is exported.
+
+use std::sync::Arc;
+
+use dafs_types::attributes::DeviceNumber;
+use dafs_types::{
+    AccessMask, ChangeInfo, CookieVerifier, CreateMode, Credentials, FileHandle,
+    FileSystemAttributes, ReaddirCookie, ShareAccess,
+};
+
+use crate::attributes::{AttributeChanges, Attributes};
+use crate::error::{Result, StoreError};
+use crate::file::File;
+
+/// An object: its handle and its attributes at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Names it for as long as it exists.
+    pub handle: FileHandle,
+    /// Its attributes.
+    pub attributes: Attributes,
+}
+
+/// How far a lookup of several components got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathLookup {
+    /// The last object found; the directory of departure if `component_count` is 0.
+    pub handle: FileHandle,
+    /// Components resolved.
+    pub component_count: usize,
+    /// Attributes of the last object found; `None` if no component was resolved.
+    pub attributes: Option<Attributes>,
+    /// Why the next component was not; `None` when all were. A symbolic link in the
+    /// middle of the path gives `IsSymlink` with the link as the last object.
+    pub error: Option<StoreError>,
+}
+
+/// What a creation did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// The object, new or found.
+    pub object: Object,
+    /// Whether it is new.
+    pub is_new: bool,
+    /// The directory before and after.
+    pub change: ChangeInfo,
+}
+
+/// What a removal did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removed {
+    /// The object whose name is gone.
+    pub handle: FileHandle,
+    /// Whether that was its last name: its blocks in a cache serve nobody then but
+    /// those who have it open.
+    pub was_last: bool,
+    /// The directory before and after.
+    pub change: ChangeInfo,
+}
+
+/// What a rename did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renamed {
+    /// The directory left.
+    pub source: ChangeInfo,
+    /// The directory entered.
+    pub target: ChangeInfo,
+    /// The object that had the new name before and lost its last name by this.
+    pub replaced: Option<FileHandle>,
+}
+
+/// An object that is not a regular file, to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewNode<'a> {
+    /// A directory.
+    Directory,
+    /// A symbolic link with this text.
+    SymbolicLink(&'a [u8]),
+    /// A named pipe.
+    Fifo,
+    /// A socket's name.
+    Socket,
+    /// A block device; superuser only.
+    BlockDevice(DeviceNumber),
+    /// A character device; superuser only.
+    CharacterDevice(DeviceNumber),
+}
+
+/// Which part of a directory is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListRequest {
+    /// Entries after this cookie; 0 starts.
+    pub cookie: ReaddirCookie,
+    /// The verifier that came with the cookie; ignored with cookie 0.
+    pub verifier: CookieVerifier,
+    /// Most entries in the page; a store may give fewer, never more.
+    pub entry_count_max: usize,
+    /// Most octets of names in the page.
+    pub name_bytes_max: usize,
+    /// Whether handles and attributes are wanted: each costs system calls.
+    pub want_objects: bool,
+}
+
+/// One directory entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListEntry {
+    /// Where to go on after it. Never 0, 1 or 2.
+    pub cookie: ReaddirCookie,
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Its number, as in [`Attributes::file_id`].
+    pub file_id: u64,
+    /// The object; `None` if not wanted, or gone since it was listed, or unreadable.
+    pub object: Option<Object>,
+}
+
+/// Part of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListPage {
+    /// The entries, without `.` and `..`.
+    pub entries: Vec<ListEntry>,
+    /// Goes with every cookie of this page.
+    pub verifier: CookieVerifier,
+    /// Whether nothing follows.
+    pub is_end: bool,
+}
+
+/// A tree of objects. All calls may block.
+///
+/// Errors common to all calls: `BadHandle` for a handle never issued, `Stale` for an
+/// object that is gone or left the export, `Access` and `NotPermitted` for what the
+/// asker may not, `Io`, `Resource`. Names are refused as [`crate::name::check`] says.
+pub trait Store: Send + Sync {
+    /// The root of everything.
+    fn root(&self, who: &Credentials) -> Result<Object>;
+
+    /// The object with this name. A symbolic link is not followed.
+    fn lookup(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Object>;
+
+    /// Looks several components up and tells how far it got.
+    fn lookup_path(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        names: &[&[u8]],
+    ) -> PathLookup {
+        let mut reached =
+            PathLookup { handle: *directory, component_count: 0, attributes: None, error: None };
+        for name in names {
+            match self.lookup(who, &reached.handle, name) {
+                Ok(object) => {
+                    reached.handle = object.handle;
+                    reached.attributes = Some(object.attributes);
+                    reached.component_count += 1;
+                }
+                Err(StoreError::NotDirectory)
+                    if reached.attributes.is_some_and(|attributes| {
+                        attributes.kind == dafs_types::ObjectType::SymbolicLink
+                    }) =>
+                {
+                    reached.error = Some(StoreError::IsSymlink);
+                    break;
+                }
+                Err(error) => {
+                    reached.error = Some(error);
+                    break;
+                }
+            }
+        }
+        reached
+    }
+
+    /// The directory a directory is in; `NotFound` at the root.
+    fn lookup_parent(&self, who: &Credentials, directory: &FileHandle) -> Result<Object>;
+
+    /// Present attributes. Needs no permission.
+    fn attributes(&self, who: &Credentials, handle: &FileHandle) -> Result<Attributes>;
+
+    /// Sets attributes and returns all of them as they are after. All permissions are
+    /// checked before the first change. A change of size goes through
+    /// [`crate::cache::Cache`] first where a cache holds the file.
+    fn set_attributes(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        changes: &AttributeChanges,
+    ) -> Result<Attributes>;
+
+    /// Attributes of the file system an object is in.
+    fn fs_attributes(&self, who: &Credentials, handle: &FileHandle)
+    -> Result<FileSystemAttributes>;
+
+    /// Which of the wanted rights the asker has.
+    fn access(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        wanted: AccessMask,
+    ) -> Result<AccessMask>;
+
+    /// Opens a regular file. `IsDirectory`, `IsSymlink` and `BadType` for other things.
+    fn open(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        access: ShareAccess,
+    ) -> Result<Arc<dyn File>>;
+
+    /// Opens a regular file that this very asker has just created, whatever its mode
+    /// says: POSIX lets the creator of a read-only file write it through that open.
+    /// Otherwise as [`Store::open`]. Allowed to the owner only.
+    fn open_created(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        access: ShareAccess,
+    ) -> Result<Arc<dyn File>>;
+
+    /// Finds or makes a regular file, as `mode` says. Without a mode in `changes` a new
+    /// file gets 0600. `changes` applies to a new file; to one found (`Unchecked`) only
+    /// `size` does, if it is 0 and the asker may write.
+    fn create_file(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        mode: CreateMode,
+        changes: &AttributeChanges,
+    ) -> Result<Created>;
+
+    /// Makes a regular file without a name, in the file system of `directory`. It lives
+    /// while the returned [`File`] does, or until [`Store::link`] names it.
+    /// `NotSupported` where the file system cannot.
+    fn create_unlinked(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        changes: &AttributeChanges,
+    ) -> Result<(Object, Arc<dyn File>)>;
+
+    /// Makes something other than a regular file. Without a mode: 0700 for a
+    /// directory, 0600 otherwise.
+    fn create_node(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        node: NewNode<'_>,
+        changes: &AttributeChanges,
+    ) -> Result<Created>;
+
+    /// Gives an object that is not a directory another name, or a first one.
+    fn link(
+        &self,
+        who: &Credentials,
+        source: &FileHandle,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<ChangeInfo>;
+
+    /// Removes a name: of any object but a directory, or of an empty directory.
+    fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed>;
+
+    /// Renames, replacing what has the new name if it is of the same sort (and empty).
+    fn rename(
+        &self,
+        who: &Credentials,
+        source: &FileHandle,
+        old_name: &[u8],
+        target: &FileHandle,
+        new_name: &[u8],
+    ) -> Result<Renamed>;
+
+    /// Lists part of a directory. Cookies stay valid while entries come and go.
+    /// `TooSmall` if the budget does not hold one entry, `BadCookie` for a cookie of
+    /// another directory.
+    fn readdir(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        request: &ListRequest,
+    ) -> Result<ListPage>;
+
+    /// The text of a symbolic link; `Invalid` for anything else.
+    fn readlink(&self, who: &Credentials, handle: &FileHandle) -> Result<Vec<u8>>;
+}
