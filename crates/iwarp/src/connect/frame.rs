@@ -1,12 +1,203 @@
-//! Placeholder
+//! The two start-up frames: `key 16 | flags u8 | revision u8 | length u16 | data`.
+//!
+//! Invariant: octets are taken in only as far as the frame goes, a wrong key is
+//! seen at its first wrong octet, and what is returned has a known revision and
+//! private data within bounds.
+
+use super::{ReadyToReceiveSet, Role};
+use crate::violation::Violation;
+
 /// Octets of a frame without private data.
 pub const FRAME_HEADER_OCTETS: usize = 20;
-/// Octets of private data a frame may carry.
+/// Octets of private data a frame may carry (RFC 5044 7.1.1).
 pub const PRIVATE_DATA_OCTETS_MAX: usize = 512;
-/// Octets of user data this side puts into a frame: Linux siw takes 256 in all and
-/// keeps a length in one octet.
-pub const PRIVATE_DATA_OUT_OCTETS_MAX: usize = 248 - 4;
 /// Octets of the longest frame.
 pub const FRAME_OCTETS_MAX: usize = FRAME_HEADER_OCTETS + PRIVATE_DATA_OCTETS_MAX;
-/// The depth that says "not negotiated here".
+/// Octets of user data this side puts into a frame. Linux siw takes 256 octets of
+/// private data in all and loses count just below that.
+pub const PRIVATE_DATA_OUT_OCTETS_MAX: usize = 248 - ENHANCED_OCTETS;
+/// The depth that says "not negotiated here" (RFC 6581 9.1).
 pub const DEPTH_NOT_NEGOTIATED: u16 = 0x3fff;
+/// The greatest depth that can be stated.
+pub(super) const DEPTH_MAX: u16 = DEPTH_NOT_NEGOTIATED - 1;
+/// The newest revision spoken here.
+pub(super) const REVISION_ENHANCED: u8 = 2;
+/// The revision of RFC 5044.
+pub(super) const REVISION_PLAIN: u8 = 1;
+
+const KEY_OCTETS: usize = 16;
+const KEY_REQUEST: &[u8; KEY_OCTETS] = b"MPA ID Req Frame";
+const KEY_REPLY: &[u8; KEY_OCTETS] = b"MPA ID Rep Frame";
+/// Octets of enhanced data at the front of the private data.
+const ENHANCED_OCTETS: usize = 4;
+
+const FLAG_MARKERS: u8 = 0x80;
+const FLAG_CRC: u8 = 0x40;
+const FLAG_REJECT: u8 = 0x20;
+const FLAG_ENHANCED: u8 = 0x10;
+
+/// A: peer-to-peer, in the first word. B: Send, beside it.
+const PEER_TO_PEER: u16 = 0x8000;
+const BY_SEND: u16 = 0x4000;
+/// C: Write, in the second word. D: Read, beside it.
+const BY_WRITE: u16 = 0x8000;
+const BY_READ: u16 = 0x4000;
+const DEPTH_MASK: u16 = 0x3fff;
+
+/// A start-up frame of either kind.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Frame {
+    pub revision: u8,
+    pub markers: bool,
+    pub crc: bool,
+    pub reject: bool,
+    pub enhanced: Option<Enhanced>,
+    /// Without the enhanced octets.
+    pub private_data: Vec<u8>,
+}
+
+/// The four octets of RFC 6581 section 9.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Enhanced {
+    pub ird: u16,
+    pub ord: u16,
+    /// The indications offered; `None` for the client-server model.
+    pub peer_to_peer: Option<ReadyToReceiveSet>,
+}
+
+impl Enhanced {
+    /// The depths as the user is told of them.
+    pub(super) fn depth(&self) -> (u16, u16) {
+        (self.ird, self.ord)
+    }
+
+    fn encode(&self) -> [u8; ENHANCED_OCTETS] {
+        let bit = |set: bool, bit: u16| if set { bit } else { 0 };
+        let set = self.peer_to_peer.unwrap_or_default();
+        let first = self.ird & DEPTH_MASK
+            | bit(self.peer_to_peer.is_some(), PEER_TO_PEER)
+            | bit(set.send, BY_SEND);
+        let second = self.ord & DEPTH_MASK | bit(set.write, BY_WRITE) | bit(set.read, BY_READ);
+        let ([a, b], [c, d]) = (first.to_be_bytes(), second.to_be_bytes());
+        [a, b, c, d]
+    }
+
+    fn decode(octets: [u8; ENHANCED_OCTETS]) -> Self {
+        let first = u16::from_be_bytes([octets[0], octets[1]]);
+        let second = u16::from_be_bytes([octets[2], octets[3]]);
+        // Without A the other three bits are ignored.
+        let peer_to_peer = (first & PEER_TO_PEER != 0).then_some(ReadyToReceiveSet {
+            write: second & BY_WRITE != 0,
+            read: second & BY_READ != 0,
+            send: first & BY_SEND != 0,
+        });
+        Self { ird: first & DEPTH_MASK, ord: second & DEPTH_MASK, peer_to_peer }
+    }
+}
+
+impl Frame {
+    /// The frame that `sender` sends.
+    pub(super) fn encode(&self, sender: Role) -> Vec<u8> {
+        let key = key_of(sender);
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        let flags = bit(self.markers, FLAG_MARKERS)
+            | bit(self.crc, FLAG_CRC)
+            | bit(self.reject, FLAG_REJECT)
+            | bit(self.enhanced.is_some(), FLAG_ENHANCED);
+        let enhanced = self.enhanced.map(|enhanced| enhanced.encode());
+        let enhanced: &[u8] = enhanced.as_ref().map_or(&[], |octets| octets);
+        let length = enhanced.len() + self.private_data.len();
+        let mut octets = Vec::with_capacity(FRAME_HEADER_OCTETS + length);
+        octets.extend_from_slice(key);
+        octets.extend_from_slice(&[flags, self.revision]);
+        octets.extend_from_slice(&(length as u16).to_be_bytes());
+        octets.extend_from_slice(enhanced);
+        octets.extend_from_slice(&self.private_data);
+        octets
+    }
+
+    fn decode(octets: &[u8]) -> Result<Self, Violation> {
+        let (flags, revision) = (octets[KEY_OCTETS], octets[KEY_OCTETS + 1]);
+        let private_data = &octets[FRAME_HEADER_OCTETS..];
+        // Before revision 2 the bit is reserved and not checked (RFC 6581 6).
+        let has_enhanced = flags & FLAG_ENHANCED != 0 && revision >= REVISION_ENHANCED;
+        let (enhanced, private_data) = if has_enhanced {
+            let (octets, rest) =
+                private_data.split_first_chunk().ok_or(Violation::FramePrivateData)?;
+            (Some(Enhanced::decode(*octets)), rest)
+        } else {
+            (None, private_data)
+        };
+        Ok(Self {
+            revision,
+            markers: flags & FLAG_MARKERS != 0,
+            crc: flags & FLAG_CRC != 0,
+            reject: flags & FLAG_REJECT != 0,
+            enhanced,
+            private_data: private_data.to_vec(),
+        })
+    }
+}
+
+/// Gathers one frame from octets as they come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gatherer {
+    octets: Vec<u8>,
+}
+
+impl Gatherer {
+    /// Whether anything has come.
+    pub(super) fn is_empty(&self) -> bool {
+        self.octets.is_empty()
+    }
+
+    /// Takes in octets of the frame `sender` sends. Returns how many belong to it
+    /// and the frame, once it is whole.
+    pub(super) fn on_octets(
+        &mut self,
+        sender: Role,
+        octets: &[u8],
+    ) -> Result<(usize, Option<Frame>), Violation> {
+        let before = self.octets.len();
+        self.take_up_to(FRAME_HEADER_OCTETS, octets);
+        let key_length = self.octets.len().min(KEY_OCTETS);
+        if self.octets[..key_length] != key_of(sender)[..key_length] {
+            return Err(Violation::FrameKey);
+        }
+        if self.octets.len() < FRAME_HEADER_OCTETS {
+            return Ok((octets.len(), None));
+        }
+        let total = self.total_length()?;
+        let header_part = self.octets.len() - before;
+        self.take_up_to(total, &octets[header_part..]);
+        let consumed = self.octets.len() - before;
+        if self.octets.len() < total {
+            return Ok((consumed, None));
+        }
+        Frame::decode(&self.octets).map(|frame| (consumed, Some(frame)))
+    }
+
+    fn take_up_to(&mut self, length: usize, octets: &[u8]) {
+        let missing = length.saturating_sub(self.octets.len());
+        self.octets.extend_from_slice(&octets[..missing.min(octets.len())]);
+    }
+
+    /// The length the header announces, if it is one to go on with.
+    fn total_length(&self) -> Result<usize, Violation> {
+        if self.octets[KEY_OCTETS + 1] > REVISION_ENHANCED {
+            return Err(Violation::FrameRevision);
+        }
+        let length = u16::from_be_bytes([self.octets[18], self.octets[19]]);
+        if usize::from(length) > PRIVATE_DATA_OCTETS_MAX {
+            return Err(Violation::FramePrivateData);
+        }
+        Ok(FRAME_HEADER_OCTETS + usize::from(length))
+    }
+}
+
+fn key_of(sender: Role) -> &'static [u8; KEY_OCTETS] {
+    match sender {
+        Role::Initiator => KEY_REQUEST,
+        Role::Responder => KEY_REPLY,
+    }
+}

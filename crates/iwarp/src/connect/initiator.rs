@@ -1,22 +1,39 @@
 //! The side that connects.
 //!
-//! Invariant: one request goes out, and at most one reply is taken in.
+//! Invariant: one request goes out, at most one reply is taken in, and what is
+//! agreed on never exceeds what this side brought or the other side stated.
 
-use super::{ConnectConfig, Established, Progress};
-use crate::transmit::TERMINATE_FPDU_OCTETS_MAX;
+use super::frame::{
+    DEPTH_MAX, DEPTH_NOT_NEGOTIATED, Enhanced, Frame, Gatherer, PRIVATE_DATA_OUT_OCTETS_MAX,
+    REVISION_ENHANCED, REVISION_PLAIN,
+};
+use super::{ConnectConfig, Established, Progress, ReadyToReceive, ReadyToReceiveSet, Role};
+use crate::fpdu::MULPDU_MIN;
+use crate::terminate::Terminate;
+use crate::transmit::{TERMINATE_FPDU_OCTETS_MAX, Transmitter};
 use crate::violation::{Refusal, Violation};
 
 /// The initiator's start-up machine.
 #[derive(Clone, Debug)]
 pub struct Initiator {
     config: ConnectConfig,
+    request: Frame,
+    request_octets: Vec<u8>,
+    gatherer: Gatherer,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    AwaitingReply,
+    Answered,
+    Failed { violation: Violation, crc: bool },
 }
 
 /// What the reply said.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum InitiatorOutcome {
-    /// Go on with [`Transmitter`](crate::Transmitter) and
-    /// [`Receiver`](crate::Receiver).
+    /// Go on with [`Transmitter`] and [`Receiver`](crate::Receiver).
     Accepted {
         /// What was agreed on.
         established: Established,
@@ -38,45 +55,166 @@ impl Initiator {
     /// # Errors
     /// `PrivateDataTooLong`.
     pub fn new(config: ConnectConfig, private_data: &[u8]) -> Result<Self, Refusal> {
-        let _ = private_data;
-        Ok(Self { config })
+        if private_data.len() > PRIVATE_DATA_OUT_OCTETS_MAX {
+            return Err(Refusal::PrivateDataTooLong);
+        }
+        let peer_to_peer = (!config.ready_to_receive.is_empty()).then_some(config.ready_to_receive);
+        let depth = |depth: u16| {
+            if config.negotiate_depth { depth.min(DEPTH_MAX) } else { DEPTH_NOT_NEGOTIATED }
+        };
+        let enhanced = config.enhanced.then_some(Enhanced {
+            ird: depth(config.ird),
+            ord: depth(config.ord),
+            peer_to_peer,
+        });
+        let request = Frame {
+            revision: if config.enhanced { REVISION_ENHANCED } else { REVISION_PLAIN },
+            markers: false,
+            crc: config.crc,
+            reject: false,
+            enhanced,
+            private_data: private_data.to_vec(),
+        };
+        let request_octets = request.encode(Role::Initiator);
+        let gatherer = Gatherer::default();
+        Ok(Self { config, request, request_octets, gatherer, state: State::AwaitingReply })
     }
 
     /// The request frame to send.
     #[must_use]
     pub fn request(&self) -> &[u8] {
-        todo!()
+        &self.request_octets
     }
 
     /// Takes in octets of the reply, split however they come. Octets after the
-    /// frame are left alone.
+    /// frame are left alone; after the outcome all are.
     ///
     /// # Errors
     /// The violation found: close the connection, after sending
     /// [`Initiator::terminate_fpdu`] if there is one.
     pub fn on_octets(&mut self, octets: &[u8]) -> Result<Progress<InitiatorOutcome>, Violation> {
-        let _ = octets;
-        todo!()
+        match self.state {
+            State::AwaitingReply => {}
+            State::Answered => return Ok(Progress { consumed: 0, outcome: None }),
+            State::Failed { violation, .. } => return Err(violation),
+        }
+        let (consumed, frame) = self
+            .gatherer
+            .on_octets(Role::Responder, octets)
+            .map_err(|violation| self.fail(violation, false))?;
+        let outcome = match frame {
+            None => None,
+            Some(frame) => {
+                let crc = self.request.crc || frame.crc;
+                let outcome = self.judge(frame).map_err(|violation| self.fail(violation, crc))?;
+                self.state = State::Answered;
+                Some(outcome)
+            }
+        };
+        Ok(Progress { consumed, outcome })
     }
 
     /// The Terminate frame owed to a responder whose terms cannot be met (RFC 6581
-    /// 9.1 and 9.2); `None` for every other violation.
+    /// 9.1 and 9.2), with its length in octets; `None` for every other violation.
     #[must_use]
     pub fn terminate_fpdu(&self) -> Option<([u8; TERMINATE_FPDU_OCTETS_MAX], usize)> {
-        todo!()
+        let State::Failed {
+            violation:
+                violation @ (Violation::InsufficientReadDepth | Violation::NoMatchingReadyToReceive),
+            crc,
+        } = self.state
+        else {
+            return None;
+        };
+        let established = Established::client_server(Role::Initiator, crc, 0, 0);
+        let terminate = Terminate::new(violation.terminate_code(), None, None);
+        let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];
+        let length =
+            Transmitter::new(&established, MULPDU_MIN).terminate(&terminate, &mut octets).ok()?;
+        Some((octets, length))
     }
 
     /// For a responder that closed the connection on an enhanced request: the
     /// same request in plain form, for a new connection (RFC 6581 10). `None` if
-    /// this one was plain or got an answer.
+    /// this one was plain or got as much as one octet of an answer.
     #[must_use]
     pub fn plain_retry(&self) -> Option<Self> {
-        todo!()
+        if !self.config.enhanced || !self.gatherer.is_empty() {
+            return None;
+        }
+        let config = ConnectConfig {
+            enhanced: false,
+            ready_to_receive: ReadyToReceiveSet::EMPTY,
+            ..self.config
+        };
+        Self::new(config, &self.request.private_data).ok()
     }
 
     /// What this machine was made with.
     #[must_use]
     pub fn config(&self) -> &ConnectConfig {
         &self.config
+    }
+
+    fn fail(&mut self, violation: Violation, crc: bool) -> Violation {
+        self.state = State::Failed { violation, crc };
+        violation
+    }
+
+    fn judge(&self, reply: Frame) -> Result<InitiatorOutcome, Violation> {
+        // A plain request wants a plain reply (RFC 6581 10).
+        if reply.enhanced.is_some() && self.request.enhanced.is_none() {
+            return Err(Violation::FrameRevision);
+        }
+        let peer_depth = reply.enhanced.map(|enhanced| enhanced.depth());
+        if reply.reject {
+            return Ok(InitiatorOutcome::Rejected { private_data: reply.private_data, peer_depth });
+        }
+        if reply.markers {
+            return Err(Violation::MarkersRequired);
+        }
+        let mut established = Established {
+            role: Role::Initiator,
+            crc: self.request.crc || reply.crc,
+            revision: reply.revision,
+            ird: self.config.ird.min(DEPTH_MAX),
+            ord: self.config.ord.min(DEPTH_MAX),
+            peer_depth,
+            ready_to_receive: None,
+        };
+        // A responder that does not know the enhanced form may overlook the bit,
+        // which was reserved before: then nothing is negotiated.
+        if let Some(terms) = reply.enhanced {
+            self.meet(&terms, &mut established)?;
+        }
+        Ok(InitiatorOutcome::Accepted { established, private_data: reply.private_data })
+    }
+
+    /// Fits this side to the responder's terms (RFC 6581 9.1 and 9.2).
+    fn meet(&self, terms: &Enhanced, established: &mut Established) -> Result<(), Violation> {
+        if terms.ird != DEPTH_NOT_NEGOTIATED {
+            established.ord = established.ord.min(terms.ird);
+        }
+        if terms.ord != DEPTH_NOT_NEGOTIATED && terms.ord > established.ird {
+            return Err(Violation::InsufficientReadDepth);
+        }
+        let wanted = self.config.ready_to_receive;
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let offered = terms.peer_to_peer.ok_or(Violation::NoMatchingReadyToReceive)?;
+        let chosen = if wanted.write && offered.write {
+            ReadyToReceive::Write
+        } else if wanted.read && offered.read && terms.ird > 0 {
+            // One read must fit even if the user wants none.
+            established.ord = established.ord.max(1);
+            ReadyToReceive::Read
+        } else if wanted.send && offered.send {
+            ReadyToReceive::Send
+        } else {
+            return Err(Violation::NoMatchingReadyToReceive);
+        };
+        established.ready_to_receive = Some(chosen);
+        Ok(())
     }
 }

@@ -24,187 +24,129 @@
 
 mod order;
 mod reads;
+mod step;
+
+pub use step::{Event, Fpdu, Placement, Step, Target};
+
+use order::{
+    ReadRequestOrder, SendOrder, TaggedSegment, UntaggedSegment, WriteOrder, on_terminate_segment,
+};
+use reads::OpenReads;
 
 use crate::connect::Established;
 use crate::crc::Checksum;
-use crate::ids::{MessageSequence, Stag, TaggedOffset};
-use crate::read::{OpenRead, ReadRequest};
-use crate::terminate::Terminate;
-use crate::violation::{PlacementError, Refusal, Violation};
-
-/// What the receiver wants next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// At least this many octets in one piece, for [`Receiver::on_header`]. No
-    /// frame is shorter, so waiting for them cannot hang.
-    Header {
-        /// Octets needed: 20.
-        octets: usize,
-    },
-    /// Payload octets to be placed.
-    Payload {
-        /// Octets still to come in this frame, never zero.
-        octets: u32,
-    },
-    /// The trailer in one piece, for [`Receiver::on_trailer`].
-    Trailer {
-        /// Octets needed: 4 to 7.
-        octets: usize,
-    },
-    /// Nothing; the stream is over.
-    Closed,
-}
-
-/// Where the payload of one frame belongs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Placement {
-    /// The place.
-    pub target: Target,
-    /// Octets of payload in this frame; may be zero.
-    pub payload_length: u32,
-    /// Octets of header in front: 16 or 20.
-    pub header_length: u8,
-    /// Octets of pad and CRC behind: 4 to 7.
-    pub trailer_length: u8,
-    /// Whether the message ends with this frame.
-    pub last: bool,
-}
-
-/// The place of a payload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Target {
-    /// In a tagged buffer, by the peer's Write. With zero octets of payload
-    /// neither field may be checked (RFC 5041 7.1).
-    Write {
-        /// Our buffer.
-        stag: Stag,
-        /// Where the payload of this frame goes.
-        offset: TaggedOffset,
-    },
-    /// In the sink of our oldest open read, already matched against it.
-    ReadResponse {
-        /// The sink buffer.
-        stag: Stag,
-        /// Where the payload of this frame goes.
-        offset: TaggedOffset,
-        /// Octets of the read that came before this frame.
-        message_offset: u32,
-    },
-    /// In the receive buffer for this Send; every Send consumes one, also an
-    /// empty one.
-    Send {
-        /// The number of the Send.
-        sequence: MessageSequence,
-        /// Octets of the Send that came before this frame.
-        message_offset: u32,
-        /// Whether the receiver shall be woken.
-        solicited: bool,
-        /// The steering tag to invalidate on delivery.
-        invalidate: Option<Stag>,
-    },
-    /// In this machine: a Read Request. Hand the octets to
-    /// [`Receiver::on_payload`].
-    ReadRequest {
-        /// The number of the Read Request.
-        sequence: MessageSequence,
-    },
-    /// In this machine: a Terminate. Hand the octets to [`Receiver::on_payload`].
-    Terminate,
-}
-
-impl Target {
-    /// Whether the payload is for the machine itself, at most 70 octets of it,
-    /// and must be given to [`Receiver::on_payload`].
-    #[inline]
-    #[must_use]
-    pub const fn is_control(&self) -> bool {
-        match self {
-            Self::ReadRequest { .. } | Self::Terminate => true,
-            Self::Write { .. } | Self::ReadResponse { .. } | Self::Send { .. } => false,
-        }
-    }
-}
-
-/// What the completion of a frame means.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event {
-    /// The frame is placed; its message goes on.
-    Continued,
-    /// A Write is complete. RDMAP does not deliver this to its user; the data may
-    /// be trusted only when a later Send arrives (RFC 5040 5.5).
-    Written,
-    /// A Send is complete: everything the peer sent before it is placed.
-    Received {
-        /// The number of the Send.
-        sequence: MessageSequence,
-        /// Octets of the message.
-        length: u32,
-        /// Whether the receiver shall be woken.
-        solicited: bool,
-        /// The steering tag to invalidate now, before delivery. If it cannot be:
-        /// [`Receiver::refuse`].
-        invalidate: Option<Stag>,
-    },
-    /// The peer wants to read. Answer with
-    /// [`Outbound::answer_to`](crate::Outbound::answer_to), in the order of these
-    /// events, also when the length is zero; then call
-    /// [`Receiver::on_read_answered`]. If it may not: [`Receiver::refuse_read`].
-    ReadRequested {
-        /// The number of the request.
-        sequence: MessageSequence,
-        /// What it wants.
-        request: ReadRequest,
-    },
-    /// The oldest of our open reads is complete.
-    ReadCompleted {
-        /// What it wanted.
-        request: ReadRequest,
-    },
-    /// The peer has ended the stream: see [`Receiver::received_terminate`]. Close
-    /// the connection; do not answer.
-    Terminated,
-}
-
-/// One whole frame, taken off a buffer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fpdu<'buffer> {
-    /// Where the payload belongs.
-    pub placement: Placement,
-    /// The payload.
-    pub payload: &'buffer [u8],
-    /// Octets of the whole frame: where the next begins.
-    pub total_length: usize,
-    /// What its completion means, once the payload has been placed. If it cannot
-    /// be, drop the event and call [`Receiver::refuse`].
-    pub event: Event,
-}
+use crate::fpdu::{
+    CRC_OCTETS, FpduShape, HEADER_OCTETS_MAX, LENGTH_FIELD_OCTETS, TAGGED_HEADER_OCTETS,
+    trailer_length,
+};
+use crate::header::{Form, Header, Opcode, parse};
+use crate::ids::MessageSequence;
+use crate::read::{OpenRead, READ_REQUEST_OCTETS, ReadRequest};
+use crate::terminate::{TERMINATE_OCTETS_MAX, Terminate, TerminatedHeader};
+use crate::violation::{PlacementContext, PlacementError, Refusal, Violation};
 
 /// The receiving half of a stream.
 #[derive(Debug)]
 pub struct Receiver {
-    crc: Option<Checksum>,
+    phase: Phase,
+    crc: bool,
+    heard: bool,
+    /// Over the current frame, where CRC is in use.
+    checksum: Checksum,
+    payload_left: u32,
+    /// The current frame, or the last one once it is complete.
+    current: Placement,
+    /// Its header as it came, for the Terminate that may have to quote it.
+    header: [u8; HEADER_OCTETS_MAX],
+    sends: SendOrder,
+    writes: WriteOrder,
+    read_requests: ReadRequestOrder,
+    reads: OpenReads,
+    control: Control,
+    ending: Ending,
 }
+
+/// Where in a frame the stream is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Header,
+    /// Payload while there is some left, then the trailer.
+    Body,
+    Closed,
+}
+
+/// The payload of the current control message.
+#[derive(Debug)]
+struct Control {
+    octets: [u8; TERMINATE_OCTETS_MAX],
+    length: usize,
+}
+
+/// How the stream ended.
+#[derive(Debug, Default)]
+struct Ending {
+    violation: Option<Violation>,
+    /// What to tell the peer, until it is taken.
+    outgoing: Option<Terminate>,
+    /// What the peer told.
+    incoming: Option<Terminate>,
+}
+
+const _: () = assert!(READ_REQUEST_OCTETS <= TERMINATE_OCTETS_MAX);
 
 impl Receiver {
     /// A receiver for an established stream. Allocates the table of open reads,
     /// `established.ord` entries, and nothing thereafter.
     #[must_use]
     pub fn new(established: &Established) -> Self {
-        let _ = established;
-        todo!()
+        Self {
+            phase: Phase::Header,
+            crc: established.crc,
+            heard: false,
+            checksum: Checksum::new(),
+            payload_left: 0,
+            current: Placement {
+                target: Target::Terminate,
+                payload_length: 0,
+                header_length: 0,
+                trailer_length: 0,
+                last: true,
+            },
+            header: [0; HEADER_OCTETS_MAX],
+            sends: SendOrder::new(),
+            writes: WriteOrder::new(),
+            read_requests: ReadRequestOrder::new(established.ird),
+            reads: OpenReads::new(established.ord),
+            control: Control { octets: [0; TERMINATE_OCTETS_MAX], length: 0 },
+            ending: Ending::default(),
+        }
     }
 
     /// What is wanted next.
+    #[inline]
     #[must_use]
     pub fn next_step(&self) -> Step {
-        todo!()
+        match self.phase {
+            Phase::Header => Step::Header { octets: HEADER_OCTETS_MAX },
+            Phase::Body if self.payload_left > 0 => Step::Payload { octets: self.payload_left },
+            Phase::Body => Step::Trailer { octets: usize::from(self.current.trailer_length) },
+            Phase::Closed => Step::Closed,
+        }
     }
 
-    /// Whether a frame's header has ever been accepted: then a responder may
-    /// speak ([`Transmitter::on_peer_spoke`](crate::Transmitter::on_peer_spoke)).
+    /// Whether CRC is in use.
+    #[inline]
+    #[must_use]
+    pub fn crc_in_use(&self) -> bool {
+        self.crc
+    }
+
+    /// Whether a whole valid frame has ever come: then a responder may speak
+    /// ([`Transmitter::on_peer_spoke`](crate::Transmitter::on_peer_spoke)).
+    #[inline]
     #[must_use]
     pub fn has_heard(&self) -> bool {
-        todo!()
+        self.heard
     }
 
     /// Takes in a header from staged octets, which may hold more than that.
@@ -213,9 +155,14 @@ impl Receiver {
     ///
     /// # Errors
     /// The violation found; the stream is over.
+    #[inline]
     pub fn on_header(&mut self, staged: &[u8]) -> Result<Option<Placement>, Violation> {
-        let _ = staged;
-        todo!()
+        match FpduShape::peek(staged) {
+            Some(shape) if staged.len() >= shape.header_length() => {
+                self.check_header(staged).map(Some)
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Takes in a header of exactly the right length: 16 octets tagged, 20
@@ -223,9 +170,17 @@ impl Receiver {
     ///
     /// # Errors
     /// The violation found; the stream is over.
+    #[inline]
     pub fn check_header(&mut self, header: &[u8]) -> Result<Placement, Violation> {
-        let _ = header;
-        todo!()
+        if self.phase != Phase::Header {
+            return Err(self.out_of_order());
+        }
+        let placement = self.admit(header)?;
+        if self.crc {
+            self.checksum = Checksum::new();
+            self.checksum.update(&header[..usize::from(placement.header_length)]);
+        }
+        Ok(placement)
     }
 
     /// Takes in payload octets: checksummed where CRC is in use, copied only for
@@ -233,9 +188,19 @@ impl Receiver {
     ///
     /// # Errors
     /// `OutOfOrder` if more came than the frame holds.
+    #[inline]
     pub fn on_payload(&mut self, octets: &[u8]) -> Result<(), Refusal> {
-        let _ = octets;
-        todo!()
+        if self.phase != Phase::Body || octets.len() > self.payload_left as usize {
+            return Err(Refusal::OutOfOrder);
+        }
+        if self.crc {
+            self.checksum.update(octets);
+        }
+        if self.current.target.is_control() {
+            self.control.append(octets);
+        }
+        self.payload_left -= octets.len() as u32;
+        Ok(())
     }
 
     /// Counts payload octets that went to their place unseen.
@@ -243,9 +208,17 @@ impl Receiver {
     /// # Errors
     /// `OutOfOrder` if more came than the frame holds, if CRC is in use, or if
     /// the target is a control message.
+    #[inline]
     pub fn on_placed(&mut self, octets: u32) -> Result<(), Refusal> {
-        let _ = octets;
-        todo!()
+        let unseen_allowed = !self.crc && !self.current.target.is_control();
+        if self.phase != Phase::Body
+            || octets > self.payload_left
+            || !(unseen_allowed || octets == 0)
+        {
+            return Err(Refusal::OutOfOrder);
+        }
+        self.payload_left -= octets;
+        Ok(())
     }
 
     /// Takes in the trailer (exactly `placement.trailer_length` octets) and
@@ -254,9 +227,22 @@ impl Receiver {
     /// # Errors
     /// The violation found; the stream is over. A call when no trailer is due, or
     /// with the wrong number of octets, counts as `LocalCatastrophe`.
+    #[inline]
     pub fn on_trailer(&mut self, trailer: &[u8]) -> Result<Event, Violation> {
-        let _ = trailer;
-        todo!()
+        let due = self.phase == Phase::Body
+            && self.payload_left == 0
+            && trailer.len() == usize::from(self.current.trailer_length);
+        if !due {
+            return Err(self.out_of_order());
+        }
+        if self.crc {
+            let (pad, crc) = trailer.split_at(trailer.len() - CRC_OCTETS);
+            self.checksum.update(pad);
+            if crc != self.checksum.octets() {
+                return Err(self.end(Violation::CrcMismatch));
+            }
+        }
+        self.complete()
     }
 
     /// Takes one whole frame off the front of `buffer`; `Ok(None)` if it is not
@@ -264,12 +250,34 @@ impl Receiver {
     ///
     /// # Errors
     /// The violation found; the stream is over.
+    #[inline]
     pub fn on_fpdu<'buffer>(
         &mut self,
         buffer: &'buffer [u8],
     ) -> Result<Option<Fpdu<'buffer>>, Violation> {
-        let _ = buffer;
-        todo!()
+        if self.phase != Phase::Header {
+            return Err(self.out_of_order());
+        }
+        let Some(shape) = FpduShape::peek(buffer) else { return Ok(None) };
+        let header_length = shape.header_length();
+        if usize::from(shape.ulpdu_length) + LENGTH_FIELD_OCTETS < header_length {
+            return Err(self.end(Violation::FpduTooShort));
+        }
+        let Some(frame) = buffer.get(..shape.total_length()) else { return Ok(None) };
+        if self.crc {
+            let (covered, crc) = frame.split_at(frame.len() - CRC_OCTETS);
+            if crc != crate::crc::checksum_of(covered) {
+                return Err(self.end(Violation::CrcMismatch));
+            }
+        }
+        let placement = self.admit(frame)?;
+        let payload = &frame[header_length..frame.len() - shape.trailer_length()];
+        self.payload_left = 0;
+        if placement.target.is_control() {
+            self.control.append(payload);
+        }
+        let event = self.complete()?;
+        Ok(Some(Fpdu { placement, payload, total_length: frame.len(), event }))
     }
 
     /// Opens a read: its response is awaited from now on.
@@ -277,21 +285,29 @@ impl Receiver {
     /// # Errors
     /// `Closed`; `ReadDepth` if as many are open as agreed (ORD); `OffsetWrap` if
     /// a range passes 2^64.
+    #[inline]
     pub fn open_read(&mut self, request: ReadRequest) -> Result<OpenRead, Refusal> {
-        let _ = request;
-        todo!()
+        if self.phase == Phase::Closed {
+            return Err(Refusal::Closed);
+        }
+        if request.wraps() {
+            return Err(Refusal::OffsetWrap);
+        }
+        if self.reads.open(request) { Ok(OpenRead(request)) } else { Err(Refusal::ReadDepth) }
     }
 
     /// Reads whose responses are not complete.
+    #[inline]
     #[must_use]
     pub fn open_read_count(&self) -> usize {
-        todo!()
+        self.reads.count()
     }
 
     /// Reads that may be opened at once (ORD).
+    #[inline]
     #[must_use]
     pub fn open_read_count_max(&self) -> usize {
-        todo!()
+        self.reads.count_max()
     }
 
     /// The oldest unanswered Read Request has been answered. Call it no later
@@ -300,49 +316,222 @@ impl Receiver {
     ///
     /// # Errors
     /// `OutOfOrder` if none is unanswered.
+    #[inline]
     pub fn on_read_answered(&mut self) -> Result<(), Refusal> {
-        todo!()
+        if self.read_requests.on_answered() { Ok(()) } else { Err(Refusal::OutOfOrder) }
     }
 
     /// The driver cannot place, or invalidate, what the current frame names; the
     /// current frame is the one whose header or event was given out last. The
     /// stream is over.
+    #[cold]
     pub fn refuse(&mut self, error: PlacementError) -> Violation {
-        let _ = error;
-        todo!()
+        let context = match self.current.target {
+            Target::Write { .. } | Target::ReadResponse { .. } => PlacementContext::Tagged,
+            Target::Send { .. } | Target::Terminate => PlacementContext::Send,
+            Target::ReadRequest { .. } => PlacementContext::ReadRequest,
+        };
+        self.end(Violation::Placement(error, context))
     }
 
-    /// The driver may not answer that Read Request. The stream is over.
+    /// The driver may not answer that Read Request, which need not be the current
+    /// frame any more. The stream is over.
+    #[cold]
     pub fn refuse_read(
         &mut self,
         sequence: MessageSequence,
         request: &ReadRequest,
         error: PlacementError,
     ) -> Violation {
-        let _ = (sequence, request, error);
-        todo!()
+        let ulpdu_length = (HEADER_OCTETS_MAX - LENGTH_FIELD_OCTETS + READ_REQUEST_OCTETS) as u16;
+        let form = Form::Untagged { sequence, message_offset: 0, ulp_word: 0 };
+        let mut header = [0; HEADER_OCTETS_MAX];
+        Header { opcode: Opcode::ReadRequest, last: true, ulpdu_length, form }.encode(&mut header);
+        let quoted = TerminatedHeader::new(ulpdu_length, &header[LENGTH_FIELD_OCTETS..]);
+        let violation = Violation::Placement(error, PlacementContext::ReadRequest);
+        self.end_quoting(violation, quoted, Some(*request))
     }
 
     /// This side broke. The stream is over.
+    #[cold]
     pub fn fail(&mut self) -> Violation {
-        todo!()
+        self.end(Violation::LocalCatastrophe)
     }
 
     /// What to tell the peer about the violation, once; `None` if there was none,
     /// if it has been taken, or if the peer ended the stream.
+    #[must_use]
     pub fn take_terminate(&mut self) -> Option<Terminate> {
-        todo!()
+        self.ending.outgoing.take()
     }
 
     /// The peer's Terminate, if it sent one that could be read.
     #[must_use]
     pub fn received_terminate(&self) -> Option<&Terminate> {
-        todo!()
+        self.ending.incoming.as_ref()
     }
 
     /// The violation that ended the stream.
     #[must_use]
     pub fn violation(&self) -> Option<Violation> {
-        todo!()
+        self.ending.violation
+    }
+
+    /// Judges a header and makes its frame the current one.
+    #[inline]
+    fn admit(&mut self, octets: &[u8]) -> Result<Placement, Violation> {
+        self.keep_header(octets);
+        self.control.length = 0;
+        match parse(octets).and_then(|header| self.judge(&header)) {
+            Ok(placement) => {
+                self.current = placement;
+                self.payload_left = placement.payload_length;
+                self.phase = Phase::Body;
+                Ok(placement)
+            }
+            Err(violation) => Err(self.end(violation)),
+        }
+    }
+
+    /// Copies the header before it is judged, so that a Terminate can quote it.
+    #[inline]
+    fn keep_header(&mut self, octets: &[u8]) {
+        if let Some(untagged) = octets.first_chunk::<HEADER_OCTETS_MAX>() {
+            self.header = *untagged;
+        } else if let Some(tagged) = octets.first_chunk::<TAGGED_HEADER_OCTETS>() {
+            self.header[..TAGGED_HEADER_OCTETS].copy_from_slice(tagged);
+        }
+    }
+
+    /// Holds a header against the frames that came before it.
+    #[inline]
+    fn judge(&mut self, header: &Header) -> Result<Placement, Violation> {
+        let payload_length = header.payload_length();
+        let last = header.last;
+        let target = match header.form {
+            Form::Tagged { stag, offset } => {
+                let segment = TaggedSegment { stag, offset, payload_length, last };
+                match header.opcode {
+                    Opcode::ReadResponse => self.reads.on_segment(&segment)?,
+                    _ => self.writes.on_segment(&segment)?,
+                }
+            }
+            Form::Untagged { sequence, message_offset, ulp_word } => {
+                let opcode = header.opcode;
+                let segment = UntaggedSegment {
+                    opcode,
+                    sequence,
+                    message_offset,
+                    ulp_word,
+                    payload_length,
+                    last,
+                };
+                match opcode {
+                    Opcode::ReadRequest => self.read_requests.on_segment(&segment)?,
+                    Opcode::Terminate => on_terminate_segment(&segment)?,
+                    _ => self.sends.on_segment(&segment)?,
+                }
+            }
+        };
+        Ok(Placement {
+            target,
+            payload_length,
+            header_length: header.header_length() as u8,
+            trailer_length: trailer_length(header.ulpdu_length) as u8,
+            last,
+        })
+    }
+
+    /// The current frame is whole and valid: what does that mean?
+    #[inline]
+    fn complete(&mut self) -> Result<Event, Violation> {
+        self.phase = Phase::Header;
+        self.heard = true;
+        if !self.current.last && !self.current.target.is_control() {
+            return Ok(Event::Continued);
+        }
+        match self.current.target {
+            Target::Write { .. } => Ok(Event::Written),
+            Target::Send { sequence, message_offset, solicited, invalidate } => {
+                let length = message_offset + self.current.payload_length;
+                Ok(Event::Received { sequence, length, solicited, invalidate })
+            }
+            Target::ReadResponse { .. } => match self.reads.complete() {
+                Some(request) => Ok(Event::ReadCompleted { request }),
+                None => Err(self.fail()),
+            },
+            Target::ReadRequest { sequence } => self.complete_read_request(sequence),
+            Target::Terminate => Ok(self.complete_terminate()),
+        }
+    }
+
+    fn complete_read_request(&mut self, sequence: MessageSequence) -> Result<Event, Violation> {
+        match self.control.read_request() {
+            Some(request) if request.wraps() => Err(self.end(Violation::ReadRequestWrap)),
+            Some(request) => Ok(Event::ReadRequested { sequence, request }),
+            None => Err(self.fail()),
+        }
+    }
+
+    #[cold]
+    fn complete_terminate(&mut self) -> Event {
+        self.phase = Phase::Closed;
+        self.ending.incoming = Terminate::decode(&self.control.octets[..self.control.length]);
+        Event::Terminated
+    }
+
+    /// Ends the stream, quoting the current frame.
+    #[cold]
+    fn end(&mut self, violation: Violation) -> Violation {
+        let length = u16::from_be_bytes([self.header[0], self.header[1]]);
+        let quoted = TerminatedHeader::new(length, &self.header[LENGTH_FIELD_OCTETS..]);
+        let request = match self.current.target {
+            Target::ReadRequest { .. } => self.control.read_request(),
+            Target::Write { .. }
+            | Target::ReadResponse { .. }
+            | Target::Send { .. }
+            | Target::Terminate => None,
+        };
+        self.end_quoting(violation, quoted, request)
+    }
+
+    /// Ends the stream, unless it has ended: the first ending stands.
+    fn end_quoting(
+        &mut self,
+        violation: Violation,
+        quoted: TerminatedHeader,
+        request: Option<ReadRequest>,
+    ) -> Violation {
+        if self.phase != Phase::Closed {
+            self.phase = Phase::Closed;
+            self.payload_left = 0;
+            self.ending.violation = Some(violation);
+            self.ending.outgoing =
+                Some(Terminate::new(violation.terminate_code(), Some(quoted), request));
+        }
+        violation
+    }
+
+    /// A call that does not fit: repeats the violation that ended the stream, or
+    /// ends it, because octets and machine no longer agree.
+    #[cold]
+    fn out_of_order(&mut self) -> Violation {
+        match self.ending.violation {
+            Some(violation) => violation,
+            None => self.fail(),
+        }
+    }
+}
+
+impl Control {
+    /// Keeps what fits; what does not is of no use.
+    fn append(&mut self, octets: &[u8]) {
+        let length = octets.len().min(TERMINATE_OCTETS_MAX - self.length);
+        self.octets[self.length..self.length + length].copy_from_slice(&octets[..length]);
+        self.length += length;
+    }
+
+    fn read_request(&self) -> Option<ReadRequest> {
+        self.octets[..self.length].first_chunk().map(ReadRequest::decode)
     }
 }

@@ -1,1 +1,184 @@
-//! Placeholder
+//! The order of segments within and between messages.
+//!
+//! Invariant: per kind of message at most one is open, its segments come without
+//! gap, overlap or interleaving, and untagged messages come in the exact order of
+//! their sequence numbers. Linux siw asks for the same, and TCP delivers no other.
+
+use super::Target;
+use crate::header::Opcode;
+use crate::ids::{MessageSequence, Stag, TaggedOffset};
+use crate::read::READ_REQUEST_OCTETS;
+use crate::violation::Violation;
+
+/// The untagged fields of one segment.
+#[derive(Clone, Copy)]
+pub(super) struct UntaggedSegment {
+    pub opcode: Opcode,
+    pub sequence: MessageSequence,
+    pub message_offset: u32,
+    pub ulp_word: u32,
+    pub payload_length: u32,
+    pub last: bool,
+}
+
+/// The tagged fields of one segment.
+#[derive(Clone, Copy)]
+pub(super) struct TaggedSegment {
+    pub stag: Stag,
+    pub offset: TaggedOffset,
+    pub payload_length: u32,
+    pub last: bool,
+}
+
+impl TaggedSegment {
+    /// Refuses a range that wraps; an empty one is not looked at (RFC 5041 7.1).
+    #[inline]
+    pub(super) fn check_wrap(&self) -> Result<(), Violation> {
+        if self.payload_length != 0 && self.offset.checked_add(self.payload_length).is_none() {
+            return Err(Violation::TaggedWrap);
+        }
+        Ok(())
+    }
+}
+
+/// Queue 0.
+#[derive(Debug)]
+pub(super) struct SendOrder {
+    /// The number of the open message, or of the next one.
+    sequence: MessageSequence,
+    /// The kind of the open message.
+    open: Option<Opcode>,
+    /// Octets of the open message so far.
+    length: u32,
+}
+
+impl SendOrder {
+    pub(super) const fn new() -> Self {
+        Self { sequence: MessageSequence::FIRST, open: None, length: 0 }
+    }
+
+    #[inline]
+    pub(super) fn on_segment(&mut self, segment: &UntaggedSegment) -> Result<Target, Violation> {
+        if segment.sequence != self.sequence {
+            return Err(Violation::MessageSequence);
+        }
+        if segment.message_offset != self.length {
+            return Err(Violation::MessageOffset);
+        }
+        if self.open.is_some_and(|opcode| opcode != segment.opcode) {
+            return Err(Violation::Opcode);
+        }
+        let length =
+            self.length.checked_add(segment.payload_length).ok_or(Violation::MessageTooLong)?;
+        if segment.last {
+            self.sequence = segment.sequence.next();
+            self.open = None;
+            self.length = 0;
+        } else {
+            self.open = Some(segment.opcode);
+            self.length = length;
+        }
+        Ok(Target::Send {
+            sequence: segment.sequence,
+            message_offset: segment.message_offset,
+            solicited: segment.opcode.is_solicited(),
+            invalidate: segment.opcode.invalidates().then_some(Stag(segment.ulp_word)),
+        })
+    }
+}
+
+/// Incoming Writes.
+#[derive(Debug)]
+pub(super) struct WriteOrder {
+    /// Where the next segment of the open message must go.
+    open: Option<(Stag, TaggedOffset)>,
+}
+
+impl WriteOrder {
+    pub(super) const fn new() -> Self {
+        Self { open: None }
+    }
+
+    #[inline]
+    pub(super) fn on_segment(&mut self, segment: &TaggedSegment) -> Result<Target, Violation> {
+        segment.check_wrap()?;
+        let TaggedSegment { stag, offset, payload_length, last } = *segment;
+        if payload_length != 0 {
+            if let Some((open_stag, open_offset)) = self.open {
+                if stag != open_stag {
+                    return Err(Violation::TaggedStag);
+                }
+                if offset != open_offset {
+                    return Err(Violation::TaggedRange);
+                }
+            }
+            self.open = Some((stag, offset.wrapping_add(payload_length)));
+        }
+        if last {
+            self.open = None;
+        }
+        Ok(Target::Write { stag, offset })
+    }
+}
+
+/// Queue 1: Read Requests of the peer, and how many wait for an answer.
+#[derive(Debug)]
+pub(super) struct ReadRequestOrder {
+    sequence: MessageSequence,
+    unanswered_count: u16,
+    unanswered_count_max: u16,
+}
+
+impl ReadRequestOrder {
+    pub(super) const fn new(unanswered_count_max: u16) -> Self {
+        Self { sequence: MessageSequence::FIRST, unanswered_count: 0, unanswered_count_max }
+    }
+
+    #[inline]
+    pub(super) fn on_segment(&mut self, segment: &UntaggedSegment) -> Result<Target, Violation> {
+        if segment.sequence != self.sequence {
+            return Err(Violation::MessageSequence);
+        }
+        if segment.message_offset != 0 {
+            return Err(Violation::MessageOffset);
+        }
+        if self.unanswered_count >= self.unanswered_count_max {
+            return Err(Violation::ReadDepth);
+        }
+        // Every MULPDU holds a whole request, so a split one is a mistake.
+        if segment.payload_length as usize > READ_REQUEST_OCTETS {
+            return Err(Violation::MessageTooLong);
+        }
+        if segment.payload_length as usize != READ_REQUEST_OCTETS || !segment.last {
+            return Err(Violation::ReadRequestForm);
+        }
+        self.sequence = segment.sequence.next();
+        self.unanswered_count += 1;
+        Ok(Target::ReadRequest { sequence: segment.sequence })
+    }
+
+    /// Whether there was one to answer.
+    #[inline]
+    pub(super) fn on_answered(&mut self) -> bool {
+        match self.unanswered_count.checked_sub(1) {
+            Some(left) => {
+                self.unanswered_count = left;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// Queue 2: there is one Terminate in the life of a stream (RFC 5040 5.4). What
+/// is too long or goes on is read as far as it goes: the stream ends anyhow.
+#[inline]
+pub(super) fn on_terminate_segment(segment: &UntaggedSegment) -> Result<Target, Violation> {
+    if segment.sequence != MessageSequence::FIRST {
+        return Err(Violation::MessageSequence);
+    }
+    if segment.message_offset != 0 {
+        return Err(Violation::MessageOffset);
+    }
+    Ok(Target::Terminate)
+}
