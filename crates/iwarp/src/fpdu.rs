@@ -91,6 +91,13 @@ impl FpduShape {
         if self.tagged { TAGGED_HEADER_OCTETS } else { UNTAGGED_HEADER_OCTETS }
     }
 
+    /// Whether the length field is great enough for the header of the form.
+    #[inline]
+    #[must_use]
+    pub const fn covers_header(self) -> bool {
+        LENGTH_FIELD_OCTETS + self.ulpdu_length as usize >= self.header_length()
+    }
+
     /// Octets of payload; zero if the length field is too small for the header.
     #[inline]
     #[must_use]

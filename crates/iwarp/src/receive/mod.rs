@@ -157,12 +157,13 @@ impl Receiver {
     /// The violation found; the stream is over.
     #[inline]
     pub fn on_header(&mut self, staged: &[u8]) -> Result<Option<Placement>, Violation> {
-        match FpduShape::peek(staged) {
-            Some(shape) if staged.len() >= shape.header_length() => {
-                self.check_header(staged).map(Some)
-            }
-            _ => Ok(None),
+        let Some(shape) = FpduShape::peek(staged) else { return Ok(None) };
+        // A length that is too small is known before the rest of the header comes,
+        // and the rest might never come.
+        if staged.len() < shape.header_length() && shape.covers_header() {
+            return Ok(None);
         }
+        self.check_header(staged).map(Some)
     }
 
     /// Takes in a header of exactly the right length: 16 octets tagged, 20
@@ -259,8 +260,7 @@ impl Receiver {
             return Err(self.out_of_order());
         }
         let Some(shape) = FpduShape::peek(buffer) else { return Ok(None) };
-        let header_length = shape.header_length();
-        if usize::from(shape.ulpdu_length) + LENGTH_FIELD_OCTETS < header_length {
+        if !shape.covers_header() {
             return Err(self.end(Violation::FpduTooShort));
         }
         let Some(frame) = buffer.get(..shape.total_length()) else { return Ok(None) };
@@ -271,7 +271,7 @@ impl Receiver {
             }
         }
         let placement = self.admit(frame)?;
-        let payload = &frame[header_length..frame.len() - shape.trailer_length()];
+        let payload = &frame[shape.header_length()..frame.len() - shape.trailer_length()];
         self.payload_left = 0;
         if placement.target.is_control() {
             self.control.append(payload);

@@ -1,0 +1,268 @@
+//! Two whole sides against each other, in memory: the reference driver.
+//!
+//! Each side has tagged buffers and a log of what happened to it. Octets travel in
+//! pieces of the test's choosing, and each side may take them in whole frames or
+//! piecemeal; nothing of that may show in memory or log.
+#![allow(dead_code)]
+
+use std::collections::BTreeMap;
+
+use dafs_iwarp::fpdu::{HEADER_OCTETS_MAX, TRAILER_OCTETS_MAX};
+use dafs_iwarp::transmit::READ_REQUEST_FPDU_OCTETS;
+use dafs_iwarp::{
+    Established, Event, Outbound, Placement, ReadRequest, Receiver, Role, Stag, Step, TaggedOffset,
+    Target, Transmitter, Violation,
+};
+
+/// How a side takes in octets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Intake {
+    /// Gathers whole frames.
+    Whole,
+    /// Header, payload and trailer as they come.
+    Piecemeal,
+}
+
+/// What happened to a side, as its user sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Happening {
+    Written,
+    Received { payload: Vec<u8>, solicited: bool, invalidate: Option<Stag> },
+    ReadRequested(ReadRequest),
+    ReadCompleted(ReadRequest),
+    Terminated,
+}
+
+/// One end of a stream.
+pub struct Side {
+    pub transmitter: Transmitter,
+    pub receiver: Receiver,
+    pub memory: BTreeMap<u32, Vec<u8>>,
+    pub log: Vec<Happening>,
+    pub placements: Vec<Placement>,
+    /// Framed and not yet taken by the other side.
+    pub outgoing: Vec<u8>,
+    pub violation: Option<Violation>,
+    intake: Intake,
+    staged: Vec<u8>,
+    /// The Send that is coming in.
+    incoming: Vec<u8>,
+    /// The place of the frame that is coming in, piecemeal.
+    current: Option<(Placement, u32)>,
+}
+
+impl Side {
+    pub fn new(established: &Established, mulpdu: u16, intake: Intake) -> Self {
+        Self {
+            transmitter: Transmitter::new(established, mulpdu),
+            receiver: Receiver::new(established),
+            memory: BTreeMap::new(),
+            log: Vec::new(),
+            placements: Vec::new(),
+            outgoing: Vec::new(),
+            violation: None,
+            intake,
+            staged: Vec::new(),
+            incoming: Vec::new(),
+            current: None,
+        }
+    }
+
+    /// Frames a message with its payload.
+    pub fn post(&mut self, message: Outbound, payload: &[u8]) {
+        let mut segments = self.transmitter.begin(message, payload.len() as u32).unwrap();
+        let mut header = [0; HEADER_OCTETS_MAX];
+        while let Some(segment) = segments.next_segment(&mut header) {
+            let body = &payload[segment.offset as usize..][..segment.length as usize];
+            let mut trailer = [0; TRAILER_OCTETS_MAX];
+            if self.transmitter.crc_in_use() {
+                let mut checksum = segment.checksum(&header);
+                checksum.update(body);
+                segment.finish(checksum, &mut trailer);
+            }
+            self.outgoing.extend_from_slice(&header[..segment.header_length]);
+            self.outgoing.extend_from_slice(body);
+            self.outgoing.extend_from_slice(&trailer[..segment.trailer_length]);
+        }
+    }
+
+    /// Frames a Read Request.
+    pub fn post_read(&mut self, request: ReadRequest) {
+        let read = self.receiver.open_read(request).unwrap();
+        let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
+        let length = self.transmitter.read_request(&read, &mut octets).unwrap();
+        self.outgoing.extend_from_slice(&octets[..length]);
+    }
+
+    /// Takes in octets of the other side, as far as they go.
+    pub fn take_in(&mut self, octets: &[u8]) {
+        if self.violation.is_some() {
+            return;
+        }
+        self.staged.extend_from_slice(octets);
+        let result = match self.intake {
+            Intake::Whole => self.take_whole_frames(),
+            Intake::Piecemeal => self.take_pieces(),
+        };
+        if let Err(violation) = result {
+            self.violation = Some(violation);
+        }
+    }
+
+    fn take_whole_frames(&mut self) -> Result<(), Violation> {
+        let staged = std::mem::take(&mut self.staged);
+        let mut used = 0;
+        while self.receiver.next_step() != Step::Closed {
+            let Some(fpdu) = self.receiver.on_fpdu(&staged[used..])? else { break };
+            used += fpdu.total_length;
+            self.placements.push(fpdu.placement);
+            self.place(&fpdu.placement.target, 0, fpdu.payload);
+            self.on_event(fpdu.event);
+        }
+        self.staged = staged[used..].to_vec();
+        Ok(())
+    }
+
+    fn take_pieces(&mut self) -> Result<(), Violation> {
+        loop {
+            match self.receiver.next_step() {
+                Step::Header { .. } => {
+                    let Some(placement) = self.receiver.on_header(&self.staged)? else {
+                        return Ok(());
+                    };
+                    self.staged.drain(..usize::from(placement.header_length));
+                    self.placements.push(placement);
+                    self.current = Some((placement, 0));
+                }
+                Step::Payload { octets } => {
+                    if self.staged.is_empty() {
+                        return Ok(());
+                    }
+                    let length = self.staged.len().min(octets as usize);
+                    let piece: Vec<u8> = self.staged.drain(..length).collect();
+                    self.take_payload(&piece);
+                }
+                Step::Trailer { octets } => {
+                    if self.staged.len() < octets {
+                        return Ok(());
+                    }
+                    let trailer: Vec<u8> = self.staged.drain(..octets).collect();
+                    let event = self.receiver.on_trailer(&trailer)?;
+                    self.on_event(event);
+                }
+                Step::Closed => return Ok(()),
+            }
+        }
+    }
+
+    fn take_payload(&mut self, piece: &[u8]) {
+        let (placement, done) = self.current.unwrap();
+        self.place(&placement.target, done, piece);
+        self.current = Some((placement, done + piece.len() as u32));
+        if self.receiver.crc_in_use() || placement.target.is_control() {
+            self.receiver.on_payload(piece).unwrap();
+        } else {
+            self.receiver.on_placed(piece.len() as u32).unwrap();
+        }
+    }
+
+    fn place(&mut self, target: &Target, done: u32, payload: &[u8]) {
+        match *target {
+            Target::Write { stag, offset } | Target::ReadResponse { stag, offset, .. } => {
+                if !payload.is_empty() {
+                    let start = (offset.0 + u64::from(done)) as usize;
+                    let buffer = self.memory.get_mut(&stag.0).expect("a known buffer");
+                    buffer[start..start + payload.len()].copy_from_slice(payload);
+                }
+            }
+            Target::Send { message_offset, .. } => {
+                assert_eq!(self.incoming.len(), (message_offset + done) as usize);
+                self.incoming.extend_from_slice(payload);
+            }
+            Target::ReadRequest { .. } | Target::Terminate => {}
+        }
+    }
+
+    fn on_event(&mut self, event: Event) {
+        if self.receiver.has_heard() {
+            self.transmitter.on_peer_spoke();
+        }
+        match event {
+            Event::Continued => {}
+            Event::Written => self.log.push(Happening::Written),
+            Event::Received { length, solicited, invalidate, .. } => {
+                let payload = std::mem::take(&mut self.incoming);
+                assert_eq!(payload.len(), length as usize);
+                self.log.push(Happening::Received { payload, solicited, invalidate });
+            }
+            Event::ReadRequested { request, .. } => {
+                self.log.push(Happening::ReadRequested(request));
+                self.answer(&request);
+            }
+            Event::ReadCompleted { request } => self.log.push(Happening::ReadCompleted(request)),
+            Event::Terminated => {
+                self.transmitter.close();
+                self.log.push(Happening::Terminated);
+            }
+        }
+    }
+
+    fn answer(&mut self, request: &ReadRequest) {
+        let start = request.source_offset.0 as usize;
+        let payload = match request.length {
+            0 => Vec::new(),
+            length => self.memory[&request.source_stag.0][start..start + length as usize].to_vec(),
+        };
+        self.post(Outbound::answer_to(request), &payload);
+        self.receiver.on_read_answered().unwrap();
+    }
+}
+
+/// Two sides.
+pub struct Pair {
+    pub initiator: Side,
+    pub responder: Side,
+}
+
+impl Pair {
+    /// A pair with `depth` reads either way. The responder may speak at once.
+    pub fn new(crc: bool, depth: u16, mulpdus: (u16, u16), intakes: (Intake, Intake)) -> Self {
+        let initiator = Established::client_server(Role::Initiator, crc, depth, depth);
+        let responder = Established::client_server(Role::Responder, crc, depth, depth);
+        let mut pair = Self {
+            initiator: Side::new(&initiator, mulpdus.0, intakes.0),
+            responder: Side::new(&responder, mulpdus.1, intakes.1),
+        };
+        pair.responder.transmitter.on_peer_spoke();
+        pair
+    }
+
+    /// Carries octets to and fro in pieces of these lengths, again and again,
+    /// until both sides are quiet.
+    pub fn carry(&mut self, piece_lengths: &[usize]) {
+        let mut lengths = piece_lengths.iter().copied().cycle();
+        while !(self.initiator.outgoing.is_empty() && self.responder.outgoing.is_empty()) {
+            let length = lengths.next().unwrap_or(usize::MAX).max(1);
+            carry_one(&mut self.initiator, &mut self.responder, length);
+            carry_one(&mut self.responder, &mut self.initiator, length);
+        }
+    }
+}
+
+fn carry_one(from: &mut Side, to: &mut Side, length: usize) {
+    let length = length.min(from.outgoing.len());
+    let piece: Vec<u8> = from.outgoing.drain(..length).collect();
+    to.take_in(&piece);
+}
+
+/// Octets that tell where they came from.
+pub fn pattern(seed: u8, length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|index| (index as u8).wrapping_mul(31).wrapping_add(seed) ^ (index >> 8) as u8)
+        .collect()
+}
+
+/// A place in a buffer.
+pub fn at(offset: u64) -> TaggedOffset {
+    TaggedOffset(offset)
+}
