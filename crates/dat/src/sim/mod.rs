@@ -1,119 +1,67 @@
-//! Provider `sim`: not written yet; every attempt says so.
+//! Provider `sim`: a network that exists only in a seed and a list of calls.
+//!
+//! Invariant: the same seed and the same calls give the same events at the same
+//! virtual moments. Nothing here looks at a clock, an address or a hash map's
+//! order. Every fault that a transport may show is possible, none that it may not:
+//! - connections are reordered against each other at will;
+//! - within one connection messages stay in order; RDMA writes between two sends
+//!   are placed in any order, but before the later send is delivered; RDMA reads
+//!   are carried out in order among themselves and wait for no write;
+//! - bytes are fetched from a sender's memory when they arrive, and placed when the
+//!   receiving interface makes progress, so that a buffer touched too early shows;
+//! - success of a send or a write may come long before its delivery, as over a
+//!   socket, or only after it, as over a fabric.
+//!
+//! A [`Network`] handle speaks for one node; [`Network::at`] gives the others. The
+//! driver moves time with [`Network::advance`] and polls the interfaces; an
+//! interface that waits moves time itself and returns when nothing is under way.
 
-use std::time::Instant;
+mod config;
+mod connection;
+mod lane;
+mod network;
+mod packet;
+mod random;
+mod state;
+mod trouble;
 
-use crate::connection::Context;
-use crate::region::RegionEntry;
-use crate::{
-    Address, AddressError, BreakReason, EndpointConfig, Gather, ListenerId, LocalSegment,
-    PostError, RegionPath, RemoteSegment, SendOptions, Signal,
-};
+pub use config::{Fault, FaultPlan, NetworkConfig, Statistics};
+pub use network::{ConnectionId, ConnectionInfo, Network, TraceEntry};
 
-/// A simulated network.
-#[derive(Clone, Debug)]
-pub struct Network;
+pub(crate) use connection::Connection;
 
-pub(crate) struct Listener;
-pub(crate) struct Connection;
+use std::io;
+
+use crate::{Address, AddressError, ListenerId};
+
+/// A node's listener; connections queue in the network until taken.
+pub(crate) struct Listener {
+    network: Network,
+    node: u32,
+    generation: u64,
+}
 
 impl Listener {
-    pub(crate) fn bind(_network: &Network, node: u32) -> Result<Self, AddressError> {
-        Err(AddressError::NoProvider(Address::Sim(node)))
+    pub(crate) fn bind(network: &Network, node: u32) -> Result<Self, AddressError> {
+        let generation = network.state().bind(node).ok_or_else(|| AddressError::System {
+            address: Address::Sim(node),
+            source: io::ErrorKind::AddrInUse.into(),
+        })?;
+        Ok(Self { network: network.clone(), node, generation })
     }
+
     pub(crate) fn address(&self) -> Address {
-        Address::Sim(0)
+        Address::Sim(self.node)
     }
-    pub(crate) fn accept(&mut self, _id: ListenerId) -> Option<Connection> {
-        None
+
+    pub(crate) fn accept(&mut self, id: ListenerId) -> Option<Connection> {
+        let (link, greeting) = self.network.state().take_request(self.node, self.generation)?;
+        Some(Connection::pending(&self.network, link, greeting, id))
     }
 }
 
-impl Connection {
-    pub(crate) fn connect(
-        _network: &Network,
-        node: u32,
-        _config: &EndpointConfig,
-        _private_data: &[u8],
-    ) -> Result<Self, AddressError> {
-        Err(AddressError::NoProvider(Address::Sim(node)))
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.network.state().unbind(self.node, self.generation);
     }
-}
-
-impl crate::connection::Connection for Connection {
-    fn post_receive(
-        &mut self,
-        _context: &mut Context<'_>,
-        _cookie: u64,
-        _scatter: &[LocalSegment],
-    ) -> Result<(), PostError> {
-        Err(PostError::NotConnected)
-    }
-    fn post_send(
-        &mut self,
-        _context: &mut Context<'_>,
-        _cookie: u64,
-        _gather: &[Gather<'_>],
-        _options: SendOptions,
-    ) -> Result<(), PostError> {
-        Err(PostError::NotConnected)
-    }
-    fn post_rdma_write(
-        &mut self,
-        _context: &mut Context<'_>,
-        _cookie: u64,
-        _local: &[LocalSegment],
-        _remote: RemoteSegment,
-        _signal: Signal,
-    ) -> Result<(), PostError> {
-        Err(PostError::NotConnected)
-    }
-    fn post_rdma_read(
-        &mut self,
-        _context: &mut Context<'_>,
-        _cookie: u64,
-        _local: &[LocalSegment],
-        _remote: RemoteSegment,
-    ) -> Result<(), PostError> {
-        Err(PostError::NotConnected)
-    }
-    fn flush(&mut self, _context: &mut Context<'_>) -> Result<(), BreakReason> {
-        Ok(())
-    }
-    fn progress(&mut self, _context: &mut Context<'_>) -> Result<bool, BreakReason> {
-        Ok(false)
-    }
-    fn ready(
-        &mut self,
-        _context: &mut Context<'_>,
-        _which: u8,
-        _readiness: crate::connection::Readiness,
-    ) -> Result<(), BreakReason> {
-        Ok(())
-    }
-    fn is_polled(&self) -> bool {
-        false
-    }
-    fn accept(
-        &mut self,
-        _context: &mut Context<'_>,
-        _config: &EndpointConfig,
-        _private_data: &[u8],
-    ) -> Result<(), BreakReason> {
-        Ok(())
-    }
-    fn reject(&mut self, _context: &mut Context<'_>, _private_data: &[u8]) {}
-    fn is_established(&self) -> bool {
-        false
-    }
-    fn deadline(&self) -> Option<Instant> {
-        None
-    }
-    fn expose(&mut self, _entry: &RegionEntry) -> Result<(), BreakReason> {
-        Ok(())
-    }
-    fn withdraw(&mut self, _entry: &RegionEntry) {}
-    fn path(&self, _entry: &RegionEntry) -> RegionPath {
-        RegionPath::Network
-    }
-    fn shutdown(&mut self, _context: &mut Context<'_>, _reason: &BreakReason) {}
 }

@@ -1,0 +1,32 @@
+//! The network's dice.
+//!
+//! Invariant: the sequence depends on the seed alone.
+
+/// SplitMix64: small, well mixed, and any seed will do.
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number from `least` to `most`, both possible; `least` if they cross.
+    pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
+        let span = most.saturating_sub(least).saturating_add(1);
+        // The bias is below one in 2^32 for every span used here.
+        least + self.next() % span
+    }
+
+    pub(crate) fn chance(&mut self, ppm: u32) -> bool {
+        self.between(0, 999_999) < u64::from(ppm)
+    }
+}

@@ -1,0 +1,384 @@
+//! The calendar of arrivals and everything that decides its order.
+//!
+//! Invariants: the calendar is worked off by moment, then by order of entry; an
+//! entry whose lane was purged, or whose receiver is gone, is dropped without
+//! moving the clock. A link exists until both of its sides have left it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::lane::{Lane, Side};
+use super::packet::{Cause, Greeting, Packet};
+use super::random::Random;
+use super::{Fault, NetworkConfig, Statistics, TraceEntry};
+use crate::BreakReason;
+
+/// A network, shared by all handles.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) config: NetworkConfig,
+    pub(crate) random: Random,
+    pub(crate) now_ns: u64,
+    /// Entries made in the calendar, for order among equal moments.
+    entries: u64,
+    pub(crate) calendar: BTreeMap<(u64, u64), Entry>,
+    pub(crate) links: BTreeMap<u64, Link>,
+    links_made: u64,
+    listeners_made: u64,
+    pub(crate) nodes: BTreeMap<u32, Node>,
+    pub(crate) statistics: Statistics,
+    pub(crate) faults_done: u64,
+    /// Faults ordered by the driver, each with the data to let pass before.
+    pub(crate) orders: Vec<(Fault, u64)>,
+    pub(crate) trace_hash: u64,
+    pub(crate) trace: VecDeque<TraceEntry>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Link {
+    /// From side 0, and from side 1.
+    pub(crate) lanes: [Lane; 2],
+    /// The initiator, and the acceptor.
+    pub(crate) sides: [Side; 2],
+    /// The acceptor has answered, or the connect is over otherwise.
+    pub(crate) answered: bool,
+    /// Arrivals that a partition holds back, in order.
+    pub(crate) held: Vec<Arrival>,
+    /// Counts the times that `held` was emptied.
+    pub(crate) holds: u64,
+}
+
+/// A node that something was asked of.
+#[derive(Debug, Default)]
+pub(crate) struct Node {
+    pub(crate) down: bool,
+    pub(crate) isolated: bool,
+    pub(crate) listener: Option<Backlog>,
+}
+
+/// A listener's connections that are not taken yet.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    generation: u64,
+    pub(crate) requests: VecDeque<(u64, Greeting)>,
+}
+
+/// What happens at a moment.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Arrival(Arrival),
+    /// A connect is given up.
+    ConnectOver {
+        link: u64,
+    },
+    /// A connection over a partition is given up.
+    HoldOver {
+        link: u64,
+        holds: u64,
+    },
+}
+
+/// A packet about to arrive at side `to` of a link.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) link: u64,
+    pub(crate) to: usize,
+    pub(crate) epoch: u64,
+    pub(crate) packet: Packet,
+    pub(crate) fault: Option<Fault>,
+}
+
+impl State {
+    pub(crate) fn new(config: NetworkConfig) -> Self {
+        Self {
+            random: Random::new(config.seed),
+            config,
+            now_ns: 0,
+            entries: 0,
+            calendar: BTreeMap::new(),
+            links: BTreeMap::new(),
+            links_made: 0,
+            listeners_made: 0,
+            nodes: BTreeMap::new(),
+            statistics: Statistics::default(),
+            faults_done: 0,
+            orders: Vec::new(),
+            trace_hash: HASH_START,
+            trace: VecDeque::new(),
+        }
+    }
+
+    // ---- listeners ------------------------------------------------------------
+
+    /// Makes `node` listen; `None` if it does already or is down.
+    pub(crate) fn bind(&mut self, node: u32) -> Option<u64> {
+        let node = self.nodes.entry(node).or_default();
+        if node.down || node.listener.is_some() {
+            return None;
+        }
+        self.listeners_made += 1;
+        let generation = self.listeners_made;
+        node.listener = Some(Backlog { generation, requests: VecDeque::new() });
+        Some(generation)
+    }
+
+    pub(crate) fn unbind(&mut self, node: u32, generation: u64) {
+        let Some(entry) = self.nodes.get_mut(&node) else { return };
+        if let Some(backlog) = entry.listener.take_if(|b| b.generation == generation) {
+            self.refuse_all(backlog);
+        }
+    }
+
+    pub(crate) fn refuse_all(&mut self, backlog: Backlog) {
+        for (link, _) in backlog.requests {
+            self.leave(link, 1, Cause::Orderly);
+        }
+    }
+
+    /// The oldest connection that waits at a listener.
+    pub(crate) fn take_request(&mut self, node: u32, generation: u64) -> Option<(u64, Greeting)> {
+        let backlog = self.nodes.get_mut(&node)?.listener.as_mut()?;
+        if backlog.generation != generation {
+            return None;
+        }
+        backlog.requests.pop_front()
+    }
+
+    // ---- what endpoints do ----------------------------------------------------
+
+    /// Opens a link and sends the greeting on its way.
+    pub(crate) fn connect(&mut self, to: u32, greeting: Greeting) -> u64 {
+        self.links_made += 1;
+        let link = self.links_made;
+        let from = greeting.node;
+        let sides = [Side::new(from), Side::new(to)];
+        let lanes = [Lane::default(), Lane::default()];
+        self.links.insert(link, Link { lanes, sides, answered: false, held: Vec::new(), holds: 0 });
+        if self.is_down(from) {
+            self.refuse(link, "this node is down");
+            return link;
+        }
+        self.transmit(link, 0, Packet::Connect(greeting));
+        let at = self.now_ns.saturating_add(self.config.connect_ns_max);
+        self.enter(at, Entry::ConnectOver { link });
+        link
+    }
+
+    /// Sends a packet on its way from `side`, unless the lane is cut.
+    pub(crate) fn transmit(&mut self, id: u64, side: usize, packet: Packet) {
+        if self.links.get(&id).is_none_or(|link| link.lanes[side].cut) {
+            return;
+        }
+        let fault = if packet.carries_data() { self.draw_fault() } else { None };
+        let mut latency = self.draw_latency();
+        if fault == Some(Fault::Delay) {
+            self.statistics.delays += 1;
+            latency += self.random.between(1, self.config.faults.delay_ns_max);
+        }
+        let at = self.now_ns.saturating_add(latency);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let lane = &mut link.lanes[side];
+        lane.in_flight += usize::from(packet.is_work());
+        let at = lane.schedule(&packet, at);
+        let epoch = lane.epoch;
+        self.enter(at, Entry::Arrival(Arrival { link: id, to: 1 - side, epoch, packet, fault }));
+    }
+
+    /// Whether more work may be under way from `side`.
+    pub(crate) fn has_room(&self, link: u64, side: usize) -> bool {
+        self.links
+            .get(&link)
+            .is_some_and(|link| link.lanes[side].in_flight < self.config.in_flight_max)
+    }
+
+    /// The oldest packet that has arrived at `side`.
+    pub(crate) fn take(&mut self, link: u64, side: usize) -> Option<Packet> {
+        let link = self.links.get_mut(&link)?;
+        let packet = link.sides[side].inbox.pop_front()?;
+        let lane = &mut link.lanes[1 - side];
+        lane.in_flight = lane.in_flight.saturating_sub(usize::from(packet.is_work()));
+        Some(packet)
+    }
+
+    /// The acceptor answers; `None` if the initiator has vanished.
+    pub(crate) fn answer(&mut self, id: u64, packet: Packet) -> Option<()> {
+        let link = self.links.get_mut(&id)?;
+        if link.sides[1].ended {
+            return None;
+        }
+        link.answered = true;
+        self.transmit(id, 1, packet);
+        Some(())
+    }
+
+    /// `side` leaves the link and tells the other why.
+    pub(crate) fn leave(&mut self, id: u64, side: usize, cause: Cause) {
+        let orderly = matches!(cause, Cause::Orderly);
+        let lossy = orderly && self.random.chance(self.config.faults.close_loses_ppm);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if std::mem::replace(&mut link.sides[side].gone, true) {
+            return;
+        }
+        link.answered |= side == 0;
+        link.sides[side].inbox.clear();
+        let lane = &mut link.lanes[side];
+        if lossy && !lane.cut && lane.in_flight > 0 {
+            lane.purge();
+            self.statistics.lossy_closes += 1;
+        }
+        self.fetch_lent(id, side);
+        self.transmit(id, side, Packet::Close(cause));
+        if let Some(link) = self.links.get_mut(&id) {
+            link.lanes[side].cut = true;
+            if link.sides.iter().all(|side| side.gone) {
+                self.links.remove(&id);
+            }
+        }
+    }
+
+    /// Fetches what `side` has under way: its memory is its own again.
+    fn fetch_lent(&mut self, id: u64, side: usize) {
+        let held = self.links.get_mut(&id).into_iter().flat_map(|link| link.held.iter_mut());
+        let under_way = self.calendar.values_mut().filter_map(|entry| match entry {
+            Entry::Arrival(arrival) => Some(arrival),
+            Entry::ConnectOver { .. } | Entry::HoldOver { .. } => None,
+        });
+        for arrival in held.chain(under_way).filter(|a| a.link == id && a.to != side) {
+            if let Some(payload) = arrival.packet.payload_mut() {
+                payload.fetch();
+            }
+        }
+    }
+
+    // ---- time -----------------------------------------------------------------
+
+    /// Moment of the next thing to happen.
+    pub(crate) fn next_ns(&mut self) -> Option<u64> {
+        while let Some(((at, _), entry)) = self.calendar.first_key_value() {
+            if !self.is_stale(entry) {
+                return Some(*at);
+            }
+            self.calendar.pop_first();
+        }
+        None
+    }
+
+    /// Moves the clock to the next thing to happen and lets it happen.
+    pub(crate) fn advance(&mut self) -> bool {
+        let Some(at) = self.next_ns() else { return false };
+        let Some((_, entry)) = self.calendar.pop_first() else { return false };
+        self.now_ns = self.now_ns.max(at);
+        match entry {
+            Entry::Arrival(arrival) => self.arrive(arrival),
+            Entry::ConnectOver { link } => {
+                self.note("connect-over", link, 0, 0);
+                self.refuse(link, "timed out while connecting");
+            }
+            Entry::HoldOver { link, .. } => {
+                self.note("hold-over", link, 0, 0);
+                let reason = || BreakReason::System("partitioned for too long".into());
+                self.sever(link, [true, true], [true, true], [reason(), reason()]);
+            }
+        }
+        true
+    }
+
+    fn is_stale(&self, entry: &Entry) -> bool {
+        let link = |id| self.links.get(id);
+        match entry {
+            Entry::Arrival(arrival) => link(&arrival.link).is_none_or(|link| {
+                let to = &link.sides[arrival.to];
+                to.gone || to.ended || link.lanes[1 - arrival.to].epoch != arrival.epoch
+            }),
+            Entry::ConnectOver { link: id } => link(id).is_none_or(|link| link.answered),
+            Entry::HoldOver { link: id, holds } => {
+                link(id).is_none_or(|link| link.held.is_empty() || link.holds != *holds)
+            }
+        }
+    }
+
+    fn arrive(&mut self, mut arrival: Arrival) {
+        let (id, to) = (arrival.link, arrival.to);
+        let lost = matches!(arrival.packet, Packet::Lost(_));
+        if !lost && self.is_parted(id) {
+            self.hold(arrival);
+            return;
+        }
+        if let Some(payload) = arrival.packet.payload_mut() {
+            payload.fetch();
+        }
+        let (what, length) = arrival.packet.label();
+        self.note(what, id, to, length);
+        if self.strike_before(&mut arrival) {
+            return;
+        }
+        self.statistics.arrivals += 1;
+        if let Packet::Connect(greeting) = arrival.packet {
+            self.arrive_request(id, greeting);
+            return;
+        }
+        if let Some(link) = self.links.get_mut(&id) {
+            link.sides[to].push(arrival.packet);
+        }
+        self.strike_after(arrival.fault, id, to);
+    }
+
+    fn arrive_request(&mut self, link: u64, greeting: Greeting) {
+        let Some(to) = self.links.get(&link).map(|link| link.sides[1].node) else { return };
+        if self.is_down(to) {
+            // Nobody answers; the initiator gives up in its own time.
+            return;
+        }
+        let backlog = self.nodes.get_mut(&to).and_then(|node| node.listener.as_mut());
+        match backlog.filter(|backlog| backlog.requests.len() < BACKLOG_MAX) {
+            Some(backlog) => backlog.requests.push_back((link, greeting)),
+            None => self.refuse(link, "nobody listens there"),
+        }
+    }
+
+    /// Ends a connect that no acceptor has seen or will answer.
+    pub(crate) fn refuse(&mut self, link: u64, why: &str) {
+        let reason = || BreakReason::Unreachable(why.into());
+        self.sever(link, [true, true], [true, true], [reason(), reason()]);
+    }
+
+    pub(crate) fn enter(&mut self, at: u64, entry: Entry) {
+        self.entries += 1;
+        self.calendar.insert((at, self.entries), entry);
+    }
+
+    pub(crate) fn draw_latency(&mut self) -> u64 {
+        self.random.between(self.config.latency_ns_min, self.config.latency_ns_max)
+    }
+
+    /// Takes an event into the trace.
+    pub(crate) fn note(&mut self, what: &'static str, link: u64, to: usize, length: u64) {
+        let at_ns = self.now_ns;
+        for word in [at_ns, what.len() as u64, link, to as u64, length] {
+            self.mix(word);
+        }
+        for octet in what.bytes() {
+            self.mix(u64::from(octet));
+        }
+        if self.trace.len() == TRACE_MAX {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(TraceEntry { at_ns, what, connection: link, to, length });
+    }
+
+    fn mix(&mut self, word: u64) {
+        self.trace_hash = (self.trace_hash ^ word).wrapping_mul(HASH_PRIME).rotate_left(23);
+    }
+
+    pub(crate) fn is_down(&self, node: u32) -> bool {
+        self.nodes.get(&node).is_some_and(|node| node.down)
+    }
+}
+
+/// Connections that may wait at one listener.
+const BACKLOG_MAX: usize = 1024;
+/// Events that [`super::Network::trace`] still knows.
+const TRACE_MAX: usize = 4096;
+/// The constants of FNV-1a, here over words.
+const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
+const HASH_PRIME: u64 = 0x0000_0100_0000_01b3;
