@@ -68,7 +68,7 @@ impl Context<'_> {
 ///
 /// A method that returns `Err` breaks the connection: the interface then calls
 /// [`Connection::shutdown`] and reports [`Event::Broken`].
-pub trait Connection {
+pub trait Connection: Send {
     /// Queues a receive; completes when a message has arrived in it.
     fn post_receive(
         &mut self,

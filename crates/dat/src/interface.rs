@@ -409,8 +409,7 @@ impl Interface {
             }
             return self.events.len();
         }
-        let start = Instant::now();
-        let deadline = timeout.map(|timeout| start + timeout);
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             if self.spin(threshold, deadline) || self.doze(threshold, deadline) {
                 break;
@@ -421,7 +420,6 @@ impl Interface {
                 return self.events.len();
             }
         }
-        self.waiter.learn(start.elapsed());
         self.events.len()
     }
 
@@ -516,7 +514,7 @@ impl Interface {
             for _ in 0..SPINS_PER_CLOCK {
                 if self.poll_hot() {
                     if self.satisfied(threshold) {
-                        self.waiter.undisturbed();
+                        self.waiter.paid();
                         return true;
                     }
                     until = last + budget;
@@ -524,7 +522,11 @@ impl Interface {
                 std::hint::spin_loop();
             }
             let now = Instant::now();
-            if self.waiter.spun(now - last, now) || now >= until {
+            if self.waiter.was_preempted(now - last, now) {
+                return false;
+            }
+            if now >= until {
+                self.waiter.vain();
                 return false;
             }
             if deadline.is_some_and(|deadline| now >= deadline) {

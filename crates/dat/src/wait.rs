@@ -1,10 +1,11 @@
 //! When to spin and when to sleep.
 //!
 //! Spinning answers in a tenth of a microsecond, but only if the other side is
-//! running on another core; sleeping costs microseconds but no CPU. The rule:
-//! spin while waits have lately been shorter than the policy's bound, never while
-//! more threads want cores than there are (seen as gaps in our own running), and
-//! never for sockets.
+//! running on another core; a wake-up costs tens of microseconds but no CPU. The
+//! rule: spin for as long as a wake-up would cost, since a wait that ends within it
+//! is cheaper spun through; stop trying after several vain spins, try again now and
+//! then; never spin while more threads want cores than there are (seen as gaps in
+//! our own running), and never for sockets.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ pub struct WaitPolicy {
 
 impl Default for WaitPolicy {
     fn default() -> Self {
-        Self { spin_max: Duration::from_micros(30) }
+        Self { spin_max: Duration::from_micros(50) }
     }
 }
 
@@ -25,24 +26,26 @@ impl Default for WaitPolicy {
 #[derive(Debug)]
 pub struct Waiter {
     policy: WaitPolicy,
-    /// Smoothed length of recent waits, nanoseconds.
-    typical_ns: u64,
+    /// Spins in a row that ended without the event.
+    vain_spins: u32,
+    /// Waits to sleep through before the next trial spin, and what is left of them.
+    rest: u32,
+    rest_left: u32,
     /// No spinning before this moment: cores are short.
     crowded_until: Option<Instant>,
     /// How long the next crowded period lasts.
     crowded_span: Duration,
-    /// Waits since the last one that spun in spite of a long typical wait.
-    waits_since_trial: u32,
 }
 
 impl Waiter {
     pub(crate) fn new(policy: WaitPolicy) -> Self {
         Self {
             policy,
-            typical_ns: 0,
+            vain_spins: 0,
+            rest: REST_MIN,
+            rest_left: 0,
             crowded_until: None,
             crowded_span: CROWDED_SPAN_MIN,
-            waits_since_trial: 0,
         }
     }
 
@@ -54,27 +57,32 @@ impl Waiter {
             }
             self.crowded_until = None;
         }
-        let limit = u64::try_from(self.policy.spin_max.as_nanos()).unwrap_or(u64::MAX);
-        if self.typical_ns <= limit {
-            return self.policy.spin_max;
+        if self.rest_left > 0 {
+            self.rest_left -= 1;
+            return Duration::ZERO;
         }
-        self.waits_since_trial += 1;
-        if self.waits_since_trial >= WAITS_PER_TRIAL {
-            self.waits_since_trial = 0;
-            return self.policy.spin_max;
-        }
-        Duration::ZERO
+        self.policy.spin_max
     }
 
-    /// A wait took this long from its start to the event.
-    pub(crate) fn learn(&mut self, waited: Duration) {
-        let sample = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX).min(SAMPLE_NS_MAX);
-        self.typical_ns = (self.typical_ns * 7 + sample) / 8;
+    /// A spin ended with the event there.
+    pub(crate) fn paid(&mut self) {
+        self.vain_spins = 0;
+        self.rest = REST_MIN;
+        self.crowded_span = CROWDED_SPAN_MIN;
     }
 
-    /// Two looks at the clock inside one spin lay this far apart. A long gap means
-    /// that somebody else had our core.
-    pub(crate) fn spun(&mut self, gap: Duration, now: Instant) -> bool {
+    /// A spin ended without the event.
+    pub(crate) fn vain(&mut self) {
+        self.vain_spins += 1;
+        if self.vain_spins >= VAIN_SPINS_MAX {
+            self.rest_left = self.rest;
+            self.rest = (self.rest * 2).min(REST_MAX);
+        }
+    }
+
+    /// Two looks at the clock inside one spin lay this far apart. True if the gap
+    /// means that somebody else had our core: stop spinning at once.
+    pub(crate) fn was_preempted(&mut self, gap: Duration, now: Instant) -> bool {
         if gap < PREEMPTED_GAP {
             return false;
         }
@@ -82,51 +90,57 @@ impl Waiter {
         self.crowded_span = (self.crowded_span * 2).min(CROWDED_SPAN_MAX);
         true
     }
-
-    /// A whole wait was spun through undisturbed: cores are free again.
-    pub(crate) fn undisturbed(&mut self) {
-        self.crowded_span = CROWDED_SPAN_MIN;
-    }
 }
 
 /// A gap in our own running that only another thread on the core explains.
-const PREEMPTED_GAP: Duration = Duration::from_micros(150);
-const CROWDED_SPAN_MIN: Duration = Duration::from_millis(4);
-const CROWDED_SPAN_MAX: Duration = Duration::from_millis(256);
-/// One long wait must not outweigh everything learned before.
-const SAMPLE_NS_MAX: u64 = 1_000_000;
-const WAITS_PER_TRIAL: u32 = 64;
+const PREEMPTED_GAP: Duration = Duration::from_micros(200);
+const CROWDED_SPAN_MIN: Duration = Duration::from_millis(2);
+const CROWDED_SPAN_MAX: Duration = Duration::from_millis(64);
+/// Vain spins that may be chance.
+const VAIN_SPINS_MAX: u32 = 3;
+const REST_MIN: u32 = 4;
+const REST_MAX: u32 = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn long_waits_end_spinning_but_for_a_trial() {
+    fn vain_spins_end_spinning_but_for_rare_trials() {
         let now = Instant::now();
         let mut waiter = Waiter::new(WaitPolicy::default());
-        assert!(!waiter.budget(now).is_zero());
-        for _ in 0..32 {
-            waiter.learn(Duration::from_millis(1));
+        let mut spins = 0;
+        for _ in 0..1000 {
+            if !waiter.budget(now).is_zero() {
+                spins += 1;
+                waiter.vain();
+            }
         }
-        let spins = (0..WAITS_PER_TRIAL).filter(|_| !waiter.budget(now).is_zero()).count();
-        assert_eq!(spins, 1);
-        for _ in 0..64 {
-            waiter.learn(Duration::from_micros(1));
+        assert!((5..30).contains(&spins), "{spins} spins");
+    }
+
+    #[test]
+    fn one_success_brings_spinning_back() {
+        let now = Instant::now();
+        let mut waiter = Waiter::new(WaitPolicy::default());
+        for _ in 0..VAIN_SPINS_MAX {
+            waiter.vain();
         }
-        assert!(!waiter.budget(now).is_zero());
+        while waiter.budget(now).is_zero() {}
+        waiter.paid();
+        assert!((0..100).all(|_| !waiter.budget(now).is_zero()));
     }
 
     #[test]
     fn a_gap_means_sleeping_for_a_growing_while() {
         let now = Instant::now();
         let mut waiter = Waiter::new(WaitPolicy::default());
-        assert!(!waiter.spun(Duration::from_micros(2), now));
-        assert!(waiter.spun(Duration::from_millis(3), now));
+        assert!(!waiter.was_preempted(Duration::from_micros(2), now));
+        assert!(waiter.was_preempted(Duration::from_millis(3), now));
         assert!(waiter.budget(now).is_zero());
         let later = now + CROWDED_SPAN_MIN;
         assert!(!waiter.budget(later).is_zero());
-        assert!(waiter.spun(Duration::from_millis(3), later));
+        assert!(waiter.was_preempted(Duration::from_millis(3), later));
         assert!(waiter.budget(later + CROWDED_SPAN_MIN).is_zero());
     }
 }

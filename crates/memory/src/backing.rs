@@ -58,8 +58,11 @@ struct Backing {
 enum Kind {
     /// Private pages of this process.
     Anonymous { map_base: NonNull<u8>, map_length: usize },
-    /// A memory file, ours or a peer's.
+    /// A memory file of ours, kept so that it can be passed on.
     File(OwnedFd),
+    /// A peer's memory file. The mapping alone keeps it; holding the descriptor
+    /// would let a peer use up ours.
+    Imported,
     /// A heap buffer that was given to us; kept for its destructor alone.
     Heap { _owner: Box<[u8]> },
 }
@@ -134,7 +137,7 @@ impl Memory {
             return Err(ImportError::TooShort { announced: length, actual });
         }
         let base = map_file(&fd, length, writable, Pages::Huge)?;
-        Ok(Self(Arc::new(Backing { base, length, kind: Kind::File(fd) })))
+        Ok(Self(Arc::new(Backing { base, length, kind: Kind::Imported })))
     }
 
     /// Takes a heap buffer over, so that any memory can be lent to a transport.
@@ -164,7 +167,7 @@ impl Memory {
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.0.kind {
             Kind::File(fd) => Some(fd.as_fd()),
-            Kind::Anonymous { .. } | Kind::Heap { .. } => None,
+            Kind::Anonymous { .. } | Kind::Imported | Kind::Heap { .. } => None,
         }
     }
 
@@ -217,7 +220,7 @@ impl Drop for Backing {
     fn drop(&mut self) {
         let (base, length) = match &self.kind {
             Kind::Anonymous { map_base, map_length } => (*map_base, *map_length),
-            Kind::File(_) => (self.base, self.length),
+            Kind::File(_) | Kind::Imported => (self.base, self.length),
             Kind::Heap { .. } => return,
         };
         // SAFETY: exactly the range that was mapped for this value, unmapped once.

@@ -1,118 +1,484 @@
-//! Provider `shm`: not written yet; every attempt says so.
+//! Provider `shm`: two processes of one host, over rings in shared memory.
+//!
+//! Set up over a Unix socket ([`control`]): the initiator makes a sealed memory
+//! file with one ring of frames for each direction ([`ring`]) and two event
+//! descriptors to wake a sleeper. Messages go through the rings. RDMA is done by
+//! whoever posts it, by copying straight into or out of the peer's region where
+//! that is mapped, with `process_vm_*` where the kernel permits it, and through
+//! the ring otherwise ([`remote`]).
+//!
+//! Invariant: posted work is executed in order ([`transfer`]); a copy into a mapped
+//! region is done before the frame of any later send is committed.
 
+mod control;
+mod listener;
+mod remote;
+mod ring;
+mod transfer;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::connection::Context;
+use dafs_memory::{Memory, Pages};
+
+use self::control::{ControlSocket, ExposedRegion, Hello, Packet};
+pub(crate) use self::listener::Listener;
+use self::remote::PeerRegions;
+use self::ring::{Consumer, Layout, Producer};
+use self::transfer::{Answer, Piece, Receive, StagedRead, Work};
+use crate::connection::{Context, Interest, Readiness};
 use crate::region::RegionEntry;
 use crate::{
-    Address, AddressError, BreakReason, EndpointConfig, Gather, ListenerId, LocalSegment,
-    PostError, RegionPath, RemoteSegment, SendOptions, Signal,
+    Address, AddressError, BreakReason, CompletionStatus, EndpointConfig, Event, Gather,
+    ListenerId, LocalSegment, Operation, Peer, PendingId, PostError, RegionPath, RemoteSegment,
+    SendOptions, Signal,
 };
 
-pub(crate) struct Listener;
-pub(crate) struct Connection;
+/// One shared-memory connection, either side.
+pub(crate) struct Connection {
+    socket: ControlSocket,
+    path: PathBuf,
+    phase: Phase,
+    deadline: Instant,
+    config: EndpointConfig,
+    rings: Option<Rings>,
+    /// A word of ours that the peer tries to read, to learn what it may.
+    probe: Box<u64>,
+    peer_reaches_process: bool,
+    peer_regions: PeerRegions,
+    receives: VecDeque<Receive>,
+    /// Posted work not yet executed, its pieces in the same order, and the bytes
+    /// that were taken over at the post.
+    work: VecDeque<Work>,
+    pieces: VecDeque<Piece>,
+    inline: Vec<u8>,
+    staged_reads: VecDeque<StagedRead>,
+    answers: VecDeque<Answer>,
+}
 
-impl Listener {
-    pub(crate) fn bind(address: &std::path::Path) -> Result<Self, AddressError> {
-        Err(AddressError::NoProvider(Address::Shm(address.to_path_buf())))
-    }
-    pub(crate) fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        unreachable!("a listener is never made")
-    }
-    pub(crate) fn address(&self) -> Address {
-        unreachable!("a listener is never made")
-    }
-    pub(crate) fn accept(&mut self, _id: ListenerId, _deadline: Instant) -> Option<Connection> {
-        None
-    }
+#[derive(Debug)]
+enum Phase {
+    /// Initiator: descriptors not watched, hello not sent.
+    Starting {
+        private_data: Box<[u8]>,
+    },
+    /// Initiator: hello sent.
+    Called,
+    /// Acceptor: hello not received; `watched` once the socket is.
+    Answering {
+        listener: ListenerId,
+        watched: bool,
+    },
+    /// Acceptor: the application decides.
+    Pending,
+    Established,
+    Closed,
+}
+
+/// What exists once both sides share memory.
+struct Rings {
+    memory: Memory,
+    producer: Producer,
+    consumer: Consumer,
+    wake_self: OwnedFd,
+    wake_peer: OwnedFd,
 }
 
 impl Connection {
+    /// An initiator's side; nothing is sent before the first `progress`.
     pub(crate) fn connect(
-        address: &std::path::Path,
-        _config: &EndpointConfig,
-        _private_data: &[u8],
-        _deadline: Instant,
+        path: &Path,
+        config: &EndpointConfig,
+        private_data: &[u8],
+        deadline: Instant,
     ) -> Result<Self, AddressError> {
-        Err(AddressError::NoProvider(Address::Shm(address.to_path_buf())))
+        if private_data.len() > control::PRIVATE_BYTES_MAX {
+            let (length, limit) = (private_data.len(), control::PRIVATE_BYTES_MAX);
+            return Err(AddressError::PrivateData { length, limit });
+        }
+        let failed = |source: std::io::Error| AddressError::System {
+            address: Address::Shm(path.to_path_buf()),
+            source,
+        };
+        let socket = listener::connect(path).map_err(|e| failed(e.into()))?;
+        let phase = Phase::Starting { private_data: private_data.into() };
+        let mut connection = Self::new(socket, path.to_path_buf(), phase, deadline);
+        connection.config = config.clone();
+        let capacity = Layout::capacity_for(config.message_bytes_max);
+        let memory = Memory::shared(Layout::total_bytes(capacity), Pages::Small).map_err(failed)?;
+        let [forth, back] = Layout::pair(capacity);
+        connection.rings = Some(Rings {
+            producer: Producer::new(memory.clone(), forth),
+            consumer: Consumer::new(memory.clone(), back),
+            memory,
+            wake_self: event_descriptor().map_err(failed)?,
+            wake_peer: event_descriptor().map_err(failed)?,
+        });
+        Ok(connection)
+    }
+
+    /// An acceptor's side, before the peer has said anything.
+    fn inbound(socket: OwnedFd, listener: ListenerId, path: PathBuf, deadline: Instant) -> Self {
+        Self::new(socket, path, Phase::Answering { listener, watched: false }, deadline)
+    }
+
+    fn new(socket: OwnedFd, path: PathBuf, phase: Phase, deadline: Instant) -> Self {
+        Self {
+            socket: ControlSocket::new(socket),
+            path,
+            phase,
+            deadline,
+            config: EndpointConfig::default(),
+            rings: None,
+            probe: Box::new(PROBE_VALUE),
+            peer_reaches_process: false,
+            peer_regions: PeerRegions::new(),
+            receives: VecDeque::new(),
+            work: VecDeque::new(),
+            pieces: VecDeque::new(),
+            inline: Vec::new(),
+            staged_reads: VecDeque::new(),
+            answers: VecDeque::new(),
+        }
+    }
+
+    /// Watches descriptors and, as initiator, says hello.
+    fn start(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        match std::mem::replace(&mut self.phase, Phase::Called) {
+            Phase::Starting { private_data } => {
+                let rings = self.rings.as_ref().ok_or_else(no_rings)?;
+                let capacity = (rings.memory.length() - Layout::total_bytes(0)) / 2;
+                let packet = control::hello(&Hello {
+                    capacity: u32::try_from(capacity).unwrap_or(u32::MAX),
+                    probe_address: (&raw const *self.probe) as u64,
+                    probe_value: *self.probe,
+                    private_data,
+                });
+                let ring = rings.memory.file().ok_or_else(no_rings)?;
+                let fds = [ring, rings.wake_self.as_fd(), rings.wake_peer.as_fd()];
+                self.socket.send(&packet, &fds).map_err(system)?;
+                context.watch(self.socket.fd(), CONTROL, Interest::Read).map_err(system)?;
+                context.watch(rings.wake_self.as_fd(), WAKE, Interest::ReadEdge).map_err(system)
+            }
+            Phase::Answering { listener, .. } => {
+                self.phase = Phase::Answering { listener, watched: true };
+                context.watch(self.socket.fd(), CONTROL, Interest::Read).map_err(system)
+            }
+            other => {
+                self.phase = other;
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes in every control packet that is there. The end of the socket is the
+    /// end of the connection, after what the ring still holds.
+    fn drain_control(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        loop {
+            match self.socket.receive() {
+                Ok(Some(packet)) => self.on_packet(context, packet)?,
+                Ok(None) => return Ok(()),
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    return Err(BreakReason::PeerViolation(error.to_string()));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                    if self.is_open() {
+                        self.take_in(context)?;
+                    }
+                    return Err(BreakReason::Peer);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
+                    return Err(BreakReason::Peer);
+                }
+                Err(error) => return Err(system(error)),
+            }
+        }
+    }
+
+    fn on_packet(&mut self, context: &mut Context<'_>, packet: Packet) -> Result<(), BreakReason> {
+        match (packet, &self.phase) {
+            (Packet::Hello(hello, fds), Phase::Answering { listener, .. }) => {
+                let listener = *listener;
+                self.on_hello(context, listener, hello, fds)
+            }
+            (Packet::Accept { reaches_process, private_data }, Phase::Called) => {
+                self.peer_reaches_process = reaches_process;
+                self.phase = Phase::Established;
+                let endpoint = context.endpoint;
+                context.events.push(Event::Established { endpoint, private_data });
+                Ok(())
+            }
+            (Packet::Reject { private_data }, Phase::Called) => {
+                let endpoint = context.endpoint;
+                context.events.push(Event::Rejected { endpoint, private_data });
+                Err(BreakReason::Peer)
+            }
+            (Packet::Expose(region, file), Phase::Established) => {
+                self.peer_regions.insert(region, file).map_err(BreakReason::PeerViolation)
+            }
+            (Packet::Withdraw(stag), Phase::Established) => {
+                self.peer_regions.remove(stag);
+                Ok(())
+            }
+            (Packet::Terminate(text), _) => Err(BreakReason::Terminated(text)),
+            (packet, phase) => Err(BreakReason::PeerViolation(format!(
+                "control packet {packet:?} is out of place in phase {phase:?}"
+            ))),
+        }
+    }
+
+    fn on_hello(
+        &mut self,
+        context: &mut Context<'_>,
+        listener: ListenerId,
+        hello: Hello,
+        [ring, wake_peer, wake_self]: [OwnedFd; 3],
+    ) -> Result<(), BreakReason> {
+        let violation = |text: String| BreakReason::PeerViolation(text);
+        let capacity = hello.capacity as usize;
+        if !Layout::is_valid_capacity(capacity) {
+            return Err(violation(format!("ring of {capacity} octets")));
+        }
+        let memory = Memory::import(ring, Layout::total_bytes(capacity), true)
+            .map_err(|e| violation(e.to_string()))?;
+        // The peer chose these descriptors. An event descriptor never blocks a
+        // writer that asks for it; anything else must not be able to stall us.
+        rustix::io::ioctl_fionbio(&wake_peer, true).map_err(|e| violation(e.to_string()))?;
+        let [forth, back] = Layout::pair(capacity);
+        context.watch(wake_self.as_fd(), WAKE, Interest::ReadEdge).map_err(system)?;
+        self.rings = Some(Rings {
+            producer: Producer::new(memory.clone(), back),
+            consumer: Consumer::new(memory.clone(), forth),
+            memory,
+            wake_self,
+            wake_peer,
+        });
+        let process = self.socket.peer();
+        if let Some(process) = process
+            && reaches_process(process.pid, &hello)
+        {
+            self.peer_regions.set_process(process.pid);
+        }
+        context.events.push(Event::ConnectionRequest {
+            listener,
+            pending: PendingId(context.endpoint),
+            peer: Peer { address: Address::Shm(self.path.clone()), process },
+            private_data: hello.private_data.clone(),
+        });
+        self.phase = Phase::Pending;
+        Ok(())
+    }
+
+    #[inline]
+    fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Established)
+    }
+
+    fn wake_peer(&self) {
+        if let Some(rings) = &self.rings {
+            // A full counter means that the peer has a wake-up to come already.
+            let _ = rustix::io::write(&rings.wake_peer, &1u64.to_ne_bytes());
+        }
     }
 }
 
 impl crate::connection::Connection for Connection {
     fn post_receive(
         &mut self,
-        _context: &mut Context<'_>,
-        _cookie: u64,
-        _scatter: &[LocalSegment],
+        context: &mut Context<'_>,
+        cookie: u64,
+        scatter: &[LocalSegment],
     ) -> Result<(), PostError> {
-        Err(PostError::NotConnected)
+        if matches!(self.phase, Phase::Closed) {
+            return Err(PostError::NotConnected);
+        }
+        self.queue_receive(context, cookie, scatter)
     }
+
     fn post_send(
         &mut self,
-        _context: &mut Context<'_>,
-        _cookie: u64,
-        _gather: &[Gather<'_>],
-        _options: SendOptions,
+        context: &mut Context<'_>,
+        cookie: u64,
+        gather: &[Gather<'_>],
+        options: SendOptions,
     ) -> Result<(), PostError> {
-        Err(PostError::NotConnected)
+        self.queue_send(context, cookie, gather, options)
     }
+
     fn post_rdma_write(
         &mut self,
-        _context: &mut Context<'_>,
-        _cookie: u64,
-        _local: &[LocalSegment],
-        _remote: RemoteSegment,
-        _signal: Signal,
+        context: &mut Context<'_>,
+        cookie: u64,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+        signal: Signal,
     ) -> Result<(), PostError> {
-        Err(PostError::NotConnected)
+        self.queue_write(context, cookie, local, remote, signal)
     }
+
     fn post_rdma_read(
         &mut self,
-        _context: &mut Context<'_>,
-        _cookie: u64,
-        _local: &[LocalSegment],
-        _remote: RemoteSegment,
+        context: &mut Context<'_>,
+        cookie: u64,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
     ) -> Result<(), PostError> {
-        Err(PostError::NotConnected)
+        self.queue_read(context, cookie, local, remote)
     }
-    fn flush(&mut self, _context: &mut Context<'_>) -> Result<(), BreakReason> {
-        Ok(())
+
+    fn flush(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        if !self.is_open() {
+            return Ok(());
+        }
+        self.execute(context)
     }
-    fn progress(&mut self, _context: &mut Context<'_>) -> Result<bool, BreakReason> {
+
+    fn progress(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        if self.is_open() {
+            return self.take_in(context);
+        }
+        if matches!(self.phase, Phase::Starting { .. } | Phase::Answering { watched: false, .. }) {
+            self.start(context)?;
+        }
         Ok(false)
     }
+
     fn ready(
         &mut self,
-        _context: &mut Context<'_>,
-        _which: u8,
-        _readiness: crate::connection::Readiness,
+        context: &mut Context<'_>,
+        which: u8,
+        _readiness: Readiness,
     ) -> Result<(), BreakReason> {
+        if which == CONTROL {
+            self.drain_control(context)?;
+        }
+        if self.is_open() {
+            self.take_in(context)?;
+        }
         Ok(())
     }
+
     fn is_polled(&self) -> bool {
-        false
+        true
     }
+
+    fn arm(&mut self, threshold: usize) -> bool {
+        let Some(rings) = &mut self.rings else { return true };
+        let peer_waits = rings.consumer.publish();
+        let may_sleep = rings.consumer.arm(threshold);
+        // After the fence inside `arm`: a producer that blocked just now is seen.
+        if peer_waits || rings.consumer.take_blocked() {
+            self.wake_peer();
+        }
+        may_sleep
+    }
+
+    fn disarm(&mut self) {
+        if let Some(rings) = &self.rings {
+            rings.consumer.disarm();
+        }
+    }
+
     fn accept(
         &mut self,
-        _context: &mut Context<'_>,
-        _config: &EndpointConfig,
-        _private_data: &[u8],
+        context: &mut Context<'_>,
+        config: &EndpointConfig,
+        private_data: &[u8],
     ) -> Result<(), BreakReason> {
+        self.config = config.clone();
+        let reaches = self.peer_regions.has_process();
+        let packet = control::accept(reaches, private_data);
+        self.socket.send(&packet, &[]).map_err(|_| BreakReason::Peer)?;
+        self.phase = Phase::Established;
+        let endpoint = context.endpoint;
+        context.events.push(Event::Established { endpoint, private_data: Box::default() });
         Ok(())
     }
-    fn reject(&mut self, _context: &mut Context<'_>, _private_data: &[u8]) {}
+
+    fn reject(&mut self, _context: &mut Context<'_>, private_data: &[u8]) {
+        // A peer that is gone needs no answer.
+        let _ = self.socket.send(&control::reject(private_data), &[]);
+        self.phase = Phase::Closed;
+    }
+
+    #[inline]
     fn is_established(&self) -> bool {
-        false
+        self.is_open()
     }
+
     fn deadline(&self) -> Option<Instant> {
-        None
+        (!self.is_open()).then_some(self.deadline)
     }
-    fn expose(&mut self, _entry: &RegionEntry) -> Result<(), BreakReason> {
-        Ok(())
+
+    fn expose(&mut self, entry: &RegionEntry) -> Result<(), BreakReason> {
+        let packet = control::expose(&ExposedRegion {
+            stag: entry.region.stag,
+            address: entry.region.address,
+            length: entry.region.length,
+            remote_read: entry.rights.remote_read,
+            remote_write: entry.rights.remote_write,
+        });
+        let file = entry.memory.file();
+        self.socket.send(&packet, file.as_slice()).map_err(|e| match e.kind() {
+            std::io::ErrorKind::BrokenPipe => BreakReason::Peer,
+            _ => system(e),
+        })
     }
-    fn withdraw(&mut self, _entry: &RegionEntry) {}
-    fn path(&self, _entry: &RegionEntry) -> RegionPath {
-        RegionPath::Network
+
+    fn withdraw(&mut self, entry: &RegionEntry) {
+        // If it cannot be said, the connection is ending anyway.
+        let _ = self.socket.send(&control::withdraw(entry.region.stag), &[]);
     }
-    fn shutdown(&mut self, _context: &mut Context<'_>, _reason: &BreakReason) {}
+
+    fn path(&self, entry: &RegionEntry) -> RegionPath {
+        remote::path_of(&entry.memory, self.peer_reaches_process)
+    }
+
+    fn shutdown(&mut self, context: &mut Context<'_>, reason: &BreakReason) {
+        let blame = match reason {
+            BreakReason::PeerViolation(_)
+            | BreakReason::ReceiverNotReady
+            | BreakReason::RemoteAccess(_) => Some(reason.to_string()),
+            BreakReason::Local
+            | BreakReason::Peer
+            | BreakReason::Unreachable(_)
+            | BreakReason::Terminated(_)
+            | BreakReason::System(_) => None,
+        };
+        if let Some(text) = blame {
+            let _ = self.socket.send(&control::terminate(&text), &[]);
+        }
+        self.phase = Phase::Closed;
+        self.abandon(context);
+    }
 }
+
+/// Tries to read the initiator's probe word out of its process.
+fn reaches_process(pid: i32, hello: &Hello) -> bool {
+    if pid <= 0 {
+        return false;
+    }
+    let word = Memory::from_heap(Box::new([0; 8]));
+    remote::copy_process(pid, &word, 0, hello.probe_address, 8, false).is_ok()
+        && word.to_vec(0, 8) == hello.probe_value.to_ne_bytes()
+}
+
+fn event_descriptor() -> std::io::Result<OwnedFd> {
+    let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+    Ok(rustix::event::eventfd(0, flags)?)
+}
+
+fn system(error: std::io::Error) -> BreakReason {
+    BreakReason::System(error.to_string())
+}
+
+fn no_rings() -> BreakReason {
+    BreakReason::System("shared memory is missing".into())
+}
+
+/// Which watched descriptor is ready.
+const CONTROL: u8 = 0;
+const WAKE: u8 = 1;
+const PROBE_VALUE: u64 = 0x5d_af_50_b0_c0_de_77_01;

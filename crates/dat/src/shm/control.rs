@@ -1,0 +1,265 @@
+//! The Unix socket beside the rings: who the peer is, how the connection begins
+//! and ends, and which regions it may reach.
+//!
+//! Invariant: one packet is one message (SOCK_SEQPACKET); a packet that does not
+//! parse is a violation, and descriptors that come with it are closed.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+
+use crate::{PeerProcess, Stag};
+
+/// What the two sides say to each other beside the rings.
+#[derive(Debug)]
+pub enum Packet {
+    /// Initiator's first word. With it: ring memory, its wake-up, the acceptor's.
+    Hello(Hello, [OwnedFd; 3]),
+    /// The connection stands. `reaches_process` says that `process_vm_*` works.
+    Accept { reaches_process: bool, private_data: Box<[u8]> },
+    /// It does not.
+    Reject { private_data: Box<[u8]> },
+    /// A region became reachable; with its memory file, if it has one.
+    Expose(ExposedRegion, Option<OwnedFd>),
+    /// A region is no longer reachable.
+    Withdraw(Stag),
+    /// The peer broke the rules; it learns which.
+    Terminate(String),
+}
+
+/// The initiator's description of the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Octets of frames in each direction.
+    pub capacity: u32,
+    /// Address of a word in the initiator, to try `process_vm_readv` on.
+    pub probe_address: u64,
+    /// What the word holds.
+    pub probe_value: u64,
+    /// The connecting application's own bytes.
+    pub private_data: Box<[u8]>,
+}
+
+/// A region as its owner announces it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExposedRegion {
+    pub stag: Stag,
+    pub address: u64,
+    pub length: u64,
+    pub remote_read: bool,
+    pub remote_write: bool,
+}
+
+/// The socket, non-blocking.
+#[derive(Debug)]
+pub struct ControlSocket(OwnedFd);
+
+impl ControlSocket {
+    pub fn new(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Who the kernel says connected.
+    pub fn peer(&self) -> Option<PeerProcess> {
+        let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
+        // SAFETY: the kernel writes at most `length` octets of a plain structure.
+        // (The safe wrapper cannot express pid 0, a peer outside our namespace.)
+        let result = unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut credentials).cast(),
+                &raw mut length,
+            )
+        };
+        (result == 0).then_some(PeerProcess {
+            pid: credentials.pid,
+            uid: credentials.uid,
+            gid: credentials.gid,
+        })
+    }
+
+    /// Sends a packet with descriptors. Waits for room in the socket for a bounded
+    /// time: the peer must drain it before it uses what the packet announces.
+    pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        loop {
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            if !fds.is_empty() {
+                control.push(SendAncillaryMessage::ScmRights(fds));
+            }
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::sendmsg(&self.0, &[io::IoSlice::new(packet)], &mut control, flags) {
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => self.wait_for_room()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The next packet, if one is there. `Ok(None)`: nothing now.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` when the peer is gone, `InvalidData` for what does not parse.
+    pub fn receive(&self) -> io::Result<Option<Packet>> {
+        let mut buffer = [0; PACKET_BYTES_MAX];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let slices = &mut [io::IoSliceMut::new(&mut buffer)];
+        let length = match rustix::net::recvmsg(&self.0, slices, &mut control, flags) {
+            Ok(message) => message.bytes,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let fds: Vec<OwnedFd> = control
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        parse(&buffer[..length], fds)
+            .map(Some)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "malformed control packet"))
+    }
+
+    fn wait_for_room(&self) -> io::Result<()> {
+        let mut polled = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::OUT)];
+        let limit = rustix::event::Timespec::try_from(ROOM_TIMEOUT)
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        match rustix::event::poll(&mut polled, Some(&limit)) {
+            Ok(0) => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                "the peer does not read its control socket",
+            )),
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Longest private data a connection may carry (that of MPA, RFC 5044 7.1).
+pub const PRIVATE_BYTES_MAX: usize = 512;
+const PACKET_BYTES_MAX: usize = 1024;
+const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+const MAGIC: &[u8; 8] = b"DATSHM\x00\x01";
+
+pub fn hello(hello: &Hello) -> Vec<u8> {
+    let mut packet = vec![1];
+    packet.extend_from_slice(MAGIC);
+    packet.extend_from_slice(&hello.capacity.to_le_bytes());
+    packet.extend_from_slice(&hello.probe_address.to_le_bytes());
+    packet.extend_from_slice(&hello.probe_value.to_le_bytes());
+    packet.extend_from_slice(&hello.private_data);
+    packet
+}
+
+pub fn accept(reaches_process: bool, private_data: &[u8]) -> Vec<u8> {
+    let mut packet = vec![2, u8::from(reaches_process)];
+    packet.extend_from_slice(private_data);
+    packet
+}
+
+pub fn reject(private_data: &[u8]) -> Vec<u8> {
+    let mut packet = vec![3];
+    packet.extend_from_slice(private_data);
+    packet
+}
+
+pub fn expose(region: &ExposedRegion) -> Vec<u8> {
+    let rights = u8::from(region.remote_read) | u8::from(region.remote_write) << 1;
+    let mut packet = vec![4, rights];
+    packet.extend_from_slice(&region.stag.0.to_le_bytes());
+    packet.extend_from_slice(&region.address.to_le_bytes());
+    packet.extend_from_slice(&region.length.to_le_bytes());
+    packet
+}
+
+pub fn withdraw(stag: Stag) -> Vec<u8> {
+    let mut packet = vec![5];
+    packet.extend_from_slice(&stag.0.to_le_bytes());
+    packet
+}
+
+pub fn terminate(text: &str) -> Vec<u8> {
+    let mut packet = vec![6];
+    packet.extend_from_slice(&text.as_bytes()[..text.len().min(200)]);
+    packet
+}
+
+fn parse(packet: &[u8], fds: Vec<OwnedFd>) -> Option<Packet> {
+    let (kind, rest) = packet.split_first()?;
+    let mut reader = Reader(rest);
+    let mut fds = fds.into_iter();
+    let parsed = match kind {
+        1 => {
+            (reader.take(8)? == MAGIC).then_some(())?;
+            let hello = Hello {
+                capacity: reader.u32()?,
+                probe_address: reader.u64()?,
+                probe_value: reader.u64()?,
+                private_data: reader.rest(),
+            };
+            Packet::Hello(hello, [fds.next()?, fds.next()?, fds.next()?])
+        }
+        2 => {
+            Packet::Accept { reaches_process: reader.take(1)?[0] != 0, private_data: reader.rest() }
+        }
+        3 => Packet::Reject { private_data: reader.rest() },
+        4 => {
+            let rights = reader.take(1)?[0];
+            let region = ExposedRegion {
+                stag: Stag(reader.u32()?),
+                address: reader.u64()?,
+                length: reader.u64()?,
+                remote_read: rights & 1 != 0,
+                remote_write: rights & 2 != 0,
+            };
+            Packet::Expose(region, fds.next())
+        }
+        5 => Packet::Withdraw(Stag(reader.u32()?)),
+        6 => Packet::Terminate(String::from_utf8_lossy(&reader.rest()).into_owned()),
+        _ => return None,
+    };
+    Some(parsed)
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn rest(&mut self) -> Box<[u8]> {
+        std::mem::take(&mut self.0).into()
+    }
+}

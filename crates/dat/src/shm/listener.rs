@@ -1,0 +1,85 @@
+//! The Unix socket that clients of this host connect to.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::Connection;
+use crate::{Address, AddressError, ListenerId};
+
+/// Listens on a path; the socket file is removed when it goes.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    /// Binds and listens. A socket file that nobody listens on any more is replaced;
+    /// one with a live listener is an error.
+    pub(crate) fn bind(path: &Path) -> Result<Self, AddressError> {
+        Self::try_bind(path).map_err(|error| AddressError::System {
+            address: Address::Shm(path.to_path_buf()),
+            source: error.into(),
+        })
+    }
+
+    fn try_bind(path: &Path) -> rustix::io::Result<Self> {
+        let address = SocketAddrUnix::new(path)?;
+        let socket = socket()?;
+        match rustix::net::bind(&socket, &address) {
+            Err(rustix::io::Errno::ADDRINUSE) => {
+                if rustix::net::connect(&self::socket()?, &address)
+                    != Err(rustix::io::Errno::CONNREFUSED)
+                {
+                    return Err(rustix::io::Errno::ADDRINUSE);
+                }
+                rustix::fs::unlink(path)?;
+                rustix::net::bind(&socket, &address)?;
+            }
+            other => other?,
+        }
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(Self { socket, path: path.to_path_buf() })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address::Shm(self.path.clone())
+    }
+
+    pub(crate) fn accept(&mut self, id: ListenerId, deadline: Instant) -> Option<Connection> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::accept_with(&self.socket, flags).ok()?;
+        Some(Connection::inbound(socket, id, self.path.clone(), deadline))
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = rustix::fs::unlink(&self.path);
+    }
+}
+
+/// A connected control socket.
+pub fn connect(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let socket = socket()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+fn socket() -> rustix::io::Result<OwnedFd> {
+    rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+}
+
+const BACKLOG: i32 = 512;

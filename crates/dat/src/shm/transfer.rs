@@ -1,0 +1,752 @@
+//! Executing posted work and taking in what the ring brings.
+//!
+//! Invariants: work is executed in the order posted; staged reads may run together,
+//! but nothing else starts before they end, so completions keep that order too.
+//! A range is checked when it is posted and again when it is used, since its
+//! region may be gone by then.
+
+use dafs_memory::Memory;
+
+use super::remote::{self, Reach};
+use super::ring::{FrameHeader, FrameKind, Layout};
+use super::{
+    BreakReason, CompletionStatus, Connection, Context, Gather, LocalSegment, Operation, PostError,
+    RemoteSegment, SendOptions, Signal, no_rings,
+};
+use crate::region::RegionTable;
+use crate::{Completion, Domain, Stag};
+
+/// A posted receive. Nearly all have one segment, which then costs no allocation.
+#[derive(Debug)]
+pub struct Receive {
+    cookie: u64,
+    first: LocalSegment,
+    rest: Box<[LocalSegment]>,
+}
+
+/// Posted work, waiting for `flush` or for room in the ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    cookie: u64,
+    kind: WorkKind,
+    /// Pieces of it in the queue of pieces.
+    pieces: u32,
+    length: u32,
+    /// Octets already put into the ring (staged writes).
+    done: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum WorkKind {
+    Send(SendOptions),
+    Write(RemoteSegment, Signal),
+    Read(RemoteSegment),
+}
+
+/// One piece of a gather or scatter list.
+#[derive(Clone, Copy, Debug)]
+pub enum Piece {
+    /// Bytes taken over at the post.
+    Inline {
+        start: usize,
+        length: u32,
+    },
+    Segment(LocalSegment),
+}
+
+/// An RDMA read of ours that the peer answers through the ring.
+#[derive(Debug)]
+pub struct StagedRead {
+    cookie: u64,
+    scatter: Box<[LocalSegment]>,
+    length: u32,
+    done: u32,
+}
+
+/// A read of the peer's that we answer through the ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    stag: Stag,
+    address: u64,
+    left: u32,
+}
+
+/// Whether work went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    /// The ring is full or a staged read must end first.
+    Blocked,
+}
+
+impl Connection {
+    pub(super) fn queue_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        scatter: &[LocalSegment],
+    ) -> Result<(), PostError> {
+        if self.receives.len() >= self.config.receives_max as usize {
+            return Err(PostError::QueueFull);
+        }
+        for segment in scatter {
+            context.regions.local(context.domain, segment)?;
+        }
+        let (first, rest) = match scatter {
+            [] => (EMPTY_SEGMENT, Box::default()),
+            [first, rest @ ..] => (*first, rest.into()),
+        };
+        self.receives.push_back(Receive { cookie, first, rest });
+        Ok(())
+    }
+
+    pub(super) fn queue_send(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        gather: &[Gather<'_>],
+        options: SendOptions,
+    ) -> Result<(), PostError> {
+        self.check_post()?;
+        let mut length = 0u64;
+        for element in gather {
+            length += match element {
+                Gather::Bytes(bytes) => bytes.len() as u64,
+                Gather::Segment(segment) => {
+                    context.regions.local(context.domain, segment)?;
+                    u64::from(segment.length)
+                }
+            };
+        }
+        let length = u32::try_from(length)
+            .ok()
+            .filter(|length| *length <= self.message_bytes_max())
+            .ok_or(PostError::TooLong)?;
+        if self.work.is_empty() && self.send_at_once(context, gather, length, options) {
+            if options.signal == Signal::Always {
+                context.complete(Operation::Send, cookie, CompletionStatus::Success, length);
+            }
+            return Ok(());
+        }
+        for element in gather {
+            self.pieces.push_back(match element {
+                Gather::Bytes(bytes) => {
+                    let start = self.inline.len();
+                    self.inline.extend_from_slice(bytes);
+                    Piece::Inline { start, length: u32::try_from(bytes.len()).unwrap_or(0) }
+                }
+                Gather::Segment(segment) => Piece::Segment(*segment),
+            });
+        }
+        let pieces = u32::try_from(gather.len()).unwrap_or(u32::MAX);
+        let kind = WorkKind::Send(options);
+        self.work.push_back(Work { cookie, kind, pieces, length, done: 0 });
+        Ok(())
+    }
+
+    pub(super) fn queue_write(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+        signal: Signal,
+    ) -> Result<(), PostError> {
+        self.check_post()?;
+        check_local(context.regions, context.domain, local, remote.length)?;
+        for segment in local {
+            // The copy happens at the flush; fetching the source meanwhile hides
+            // much of the memory's latency when several writes are posted.
+            if let Ok((memory, offset)) = context.regions.local(context.domain, segment) {
+                memory.prefetch(offset, (segment.length as usize).min(PREFETCH_BYTES));
+            }
+        }
+        self.queue_transfer(cookie, local, WorkKind::Write(remote, signal), remote.length);
+        Ok(())
+    }
+
+    pub(super) fn queue_read(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+    ) -> Result<(), PostError> {
+        self.check_post()?;
+        check_local(context.regions, context.domain, local, remote.length)?;
+        self.queue_transfer(cookie, local, WorkKind::Read(remote), remote.length);
+        Ok(())
+    }
+
+    fn queue_transfer(&mut self, cookie: u64, local: &[LocalSegment], kind: WorkKind, length: u32) {
+        self.pieces.extend(local.iter().map(|segment| Piece::Segment(*segment)));
+        let pieces = u32::try_from(local.len()).unwrap_or(u32::MAX);
+        self.work.push_back(Work { cookie, kind, pieces, length, done: 0 });
+    }
+
+    /// Executes what is posted, as far as the ring has room, and wakes the peer if
+    /// it sleeps and there is enough for it.
+    pub(super) fn execute(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        self.answer_reads(context)?;
+        let mut blocked = !self.answers.is_empty();
+        while let Some(work) = self.work.front().copied() {
+            let outcome = match work.kind {
+                WorkKind::Send(options) => self.run_send(context, &work, options),
+                WorkKind::Write(remote, _) => self.run_write(context, &work, remote),
+                WorkKind::Read(remote) => self.run_read(context, &work, remote),
+            };
+            match outcome {
+                Ok(Outcome::Done) => self.finish(context, &work),
+                Ok(Outcome::Blocked) => {
+                    blocked = true;
+                    break;
+                }
+                Err(reason) => {
+                    self.discard_front(&work);
+                    let operation = operation_of(work.kind);
+                    context.complete(operation, work.cookie, CompletionStatus::Failed, 0);
+                    return Err(reason);
+                }
+            }
+        }
+        if self.work.is_empty() {
+            self.inline.clear();
+        }
+        let rings = self.rings.as_ref().ok_or_else(no_rings)?;
+        if rings.producer.must_wake(blocked) {
+            self.wake_peer();
+        }
+        Ok(())
+    }
+
+    /// Takes frames out of the ring. True if anything moved.
+    pub(super) fn take_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        let mut moved = false;
+        for _ in 0..FRAMES_PER_TURN {
+            let rings = self.rings.as_mut().ok_or_else(no_rings)?;
+            let frame = rings.consumer.peek().map_err(|bad| {
+                BreakReason::PeerViolation(format!("frame header {:#x} in the ring", bad.0))
+            })?;
+            let Some((header, offset)) = frame else { break };
+            match header.kind {
+                FrameKind::Send => self.on_send(context, header, offset)?,
+                FrameKind::Write => self.on_write(context, header, offset)?,
+                FrameKind::ReadRequest => self.on_read_request(header, offset)?,
+                FrameKind::ReadResponse => self.on_read_response(context, header, offset)?,
+                FrameKind::Wrap => {
+                    return Err(BreakReason::PeerViolation("wrap marker out of place".into()));
+                }
+            }
+            let rings = self.rings.as_mut().ok_or_else(no_rings)?;
+            rings.consumer.advance(header);
+            moved = true;
+        }
+        if moved {
+            let rings = self.rings.as_mut().ok_or_else(no_rings)?;
+            if rings.consumer.publish() {
+                self.wake_peer();
+            }
+        }
+        if !self.work.is_empty() || !self.answers.is_empty() {
+            self.execute(context)?;
+        }
+        Ok(moved)
+    }
+
+    /// Completes everything outstanding as flushed.
+    pub(super) fn abandon(&mut self, context: &mut Context<'_>) {
+        let flushed = CompletionStatus::Flushed;
+        for read in self.staged_reads.drain(..) {
+            context.complete(Operation::RdmaRead, read.cookie, flushed, 0);
+        }
+        for work in self.work.drain(..) {
+            context.complete(operation_of(work.kind), work.cookie, flushed, 0);
+        }
+        for receive in self.receives.drain(..) {
+            context.complete(Operation::Receive, receive.cookie, flushed, 0);
+        }
+        self.pieces.clear();
+        self.inline.clear();
+        self.answers.clear();
+    }
+
+    // ---- outbound -----------------------------------------------------------------
+
+    fn check_post(&self) -> Result<(), PostError> {
+        if !self.is_open() {
+            return Err(PostError::NotConnected);
+        }
+        if self.work.len() + self.staged_reads.len() >= self.config.work_max as usize {
+            return Err(PostError::QueueFull);
+        }
+        Ok(())
+    }
+
+    fn message_bytes_max(&self) -> u32 {
+        let ring = self.rings.as_ref().map_or(0, |rings| {
+            Layout::body_bytes_max((rings.memory.length() - Layout::total_bytes(0)) / 2)
+        });
+        ring.min(self.config.message_bytes_max)
+    }
+
+    /// Puts a message straight into the ring when nothing is queued before it.
+    fn send_at_once(
+        &mut self,
+        context: &Context<'_>,
+        gather: &[Gather<'_>],
+        length: u32,
+        options: SendOptions,
+    ) -> bool {
+        let Some(rings) = &mut self.rings else { return false };
+        if !self.staged_reads.is_empty() {
+            return false;
+        }
+        let Some(mut at) = rings.producer.reserve(length) else { return false };
+        for element in gather {
+            match element {
+                Gather::Bytes(bytes) => {
+                    rings.memory.write(at, bytes);
+                    at += bytes.len();
+                }
+                Gather::Segment(segment) => {
+                    let Ok((memory, offset)) = context.regions.local(context.domain, segment)
+                    else {
+                        return false;
+                    };
+                    let length = segment.length as usize;
+                    Memory::copy(memory, offset, &rings.memory, at, length);
+                    at += length;
+                }
+            }
+        }
+        rings.producer.commit(send_header(length, options));
+        true
+    }
+
+    fn run_send(
+        &mut self,
+        context: &Context<'_>,
+        work: &Work,
+        options: SendOptions,
+    ) -> Result<Outcome, BreakReason> {
+        if !self.staged_reads.is_empty() {
+            return Ok(Outcome::Blocked);
+        }
+        let rings = self.rings.as_mut().ok_or_else(no_rings)?;
+        let mut reserved = rings.producer.reserve(work.length);
+        if reserved.is_none() && rings.producer.block(work.length) {
+            reserved = rings.producer.reserve(work.length);
+        }
+        let Some(mut at) = reserved else { return Ok(Outcome::Blocked) };
+        for piece in self.pieces.iter().take(work.pieces as usize) {
+            match piece {
+                Piece::Inline { start, length } => {
+                    let bytes = &self.inline[*start..*start + *length as usize];
+                    rings.memory.write(at, bytes);
+                    at += bytes.len();
+                }
+                Piece::Segment(segment) => {
+                    let (memory, offset) = local(context, segment)?;
+                    let length = segment.length as usize;
+                    Memory::copy(memory, offset, &rings.memory, at, length);
+                    at += length;
+                }
+            }
+        }
+        rings.producer.commit(send_header(work.length, options));
+        Ok(Outcome::Done)
+    }
+
+    fn run_write(
+        &mut self,
+        context: &mut Context<'_>,
+        work: &Work,
+        remote: RemoteSegment,
+    ) -> Result<Outcome, BreakReason> {
+        if !self.staged_reads.is_empty() {
+            return Ok(Outcome::Blocked);
+        }
+        if work.length == 0 {
+            return Ok(Outcome::Done);
+        }
+        self.learn_region(context, remote.stag)?;
+        let mut reach =
+            self.peer_regions.reach(&remote, true).map_err(BreakReason::RemoteAccess)?;
+        if matches!(reach, Reach::Staged) {
+            return self.stage_write(context, work, remote);
+        }
+        let mut done = 0;
+        for piece in self.pieces.iter().take(work.pieces as usize) {
+            let Piece::Segment(segment) = piece else { continue };
+            let (memory, offset) = local(context, segment)?;
+            let length = segment.length as usize;
+            match &mut reach {
+                Reach::Mapped(target, at) => {
+                    Memory::copy(memory, offset, target, *at + done, length);
+                }
+                Reach::Process(pid) => {
+                    let address = remote.address + done as u64;
+                    remote::copy_process(*pid, memory, offset, address, length, true)
+                        .map_err(BreakReason::RemoteAccess)?;
+                }
+                Reach::Staged => {}
+            }
+            done += length;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn run_read(
+        &mut self,
+        context: &mut Context<'_>,
+        work: &Work,
+        remote: RemoteSegment,
+    ) -> Result<Outcome, BreakReason> {
+        if work.length == 0 && self.staged_reads.is_empty() {
+            return Ok(Outcome::Done);
+        }
+        self.learn_region(context, remote.stag)?;
+        let reach = self.peer_regions.reach(&remote, false).map_err(BreakReason::RemoteAccess)?;
+        if matches!(reach, Reach::Staged) {
+            return self.request_read(work, remote);
+        }
+        let mut done = 0;
+        for piece in self.pieces.iter().take(work.pieces as usize) {
+            let Piece::Segment(segment) = piece else { continue };
+            let (memory, offset) = local(context, segment)?;
+            let length = segment.length as usize;
+            match &reach {
+                Reach::Mapped(source, at) => {
+                    Memory::copy(source, *at + done, memory, offset, length);
+                }
+                Reach::Process(pid) => {
+                    let address = remote.address + done as u64;
+                    remote::copy_process(*pid, memory, offset, address, length, false)
+                        .map_err(BreakReason::RemoteAccess)?;
+                }
+                Reach::Staged => {}
+            }
+            done += length;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// A region may have been exposed after we last looked at the socket.
+    #[inline]
+    fn learn_region(&mut self, context: &mut Context<'_>, stag: Stag) -> Result<(), BreakReason> {
+        if self.peer_regions.knows(stag) { Ok(()) } else { self.drain_control(context) }
+    }
+
+    fn stage_write(
+        &mut self,
+        context: &Context<'_>,
+        work: &Work,
+        remote: RemoteSegment,
+    ) -> Result<Outcome, BreakReason> {
+        let mut done = work.done;
+        while done < work.length {
+            let count = (work.length - done).min(STAGED_BYTES_MAX);
+            let rings = self.rings.as_mut().ok_or_else(no_rings)?;
+            let body = count + 8;
+            let mut reserved = rings.producer.reserve(body);
+            if reserved.is_none() && rings.producer.block(body) {
+                reserved = rings.producer.reserve(body);
+            }
+            let Some(at) = reserved else {
+                if let Some(front) = self.work.front_mut() {
+                    front.done = done;
+                }
+                return Ok(Outcome::Blocked);
+            };
+            rings.memory.write(at, &(remote.address + u64::from(done)).to_le_bytes());
+            let pieces = self.pieces.iter().take(work.pieces as usize);
+            let target = (&rings.memory, at + 8);
+            copy_window(context, pieces, u64::from(done), count, target)?;
+            rings.producer.commit(FrameHeader {
+                kind: FrameKind::Write,
+                length: body,
+                word: remote.stag.0,
+            });
+            done += count;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn request_read(&mut self, work: &Work, remote: RemoteSegment) -> Result<Outcome, BreakReason> {
+        if self.staged_reads.len() >= usize::from(self.config.read_depth.max(1)) {
+            return Ok(Outcome::Blocked);
+        }
+        let rings = self.rings.as_mut().ok_or_else(no_rings)?;
+        let mut reserved = rings.producer.reserve(12);
+        if reserved.is_none() && rings.producer.block(12) {
+            reserved = rings.producer.reserve(12);
+        }
+        let Some(at) = reserved else { return Ok(Outcome::Blocked) };
+        rings.memory.write(at, &remote.address.to_le_bytes());
+        rings.memory.write(at + 8, &remote.length.to_le_bytes());
+        rings.producer.commit(FrameHeader {
+            kind: FrameKind::ReadRequest,
+            length: 12,
+            word: remote.stag.0,
+        });
+        let scatter = self
+            .pieces
+            .iter()
+            .take(work.pieces as usize)
+            .filter_map(|piece| match piece {
+                Piece::Segment(segment) => Some(*segment),
+                Piece::Inline { .. } => None,
+            })
+            .collect();
+        let (cookie, length) = (work.cookie, work.length);
+        self.staged_reads.push_back(StagedRead { cookie, scatter, length, done: 0 });
+        Ok(Outcome::Done)
+    }
+
+    fn answer_reads(&mut self, context: &Context<'_>) -> Result<(), BreakReason> {
+        while let Some(answer) = self.answers.front_mut() {
+            let rings = self.rings.as_mut().ok_or_else(no_rings)?;
+            let count = answer.left.min(STAGED_BYTES_MAX);
+            let mut reserved = rings.producer.reserve(count);
+            if reserved.is_none() && rings.producer.block(count) {
+                reserved = rings.producer.reserve(count);
+            }
+            let Some(at) = reserved else { return Ok(()) };
+            let (memory, offset) = context
+                .regions
+                .remote(context.domain, answer.stag, answer.address, count, false)
+                .map_err(refuse_peer)?;
+            Memory::copy(memory, offset, &rings.memory, at, count as usize);
+            let kind = FrameKind::ReadResponse;
+            rings.producer.commit(FrameHeader { kind, length: count, word: answer.stag.0 });
+            answer.left -= count;
+            answer.address += u64::from(count);
+            if answer.left == 0 {
+                self.answers.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports executed work; a read through the ring reports itself later.
+    fn finish(&mut self, context: &mut Context<'_>, work: &Work) {
+        self.discard_front(work);
+        let signal = match work.kind {
+            WorkKind::Send(options) => options.signal,
+            WorkKind::Write(_, signal) => signal,
+            WorkKind::Read(_) if self.staged_reads.is_empty() => Signal::Always,
+            WorkKind::Read(_) => return,
+        };
+        if signal == Signal::Always {
+            let operation = operation_of(work.kind);
+            context.complete(operation, work.cookie, CompletionStatus::Success, work.length);
+        }
+    }
+
+    fn discard_front(&mut self, work: &Work) {
+        self.work.pop_front();
+        self.pieces.drain(..work.pieces as usize);
+    }
+
+    // ---- inbound ------------------------------------------------------------------
+
+    #[inline]
+    fn on_send(
+        &mut self,
+        context: &mut Context<'_>,
+        header: FrameHeader,
+        offset: usize,
+    ) -> Result<(), BreakReason> {
+        let receive = self.receives.front().ok_or(BreakReason::ReceiverNotReady)?;
+        let ring = &self.rings.as_ref().ok_or_else(no_rings)?.memory;
+        let mut left = header.length;
+        let mut at = offset;
+        for segment in std::iter::once(&receive.first).chain(receive.rest.iter()) {
+            let count = segment.length.min(left);
+            if count > 0 {
+                let (memory, to) = local(context, segment)?;
+                Memory::copy(ring, at, memory, to, count as usize);
+                at += count as usize;
+                left -= count;
+            }
+        }
+        if left > 0 {
+            return Err(BreakReason::ReceiverNotReady);
+        }
+        let invalidated = (header.word != 0).then_some(Stag(header.word));
+        if let Some(stag) = invalidated {
+            context.regions.invalidate(stag, context.domain).map_err(refuse_peer)?;
+        }
+        context.events.push_completion(Completion {
+            endpoint: context.endpoint,
+            context: receive.cookie,
+            operation: Operation::Receive,
+            status: CompletionStatus::Success,
+            length: header.length,
+            invalidated,
+        });
+        self.receives.pop_front();
+        Ok(())
+    }
+
+    fn on_write(
+        &mut self,
+        context: &mut Context<'_>,
+        header: FrameHeader,
+        offset: usize,
+    ) -> Result<(), BreakReason> {
+        let ring = &self.rings.as_ref().ok_or_else(no_rings)?.memory;
+        let count = header.length.checked_sub(8).ok_or_else(short_frame)?;
+        let address = read_u64(ring, offset);
+        let stag = Stag(header.word);
+        let (memory, to) = context
+            .regions
+            .remote(context.domain, stag, address, count, true)
+            .map_err(refuse_peer)?;
+        Memory::copy(ring, offset + 8, memory, to, count as usize);
+        Ok(())
+    }
+
+    fn on_read_request(&mut self, header: FrameHeader, offset: usize) -> Result<(), BreakReason> {
+        if header.length != 12 {
+            return Err(short_frame());
+        }
+        if self.answers.len() >= usize::from(self.config.read_depth.max(1)) {
+            return Err(BreakReason::PeerViolation("too many RDMA reads at once".into()));
+        }
+        let ring = &self.rings.as_ref().ok_or_else(no_rings)?.memory;
+        let address = read_u64(ring, offset);
+        let mut length = [0; 4];
+        ring.read(offset + 8, &mut length);
+        let left = u32::from_le_bytes(length);
+        self.answers.push_back(Answer { stag: Stag(header.word), address, left });
+        Ok(())
+    }
+
+    fn on_read_response(
+        &mut self,
+        context: &mut Context<'_>,
+        header: FrameHeader,
+        offset: usize,
+    ) -> Result<(), BreakReason> {
+        let unasked = || BreakReason::PeerViolation("RDMA read response to no request".into());
+        let ring = &self.rings.as_ref().ok_or_else(no_rings)?.memory;
+        let read = self.staged_reads.front_mut().ok_or_else(unasked)?;
+        if header.length > read.length - read.done {
+            return Err(unasked());
+        }
+        let mut skip = u64::from(read.done);
+        let (mut at, mut left) = (offset, header.length);
+        for segment in &read.scatter {
+            let length = u64::from(segment.length);
+            if skip >= length {
+                skip -= length;
+                continue;
+            }
+            let count = u32::try_from(length - skip).unwrap_or(u32::MAX).min(left);
+            let (memory, to) = local(context, segment)?;
+            let to = to + usize::try_from(skip).unwrap_or(0);
+            Memory::copy(ring, at, memory, to, count as usize);
+            skip = 0;
+            at += count as usize;
+            left -= count;
+        }
+        read.done += header.length;
+        if read.done == read.length {
+            let (cookie, length) = (read.cookie, read.length);
+            self.staged_reads.pop_front();
+            context.complete(Operation::RdmaRead, cookie, CompletionStatus::Success, length);
+        }
+        Ok(())
+    }
+}
+
+/// Copies octets `skip..skip + count` of the pieces into shared memory.
+fn copy_window<'p>(
+    context: &Context<'_>,
+    pieces: impl Iterator<Item = &'p Piece>,
+    mut skip: u64,
+    count: u32,
+    (target, mut at): (&Memory, usize),
+) -> Result<(), BreakReason> {
+    let mut left = count;
+    for piece in pieces {
+        let Piece::Segment(segment) = piece else { continue };
+        let length = u64::from(segment.length);
+        if skip >= length {
+            skip -= length;
+            continue;
+        }
+        let part = u32::try_from(length - skip).unwrap_or(u32::MAX).min(left);
+        let (memory, offset) = local(context, segment)?;
+        let from = offset + usize::try_from(skip).unwrap_or(0);
+        Memory::copy(memory, from, target, at, part as usize);
+        at += part as usize;
+        left -= part;
+        skip = 0;
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn check_local(
+    regions: &RegionTable,
+    domain: Domain,
+    local: &[LocalSegment],
+    length: u32,
+) -> Result<(), PostError> {
+    let mut total = 0u64;
+    for segment in local {
+        regions.local(domain, segment)?;
+        total += u64::from(segment.length);
+    }
+    if total == u64::from(length) { Ok(()) } else { Err(PostError::BadSegment) }
+}
+
+#[inline]
+fn local<'c>(
+    context: &'c Context<'_>,
+    segment: &LocalSegment,
+) -> Result<(&'c Memory, usize), BreakReason> {
+    context.regions.local(context.domain, segment).map_err(|_| {
+        BreakReason::System("a region was deregistered while posted work used it".into())
+    })
+}
+
+fn send_header(length: u32, options: SendOptions) -> FrameHeader {
+    let word = options.invalidate.map_or(0, |stag| stag.0);
+    FrameHeader { kind: FrameKind::Send, length, word }
+}
+
+fn operation_of(kind: WorkKind) -> Operation {
+    match kind {
+        WorkKind::Send(_) => Operation::Send,
+        WorkKind::Write(..) => Operation::RdmaWrite,
+        WorkKind::Read(_) => Operation::RdmaRead,
+    }
+}
+
+fn refuse_peer(error: crate::region::AccessError) -> BreakReason {
+    BreakReason::PeerViolation(format!("remote access refused: {error:?}"))
+}
+
+fn short_frame() -> BreakReason {
+    BreakReason::PeerViolation("frame of impossible length".into())
+}
+
+fn read_u64(memory: &Memory, offset: usize) -> u64 {
+    let mut bytes = [0; 8];
+    memory.read(offset, &mut bytes);
+    u64::from_le_bytes(bytes)
+}
+
+const EMPTY_SEGMENT: LocalSegment = LocalSegment { key: crate::LocalKey(0), offset: 0, length: 0 };
+/// Octets of payload in one frame of a staged transfer: small enough that several
+/// fit the smallest ring.
+const STAGED_BYTES_MAX: u32 = 4000;
+/// Frames taken in before other connections get their turn.
+const FRAMES_PER_TURN: usize = 64;
+/// Octets of a write's source fetched ahead; the hardware goes on from there.
+const PREFETCH_BYTES: usize = 4096;
