@@ -20,11 +20,27 @@
 //! "Progress on a file" means that one of its jobs came back, a write of it was done
 //! or a pin was given back; requests that were told to wait are tried again then.
 
+mod buddy;
+mod files;
+mod flush;
+mod jobs;
+mod read;
+mod segment;
+mod space;
+mod write;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dafs_memory::Memory;
-use dafs_types::{CacheHint, CachePattern, FileHandle, Moment, Stability};
+use dafs_memory::{HUGE_PAGE_BYTES, Memory, Pages};
+use dafs_types::{FileHandle, Moment, Stability};
+
+use buddy::Buddy;
+use files::Files;
+use segment::Segments;
+
+pub use jobs::{FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob};
 
 use crate::attributes::Attributes;
 use crate::error::{Result, StoreError};
@@ -153,10 +169,17 @@ impl WriteToken {
 #[derive(Debug)]
 pub struct CommitTicket {
     file: CachedFile,
+    /// Segments still to be looked at.
+    next: u64,
+    end: u64,
+    stability: Stability,
+    loss_count: u32,
+    is_synced: bool,
 }
 
-/// What a commit needs next.
+/// What a commit needs next. A job is moved once; boxing it would not pay.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant)]
 pub enum CommitStep {
     /// Run it, call [`Cache::on_flushed`], step again.
     Flush(FlushJob),
@@ -187,48 +210,6 @@ pub struct Progress {
     pub error: Option<StoreError>,
 }
 
-/// Reads blocks from a file into the arena.
-pub struct FillJob {}
-/// What came of a [`FillJob`].
-#[derive(Debug)]
-pub struct FillDone {}
-/// Writes dirty blocks to a file.
-pub struct FlushJob {}
-/// What came of a [`FlushJob`].
-#[derive(Debug)]
-pub struct FlushDone {}
-/// Makes a file's written data stable.
-pub struct SyncJob {}
-/// What came of a [`SyncJob`].
-#[derive(Debug)]
-pub struct SyncDone {}
-/// Changes a file's size.
-pub struct SizeJob {}
-/// What came of a [`SizeJob`].
-#[derive(Debug)]
-pub struct SizeDone {}
-
-macro_rules! job {
-    ($job:ident, $done:ident) => {
-        impl $job {
-            /// Does the work. Blocks; may run on any thread.
-            #[must_use]
-            pub fn run(self) -> $done {
-                todo!()
-            }
-        }
-        impl std::fmt::Debug for $job {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct(stringify!($job)).finish_non_exhaustive()
-            }
-        }
-    };
-}
-job!(FillJob, FillDone);
-job!(FlushJob, FlushDone);
-job!(SyncJob, SyncDone);
-job!(SizeJob, SizeDone);
-
 /// Counters since the start, and present amounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
@@ -257,22 +238,70 @@ pub struct CacheStats {
 }
 
 /// The cache. See the [module](self).
-pub struct Cache {}
+pub struct Cache {
+    config: CacheConfig,
+    arena: Memory,
+    buddy: Buddy,
+    block_count: usize,
+    segments: Segments,
+    files: Files,
+    /// Files with dirty data, oldest first.
+    dirty_files: VecDeque<CachedFile>,
+    /// Closed files in order of closing: whose entry goes when there are too many.
+    closed: VecDeque<CachedFile>,
+    dirty_blocks: usize,
+    dirty_blocks_max: usize,
+    /// Most octets one plan or one write takes, so that it cannot push itself out.
+    plan_bytes_max: u64,
+    has_pressure: bool,
+    is_stopping: bool,
+    hand: usize,
+    now: Moment,
+    active_at: Moment,
+    activity_seen: u64,
+    loss_count: u64,
+    stats: CacheStats,
+}
 
-#[allow(unused_variables, clippy::unused_self, clippy::ptr_arg)]
 impl Cache {
     /// An empty cache. Costs address space; pages come with use.
     ///
     /// # Errors
     /// What `mmap` says.
     pub fn new(config: CacheConfig) -> std::io::Result<Self> {
-        todo!()
+        let arena_bytes = config.arena_bytes.max(1).next_multiple_of(HUGE_PAGE_BYTES);
+        let chunk_count = u32::try_from(arena_bytes / HUGE_PAGE_BYTES)
+            .ok()
+            .filter(|count| *count <= CHUNK_COUNT_MAX)
+            .ok_or(std::io::ErrorKind::InvalidInput)?;
+        let block_count = arena_bytes / BLOCK_BYTES;
+        Ok(Self {
+            arena: Memory::anonymous(arena_bytes, Pages::Huge)?,
+            buddy: Buddy::new(chunk_count),
+            block_count,
+            segments: Segments::new((block_count / BLOCKS_PER_SEGMENT_MIN).max(64)),
+            files: Files::new(config.file_count_max.max(1)),
+            dirty_files: VecDeque::new(),
+            closed: VecDeque::new(),
+            dirty_blocks: 0,
+            dirty_blocks_max: (config.dirty_bytes_max / BLOCK_BYTES).clamp(1, block_count),
+            plan_bytes_max: (arena_bytes as u64 / 8).min(PLAN_BYTES_MAX),
+            has_pressure: false,
+            is_stopping: false,
+            hand: 0,
+            now: Moment(0),
+            active_at: Moment(0),
+            activity_seen: 0,
+            loss_count: 0,
+            stats: CacheStats::default(),
+            config,
+        })
     }
 
     /// The arena, for registration with a transport.
     #[must_use]
     pub fn arena(&self) -> &Memory {
-        todo!()
+        &self.arena
     }
 
     /// Makes a file known, or counts one more open of it. `version` is what
@@ -282,176 +311,145 @@ impl Cache {
     /// # Errors
     /// `Resource` if too many files are open.
     pub fn open(&mut self, file: Arc<dyn File>, version: FileVersion) -> Result<CachedFile> {
-        todo!()
+        if let Some(index) = self.files.index_of(&file.handle()) {
+            let name = self.files.name(index);
+            let entry = self.files.at_mut(index);
+            entry.open_count += 1;
+            entry.file.get_or_insert(file);
+            self.revalidate(name, version);
+            return Ok(name);
+        }
+        if self.files.is_full() {
+            self.drop_a_closed_file();
+        }
+        if self.files.is_full() {
+            return Err(StoreError::Resource);
+        }
+        let index = self.files.insert(file, version);
+        self.files.at_mut(index).open_count = 1;
+        Ok(self.files.name(index))
+    }
+
+    /// Compares a version just read with what the cache saw last, as [`Cache::open`]
+    /// does. For long opens: call it with what a GETATTR has read anyway.
+    pub fn revalidate(&mut self, file: CachedFile, version: FileVersion) {
+        let entry = self.files.get_mut(file);
+        if entry.version == version || entry.is_sizing {
+            return;
+        }
+        entry.version = version;
+        self.drop_clean(file.index);
+        self.recompute_size(file);
     }
 
     /// Ends one open. Dirty data that is left is written back by age; run a commit
     /// without sync first to have it visible to local processes, and its errors told.
     pub fn close(&mut self, file: CachedFile) {
-        todo!()
+        let entry = self.files.get_mut(file);
+        entry.open_count -= 1;
+        if entry.open_count > 0 {
+            return;
+        }
+        entry.error = None;
+        if entry.is_unlinked {
+            self.drop_all(file);
+        }
+        self.drop_entry_if_unused(file.index);
+        if self.files.is_current(file) {
+            self.closed.push_back(file);
+            if self.closed.len() > self.config.file_count_max {
+                let files = &self.files;
+                self.closed.retain(|file| files.is_current(*file));
+            }
+        }
     }
 
-    /// The file with this handle, if the cache holds something of it that the file
-    /// system does not show yet. For GETATTR of files that are not open.
+    /// Drops the entry of the file closed longest ago, if it has nothing to lose.
+    fn drop_a_closed_file(&mut self) {
+        for _ in 0..self.closed.len() {
+            let Some(file) = self.closed.pop_front() else { return };
+            if !self.files.is_current(file) || self.files.get(file).open_count > 0 {
+                continue;
+            }
+            if self.files.get(file).is_busy() {
+                self.closed.push_back(file);
+                continue;
+            }
+            self.files.get_mut(file).error = None;
+            self.drop_clean(file.index);
+            self.drop_entry_if_unused(file.index);
+            if !self.files.is_current(file) {
+                return;
+            }
+            self.closed.push_back(file);
+        }
+    }
+
+    /// The file with this handle, if the cache knows it: for GETATTR of files that may
+    /// have unflushed data.
     #[must_use]
     pub fn find(&self, handle: &FileHandle) -> Option<CachedFile> {
-        todo!()
+        self.files.index_of(handle).map(|index| self.files.name(index))
     }
 
     /// Whatever is cached of an object whose last name is gone serves only those who have
     /// it open: drops everything at once if nobody has, at the last close otherwise.
     pub fn forget(&mut self, handle: &FileHandle) {
-        todo!()
+        let Some(file) = self.find(handle) else { return };
+        self.files.get_mut(file).is_unlinked = true;
+        if self.files.get(file).open_count == 0 {
+            self.drop_all(file);
+            self.drop_entry_if_unused(file.index);
+        }
     }
 
     /// Corrects attributes read from the store for what only the cache has: size, space,
     /// change and modification time.
     pub fn overlay(&self, file: CachedFile, attributes: &mut Attributes) {
-        todo!()
+        let entry = self.files.get(file);
+        attributes.change = attributes.change.wrapping_add(entry.change_count);
+        if !entry.dirty.is_empty() || entry.is_flushing {
+            attributes.size = attributes.size.max(entry.size);
+            attributes.space_used = attributes.space_used.max(entry.size);
+            attributes.time_modify = attributes.time_modify.max(entry.written_at);
+            attributes.time_metadata = attributes.time_metadata.max(entry.written_at);
+        }
     }
 
     /// The file's size as clients see it: with what is not flushed yet.
     #[must_use]
     pub fn size(&self, file: CachedFile) -> u64 {
-        todo!()
-    }
-
-    /// Looks for up to `length` octets from `offset`, and pins what it finds.
-    #[inline]
-    pub fn read(&mut self, file: CachedFile, offset: u64, length: u32, out: &mut Pieces) -> Read {
-        todo!()
-    }
-
-    /// Ends the use of a piece. Progress for requests that met `Pressure`.
-    #[inline]
-    pub fn unpin(&mut self, pin: Pin) {
-        todo!()
-    }
-
-    /// Plans what a missed read needs, and more for a sequential reader.
-    pub fn plan_fill(
-        &mut self,
-        file: CachedFile,
-        offset: u64,
-        length: u32,
-        hint: CacheHint,
-        jobs: &mut Vec<FillJob>,
-    ) -> Planned {
-        todo!()
-    }
-
-    /// Plans the next stretch for a sequential reader ([`Read::Hit`] `wants_more`).
-    pub fn plan_ahead(&mut self, file: CachedFile, jobs: &mut Vec<FillJob>) {
-        todo!()
-    }
-
-    /// Takes a fill's result.
-    pub fn on_filled(&mut self, done: FillDone) -> Progress {
-        todo!()
-    }
-
-    /// Obeys CACHE_HINT; may plan fills.
-    pub fn hint(
-        &mut self,
-        file: CachedFile,
-        offset: u64,
-        length: u64,
-        pattern: CachePattern,
-        hint: CacheHint,
-        jobs: &mut Vec<FillJob>,
-    ) {
-        todo!()
-    }
-
-    /// Finds or makes room for up to `length` octets at `offset`. The spans stay in place
-    /// until the token comes back.
-    pub fn prepare_write(
-        &mut self,
-        file: CachedFile,
-        offset: u64,
-        length: u32,
-        out: &mut Spans,
-        jobs: &mut Vec<FillJob>,
-    ) -> Prepared {
-        todo!()
-    }
-
-    /// The bytes are in place: they are the file's content from now on.
-    pub fn write_done(&mut self, token: WriteToken, now: Moment) -> Progress {
-        todo!()
-    }
-
-    /// The transfer broke: what was valid counts as written in part, the rest as absent.
-    pub fn write_abort(&mut self, token: WriteToken, now: Moment) -> Progress {
-        todo!()
-    }
-
-    /// Starts to bring a range to the file (`Unstable`: to the file system only, as for
-    /// CLOSE), or to stable storage. `length` 0 means to the end.
-    #[must_use]
-    pub fn commit_begin(
-        &mut self,
-        file: CachedFile,
-        offset: u64,
-        length: u64,
-        stability: Stability,
-    ) -> CommitTicket {
-        todo!()
-    }
-
-    /// What a commit needs next.
-    pub fn commit_step(&mut self, ticket: &mut CommitTicket) -> CommitStep {
-        todo!()
-    }
-
-    /// Takes a flush's result.
-    pub fn on_flushed(&mut self, done: FlushDone) -> Progress {
-        todo!()
-    }
-
-    /// Takes a sync's result.
-    pub fn on_synced(&mut self, done: SyncDone) -> Progress {
-        todo!()
-    }
-
-    /// Changes a file's size (SETATTR), in order with flushes.
-    pub fn set_size(&mut self, file: CachedFile, size: u64) -> SizeStep {
-        todo!()
-    }
-
-    /// Takes a change of size; its result is in `error`.
-    pub fn on_sized(&mut self, done: SizeDone) -> Progress {
-        todo!()
-    }
-
-    /// Tells the time: ages dirty data, gives pages back when idle. Call every 100 ms
-    /// or so while anything is cached.
-    pub fn on_tick(&mut self, now: Moment) {
-        todo!()
-    }
-
-    /// The next flush that is due by age or pressure. Ask until `None`.
-    pub fn poll_flush(&mut self) -> Option<FlushJob> {
-        todo!()
-    }
-
-    /// Makes everything dirty due at once, for an orderly stop: poll until `None` and
-    /// all jobs are back.
-    pub fn flush_all(&mut self) {
-        todo!()
+        self.files.get(file).size
     }
 
     /// Rises whenever unstable data was lost: part of the write verifier, so that clients
     /// send again what they have not committed.
     #[must_use]
     pub fn loss_count(&self) -> u64 {
-        todo!()
+        self.loss_count
     }
 
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> CacheStats {
-        todo!()
+        CacheStats {
+            dirty_bytes: (self.dirty_blocks * BLOCK_BYTES) as u64,
+            used_bytes: (self.buddy.used_blocks() * BLOCK_BYTES) as u64,
+            file_count: self.files.count() as u64,
+            ..self.stats
+        }
+    }
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self {
+            arena_bytes: 256 << 20,
+            dirty_bytes_max: 64 << 20,
+            write_back_age: Duration::from_secs(1),
+            read_ahead_bytes_max: 1 << 20,
+            file_count_max: 65_536,
+        }
     }
 }
 
@@ -459,3 +457,10 @@ impl Cache {
 pub const BLOCK_BYTES: usize = 4096;
 /// Most pieces in one answer. A read or write that needs more is answered in part.
 pub const PIECE_COUNT_MAX: usize = 16;
+/// Most octets one plan or one write takes at once.
+const PLAN_BYTES_MAX: u64 = 4 << 20;
+/// Bounds the segments' descriptions (384 octets each) to some part of the arena: as
+/// many as if each held this many blocks.
+const BLOCKS_PER_SEGMENT_MIN: usize = 2;
+/// Largest arena: block numbers plus one fit 32 bits.
+const CHUNK_COUNT_MAX: u32 = 1 << 22;

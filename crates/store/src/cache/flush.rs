@@ -1,0 +1,380 @@
+//! The way back to the file: write-back, commit, changes of size, and what is left of
+//! them when they fail.
+//!
+//! Invariant: at most one flush or change of size of a file is under way, so a version
+//! read before and after it tells our own change from a foreign one. A block written
+//! again while it is flushed stays dirty.
+
+use dafs_types::{Moment, Stability};
+
+use super::jobs::{BlockList, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob};
+use super::read::blocks;
+use super::segment::{SEGMENT_BLOCKS, SEGMENT_BYTES, block_bits, for_runs};
+use super::space::for_contiguous;
+use super::{BLOCK_BYTES, Cache, CachedFile, CommitStep, CommitTicket, Progress, SizeStep};
+use crate::error::StoreError;
+use crate::file::FileVersion;
+
+impl Cache {
+    /// Starts to bring a range to the file (`Unstable`: to the file system only, as for
+    /// CLOSE), or to stable storage. `length` 0 means to the end.
+    #[must_use]
+    pub fn commit_begin(
+        &mut self,
+        file: CachedFile,
+        offset: u64,
+        length: u64,
+        stability: Stability,
+    ) -> CommitTicket {
+        let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
+        let loss_count = self.files.get(file).loss_count;
+        CommitTicket {
+            file,
+            next: offset / SEGMENT_BYTES,
+            end: end.div_ceil(SEGMENT_BYTES),
+            stability,
+            loss_count,
+            is_synced: false,
+        }
+    }
+
+    /// What a commit needs next.
+    pub fn commit_step(&mut self, ticket: &mut CommitTicket) -> CommitStep {
+        let file = ticket.file;
+        let entry = self.files.get(file);
+        if entry.is_flushing || entry.is_sizing {
+            return CommitStep::Wait;
+        }
+        // One pass over the range: what is written behind the cursor meanwhile was not
+        // answered when the commit came.
+        if let Some((job, next)) = self.flush_job(file, ticket.next, ticket.end) {
+            ticket.next = next;
+            return CommitStep::Flush(job);
+        }
+        ticket.next = ticket.end;
+        let entry = self.files.get_mut(file);
+        if let Some(error) = entry.error.take() {
+            return CommitStep::Done(Err(error));
+        }
+        if entry.loss_count != ticket.loss_count {
+            return CommitStep::Done(Err(entry.last_error));
+        }
+        let wants_sync = ticket.stability != Stability::Unstable && !ticket.is_synced;
+        if !wants_sync || !entry.is_unsynced && !entry.is_syncing {
+            return CommitStep::Done(Ok(()));
+        }
+        if entry.is_syncing {
+            // It may have begun before our data was written.
+            return CommitStep::Wait;
+        }
+        let Some(handle) = entry.file.clone() else { return CommitStep::Done(Ok(())) };
+        entry.is_syncing = true;
+        entry.is_unsynced = false;
+        ticket.is_synced = true;
+        let data_only = ticket.stability == Stability::DataSync;
+        CommitStep::Sync(SyncJob { owner: file, file: handle, data_only })
+    }
+
+    /// The next flush that is due by age or pressure. Ask until `None`.
+    pub fn poll_flush(&mut self) -> Option<FlushJob> {
+        if self.dirty_blocks <= self.dirty_blocks_max / 2 && !self.is_stopping {
+            self.has_pressure = self.has_pressure && self.buddy_is_tight();
+        }
+        for _ in 0..self.dirty_files.len() {
+            let file = *self.dirty_files.front()?;
+            let entry = self.files.get(file);
+            let is_old = self.now.since(entry.dirty_since) >= self.config.write_back_age;
+            if !is_old && !self.has_pressure && !self.is_stopping {
+                return None; // The queue is in order of age.
+            }
+            self.dirty_files.pop_front();
+            if entry.dirty.is_empty() {
+                self.files.get_mut(file).is_queued = false;
+                self.drop_entry_if_unused(file.index);
+            } else if entry.is_flushing || entry.is_sizing {
+                self.dirty_files.push_back(file);
+            } else {
+                let job = self.flush_job(file, 0, u64::MAX).map(|(job, _)| job);
+                self.dirty_files.push_back(file);
+                return job;
+            }
+        }
+        None
+    }
+
+    fn buddy_is_tight(&self) -> bool {
+        self.buddy.used_blocks() * 16 >= self.block_count * 15 && self.dirty_blocks > 0
+    }
+
+    /// Takes dirty blocks of segments `from..to` into a job; also the segment to go on
+    /// with.
+    fn flush_job(&mut self, owner: CachedFile, from: u64, to: u64) -> Option<(FlushJob, u64)> {
+        if from >= to {
+            return None;
+        }
+        let size = self.files.get(owner).size;
+        let handle = self.files.get(owner).file.clone()?;
+        let mut ranges = BlockList::new();
+        let mut next = from;
+        while !ranges.is_full() {
+            let Some(number) = self.files.get(owner).dirty.range(next..to).next().copied() else {
+                next = to;
+                break;
+            };
+            next = number;
+            if !self.take_dirty(owner, number, size, &mut ranges) {
+                break;
+            }
+            next = number + 1;
+        }
+        if ranges.is_empty() {
+            return None;
+        }
+        self.files.get_mut(owner).is_flushing = true;
+        Some((FlushJob { owner, file: handle, arena: self.arena.clone(), ranges }, next))
+    }
+
+    /// Moves a segment's dirty blocks into the list; false if some did not fit.
+    fn take_dirty(
+        &mut self,
+        owner: CachedFile,
+        number: u64,
+        size: u64,
+        ranges: &mut BlockList,
+    ) -> bool {
+        let Some(slot) = self.segments.find(owner.index, number) else {
+            self.files.get_mut(owner).dirty.remove(&number);
+            return true;
+        };
+        let segment = self.segments.get_mut(slot);
+        let (mut taken, mut dropped) = (0, 0);
+        for_runs(segment.dirty, |first, end| {
+            for_contiguous(&segment.table, first, end, |from, to| {
+                let mut range = blocks(slot, segment.epoch, number, from, to, &segment.table);
+                let room = size.saturating_sub(range.file_offset);
+                range.length = range.length.min(usize::try_from(room).unwrap_or(usize::MAX));
+                if range.length == 0 {
+                    dropped |= block_bits(from, to);
+                } else if ranges.try_push(range).is_ok() {
+                    taken |= block_bits(from, to);
+                }
+            });
+        });
+        segment.dirty &= !(taken | dropped);
+        let gone = dropped & !segment.flushing;
+        segment.flushing |= taken;
+        self.dirty_blocks -= gone.count_ones() as usize;
+        let is_done = segment.dirty == 0;
+        if is_done {
+            self.files.get_mut(owner).dirty.remove(&number);
+        }
+        is_done
+    }
+
+    /// Takes a flush's result.
+    pub fn on_flushed(&mut self, done: FlushDone) -> Progress {
+        let file = done.owner;
+        let mut lost = 0;
+        for range in &done.ranges {
+            let segment = self.segments.get_mut(range.slot);
+            let bits = block_bits(range.first, range.end);
+            segment.flushing &= !bits;
+            let clean = bits & !segment.dirty;
+            self.dirty_blocks -= clean.count_ones() as usize;
+            if done.result.is_err() {
+                lost += u64::from(clean.count_ones()) * BLOCK_BYTES as u64;
+                segment.invalidate(clean);
+            } else {
+                self.stats.flush_bytes += range.length as u64;
+            }
+        }
+        self.files.get_mut(file).is_unsynced = true;
+        if let Err(error) = done.result {
+            self.note_loss(file, error, lost);
+        }
+        self.note_version(file, done.before, done.after, done.result.is_ok());
+        self.files.get_mut(file).is_flushing = false;
+        self.finish_flush(file);
+        // A write error waits for the next commit, close or write; requests that wait
+        // for this file go on.
+        Progress { file, error: None }
+    }
+
+    /// Restarts the age of what was written during a flush, and lets go of the file if
+    /// that was all.
+    fn finish_flush(&mut self, file: CachedFile) {
+        let now = self.now;
+        let entry = self.files.get_mut(file);
+        entry.dirty_since = now;
+        if entry.dirty.is_empty() && entry.is_queued {
+            entry.is_queued = false;
+            self.dirty_files.retain(|queued| *queued != file);
+        }
+        if self.files.get(file).is_unlinked && self.files.get(file).open_count == 0 {
+            self.drop_all(file);
+        }
+        self.drop_entry_if_unused(file.index);
+    }
+
+    fn note_loss(&mut self, file: CachedFile, error: StoreError, bytes: u64) {
+        self.stats.lost_bytes += bytes;
+        self.loss_count += 1;
+        let entry = self.files.get_mut(file);
+        entry.loss_count += 1;
+        entry.last_error = error;
+        entry.error = Some(error);
+    }
+
+    /// Compares the version before our own change with the one remembered: another one
+    /// means that a local process has been at the file.
+    fn note_version(
+        &mut self,
+        file: CachedFile,
+        before: Option<FileVersion>,
+        after: Option<FileVersion>,
+        is_ok: bool,
+    ) {
+        let is_own = before == Some(self.files.get(file).version);
+        let entry = self.files.get_mut(file);
+        if let Some(after) = after {
+            entry.version = after;
+        }
+        if !is_own {
+            self.drop_clean(file.index);
+        }
+        if !is_own || !is_ok {
+            self.recompute_size(file);
+        }
+    }
+
+    /// The size as the file system has it, or as far as unflushed data reaches.
+    pub(super) fn recompute_size(&mut self, file: CachedFile) {
+        let entry = self.files.get(file);
+        let (old, disk) = (entry.size, entry.version.size);
+        let mut end = disk;
+        for slot in self.slots_of(file.index) {
+            let segment = self.segments.get(slot);
+            if segment.unflushed() != 0 {
+                let blocks = u64::from(64 - segment.unflushed().leading_zeros());
+                let reach = segment.number * SEGMENT_BYTES + blocks * BLOCK_BYTES as u64;
+                end = end.max(reach.min(old));
+            }
+        }
+        self.files.get_mut(file).size = end;
+        if end < old {
+            self.cut(file, end);
+        }
+    }
+
+    /// Takes a sync's result.
+    pub fn on_synced(&mut self, done: SyncDone) -> Progress {
+        let file = done.owner;
+        self.files.get_mut(file).is_syncing = false;
+        if let Err(error) = done.result {
+            // What the kernel could not write is gone from its cache too: all that was
+            // not committed may be lost.
+            self.files.get_mut(file).is_unsynced = true;
+            self.note_loss(file, error, 0);
+            self.drop_clean(file.index);
+        }
+        self.drop_entry_if_unused(file.index);
+        Progress { file, error: None }
+    }
+
+    /// Changes a file's size (SETATTR), in order with flushes.
+    pub fn set_size(&mut self, file: CachedFile, size: u64) -> SizeStep {
+        let entry = self.files.get_mut(file);
+        let is_busy = entry.is_flushing || entry.is_sizing || entry.is_syncing;
+        if is_busy || entry.fill_count > 0 || entry.writer_count > 0 {
+            return SizeStep::Wait;
+        }
+        let Some(handle) = entry.file.clone() else { return SizeStep::Wait };
+        entry.is_sizing = true;
+        SizeStep::Job(SizeJob { owner: file, file: handle, size })
+    }
+
+    /// Takes a change of size; its result is in `error`.
+    pub fn on_sized(&mut self, done: SizeDone) -> Progress {
+        let file = done.owner;
+        if done.result.is_ok() {
+            let entry = self.files.get_mut(file);
+            entry.change_count += 1;
+            entry.is_unsynced = true;
+            let old = std::mem::replace(&mut entry.size, done.size);
+            if done.size < old {
+                self.cut(file, done.size);
+            }
+            self.note_version(file, done.before, done.after, true);
+        }
+        self.files.get_mut(file).is_sizing = false;
+        self.drop_entry_if_unused(file.index);
+        Progress { file, error: done.result.err() }
+    }
+
+    /// Drops blocks behind `size`, and zeros the rest of the block it lies in.
+    fn cut(&mut self, file: CachedFile, size: u64) {
+        for slot in self.slots_of(file.index) {
+            let segment = self.segments.get_mut(slot);
+            let base = segment.number * SEGMENT_BYTES;
+            if base + SEGMENT_BYTES <= size {
+                continue;
+            }
+            let kept = size.saturating_sub(base).div_ceil(BLOCK_BYTES as u64) as u32;
+            if kept < SEGMENT_BLOCKS as u32 {
+                let gone = block_bits(kept, SEGMENT_BLOCKS as u32);
+                let undone = segment.dirty & gone & !segment.flushing;
+                self.dirty_blocks -= undone.count_ones() as usize;
+                segment.dirty &= !gone;
+                segment.invalidate(gone);
+                segment.epoch = segment.epoch.wrapping_add(1);
+                if segment.dirty == 0 {
+                    let number = segment.number;
+                    self.files.get_mut(file).dirty.remove(&number);
+                }
+            }
+            if kept == 0 && self.segments.get(slot).is_idle() {
+                self.free_segment(slot);
+            }
+        }
+        let block_end = size.next_multiple_of(BLOCK_BYTES as u64);
+        self.zero_behind_end(file, size, block_end);
+    }
+
+    /// Forgets all of a file that nobody can reach any more, dirty or not.
+    pub(super) fn drop_all(&mut self, file: CachedFile) {
+        for slot in self.slots_of(file.index) {
+            let segment = self.segments.get_mut(slot);
+            let undone = segment.dirty & !segment.flushing;
+            self.dirty_blocks -= undone.count_ones() as usize;
+            segment.dirty = 0;
+            self.let_go(slot);
+        }
+        let entry = self.files.get_mut(file);
+        entry.dirty.clear();
+        entry.error = None;
+        if std::mem::take(&mut entry.is_queued) {
+            self.dirty_files.retain(|queued| *queued != file);
+        }
+    }
+
+    /// Makes everything dirty due at once, for an orderly stop: poll until `None` and
+    /// all jobs are back.
+    pub fn flush_all(&mut self) {
+        self.is_stopping = true;
+    }
+
+    /// Tells the time: ages dirty data, gives pages back when idle. Call every 100 ms
+    /// or so while anything is cached.
+    pub fn on_tick(&mut self, now: Moment) {
+        self.now = self.now.max(now);
+        let activity = self.stats.hit_count + self.stats.miss_count + self.stats.write_bytes;
+        if activity != self.activity_seen {
+            self.activity_seen = activity;
+            self.active_at = self.now;
+        }
+        self.trim(self.now.since(self.active_at) >= IDLE_AGE);
+    }
+}
+
+/// Time without reads and writes after which free memory goes back to the kernel.
+const IDLE_AGE: std::time::Duration = std::time::Duration::from_secs(5);

@@ -1,0 +1,178 @@
+//! The work that takes time: values that run on any thread and come back as results.
+//!
+//! Invariant: a job owns all it touches (the file, a name of the arena, its ranges); the
+//! cache keeps those ranges in place until the result is back. A job that is
+//! dropped without a run leaves its blocks busy for ever: run every job.
+
+use std::sync::Arc;
+
+use arrayvec::ArrayVec;
+use dafs_memory::Memory;
+
+use super::CachedFile;
+use crate::error::Result;
+use crate::file::{File, FileVersion};
+
+/// Contiguous blocks of one segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocks {
+    /// The segment's slot.
+    pub slot: u32,
+    /// The segment's epoch at the start.
+    pub epoch: u32,
+    /// First block.
+    pub first: u32,
+    /// Behind the last block.
+    pub end: u32,
+    /// Where the first is in the arena, in octets.
+    pub memory_offset: usize,
+    /// Where the first is in the file, in octets.
+    pub file_offset: u64,
+    /// Octets to be moved.
+    pub length: usize,
+}
+
+/// The ranges of one job.
+pub(super) type BlockList = ArrayVec<Blocks, JOB_RANGE_COUNT_MAX>;
+
+/// Reads blocks from a file into the arena.
+pub struct FillJob {
+    pub(super) owner: CachedFile,
+    pub(super) file: Arc<dyn File>,
+    pub(super) arena: Memory,
+    pub(super) ranges: BlockList,
+}
+
+/// What came of a [`FillJob`].
+#[derive(Debug)]
+pub struct FillDone {
+    pub(super) owner: CachedFile,
+    pub(super) ranges: BlockList,
+    pub(super) result: Result<()>,
+}
+
+impl FillJob {
+    /// Does the work. Blocks; may run on any thread.
+    #[must_use]
+    pub fn run(self) -> FillDone {
+        let mut result = Ok(());
+        for range in &self.ranges {
+            let read = self.file.read_at(
+                &self.arena,
+                range.memory_offset,
+                range.length,
+                range.file_offset,
+            );
+            match read {
+                // What lies behind the end reads as zeros, now and after an extension.
+                Ok(count) if count < range.length => {
+                    self.arena.zero(range.memory_offset + count, range.length - count);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        FillDone { owner: self.owner, ranges: self.ranges, result }
+    }
+}
+
+/// Writes dirty blocks to a file.
+pub struct FlushJob {
+    pub(super) owner: CachedFile,
+    pub(super) file: Arc<dyn File>,
+    pub(super) arena: Memory,
+    pub(super) ranges: BlockList,
+}
+
+/// What came of a [`FlushJob`].
+#[derive(Debug)]
+pub struct FlushDone {
+    pub(super) owner: CachedFile,
+    pub(super) ranges: BlockList,
+    pub(super) result: Result<()>,
+    /// The file's version before the first write and after the last: what tells our own
+    /// change from a foreign one.
+    pub(super) before: Option<FileVersion>,
+    pub(super) after: Option<FileVersion>,
+}
+
+impl FlushJob {
+    /// Does the work. Blocks; may run on any thread.
+    #[must_use]
+    pub fn run(self) -> FlushDone {
+        let before = self.file.version().ok();
+        let result = self.ranges.iter().try_for_each(|range| {
+            self.file.write_at(&self.arena, range.memory_offset, range.length, range.file_offset)
+        });
+        let after = self.file.version().ok();
+        FlushDone { owner: self.owner, ranges: self.ranges, result, before, after }
+    }
+}
+
+/// Makes a file's written data stable.
+pub struct SyncJob {
+    pub(super) owner: CachedFile,
+    pub(super) file: Arc<dyn File>,
+    pub(super) data_only: bool,
+}
+
+/// What came of a [`SyncJob`].
+#[derive(Debug)]
+pub struct SyncDone {
+    pub(super) owner: CachedFile,
+    pub(super) result: Result<()>,
+}
+
+impl SyncJob {
+    /// Does the work. Blocks; may run on any thread.
+    #[must_use]
+    pub fn run(self) -> SyncDone {
+        SyncDone { owner: self.owner, result: self.file.sync(self.data_only) }
+    }
+}
+
+/// Changes a file's size.
+pub struct SizeJob {
+    pub(super) owner: CachedFile,
+    pub(super) file: Arc<dyn File>,
+    pub(super) size: u64,
+}
+
+/// What came of a [`SizeJob`].
+#[derive(Debug)]
+pub struct SizeDone {
+    pub(super) owner: CachedFile,
+    pub(super) size: u64,
+    pub(super) result: Result<()>,
+    pub(super) before: Option<FileVersion>,
+    pub(super) after: Option<FileVersion>,
+}
+
+impl SizeJob {
+    /// Does the work. Blocks; may run on any thread.
+    #[must_use]
+    pub fn run(self) -> SizeDone {
+        let before = self.file.version().ok();
+        let result = self.file.set_size(self.size);
+        let after = self.file.version().ok();
+        SizeDone { owner: self.owner, size: self.size, result, before, after }
+    }
+}
+
+macro_rules! debug_by_owner {
+    ($($job:ident),*) => {
+        $(impl std::fmt::Debug for $job {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let mut text = f.debug_struct(stringify!($job));
+                text.field("owner", &self.owner).finish_non_exhaustive()
+            }
+        })*
+    };
+}
+debug_by_owner!(FillJob, FlushJob, SyncJob, SizeJob);
+
+/// Most ranges in one job; with contiguous memory 4 MiB.
+pub(super) const JOB_RANGE_COUNT_MAX: usize = 16;

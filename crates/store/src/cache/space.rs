@@ -1,0 +1,229 @@
+//! Room in the arena: mapping blocks, evicting segments, giving pages back.
+//!
+//! Invariant: only idle segments lose their memory (`Segment::is_idle`).
+
+use super::buddy::CHUNK_BLOCKS;
+use super::files::Files;
+use super::segment::{NONE, SEGMENT_BLOCKS, Segments, block_bits, for_runs};
+use super::{BLOCK_BYTES, Cache};
+
+impl Cache {
+    /// The segment of a file, made if need be. `None`: no room for another.
+    pub(super) fn segment_for(&mut self, file: u32, number: u64) -> Option<u32> {
+        if let Some(slot) = self.segments.find(file, number) {
+            return Some(slot);
+        }
+        while self.segments.is_full() {
+            self.evict_one()?;
+        }
+        let slot = self.segments.insert(file, number);
+        let entry = self.files.at_mut(file);
+        let head = std::mem::replace(&mut entry.first_segment, slot);
+        self.segments.get_mut(slot).next = head;
+        if head != NONE {
+            self.segments.get_mut(head).previous = slot;
+        }
+        Some(slot)
+    }
+
+    /// Maps all of blocks `first..end`. With `reserve`, a run that goes on where mapped
+    /// blocks end takes its whole aligned window, so that a file that grows block by
+    /// block gets few long runs.
+    pub(super) fn map_blocks(&mut self, slot: u32, first: u32, end: u32, reserve: bool) -> bool {
+        self.segments.get_mut(slot).writers += 1; // Not idle: eviction passes it by.
+        let mut at = first;
+        while at < end {
+            let table = &self.segments.get(slot).table;
+            if table[at as usize] != 0 {
+                at += 1;
+                continue;
+            }
+            let limit = if reserve && at > 0 && table[at as usize - 1] != 0 {
+                end.max(at + (1 << at.trailing_zeros()))
+            } else {
+                end
+            };
+            let run = (at..limit).take_while(|b| table[*b as usize] == 0).count() as u32;
+            let Some((block, order)) = self.allocate(run.ilog2() as usize) else {
+                break;
+            };
+            let table = &mut self.segments.get_mut(slot).table;
+            for i in 0..1 << order {
+                table[(at + i) as usize] = block + i + 1;
+            }
+            at += 1 << order;
+        }
+        self.segments.get_mut(slot).writers -= 1;
+        at >= end
+    }
+
+    /// A run of `1 << order` blocks, or the longest shorter one that a few evictions
+    /// yield.
+    fn allocate(&mut self, order: usize) -> Option<(u32, u32)> {
+        for smaller in (0..=order).rev() {
+            for _ in 0..EVICTIONS_PER_ORDER_MAX {
+                if let Some(block) = self.buddy.allocate(smaller) {
+                    return Some((block, smaller as u32));
+                }
+                if self.evict_one().is_none() {
+                    break;
+                }
+            }
+            if let Some(block) = self.buddy.allocate(smaller) {
+                return Some((block, smaller as u32));
+            }
+        }
+        None
+    }
+
+    /// Frees the next segment that is idle and was not used of late.
+    pub(super) fn evict_one(&mut self) -> Option<()> {
+        let count = self.segments.slot_count();
+        for _ in 0..count * CLOCK_ROUNDS_MAX {
+            self.hand = if self.hand + 1 >= count { 0 } else { self.hand + 1 };
+            let segment = self.segments.get_mut(self.hand as u32);
+            if !segment.is_live || !segment.is_idle() {
+                continue;
+            }
+            if segment.reference > 0 {
+                segment.reference -= 1;
+                continue;
+            }
+            self.stats.evicted_block_count += u64::from(segment.valid.count_ones());
+            self.free_segment(self.hand as u32);
+            return Some(());
+        }
+        None
+    }
+
+    /// Frees an idle segment, and its file's entry if that was the last thing of it.
+    pub(super) fn free_segment(&mut self, slot: u32) {
+        debug_assert!(self.segments.get(slot).is_idle());
+        let file = self.segments.get(slot).file;
+        if file != NONE {
+            unlink(&mut self.segments, &mut self.files, slot);
+        }
+        let segment = self.segments.get_mut(slot);
+        let mut mapped = 0u64;
+        for (block, place) in segment.table.iter().enumerate() {
+            mapped |= u64::from(*place != 0) << block;
+        }
+        let table = std::mem::replace(&mut segment.table, [0; SEGMENT_BLOCKS]);
+        for_runs(mapped, |first, end| {
+            for_contiguous(&table, first, end, |from, to| {
+                self.buddy.free_run(table[from as usize] - 1, to - from);
+            });
+        });
+        self.segments.release(slot);
+        if file != NONE {
+            self.drop_entry_if_unused(file);
+        }
+    }
+
+    /// Lets a segment go for good: at once if idle, else when the clock finds it idle.
+    /// The caller has cleared what is dirty.
+    pub(super) fn let_go(&mut self, slot: u32) {
+        if self.segments.get(slot).is_idle() {
+            self.free_segment(slot);
+        } else {
+            let segment = self.segments.get_mut(slot);
+            segment.reference = 0;
+            segment.epoch = segment.epoch.wrapping_add(1);
+            let all = block_bits(0, SEGMENT_BLOCKS as u32);
+            segment.invalidate(all & !segment.unflushed());
+        }
+    }
+
+    /// Slots of all segments of a file.
+    pub(super) fn slots_of(&self, file: u32) -> Vec<u32> {
+        let mut slots = Vec::new();
+        let mut slot = self.files.at(file).first_segment;
+        while slot != NONE {
+            slots.push(slot);
+            slot = self.segments.get(slot).next;
+        }
+        slots
+    }
+
+    /// Forgets everything clean of a file: it was changed by somebody else.
+    pub(super) fn drop_clean(&mut self, file: u32) {
+        for slot in self.slots_of(file) {
+            self.let_go(slot);
+        }
+    }
+
+    pub(super) fn drop_entry_if_unused(&mut self, file: u32) {
+        let entry = self.files.at_mut(file);
+        if !entry.is_live || entry.open_count > 0 || entry.is_busy() {
+            return;
+        }
+        // Nothing to do for the file itself: keep no descriptor for blocks that may
+        // never be asked for again.
+        entry.file = None;
+        if entry.first_segment == NONE && entry.error.is_none() {
+            self.files.remove(file);
+        }
+    }
+
+    /// Gives free huge pages back: all when idle, those beyond a reserve otherwise.
+    pub(super) fn trim(&mut self, is_idle: bool) {
+        let reserve = if is_idle { 0 } else { WARM_CHUNK_COUNT_MAX };
+        for _ in 0..TRIM_CHUNKS_PER_TICK {
+            if self.buddy.warm_chunks() <= reserve {
+                return;
+            }
+            if let Some(block) = self.buddy.cool_chunk() {
+                let offset = block as usize * BLOCK_BYTES;
+                self.arena.discard(offset, CHUNK_BLOCKS * BLOCK_BYTES);
+            }
+        }
+    }
+}
+
+/// Takes a segment out of its file's list and out of the index.
+fn unlink(segments: &mut Segments, files: &mut Files, slot: u32) {
+    let (file, next, previous) = {
+        let segment = segments.get(slot);
+        (segment.file, segment.next, segment.previous)
+    };
+    if previous == NONE {
+        files.at_mut(file).first_segment = next;
+    } else {
+        segments.get_mut(previous).next = next;
+    }
+    if next != NONE {
+        segments.get_mut(next).previous = previous;
+    }
+    segments.detach(slot);
+}
+
+/// Calls `each(first, end)` for every stretch of mapped blocks that is contiguous in
+/// the arena.
+pub(super) fn for_contiguous(
+    table: &[u32; SEGMENT_BLOCKS],
+    first: u32,
+    end: u32,
+    mut each: impl FnMut(u32, u32),
+) {
+    let mut from = first;
+    while from < end {
+        let mut to = from + 1;
+        while to < end && table[to as usize] == table[from as usize] + (to - from) {
+            to += 1;
+        }
+        each(from, to);
+        from = to;
+    }
+}
+
+/// Evictions in search of a long run before a shorter one will do.
+const EVICTIONS_PER_ORDER_MAX: usize = 4;
+/// Turns of the clock's hand before everything counts as in use: one more than a
+/// segment's highest reference needs.
+const CLOCK_ROUNDS_MAX: usize = REFERENCE_MAX as usize + 1;
+/// Times the clock spares a segment that was hit.
+pub(super) const REFERENCE_MAX: u8 = 2;
+/// Free huge pages kept at hand while busy.
+const WARM_CHUNK_COUNT_MAX: usize = 16;
+/// Huge pages given back in one tick: each costs a system call.
+const TRIM_CHUNKS_PER_TICK: usize = 8;

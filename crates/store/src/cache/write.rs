@@ -1,0 +1,279 @@
+//! The writing side: room for bytes on their way in.
+//!
+//! Invariant: the part of a block that a write does not cover holds the file's bytes
+//! (or zeros behind its end) before the write is let in.
+
+use dafs_types::limits::FILE_OFFSET_MAX;
+use dafs_types::{Moment, Timestamp};
+
+use super::jobs::FillJob;
+use super::segment::{SEGMENT_BYTES, block_bits, for_runs};
+use super::space::for_contiguous;
+use super::{BLOCK_BYTES, Cache, CachedFile, Prepared, Progress, Span, Spans, WriteToken};
+use crate::error::StoreError;
+
+impl Cache {
+    /// Finds or makes room for up to `length` octets at `offset`. The spans stay in place
+    /// until the token comes back.
+    pub fn prepare_write(
+        &mut self,
+        file: CachedFile,
+        offset: u64,
+        length: u32,
+        out: &mut Spans,
+        jobs: &mut Vec<FillJob>,
+    ) -> Prepared {
+        let entry = self.files.get_mut(file);
+        if let Some(error) = entry.error.take() {
+            return Prepared::Failed(error);
+        }
+        if entry.is_sizing {
+            return Prepared::Wait;
+        }
+        if offset > FILE_OFFSET_MAX || u64::from(length) > FILE_OFFSET_MAX - offset {
+            return Prepared::Failed(StoreError::TooBig);
+        }
+        if self.dirty_blocks >= self.dirty_blocks_max {
+            self.has_pressure = true;
+            return Prepared::Pressure;
+        }
+        let mut end = offset + u64::from(length);
+        if u64::from(length) > self.plan_bytes_max {
+            end = (offset + self.plan_bytes_max) / BLOCK * BLOCK;
+        }
+        match self.fill_edges(file, offset, end, jobs) {
+            Edges::Ready => {}
+            Edges::Fill => return Prepared::Fill,
+            Edges::Wait => return Prepared::Wait,
+            Edges::Pressure => return self.press(),
+        }
+        let reserve = offset == self.files.get(file).size;
+        let mut at = offset;
+        let mut blocked = None;
+        while at < end && !out.is_full() {
+            match self.prepare_segment(file, at, end, reserve, out) {
+                Ok(reached) => at = reached,
+                Err(reason) => {
+                    blocked = Some(reason);
+                    break;
+                }
+            }
+        }
+        match blocked {
+            Some(Edges::Wait) if at == offset => Prepared::Wait,
+            Some(_) if at == offset => self.press(),
+            _ => {
+                self.files.get_mut(file).writer_count += 1;
+                Prepared::Ready(WriteToken { file, offset, length: (at - offset) as u32 })
+            }
+        }
+    }
+
+    /// The bytes are in place: they are the file's content from now on.
+    pub fn write_done(&mut self, token: WriteToken, now: Moment) -> Progress {
+        self.now = self.now.max(now);
+        let file = token.file;
+        let end = token.offset + u64::from(token.length);
+        self.settle(&token, |_, _| true);
+        let entry = self.files.get_mut(file);
+        entry.size = entry.size.max(end);
+        self.stats.write_bytes += u64::from(token.length);
+        Progress { file, error: None }
+    }
+
+    /// The transfer broke: what was valid counts as written in part, the rest as absent.
+    pub fn write_abort(&mut self, token: WriteToken, now: Moment) -> Progress {
+        self.now = self.now.max(now);
+        let file = token.file;
+        self.settle(&token, |valid, bits| valid & bits == bits);
+        self.zero_behind_end(file, token.offset, token.offset + u64::from(token.length));
+        self.drop_entry_if_unused(file.index);
+        Progress { file, error: None }
+    }
+
+    fn press(&mut self) -> Prepared {
+        self.has_pressure = true;
+        Prepared::Pressure
+    }
+
+    /// Sees to it that blocks which the write covers in part are whole.
+    fn fill_edges(
+        &mut self,
+        file: CachedFile,
+        offset: u64,
+        end: u64,
+        jobs: &mut Vec<FillJob>,
+    ) -> Edges {
+        let size = self.files.get(file).size;
+        let mut answer = Edges::Ready;
+        let first = offset - offset % BLOCK;
+        let last = end - end % BLOCK;
+        let needs_first = first < offset && first < size;
+        let needs_last = last < end && end < size && !(last == first && needs_first);
+        for (block, is_needed) in [(first, needs_first), (last, needs_last)] {
+            if !is_needed || self.has_block(file, block) {
+                continue;
+            }
+            match self.plan_range(file, block, block + BLOCK, jobs) {
+                super::Planned::Jobs => answer = Edges::Fill,
+                super::Planned::Wait if answer == Edges::Ready => answer = Edges::Wait,
+                super::Planned::Pressure if answer == Edges::Ready => answer = Edges::Pressure,
+                super::Planned::Wait | super::Planned::Pressure | super::Planned::Ready => {}
+            }
+        }
+        answer
+    }
+
+    fn has_block(&self, file: CachedFile, offset: u64) -> bool {
+        self.segments.find(file.index, offset / SEGMENT_BYTES).is_some_and(|slot| {
+            let block = (offset % SEGMENT_BYTES) / BLOCK;
+            self.segments.get(slot).valid >> block & 1 == 1
+        })
+    }
+
+    /// Readies the part of a write that lies in one segment; how far it got, or why not.
+    fn prepare_segment(
+        &mut self,
+        file: CachedFile,
+        at: u64,
+        end: u64,
+        reserve: bool,
+        out: &mut Spans,
+    ) -> Result<u64, Edges> {
+        let number = at / SEGMENT_BYTES;
+        let base = number * SEGMENT_BYTES;
+        let end = end.min(base + SEGMENT_BYTES);
+        let slot = self.segment_for(file.index, number).ok_or(Edges::Pressure)?;
+        let first = ((at - base) / BLOCK) as u32;
+        let behind = (end - base).div_ceil(BLOCK) as u32;
+        let bits = block_bits(first, behind);
+        let segment = self.segments.get(slot);
+        if bits & (segment.filling | segment.writing) != 0 {
+            return Err(Edges::Wait);
+        }
+        // An edge seen whole before may have made room for the segments between.
+        let size = self.files.get(file).size;
+        let is_gone = |offset: u64, is_needed: bool| {
+            !offset.is_multiple_of(BLOCK) && is_needed && !self.has_block(file, offset)
+        };
+        if is_gone(at, at / BLOCK * BLOCK < size) || is_gone(end, end < size) {
+            return Err(Edges::Fill);
+        }
+        if !self.map_blocks(slot, first, behind, reserve) {
+            return Err(Edges::Pressure);
+        }
+        let table = self.segments.get(slot).table;
+        let mut reached = at;
+        for_contiguous(&table, first, behind, |from, to| {
+            let place = u64::from(table[from as usize] - 1) * BLOCK + reached % BLOCK;
+            let until = (base + u64::from(to) * BLOCK).min(end);
+            if out.try_push(Span { offset: place, length: (until - reached) as u32 }).is_ok() {
+                reached = until;
+            }
+            debug_assert!(from < to);
+        });
+        let covered = block_bits(first, (reached - base).div_ceil(BLOCK) as u32);
+        let fresh = covered & !self.segments.get(slot).valid;
+        self.zero_around(slot, fresh, at - base, reached - base);
+        let segment = self.segments.get_mut(slot);
+        segment.writers += 1;
+        segment.writing |= fresh;
+        segment.reference = segment.reference.max(1);
+        Ok(reached)
+    }
+
+    /// Zeros what a write leaves uncovered of fresh blocks: it lies behind the end.
+    fn zero_around(&self, slot: u32, fresh: u64, from: u64, to: u64) {
+        let table = &self.segments.get(slot).table;
+        let place = |offset: u64| (table[(offset / BLOCK) as usize] - 1) as usize * BLOCK_BYTES;
+        let is_fresh = |offset: u64| fresh >> (offset / BLOCK) & 1 == 1;
+        if !from.is_multiple_of(BLOCK) && is_fresh(from) {
+            self.arena.zero(place(from), (from % BLOCK) as usize);
+        }
+        if !to.is_multiple_of(BLOCK) && is_fresh(to) {
+            let inside = (to % BLOCK) as usize;
+            self.arena.zero(place(to) + inside, BLOCK_BYTES - inside);
+        }
+    }
+
+    /// Ends a write in every segment it touched. `takes(valid, block)` says whether a
+    /// block becomes dirty.
+    fn settle(&mut self, token: &WriteToken, takes: impl Fn(u64, u64) -> bool) {
+        let (file, now) = (token.file, self.now);
+        let end = token.offset + u64::from(token.length);
+        let mut at = token.offset;
+        while at < end {
+            let number = at / SEGMENT_BYTES;
+            let base = number * SEGMENT_BYTES;
+            let until = end.min(base + SEGMENT_BYTES);
+            // A segment with writers is neither evicted nor let go.
+            let Some(slot) = self.segments.find(file.index, number) else { break };
+            let segment = self.segments.get_mut(slot);
+            let bits =
+                block_bits(((at - base) / BLOCK) as u32, (until - base).div_ceil(BLOCK) as u32);
+            let mut taken = 0;
+            for_runs(bits, |first, last| {
+                for block in first..last {
+                    let bit = 1 << block;
+                    taken |= if takes(segment.valid, bit) { bit } else { 0 };
+                }
+            });
+            self.dirty_blocks += (taken & !segment.unflushed()).count_ones() as usize;
+            segment.valid |= taken;
+            segment.dirty |= taken;
+            segment.writing &= !bits;
+            segment.writers -= 1;
+            if segment.writers == 0 {
+                segment.writing = 0;
+            }
+            if taken != 0 {
+                self.files.get_mut(file).dirty.insert(number);
+            }
+            at = until;
+        }
+        let entry = self.files.get_mut(file);
+        entry.writer_count -= 1;
+        entry.change_count += 1;
+        entry.written_at = coarse_time();
+        if !entry.dirty.is_empty() && !entry.is_queued {
+            entry.is_queued = true;
+            entry.dirty_since = now;
+            self.dirty_files.push_back(file);
+        }
+    }
+
+    /// What a broken transfer left behind the end of the file must not show when the
+    /// file grows.
+    pub(super) fn zero_behind_end(&mut self, file: CachedFile, from: u64, to: u64) {
+        let mut at = from.max(self.files.get(file).size);
+        while at < to {
+            let until = to.min(at - at % BLOCK + BLOCK);
+            if let Some(slot) = self.segments.find(file.index, at / SEGMENT_BYTES) {
+                let segment = self.segments.get(slot);
+                let block = (at % SEGMENT_BYTES) / BLOCK;
+                if segment.valid >> block & 1 == 1 {
+                    let place = (segment.table[block as usize] - 1) as usize * BLOCK_BYTES;
+                    self.arena.zero(place + (at % BLOCK) as usize, (until - at) as usize);
+                }
+            }
+            at = until;
+        }
+    }
+}
+
+/// Calendar time to a few milliseconds, which costs a tenth of the exact one.
+fn coarse_time() -> Timestamp {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec as u32 }
+}
+
+/// Whether the blocks at both ends of a write are whole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edges {
+    Ready,
+    Fill,
+    Wait,
+    Pressure,
+}
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
