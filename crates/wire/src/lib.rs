@@ -1,1 +1,47 @@
-//! Placeholder until the crate's first commit.
+//! DAFS 1.0 messages (draft-wittle-dafs-00): octets to typed messages and back.
+//!
+//! Invariant: pure functions over octets, in either byte order. Nothing a peer sends
+//! can make them panic, allocate without a bound or read outside the message; what
+//! they return is proven. Where the draft leaves a gap, `docs/spec/gaps.md` has the
+//! decision; `docs/spec/messages.md` shows every fixed section.
+//!
+//! A message is a 40-octet header, the fixed section of its procedure, and a heap that
+//! the fixed section points into. [`decode_request`], [`encode_request`],
+//! [`decode_response`] and [`encode_response`] do whole messages; [`Procedure`] is the
+//! table everything iterates over.
+#![forbid(unsafe_code)]
+
+pub mod attributes;
+pub mod limits;
+pub mod messages;
+pub mod procedure;
+
+mod array;
+mod checksum;
+mod connect_data;
+mod error;
+mod field;
+#[doc(hidden)]
+pub mod fuzzing;
+mod header;
+mod message;
+mod order;
+mod readdir;
+mod scope;
+mod section;
+
+pub use array::{Array, DirectBuffer, DirectBuffers, Path, PathNames};
+pub use attributes::{AttributeBitmap, FileAttributeBlock, FsAttributeBlock};
+pub use checksum::{Checksum, DirectChecksum, is_intact, message_checksum, seal};
+pub use connect_data::{CONNECT_DATA_BYTES, ChannelType, ConnectData, DEFAULT_TCP_PORT};
+pub use error::{DecodeError, EncodeError};
+pub use header::{ChainFlags, RequestHeader, ResponseHeader, SpecialConditions};
+pub use limits::{HEADER_BYTES, PROTOCOL_VERSION};
+pub use message::{
+    Request, RequestError, Response, decode_request, decode_response, encode_link_text,
+    encode_request, encode_response, parse_link_text,
+};
+pub use order::ByteOrder;
+pub use procedure::{ChainClass, Procedure, ReplayClass, ReplyBound, RightsClass};
+pub use readdir::{DirectoryEntries, DirectoryEntry, ReaddirWriter};
+pub use section::FieldLayout;

@@ -1,0 +1,357 @@
+//! Attribute blocks (draft 6.1.5, 6.1.6): two bitmaps, then one join per included bit,
+//! lowest first, each at its natural alignment.
+//!
+//! Invariant: an included attribute takes its space whether or not it is valid, so a
+//! client can compute offsets from what it asked for. Hence a bit without a known
+//! layout cannot be skipped: encoders leave it out of `included`, decoders refuse it.
+
+pub mod file;
+pub mod file_system;
+
+use std::marker::PhantomData;
+
+use dafs_types::Timestamp;
+use dafs_types::limits::OWNER_BYTES_MAX;
+
+use crate::error::{DecodeError, EncodeError};
+use crate::field::{Codec, Field, Long, truth};
+use crate::order::{ByteOrder, Order, with_order};
+use crate::scope::{Scope, Writer};
+use crate::section::align_up;
+
+pub use file::FileAttributeBlock;
+pub use file_system::FsAttributeBlock;
+
+/// A set of attributes; attribute number n is bit n-1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AttributeBitmap(pub u64);
+
+impl AttributeBitmap {
+    /// No attributes.
+    pub const NONE: Self = Self(0);
+
+    /// The set of one attribute, numbered from 1 to 64.
+    #[must_use]
+    pub const fn of(number: u32) -> Self {
+        Self(1 << (number - 1))
+    }
+
+    /// Whether all of `others` are in the set.
+    #[must_use]
+    pub const fn contains(self, others: Self) -> bool {
+        self.0 & others.0 == others.0
+    }
+
+    /// Both sets.
+    #[must_use]
+    pub const fn with(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
+
+    /// What is in both sets.
+    #[must_use]
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 & others.0)
+    }
+
+    /// What is in this set but not in `others`.
+    #[must_use]
+    pub const fn without(self, others: Self) -> Self {
+        Self(self.0 & !others.0)
+    }
+
+    /// The attribute numbers, lowest first.
+    pub(crate) fn numbers(self) -> impl Iterator<Item = u32> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let bit = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            (bit < 64).then_some(bit + 1)
+        })
+    }
+}
+
+impl<'a> Codec<'a, AttributeBitmap> for Long {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<AttributeBitmap, DecodeError> {
+        scope.u64(at).map(AttributeBitmap)
+    }
+    fn write<O: Order>(
+        value: &AttributeBitmap,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        writer.put_u64(at, value.0)
+    }
+}
+
+/// One attribute: number, name and layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AttributeLayout {
+    /// Number in the draft, from 1.
+    pub number: u32,
+    /// Name without the prefix.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: AttributeKind,
+}
+
+/// The type of an attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttributeKind {
+    /// One octet, 0 or 1.
+    Flag,
+    /// u32.
+    Word,
+    /// u64.
+    Long,
+    /// Seconds i64, nanoseconds u32, 4 of padding.
+    Time,
+    /// A time, how u32 (1 the server's, 2 this one), 4 of padding.
+    SetTime,
+    /// Two u64.
+    Device,
+    /// 64 octets.
+    Handle,
+    /// 16 octets.
+    FsHandle,
+    /// Offset, from the start of the block, of a string.
+    Text,
+    /// Offset, from the start of the block, of a list that is not looked at.
+    Other,
+}
+
+impl AttributeKind {
+    /// Octets it takes in the block, and their alignment.
+    #[must_use]
+    pub const fn layout(self) -> (usize, usize) {
+        match self {
+            Self::Flag => (1, 1),
+            Self::Word | Self::Text | Self::Other => (4, 4),
+            Self::Long => (8, 8),
+            Self::Time | Self::Device | Self::FsHandle => (16, 8),
+            Self::SetTime => (24, 8),
+            Self::Handle => (64, 8),
+        }
+    }
+}
+
+/// Octets of the two bitmaps.
+const BITMAPS: usize = 16;
+
+/// The attributes of a table.
+pub(crate) const fn known(table: &[AttributeLayout]) -> AttributeBitmap {
+    let mut all = AttributeBitmap::NONE;
+    let mut index = 0;
+    while index < table.len() {
+        all = all.with(AttributeBitmap::of(table[index].number));
+        index += 1;
+    }
+    all
+}
+
+/// Which attributes a block may have. Sealed: files and file systems.
+pub(crate) trait Table: Copy {
+    const LAYOUTS: &'static [AttributeLayout];
+    const KNOWN: AttributeBitmap = known(Self::LAYOUTS);
+
+    /// Refuses a valid value that has no meaning.
+    fn check<O: Order>(block: Scope<'_, O>, number: u32, at: usize) -> Result<(), DecodeError>;
+}
+
+/// An encoded attribute block: still in a message, or made for one.
+#[derive(Clone, Copy)]
+pub struct Block<'a, T> {
+    order: ByteOrder,
+    bytes: &'a [u8],
+    table: PhantomData<T>,
+}
+
+#[allow(private_bounds, reason = "the two tables are the crate's own")]
+impl<'a, T: Table> Block<'a, T> {
+    /// Without any attributes, in this order.
+    #[must_use]
+    pub fn empty(order: ByteOrder) -> Self {
+        Self { order, bytes: &[0; BITMAPS], table: PhantomData }
+    }
+
+    /// The block at the start of `bytes` (the result of a direct request).
+    ///
+    /// # Errors
+    /// Truncated, unknown attribute bits, bad offsets or values.
+    pub fn parse(order: ByteOrder, bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        with_order!(order, O => Self::of(Scope::<O>::new(bytes)))
+    }
+
+    fn of<O: Order>(scope: Scope<'a, O>) -> Result<Self, DecodeError> {
+        let included = AttributeBitmap(scope.u64(0)?);
+        let valid = AttributeBitmap(scope.u64(8)?);
+        let unknown = included.without(T::KNOWN);
+        if unknown != AttributeBitmap::NONE {
+            return Err(DecodeError::AttributeBits(unknown.0));
+        }
+        if !included.contains(valid) {
+            return Err(DecodeError::AttributeBits(valid.without(included).0));
+        }
+        let end = each::<T, _>(included, |number, at| {
+            if valid.contains(AttributeBitmap::of(number)) {
+                T::check(scope, number, at)
+            } else {
+                Ok(())
+            }
+        })?;
+        scope.require(end, "attributes")?;
+        Ok(Self { order: O::ORDER, bytes: scope.bytes(), table: PhantomData })
+    }
+
+    /// The octets, perhaps with more behind them; what a direct request transfers.
+    #[must_use]
+    pub fn octets(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Attributes that take space in the block.
+    #[must_use]
+    pub fn included(&self) -> AttributeBitmap {
+        self.bitmap(0)
+    }
+
+    /// Attributes whose values count.
+    #[must_use]
+    pub fn valid(&self) -> AttributeBitmap {
+        self.bitmap(8)
+    }
+
+    fn bitmap(&self, at: usize) -> AttributeBitmap {
+        with_order!(self.order, O => AttributeBitmap(
+            Scope::<O>::new(self.bytes).u64(at).unwrap_or_default()
+        ))
+    }
+
+    /// Encodes `included` (of those known) into `buffer`; `put` writes a value and says
+    /// whether there is one.
+    fn encode<O: Order>(
+        included: AttributeBitmap,
+        buffer: &'a mut [u8],
+        mut put: impl FnMut(&mut Writer<'_, O>, u32, usize) -> Result<bool, EncodeError>,
+    ) -> Result<Self, EncodeError> {
+        let included = included.and(T::KNOWN);
+        let fixed = each::<T, _>(included, |_, _| Ok::<(), EncodeError>(()))?;
+        let mut writer = Writer::<O>::new(buffer, fixed)?;
+        let mut valid = AttributeBitmap::NONE;
+        each::<T, _>(included, |number, at| {
+            if put(&mut writer, number, at)? {
+                valid = valid.with(AttributeBitmap::of(number));
+            }
+            Ok::<(), EncodeError>(())
+        })?;
+        writer.put_u64(0, included.0)?;
+        writer.put_u64(8, valid.0)?;
+        let length = writer.length();
+        let bytes = &buffer[..length];
+        Ok(Self { order: O::ORDER, bytes, table: PhantomData })
+    }
+
+    /// Calls `take` with the place of each valid attribute; what was checked once
+    /// cannot fail now.
+    fn valid_fields<O: Order>(
+        &self,
+        mut take: impl FnMut(Scope<'a, O>, u32, usize) -> Result<(), DecodeError>,
+    ) {
+        let (scope, valid) = (Scope::<O>::new(self.bytes), self.valid());
+        let outcome = each::<T, _>(self.included(), |number, at| {
+            if valid.contains(AttributeBitmap::of(number)) {
+                take(scope, number, at)
+            } else {
+                Ok(())
+            }
+        });
+        debug_assert!(outcome.is_ok());
+    }
+}
+
+/// Calls `visit` with number and place of every attribute in a block; returns where the
+/// fixed part ends.
+fn each<T: Table, E>(
+    included: AttributeBitmap,
+    mut visit: impl FnMut(u32, usize) -> Result<(), E>,
+) -> Result<usize, E> {
+    let mut end = BITMAPS;
+    for number in included.numbers() {
+        let Some(layout) = T::LAYOUTS.iter().find(|layout| layout.number == number) else {
+            continue;
+        };
+        let (size, align) = layout.kind.layout();
+        let at = align_up(end, align);
+        visit(number, at)?;
+        end = at + size;
+    }
+    Ok(end)
+}
+
+/// The field that holds the offset of an attribute block.
+pub(crate) enum Attributes {}
+
+impl Field for Attributes {
+    const SIZE: usize = 4;
+    const ALIGN: usize = 4;
+    const KIND: &'static str = "offset of attributes";
+}
+
+impl<'a, T: Table> Codec<'a, Block<'a, T>> for Attributes {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<Block<'a, T>, DecodeError> {
+        Block::of(scope.variable(at, "attributes")?)
+    }
+
+    fn write<O: Order>(
+        value: &Block<'a, T>,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        if value.order != O::ORDER {
+            return Err(EncodeError::Value { what: "an attribute block of the other byte order" });
+        }
+        writer.variable(at, value.bytes.len(), |block| block.put_slice(0, value.bytes))
+    }
+}
+
+/// Nanoseconds in a second.
+const SECOND_NS: u32 = 1_000_000_000;
+
+fn read_time<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<Timestamp, DecodeError> {
+    let nanoseconds = scope.u32(at + 8)?;
+    scope.zeros(at + 12, at + 16)?;
+    if nanoseconds >= SECOND_NS {
+        return Err(DecodeError::Value { what: "nanoseconds", value: nanoseconds });
+    }
+    Ok(Timestamp { seconds: scope.u64(at)?.cast_signed(), nanoseconds })
+}
+
+fn put_time<O: Order>(
+    writer: &mut Writer<'_, O>,
+    at: usize,
+    time: Timestamp,
+) -> Result<(), EncodeError> {
+    if time.nanoseconds >= SECOND_NS {
+        return Err(EncodeError::Value { what: "a whole second of nanoseconds" });
+    }
+    writer.put_u64(at, time.seconds.cast_unsigned())?;
+    writer.put_u32(at + 8, time.nanoseconds)
+}
+
+fn read_flag<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<bool, DecodeError> {
+    let [value] = scope.array(at)?;
+    truth(u32::from(value))
+}
+
+fn read_text<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<&str, DecodeError> {
+    let octets = scope.octets(at, OWNER_BYTES_MAX, "owner")?;
+    std::str::from_utf8(octets).map_err(|_| DecodeError::Utf8)
+}
+
+fn put_text<O: Order>(
+    writer: &mut Writer<'_, O>,
+    at: usize,
+    text: &str,
+) -> Result<(), EncodeError> {
+    writer.octets(at, text.as_bytes(), OWNER_BYTES_MAX, "owner")
+}

@@ -1,0 +1,91 @@
+//! The 16 octets a client shows when it opens a connection (draft appendices C and D):
+//! over iWARP the private data of the MPA request, over shared memory the private data
+//! of the connection (`docs/spec/transport.md`).
+//!
+//! Invariant: what decodes has the magic, which also tells the byte order, and one of
+//! the three channel types.
+//!
+//! ```text
+//! 0 magic "DAFS"   4 client instance   8 client session   12 channel type
+//! ```
+
+use crate::error::DecodeError;
+use crate::header::REQUEST_MAGIC;
+use crate::order::{ByteOrder, with_order};
+use crate::scope::Scope;
+
+/// Octets of the connect data.
+pub const CONNECT_DATA_BYTES: usize = 16;
+
+/// The TCP port servers listen on unless told otherwise. The project's choice: the
+/// draft registers none.
+pub const DEFAULT_TCP_PORT: u16 = 2050;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum ChannelType {
+    /// Requests of the client.
+    Operation = 0x01,
+    /// Requests of the server.
+    BackControl = 0x02,
+    /// The server's RDMA reads.
+    RdmaRead = 0x04,
+}
+
+impl ChannelType {
+    /// The type with this number, or `None`.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            0x01 => Some(Self::Operation),
+            0x02 => Some(Self::BackControl),
+            0x04 => Some(Self::RdmaRead),
+            _ => None,
+        }
+    }
+}
+
+/// What a client says of itself when it connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectData {
+    /// Tells client instances on one host apart.
+    pub client_instance: u32,
+    /// The same for all channels of one session, different between sessions.
+    pub client_session: u32,
+    /// What the connection is for.
+    pub channel: ChannelType,
+}
+
+impl ConnectData {
+    /// The octets, in this byte order.
+    #[must_use]
+    pub fn encode(&self, order: ByteOrder) -> [u8; CONNECT_DATA_BYTES] {
+        let words = [REQUEST_MAGIC, self.client_instance, self.client_session, self.channel as u32];
+        let mut octets = [0; CONNECT_DATA_BYTES];
+        for (field, word) in octets.chunks_exact_mut(4).zip(words) {
+            field.copy_from_slice(&match order {
+                ByteOrder::Little => word.to_le_bytes(),
+                ByteOrder::Big => word.to_be_bytes(),
+            });
+        }
+        octets
+    }
+
+    /// Reads the first 16 octets of a connection's private data; a transport may pad
+    /// behind them.
+    ///
+    /// # Errors
+    /// Truncated, another magic, an unknown channel type.
+    pub fn decode(private_data: &[u8]) -> Result<(ByteOrder, Self), DecodeError> {
+        if private_data.len() < CONNECT_DATA_BYTES {
+            return Err(DecodeError::Truncated { what: "connect data" });
+        }
+        let order = ByteOrder::detect(private_data, REQUEST_MAGIC).ok_or(DecodeError::Magic)?;
+        let word = |at| with_order!(order, O => Scope::<O>::new(private_data).u32(at));
+        let value = word(12)?;
+        let channel = ChannelType::from_number(value)
+            .ok_or(DecodeError::Value { what: "channel type", value })?;
+        Ok((order, Self { client_instance: word(4)?, client_session: word(8)?, channel }))
+    }
+}

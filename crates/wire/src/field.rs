@@ -1,0 +1,401 @@
+//! How each kind of field stands in a fixed section. Invariant: a field's size and
+//! alignment are constants of its kind, so that sections lay themselves out (natural
+//! alignment, draft 6.1.1.1) and their sizes can be asserted.
+
+use dafs_types::limits::{LINK_TEXT_BYTES_MAX, NAME_BYTES_MAX, OWNER_BYTES_MAX};
+use dafs_types::{
+    AccessMask, AuthType, CacheHint, CachePattern, ChangeInfo, ClientId, CookieVerifier,
+    CredHandle, DeleteDisposition, FileHandle, ObjectType, ReaddirCookie, RemoveMode, RequestId,
+    SequenceNumber, SessionId, ShareAccess, ShareDeny, ShareKey, Stability, StateId, StreamId,
+    Verifier,
+};
+
+use crate::checksum::Checksum;
+use crate::error::{DecodeError, EncodeError};
+use crate::header::status_from;
+use crate::limits::{PRINCIPAL_BYTES_MAX, TOKEN_BYTES_MAX};
+use crate::order::Order;
+use crate::scope::{Scope, Writer};
+
+/// Size, alignment and name of a kind of field.
+pub(crate) trait Field {
+    const SIZE: usize;
+    const ALIGN: usize;
+    const KIND: &'static str;
+}
+
+/// Reading and writing a value of type `V` as a field of this kind.
+pub(crate) trait Codec<'a, V>: Field {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<V, DecodeError>;
+    fn write<O: Order>(value: &V, writer: &mut Writer<'_, O>, at: usize)
+    -> Result<(), EncodeError>;
+}
+
+/// Declares kinds of field that hold one scalar.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident: $size:literal, $align:literal, $name:literal;)*) => {$(
+        $(#[$doc])*
+        pub(crate) enum $kind {}
+        impl Field for $kind {
+            const SIZE: usize = $size;
+            const ALIGN: usize = $align;
+            const KIND: &'static str = $name;
+        }
+    )*};
+}
+pub(crate) use kinds;
+
+kinds! {
+    /// Two octets.
+    Short: 2, 2, "u16";
+    /// Four octets.
+    Word: 4, 4, "u32";
+    /// Eight octets.
+    Long: 8, 8, "u64";
+    /// Eight octets never swapped.
+    Opaque64: 8, 8, "opaque64";
+    /// Four octets never swapped.
+    Opaque32: 4, 4, "opaque32";
+    /// A boolean of one octet.
+    Flag8: 1, 1, "boolean";
+    /// A truth value in a u32.
+    Flag32: 4, 4, "u32 boolean";
+    /// An enumeration.
+    Enum: 4, 4, "enum";
+    /// DATA_SYNC or FILE_SYNC.
+    AppendStability: 4, 4, "enum";
+    /// A file handle.
+    Handle: 64, 8, "file handle";
+    /// A checksum; two u16, hence aligned on two.
+    Sum: 4, 2, "checksum";
+    /// Change information of a directory.
+    Change: 24, 8, "change_info";
+    /// Key type, pad, key.
+    Key: 16, 8, "key type, pad, key";
+    /// A name in the heap.
+    Name: 4, 4, "offset of name";
+    /// An owner or client string in the heap.
+    Owner: 4, 4, "offset of opaque8<>";
+    /// Link text in the heap.
+    LinkText: 4, 4, "offset of text";
+    /// A fence identity in the heap.
+    FenceText: 4, 4, "offset of fence id";
+    /// A principal's name in the heap.
+    Principal: 4, 4, "offset of string";
+    /// An authentication token in the heap.
+    Token: 4, 4, "offset of opaque8<>";
+    /// A status.
+    Outcome: 4, 4, "status";
+}
+
+/// Implements a codec for newtypes over a number.
+macro_rules! numbers {
+    ($($kind:ident $get:ident $put:ident { $($ty:ty = $make:expr, $take:expr;)* })*) => {$($(
+        impl<'a> Codec<'a, $ty> for $kind {
+            #[inline(always)]
+            fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<$ty, DecodeError> {
+                Ok($make(scope.$get(at)?))
+            }
+            #[inline(always)]
+            fn write<O: Order>(
+                value: &$ty,
+                writer: &mut Writer<'_, O>,
+                at: usize,
+            ) -> Result<(), EncodeError> {
+                writer.$put(at, $take(value))
+            }
+        }
+    )*)*};
+}
+
+numbers! {
+    Short u16 put_u16 {
+        StreamId = StreamId, |v: &StreamId| v.0;
+        SequenceNumber = SequenceNumber, |v: &SequenceNumber| v.0;
+    }
+    Word u32 put_u32 {
+        u32 = |v| v, |v: &u32| *v;
+        AccessMask = AccessMask, |v: &AccessMask| v.0;
+        CacheHint = CacheHint, |v: &CacheHint| v.0;
+    }
+    Long u64 put_u64 {
+        u64 = |v| v, |v: &u64| *v;
+        RequestId = RequestId, |v: &RequestId| v.0;
+        ReaddirCookie = ReaddirCookie, |v: &ReaddirCookie| v.0;
+    }
+    Outcome u32 put_u32 {
+        dafs_types::Status = status_from, |v: &dafs_types::Status| v.number();
+    }
+    Opaque64 array put {
+        SessionId = |v| SessionId(u64::from_le_bytes(v)), |v: &SessionId| v.0.to_le_bytes();
+        ClientId = |v| ClientId(u64::from_le_bytes(v)), |v: &ClientId| v.0.to_le_bytes();
+        StateId = |v| StateId(u64::from_le_bytes(v)), |v: &StateId| v.0.to_le_bytes();
+        Verifier = Verifier, |v: &Verifier| v.0;
+        CookieVerifier = CookieVerifier, |v: &CookieVerifier| v.0;
+    }
+    Opaque32 array put {
+        CredHandle = |v| CredHandle(u32::from_le_bytes(v)), |v: &CredHandle| v.0.to_le_bytes();
+    }
+    Handle array put {
+        FileHandle = FileHandle, |v: &FileHandle| v.0;
+    }
+    Sum array put {
+        Checksum = Checksum, |v: &Checksum| v.0;
+    }
+}
+
+/// A closed enumeration with numbers on the wire.
+pub(crate) trait Numbered: Copy {
+    const WHAT: &'static str;
+    fn of(number: u32) -> Option<Self>;
+    fn to(self) -> u32;
+}
+
+macro_rules! numbered {
+    ($($ty:ty = $what:literal;)*) => {$(
+        impl $crate::field::Numbered for $ty {
+            const WHAT: &'static str = $what;
+            #[inline(always)]
+            fn of(number: u32) -> Option<Self> {
+                <$ty>::from_number(number)
+            }
+            #[inline(always)]
+            fn to(self) -> u32 {
+                self.number()
+            }
+        }
+    )*};
+}
+pub(crate) use numbered;
+
+numbered! {
+    ObjectType = "object type";
+    ShareAccess = "share access";
+    ShareDeny = "share deny";
+    Stability = "stability";
+    CachePattern = "access pattern";
+    RemoveMode = "remove mode";
+    DeleteDisposition = "delete disposition";
+    dafs_types::OpenClaim = "open claim";
+}
+
+impl Numbered for AuthType {
+    const WHAT: &'static str = "authentication type";
+    fn of(number: u32) -> Option<Self> {
+        Self::from_number(number)
+    }
+    fn to(self) -> u32 {
+        self as u32
+    }
+}
+
+/// Declares a closed enumeration and its numbers on the wire.
+macro_rules! wire_enum {
+    ($(#[$doc:meta])* $name:ident, $what:literal {
+        $($(#[$vdoc:meta])* $variant:ident = $number:literal,)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum $name {
+            $($(#[$vdoc])* $variant = $number,)*
+        }
+
+        impl $name {
+            /// Every variant.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The variant with this wire number, or `None`.
+            #[must_use]
+            pub const fn from_number(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// The number on the wire.
+            #[must_use]
+            pub const fn number(self) -> u32 {
+                self as u32
+            }
+        }
+
+        $crate::field::numbered! { $name = $what; }
+    };
+}
+pub(crate) use wire_enum;
+
+#[inline(always)]
+pub(crate) fn read_enum<O: Order, T: Numbered>(
+    scope: Scope<'_, O>,
+    at: usize,
+) -> Result<T, DecodeError> {
+    let value = scope.u32(at)?;
+    T::of(value).ok_or(DecodeError::Value { what: T::WHAT, value })
+}
+
+impl<'a, T: Numbered> Codec<'a, T> for Enum {
+    #[inline(always)]
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<T, DecodeError> {
+        read_enum(scope, at)
+    }
+    #[inline(always)]
+    fn write<O: Order>(value: &T, w: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError> {
+        w.put_u32(at, value.to())
+    }
+}
+
+impl<'a> Codec<'a, Stability> for AppendStability {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<Stability, DecodeError> {
+        match read_enum(scope, at)? {
+            Stability::Unstable => Err(DecodeError::Value { what: "append stability", value: 0 }),
+            stable => Ok(stable),
+        }
+    }
+    fn write<O: Order>(
+        value: &Stability,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        match value {
+            Stability::Unstable => Err(EncodeError::Value { what: "an unstable append" }),
+            Stability::DataSync | Stability::FileSync => writer.put_u32(at, value.number()),
+        }
+    }
+}
+
+impl<'a> Codec<'a, bool> for Flag8 {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<bool, DecodeError> {
+        let [value] = scope.array(at)?;
+        truth(u32::from(value))
+    }
+    fn write<O: Order>(value: &bool, w: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError> {
+        w.put(at, [u8::from(*value)])
+    }
+}
+
+impl<'a> Codec<'a, bool> for Flag32 {
+    #[inline(always)]
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<bool, DecodeError> {
+        truth(scope.u32(at)?)
+    }
+    #[inline(always)]
+    fn write<O: Order>(value: &bool, w: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError> {
+        w.put_u32(at, u32::from(*value))
+    }
+}
+
+/// TRUE is 1 and FALSE is 0 (draft 6.1.1.4); nothing else is a truth value.
+#[inline(always)]
+pub(crate) fn truth(value: u32) -> Result<bool, DecodeError> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        value => Err(DecodeError::Value { what: "boolean", value }),
+    }
+}
+
+impl<'a> Codec<'a, ChangeInfo> for Change {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<ChangeInfo, DecodeError> {
+        let atomic = truth(scope.u32(at + 16)?)?;
+        scope.zeros(at + 20, at + 24)?;
+        Ok(ChangeInfo { before: scope.u64(at)?, after: scope.u64(at + 8)?, atomic })
+    }
+    fn write<O: Order>(
+        value: &ChangeInfo,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        writer.put_u64(at, value.before)?;
+        writer.put_u64(at + 8, value.after)?;
+        writer.put_u32(at + 16, u32::from(value.atomic))
+    }
+}
+
+/// `DAFS_OPEN_SHARE_KEY_BOTH`.
+const KEY_BOTH: u32 = 3;
+
+impl<'a> Codec<'a, Option<ShareKey>> for Key {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<Option<ShareKey>, DecodeError> {
+        scope.zeros(at + 4, at + 8)?;
+        match scope.u32(at)? {
+            // The draft leaves the key of no reservation open; it is not looked at.
+            0 => Ok(None),
+            KEY_BOTH => Ok(Some(ShareKey(scope.u64(at + 8)?))),
+            value => Err(DecodeError::Value { what: "share key type", value }),
+        }
+    }
+    fn write<O: Order>(
+        value: &Option<ShareKey>,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        match value {
+            None => Ok(()),
+            Some(key) => {
+                writer.put_u32(at, KEY_BOTH)?;
+                writer.put_u64(at + 8, key.0)
+            }
+        }
+    }
+}
+
+/// A file name: UTF-8, not empty, within the limit (draft 6.5.9, 6.5.21).
+pub(crate) fn check_name(octets: &[u8]) -> Result<&str, DecodeError> {
+    if octets.is_empty() {
+        return Err(DecodeError::Empty);
+    }
+    std::str::from_utf8(octets).map_err(|_| DecodeError::Utf8)
+}
+
+impl<'a> Codec<'a, &'a str> for Name {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<&'a str, DecodeError> {
+        match scope.octets(at, NAME_BYTES_MAX, "name") {
+            Ok(octets) => check_name(octets),
+            Err(DecodeError::TooMany { .. }) => Err(DecodeError::NameTooLong),
+            Err(error) => Err(error),
+        }
+    }
+    fn write<O: Order>(v: &&'a str, w: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError> {
+        if v.is_empty() {
+            return Err(EncodeError::Value { what: "an empty name" });
+        }
+        w.octets(at, v.as_bytes(), NAME_BYTES_MAX, "name")
+    }
+}
+
+/// Implements a codec for counted octets or text in the heap.
+macro_rules! heap {
+    ($($kind:ident $ty:ty, $max:expr, $what:literal, $read:expr, $write:expr;)*) => {$(
+        impl<'a> Codec<'a, $ty> for $kind {
+            fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<$ty, DecodeError> {
+                $read(scope.octets(at, $max, $what)?)
+            }
+            fn write<O: Order>(
+                value: &$ty,
+                writer: &mut Writer<'_, O>,
+                at: usize,
+            ) -> Result<(), EncodeError> {
+                writer.octets(at, $write(value), $max, $what)
+            }
+        }
+    )*};
+}
+
+fn octets(bytes: &[u8]) -> Result<&[u8], DecodeError> {
+    Ok(bytes)
+}
+
+fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::Utf8)
+}
+
+heap! {
+    Owner &'a [u8], OWNER_BYTES_MAX, "owner", octets, |v: &&'a [u8]| *v;
+    LinkText &'a [u8], LINK_TEXT_BYTES_MAX, "link text", octets, |v: &&'a [u8]| *v;
+    Token &'a [u8], TOKEN_BYTES_MAX, "token", octets, |v: &&'a [u8]| *v;
+    Principal &'a str, PRINCIPAL_BYTES_MAX, "principal", text, |v: &&'a str| v.as_bytes();
+    FenceText &'a str, dafs_types::limits::FENCE_ID_BYTES_MAX, "fence id", text,
+        |v: &&'a str| v.as_bytes();
+}

@@ -1,0 +1,284 @@
+//! The 40-octet headers that start every message (draft 6.1.2, 6.1.3).
+//!
+//! Invariant: a header that decodes has the right magic for the session's byte order
+//! and the length that was received; nothing else about it is trusted yet.
+//!
+//! ```text
+//! request   0 magic  4 version  8 desired_nreq 10 chain_flags 12 stream 14 seq
+//!          16 analyzer  24 checksum  28 cred_handle  32 procedure  36 length
+//! response  0 magic  4 version  8 target_nreq 10 spec_cond 12 stream 14 seq
+//!          16 analyzer  24 checksum  28 status  32 length  36 reserved
+//! ```
+
+use dafs_types::{CredHandle, SequenceNumber, Status, StreamId};
+
+use crate::checksum::Checksum;
+use crate::error::{DecodeError, EncodeError};
+use crate::limits::{HEADER_BYTES, PROTOCOL_VERSION};
+use crate::order::{ByteOrder, Order, with_order};
+use crate::scope::{Scope, Writer};
+
+/// "DAFS" in big-endian order.
+pub const REQUEST_MAGIC: u32 = 0x4441_4653;
+/// "DAFR" in big-endian order.
+pub const RESPONSE_MAGIC: u32 = 0x4441_4652;
+
+/// Chaining flags of a request (draft 4.3.2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ChainFlags(pub u16);
+
+impl ChainFlags {
+    /// Another request of this chain follows.
+    pub const FORWARD: Self = Self(0x01);
+    /// Continues a chain.
+    pub const BACK: Self = Self(0x02);
+    /// Keep the result of a simple request in the response cache.
+    pub const SAVE: Self = Self(0x04);
+    /// Use the file handle the previous member produced.
+    pub const FILE_HANDLE: Self = Self(0x08);
+    /// Use the state id the previous member produced.
+    pub const STATE_ID: Self = Self(0x10);
+    /// Every flag the draft defines.
+    pub const ALL: Self = Self(0x1f);
+
+    /// Whether all of `flags` are set.
+    #[must_use]
+    #[inline]
+    pub const fn contains(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+
+    /// These and `flags`.
+    #[must_use]
+    pub const fn with(self, flags: Self) -> Self {
+        Self(self.0 | flags.0)
+    }
+}
+
+/// Special conditions a response reports (draft 6.1.3). Undefined bits are ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SpecialConditions(pub u16);
+
+impl SpecialConditions {
+    /// A lease has moved to another server.
+    pub const LEASE_MOVED: Self = Self(0x0001);
+    /// The failover locations have changed.
+    pub const FAILOVER_CHANGED: Self = Self(0x0002);
+
+    /// Whether all of `flags` are set.
+    #[must_use]
+    pub const fn contains(self, flags: Self) -> bool {
+        self.0 & flags.0 == flags.0
+    }
+}
+
+/// Header of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// Protocol version; [`PROTOCOL_VERSION`] unless the peer speaks another.
+    pub version: u32,
+    /// Credits the requester would like, a wish only.
+    pub desired_credits: u16,
+    /// Chaining.
+    pub chain_flags: ChainFlags,
+    /// The slot used, below the credit count.
+    pub stream: StreamId,
+    /// Number of the request on its stream.
+    pub sequence: SequenceNumber,
+    /// Opaque to the responder, who returns it.
+    pub analyzer: [u8; 8],
+    /// Checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
+    pub checksum: Checksum,
+    /// Whose rights count.
+    pub credentials: CredHandle,
+    /// Number of the procedure, perhaps one nobody assigned. Encoding ignores it.
+    pub procedure: u32,
+    /// Octets of the message. Encoding ignores it.
+    pub length: u32,
+}
+
+impl RequestHeader {
+    /// A header of the current version with nothing special in it.
+    #[must_use]
+    pub const fn new(stream: StreamId, sequence: SequenceNumber) -> Self {
+        Self {
+            version: PROTOCOL_VERSION,
+            desired_credits: 1,
+            chain_flags: ChainFlags(0),
+            stream,
+            sequence,
+            analyzer: [0; 8],
+            checksum: Checksum::NONE,
+            credentials: CredHandle(0),
+            procedure: 0,
+            length: 0,
+        }
+    }
+
+    /// The byte order of a client's first message, or `None` if it is no request.
+    #[must_use]
+    pub fn detect_order(message: &[u8]) -> Option<ByteOrder> {
+        ByteOrder::detect(message, REQUEST_MAGIC)
+    }
+
+    /// Reads the header of a whole message.
+    ///
+    /// # Errors
+    /// Truncated, wrong magic for `order`, or a length other than `message.len()`.
+    pub fn decode(order: ByteOrder, message: &[u8]) -> Result<Self, DecodeError> {
+        with_order!(order, O => Self::read(Scope::<O>::new(message)))
+    }
+
+    #[inline(always)]
+    pub(crate) fn read<O: Order>(scope: Scope<'_, O>) -> Result<Self, DecodeError> {
+        scope.require(HEADER_BYTES, "header")?;
+        if scope.u32(0)? != REQUEST_MAGIC {
+            return Err(DecodeError::Magic);
+        }
+        let header = Self {
+            version: scope.u32(4)?,
+            desired_credits: scope.u16(8)?,
+            chain_flags: ChainFlags(scope.u16(10)?),
+            stream: StreamId(scope.u16(12)?),
+            sequence: SequenceNumber(scope.u16(14)?),
+            analyzer: scope.array(16)?,
+            checksum: Checksum(scope.array(24)?),
+            // Opaque: the same octets name the same credentials in either order.
+            credentials: CredHandle(u32::from_le_bytes(scope.array(28)?)),
+            procedure: scope.u32(32)?,
+            length: scope.u32(36)?,
+        };
+        check_length(header.length, scope.bytes().len())?;
+        Ok(header)
+    }
+
+    #[inline(always)]
+    pub(crate) fn write<O: Order>(
+        &self,
+        writer: &mut Writer<'_, O>,
+        procedure: u32,
+        length: u32,
+    ) -> Result<(), EncodeError> {
+        writer.put_u32(0, REQUEST_MAGIC)?;
+        writer.put_u32(4, self.version)?;
+        writer.put_u16(8, self.desired_credits)?;
+        writer.put_u16(10, self.chain_flags.0)?;
+        writer.put_u16(12, self.stream.0)?;
+        writer.put_u16(14, self.sequence.0)?;
+        writer.put(16, self.analyzer)?;
+        writer.put(24, self.checksum.0)?;
+        writer.put(28, self.credentials.0.to_le_bytes())?;
+        writer.put_u32(32, procedure)?;
+        writer.put_u32(36, length)
+    }
+}
+
+/// Header of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseHeader {
+    /// Protocol version; on a mismatch, the next lower one the server has, or 0.
+    pub version: u32,
+    /// Credits the requester may now use.
+    pub target_credits: u16,
+    /// Conditions the client should act upon.
+    pub conditions: SpecialConditions,
+    /// Copied from the request.
+    pub stream: StreamId,
+    /// Copied from the request.
+    pub sequence: SequenceNumber,
+    /// Copied from the request.
+    pub analyzer: [u8; 8],
+    /// Checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
+    pub checksum: Checksum,
+    /// Result. A number nobody assigned is read as `ServerFault`.
+    pub status: Status,
+    /// Octets of the message. Encoding ignores it.
+    pub length: u32,
+}
+
+impl ResponseHeader {
+    /// The header that answers `request`.
+    #[must_use]
+    #[inline]
+    pub const fn answering(request: &RequestHeader, status: Status, target_credits: u16) -> Self {
+        Self {
+            version: PROTOCOL_VERSION,
+            target_credits,
+            conditions: SpecialConditions(0),
+            stream: request.stream,
+            sequence: request.sequence,
+            analyzer: request.analyzer,
+            checksum: Checksum::NONE,
+            status,
+            length: 0,
+        }
+    }
+
+    /// Reads the header of a whole message.
+    ///
+    /// # Errors
+    /// Truncated, wrong magic for `order`, a length other than `message.len()`, or a
+    /// reserved field that is not zero.
+    pub fn decode(order: ByteOrder, message: &[u8]) -> Result<Self, DecodeError> {
+        with_order!(order, O => Self::read(Scope::<O>::new(message)))
+    }
+
+    #[inline(always)]
+    pub(crate) fn read<O: Order>(scope: Scope<'_, O>) -> Result<Self, DecodeError> {
+        scope.require(HEADER_BYTES, "header")?;
+        if scope.u32(0)? != RESPONSE_MAGIC {
+            return Err(DecodeError::Magic);
+        }
+        let header = Self {
+            version: scope.u32(4)?,
+            target_credits: scope.u16(8)?,
+            conditions: SpecialConditions(scope.u16(10)?),
+            stream: StreamId(scope.u16(12)?),
+            sequence: SequenceNumber(scope.u16(14)?),
+            analyzer: scope.array(16)?,
+            checksum: Checksum(scope.array(24)?),
+            status: status_from(scope.u32(28)?),
+            length: scope.u32(32)?,
+        };
+        check_length(header.length, scope.bytes().len())?;
+        scope.zeros(36, HEADER_BYTES)?;
+        Ok(header)
+    }
+
+    #[inline(always)]
+    pub(crate) fn write<O: Order>(
+        &self,
+        writer: &mut Writer<'_, O>,
+        length: u32,
+    ) -> Result<(), EncodeError> {
+        writer.put_u32(0, RESPONSE_MAGIC)?;
+        writer.put_u32(4, self.version)?;
+        writer.put_u16(8, self.target_credits)?;
+        writer.put_u16(10, self.conditions.0)?;
+        writer.put_u16(12, self.stream.0)?;
+        writer.put_u16(14, self.sequence.0)?;
+        writer.put(16, self.analyzer)?;
+        writer.put(24, self.checksum.0)?;
+        writer.put_u32(28, self.status.number())?;
+        writer.put_u32(32, length)?;
+        writer.put_u32(36, 0)
+    }
+}
+
+/// The status of a number; success is by far the most frequent.
+#[inline(always)]
+pub(crate) fn status_from(number: u32) -> Status {
+    if number == 0 {
+        return Status::Ok;
+    }
+    Status::from_number(number).unwrap_or(Status::ServerFault)
+}
+
+#[inline(always)]
+fn check_length(declared: u32, received: usize) -> Result<(), DecodeError> {
+    if declared as usize == received {
+        Ok(())
+    } else {
+        Err(DecodeError::Length { declared, received })
+    }
+}

@@ -1,0 +1,36 @@
+//! Bounds on counts that only the wire format needs; the others are in
+//! `dafs_types::limits`. Invariant: no decoder walks more elements than its limit.
+
+use dafs_types::limits;
+
+/// Protocol version of every message (the draft gives no number; see
+/// `docs/spec/gaps.md`).
+pub const PROTOCOL_VERSION: u32 = 1;
+/// Octets in a request or response header.
+pub const HEADER_BYTES: usize = 40;
+/// Every message, counted array and join starts on a multiple of this.
+pub const ALIGNMENT: usize = 8;
+/// Most file chunks in one request of a batch.
+pub const FILE_CHUNKS_MAX: usize = 64;
+/// Most requests in one batch.
+pub const BATCH_REQUESTS_MAX: usize = 256;
+/// Most completions in one message: as many as fit the largest message.
+pub const COMPLETIONS_MAX: usize = limits::REQUEST_BYTES_MAX / 24;
+/// Most fence identities in one list.
+pub const FENCE_IDS_MAX: usize = 256;
+/// Most authentication methods a server lists.
+pub const AUTH_METHODS_MAX: usize = 16;
+/// Most supplementary groups in one set of credentials (Linux NGROUPS_MAX is
+/// 65,536; a 4 KB message carries under 1,024).
+pub const GROUPS_MAX: usize = 1024;
+/// Longest authentication token, password, GSS name or object identifier, in octets.
+pub const TOKEN_BYTES_MAX: usize = 3072;
+/// Longest user name or host-based principal, in octets.
+pub const PRINCIPAL_BYTES_MAX: usize = 1024;
+/// Most directory entries in one answer: each takes 16 octets, 16 of attributes and a name.
+pub const ENTRIES_MAX: usize = limits::TRANSFER_BYTES_MAX as usize / 40;
+/// Longest encoded attribute block, in octets: all 25 fixed fields and two owners.
+pub const ATTRIBUTE_BYTES_MAX: usize = 512 + 2 * (limits::OWNER_BYTES_MAX + 16);
+
+const _: () = assert!(HEADER_BYTES.is_multiple_of(ALIGNMENT));
+const _: () = assert!(TOKEN_BYTES_MAX + 512 < limits::CONNECT_MESSAGE_BYTES);

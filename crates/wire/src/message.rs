@@ -1,0 +1,362 @@
+//! Whole messages: header, then the arguments or results of one procedure.
+//!
+//! Invariant: what decodes is proven (lengths, offsets, numbers, names, padding); what
+//! does not decode says which status to answer and, if the header could be read, to
+//! which request. Nothing here allocates.
+
+use dafs_types::Status;
+
+use crate::error::{DecodeError, EncodeError};
+use crate::header::{ChainFlags, RequestHeader, ResponseHeader};
+use crate::limits::{HEADER_BYTES, PROTOCOL_VERSION};
+use crate::messages::*;
+use crate::order::{ByteOrder, Order, with_order};
+use crate::procedure::{Procedure, procedure_table};
+use crate::scope::{Scope, Writer};
+use crate::section::Section;
+
+macro_rules! messages {
+    ($($variant:ident $number:literal $name:literal ($($request:tt)*) ($($response:tt)*)
+        $chain:ident $replay:ident $rights:ident ($bound:expr);)*) => {
+        /// Arguments of a procedure.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum Request<'a> {
+            $(#[doc = concat!("Arguments of ", $name, ".")] $variant($($request)*),)*
+        }
+
+        /// Results of a procedure.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum Response<'a> {
+            /// A failure that brings no results; the header has the status.
+            Failed,
+            $(#[doc = concat!("Results of ", $name, ".")] $variant($($response)*),)*
+        }
+
+        impl<'a> Request<'a> {
+            /// The procedure these are arguments of.
+            #[must_use]
+            #[inline]
+            pub const fn procedure(&self) -> Procedure {
+                match self {
+                    $(Self::$variant(_) => Procedure::$variant,)*
+                }
+            }
+
+            #[inline(always)]
+            fn read<O: Order>(
+                procedure: Procedure,
+                body: Scope<'a, O>,
+            ) -> Result<Self, DecodeError> {
+                match procedure {
+                    $(Procedure::$variant => Section::read(body).map(Self::$variant),)*
+                }
+            }
+
+            #[inline(always)]
+            fn write<O: Order>(&self, body: &mut [u8]) -> Result<Written, EncodeError> {
+                match self {
+                    $(Self::$variant(section) => write_section::<O, _>(section, body),)*
+                }
+            }
+        }
+
+        impl<'a> Response<'a> {
+            /// The procedure these are results of; `None` for a failure.
+            #[must_use]
+            #[inline]
+            pub const fn procedure(&self) -> Option<Procedure> {
+                match self {
+                    Self::Failed => None,
+                    $(Self::$variant(_) => Some(Procedure::$variant),)*
+                }
+            }
+
+            #[inline(always)]
+            fn read<O: Order>(
+                procedure: Procedure,
+                body: Scope<'a, O>,
+            ) -> Result<Self, DecodeError> {
+                match procedure {
+                    $(Procedure::$variant => Section::read(body).map(Self::$variant),)*
+                }
+            }
+
+            #[inline(always)]
+            fn write<O: Order>(&self, body: &mut [u8]) -> Result<Written, EncodeError> {
+                match self {
+                    Self::Failed => Ok(Written { here: 0, following: 0 }),
+                    $(Self::$variant(section) => write_section::<O, _>(section, body),)*
+                }
+            }
+        }
+    };
+}
+
+procedure_table!(messages);
+
+/// Octets of a body that were encoded, and that the caller sends behind them.
+struct Written {
+    here: usize,
+    following: usize,
+}
+
+impl Written {
+    /// The length field of the message.
+    #[inline(always)]
+    fn message_length(&self) -> Result<u32, EncodeError> {
+        u32::try_from(HEADER_BYTES + self.here + self.following)
+            .map_err(|_| EncodeError::TooMany { what: "message" })
+    }
+}
+
+#[inline(always)]
+fn write_section<'a, O: Order, S: Section<'a>>(
+    section: &S,
+    body: &mut [u8],
+) -> Result<Written, EncodeError> {
+    let mut writer = Writer::<O>::new(body, S::SIZE)?;
+    section.write(&mut writer)?;
+    Ok(Written { here: writer.length(), following: section.following() })
+}
+
+/// A request that cannot be served, with what a responder needs to say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{error}")]
+pub struct RequestError {
+    /// The header, if it could be read; without one nobody can be answered and the
+    /// connection is of no more use.
+    pub header: Option<RequestHeader>,
+    /// What is wrong.
+    #[source]
+    pub error: DecodeError,
+}
+
+impl RequestError {
+    /// The status to answer.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        self.error.status()
+    }
+}
+
+/// Decodes a request.
+///
+/// # Errors
+/// Anything that is not a request of this version, in this byte order, of exactly
+/// `message.len()` octets; see [`DecodeError`]. The checksum is not looked at: it is
+/// `is_intact`'s business, and only in sessions that have checksums.
+#[inline]
+pub fn decode_request(
+    order: ByteOrder,
+    message: &[u8],
+) -> Result<(RequestHeader, Request<'_>), RequestError> {
+    with_order!(order, O => decode_request_in::<O>(message))
+}
+
+#[inline]
+fn decode_request_in<O: Order>(
+    message: &[u8],
+) -> Result<(RequestHeader, Request<'_>), RequestError> {
+    let header = match RequestHeader::read(Scope::<O>::new(message)) {
+        Ok(header) => header,
+        Err(error) => return Err(RequestError { header: None, error }),
+    };
+    match decode_body::<O>(&header, message) {
+        Ok(request) => Ok((header, request)),
+        Err(error) => Err(RequestError { header: Some(header), error }),
+    }
+}
+
+#[inline(always)]
+fn decode_body<'a, O: Order>(
+    header: &RequestHeader,
+    message: &'a [u8],
+) -> Result<Request<'a>, DecodeError> {
+    if header.version != PROTOCOL_VERSION {
+        return Err(DecodeError::Version(header.version));
+    }
+    if !ChainFlags::ALL.contains(header.chain_flags) {
+        return Err(DecodeError::ChainFlags(header.chain_flags.0));
+    }
+    let procedure =
+        Procedure::from_number(header.procedure).ok_or(DecodeError::Procedure(header.procedure))?;
+    Request::read(procedure, Scope::<O>::new(message.get(HEADER_BYTES..).unwrap_or_default()))
+}
+
+/// Encodes a request into the front of `buffer` and returns the octets written.
+///
+/// The header's `procedure` and `length` are taken from the request. With
+/// `InlineData::Follows` the length counts data that the caller sends behind.
+///
+/// # Errors
+/// The buffer is too short, or a value has no form on the wire.
+#[inline]
+pub fn encode_request(
+    order: ByteOrder,
+    header: &RequestHeader,
+    request: &Request<'_>,
+    buffer: &mut [u8],
+) -> Result<usize, EncodeError> {
+    with_order!(order, O => encode_request_in::<O>(header, request, buffer))
+}
+
+#[inline]
+fn encode_request_in<O: Order>(
+    header: &RequestHeader,
+    request: &Request<'_>,
+    buffer: &mut [u8],
+) -> Result<usize, EncodeError> {
+    let (front, body) = buffer.split_at_mut_checked(HEADER_BYTES).ok_or(EncodeError::Space)?;
+    let written = request.write::<O>(body)?;
+    let mut writer = Writer::<O>::new(front, HEADER_BYTES)?;
+    header.write(&mut writer, request.procedure().number(), written.message_length()?)?;
+    Ok(HEADER_BYTES + written.here)
+}
+
+/// Whether results stand behind a header.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Presence {
+    Must,
+    May,
+    Never,
+}
+
+/// Which failures bring results (`docs/spec/gaps.md`, "results of a failure").
+#[inline(always)]
+fn presence(procedure: Procedure, status: Status) -> Presence {
+    if status == Status::Ok {
+        return Presence::Must;
+    }
+    match procedure {
+        Procedure::Lock | Procedure::LockT
+            if matches!(status, Status::Denied | Status::LockBroken) =>
+        {
+            Presence::Must
+        }
+        Procedure::ClientAuth | Procedure::ClientConnectAuth | Procedure::ConnectBind
+            if status == Status::GssContinueInit =>
+        {
+            Presence::Must
+        }
+        Procedure::Lookup | Procedure::Open if status != Status::NoPartialInfo => Presence::May,
+        Procedure::SetAttrInline | Procedure::SetAttrDirect | Procedure::FetchResponse => {
+            Presence::May
+        }
+        _ => Presence::Never,
+    }
+}
+
+/// Whether a lock's conflict is there exactly when the status says so.
+#[inline(always)]
+fn agrees(status: Status, response: &Response<'_>) -> bool {
+    match response {
+        Response::Lock(result) | Response::LockT(result) => {
+            result.conflict.is_some() == (status != Status::Ok)
+        }
+        _ => true,
+    }
+}
+
+/// Decodes the response to a request of `procedure`.
+///
+/// The response to FETCH_RESPONSE is decoded as one to the original procedure.
+///
+/// # Errors
+/// Anything that is not such a response of this version (a refusal with `IllegalProt`
+/// may have another) in this byte order; see [`DecodeError`].
+#[inline]
+pub fn decode_response(
+    order: ByteOrder,
+    procedure: Procedure,
+    message: &[u8],
+) -> Result<(ResponseHeader, Response<'_>), DecodeError> {
+    with_order!(order, O => decode_response_in::<O>(procedure, message))
+}
+
+#[inline]
+fn decode_response_in<O: Order>(
+    procedure: Procedure,
+    message: &[u8],
+) -> Result<(ResponseHeader, Response<'_>), DecodeError> {
+    let header = ResponseHeader::read(Scope::<O>::new(message))?;
+    if header.version != PROTOCOL_VERSION && header.status != Status::IllegalProt {
+        return Err(DecodeError::Version(header.version));
+    }
+    let body = message.get(HEADER_BYTES..).unwrap_or_default();
+    match presence(procedure, header.status) {
+        Presence::Never => return Ok((header, Response::Failed)),
+        Presence::May if body.is_empty() => return Ok((header, Response::Failed)),
+        Presence::Must | Presence::May => {}
+    }
+    let response = Response::read(procedure, Scope::<O>::new(body))?;
+    if !agrees(header.status, &response) {
+        return Err(DecodeError::Results);
+    }
+    Ok((header, response))
+}
+
+/// Encodes a response into the front of `buffer` and returns the octets written.
+///
+/// With `InlineData::Follows` the header's length counts data that the caller sends
+/// behind.
+///
+/// # Errors
+/// The buffer is too short, a value has no form on the wire, or results and status
+/// contradict each other.
+#[inline]
+pub fn encode_response(
+    order: ByteOrder,
+    header: &ResponseHeader,
+    response: &Response<'_>,
+    buffer: &mut [u8],
+) -> Result<usize, EncodeError> {
+    with_order!(order, O => encode_response_in::<O>(header, response, buffer))
+}
+
+#[inline]
+fn encode_response_in<O: Order>(
+    header: &ResponseHeader,
+    response: &Response<'_>,
+    buffer: &mut [u8],
+) -> Result<usize, EncodeError> {
+    let fits = match response.procedure() {
+        None => header.status != Status::Ok,
+        Some(procedure) => {
+            presence(procedure, header.status) != Presence::Never && agrees(header.status, response)
+        }
+    };
+    if !fits {
+        return Err(EncodeError::Value { what: "a status against its results" });
+    }
+    let (front, body) = buffer.split_at_mut_checked(HEADER_BYTES).ok_or(EncodeError::Space)?;
+    let written = response.write::<O>(body)?;
+    let mut writer = Writer::<O>::new(front, HEADER_BYTES)?;
+    header.write(&mut writer, written.message_length()?)?;
+    Ok(HEADER_BYTES + written.here)
+}
+
+/// Reads the link text that READLINK_DIRECT placed.
+///
+/// # Errors
+/// Truncated or too long.
+pub fn parse_link_text(order: ByteOrder, bytes: &[u8]) -> Result<&[u8], DecodeError> {
+    let max = dafs_types::limits::LINK_TEXT_BYTES_MAX;
+    with_order!(order, O => Scope::<O>::new(bytes).counted(max, "link text"))
+}
+
+/// Writes link text as READLINK_DIRECT places it; returns the octets written.
+///
+/// # Errors
+/// The buffer is too short or the text too long.
+pub fn encode_link_text(
+    order: ByteOrder,
+    text: &[u8],
+    buffer: &mut [u8],
+) -> Result<usize, EncodeError> {
+    let max = dafs_types::limits::LINK_TEXT_BYTES_MAX;
+    with_order!(order, O => {
+        let mut writer = Writer::<O>::new(buffer, 0)?;
+        writer.counted(text, max, "link text")?;
+        Ok(writer.length())
+    })
+}

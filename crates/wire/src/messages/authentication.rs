@@ -1,0 +1,386 @@
+//! Authentication unions (draft 6.1.9, 6.2). Invariant: the type that selects an arm
+//! stands in front of it on the wire, and the octets an arm leaves unused are zero.
+
+use dafs_types::AuthType;
+
+use crate::array::{Array, Element, List};
+use crate::error::{DecodeError, EncodeError};
+use crate::field::{Codec, Enum, Field, Flag8, Principal, Token, kinds, read_enum, wire_enum};
+use crate::limits::AUTH_METHODS_MAX;
+use crate::order::Order;
+use crate::scope::{Scope, Writer};
+use crate::section::section;
+
+wire_enum! {
+    /// Step of a GSS exchange.
+    GssProcedure, "GSS procedure" {
+        /// The first token.
+        Init = 1,
+        /// A later one.
+        Continue = 2,
+    }
+}
+
+wire_enum! {
+    /// GSS service.
+    GssService, "GSS service" {
+        /// Authentication only.
+        Authentication = 1,
+        /// Integrity.
+        Integrity = 2,
+        /// Privacy.
+        Privacy = 3,
+    }
+}
+
+/// What a client authenticates with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AuthRequest<'a> {
+    /// Nothing.
+    None,
+    /// Name and password in clear text.
+    Text {
+        /// Who.
+        identity: &'a str,
+        /// The password.
+        password: &'a str,
+    },
+    /// A GSS token.
+    Gss {
+        /// First or later step.
+        procedure: GssProcedure,
+        /// Service asked for.
+        service: GssService,
+        /// The token.
+        token: &'a [u8],
+    },
+    /// The server's default credentials.
+    Default,
+}
+
+/// What the server answers to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AuthResult<'a> {
+    /// To [`AuthRequest::None`].
+    None,
+    /// To [`AuthRequest::Text`].
+    Text,
+    /// To [`AuthRequest::Gss`].
+    Gss {
+        /// GSS major status.
+        major: u32,
+        /// GSS minor status.
+        minor: u32,
+        /// Token for the client.
+        token: &'a [u8],
+    },
+    /// To [`AuthRequest::Default`].
+    Default,
+}
+
+/// What the server shows a client that wants proof of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ServerProof<'a> {
+    /// Nothing.
+    None,
+    /// Name and password in clear text.
+    Text {
+        /// Who.
+        identity: &'a str,
+        /// The password.
+        password: &'a str,
+    },
+    /// Nothing: GSS proves both sides at once.
+    Gss,
+    /// Nothing.
+    Default,
+}
+
+/// A method of authentication the server offers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AuthMethod<'a> {
+    /// None needed.
+    None,
+    /// Name and password.
+    Text,
+    /// A GSS mechanism.
+    Gss {
+        /// Object identifier of the mechanism, without its length octet.
+        oid: &'a [u8],
+        /// Quality of protection.
+        quality: u32,
+        /// Service.
+        service: GssService,
+    },
+    /// Default credentials.
+    Default,
+}
+
+kinds! {
+    /// The union `dafs_auth_req` behind its type.
+    AuthRequestField: 16, 4, "auth type, union(text | gss)";
+    /// The union `dafs_auth_res` behind its type.
+    AuthResultField: 16, 4, "auth type, union(gss)";
+    /// The union of SERVER_AUTH's result behind its type.
+    ServerProofField: 12, 4, "auth type, union(text)";
+}
+
+impl<'a> Codec<'a, AuthRequest<'a>> for AuthRequestField {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<AuthRequest<'a>, DecodeError> {
+        match read_enum(scope, at)? {
+            AuthType::None => scope.zeros(at + 4, at + 16).map(|()| AuthRequest::None),
+            AuthType::Default => scope.zeros(at + 4, at + 16).map(|()| AuthRequest::Default),
+            AuthType::Text => {
+                scope.zeros(at + 12, at + 16)?;
+                let identity = Principal::read(scope, at + 4)?;
+                Ok(AuthRequest::Text { identity, password: Principal::read(scope, at + 8)? })
+            }
+            AuthType::Gss => Ok(AuthRequest::Gss {
+                procedure: read_enum(scope, at + 4)?,
+                service: read_enum(scope, at + 8)?,
+                token: Token::read(scope, at + 12)?,
+            }),
+        }
+    }
+
+    fn write<O: Order>(
+        value: &AuthRequest<'a>,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        match value {
+            AuthRequest::None => Enum::write(&AuthType::None, writer, at),
+            AuthRequest::Default => Enum::write(&AuthType::Default, writer, at),
+            AuthRequest::Text { identity, password } => {
+                Enum::write(&AuthType::Text, writer, at)?;
+                Principal::write(identity, writer, at + 4)?;
+                Principal::write(password, writer, at + 8)
+            }
+            AuthRequest::Gss { procedure, service, token } => {
+                Enum::write(&AuthType::Gss, writer, at)?;
+                Enum::write(procedure, writer, at + 4)?;
+                Enum::write(service, writer, at + 8)?;
+                Token::write(token, writer, at + 12)
+            }
+        }
+    }
+}
+
+impl<'a> Codec<'a, AuthResult<'a>> for AuthResultField {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<AuthResult<'a>, DecodeError> {
+        let plain = match read_enum(scope, at)? {
+            AuthType::None => AuthResult::None,
+            AuthType::Text => AuthResult::Text,
+            AuthType::Default => AuthResult::Default,
+            AuthType::Gss => {
+                return Ok(AuthResult::Gss {
+                    major: scope.u32(at + 4)?,
+                    minor: scope.u32(at + 8)?,
+                    token: Token::read(scope, at + 12)?,
+                });
+            }
+        };
+        scope.zeros(at + 4, at + 16)?;
+        Ok(plain)
+    }
+
+    fn write<O: Order>(
+        value: &AuthResult<'a>,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        match value {
+            AuthResult::None => Enum::write(&AuthType::None, writer, at),
+            AuthResult::Text => Enum::write(&AuthType::Text, writer, at),
+            AuthResult::Default => Enum::write(&AuthType::Default, writer, at),
+            AuthResult::Gss { major, minor, token } => {
+                Enum::write(&AuthType::Gss, writer, at)?;
+                writer.put_u32(at + 4, *major)?;
+                writer.put_u32(at + 8, *minor)?;
+                Token::write(token, writer, at + 12)
+            }
+        }
+    }
+}
+
+impl<'a> Codec<'a, ServerProof<'a>> for ServerProofField {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<ServerProof<'a>, DecodeError> {
+        let plain = match read_enum(scope, at)? {
+            AuthType::None => ServerProof::None,
+            AuthType::Gss => ServerProof::Gss,
+            AuthType::Default => ServerProof::Default,
+            AuthType::Text => {
+                let identity = Principal::read(scope, at + 4)?;
+                let password = Principal::read(scope, at + 8)?;
+                return Ok(ServerProof::Text { identity, password });
+            }
+        };
+        scope.zeros(at + 4, at + 12)?;
+        Ok(plain)
+    }
+
+    fn write<O: Order>(
+        value: &ServerProof<'a>,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        match value {
+            ServerProof::None => Enum::write(&AuthType::None, writer, at),
+            ServerProof::Gss => Enum::write(&AuthType::Gss, writer, at),
+            ServerProof::Default => Enum::write(&AuthType::Default, writer, at),
+            ServerProof::Text { identity, password } => {
+                Enum::write(&AuthType::Text, writer, at)?;
+                Principal::write(identity, writer, at + 4)?;
+                Principal::write(password, writer, at + 8)
+            }
+        }
+    }
+}
+
+impl<'a> Element<'a> for AuthMethod<'a> {
+    const SIZE: usize = 16;
+    const ALIGN: usize = 4;
+    const COUNT_MAX: usize = AUTH_METHODS_MAX;
+    const WHAT: &'static str = "authentication methods";
+
+    fn read<O: Order>(array: Scope<'a, O>, at: usize) -> Result<Self, DecodeError> {
+        let plain = match read_enum(array, at)? {
+            AuthType::None => Self::None,
+            AuthType::Text => Self::Text,
+            AuthType::Default => Self::Default,
+            AuthType::Gss => {
+                return Ok(Self::Gss {
+                    oid: Token::read(array, at + 4)?,
+                    quality: array.u32(at + 8)?,
+                    service: read_enum(array, at + 12)?,
+                });
+            }
+        };
+        array.zeros(at + 4, at + 16)?;
+        Ok(plain)
+    }
+
+    fn write<O: Order>(&self, array: &mut Writer<'_, O>, at: usize) -> Result<(), EncodeError> {
+        match self {
+            Self::None => Enum::write(&AuthType::None, array, at),
+            Self::Text => Enum::write(&AuthType::Text, array, at),
+            Self::Default => Enum::write(&AuthType::Default, array, at),
+            Self::Gss { oid, quality, service } => {
+                Enum::write(&AuthType::Gss, array, at)?;
+                Token::write(oid, array, at + 4)?;
+                array.put_u32(at + 8, *quality)?;
+                Enum::write(service, array, at + 12)
+            }
+        }
+    }
+}
+
+section! {
+    /// Arguments of CLIENT_AUTH (draft 6.2.2).
+    ClientAuth<'a>: 16 {
+        /// Proof of who the client is.
+        authentication: AuthRequest<'a> => AuthRequestField,
+    }
+}
+
+section! {
+    /// Results of CLIENT_AUTH.
+    ClientAuthResult<'a>: 24 {
+        /// The server's part of the exchange.
+        authentication: AuthResult<'a> => AuthResultField,
+        /// Whether the client may register credentials.
+        trusted: bool => Flag8,
+    }
+}
+
+section! {
+    /// Arguments of SERVER_AUTH (draft 6.2.3).
+    ServerAuth: 8 {
+        /// Proof the client wants.
+        auth_type: AuthType => Enum,
+    }
+}
+
+section! {
+    /// Results of SERVER_AUTH.
+    ServerAuthResult<'a>: 16 {
+        /// The proof.
+        proof: ServerProof<'a> => ServerProofField,
+    }
+}
+
+section! {
+    /// Results of SECINFO (draft 6.2.7).
+    SecurityMethods<'a>: 8 {
+        /// What the server supports.
+        methods: Array<'a, AuthMethod<'a>> => List,
+    }
+}
+
+/// Credentials to register (draft 6.2.8).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CredentialData<'a> {
+    /// A user's name.
+    Name(&'a str),
+    /// POSIX numbers.
+    Id {
+        /// User. The draft has a signed number; the bits are kept.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// Supplementary groups.
+        groups: Array<'a, u32>,
+    },
+    /// A GSS mechanism name.
+    Gss(&'a [u8]),
+    /// The server's default.
+    Default,
+}
+
+kinds! {
+    /// Credential type and union.
+    CredentialField: 16, 4, "type, union(name | id | gss)";
+}
+
+impl<'a> Codec<'a, CredentialData<'a>> for CredentialField {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<CredentialData<'a>, DecodeError> {
+        match scope.u32(at)? {
+            0 => {
+                scope.zeros(at + 8, at + 16)?;
+                Ok(CredentialData::Name(Principal::read(scope, at + 4)?))
+            }
+            1 => Ok(CredentialData::Id {
+                uid: scope.u32(at + 4)?,
+                gid: scope.u32(at + 8)?,
+                groups: Array::read(scope, at + 12)?,
+            }),
+            2 => {
+                scope.zeros(at + 8, at + 16)?;
+                Ok(CredentialData::Gss(Token::read(scope, at + 4)?))
+            }
+            3 => scope.zeros(at + 4, at + 16).map(|()| CredentialData::Default),
+            value => Err(DecodeError::Value { what: "credential type", value }),
+        }
+    }
+
+    fn write<O: Order>(
+        value: &CredentialData<'a>,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        match value {
+            CredentialData::Name(name) => Principal::write(name, writer, at + 4),
+            CredentialData::Id { uid, gid, groups } => {
+                writer.put_u32(at, 1)?;
+                writer.put_u32(at + 4, *uid)?;
+                writer.put_u32(at + 8, *gid)?;
+                groups.write(writer, at + 12)
+            }
+            CredentialData::Gss(name) => {
+                writer.put_u32(at, 2)?;
+                Token::write(name, writer, at + 4)
+            }
+            CredentialData::Default => writer.put_u32(at, 3),
+        }
+    }
+}

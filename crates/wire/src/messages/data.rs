@@ -1,0 +1,455 @@
+//! Reading, writing, appending, committing (draft 6.5.3, 6.5.4, 6.5.8, 6.5.27,
+//! 6.5.28, 6.5.38, 6.5.39): the path that decides how fast the rest may be.
+//!
+//! Invariant: inline data is the last thing in its message, so that a driver can send
+//! an encoded prefix and the data from where it lies, and receive likewise.
+
+use dafs_types::{CacheHint, FileHandle, Stability, StateId, Verifier};
+
+use crate::array::{Buffer, DirectBuffer, DirectBuffers, List};
+use crate::checksum::Checksum;
+use crate::error::{DecodeError, EncodeError};
+use crate::field::{
+    AppendStability, Codec, Enum, Field, Flag32, Handle, Long, Opaque64, Sum, Word,
+};
+use crate::limits::{ALIGNMENT, HEADER_BYTES};
+use crate::order::Order;
+use crate::scope::{Scope, Writer};
+use crate::section::{FieldLayout, Section, place, section, size_of};
+
+/// Data at the end of a message. Decoding always yields `Here`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InlineData<'a> {
+    /// These octets, to be copied behind the rest.
+    Here(&'a [u8]),
+    /// So many octets that the caller sends behind what is encoded.
+    Follows {
+        /// Octets.
+        length: u32,
+    },
+}
+
+impl<'a> InlineData<'a> {
+    /// Octets of data.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Here(octets) => octets.len(),
+            Self::Follows { length } => *length as usize,
+        }
+    }
+
+    /// Whether there is no data.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The octets, if they are here.
+    #[must_use]
+    #[inline]
+    pub fn octets(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Here(octets) => Some(octets),
+            Self::Follows { .. } => None,
+        }
+    }
+
+    #[inline]
+    fn count(&self) -> Result<u32, EncodeError> {
+        u32::try_from(self.len()).map_err(|_| EncodeError::TooMany { what: "inline data" })
+    }
+
+    #[inline]
+    fn following(&self) -> usize {
+        match self {
+            Self::Here(_) => 0,
+            Self::Follows { length } => *length as usize,
+        }
+    }
+
+    #[inline]
+    fn append<O: Order>(&self, writer: &mut Writer<'_, O>) -> Result<(), EncodeError> {
+        let Self::Here(octets) = self else { return Ok(()) };
+        let at = writer.allocate(octets.len())?;
+        writer.put_slice(at, octets)
+    }
+}
+
+/// Where the data of an inline write stands (draft 4.2.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// Right behind the fixed section.
+    Packed,
+    /// This many octets from the start of the message; the receiver compares it with
+    /// the negotiated `inline_write_header_bytes`.
+    Padded {
+        /// Octets from the first of the header to the first of the data.
+        header_bytes: u32,
+    },
+}
+
+/// The data of a write that ends `scope`, whose fixed section takes `fixed` octets.
+fn trailing<O: Order>(
+    scope: Scope<'_, O>,
+    fixed: usize,
+    count: u32,
+    padded: bool,
+) -> Result<(Placement, InlineData<'_>), DecodeError> {
+    let bytes = scope.bytes();
+    let start = bytes
+        .len()
+        .checked_sub(count as usize)
+        .filter(|start| *start >= fixed)
+        .ok_or(DecodeError::Truncated { what: "inline data" })?;
+    let placement = if padded {
+        if !start.is_multiple_of(ALIGNMENT) {
+            return Err(DecodeError::Offset { what: "inline data" });
+        }
+        scope.zeros(fixed, start)?;
+        // A message is shorter than 4 GiB: its header's length is a u32 and was checked.
+        Placement::Padded { header_bytes: (HEADER_BYTES + start) as u32 }
+    } else if start == fixed {
+        Placement::Packed
+    } else {
+        return Err(DecodeError::Offset { what: "inline data" });
+    };
+    Ok((placement, InlineData::Here(&bytes[start..])))
+}
+
+/// Writes the padding a placement asks for, then the data.
+fn place_data<O: Order>(
+    writer: &mut Writer<'_, O>,
+    placement: Placement,
+    data: InlineData<'_>,
+) -> Result<(), EncodeError> {
+    if let Placement::Padded { header_bytes } = placement {
+        let padding = (header_bytes as usize)
+            .checked_sub(HEADER_BYTES + writer.length())
+            .ok_or(EncodeError::Value { what: "so small a write header" })?;
+        if !(header_bytes as usize).is_multiple_of(ALIGNMENT) {
+            return Err(EncodeError::Value { what: "an unaligned write header" });
+        }
+        let at = writer.allocate(padding)?;
+        writer.clear(at, padding)?;
+    }
+    data.append(writer)
+}
+
+section! {
+    /// Arguments of READ_INLINE.
+    ReadInline: 88 {
+        /// The file.
+        file: FileHandle => Handle,
+        /// The open or lock it is read under.
+        state: StateId => Opaque64,
+        /// First octet.
+        offset: u64 => Long,
+        /// Octets wanted.
+        length: u32 => Word,
+        /// What the client expects to do with them.
+        hint: CacheHint => Word,
+    }
+}
+
+/// Results of READ_INLINE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadInlineResult<'a> {
+    /// Whether the end of the file was reached.
+    pub end_of_file: bool,
+    /// What was read.
+    pub data: InlineData<'a>,
+}
+
+/// Octets of READ_INLINE's results before the data.
+const READ_INLINE_RESULT: usize = 8;
+
+impl<'a> Section<'a> for ReadInlineResult<'a> {
+    const SIZE: usize = READ_INLINE_RESULT;
+    const FIELDS: &'static [FieldLayout] = &place([
+        ("end_of_file", Flag32::KIND, 4, 4),
+        ("length", Word::KIND, 4, 4),
+        ("data", "octets, to the end of the message", 0, 1),
+    ]);
+
+    #[inline(always)]
+    fn read<O: Order>(scope: Scope<'a, O>) -> Result<Self, DecodeError> {
+        scope.require(Self::SIZE, "ReadInlineResult")?;
+        let end_of_file = Flag32::read(scope, 0)?;
+        let length = scope.u32(4)? as usize;
+        match scope.bytes().get(Self::SIZE..) {
+            Some(data) if data.len() == length => {
+                Ok(Self { end_of_file, data: InlineData::Here(data) })
+            }
+            _ => Err(DecodeError::Truncated { what: "inline data" }),
+        }
+    }
+
+    #[inline(always)]
+    fn write<O: Order>(&self, writer: &mut Writer<'_, O>) -> Result<(), EncodeError> {
+        Flag32::write(&self.end_of_file, writer, 0)?;
+        writer.put_u32(4, self.data.count()?)?;
+        self.data.append(writer)
+    }
+
+    #[inline(always)]
+    fn following(&self) -> usize {
+        self.data.following()
+    }
+}
+
+section! {
+    /// Arguments of READ_DIRECT.
+    ReadDirect<'a>: 96 {
+        /// The file.
+        file: FileHandle => Handle,
+        /// The open or lock it is read under.
+        state: StateId => Opaque64,
+        /// First octet.
+        offset: u64 => Long,
+        /// Octets wanted.
+        length: u32 => Word,
+        /// What the client expects to do with them.
+        hint: CacheHint => Word,
+        /// Where they go.
+        buffers: DirectBuffers<'a> => List,
+    }
+}
+
+section! {
+    /// Results of READ_DIRECT.
+    ReadDirectResult: 16 {
+        /// Whether the end of the file was reached.
+        end_of_file: bool => Flag32,
+        /// Octets read.
+        length: u32 => Word,
+        /// Checksum of them.
+        checksum: Checksum => Sum,
+    }
+}
+
+/// Arguments of WRITE_INLINE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteInline<'a> {
+    /// The file.
+    pub file: FileHandle,
+    /// The open or lock it is written under.
+    pub state: StateId,
+    /// First octet.
+    pub offset: u64,
+    /// How stable the data must be before the answer.
+    pub stability: Stability,
+    /// What the client expects to do with the range.
+    pub hint: CacheHint,
+    /// Where the data stands.
+    pub placement: Placement,
+    /// The data.
+    pub data: InlineData<'a>,
+}
+
+/// Octets of WRITE_INLINE's arguments before padding and data.
+const WRITE_INLINE: usize = 96;
+
+impl<'a> Section<'a> for WriteInline<'a> {
+    const SIZE: usize = WRITE_INLINE;
+    const FIELDS: &'static [FieldLayout] = &place([
+        ("file", Handle::KIND, 64, 8),
+        ("state", Opaque64::KIND, 8, 8),
+        ("offset", Long::KIND, 8, 8),
+        ("length", Word::KIND, 4, 4),
+        ("stability", Enum::KIND, 4, 4),
+        ("padded", Flag32::KIND, 4, 4),
+        ("hint", Word::KIND, 4, 4),
+        ("data", "octets, to the end of the message", 0, 1),
+    ]);
+
+    #[inline(always)]
+    fn read<O: Order>(scope: Scope<'a, O>) -> Result<Self, DecodeError> {
+        scope.require(Self::SIZE, "WriteInline")?;
+        let padded = Flag32::read(scope, 88)?;
+        let (placement, data) = trailing(scope, Self::SIZE, scope.u32(80)?, padded)?;
+        Ok(Self {
+            file: Handle::read(scope, 0)?,
+            state: Opaque64::read(scope, 64)?,
+            offset: scope.u64(72)?,
+            stability: Enum::read(scope, 84)?,
+            hint: CacheHint(scope.u32(92)?),
+            placement,
+            data,
+        })
+    }
+
+    #[inline(always)]
+    fn write<O: Order>(&self, writer: &mut Writer<'_, O>) -> Result<(), EncodeError> {
+        Handle::write(&self.file, writer, 0)?;
+        Opaque64::write(&self.state, writer, 64)?;
+        writer.put_u64(72, self.offset)?;
+        writer.put_u32(80, self.data.count()?)?;
+        Enum::write(&self.stability, writer, 84)?;
+        Flag32::write(&(self.placement != Placement::Packed), writer, 88)?;
+        writer.put_u32(92, self.hint.0)?;
+        place_data(writer, self.placement, self.data)
+    }
+
+    #[inline(always)]
+    fn following(&self) -> usize {
+        self.data.following()
+    }
+}
+
+section! {
+    /// Arguments of WRITE_DIRECT.
+    WriteDirect<'a>: 104 {
+        /// The file.
+        file: FileHandle => Handle,
+        /// The open or lock it is written under.
+        state: StateId => Opaque64,
+        /// First octet.
+        offset: u64 => Long,
+        /// Octets to write.
+        length: u32 => Word,
+        /// How stable the data must be before the answer.
+        stability: Stability => Enum,
+        /// What the client expects to do with the range.
+        hint: CacheHint => Word,
+        /// Checksum of the data.
+        checksum: Checksum => Sum,
+        /// Where it lies.
+        buffers: DirectBuffers<'a> => List,
+    }
+}
+
+section! {
+    /// Results of WRITE_INLINE and WRITE_DIRECT.
+    WriteResult: 16 {
+        /// Octets written.
+        length: u32 => Word,
+        /// How stable they are.
+        committed: Stability => Enum,
+        /// Changes when unstable data may have been lost.
+        verifier: Verifier => Opaque64,
+    }
+}
+
+/// Arguments of APPEND_INLINE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppendInline<'a> {
+    /// The file.
+    pub file: FileHandle,
+    /// The open or lock it is written under.
+    pub state: StateId,
+    /// How stable the data must be before the answer; never `Unstable`.
+    pub stability: Stability,
+    /// What the client expects to do with the range.
+    pub hint: CacheHint,
+    /// Where the data stands.
+    pub placement: Placement,
+    /// The data.
+    pub data: InlineData<'a>,
+}
+
+/// Octets of APPEND_INLINE's arguments before padding and data.
+const APPEND_INLINE: usize = 88;
+
+impl<'a> Section<'a> for AppendInline<'a> {
+    const SIZE: usize = APPEND_INLINE;
+    const FIELDS: &'static [FieldLayout] = &place([
+        ("file", Handle::KIND, 64, 8),
+        ("state", Opaque64::KIND, 8, 8),
+        ("stability", AppendStability::KIND, 4, 4),
+        ("length", Word::KIND, 4, 4),
+        ("padded", Flag32::KIND, 4, 4),
+        ("hint", Word::KIND, 4, 4),
+        ("data", "octets, to the end of the message", 0, 1),
+    ]);
+
+    fn read<O: Order>(scope: Scope<'a, O>) -> Result<Self, DecodeError> {
+        scope.require(Self::SIZE, "AppendInline")?;
+        let padded = Flag32::read(scope, 80)?;
+        let (placement, data) = trailing(scope, Self::SIZE, scope.u32(76)?, padded)?;
+        Ok(Self {
+            file: Handle::read(scope, 0)?,
+            state: Opaque64::read(scope, 64)?,
+            stability: AppendStability::read(scope, 72)?,
+            hint: CacheHint(scope.u32(84)?),
+            placement,
+            data,
+        })
+    }
+
+    fn write<O: Order>(&self, writer: &mut Writer<'_, O>) -> Result<(), EncodeError> {
+        Handle::write(&self.file, writer, 0)?;
+        Opaque64::write(&self.state, writer, 64)?;
+        AppendStability::write(&self.stability, writer, 72)?;
+        writer.put_u32(76, self.data.count()?)?;
+        Flag32::write(&(self.placement != Placement::Packed), writer, 80)?;
+        writer.put_u32(84, self.hint.0)?;
+        place_data(writer, self.placement, self.data)
+    }
+
+    fn following(&self) -> usize {
+        self.data.following()
+    }
+}
+
+section! {
+    /// Arguments of APPEND_DIRECT.
+    AppendDirect: 104 {
+        /// The file.
+        file: FileHandle => Handle,
+        /// The open or lock it is written under.
+        state: StateId => Opaque64,
+        /// How stable the data must be before the answer; never `Unstable`.
+        stability: Stability => AppendStability,
+        /// Octets to append.
+        length: u32 => Word,
+        /// What the client expects to do with the range.
+        hint: CacheHint => Word,
+        /// Checksum of the data.
+        checksum: Checksum => Sum,
+        /// Where it lies.
+        buffer: DirectBuffer => Buffer,
+    }
+}
+
+section! {
+    /// Results of APPEND_INLINE and APPEND_DIRECT.
+    AppendResult: 24 {
+        /// Where the data begins in the file.
+        offset: u64 => Long,
+        /// Changes when unstable data may have been lost.
+        verifier: Verifier => Opaque64,
+        /// How stable the data is.
+        committed: Stability => AppendStability,
+    }
+}
+
+section! {
+    /// Arguments of COMMIT.
+    Commit: 80 {
+        /// The file.
+        file: FileHandle => Handle,
+        /// First octet.
+        offset: u64 => Long,
+        /// Octets; 0 for everything from `offset` on.
+        length: u32 => Word,
+    }
+}
+
+section! {
+    /// Results of COMMIT.
+    CommitResult: 8 {
+        /// Changes when unstable data may have been lost.
+        verifier: Verifier => Opaque64,
+    }
+}
+
+const _: () = {
+    assert!(size_of(ReadInlineResult::FIELDS) == READ_INLINE_RESULT);
+    assert!(size_of(WriteInline::FIELDS) == WRITE_INLINE);
+    assert!(size_of(AppendInline::FIELDS) == APPEND_INLINE);
+    // A read of one buffer stays within three cache lines, its answer within one.
+    assert!(HEADER_BYTES + <ReadDirect<'_> as Section<'_>>::SIZE + 8 + 16 <= 192);
+    assert!(HEADER_BYTES + <ReadDirectResult as Section<'_>>::SIZE <= 56);
+};

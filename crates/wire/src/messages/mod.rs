@@ -1,0 +1,51 @@
+//! Arguments and results of every procedure, by subject. Invariant: each structure
+//! names its fields in the draft's order and states its size; whatever a union or a
+//! heap field needs beyond that stands beside it.
+
+mod authentication;
+mod back_control;
+mod batch;
+mod data;
+mod directory;
+mod lock;
+mod object;
+mod open;
+mod recovery;
+mod session;
+
+pub use crate::section::Empty;
+pub use authentication::{
+    AuthMethod, AuthRequest, AuthResult, ClientAuth, ClientAuthResult, CredentialData,
+    GssProcedure, GssService, SecurityMethods, ServerAuth, ServerAuthResult, ServerProof,
+};
+pub use back_control::Recall;
+pub use batch::{
+    BatchRequest, BatchSubmit, Completion, Completions, FileChunk, HurryUp, TransferDirection,
+};
+pub use data::{
+    AppendDirect, AppendInline, AppendResult, Commit, CommitResult, InlineData, Placement,
+    ReadDirect, ReadDirectResult, ReadInline, ReadInlineResult, WriteDirect, WriteInline,
+    WriteResult,
+};
+pub use directory::{
+    ReadDirectory, ReadDirectoryDirect, ReadDirectoryDirectResult, ReadDirectoryResult,
+};
+pub use lock::{Lock, LockConflict, LockOptions, LockResult, LockTest, LockType, Unlock};
+pub use object::{
+    Access, AccessResult, CacheHintRequest, Create, CreateResult, DirectResult, DirectoryChanged,
+    FileAttributesResult, FsAttributesResult, GetAttributes, GetAttributesDirect, Link,
+    LinkTextResult, Lookup, LookupResult, NewObject, OneHandle, ReadLinkDirect, Remove, Rename,
+    RenameResult, SetAttributesDirect, SetAttributesInline, SetAttributesResult, Verify,
+};
+pub use open::{
+    AccessEntry, Close, DelegReturn, Delegation, DelegationType, Open, OpenCreation, OpenDowngrade,
+    OpenFlags, OpenResult, OpenTarget, SpaceLimit,
+};
+pub use recovery::{
+    CachedResponse, DiscardResponses, FenceAccess, FenceObject, FenceUpdate, FencingList,
+    FetchedResults, GetFencingList, SetFencingList,
+};
+pub use session::{
+    ChannelUse, ClientConnect, ClientConnectAuth, ClientConnectAuthResult, ClientConnectResult,
+    ConnectBind, ConnectBindResult, RegisterCred, RegisterCredResult, ReleaseCred, SessionOptions,
+};

@@ -1,0 +1,474 @@
+//! Opening and closing (draft 6.5.7, 6.5.24, 6.5.26) and delegations. Invariant: each
+//! union takes the octets of its largest arm; the rest of a smaller arm is zero.
+
+use dafs_types::{
+    ChangeInfo, CreateMode, DeleteDisposition, FileHandle, OpenClaim, ShareAccess, ShareDeny,
+    ShareKey, StateId, Verifier,
+};
+
+use crate::array::{Path, PathName};
+use crate::attributes::{Attributes, FileAttributeBlock};
+use crate::error::{DecodeError, EncodeError};
+use crate::field::{
+    Change, Codec, Enum, Field, Handle, Key, Opaque64, Owner, Principal, Word, kinds, read_enum,
+    truth, wire_enum,
+};
+use crate::order::Order;
+use crate::scope::{Scope, Writer};
+use crate::section::section;
+
+wire_enum! {
+    /// Kind of delegation.
+    DelegationType, "delegation type" {
+        /// None.
+        None = 0,
+        /// Reads may be served by the client.
+        Read = 1,
+        /// Writes too.
+        Write = 2,
+    }
+}
+
+/// What is opened, and by what right.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum OpenTarget<'a> {
+    /// A new open by name.
+    Null {
+        /// Where the path starts.
+        directory: FileHandle,
+        /// The path.
+        path: Path<'a>,
+    },
+    /// An open held before a server restart.
+    Previous {
+        /// The file.
+        file: FileHandle,
+        /// Delegation held with it.
+        delegation: DelegationType,
+    },
+    /// An open under a delegation held now.
+    DelegateCurrent {
+        /// Where the path starts.
+        directory: FileHandle,
+        /// The path.
+        path: Path<'a>,
+        /// The delegation.
+        state: StateId,
+    },
+    /// An open under a delegation held before a client restart.
+    DelegatePrevious {
+        /// Where the path starts.
+        directory: FileHandle,
+        /// The path.
+        path: Path<'a>,
+    },
+    /// A new file without a name.
+    CreateUnlinked {
+        /// A directory of the file system it belongs to.
+        directory: FileHandle,
+    },
+}
+
+impl OpenTarget<'_> {
+    /// The claim.
+    #[must_use]
+    pub const fn claim(&self) -> OpenClaim {
+        match self {
+            Self::Null { .. } => OpenClaim::Null,
+            Self::Previous { .. } => OpenClaim::Previous,
+            Self::DelegateCurrent { .. } => OpenClaim::DelegateCurrent,
+            Self::DelegatePrevious { .. } => OpenClaim::DelegatePrevious,
+            Self::CreateUnlinked { .. } => OpenClaim::CreateUnlinked,
+        }
+    }
+
+    /// The handle it names: a directory, or the file of a reclaim.
+    #[must_use]
+    pub const fn handle(&self) -> &FileHandle {
+        match self {
+            Self::Null { directory, .. }
+            | Self::DelegateCurrent { directory, .. }
+            | Self::DelegatePrevious { directory, .. }
+            | Self::CreateUnlinked { directory } => directory,
+            Self::Previous { file, .. } => file,
+        }
+    }
+}
+
+kinds! {
+    /// Claim type, pad, union of 80 octets.
+    TargetField: 88, 8, "claim type, pad, union(null | previous | current | ...)";
+    /// Open type, pad, create mode, pad, union of 8 octets.
+    CreationField: 24, 8, "open type, pad, create mode, pad, union(attributes | verifier)";
+    /// Delegation type, pad, union of 40 octets.
+    DelegationField: 48, 8, "delegation type, pad, union(read | write)";
+}
+
+/// Octets from the claim type to the union, and of its handle.
+const UNION: usize = 8;
+const BEHIND_HANDLE: usize = UNION + 64;
+
+impl<'a> Codec<'a, OpenTarget<'a>> for TargetField {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<OpenTarget<'a>, DecodeError> {
+        scope.zeros(at + 4, at + UNION)?;
+        let directory = Handle::read(scope, at + UNION)?;
+        let rest = at + BEHIND_HANDLE;
+        let unused = |from: usize| scope.zeros(rest + from, rest + 16);
+        match read_enum(scope, at)? {
+            OpenClaim::Null => {
+                unused(4)?;
+                Ok(OpenTarget::Null { directory, path: PathName::read(scope, rest)? })
+            }
+            OpenClaim::Previous => {
+                unused(4)?;
+                Ok(OpenTarget::Previous { file: directory, delegation: read_enum(scope, rest)? })
+            }
+            OpenClaim::DelegateCurrent => {
+                scope.zeros(rest + 4, rest + 8)?;
+                let path = PathName::read(scope, rest)?;
+                let state = Opaque64::read(scope, rest + 8)?;
+                Ok(OpenTarget::DelegateCurrent { directory, path, state })
+            }
+            OpenClaim::DelegatePrevious => {
+                unused(4)?;
+                Ok(OpenTarget::DelegatePrevious { directory, path: PathName::read(scope, rest)? })
+            }
+            OpenClaim::CreateUnlinked => {
+                unused(0)?;
+                Ok(OpenTarget::CreateUnlinked { directory })
+            }
+        }
+    }
+
+    fn write<O: Order>(
+        value: &OpenTarget<'a>,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        Enum::write(&value.claim(), writer, at)?;
+        Handle::write(value.handle(), writer, at + UNION)?;
+        let rest = at + BEHIND_HANDLE;
+        match value {
+            OpenTarget::Null { path, .. } | OpenTarget::DelegatePrevious { path, .. } => {
+                PathName::write(path, writer, rest)
+            }
+            OpenTarget::Previous { delegation, .. } => Enum::write(delegation, writer, rest),
+            OpenTarget::DelegateCurrent { path, state, .. } => {
+                PathName::write(path, writer, rest)?;
+                Opaque64::write(state, writer, rest + 8)
+            }
+            OpenTarget::CreateUnlinked { .. } => Ok(()),
+        }
+    }
+}
+
+/// Whether and how the file may be created.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum OpenCreation<'a> {
+    /// It must be there.
+    NoCreate,
+    /// If it is not there, with these attributes.
+    Unchecked(FileAttributeBlock<'a>),
+    /// It must not be there; with these attributes.
+    Guarded(FileAttributeBlock<'a>),
+    /// It must not be there unless made under this verifier.
+    Exclusive(Verifier),
+}
+
+impl<'a> OpenCreation<'a> {
+    /// The mode alone.
+    #[must_use]
+    pub const fn mode(&self) -> CreateMode {
+        match self {
+            Self::NoCreate => CreateMode::NoCreate,
+            Self::Unchecked(_) => CreateMode::Unchecked,
+            Self::Guarded(_) => CreateMode::Guarded,
+            Self::Exclusive(verifier) => CreateMode::Exclusive(*verifier),
+        }
+    }
+
+    /// The attributes of an unchecked or guarded creation.
+    #[must_use]
+    pub const fn attributes(&self) -> Option<&FileAttributeBlock<'a>> {
+        match self {
+            Self::Unchecked(attributes) | Self::Guarded(attributes) => Some(attributes),
+            Self::NoCreate | Self::Exclusive(_) => None,
+        }
+    }
+}
+
+impl<'a> Codec<'a, OpenCreation<'a>> for CreationField {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<OpenCreation<'a>, DecodeError> {
+        scope.zeros(at + 4, at + 8)?;
+        scope.zeros(at + 12, at + 16)?;
+        let union = at + 16;
+        match (truth(scope.u32(at)?)?, scope.u32(at + 8)?) {
+            (false, 0) => {
+                scope.zeros(union, union + 8)?;
+                Ok(OpenCreation::NoCreate)
+            }
+            (true, mode @ (0 | 1)) => {
+                scope.zeros(union + 4, union + 8)?;
+                let attributes = Attributes::read(scope, union)?;
+                Ok(if mode == 0 {
+                    OpenCreation::Unchecked(attributes)
+                } else {
+                    OpenCreation::Guarded(attributes)
+                })
+            }
+            (true, 2) => Ok(OpenCreation::Exclusive(Opaque64::read(scope, union)?)),
+            (_, value) => Err(DecodeError::Value { what: "create mode", value }),
+        }
+    }
+
+    fn write<O: Order>(
+        value: &OpenCreation<'a>,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        let union = at + 16;
+        writer.put_u32(at, u32::from(*value != OpenCreation::NoCreate))?;
+        match value {
+            OpenCreation::NoCreate => Ok(()),
+            OpenCreation::Unchecked(attributes) => Attributes::write(attributes, writer, union),
+            OpenCreation::Guarded(attributes) => {
+                writer.put_u32(at + 8, 1)?;
+                Attributes::write(attributes, writer, union)
+            }
+            OpenCreation::Exclusive(verifier) => {
+                writer.put_u32(at + 8, 2)?;
+                Opaque64::write(verifier, writer, union)
+            }
+        }
+    }
+}
+
+section! {
+    /// Arguments of OPEN (draft 6.5.24).
+    Open<'a>: 144 {
+        /// What is opened.
+        target: OpenTarget<'a> => TargetField,
+        /// Whether it may be created.
+        creation: OpenCreation<'a> => CreationField,
+        /// Whether its name may go while it is open.
+        delete_disposition: DeleteDisposition => Enum,
+        /// Lock owner.
+        owner: &'a [u8] => Owner,
+        /// What this open may do.
+        access: ShareAccess => Enum,
+        /// What it keeps others from doing.
+        deny: ShareDeny => Enum,
+        /// The key all opens must show.
+        key: Option<ShareKey> => Key,
+    }
+}
+
+/// How far a write delegation lets the file grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceLimit {
+    /// To this many octets.
+    Size(u64),
+    /// By so many blocks.
+    Blocks {
+        /// Number of blocks.
+        count: u32,
+        /// Octets of each.
+        block_bytes: u32,
+    },
+}
+
+/// An access control entry that says who may open under a delegation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessEntry<'a> {
+    /// Allow 0, deny 1, audit 2, alarm 4.
+    pub entry_type: u32,
+    /// Inheritance and audit flags.
+    pub flags: u32,
+    /// Rights.
+    pub mask: u32,
+    /// Whose.
+    pub who: &'a str,
+}
+
+/// A delegation granted with an open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delegation<'a> {
+    /// None.
+    None,
+    /// For reading.
+    Read {
+        /// Names it.
+        state: StateId,
+        /// Whether it is recalled at once.
+        recall: bool,
+        /// Who may open without asking.
+        entry: AccessEntry<'a>,
+    },
+    /// For writing too.
+    Write {
+        /// Names it.
+        state: StateId,
+        /// Whether it is recalled at once.
+        recall: bool,
+        /// How far the file may grow.
+        limit: SpaceLimit,
+        /// Who may open without asking.
+        entry: AccessEntry<'a>,
+    },
+}
+
+fn read_entry<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<AccessEntry<'_>, DecodeError> {
+    Ok(AccessEntry {
+        entry_type: scope.u32(at)?,
+        flags: scope.u32(at + 4)?,
+        mask: scope.u32(at + 8)?,
+        who: Principal::read(scope, at + 12)?,
+    })
+}
+
+fn write_entry<O: Order>(
+    entry: &AccessEntry<'_>,
+    writer: &mut Writer<'_, O>,
+    at: usize,
+) -> Result<(), EncodeError> {
+    writer.put_u32(at, entry.entry_type)?;
+    writer.put_u32(at + 4, entry.flags)?;
+    writer.put_u32(at + 8, entry.mask)?;
+    Principal::write(&entry.who, writer, at + 12)
+}
+
+impl<'a> Codec<'a, Delegation<'a>> for DelegationField {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<Delegation<'a>, DecodeError> {
+        scope.zeros(at + 4, at + UNION)?;
+        let union = at + UNION;
+        let kind: DelegationType = read_enum(scope, at)?;
+        if kind == DelegationType::None {
+            scope.zeros(union, union + 40)?;
+            return Ok(Delegation::None);
+        }
+        let state = Opaque64::read(scope, union)?;
+        let recall = truth(scope.u32(union + 8)?)?;
+        if kind == DelegationType::Read {
+            scope.zeros(union + 28, union + 40)?;
+            return Ok(Delegation::Read { state, recall, entry: read_entry(scope, union + 12)? });
+        }
+        let limit = match scope.u32(union + 12)? {
+            1 => SpaceLimit::Size(scope.u64(union + 16)?),
+            2 => SpaceLimit::Blocks {
+                count: scope.u32(union + 16)?,
+                block_bytes: scope.u32(union + 20)?,
+            },
+            value => return Err(DecodeError::Value { what: "space limit", value }),
+        };
+        Ok(Delegation::Write { state, recall, limit, entry: read_entry(scope, union + 24)? })
+    }
+
+    fn write<O: Order>(
+        value: &Delegation<'a>,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        let union = at + UNION;
+        match value {
+            Delegation::None => Ok(()),
+            Delegation::Read { state, recall, entry } => {
+                Enum::write(&DelegationType::Read, writer, at)?;
+                Opaque64::write(state, writer, union)?;
+                writer.put_u32(union + 8, u32::from(*recall))?;
+                write_entry(entry, writer, union + 12)
+            }
+            Delegation::Write { state, recall, limit, entry } => {
+                Enum::write(&DelegationType::Write, writer, at)?;
+                Opaque64::write(state, writer, union)?;
+                writer.put_u32(union + 8, u32::from(*recall))?;
+                match limit {
+                    SpaceLimit::Size(size) => {
+                        writer.put_u32(union + 12, 1)?;
+                        writer.put_u64(union + 16, *size)?;
+                    }
+                    SpaceLimit::Blocks { count, block_bytes } => {
+                        writer.put_u32(union + 12, 2)?;
+                        writer.put_u32(union + 16, *count)?;
+                        writer.put_u32(union + 20, *block_bytes)?;
+                    }
+                }
+                write_entry(entry, writer, union + 24)
+            }
+        }
+    }
+}
+
+/// Flags of an open file. Undefined bits are ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct OpenFlags(pub u32);
+
+impl OpenFlags {
+    /// Locks are mandatory on this file.
+    pub const MANDATORY_LOCKS: Self = Self(1);
+}
+
+impl<'a> Codec<'a, OpenFlags> for Word {
+    fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<OpenFlags, DecodeError> {
+        scope.u32(at).map(OpenFlags)
+    }
+    fn write<O: Order>(
+        value: &OpenFlags,
+        writer: &mut Writer<'_, O>,
+        at: usize,
+    ) -> Result<(), EncodeError> {
+        writer.put_u32(at, value.0)
+    }
+}
+
+section! {
+    /// Results of OPEN; after a failure on the way only `file` and `component_count`
+    /// mean something.
+    OpenResult<'a>: 152 {
+        /// The file, or the last directory reached.
+        file: FileHandle => Handle,
+        /// Names the open.
+        state: StateId => Opaque64,
+        /// The directory around a creation.
+        directory: ChangeInfo => Change,
+        /// Components walked.
+        component_count: u32 => Word,
+        /// How the file must be handled.
+        flags: OpenFlags => Word,
+        /// A delegation.
+        delegation: Delegation<'a> => DelegationField,
+    }
+}
+
+section! {
+    /// Arguments of OPEN_DOWNGRADE (draft 6.5.26).
+    OpenDowngrade: 96 {
+        /// The file.
+        file: FileHandle => Handle,
+        /// The open.
+        state: StateId => Opaque64,
+        /// What it may still do.
+        access: ShareAccess => Enum,
+        /// What it still keeps others from doing.
+        deny: ShareDeny => Enum,
+        /// The key, or none to give it up.
+        key: Option<ShareKey> => Key,
+    }
+}
+
+section! {
+    /// Arguments of CLOSE (draft 6.5.7).
+    Close: 72 {
+        /// The file.
+        file: FileHandle => Handle,
+        /// The open.
+        state: StateId => Opaque64,
+    }
+}
+
+section! {
+    /// Arguments of DELEGRETURN (draft 6.5.11).
+    DelegReturn: 8 {
+        /// The delegation.
+        state: StateId => Opaque64,
+    }
+}

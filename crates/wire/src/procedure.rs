@@ -1,0 +1,409 @@
+//! The one table of DAFS procedures (draft 4.3, 6.1.10).
+//!
+//! Invariant: number, name, messages, chain class, replay class, rights and bound on
+//! the reply of a procedure stand in one row; everything that dispatches, counts,
+//! traces, fuzzes or documents procedures iterates over it. A row without one of them
+//! does not compile, nor does a handler that misses a row.
+
+use std::marker::PhantomData;
+
+use dafs_types::limits::{LINK_TEXT_BYTES_MAX, OWNER_BYTES_MAX, RESPONSE_BYTES_MAX};
+
+use crate::limits::{
+    ATTRIBUTE_BYTES_MAX, AUTH_METHODS_MAX, HEADER_BYTES, PRINCIPAL_BYTES_MAX, TOKEN_BYTES_MAX,
+};
+use crate::messages::*;
+use crate::section::{FieldLayout, Section};
+
+/// Where a procedure may stand in a chain (draft 4.3.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ChainClass {
+    /// Nowhere.
+    Special,
+    /// Anywhere, but no request that modifies the file system may follow it.
+    BulkFetch,
+    /// Anywhere.
+    Simple,
+    /// Anywhere before a bulk fetch.
+    ModifiesFiles,
+    /// Anywhere.
+    ModifiesLocks,
+    /// Not on the operation channel at all.
+    BackControl,
+}
+
+/// What the response cache keeps (draft 5.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReplayClass {
+    /// Nothing: doing it again does no harm, or the session itself is its subject.
+    Never,
+    /// The result, if the request asks for it by the SAVE flag.
+    OnRequest,
+    /// The result, always.
+    Always,
+    /// The result, once everything submitted is complete (draft 5.2.3).
+    WhenComplete,
+}
+
+/// Who may ask for it, before any look at the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RightsClass {
+    /// Anybody connected, authenticated or not.
+    Anybody,
+    /// Any authenticated session.
+    Session,
+    /// A trusted client.
+    TrustedClient,
+    /// The owner of the object or a trusted client.
+    Owner,
+    /// Whoever may read the object, or its attributes.
+    Reader,
+    /// Whoever may write the object.
+    Writer,
+    /// Whoever may search or change the directory.
+    Directory,
+    /// Whoever holds the state named in the request.
+    StateHolder,
+    /// The server, on the back-control channel.
+    Server,
+}
+
+/// How long a successful reply can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReplyBound {
+    /// Header and fixed section.
+    Fixed,
+    /// That, and so many octets of heap.
+    Heap(usize),
+    /// Whatever the session's response size allows.
+    Session,
+}
+
+/// Octets of heap a string or token of `length` octets can take.
+const fn counted(length: usize) -> usize {
+    length + 12
+}
+
+/// Calls a macro with the table.
+macro_rules! procedure_table {
+    ($apply:ident) => {
+        $apply! {
+            ClientAuth 100 "CLIENT_AUTH" (ClientAuth<'a>) (ClientAuthResult<'a>)
+                Special Never Anybody (ReplyBound::Heap(counted(TOKEN_BYTES_MAX)));
+            ClientConnect 101 "CLIENT_CONNECT" (ClientConnect<'a>) (ClientConnectResult)
+                Special Never Anybody (ReplyBound::Fixed);
+            ClientConnectAuth 102 "CLIENT_CONNECT_AUTH"
+                (ClientConnectAuth<'a>) (ClientConnectAuthResult<'a>)
+                Special Never Anybody (ReplyBound::Heap(counted(TOKEN_BYTES_MAX)));
+            ConnectBind 103 "CONNECT_BIND" (ConnectBind<'a>) (ConnectBindResult<'a>)
+                Special Never Anybody (ReplyBound::Heap(counted(TOKEN_BYTES_MAX)));
+            Disconnect 104 "DISCONNECT" (Empty) (Empty)
+                Special Never Anybody (ReplyBound::Fixed);
+            RegisterCred 105 "REGISTER_CRED" (RegisterCred<'a>) (RegisterCredResult)
+                Special Never TrustedClient (ReplyBound::Fixed);
+            ReleaseCred 106 "RELEASE_CRED" (ReleaseCred) (Empty)
+                Special Never TrustedClient (ReplyBound::Fixed);
+            SecInfo 108 "SECINFO" (Empty) (SecurityMethods<'a>)
+                Special Never Anybody (ReplyBound::Heap(8 + AUTH_METHODS_MAX * (16 + counted(64))));
+            ServerAuth 109 "SERVER_AUTH" (ServerAuth) (ServerAuthResult<'a>)
+                Special Never Session (ReplyBound::Heap(2 * counted(PRINCIPAL_BYTES_MAX)));
+            CheckResponse 110 "CHECK_RESPONSE" (CachedResponse) (Empty)
+                Simple OnRequest Session (ReplyBound::Fixed);
+            FetchResponse 111 "FETCH_RESPONSE" (CachedResponse) (FetchedResults<'a>)
+                Simple OnRequest Session (ReplyBound::Session);
+            DiscardResponses 112 "DISCARD_RESPONSES" (DiscardResponses) (Empty)
+                Special Never Session (ReplyBound::Fixed);
+            Access 113 "ACCESS" (Access) (AccessResult)
+                Simple OnRequest Session (ReplyBound::Fixed);
+            CacheHint 114 "CACHE_HINT" (CacheHintRequest) (Empty)
+                Simple OnRequest Reader (ReplyBound::Fixed);
+            Close 115 "CLOSE" (Close) (Empty)
+                ModifiesFiles Always StateHolder (ReplyBound::Fixed);
+            Commit 116 "COMMIT" (Commit) (CommitResult)
+                ModifiesFiles Always Writer (ReplyBound::Fixed);
+            Create 117 "CREATE" (Create<'a>) (CreateResult)
+                ModifiesFiles Always Directory (ReplyBound::Fixed);
+            DelegPurge 118 "DELEGPURGE" (Empty) (Empty)
+                ModifiesFiles Always Session (ReplyBound::Fixed);
+            DelegReturn 119 "DELEGRETURN" (DelegReturn) (Empty)
+                ModifiesFiles Always StateHolder (ReplyBound::Fixed);
+            GetFsAttr 122 "GET_FSATTR" (GetAttributes) (FsAttributesResult<'a>)
+                BulkFetch Never Reader (ReplyBound::Heap(ATTRIBUTE_BYTES_MAX));
+            GetRootHandle 123 "GET_ROOT_HANDLE" (Empty) (OneHandle)
+                Simple OnRequest Session (ReplyBound::Fixed);
+            GetAttrInline 124 "GETATTR_INLINE" (GetAttributes) (FileAttributesResult<'a>)
+                BulkFetch Never Reader (ReplyBound::Heap(ATTRIBUTE_BYTES_MAX));
+            GetAttrDirect 125 "GETATTR_DIRECT" (GetAttributesDirect) (DirectResult)
+                BulkFetch Never Reader (ReplyBound::Fixed);
+            Link 126 "LINK" (Link<'a>) (DirectoryChanged)
+                ModifiesFiles Always Directory (ReplyBound::Fixed);
+            Lock 127 "LOCK" (Lock) (LockResult<'a>)
+                ModifiesLocks Always StateHolder (ReplyBound::Heap(counted(OWNER_BYTES_MAX)));
+            LockT 128 "LOCKT" (LockTest<'a>) (LockResult<'a>)
+                ModifiesLocks Always Reader (ReplyBound::Heap(counted(OWNER_BYTES_MAX)));
+            LockU 129 "LOCKU" (Unlock) (Empty)
+                ModifiesLocks Always StateHolder (ReplyBound::Fixed);
+            Lookup 130 "LOOKUP" (Lookup<'a>) (LookupResult)
+                Simple OnRequest Directory (ReplyBound::Fixed);
+            LookupP 131 "LOOKUPP" (OneHandle) (OneHandle)
+                Simple OnRequest Directory (ReplyBound::Fixed);
+            Null 132 "NULL" (Empty) (Empty)
+                Simple OnRequest Session (ReplyBound::Fixed);
+            NVerify 133 "NVERIFY" (Verify<'a>) (Empty)
+                Simple OnRequest Reader (ReplyBound::Fixed);
+            Open 134 "OPEN" (Open<'a>) (OpenResult<'a>)
+                ModifiesFiles Always Directory (ReplyBound::Heap(counted(PRINCIPAL_BYTES_MAX)));
+            OpenDowngrade 135 "OPEN_DOWNGRADE" (OpenDowngrade) (Empty)
+                ModifiesLocks Always StateHolder (ReplyBound::Fixed);
+            OpenAttr 136 "OPENATTR" (OneHandle) (OneHandle)
+                Simple OnRequest Reader (ReplyBound::Fixed);
+            ReadInline 137 "READ_INLINE" (ReadInline) (ReadInlineResult<'a>)
+                BulkFetch Never Reader (ReplyBound::Session);
+            ReadDirect 138 "READ_DIRECT" (ReadDirect<'a>) (ReadDirectResult)
+                BulkFetch Never Reader (ReplyBound::Fixed);
+            ReadDirInline 139 "READDIR_INLINE" (ReadDirectory) (ReadDirectoryResult<'a>)
+                BulkFetch Never Reader (ReplyBound::Session);
+            ReadDirDirect 140 "READDIR_DIRECT" (ReadDirectoryDirect<'a>) (ReadDirectoryDirectResult)
+                BulkFetch Never Reader (ReplyBound::Fixed);
+            ReadLinkInline 141 "READLINK_INLINE" (OneHandle) (LinkTextResult<'a>)
+                BulkFetch Never Reader (ReplyBound::Heap(counted(LINK_TEXT_BYTES_MAX)));
+            ReadLinkDirect 142 "READLINK_DIRECT" (ReadLinkDirect) (DirectResult)
+                BulkFetch Never Reader (ReplyBound::Fixed);
+            Remove 143 "REMOVE" (Remove<'a>) (DirectoryChanged)
+                ModifiesFiles Always Directory (ReplyBound::Fixed);
+            Rename 144 "RENAME" (Rename<'a>) (RenameResult)
+                ModifiesFiles Always Directory (ReplyBound::Fixed);
+            SetAttrInline 145 "SETATTR_INLINE" (SetAttributesInline<'a>) (SetAttributesResult)
+                ModifiesFiles Always Owner (ReplyBound::Fixed);
+            SetAttrDirect 146 "SETATTR_DIRECT" (SetAttributesDirect) (SetAttributesResult)
+                ModifiesFiles Always Owner (ReplyBound::Fixed);
+            Verify 147 "VERIFY" (Verify<'a>) (Empty)
+                Simple OnRequest Reader (ReplyBound::Fixed);
+            BatchSubmit 148 "BATCH_SUBMIT" (BatchSubmit<'a>) (Completions<'a>)
+                ModifiesFiles WhenComplete Session (ReplyBound::Session);
+            WriteInline 149 "WRITE_INLINE" (WriteInline<'a>) (WriteResult)
+                ModifiesFiles Always Writer (ReplyBound::Fixed);
+            WriteDirect 150 "WRITE_DIRECT" (WriteDirect<'a>) (WriteResult)
+                ModifiesFiles Always Writer (ReplyBound::Fixed);
+            BcGetAttr 151 "BC_GETATTR" (GetAttributes) (FileAttributesResult<'a>)
+                BackControl Never Server (ReplyBound::Heap(ATTRIBUTE_BYTES_MAX));
+            BcNull 152 "BC_NULL" (Empty) (Empty)
+                BackControl Never Server (ReplyBound::Fixed);
+            BcRecall 153 "BC_RECALL" (Recall) (Empty)
+                BackControl Never Server (ReplyBound::Fixed);
+            BcBatchCompletion 155 "BC_BATCH_COMPLETION" (Completions<'a>) (Empty)
+                BackControl Never Server (ReplyBound::Fixed);
+            AppendInline 156 "APPEND_INLINE" (AppendInline<'a>) (AppendResult)
+                ModifiesFiles Always Writer (ReplyBound::Fixed);
+            AppendDirect 157 "APPEND_DIRECT" (AppendDirect) (AppendResult)
+                ModifiesFiles Always Writer (ReplyBound::Fixed);
+            GetFencingList 158 "GET_FENCING_LIST" (GetFencingList) (FencingList<'a>)
+                Special Never Owner (ReplyBound::Session);
+            SetFencingList 159 "SET_FENCING_LIST" (SetFencingList<'a>) (Empty)
+                Special Never Owner (ReplyBound::Fixed);
+            HurryUp 160 "HURRY_UP" (HurryUp) (Empty)
+                ModifiesFiles Always Session (ReplyBound::Fixed);
+        }
+    };
+}
+pub(crate) use procedure_table;
+
+/// A message type with the lifetime its row may or may not use.
+type With<'a, T> = (PhantomData<&'a ()>, T);
+
+/// The constants of a section, reachable through [`With`].
+trait Constants {
+    const SIZE: usize;
+    const FIELDS: &'static [FieldLayout];
+}
+
+impl<T: Section<'static>> Constants for With<'static, T> {
+    const SIZE: usize = T::SIZE;
+    const FIELDS: &'static [FieldLayout] = T::FIELDS;
+}
+
+macro_rules! procedures {
+    ($($variant:ident $number:literal $name:literal ($($request:tt)*) ($($response:tt)*)
+        $chain:ident $replay:ident $rights:ident ($bound:expr);)*) => {
+        /// A procedure.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u32)]
+        pub enum Procedure {
+            $(#[doc = concat!("`", $name, "`, number ", $number, ".")] $variant = $number,)*
+        }
+
+        impl Procedure {
+            /// Every procedure, in the order of the numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The procedure with this number, or `None`.
+            #[must_use]
+            #[inline]
+            pub const fn from_number(number: u32) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$variant),)*
+                    _ => None,
+                }
+            }
+
+            /// The draft's name without its prefix.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// Where it may stand in a chain.
+            #[must_use]
+            pub const fn chain_class(self) -> ChainClass {
+                match self {
+                    $(Self::$variant => ChainClass::$chain,)*
+                }
+            }
+
+            /// What the response cache keeps of it.
+            #[must_use]
+            pub const fn replay_class(self) -> ReplayClass {
+                match self {
+                    $(Self::$variant => ReplayClass::$replay,)*
+                }
+            }
+
+            /// Who may ask for it.
+            #[must_use]
+            pub const fn rights_class(self) -> RightsClass {
+                match self {
+                    $(Self::$variant => RightsClass::$rights,)*
+                }
+            }
+
+            /// Bound on a successful reply.
+            #[must_use]
+            pub const fn reply_bound(self) -> ReplyBound {
+                match self {
+                    $(Self::$variant => $bound,)*
+                }
+            }
+
+            /// Octets of the fixed section of the arguments.
+            #[must_use]
+            pub const fn request_fixed_bytes(self) -> usize {
+                match self {
+                    $(Self::$variant => {
+                        type Of<'a> = With<'a, $($request)*>;
+                        <Of<'static> as Constants>::SIZE
+                    },)*
+                }
+            }
+
+            /// Octets of the fixed section of the results.
+            #[must_use]
+            pub const fn response_fixed_bytes(self) -> usize {
+                match self {
+                    $(Self::$variant => {
+                        type Of<'a> = With<'a, $($response)*>;
+                        <Of<'static> as Constants>::SIZE
+                    },)*
+                }
+            }
+
+            /// Fields of the arguments.
+            #[must_use]
+            pub const fn request_fields(self) -> &'static [FieldLayout] {
+                match self {
+                    $(Self::$variant => {
+                        type Of<'a> = With<'a, $($request)*>;
+                        <Of<'static> as Constants>::FIELDS
+                    },)*
+                }
+            }
+
+            /// Fields of the results.
+            #[must_use]
+            pub const fn response_fields(self) -> &'static [FieldLayout] {
+                match self {
+                    $(Self::$variant => {
+                        type Of<'a> = With<'a, $($response)*>;
+                        <Of<'static> as Constants>::FIELDS
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+procedure_table!(procedures);
+
+impl Procedure {
+    /// The number on the wire.
+    #[must_use]
+    #[inline]
+    pub const fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// Position in [`Procedure::ALL`], for tables by procedure.
+    #[must_use]
+    pub fn index(self) -> usize {
+        Self::ALL.binary_search(&self).unwrap_or_default()
+    }
+
+    /// Most octets of a successful reply, header included.
+    #[must_use]
+    pub const fn reply_bytes_max(self) -> usize {
+        match self.reply_bound() {
+            ReplyBound::Fixed => HEADER_BYTES + self.response_fixed_bytes(),
+            ReplyBound::Heap(octets) => HEADER_BYTES + self.response_fixed_bytes() + octets,
+            ReplyBound::Session => RESPONSE_BYTES_MAX,
+        }
+    }
+
+    /// Whether the server asks it of the client.
+    #[must_use]
+    pub const fn is_back_control(self) -> bool {
+        matches!(self.chain_class(), ChainClass::BackControl)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_rise_and_come_back() {
+        assert!(Procedure::ALL.is_sorted());
+        for (index, &procedure) in Procedure::ALL.iter().enumerate() {
+            assert_eq!(Procedure::from_number(procedure.number()), Some(procedure));
+            assert_eq!(procedure.index(), index);
+        }
+        for number in [0, 99, 107, 120, 121, 154, 161] {
+            assert_eq!(Procedure::from_number(number), None);
+        }
+        assert_eq!(Procedure::ALL.len(), 57);
+    }
+
+    #[test]
+    fn replay_follows_the_chain_class() {
+        for &procedure in Procedure::ALL {
+            let expected = match procedure.chain_class() {
+                ChainClass::Special | ChainClass::BulkFetch | ChainClass::BackControl => {
+                    ReplayClass::Never
+                }
+                ChainClass::Simple => ReplayClass::OnRequest,
+                ChainClass::ModifiesFiles if procedure == Procedure::BatchSubmit => {
+                    ReplayClass::WhenComplete
+                }
+                ChainClass::ModifiesFiles | ChainClass::ModifiesLocks => ReplayClass::Always,
+            };
+            assert_eq!(procedure.replay_class(), expected, "{}", procedure.name());
+        }
+    }
+
+    #[test]
+    fn every_reply_fits_the_largest_response() {
+        for &procedure in Procedure::ALL {
+            assert!(procedure.reply_bytes_max() <= RESPONSE_BYTES_MAX, "{}", procedure.name());
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Reading and writing one scope: a fixed section, a counted array or a join, from
+//! its first octet to the end of the message (draft 6.1.1.3.2). Invariant: offsets
+//! are relative to the scope, every access is checked, and nothing panics; an access
+//! that a checked length makes impossible to miss compiles to a plain load.
+
+use std::marker::PhantomData;
+
+use crate::error::{DecodeError, EncodeError};
+use crate::limits::ALIGNMENT;
+use crate::order::Order;
+
+/// The octets of a scope to read.
+pub(crate) struct Scope<'a, O> {
+    bytes: &'a [u8],
+    order: PhantomData<O>,
+}
+
+impl<O> Clone for Scope<'_, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<O> Copy for Scope<'_, O> {}
+
+impl<'a, O: Order> Scope<'a, O> {
+    #[inline(always)]
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, order: PhantomData }
+    }
+
+    #[inline(always)]
+    pub fn bytes(self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// The same scope, known to hold `length` octets.
+    #[inline(always)]
+    pub fn require(self, length: usize, what: &'static str) -> Result<(), DecodeError> {
+        if self.bytes.len() < length {
+            return Err(DecodeError::Truncated { what });
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub fn array<const N: usize>(self, at: usize) -> Result<[u8; N], DecodeError> {
+        match self.bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()) {
+            Some(chunk) => Ok(*chunk),
+            None => Err(DecodeError::Truncated { what: "a field" }),
+        }
+    }
+
+    #[inline(always)]
+    pub fn u16(self, at: usize) -> Result<u16, DecodeError> {
+        Ok(O::u16(self.array(at)?))
+    }
+
+    #[inline(always)]
+    pub fn u32(self, at: usize) -> Result<u32, DecodeError> {
+        Ok(O::u32(self.array(at)?))
+    }
+
+    #[inline(always)]
+    pub fn u64(self, at: usize) -> Result<u64, DecodeError> {
+        Ok(O::u64(self.array(at)?))
+    }
+
+    /// Checks that padding is zero (`docs/spec/gaps.md`, padding).
+    #[inline(always)]
+    pub fn zeros(self, from: usize, to: usize) -> Result<(), DecodeError> {
+        match self.bytes.get(from..to) {
+            Some(padding) if padding.iter().fold(0, |all, byte| all | byte) == 0 => Ok(()),
+            Some(_) => Err(DecodeError::Padding),
+            None => Err(DecodeError::Truncated { what: "padding" }),
+        }
+    }
+
+    /// The scope of the variable field whose offset stands at `at`. An offset of 0
+    /// would be the field's own scope, so it is never one.
+    #[inline(always)]
+    pub fn variable(self, at: usize, what: &'static str) -> Result<Self, DecodeError> {
+        let offset = self.u32(at)? as usize;
+        if offset == 0 || !offset.is_multiple_of(ALIGNMENT) {
+            return Err(DecodeError::Offset { what });
+        }
+        match self.bytes.get(offset..) {
+            Some(rest) => Ok(Self::new(rest)),
+            None => Err(DecodeError::Offset { what }),
+        }
+    }
+
+    /// A counted array of octets behind the offset at `at`.
+    #[inline]
+    pub fn octets(
+        self,
+        at: usize,
+        length_max: usize,
+        what: &'static str,
+    ) -> Result<&'a [u8], DecodeError> {
+        self.variable(at, what)?.counted(length_max, what)
+    }
+
+    /// The octets of a counted array that starts this scope.
+    #[inline]
+    pub fn counted(self, length_max: usize, what: &'static str) -> Result<&'a [u8], DecodeError> {
+        let length = self.u32(0)? as usize;
+        if length > length_max {
+            return Err(DecodeError::TooMany { what });
+        }
+        self.bytes.get(4..4 + length).ok_or(DecodeError::Truncated { what })
+    }
+}
+
+/// The octets of a scope to write: fixed part first, heap growing behind it.
+pub(crate) struct Writer<'b, O> {
+    bytes: &'b mut [u8],
+    cursor: usize,
+    order: PhantomData<O>,
+}
+
+impl<'b, O: Order> Writer<'b, O> {
+    /// A scope whose first `fixed` octets are zeroed and to be filled in.
+    #[inline(always)]
+    pub fn new(bytes: &'b mut [u8], fixed: usize) -> Result<Self, EncodeError> {
+        match bytes.get_mut(..fixed) {
+            Some(section) => section.fill(0),
+            None => return Err(EncodeError::Space),
+        }
+        Ok(Self { bytes, cursor: fixed, order: PhantomData })
+    }
+
+    /// Octets written so far, heap included.
+    #[inline(always)]
+    pub fn length(&self) -> usize {
+        self.cursor
+    }
+
+    #[inline(always)]
+    pub fn put<const N: usize>(&mut self, at: usize, value: [u8; N]) -> Result<(), EncodeError> {
+        match self.bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+            Some(chunk) => {
+                *chunk = value;
+                Ok(())
+            }
+            None => Err(EncodeError::Space),
+        }
+    }
+
+    #[inline(always)]
+    pub fn put_u16(&mut self, at: usize, value: u16) -> Result<(), EncodeError> {
+        self.put(at, O::u16_bytes(value))
+    }
+
+    #[inline(always)]
+    pub fn put_u32(&mut self, at: usize, value: u32) -> Result<(), EncodeError> {
+        self.put(at, O::u32_bytes(value))
+    }
+
+    #[inline(always)]
+    pub fn put_u64(&mut self, at: usize, value: u64) -> Result<(), EncodeError> {
+        self.put(at, O::u64_bytes(value))
+    }
+
+    /// Copies octets to `at`, which the caller has allocated.
+    #[inline]
+    pub fn put_slice(&mut self, at: usize, value: &[u8]) -> Result<(), EncodeError> {
+        match self.bytes.get_mut(at..).and_then(|rest| rest.get_mut(..value.len())) {
+            Some(target) => {
+                target.copy_from_slice(value);
+                Ok(())
+            }
+            None => Err(EncodeError::Space),
+        }
+    }
+
+    /// Takes octets behind what is written, on the next multiple of eight; the gap
+    /// is zeroed. Returns their offset in this scope.
+    #[inline]
+    pub fn allocate(&mut self, length: usize) -> Result<usize, EncodeError> {
+        let at = self.cursor.next_multiple_of(ALIGNMENT);
+        let end = at.checked_add(length).ok_or(EncodeError::Space)?;
+        match self.bytes.get_mut(self.cursor..end) {
+            Some(gap) => gap[..at - self.cursor].fill(0),
+            None => return Err(EncodeError::Space),
+        }
+        self.cursor = end;
+        Ok(at)
+    }
+
+    /// Zeroes octets the caller has allocated.
+    pub fn clear(&mut self, at: usize, length: usize) -> Result<(), EncodeError> {
+        match self.bytes.get_mut(at..).and_then(|rest| rest.get_mut(..length)) {
+            Some(target) => {
+                target.fill(0);
+                Ok(())
+            }
+            None => Err(EncodeError::Space),
+        }
+    }
+
+    /// Starts a variable field: notes its offset at `at` and lets `fill` write its
+    /// scope, of which the first `fixed` octets are zeroed.
+    #[inline]
+    pub fn variable(
+        &mut self,
+        at: usize,
+        fixed: usize,
+        fill: impl FnOnce(&mut Writer<'_, O>) -> Result<(), EncodeError>,
+    ) -> Result<(), EncodeError> {
+        let start = self.allocate(fixed)?;
+        self.put_u32(at, offset_u32(start)?)?;
+        let mut inner = Writer::new(&mut self.bytes[start..], fixed)?;
+        fill(&mut inner)?;
+        self.cursor = start + inner.cursor;
+        Ok(())
+    }
+
+    /// A counted array of octets with its offset at `at`.
+    #[inline]
+    pub fn octets(
+        &mut self,
+        at: usize,
+        value: &[u8],
+        length_max: usize,
+        what: &'static str,
+    ) -> Result<(), EncodeError> {
+        let start = self.counted(value, length_max, what)?;
+        self.put_u32(at, offset_u32(start)?)
+    }
+
+    /// A counted array of octets without an offset (path components). Returns where.
+    #[inline]
+    pub fn counted(
+        &mut self,
+        value: &[u8],
+        length_max: usize,
+        what: &'static str,
+    ) -> Result<usize, EncodeError> {
+        if value.len() > length_max {
+            return Err(EncodeError::TooMany { what });
+        }
+        let start = self.allocate(4 + value.len())?;
+        // The limit just checked is far below what a u32 holds.
+        self.put_u32(start, value.len() as u32)?;
+        self.put_slice(start + 4, value)?;
+        Ok(start)
+    }
+}
+
+/// An offset or count as the wire has it.
+#[inline]
+pub(crate) fn offset_u32(value: usize) -> Result<u32, EncodeError> {
+    u32::try_from(value).map_err(|_| EncodeError::TooMany { what: "message" })
+}
