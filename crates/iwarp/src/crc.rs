@@ -63,4 +63,23 @@ mod tests {
         octets.extend_from_slice(&frame(1));
         assert_eq!(checksum_of(&octets), [0x52, 0x23, 0x99, 0x83]);
     }
+
+    #[test]
+    fn vector_with_embedded_marker() {
+        // The marker says that the frame began 20 octets before it.
+        let mut octets = frame(2);
+        octets.splice(20..20, [0, 0, 0, 0x14]);
+        assert_eq!(checksum_of(&octets), [0x84, 0x92, 0x58, 0x98]);
+    }
+
+    #[test]
+    fn pieces_sum_up() {
+        let octets = frame(1);
+        for cut in 0..octets.len() {
+            let mut checksum = super::Checksum::new();
+            checksum.update(&octets[..cut]);
+            checksum.update(&octets[cut..]);
+            assert_eq!(checksum.octets(), checksum_of(&octets));
+        }
+    }
 }

@@ -468,3 +468,73 @@ fn tagged_form(stag: Stag, offset: TaggedOffset, length: u32) -> Result<Form, Re
 
 // A full segment's ULPDU fits the 16-bit length field.
 const _: () = assert!(MULPDU_MAX as usize + LENGTH_FIELD_OCTETS <= u16::MAX as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transmitter(mulpdu: u16) -> Transmitter {
+        Transmitter::new(&Established::client_server(Role::Initiator, false, 1, 1), mulpdu)
+    }
+
+    fn segments_of(mulpdu: u16, message: Outbound, length: u32) -> Vec<Segment> {
+        let mut segments = transmitter(mulpdu).begin(message, length).unwrap();
+        let mut header = [0; HEADER_OCTETS_MAX];
+        std::iter::from_fn(|| segments.next_segment(&mut header)).collect()
+    }
+
+    #[test]
+    fn segments_fill_the_message_and_fit_the_mulpdu() {
+        let write = Outbound::Write { stag: Stag(1), offset: TaggedOffset(0) };
+        let send = Outbound::Send { solicited: false, invalidate: None };
+        for (message, tagged) in [(write, true), (send, false)] {
+            for mulpdu in [128, 129, 1442, 8954, 64_768] {
+                for length in [0, 1, 103, 104, 105, 112, 4096, 100_000] {
+                    let segments = segments_of(mulpdu, message, length);
+                    assert_eq!(segments.len() as u32, segment_count(length, mulpdu, tagged));
+                    let mut end = 0;
+                    for segment in &segments {
+                        assert_eq!(segment.offset, end);
+                        end += segment.length;
+                        let ulpdu = segment.header_length - LENGTH_FIELD_OCTETS;
+                        assert!(ulpdu + segment.length as usize <= usize::from(mulpdu));
+                        assert_eq!(segment.last, end == length);
+                        assert!(segment.last || segment.trailer_length == CRC_OCTETS);
+                        assert_eq!(segment.total_length() % 4, 0);
+                    }
+                    assert_eq!(end, length);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sequence_numbers_by_queue() {
+        let mut transmitter = transmitter(1440);
+        let send = Outbound::Send { solicited: true, invalidate: Some(Stag(0x0102_0304)) };
+        let mut header = [0; HEADER_OCTETS_MAX];
+        for sequence in 1..4u8 {
+            transmitter.begin(send, 1).unwrap().next_segment(&mut header).unwrap();
+            assert_eq!(header[..4], [0, 19, 0x41, 0x46]);
+            assert_eq!(header[4..8], [1, 2, 3, 4]);
+            assert_eq!(header[15], sequence);
+        }
+        let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
+        let read = OpenRead(ReadRequest { length: 9, ..ReadRequest::default() });
+        for sequence in 1..4u8 {
+            assert_eq!(transmitter.read_request(&read, &mut octets), Ok(52));
+            assert_eq!(octets[..4], [0, 46, 0x41, 0x41]);
+            assert_eq!((octets[11], octets[15]), (1, sequence));
+            assert_eq!(octets[20..48], read.0.encode());
+        }
+    }
+
+    #[test]
+    fn a_range_that_wraps_is_not_sent() {
+        let write = |offset| Outbound::Write { stag: Stag(1), offset: TaggedOffset(offset) };
+        let mut transmitter = transmitter(1440);
+        assert_eq!(transmitter.begin(write(u64::MAX), 1).err(), Some(Refusal::OffsetWrap));
+        assert!(transmitter.begin(write(u64::MAX), 0).is_ok());
+        assert!(transmitter.begin(write(u64::MAX - 1), 1).is_ok());
+    }
+}

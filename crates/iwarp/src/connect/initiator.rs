@@ -118,14 +118,14 @@ impl Initiator {
     /// 9.1 and 9.2), with its length in octets; `None` for every other violation.
     #[must_use]
     pub fn terminate_fpdu(&self) -> Option<([u8; TERMINATE_FPDU_OCTETS_MAX], usize)> {
-        let State::Failed {
-            violation:
-                violation @ (Violation::InsufficientReadDepth | Violation::NoMatchingReadyToReceive),
-            crc,
-        } = self.state
-        else {
+        let State::Failed { violation, crc } = self.state else { return None };
+        let owed = matches!(
+            violation,
+            Violation::InsufficientReadDepth | Violation::NoMatchingReadyToReceive
+        );
+        if !owed {
             return None;
-        };
+        }
         let established = Established::client_server(Role::Initiator, crc, 0, 0);
         let terminate = Terminate::new(violation.terminate_code(), None, None);
         let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];

@@ -247,7 +247,7 @@ impl Receiver {
     }
 
     /// Takes one whole frame off the front of `buffer`; `Ok(None)` if it is not
-    /// whole yet (see [`FpduShape`](crate::FpduShape) for how much is missing).
+    /// whole yet (see [`FpduShape`] for how much is missing).
     ///
     /// # Errors
     /// The violation found; the stream is over.

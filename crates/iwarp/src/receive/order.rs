@@ -182,3 +182,42 @@ pub(super) fn on_terminate_segment(segment: &UntaggedSegment) -> Result<Target, 
     }
     Ok(Target::Terminate)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn send(
+        sequence: u32,
+        message_offset: u32,
+        payload_length: u32,
+        last: bool,
+    ) -> UntaggedSegment {
+        let sequence = MessageSequence(sequence);
+        UntaggedSegment {
+            opcode: Opcode::Send,
+            sequence,
+            message_offset,
+            ulp_word: 0,
+            payload_length,
+            last,
+        }
+    }
+
+    #[test]
+    fn sequence_wraps() {
+        let mut order = SendOrder { sequence: MessageSequence(u32::MAX), open: None, length: 0 };
+        assert!(order.on_segment(&send(u32::MAX, 0, 1, true)).is_ok());
+        assert_eq!(order.on_segment(&send(1, 0, 1, true)), Err(Violation::MessageSequence));
+        assert!(order.on_segment(&send(0, 0, 1, true)).is_ok());
+    }
+
+    #[test]
+    fn message_longer_than_its_offset_can_say() {
+        let length = u32::MAX - 10;
+        let mut order = SendOrder { sequence: MessageSequence::FIRST, open: None, length };
+        assert_eq!(order.on_segment(&send(1, length, 11, true)), Err(Violation::MessageTooLong));
+        let mut order = SendOrder { sequence: MessageSequence::FIRST, open: None, length };
+        assert!(order.on_segment(&send(1, length, 10, true)).is_ok());
+    }
+}

@@ -1,0 +1,383 @@
+//! Start-up: the frames octet by octet, what is agreed on, and what was seen of
+//! Linux siw on the wire.
+
+use dafs_iwarp::connect::{
+    DEPTH_NOT_NEGOTIATED, FRAME_OCTETS_MAX, Initiator, InitiatorOutcome,
+    PRIVATE_DATA_OUT_OCTETS_MAX, Responder,
+};
+use dafs_iwarp::transmit::{READ_REQUEST_FPDU_OCTETS, TERMINATE_FPDU_OCTETS_MAX};
+use dafs_iwarp::{
+    ConnectConfig, Established, Event, Outbound, ReadyToReceive, ReadyToReceiveSet, Receiver,
+    Refusal, Role, Target, Terminate, TerminateCode, Transmitter, Violation,
+};
+
+const REQUEST_KEY: &[u8] = b"MPA ID Req Frame";
+const REPLY_KEY: &[u8] = b"MPA ID Rep Frame";
+
+fn frame(key: &[u8], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+    let length = (private_data.len() as u16).to_be_bytes();
+    [key, &[flags, revision], &length, private_data].concat()
+}
+
+fn config() -> ConnectConfig {
+    ConnectConfig::default()
+}
+
+fn plain() -> ConnectConfig {
+    ConnectConfig { enhanced: false, ..config() }
+}
+
+/// Both machines against each other.
+fn meet(
+    initiator_config: ConnectConfig,
+    responder_config: ConnectConfig,
+) -> Result<(Established, Established), Violation> {
+    let mut initiator = Initiator::new(initiator_config, b"from initiator").unwrap();
+    let mut responder = Responder::new();
+    let progress = responder.on_octets(initiator.request()).unwrap();
+    assert_eq!(progress.consumed, initiator.request().len());
+    assert_eq!(progress.outcome.unwrap().private_data, b"from initiator");
+    let (reply, accepted) = responder.accept(&responder_config, b"from responder").unwrap();
+    match initiator.on_octets(&reply)?.outcome.unwrap() {
+        InitiatorOutcome::Accepted { established, private_data } => {
+            assert_eq!(private_data, b"from responder");
+            Ok((established, accepted))
+        }
+        InitiatorOutcome::Rejected { .. } => panic!("not rejected"),
+    }
+}
+
+#[test]
+fn plain_frames_octet_by_octet() {
+    let initiator = Initiator::new(plain(), b"ab").unwrap();
+    assert_eq!(initiator.request(), frame(REQUEST_KEY, 0, 1, b"ab"));
+    let mut responder = Responder::new();
+    let request = responder.on_octets(initiator.request()).unwrap().outcome.unwrap();
+    assert!(!request.enhanced && !request.crc && !request.markers);
+    let (reply, established) = responder.accept(&config(), b"xyz").unwrap();
+    assert_eq!(reply, frame(REPLY_KEY, 0, 1, b"xyz"));
+    assert_eq!(established, Established::client_server(Role::Responder, false, 16, 16));
+    assert_eq!(responder.reject(&config(), b"no").unwrap(), frame(REPLY_KEY, 0x20, 1, b"no"));
+}
+
+#[test]
+fn enhanced_frames_octet_by_octet() {
+    let all = ReadyToReceiveSet { write: true, read: true, send: true };
+    let wishes = ConnectConfig { crc: true, ird: 5, ord: 0x123, ready_to_receive: all, ..config() };
+    let initiator = Initiator::new(wishes, b"p").unwrap();
+    let expected = frame(REQUEST_KEY, 0x50, 2, &[0xc0, 5, 0xc1, 0x23, b'p']);
+    assert_eq!(initiator.request(), expected);
+    let mut responder = Responder::new();
+    let request = responder.on_octets(initiator.request()).unwrap().outcome.unwrap();
+    assert_eq!(request.peer_depth, Some((5, 0x123)));
+    assert!(request.enhanced && request.crc && request.peer_to_peer);
+    let (reply, established) = responder.accept(&config(), b"q").unwrap();
+    assert_eq!(reply, frame(REPLY_KEY, 0x50, 2, &[0x80, 16, 0xc0, 5, b'q']));
+    assert_eq!((established.ird, established.ord, established.crc), (16, 5, true));
+}
+
+#[test]
+fn crc_is_used_if_either_side_wants_it() {
+    for (one, other) in [(false, false), (false, true), (true, false), (true, true)] {
+        for enhanced in [false, true] {
+            let initiator = ConnectConfig { crc: one, enhanced, ..config() };
+            let responder = ConnectConfig { crc: other, ..config() };
+            let (here, there) = meet(initiator, responder).unwrap();
+            assert_eq!((here.crc, there.crc), (one || other, one || other));
+        }
+    }
+}
+
+#[test]
+fn depths_are_fitted_to_the_smaller() {
+    let initiator = ConnectConfig { ird: 4, ord: 100, ..config() };
+    let responder = ConnectConfig { ird: 30, ord: 9, ..config() };
+    let (here, there) = meet(initiator, responder).unwrap();
+    assert_eq!((here.ird, here.ord), (4, 30));
+    assert_eq!((there.ird, there.ord), (30, 4));
+    assert_eq!(here.peer_depth, Some((30, 4)));
+    assert_eq!(there.peer_depth, Some((4, 100)));
+}
+
+#[test]
+fn depths_not_negotiated_stay() {
+    let initiator = ConnectConfig { ird: 4, ord: 100, negotiate_depth: false, ..config() };
+    let request = Initiator::new(initiator, b"").unwrap().request().to_vec();
+    assert_eq!(request[20..], [0x3f, 0xff, 0x3f, 0xff]);
+    let responder = ConnectConfig { ird: 30, ord: 9, ..config() };
+    let (here, there) = meet(initiator, responder).unwrap();
+    assert_eq!((here.ird, here.ord), (4, 100));
+    assert_eq!((there.ird, there.ord), (30, 9));
+    assert_eq!(here.peer_depth, Some((DEPTH_NOT_NEGOTIATED, DEPTH_NOT_NEGOTIATED)));
+}
+
+#[test]
+fn too_deep_a_responder_is_told_so() {
+    let mut initiator = Initiator::new(ConnectConfig { ird: 4, ..config() }, b"").unwrap();
+    let reply = frame(REPLY_KEY, 0x50, 2, &[0, 16, 0, 5]);
+    assert_eq!(initiator.on_octets(&reply), Err(Violation::InsufficientReadDepth));
+    let (octets, length) = initiator.terminate_fpdu().unwrap();
+    // With CRC, as the reply asked for it.
+    let peer = Established::client_server(Role::Responder, true, 0, 0);
+    let mut receiver = Receiver::new(&peer);
+    let fpdu = receiver.on_fpdu(&octets[..length]).unwrap().unwrap();
+    assert_eq!(fpdu.event, Event::Terminated);
+    assert_eq!(fpdu.payload, [0x20, 6, 0, 0]);
+    assert_eq!(initiator.on_octets(&reply), Err(Violation::InsufficientReadDepth));
+}
+
+#[test]
+fn ready_to_receive_is_agreed_on() {
+    let set = |write, read, send| ReadyToReceiveSet { write, read, send };
+    let agree = |wanted, offered| {
+        let initiator = ConnectConfig { ready_to_receive: wanted, ..config() };
+        let responder = ConnectConfig { ready_to_receive: offered, ..config() };
+        meet(initiator, responder).map(|(here, _)| here.ready_to_receive)
+    };
+    let (write, read, send) =
+        (set(true, false, false), set(false, true, false), set(false, false, true));
+    assert_eq!(agree(write, set(true, true, true)), Ok(Some(ReadyToReceive::Write)));
+    assert_eq!(agree(set(true, true, true), read), Ok(Some(ReadyToReceive::Read)));
+    assert_eq!(agree(set(true, true, true), send), Ok(Some(ReadyToReceive::Send)));
+    assert_eq!(agree(read, ReadyToReceiveSet::EMPTY), Ok(Some(ReadyToReceive::Read)));
+    assert_eq!(agree(ReadyToReceiveSet::EMPTY, write), Ok(None));
+    assert_eq!(agree(send, write), Err(Violation::NoMatchingReadyToReceive));
+}
+
+#[test]
+fn no_common_ready_to_receive_is_told() {
+    let wants = ConnectConfig { ready_to_receive: ReadyToReceiveSet::WRITE_AND_READ, ..config() };
+    let mut initiator = Initiator::new(wants, b"").unwrap();
+    let reply = frame(REPLY_KEY, 0x10, 2, &[0xc0, 16, 0, 16]);
+    assert_eq!(initiator.on_octets(&reply), Err(Violation::NoMatchingReadyToReceive));
+    let (octets, length) = initiator.terminate_fpdu().unwrap();
+    assert_eq!(octets[20..length], [0x20, 7, 0, 0, 0, 0, 0, 0, 0, 0][..length - 20]);
+}
+
+#[test]
+fn read_indication_needs_no_depth_of_the_user() {
+    let read = ReadyToReceiveSet { write: false, read: true, send: false };
+    let idle = ConnectConfig { ird: 0, ord: 0, ready_to_receive: read, ..config() };
+    let (here, there) = meet(idle, ConnectConfig { ird: 0, ord: 0, ..config() }).unwrap();
+    assert_eq!((here.ord, there.ird), (1, 1));
+    indicate(here, there);
+}
+
+/// The initiator indicates; the responder may speak thereafter.
+fn indicate(here: Established, there: Established) {
+    let mut transmitter = Transmitter::new(&here, 1440);
+    let mut receiver = Receiver::new(&here);
+    let send = Outbound::Send { solicited: false, invalidate: None };
+    assert_eq!(transmitter.begin(send, 0).err(), Some(Refusal::ReadyToReceivePending));
+    let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
+    let length = transmitter.ready_to_receive(&mut receiver, &mut octets).unwrap();
+    assert_eq!(transmitter.ready_to_receive_pending(), None);
+    let again = transmitter.ready_to_receive(&mut receiver, &mut octets);
+    assert_eq!(again, Err(Refusal::OutOfOrder));
+    assert!(transmitter.begin(send, 0).is_ok());
+
+    let mut peer = Receiver::new(&there);
+    assert!(!peer.has_heard());
+    let fpdu = peer.on_fpdu(&octets[..length]).unwrap().unwrap();
+    assert_eq!(fpdu.total_length, length);
+    assert!(peer.has_heard());
+    match fpdu.event {
+        Event::Written => assert!(matches!(fpdu.placement.target, Target::Write { .. })),
+        Event::Received { length, .. } => assert_eq!(length, 0),
+        Event::ReadRequested { request, .. } => assert_eq!(request.length, 0),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_indication_is_understood() {
+    for kind in [ReadyToReceive::Write, ReadyToReceive::Read, ReadyToReceive::Send] {
+        for crc in [false, true] {
+            let mut here = Established::client_server(Role::Initiator, crc, 1, 1);
+            here.ready_to_receive = Some(kind);
+            indicate(here, Established::client_server(Role::Responder, crc, 1, 1));
+        }
+    }
+}
+
+#[test]
+fn write_indication_octet_by_octet() {
+    let mut here = Established::client_server(Role::Initiator, false, 1, 1);
+    here.ready_to_receive = Some(ReadyToReceive::Write);
+    let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
+    let length = Transmitter::new(&here, 1440)
+        .ready_to_receive(&mut Receiver::new(&here), &mut octets)
+        .unwrap();
+    // As Linux siw sends it: STag 1, offset 0.
+    let expected = [0, 14, 0xc1, 0x40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(octets[..length], expected);
+}
+
+#[test]
+fn rejection_carries_data_and_depths() {
+    let mut initiator = Initiator::new(config(), b"").unwrap();
+    let mut responder = Responder::new();
+    responder.on_octets(initiator.request()).unwrap();
+    let needs = ConnectConfig { ird: 2, ord: 64, ..config() };
+    let reply = responder.reject(&needs, b"why").unwrap();
+    assert_eq!(reply, frame(REPLY_KEY, 0x30, 2, b"\0\x02\0\x40why"));
+    let outcome = initiator.on_octets(&reply).unwrap().outcome.unwrap();
+    let expected =
+        InitiatorOutcome::Rejected { private_data: b"why".to_vec(), peer_depth: Some((2, 64)) };
+    assert_eq!(outcome, expected);
+    assert_eq!(initiator.terminate_fpdu(), None);
+}
+
+#[test]
+fn markers_are_refused_on_both_sides() {
+    let mut responder = Responder::new();
+    let request = responder.on_octets(&frame(REQUEST_KEY, 0x80, 1, b"")).unwrap().outcome.unwrap();
+    assert!(request.markers);
+    assert_eq!(responder.accept(&config(), b"").err(), Some(Refusal::OutOfOrder));
+    assert_eq!(responder.reject(&config(), b"").unwrap(), frame(REPLY_KEY, 0x20, 1, b""));
+    let mut initiator = Initiator::new(config(), b"").unwrap();
+    let reply = frame(REPLY_KEY, 0x80, 1, b"");
+    assert_eq!(initiator.on_octets(&reply), Err(Violation::MarkersRequired));
+    assert_eq!(initiator.terminate_fpdu(), None);
+}
+
+#[test]
+fn revisions() {
+    for revision in 0..=2 {
+        let mut responder = Responder::new();
+        responder.on_octets(&frame(REQUEST_KEY, 0, revision, b"")).unwrap();
+        let (reply, established) = responder.accept(&config(), b"").unwrap();
+        assert_eq!(reply, frame(REPLY_KEY, 0, revision, b""));
+        assert_eq!(established.revision, revision);
+    }
+    let request = frame(REQUEST_KEY, 0, 3, b"");
+    assert_eq!(Responder::new().on_octets(&request), Err(Violation::FrameRevision));
+    // Before revision 2 the S bit is reserved and means nothing.
+    let mut responder = Responder::new();
+    let request = responder.on_octets(&frame(REQUEST_KEY, 0x10, 1, b"data")).unwrap();
+    let request = request.outcome.unwrap();
+    assert_eq!((request.enhanced, request.private_data.as_slice()), (false, &b"data"[..]));
+}
+
+#[test]
+fn plain_responder_lets_the_initiator_fall_back() {
+    let initiator = Initiator::new(config(), b"data").unwrap();
+    let mut responder = Responder::new();
+    responder.on_octets(initiator.request()).unwrap();
+    assert_eq!(responder.accept(&plain(), b"").err(), Some(Refusal::OutOfOrder));
+    let retry = initiator.plain_retry().unwrap();
+    assert_eq!(retry.request(), frame(REQUEST_KEY, 0, 1, b"data"));
+    assert!(retry.plain_retry().is_none());
+    let mut responder = Responder::new();
+    responder.on_octets(retry.request()).unwrap();
+    assert!(responder.accept(&plain(), b"").is_ok());
+}
+
+#[test]
+fn plain_request_wants_a_plain_reply() {
+    let reply = frame(REPLY_KEY, 0x10, 2, &[0, 1, 0, 1]);
+    let mut initiator = Initiator::new(plain(), b"").unwrap();
+    assert_eq!(initiator.on_octets(&reply), Err(Violation::FrameRevision));
+    // The other way round the depths merely stay as they are.
+    let mut initiator = Initiator::new(config(), b"").unwrap();
+    let outcome = initiator.on_octets(&frame(REPLY_KEY, 0, 1, b"")).unwrap().outcome.unwrap();
+    let expected = Established::client_server(Role::Initiator, false, 16, 16);
+    assert!(matches!(outcome, InitiatorOutcome::Accepted { established, .. }
+        if established == expected));
+}
+
+#[test]
+fn malformed_frames() {
+    let refused = |octets: &[u8]| Responder::new().on_octets(octets).unwrap_err();
+    assert_eq!(refused(b"G"), Violation::FrameKey);
+    assert_eq!(refused(&frame(REPLY_KEY, 0, 1, b"")), Violation::FrameKey);
+    assert_eq!(refused(&frame(REQUEST_KEY, 0, 1, &[0; 513])), Violation::FramePrivateData);
+    assert_eq!(refused(&frame(REQUEST_KEY, 0x10, 2, &[0; 3])), Violation::FramePrivateData);
+    let mut initiator = Initiator::new(config(), b"").unwrap();
+    // Two initiators.
+    assert_eq!(initiator.on_octets(&frame(REQUEST_KEY, 0, 1, b"")), Err(Violation::FrameKey));
+    let too_long = [0; PRIVATE_DATA_OUT_OCTETS_MAX + 1];
+    assert_eq!(Initiator::new(config(), &too_long).err(), Some(Refusal::PrivateDataTooLong));
+    assert_eq!(Responder::new().accept(&config(), b"").err(), Some(Refusal::OutOfOrder));
+}
+
+#[test]
+fn any_splitting_and_what_follows_is_left_alone() {
+    let octets = frame(REQUEST_KEY, 0x50, 2, &[7; 512]);
+    assert_eq!(octets.len(), FRAME_OCTETS_MAX);
+    let mut followed = octets.clone();
+    followed.extend_from_slice(&[0xaa; 50]);
+    let at_once = Responder::new().on_octets(&followed).unwrap();
+    assert_eq!(at_once.consumed, octets.len());
+    for cut in 1..octets.len() {
+        let mut responder = Responder::new();
+        let first = responder.on_octets(&followed[..cut]).unwrap();
+        assert_eq!((first.consumed, first.outcome), (cut, None));
+        let second = responder.on_octets(&followed[cut..]).unwrap();
+        assert_eq!(second.consumed, octets.len() - cut);
+        assert_eq!(second.outcome, at_once.outcome);
+        assert_eq!(responder.on_octets(&followed).unwrap().consumed, 0);
+    }
+}
+
+/// `rping -c` on Linux siw.
+#[test]
+fn seen_of_rping() {
+    let octets = frame(REQUEST_KEY, 0x10, 2, &[0, 1, 0, 1]);
+    assert_eq!(octets.len(), 24);
+    let mut responder = Responder::new();
+    let request = responder.on_octets(&octets).unwrap().outcome.unwrap();
+    assert_eq!(request.peer_depth, Some((1, 1)));
+    assert!(!request.crc && !request.peer_to_peer && request.private_data.is_empty());
+    let (reply, established) = responder.accept(&config(), b"").unwrap();
+    assert_eq!(reply, frame(REPLY_KEY, 0x10, 2, &[0, 16, 0, 1]));
+    assert_eq!((established.ird, established.ord), (16, 1));
+}
+
+/// `mount -o proto=rdma` on Linux siw, and its first frame: a Send that carries an
+/// RPC-over-RDMA call.
+#[test]
+fn seen_of_nfs_client() {
+    let private_data = [0, 0x80, 0, 0, 0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+    let octets = frame(REQUEST_KEY, 0x10, 2, &private_data);
+    assert_eq!(octets.len(), 32);
+    let mut responder = Responder::new();
+    let request = responder.on_octets(&octets).unwrap().outcome.unwrap();
+    assert_eq!(request.peer_depth, Some((128, 0)));
+    assert_eq!(request.private_data, private_data[4..]);
+    let (_, established) = responder.accept(&config(), b"").unwrap();
+    assert_eq!((established.ird, established.ord), (16, 16));
+
+    let mut first = vec![0, 0x56, 0x41, 0x43];
+    first.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0]);
+    first.extend_from_slice(&[0x11; 0x56 - 18]);
+    first.extend_from_slice(&[0; 4]);
+    let mut receiver = Receiver::new(&established);
+    let fpdu = receiver.on_fpdu(&first).unwrap().unwrap();
+    assert_eq!((fpdu.total_length, fpdu.payload.len()), (first.len(), 0x56 - 18));
+    assert!(matches!(fpdu.event, Event::Received { length: 68, invalidate: None, .. }));
+}
+
+/// The kernel's NFS server over siw, with CRC: it echoes the bit.
+#[test]
+fn seen_of_nfs_server() {
+    let private_data = [0, 16, 0, 16, 0xf6, 0xab, 0x0e, 0x18, 0, 1, 3, 3];
+    let mut initiator = Initiator::new(ConnectConfig { crc: true, ..config() }, b"").unwrap();
+    let reply = frame(REPLY_KEY, 0x50, 2, &private_data);
+    let outcome = initiator.on_octets(&reply).unwrap().outcome.unwrap();
+    let InitiatorOutcome::Accepted { established, private_data: told } = outcome else {
+        panic!("not rejected");
+    };
+    assert_eq!(told, private_data[4..]);
+    assert_eq!((established.crc, established.ird, established.ord), (true, 16, 16));
+}
+
+#[test]
+fn terminate_frame_fits_its_buffer() {
+    let established = Established::client_server(Role::Initiator, true, 0, 0);
+    let terminate = Terminate::new(TerminateCode::MPA_CRC, None, None);
+    let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];
+    let length = Transmitter::new(&established, 0).terminate(&terminate, &mut octets).unwrap();
+    assert_eq!(octets[..4], [0, 22, 0x41, 0x47]);
+    assert_eq!(length, 28);
+}
