@@ -29,8 +29,10 @@
 mod admit;
 mod auth;
 mod channel;
+mod clients;
 mod config;
 mod counters;
+mod credits;
 mod filer;
 mod negotiate;
 mod opens;

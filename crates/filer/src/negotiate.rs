@@ -3,7 +3,9 @@
 //! Invariant: whatever a client asks for, the result lies within the server's bounds
 //! and can be kept.
 
-use dafs_types::{ClientId, SessionId, Status, Verifier};
+use dafs_types::{ClientId, SessionId, Status, Verifier, limits};
+
+use crate::FilerConfig;
 
 /// The one protocol version served. The draft gives no number for version 1.0.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -64,4 +66,112 @@ pub struct ConnectRefusal {
     pub status: Status,
     /// The version to put into the response header.
     pub protocol_version: u32,
+}
+
+/// What the server grants of what a client wants; `credits` is what the budget gave.
+pub(crate) fn negotiate(config: &FilerConfig, wanted: &Negotiated, credits: u16) -> Negotiated {
+    let max_request_size = size(
+        wanted.max_request_size,
+        config.request_bytes_default,
+        limits::REQUEST_BYTES_MIN as u32,
+        config.request_bytes_max,
+    );
+    Negotiated {
+        // If the client asks, the server must agree (draft 6.2.1).
+        use_checksums: u32::from(wanted.use_checksums != 0 || config.checksums_always),
+        use_response_cache: 0,
+        max_credentials: 0,
+        max_request_size,
+        max_response_size: size(
+            wanted.max_response_size,
+            config.response_bytes_default,
+            limits::RESPONSE_BYTES_MIN as u32,
+            config.response_bytes_max,
+        ),
+        max_requests: u32::from(credits),
+        inline_write_header_size: size(
+            wanted.inline_write_header_size,
+            config.inline_write_header_bytes_min,
+            config.inline_write_header_bytes_min,
+            max_request_size / 2,
+        ),
+        use_back_control_channel: 0,
+        use_rdma_read_channel: 0,
+    }
+}
+
+/// The number of credits a new session starts with, before the budget is asked.
+pub(crate) fn first_credits(config: &FilerConfig, wanted: &Negotiated) -> u16 {
+    match u16::try_from(wanted.max_requests) {
+        Ok(0) | Err(_) => config.credits_initial,
+        Ok(wanted) => wanted.min(config.credits_initial),
+    }
+}
+
+/// A size within its bounds and a multiple of 8, as messages are (draft 6.1.1).
+fn size(wanted: u32, default: u32, least: u32, most: u32) -> u32 {
+    let size = if wanted == 0 { default } else { wanted.clamp(least, most) };
+    let below = size & !7;
+    if below < least { below + 8 } else { below }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_asks_for_the_defaults() {
+        let config = FilerConfig::default();
+        let granted = negotiate(&config, &Negotiated::default(), 8);
+        assert_eq!(
+            granted,
+            Negotiated {
+                max_request_size: 8192,
+                max_response_size: 8192,
+                max_requests: 8,
+                inline_write_header_size: 192,
+                ..Negotiated::default()
+            }
+        );
+    }
+
+    #[test]
+    fn wishes_are_clamped_and_what_is_not_served_is_declined() {
+        let wanted = Negotiated {
+            use_checksums: 7,
+            use_response_cache: 1,
+            max_credentials: 10,
+            max_request_size: u32::MAX,
+            max_response_size: 1,
+            max_requests: u32::MAX,
+            inline_write_header_size: u32::MAX,
+            use_back_control_channel: 1,
+            use_rdma_read_channel: 1,
+        };
+        let config = FilerConfig::default();
+        assert_eq!(first_credits(&config, &wanted), 8);
+        assert_eq!(
+            negotiate(&config, &wanted, 5),
+            Negotiated {
+                use_checksums: 1,
+                max_request_size: 65_536,
+                max_response_size: 512,
+                max_requests: 5,
+                inline_write_header_size: 32_768,
+                ..Negotiated::default()
+            }
+        );
+    }
+
+    #[test]
+    fn sizes_are_multiples_of_eight() {
+        assert_eq!(size(1027, 0, 1024, 4096), 1024);
+        assert_eq!(size(5, 0, 100, 4096), 104);
+        assert_eq!(first_credits(&FilerConfig::default(), &wants(3)), 3);
+        assert_eq!(first_credits(&FilerConfig::default(), &wants(300)), 8);
+    }
+
+    fn wants(max_requests: u32) -> Negotiated {
+        Negotiated { max_requests, ..Negotiated::default() }
+    }
 }

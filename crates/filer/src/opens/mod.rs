@@ -4,6 +4,11 @@
 //! Invariant: the counts of a file are the sums over its opens, and no two opens of
 //! different owners ever stand against each other's deny mode or key.
 
+mod share;
+mod table;
+
+pub(crate) use table::{ClientOpens, OpenTable};
+
 use dafs_types::{DeleteDisposition, ShareAccess, ShareDeny, ShareKey, StateId};
 
 /// The store's number for a file, stable while the file is open.
@@ -60,6 +65,15 @@ pub enum IoKind {
     Read,
     /// WRITE, APPEND, SETATTR of the size.
     Write,
+}
+
+impl IoKind {
+    const fn access_bit(self) -> u8 {
+        match self {
+            Self::Read => share::READ,
+            Self::Write => share::WRITE,
+        }
+    }
 }
 
 /// What REMOVE (or a RENAME over the file) may do.

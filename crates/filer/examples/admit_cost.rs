@@ -1,0 +1,117 @@
+//! What one request costs in the filer: admission, the state id check and the credit
+//! accounting of its response. Prints nanoseconds; `--test` runs a few rounds only.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use dafs_filer::{
+    AuthDecision, AuthRequest, ChainFlags, ChannelDescription, ChannelId, ChannelKind,
+    ConnectArguments, FileKey, Filer, FilerConfig, IoKind, Negotiated, OpenArguments,
+    PROTOCOL_VERSION, PeerIdentity, RequestClass, RequestHead,
+};
+use dafs_types::{
+    CredHandle, DeleteDisposition, Entropy, Moment, SequenceNumber, ShareAccess, ShareDeny,
+    StateId, StreamId, Verifier,
+};
+
+const CHANNELS: usize = 64;
+const ROUNDS: u64 = 20_000_000;
+const TEST_ROUNDS: u64 = 10_000;
+
+struct Counting(u64);
+
+impl Entropy for Counting {
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0
+    }
+}
+
+fn head(class: RequestClass, stream: u16) -> RequestHead {
+    RequestHead {
+        stream: StreamId(stream),
+        sequence: SequenceNumber(0),
+        desired_nreq: 8,
+        chain_flags: ChainFlags(0),
+        cred_handle: CredHandle(0),
+        class,
+    }
+}
+
+fn session(filer: &mut Filer, entropy: &mut Counting, number: usize) -> (ChannelId, StateId) {
+    let description =
+        ChannelDescription { client_instance: 1, client_session: 1, kind: ChannelKind::Operation };
+    let channel = filer.channel_opened(PeerIdentity::Remote, description, Moment(0)).unwrap();
+    filer.admit(channel, &head(RequestClass::Connect, 0), Moment(0)).unwrap();
+    let arguments = ConnectArguments {
+        protocol_version: PROTOCOL_VERSION,
+        wanted: Negotiated::default(),
+        fence_id: "",
+        client_id_string: &number.to_le_bytes(),
+        client_verifier: Verifier([1; 8]),
+    };
+    filer.connect(channel, &arguments, entropy).unwrap();
+    let AuthDecision::Accept(who) = filer.begin_auth(channel, AuthRequest::None) else {
+        panic!("the anonymous identity is allowed by default");
+    };
+    filer.finish_auth(channel, Ok(who), Moment(0)).unwrap();
+    filer.finish(channel, StreamId(0));
+    let arguments = OpenArguments {
+        file: FileKey(number as u64),
+        owner: b"owner",
+        access: ShareAccess::Both,
+        deny: ShareDeny::None,
+        key: None,
+        disposition: DeleteDisposition::DontCare,
+        unlinked: false,
+    };
+    (channel, filer.open(channel, &arguments).unwrap().state_id)
+}
+
+fn measure(name: &str, rounds: u64, mut work: impl FnMut(u64) -> u64) {
+    let mut checksum = 0;
+    let start = Instant::now();
+    for round in 0..rounds {
+        checksum += work(black_box(round));
+    }
+    let nanoseconds = start.elapsed().as_nanos() as f64 / rounds as f64;
+    println!("{name:32} {nanoseconds:6.2} ns  (checksum {checksum})");
+}
+
+fn main() {
+    let testing = std::env::args().any(|argument| argument == "--test");
+    let rounds = if testing { TEST_ROUNDS } else { ROUNDS };
+    let mut filer = Filer::new(FilerConfig::default(), 7).unwrap();
+    let mut entropy = Counting(1);
+    let sessions: Vec<_> =
+        (0..CHANNELS).map(|number| session(&mut filer, &mut entropy, number)).collect();
+
+    measure("admit + finish", rounds, |round| {
+        let (channel, _) = sessions[round as usize % CHANNELS];
+        let head = head(RequestClass::Ordinary, (round % 8) as u16);
+        let admitted = filer.admit(channel, &head, Moment(round)).unwrap();
+        let grant = filer.finish(channel, head.stream);
+        u64::from(admitted.outstanding + grant.target_nreq)
+    });
+    measure("check_io", rounds, |round| {
+        let number = round as usize % CHANNELS;
+        let (channel, state_id) = sessions[number];
+        let allowed = filer.check_io(channel, state_id, FileKey(number as u64), IoKind::Read);
+        u64::from(allowed.is_ok())
+    });
+    measure("check_io, anonymous", rounds, |round| {
+        let number = round as usize % CHANNELS;
+        let (channel, _) = sessions[number];
+        let file = FileKey(number as u64);
+        u64::from(filer.check_io(channel, StateId::ANONYMOUS, file, IoKind::Read).is_ok())
+    });
+    measure("admit + check_io + finish", rounds, |round| {
+        let number = round as usize % CHANNELS;
+        let (channel, state_id) = sessions[number];
+        let head = head(RequestClass::Ordinary, (round % 8) as u16);
+        let admitted = filer.admit(channel, &head, Moment(round)).unwrap();
+        let allowed = filer.check_io(channel, state_id, FileKey(number as u64), IoKind::Write);
+        let grant = filer.finish(channel, head.stream);
+        u64::from(admitted.outstanding + grant.target_nreq) + u64::from(allowed.is_ok())
+    });
+}

@@ -1,0 +1,142 @@
+//! Clients: who a client id string belongs to, and what state hangs on it
+//! (draft 3.1.1.3).
+//!
+//! Invariant: a record exists only for a client that has authenticated and still has a
+//! session or state; its name belongs to one principal as long as it exists. A client
+//! id is never used for two records, so that a client whose state was lost sees a
+//! changed id.
+
+use std::collections::BTreeMap;
+
+use dafs_types::{ClientId, Moment, Verifier};
+
+use crate::opens::ClientOpens;
+
+/// Place of a client's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClientSlot(pub u32);
+
+impl ClientSlot {
+    /// Owner of a free slot in the table of opens. It differs from [`Self::NOBODY`], so
+    /// that a channel without a client owns nothing.
+    pub const FREE_OPEN: Self = Self(u32::MAX);
+    /// Client of a channel that has not authenticated.
+    pub const NOBODY: Self = Self(u32::MAX - 1);
+}
+
+/// As whom a client authenticated: type and name both count (draft 3.1.1.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Principal {
+    /// AUTH_NONE from this machine.
+    LocalUser(u32),
+    /// AUTH_NONE from elsewhere.
+    Anonymous,
+    /// AUTH_TEXT.
+    User(Box<str>),
+}
+
+/// One client.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub id: ClientId,
+    pub name: Box<[u8]>,
+    pub verifier: Verifier,
+    pub principal: Principal,
+    pub sessions: u32,
+    pub opens: ClientOpens,
+    /// When the state of a client without sessions is released.
+    pub expires: Option<Moment>,
+}
+
+/// All clients, by slot and by name.
+#[derive(Debug, Default)]
+pub(crate) struct ClientTable {
+    slots: Vec<Option<Client>>,
+    free: Vec<u32>,
+    by_name: BTreeMap<Box<[u8]>, ClientSlot>,
+    /// Clients without sessions whose state is kept.
+    kept: u32,
+}
+
+impl ClientTable {
+    /// Clients.
+    pub fn count(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Clients without sessions.
+    pub fn kept_count(&self) -> u32 {
+        self.kept
+    }
+
+    /// The client with this name.
+    pub fn by_name(&self, name: &[u8]) -> Option<(ClientSlot, &Client)> {
+        let &slot = self.by_name.get(name)?;
+        Some((slot, self.slots[slot.0 as usize].as_ref().expect("a named client has a record")))
+    }
+
+    /// A client's record; `None` for [`ClientSlot::NOBODY`].
+    pub fn get_mut(&mut self, slot: ClientSlot) -> Option<&mut Client> {
+        self.slots.get_mut(slot.0 as usize)?.as_mut()
+    }
+
+    /// Whether a record has this id.
+    pub fn has_id(&self, id: ClientId) -> bool {
+        self.slots.iter().flatten().any(|client| client.id == id)
+    }
+
+    /// Adds a record under a name nobody has.
+    pub fn insert(&mut self, client: Client) -> ClientSlot {
+        let slot = ClientSlot(match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.slots.push(None);
+                (self.slots.len() - 1) as u32
+            }
+        });
+        let before = self.by_name.insert(client.name.clone(), slot);
+        debug_assert!(before.is_none());
+        self.slots[slot.0 as usize] = Some(client);
+        slot
+    }
+
+    /// Removes a record; its opens must have been released.
+    pub fn remove(&mut self, slot: ClientSlot) {
+        if let Some(client) = self.slots[slot.0 as usize].take() {
+            debug_assert_eq!(client.opens.count, 0);
+            self.kept -= u32::from(client.expires.is_some());
+            self.by_name.remove(&client.name);
+            self.free.push(slot.0);
+        }
+    }
+
+    /// Keeps a client without sessions until `expires`.
+    pub fn keep(&mut self, slot: ClientSlot, expires: Moment) {
+        if let Some(client) = self.get_mut(slot) {
+            debug_assert!(client.sessions == 0 && client.expires.is_none());
+            client.expires = Some(expires);
+            self.kept += 1;
+        }
+    }
+
+    /// A session joins a client.
+    pub fn join(&mut self, slot: ClientSlot) {
+        if let Some(client) = self.get_mut(slot) {
+            client.sessions += 1;
+            let was_kept = client.expires.take().is_some();
+            self.kept -= u32::from(was_kept);
+        }
+    }
+
+    /// The clients whose time has come.
+    pub fn expired(&self, now: Moment) -> Vec<ClientSlot> {
+        if self.kept == 0 {
+            return Vec::new();
+        }
+        let due = |client: &Client| client.expires.is_some_and(|expires| expires <= now);
+        (0..self.slots.len() as u32)
+            .filter(|&index| self.slots[index as usize].as_ref().is_some_and(due))
+            .map(ClientSlot)
+            .collect()
+    }
+}

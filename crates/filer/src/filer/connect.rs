@@ -1,0 +1,350 @@
+//! CONNECT and authentication (draft 3.1.1, 6.2.1, 6.2.2).
+//!
+//! Invariant: nothing a peer says before it has authenticated changes the state of
+//! any client; a client's restart takes effect only once its principal is proven.
+
+use dafs_types::{
+    AuthType, ClientId, Credentials, Entropy, Moment, SessionId, Status, Verifier, limits,
+};
+
+use super::{ColdChannel, Filer, Phase, Session};
+use crate::clients::{Client, ClientSlot, Principal};
+use crate::negotiate::{first_credits, negotiate};
+use crate::opens::ClientOpens;
+use crate::{
+    AuthDecision, AuthRequest, Authenticated, ChannelDescription, ChannelId, CloseReason,
+    ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION, PeerIdentity,
+};
+
+/// Draws from the entropy source before it counts as broken.
+const DRAWS_MAX: u32 = 4;
+
+impl Filer {
+    /// CLIENT_CONNECT, and the first half of CLIENT_CONNECT_AUTH.
+    ///
+    /// # Errors
+    /// ILLEGAL_PROT for another version; ILLEGAL_STATE for a second connect; INVAL for
+    /// names that are empty or too long; RESOURCE if `entropy` repeats itself.
+    pub fn connect(
+        &mut self,
+        channel: ChannelId,
+        arguments: &ConnectArguments<'_>,
+        entropy: &mut dyn Entropy,
+    ) -> Result<ConnectResults, ConnectRefusal> {
+        self.try_connect(channel, arguments, entropy).map_err(|status| {
+            self.counters.connects_refused += 1;
+            // Only the next lower version is ever suggested (draft 6.1.3).
+            let is_lower = PROTOCOL_VERSION <= arguments.protocol_version;
+            let protocol_version = if is_lower { PROTOCOL_VERSION } else { 0 };
+            ConnectRefusal { status, protocol_version }
+        })
+    }
+
+    fn try_connect(
+        &mut self,
+        channel: ChannelId,
+        arguments: &ConnectArguments<'_>,
+        entropy: &mut dyn Entropy,
+    ) -> Result<ConnectResults, Status> {
+        let (hot, _) = self.live(channel).ok_or(Status::IllegalState)?;
+        if hot.phase != Phase::Opened {
+            return Err(Status::IllegalState);
+        }
+        if arguments.protocol_version != PROTOCOL_VERSION {
+            return Err(Status::IllegalProt);
+        }
+        let name_length = 1..=limits::OWNER_BYTES_MAX;
+        if !name_length.contains(&arguments.client_id_string.len())
+            || arguments.fence_id.len() > limits::FENCE_ID_BYTES_MAX
+        {
+            return Err(Status::Inval);
+        }
+        let session_id = draw(entropy, |id| !self.sessions.contains_key(&SessionId(id)))?;
+        let (client_id, expects_record) = self.choose_client_id(arguments, entropy)?;
+        let hot = &mut self.hot[channel.index()];
+        let credits = first_credits(&self.config, &arguments.wanted);
+        let credits = hot.window.begin(credits, &mut self.budget);
+        hot.phase = Phase::Connected;
+        let granted = negotiate(&self.config, &arguments.wanted, credits);
+        self.sessions.insert(SessionId(session_id), channel.index);
+        if let Some(cold) = &mut self.cold[channel.index()] {
+            cold.session = Some(Session {
+                id: SessionId(session_id),
+                client_id,
+                granted,
+                fence_id: arguments.fence_id.into(),
+                client_name: arguments.client_id_string.into(),
+                client_verifier: arguments.client_verifier,
+                expects_record,
+                principal: None,
+            });
+        }
+        Ok(ConnectResults { session_id: SessionId(session_id), client_id, granted })
+    }
+
+    /// The client id to answer CONNECT with, and whether a record stands behind it
+    /// (draft 3.1.1.3, cases A to C). Nothing is recorded before authentication.
+    fn choose_client_id(
+        &self,
+        arguments: &ConnectArguments<'_>,
+        entropy: &mut dyn Entropy,
+    ) -> Result<(ClientId, bool), Status> {
+        let (name, verifier) = (arguments.client_id_string, arguments.client_verifier);
+        if let Some((_, client)) = self.clients.by_name(name)
+            && client.verifier == verifier
+        {
+            return Ok((client.id, true));
+        }
+        // Two sessions of one client may be on their way to authenticate.
+        let pending = self.pending_sessions().find(|s| s.is_for(name, verifier));
+        if let Some(session) = pending
+            && !session.expects_record
+        {
+            return Ok((session.client_id, false));
+        }
+        let fresh = |id| {
+            let id = ClientId(id);
+            !self.clients.has_id(id) && !self.pending_sessions().any(|s| s.client_id == id)
+        };
+        Ok((ClientId(draw(entropy, fresh)?), false))
+    }
+
+    /// Sessions that have not authenticated.
+    fn pending_sessions(&self) -> impl Iterator<Item = &Session> {
+        let pending = |cold: &&ColdChannel| cold.credentials.is_none();
+        self.cold.iter().flatten().filter(pending).filter_map(|cold| cold.session.as_ref())
+    }
+
+    /// Undoes [`Filer::connect`] when the second half of CLIENT_CONNECT_AUTH failed:
+    /// the channel may connect again.
+    pub fn connect_failed(&mut self, channel: ChannelId) {
+        if self.live(channel).is_none() {
+            return;
+        }
+        let hot = &mut self.hot[channel.index()];
+        if !matches!(hot.phase, Phase::Connected | Phase::Verifying) {
+            return;
+        }
+        hot.phase = Phase::Opened;
+        hot.window.begin(1, &mut self.budget);
+        let cold = self.cold[channel.index()].as_mut();
+        if let Some(session) = cold.and_then(|cold| cold.session.take()) {
+            self.sessions.remove(&session.id);
+        }
+    }
+
+    /// First step of CLIENT_AUTH.
+    pub fn begin_auth(&mut self, channel: ChannelId, request: AuthRequest<'_>) -> AuthDecision {
+        let decision = self.decide_auth(channel, request);
+        if matches!(decision, AuthDecision::Reject(_)) {
+            self.counters.authentications_refused += 1;
+        }
+        decision
+    }
+
+    fn decide_auth(&mut self, channel: ChannelId, request: AuthRequest<'_>) -> AuthDecision {
+        let anonymous = self.config.anonymous.clone();
+        let text_allowed = self.config.text_authentication;
+        let Some((hot, cold)) = self.live(channel) else {
+            return AuthDecision::Reject(Status::IllegalState);
+        };
+        let (Phase::Connected, Some(session)) = (hot.phase, &mut cold.session) else {
+            return AuthDecision::Reject(Status::IllegalState);
+        };
+        let (principal, decision) = match (request, &cold.peer, anonymous) {
+            (AuthRequest::None | AuthRequest::Default, PeerIdentity::Local(who), _) => {
+                (Principal::LocalUser(who.uid), AuthDecision::Accept(who.clone()))
+            }
+            (AuthRequest::None | AuthRequest::Default, PeerIdentity::Remote, Some(who)) => {
+                (Principal::Anonymous, AuthDecision::Accept(who))
+            }
+            (AuthRequest::Text { user }, _, _) if text_allowed => {
+                if user.is_empty() || user.len() > limits::OWNER_BYTES_MAX {
+                    return AuthDecision::Reject(Status::Inval);
+                }
+                (Principal::User(user.into()), AuthDecision::VerifyPassword)
+            }
+            (AuthRequest::None | AuthRequest::Default, PeerIdentity::Remote, None)
+            | (AuthRequest::Text { .. } | AuthRequest::Gss, _, _) => {
+                return AuthDecision::Reject(Status::NotSupp);
+            }
+        };
+        session.principal = Some(principal);
+        hot.phase = Phase::Verifying;
+        decision
+    }
+
+    /// Second step of CLIENT_AUTH: `verified` is the identity, or the status that the
+    /// driver's password check came to (usually NOT_AUTHORIZED).
+    ///
+    /// # Errors
+    /// The status to answer: that in `verified`; CLID_INUSE if the client's name belongs
+    /// to another principal; STALE_CLIENTID if the client's earlier state was lost after
+    /// CONNECT; ILLEGAL_STATE without [`Filer::begin_auth`].
+    pub fn finish_auth(
+        &mut self,
+        channel: ChannelId,
+        verified: Result<Credentials, Status>,
+        now: Moment,
+    ) -> Result<Authenticated, Status> {
+        let (hot, _) = self.live(channel).ok_or(Status::IllegalState)?;
+        if hot.phase != Phase::Verifying {
+            return Err(Status::IllegalState);
+        }
+        hot.last_heard = now;
+        let enrolled = verified.and_then(|who| {
+            let (slot, authenticated) = self.enroll(channel)?;
+            Ok((who, slot, authenticated))
+        });
+        match enrolled {
+            Ok((who, slot, authenticated)) => {
+                let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
+                hot.phase = Phase::Authenticated;
+                hot.client = slot;
+                cold.credentials = Some(who);
+                self.authenticated_count += 1;
+                Ok(authenticated)
+            }
+            Err(status) => {
+                self.authentication_failed(channel);
+                Err(status)
+            }
+        }
+    }
+
+    /// The channel may try again, but not without end.
+    fn authentication_failed(&mut self, channel: ChannelId) {
+        self.counters.authentications_refused += 1;
+        let attempts_max = self.config.authentication_attempts_max;
+        if let Some((hot, cold)) = self.live(channel) {
+            hot.phase = Phase::Connected;
+            cold.authentication_failures += 1;
+            if cold.authentication_failures >= attempts_max {
+                hot.phase = Phase::Condemned;
+                cold.close_reason = Some(CloseReason::AuthenticationFailed);
+            }
+        }
+    }
+
+    /// Ties a session whose principal is proven to its client (draft 3.1.1.3).
+    fn enroll(&mut self, channel: ChannelId) -> Result<(ClientSlot, Authenticated), Status> {
+        let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
+        let session = session.ok_or(Status::IllegalState)?;
+        let principal = session.principal.clone().ok_or(Status::IllegalState)?;
+        let mut authenticated = Authenticated::default();
+        if let Some((slot, client)) = self.clients.by_name(&session.client_name) {
+            if client.principal != principal {
+                return Err(Status::ClidInUse);
+            }
+            if client.verifier == session.client_verifier {
+                if client.id != session.client_id {
+                    return Err(Status::StaleClientId);
+                }
+                self.clients.join(slot);
+                return Ok((slot, authenticated));
+            }
+            if session.expects_record {
+                return Err(Status::StaleClientId);
+            }
+            self.client_restarted(slot, &mut authenticated);
+        } else if session.expects_record {
+            return Err(Status::StaleClientId);
+        }
+        Ok((self.record_client(channel, principal)?, authenticated))
+    }
+
+    /// Case C: the client lives again. Its old state goes at once, its old channels
+    /// accept nothing more.
+    fn client_restarted(&mut self, slot: ClientSlot, authenticated: &mut Authenticated) {
+        self.counters.client_restarts += 1;
+        for (index, hot) in self.hot.iter_mut().enumerate() {
+            if hot.client == slot {
+                hot.client = ClientSlot::NOBODY;
+                hot.phase = Phase::Condemned;
+                let generation = hot.generation;
+                authenticated.close.push(ChannelId { index: index as u32, generation });
+            }
+        }
+        self.release_client(slot, &mut authenticated.released);
+    }
+
+    /// Cases A and C: a new record under the id that CONNECT answered with.
+    fn record_client(
+        &mut self,
+        channel: ChannelId,
+        principal: Principal,
+    ) -> Result<ClientSlot, Status> {
+        let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
+        let session = session.ok_or(Status::IllegalState)?;
+        let (id, name, verifier) =
+            (session.client_id, session.client_name.clone(), session.client_verifier);
+        // Whoever else was told this id counts on the record from now on.
+        for other in self.cold.iter_mut().flatten().filter_map(|cold| cold.session.as_mut()) {
+            other.expects_record |= other.client_id == id;
+        }
+        let (sessions, opens) = (1, ClientOpens::default());
+        let client = Client { id, name, verifier, principal, sessions, opens, expires: None };
+        Ok(self.clients.insert(client))
+    }
+
+    /// The authentication types a channel may use, for SECINFO.
+    #[must_use]
+    pub fn auth_types(&self, channel: ChannelId) -> Vec<AuthType> {
+        let Some(cold) = self.cold(channel) else { return Vec::new() };
+        let is_local = matches!(cold.peer, PeerIdentity::Local(_));
+        let without_proof = is_local || self.config.anonymous.is_some();
+        let mut types = Vec::new();
+        if without_proof {
+            types.extend([AuthType::None, AuthType::Default]);
+        }
+        if self.config.text_authentication {
+            types.push(AuthType::Text);
+        }
+        types
+    }
+
+    /// The identity requests of this channel act with; `None` before authentication.
+    #[must_use]
+    pub fn credentials(&self, channel: ChannelId) -> Option<&Credentials> {
+        self.cold(channel)?.credentials.as_ref()
+    }
+
+    /// What CONNECT agreed on; `None` before it.
+    #[must_use]
+    pub fn negotiated(&self, channel: ChannelId) -> Option<&Negotiated> {
+        Some(&self.cold(channel)?.session.as_ref()?.granted)
+    }
+
+    /// The session's and client's ids; `None` before CONNECT.
+    #[must_use]
+    pub fn ids(&self, channel: ChannelId) -> Option<(SessionId, ClientId)> {
+        let session = self.cold(channel)?.session.as_ref()?;
+        Some((session.id, session.client_id))
+    }
+
+    /// The session's fence identity; `None` before CONNECT.
+    #[must_use]
+    pub fn fence_id(&self, channel: ChannelId) -> Option<&str> {
+        Some(&self.cold(channel)?.session.as_ref()?.fence_id)
+    }
+
+    /// What the connection's private data said.
+    #[must_use]
+    pub fn description(&self, channel: ChannelId) -> Option<ChannelDescription> {
+        Some(self.cold(channel)?.description)
+    }
+}
+
+impl Session {
+    fn is_for(&self, name: &[u8], verifier: Verifier) -> bool {
+        &*self.client_name == name && self.client_verifier == verifier
+    }
+}
+
+/// A number that is not zero and passes `fresh`.
+fn draw(entropy: &mut dyn Entropy, fresh: impl Fn(u64) -> bool) -> Result<u64, Status> {
+    (0..DRAWS_MAX)
+        .map(|_| entropy.next_u64())
+        .find(|&number| number != 0 && fresh(number))
+        .ok_or(Status::Resource)
+}

@@ -1,0 +1,331 @@
+//! The machine the driver owns: channels come, time passes, channels go.
+//!
+//! Invariant: every channel slot, client record and open belongs to exactly one of
+//! the tables here, and every public call leaves their counts in agreement.
+//!
+//! A channel is split in two: [`HotChannel`] is what every request touches, the rest
+//! lies apart in [`ColdChannel`].
+
+mod connect;
+mod files;
+mod requests;
+
+use std::collections::BTreeMap;
+
+use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
+
+use crate::clients::{ClientSlot, ClientTable, Principal};
+use crate::credits::{Budget, Window};
+use crate::opens::OpenTable;
+use crate::{
+    ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
+    ConfigError, Counters, FilerConfig, Negotiated, PeerIdentity, TickActions,
+};
+
+/// Sessions, credits, clients and opens of one file server.
+#[derive(Debug)]
+pub struct Filer {
+    config: FilerConfig,
+    budget: Budget,
+    hot: Vec<HotChannel>,
+    /// `None` where no channel is open.
+    cold: Vec<Option<ColdChannel>>,
+    free: Vec<u32>,
+    sessions: BTreeMap<SessionId, u32>,
+    clients: ClientTable,
+    opens: OpenTable,
+    open_count: u32,
+    authenticated_count: u32,
+    counters: Counters,
+}
+
+/// Where a channel is in its life (diagram at the top of the crate).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Vacant,
+    Opened,
+    Connected,
+    Verifying,
+    Authenticated,
+    Condemned,
+}
+
+/// What every request touches.
+#[derive(Debug)]
+struct HotChannel {
+    generation: u32,
+    phase: Phase,
+    /// The last request announced a next member of its chain.
+    chain_open: bool,
+    client: ClientSlot,
+    last_heard: Moment,
+    window: Window,
+}
+
+/// What is looked at when a channel opens, connects, authenticates or closes.
+#[derive(Debug)]
+struct ColdChannel {
+    peer: PeerIdentity,
+    description: ChannelDescription,
+    opened_at: Moment,
+    authentication_failures: u32,
+    session: Option<Session>,
+    /// The identity requests act with, once authenticated.
+    credentials: Option<Credentials>,
+    /// Why the channel is condemned, until `on_tick` has said so.
+    close_reason: Option<CloseReason>,
+}
+
+/// What CONNECT has made.
+#[derive(Debug)]
+struct Session {
+    id: SessionId,
+    client_id: ClientId,
+    granted: Negotiated,
+    fence_id: Box<str>,
+    client_name: Box<[u8]>,
+    client_verifier: Verifier,
+    /// The client was told the id of a record that stood then (or stands by now).
+    /// Should it be gone at authentication, its state is lost and the client must not
+    /// believe otherwise.
+    expects_record: bool,
+    /// As whom the client tries to authenticate.
+    principal: Option<Principal>,
+}
+
+impl Filer {
+    /// A filer without channels. `boot_seed` must differ between runs of the server:
+    /// state ids made before a restart are told from new ones by 24 bits of it.
+    ///
+    /// # Errors
+    /// The first limit in `config` that cannot be kept.
+    pub fn new(config: FilerConfig, boot_seed: u64) -> Result<Self, ConfigError> {
+        config.check()?;
+        let budget =
+            Budget::new(config.credits_budget, config.channels_max, config.credits_session_max);
+        let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
+        Ok(Self {
+            config,
+            budget,
+            hot: Vec::new(),
+            cold: Vec::new(),
+            free: Vec::new(),
+            sessions: BTreeMap::new(),
+            clients: ClientTable::default(),
+            opens,
+            open_count: 0,
+            authenticated_count: 0,
+            counters: Counters::default(),
+        })
+    }
+
+    /// A connection was established. It may take
+    /// [`FilerConfig::authentication_timeout`] to authenticate. One receive of
+    /// [`dafs_types::limits::CONNECT_MESSAGE_BYTES`] must be posted for it.
+    ///
+    /// # Errors
+    /// Why the driver must close the connection at once.
+    pub fn channel_opened(
+        &mut self,
+        peer: PeerIdentity,
+        description: ChannelDescription,
+        now: Moment,
+    ) -> Result<ChannelId, ChannelRefusal> {
+        if let Err(refusal) = self.may_open(description.kind) {
+            self.counters.channels_refused += 1;
+            return Err(refusal);
+        }
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.hot.push(HotChannel::vacant());
+                self.cold.push(None);
+                (self.hot.len() - 1) as u32
+            }
+        };
+        self.cold[index as usize] = Some(ColdChannel {
+            peer,
+            description,
+            opened_at: now,
+            authentication_failures: 0,
+            session: None,
+            credentials: None,
+            close_reason: None,
+        });
+        let hot = &mut self.hot[index as usize];
+        *hot = HotChannel {
+            phase: Phase::Opened,
+            last_heard: now,
+            generation: hot.generation,
+            ..HotChannel::vacant()
+        };
+        self.budget.channel_opened();
+        self.open_count += 1;
+        Ok(ChannelId { index, generation: hot.generation })
+    }
+
+    fn may_open(&self, kind: ChannelKind) -> Result<(), ChannelRefusal> {
+        if kind != ChannelKind::Operation {
+            Err(ChannelRefusal::Kind)
+        } else if self.open_count >= self.config.channels_max {
+            Err(ChannelRefusal::Channels)
+        } else if self.open_count - self.authenticated_count >= self.config.unauthenticated_max {
+            Err(ChannelRefusal::Unauthenticated)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The connection is gone, or DISCONNECT was answered. Ends the session (draft
+    /// 3.1.2.5) and, with a client's last session, its state, unless that is kept
+    /// ([`FilerConfig::keep_state_after_loss`]); returns the opens released, for the
+    /// store. An unknown channel is no error.
+    pub fn channel_closed(
+        &mut self,
+        channel: ChannelId,
+        end: ChannelEnd,
+        now: Moment,
+    ) -> Vec<Closed> {
+        let mut released = Vec::new();
+        if self.live(channel).is_none() {
+            return released;
+        }
+        let hot = &mut self.hot[channel.index()];
+        let client = hot.client;
+        self.budget.channel_closed(&hot.window);
+        *hot = HotChannel { generation: hot.generation.wrapping_add(1), ..HotChannel::vacant() };
+        self.free.push(channel.index);
+        self.open_count -= 1;
+        if let Some(cold) = self.cold[channel.index()].take() {
+            self.authenticated_count -= u32::from(cold.credentials.is_some());
+            if let Some(session) = cold.session {
+                self.sessions.remove(&session.id);
+            }
+        }
+        self.leave_client(client, end, now, &mut released);
+        released
+    }
+
+    /// A session leaves its client; with the last one the client's state goes, too.
+    fn leave_client(
+        &mut self,
+        slot: ClientSlot,
+        end: ChannelEnd,
+        now: Moment,
+        released: &mut Vec<Closed>,
+    ) {
+        let kept_count = self.clients.kept_count();
+        let Some(client) = self.clients.get_mut(slot) else { return };
+        client.sessions -= 1;
+        if client.sessions > 0 {
+            return;
+        }
+        // Kept clients are bounded like channels, by the same number.
+        let keep = self.config.keep_state_after_loss
+            && end == ChannelEnd::Lost
+            && client.opens.count > 0
+            && kept_count < self.config.channels_max;
+        if keep {
+            self.clients.keep(slot, now.after(self.config.lease));
+        } else {
+            self.release_client(slot, released);
+        }
+    }
+
+    /// Ends a client's opens and forgets it.
+    fn release_client(&mut self, slot: ClientSlot, released: &mut Vec<Closed>) {
+        if let Some(client) = self.clients.get_mut(slot) {
+            self.opens.release(&mut client.opens, released);
+            self.clients.remove(slot);
+        }
+    }
+
+    /// Lets time pass: call about once a second. Finds channels that take too long to
+    /// authenticate or have fallen silent, state whose lease has run out, and sessions
+    /// that do not use their credits.
+    pub fn on_tick(&mut self, now: Moment) -> TickActions {
+        let mut actions = TickActions::default();
+        for index in 0..self.hot.len() {
+            if let Some(reason) = self.tick_channel(index, now) {
+                let generation = self.hot[index].generation;
+                actions.close.push((ChannelId { index: index as u32, generation }, reason));
+            }
+        }
+        for slot in self.clients.expired(now) {
+            self.release_client(slot, &mut actions.released);
+        }
+        actions
+    }
+
+    fn tick_channel(&mut self, index: usize, now: Moment) -> Option<CloseReason> {
+        let hot = &mut self.hot[index];
+        let cold = self.cold[index].as_mut()?;
+        let reason = match hot.phase {
+            Phase::Vacant => None,
+            Phase::Condemned => cold.close_reason.take(),
+            Phase::Opened | Phase::Connected | Phase::Verifying => {
+                let late = now.since(cold.opened_at) >= self.config.authentication_timeout;
+                late.then_some(CloseReason::NotAuthenticatedInTime)
+            }
+            Phase::Authenticated => {
+                hot.window.shrink_if_idle(self.config.credits_initial, &mut self.budget);
+                let silence = now.since(hot.last_heard);
+                let too_long = self.config.silence_max.is_some_and(|most| silence >= most);
+                (too_long && hot.window.outstanding() == 0).then_some(CloseReason::Silent)
+            }
+        }?;
+        hot.phase = Phase::Condemned;
+        self.counters.channels_expired += 1;
+        Some(reason)
+    }
+
+    /// The limits in force.
+    #[must_use]
+    pub fn config(&self) -> &FilerConfig {
+        &self.config
+    }
+
+    /// The numbers now.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        Counters {
+            channels: self.open_count,
+            unauthenticated: self.open_count - self.authenticated_count,
+            sessions: self.authenticated_count,
+            clients: self.clients.count() as u32,
+            opens: self.opens.count(),
+            files: self.opens.file_count() as u32,
+            credits: self.budget.charged(),
+            ..self.counters
+        }
+    }
+
+    /// The channel's two halves, if the id is that of an open channel.
+    fn live(&mut self, channel: ChannelId) -> Option<(&mut HotChannel, &mut ColdChannel)> {
+        let hot = self.hot.get_mut(channel.index())?;
+        let cold = self.cold.get_mut(channel.index())?.as_mut()?;
+        (hot.generation == channel.generation).then_some((hot, cold))
+    }
+
+    fn cold(&self, channel: ChannelId) -> Option<&ColdChannel> {
+        let hot = self.hot.get(channel.index())?;
+        if hot.generation == channel.generation {
+            self.cold[channel.index()].as_ref()
+        } else {
+            None
+        }
+    }
+}
+
+impl HotChannel {
+    fn vacant() -> Self {
+        Self {
+            generation: 0,
+            phase: Phase::Vacant,
+            chain_open: false,
+            client: ClientSlot::NOBODY,
+            last_heard: Moment(0),
+            window: Window::new(),
+        }
+    }
+}

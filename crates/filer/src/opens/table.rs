@@ -1,0 +1,392 @@
+//! The table of opens.
+//!
+//! Invariant: slot, client list, owner index and file counts agree: an open is in all
+//! four or in none. A state id names its slot directly, so that READ and WRITE find
+//! their open without a search.
+
+use std::collections::BTreeMap;
+
+use dafs_types::{
+    DeleteDisposition, RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId, Status, limits,
+};
+
+use super::share::{FileShares, Reservation};
+use super::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
+use crate::clients::ClientSlot;
+use crate::config::OPENS_LIMIT;
+
+/// Bits of a state id: boot epoch, generation of the slot, index of the slot.
+const INDEX_BITS: u32 = 20;
+const GENERATION_BITS: u32 = 20;
+const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
+const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+const EPOCH_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
+const _: () = assert!(OPENS_LIMIT as u64 <= INDEX_MASK + 1);
+
+/// No slot.
+const NONE: u32 = u32::MAX;
+
+/// The opens of all clients.
+#[derive(Debug)]
+pub(crate) struct OpenTable {
+    epoch: u64,
+    opens_max: u32,
+    per_client_max: u32,
+    hot: Vec<HotOpen>,
+    cold: Vec<ColdOpen>,
+    /// Free slots, the longest free first out, so that a generation returns late.
+    free_first: u32,
+    free_last: u32,
+    count: u32,
+    /// Opens with a deny mode: while there is none, anonymous I/O needs no search.
+    denying: u32,
+    files: BTreeMap<FileKey, FileShares>,
+    owners: BTreeMap<(FileKey, ClientSlot, Box<[u8]>), u32>,
+}
+
+/// What READ and WRITE look at.
+#[derive(Debug)]
+struct HotOpen {
+    file: FileKey,
+    client: ClientSlot,
+    generation: u32,
+    held: Reservation,
+}
+
+/// The rest. `next` and `previous` link the opens of one client; in a free slot
+/// `next` links the free ones.
+#[derive(Debug)]
+struct ColdOpen {
+    owner: Box<[u8]>,
+    next: u32,
+    previous: u32,
+}
+
+/// The opens of one client, kept in the client's record.
+#[derive(Debug)]
+pub(crate) struct ClientOpens {
+    first: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl Default for ClientOpens {
+    fn default() -> Self {
+        Self { first: NONE, count: 0 }
+    }
+}
+
+impl OpenTable {
+    /// An empty table. State ids carry 24 bits of `boot_seed`, never all zero, so that
+    /// none is [`StateId::ANONYMOUS`].
+    pub fn new(boot_seed: u64, opens_max: u32, per_client_max: u32) -> Self {
+        let folded = boot_seed ^ (boot_seed >> 24) ^ (boot_seed >> 48);
+        Self {
+            epoch: (folded & 0xff_ffff).max(1),
+            opens_max,
+            per_client_max,
+            hot: Vec::new(),
+            cold: Vec::new(),
+            free_first: NONE,
+            free_last: NONE,
+            count: 0,
+            denying: 0,
+            files: BTreeMap::new(),
+            owners: BTreeMap::new(),
+        }
+    }
+
+    /// Opens.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Files with an open.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// OPEN: a new open, or more of one that the owner has (draft 6.5.24).
+    pub fn open(
+        &mut self,
+        client: ClientSlot,
+        opens: &mut ClientOpens,
+        arguments: &OpenArguments<'_>,
+    ) -> Result<Opened, Status> {
+        if arguments.owner.len() > limits::OWNER_BYTES_MAX {
+            return Err(Status::Inval);
+        }
+        let wanted = Reservation {
+            access: arguments.access.number() as u8,
+            deny: arguments.deny.number() as u8,
+            deny_remove: arguments.disposition == DeleteDisposition::Deny,
+            key: arguments.key,
+        };
+        let owner = (arguments.file, client, Box::from(arguments.owner));
+        if let Some(&index) = self.owners.get(&owner) {
+            return self.reopen(index, wanted);
+        }
+        if let Some(shares) = self.files.get(&arguments.file) {
+            shares.check(&wanted)?;
+        }
+        if self.count >= self.opens_max || opens.count >= self.per_client_max {
+            return Err(Status::Resource);
+        }
+        let index = self.occupy(arguments.file, client, wanted, owner.2.clone());
+        self.owners.insert(owner, index);
+        self.link(index, opens);
+        let shares = self.files.entry(arguments.file).or_default();
+        let first_of_file = shares.opens == 0;
+        shares.add(&wanted);
+        shares.unlinked |= arguments.unlinked;
+        self.denying += u32::from(wanted.deny != 0);
+        Ok(Opened { state_id: self.state_id(index), first_of_file, reopened: false })
+    }
+
+    /// The owner's own reservation never stands against itself: RFC 3010's OPEN joins
+    /// the two with "or" and one CLOSE ends both.
+    fn reopen(&mut self, index: u32, wanted: Reservation) -> Result<Opened, Status> {
+        let open = &mut self.hot[index as usize];
+        let shares = self.files.get_mut(&open.file).expect("an open file has shares");
+        shares.remove(&open.held);
+        let joined = open.held.join(&wanted);
+        // The key in force is asked before the owner's own: it may show no second one.
+        let verdict = match (open.held.key, wanted.key) {
+            (Some(held), Some(shown)) if held != shown => Err(Status::KeyMismatch),
+            _ => Ok(()),
+        };
+        if let Err(status) = shares.check(&joined).and(verdict) {
+            shares.add(&open.held);
+            return Err(status);
+        }
+        self.denying -= u32::from(open.held.deny != 0);
+        self.denying += u32::from(joined.deny != 0);
+        shares.add(&joined);
+        open.held = joined;
+        Ok(Opened { state_id: self.state_id(index), first_of_file: false, reopened: true })
+    }
+
+    /// OPEN_DOWNGRADE (draft 6.5.26).
+    pub fn downgrade(
+        &mut self,
+        client: ClientSlot,
+        state_id: StateId,
+        file: FileKey,
+        access: ShareAccess,
+        deny: ShareDeny,
+        key: Option<ShareKey>,
+    ) -> Result<(), Status> {
+        let index = self.find(client, state_id, file)?;
+        let open = &mut self.hot[index];
+        let wanted = Reservation {
+            access: access.number() as u8,
+            deny: deny.number() as u8,
+            deny_remove: open.held.deny_remove,
+            key,
+        };
+        let more = wanted.access & !open.held.access | wanted.deny & !open.held.deny;
+        if more != 0 || (key.is_some() && key != open.held.key) {
+            return Err(Status::Inval);
+        }
+        let shares = self.files.get_mut(&file).expect("an open file has shares");
+        shares.remove(&open.held);
+        shares.add(&wanted);
+        self.denying -= u32::from(open.held.deny != 0);
+        self.denying += u32::from(wanted.deny != 0);
+        open.held = wanted;
+        Ok(())
+    }
+
+    /// CLOSE.
+    pub fn close(
+        &mut self,
+        client: ClientSlot,
+        opens: &mut ClientOpens,
+        state_id: StateId,
+        file: FileKey,
+    ) -> Result<Closed, Status> {
+        let index = self.find(client, state_id, file)?;
+        Ok(self.end(index as u32, opens))
+    }
+
+    /// Ends every open of a client.
+    pub fn release(&mut self, opens: &mut ClientOpens, released: &mut Vec<Closed>) {
+        while opens.first != NONE {
+            let closed = self.end(opens.first, opens);
+            released.push(closed);
+        }
+        debug_assert_eq!(opens.count, 0);
+    }
+
+    /// Whether a client may read or write under a state id.
+    #[inline]
+    pub fn check_io(
+        &self,
+        client: ClientSlot,
+        state_id: StateId,
+        file: FileKey,
+        kind: IoKind,
+    ) -> Result<(), Status> {
+        let wanted = kind.access_bit();
+        if state_id == StateId::ANONYMOUS {
+            return self.check_anonymous(file, wanted);
+        }
+        let index = self.find(client, state_id, file)?;
+        // What an open may do nobody else denies: OPEN has seen to that.
+        if self.hot[index].held.access & wanted == 0 { Err(Status::Access) } else { Ok(()) }
+    }
+
+    fn check_anonymous(&self, file: FileKey, wanted: u8) -> Result<(), Status> {
+        if self.denying == 0 {
+            return Ok(());
+        }
+        match self.files.get(&file) {
+            Some(shares) if shares.denies(wanted) => Err(Status::Locked),
+            _ => Ok(()),
+        }
+    }
+
+    /// The slot that a state id names, if it is this client's open of this file.
+    #[inline]
+    fn find(&self, client: ClientSlot, state_id: StateId, file: FileKey) -> Result<usize, Status> {
+        let index = (state_id.0 & INDEX_MASK) as usize;
+        let generation = (state_id.0 >> INDEX_BITS) as u32 & GENERATION_MASK;
+        match self.hot.get(index) {
+            Some(open)
+                if state_id.0 >> EPOCH_SHIFT == self.epoch
+                    && open.generation == generation
+                    && open.client == client
+                    && open.file == file =>
+            {
+                Ok(index)
+            }
+            _ => Err(self.why_not(state_id)),
+        }
+    }
+
+    /// Tells the kinds of bad state ids apart (draft 4.4.1.2, RFC 3010 8.1.3). A state
+    /// id never changes in DAFS; OLD_STATEID says that its open has ended.
+    #[cold]
+    fn why_not(&self, state_id: StateId) -> Status {
+        let generation = (state_id.0 >> INDEX_BITS) as u32 & GENERATION_MASK;
+        if state_id.0 >> EPOCH_SHIFT != self.epoch {
+            return Status::StaleStateId;
+        }
+        match self.hot.get((state_id.0 & INDEX_MASK) as usize) {
+            Some(open) => {
+                let behind = open.generation.wrapping_sub(generation) & GENERATION_MASK;
+                let was_issued = behind != 0 && behind <= GENERATION_MASK / 2;
+                if was_issued { Status::OldStateId } else { Status::BadStateId }
+            }
+            None => Status::BadStateId,
+        }
+    }
+
+    /// Whether a name of the file may be removed (draft 6.5.33).
+    pub fn remove_check(&self, file: FileKey, mode: RemoveMode) -> Result<RemoveDecision, Status> {
+        match (self.files.get(&file), mode) {
+            (None, _) => Ok(RemoveDecision::Now),
+            (Some(_), RemoveMode::CheckOpen) => Err(Status::DenyDispConflict),
+            (Some(shares), RemoveMode::Unchecked) if shares.denies_remove() => {
+                Err(Status::DenyDispConflict)
+            }
+            (Some(_), RemoveMode::Unchecked) => Ok(RemoveDecision::KeepDataUntilLastClose),
+        }
+    }
+
+    /// Sets whether an open file has no name; false if it is not open.
+    pub fn set_unlinked(&mut self, file: FileKey, unlinked: bool) -> bool {
+        match self.files.get_mut(&file) {
+            Some(shares) => {
+                shares.unlinked = unlinked;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Whether anybody has the file open.
+    pub fn is_open(&self, file: FileKey) -> bool {
+        self.files.contains_key(&file)
+    }
+
+    fn state_id(&self, index: u32) -> StateId {
+        let generation = u64::from(self.hot[index as usize].generation);
+        StateId(self.epoch << EPOCH_SHIFT | generation << INDEX_BITS | u64::from(index))
+    }
+
+    fn occupy(
+        &mut self,
+        file: FileKey,
+        client: ClientSlot,
+        held: Reservation,
+        owner: Box<[u8]>,
+    ) -> u32 {
+        self.count += 1;
+        let index = self.free_first;
+        if index == NONE {
+            self.hot.push(HotOpen { file, client, generation: 0, held });
+            self.cold.push(ColdOpen { owner, next: NONE, previous: NONE });
+            return (self.hot.len() - 1) as u32;
+        }
+        let cold = &mut self.cold[index as usize];
+        self.free_first = cold.next;
+        if self.free_first == NONE {
+            self.free_last = NONE;
+        }
+        *cold = ColdOpen { owner, next: NONE, previous: NONE };
+        let generation = self.hot[index as usize].generation;
+        self.hot[index as usize] = HotOpen { file, client, generation, held };
+        index
+    }
+
+    fn link(&mut self, index: u32, opens: &mut ClientOpens) {
+        self.cold[index as usize].next = opens.first;
+        if opens.first != NONE {
+            self.cold[opens.first as usize].previous = index;
+        }
+        opens.first = index;
+        opens.count += 1;
+    }
+
+    fn end(&mut self, index: u32, opens: &mut ClientOpens) -> Closed {
+        let state_id = self.state_id(index);
+        let cold = &mut self.cold[index as usize];
+        let (next, previous) = (cold.next, cold.previous);
+        let owner = std::mem::take(&mut cold.owner);
+        match previous {
+            NONE => opens.first = next,
+            _ => self.cold[previous as usize].next = next,
+        }
+        if next != NONE {
+            self.cold[next as usize].previous = previous;
+        }
+        opens.count -= 1;
+        let open = &self.hot[index as usize];
+        let (file, held) = (open.file, open.held);
+        self.owners.remove(&(file, open.client, owner));
+        self.vacate(index);
+        self.denying -= u32::from(held.deny != 0);
+        let shares = self.files.get_mut(&file).expect("an open file has shares");
+        shares.remove(&held);
+        let last_of_file = shares.opens == 0;
+        let delete = last_of_file && shares.unlinked;
+        if last_of_file {
+            self.files.remove(&file);
+        }
+        Closed { file, state_id, last_of_file, delete }
+    }
+
+    fn vacate(&mut self, index: u32) {
+        let open = &mut self.hot[index as usize];
+        open.client = ClientSlot::FREE_OPEN;
+        open.generation = open.generation.wrapping_add(1) & GENERATION_MASK;
+        self.cold[index as usize].next = NONE;
+        match self.free_last {
+            NONE => self.free_first = index,
+            last => self.cold[last as usize].next = index,
+        }
+        self.free_last = index;
+        self.count -= 1;
+    }
+}
