@@ -14,13 +14,13 @@ const DEPTH_MAX: usize = 32;
 
 fn main() {
     let block: usize = std::env::args().nth(1).map_or(4096, |a| a.parse().unwrap());
-    let seconds = Duration::from_millis(700);
+    let seconds = Duration::from_millis(500);
     let path = std::env::temp_dir().join(format!("dat-cost-{}", std::process::id()));
     let mut listening = Interface::new(InterfaceConfig::default()).unwrap();
     listening.listen(&Address::Shm(path.clone())).unwrap();
-    let server = std::thread::spawn(move || serve(listening, block));
+    let server = std::thread::Builder::new().name("server".into()).spawn(move || serve(listening, block));
     baseline(block, seconds);
-    for (depth, threshold, spin) in [(1, 1, true), (8, 1, true), (32, 1, true), (32, 32, false)] {
+    for (depth, threshold, spin) in [(1, 1, true), (8, 1, true), (32, 1, true), (32, 32, true), (32,32,false)] {
         client(&path, block, depth, threshold, spin, seconds);
     }
     let _ = server;

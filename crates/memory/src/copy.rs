@@ -79,4 +79,4 @@ impl Memory {
 }
 
 /// Lines fetched ahead of a copy. One page: beyond it the copy itself runs ahead.
-const PREFETCH_LINES_MAX: usize = 64;
+const PREFETCH_LINES_MAX: usize = 8;
