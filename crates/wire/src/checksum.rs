@@ -174,3 +174,67 @@ pub fn seal(prefix: &mut [u8], payload: &[&[u8]]) {
 pub fn is_intact(message: &[u8]) -> bool {
     message.get(FIELD).is_some_and(|field| field == message_checksum(message, &[]).0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The draft's wording, one word at a time, in a given byte order.
+    fn reference(data: &[u8], word: fn([u8; 2]) -> u16, octets: fn(u16) -> [u8; 2]) -> [u8; 4] {
+        let (mut first, mut second) = (0x0101u32, 0u32);
+        for pair in data.chunks(2) {
+            first += u32::from(word([pair[0], pair.get(1).copied().unwrap_or(0)]));
+            if first > 65_535 {
+                first -= 65_535;
+            }
+            second += first;
+            if second > 65_535 {
+                second -= 65_535;
+            }
+        }
+        let ([a, b], [c, d]) = (octets(second as u16), octets(first as u16));
+        [a, b, c, d]
+    }
+
+    #[test]
+    fn both_byte_orders_agree_with_the_reference() {
+        let mut state = 1u64;
+        let mut data = Vec::new();
+        for length in (0..300).chain([8191, 8192, 8193, 16_385, 70_001]) {
+            data.resize_with(length, || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                if state >> 62 == 0 { 0xff } else { (state >> 33) as u8 }
+            });
+            let little = reference(&data, u16::from_le_bytes, u16::to_le_bytes);
+            let big = reference(&data, u16::from_be_bytes, u16::to_be_bytes);
+            assert_eq!(little, big, "{length}");
+            assert_eq!(Checksum::of(&data).0, little, "{length}");
+            for cut in [0, 1, length / 3, length.saturating_sub(1)] {
+                let (front, back) = data.split_at(cut.min(length));
+                let mut pieces = DirectChecksum::new();
+                pieces.update(front);
+                pieces.update(&[]);
+                pieces.update(back);
+                assert_eq!(pieces.finish().0, little, "{length} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn known_values() {
+        assert_eq!(Checksum::of(&[]).0, [0, 0, 1, 1]);
+        assert_eq!(Checksum::of(&[1]).0, [2, 1, 2, 1]);
+        assert_eq!(Checksum::of(&[0xff; 4]).0, [2, 2, 1, 1]);
+        assert_eq!(Checksum::of(&vec![0xff; 100_000]), Checksum::of(&vec![0; 100_000]));
+    }
+
+    #[test]
+    fn the_field_itself_counts_as_zero() {
+        let mut message = [3; 64];
+        seal(&mut message, &[]);
+        assert!(is_intact(&message));
+        message[30] ^= 1;
+        assert!(!is_intact(&message));
+        assert!(!is_intact(&message[..20]));
+    }
+}

@@ -14,9 +14,9 @@ use crate::order::ByteOrder;
 use crate::procedure::Procedure;
 use crate::readdir::DirectoryEntries;
 
-/// Octets a decoded message may take when it is encoded again: lists that overlap in
-/// the input do not in the output.
-const BUFFER_BYTES: usize = 1 << 21;
+/// Octets a decoded message may take when it is encoded again. Lists that overlap in the
+/// input do not in the output, so a message may need more; it is then let go.
+const BUFFER_BYTES: usize = 1 << 17;
 
 /// A copy with the right length field, so that mutations get past the header.
 fn with_length(message: &[u8], magic: u32, at: usize) -> (ByteOrder, Vec<u8>) {

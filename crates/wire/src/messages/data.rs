@@ -91,6 +91,7 @@ pub enum Placement {
 }
 
 /// The data of a write that ends `scope`, whose fixed section takes `fixed` octets.
+#[inline]
 fn trailing<O: Order>(
     scope: Scope<'_, O>,
     fixed: usize,

@@ -1,0 +1,143 @@
+//! Runs what the fuzz targets run over their committed seeds and many mutations of
+//! them. Set `DAFS_WRITE_CORPUS=1` to write the seeds anew.
+
+mod material;
+
+use std::fs;
+use std::path::PathBuf;
+
+use dafs_types::{SequenceNumber, Status, StreamId};
+use dafs_wire::*;
+use material::{Scratch, material, prepare};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+
+/// Mutations tried per target.
+const MUTATIONS: usize = 20_000;
+
+fn folder(target: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
+/// A generator whose sequence a seed repeats (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % bound.max(1)
+    }
+}
+
+fn mutate(seed: &[u8], other: &[u8], numbers: &mut Numbers) -> Vec<u8> {
+    let mut octets = seed.to_vec();
+    for _ in 0..=numbers.below(4) {
+        let at = numbers.below(octets.len());
+        match numbers.below(6) {
+            0 => octets.truncate(at),
+            1 if !octets.is_empty() => octets[at] ^= 1 << numbers.below(8),
+            2 if !octets.is_empty() => octets[at] = [0, 1, 8, 0x7f, 0x80, 0xff][numbers.below(6)],
+            3 => octets.insert(at, numbers.below(256) as u8),
+            4 => octets.extend_from_slice(&other[numbers.below(other.len())..]),
+            _ => {
+                let aligned = at / 4 * 4;
+                if let Some(word) = octets.get_mut(aligned..aligned + 4) {
+                    word.copy_from_slice(&(numbers.below(300) as u32 * 8).to_le_bytes());
+                }
+            }
+        }
+    }
+    octets
+}
+
+fn run(target: &str, body: fn(&[u8])) {
+    let mut files: Vec<_> = fs::read_dir(folder(target))
+        .unwrap_or_else(|error| panic!("corpus of {target}: {error}"))
+        .map(|entry| entry.expect("a readable folder").path())
+        .collect();
+    files.sort();
+    let seeds: Vec<_> = files.iter().map(|file| fs::read(file).expect("a readable seed")).collect();
+    assert!(!seeds.is_empty(), "no seeds for {target}");
+    seeds.iter().for_each(|seed| body(seed));
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..MUTATIONS {
+        let (seed, other) = (numbers.below(seeds.len()), numbers.below(seeds.len()));
+        body(&mutate(&seeds[seed], &seeds[other], &mut numbers));
+    }
+}
+
+#[test]
+fn requests_do_not_panic() {
+    run("wire_request", fuzzing::request);
+}
+
+#[test]
+fn responses_do_not_panic() {
+    run("wire_response", fuzzing::response);
+}
+
+#[test]
+fn attributes_do_not_panic() {
+    run("wire_attributes", fuzzing::attributes);
+}
+
+#[test]
+fn connect_data_does_not_panic() {
+    run("wire_connect_data", fuzzing::connect_data);
+}
+
+/// Writes one seed of every procedure and arm if asked to.
+#[test]
+fn seeds_can_be_written() {
+    if std::env::var_os("DAFS_WRITE_CORPUS").is_none() {
+        return;
+    }
+    let mut runner = TestRunner::deterministic();
+    let material = material().new_tree(&mut runner).expect("material").current();
+    let order = ByteOrder::Little;
+    let mut scratch = Scratch::default();
+    let prepared = prepare(&material, order, &mut scratch);
+    let header = RequestHeader::new(StreamId(1), SequenceNumber(2));
+    let mut buffer = vec![0; 16_384];
+    let mut write = |target: &str, name: &str, octets: &[u8]| {
+        fs::create_dir_all(folder(target)).expect("a folder");
+        fs::write(folder(target).join(name), octets).expect("a seed");
+    };
+    let mut last = None;
+    for request in prepared.requests() {
+        if last.replace(request.procedure()) == Some(request.procedure()) {
+            continue;
+        }
+        let length = encode_request(order, &header, &request, &mut buffer).expect("it fits");
+        write("wire_request", request.procedure().name(), &buffer[..length]);
+    }
+    for (status, procedure, response) in prepared.responses() {
+        if response == Response::Failed && procedure != Procedure::Null {
+            continue;
+        }
+        let header = ResponseHeader::answering(&header, status, 4);
+        let length = encode_response(order, &header, &response, &mut buffer[1..]).expect("room");
+        buffer[0] = procedure.index() as u8;
+        let failed = if status == Status::Ok { "" } else { "-failed" };
+        let name = format!("{}{failed}", procedure.name());
+        write("wire_response", &name, &buffer[..=length]);
+        let (body, kind) = (&buffer[1 + HEADER_BYTES..=length], procedure.name());
+        match response {
+            Response::GetAttrInline(_) | Response::GetFsAttr(_) => {
+                write("wire_attributes", kind, &body[8..]);
+            }
+            Response::ReadDirInline(_) => write("wire_attributes", kind, &body[16..]),
+            Response::ReadLinkInline(_) => write("wire_attributes", kind, &body[8..]),
+            _ => {}
+        }
+    }
+    for channel in [ChannelType::Operation, ChannelType::BackControl, ChannelType::RdmaRead] {
+        let data = ConnectData { client_instance: 1, client_session: 2, channel };
+        for order in [ByteOrder::Little, ByteOrder::Big] {
+            let name = format!("{channel:?}-{order:?}");
+            write("wire_connect_data", &name, &data.encode(order));
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Every request and response survives encoding, in both byte orders; what is cut or
+//! damaged is refused or read as something else, but never panics.
+
+mod material;
+
+use dafs_types::{SequenceNumber, Status, StreamId};
+use dafs_wire::*;
+use material::{Scratch, material, prepare};
+use proptest::prelude::*;
+
+const ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];
+
+fn request_header(seed: u64) -> RequestHeader {
+    let mut header = RequestHeader::new(StreamId(seed as u16), SequenceNumber(7));
+    header.desired_credits = (seed >> 16) as u16;
+    header.chain_flags = ChainFlags((seed >> 32) as u16 & 0x1f);
+    header.analyzer = seed.to_le_bytes();
+    header.credentials = dafs_types::CredHandle(seed as u32);
+    header
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn requests_come_back(material in material(), seed in any::<u64>()) {
+        for order in ORDERS {
+            let mut scratch = Scratch::default();
+            let prepared = prepare(&material, order, &mut scratch);
+            for request in prepared.requests() {
+                let mut buffer = vec![0xa5; 16_384];
+                let header = request_header(seed);
+                let length = encode_request(order, &header, &request, &mut buffer).unwrap();
+                let message = &buffer[..length];
+                let (read, again) = decode_request(order, message).unwrap();
+                prop_assert_eq!(again, request);
+                prop_assert_eq!(read.length as usize, length);
+                let procedure = request.procedure();
+                let expected =
+                    RequestHeader { procedure: procedure.number(), length: read.length, ..header };
+                prop_assert_eq!(read, expected);
+                let bound = HEADER_BYTES + procedure.request_fixed_bytes();
+                prop_assert!(length >= bound);
+                // One octet less than needed is refused, and nothing beyond is touched.
+                let short = encode_request(order, &header, &request, &mut buffer[..length - 1]);
+                prop_assert_eq!(short, Err(EncodeError::Space));
+                prop_assert!(buffer[length..].iter().all(|octet| *octet == 0xa5));
+            }
+        }
+    }
+
+    #[test]
+    fn responses_come_back(material in material(), seed in any::<u64>()) {
+        for order in ORDERS {
+            let mut scratch = Scratch::default();
+            let prepared = prepare(&material, order, &mut scratch);
+            for (status, procedure, response) in prepared.responses() {
+                let mut buffer = vec![0xa5; 16_384];
+                let header = ResponseHeader::answering(&request_header(seed), status, 3);
+                let length = encode_response(order, &header, &response, &mut buffer).unwrap();
+                if procedure == Procedure::FetchResponse {
+                    continue;
+                }
+                let (read, again) = decode_response(order, procedure, &buffer[..length]).unwrap();
+                prop_assert_eq!(again, response);
+                prop_assert_eq!(read, ResponseHeader { length: read.length, ..header });
+                prop_assert!(length <= procedure.reply_bytes_max());
+            }
+        }
+    }
+
+    #[test]
+    fn cut_messages_are_refused(material in material()) {
+        for order in ORDERS {
+            let mut scratch = Scratch::default();
+            let prepared = prepare(&material, order, &mut scratch);
+            for request in prepared.requests() {
+                let mut buffer = vec![0; 16_384];
+                let header = request_header(1);
+                let length = encode_request(order, &header, &request, &mut buffer).unwrap();
+                for cut in 0..length {
+                    prop_assert!(decode_request(order, &buffer[..cut]).is_err());
+                    let mut shorter = buffer[..cut].to_vec();
+                    relabel(order, &mut shorter, 36);
+                    let refused = decode_request(order, &shorter);
+                    // How far a write is padded is agreed beforehand: only who knows that
+                    // sees that it is now padded less.
+                    if let (true, Ok((_, other))) = (is_padded(&request), &refused) {
+                        prop_assert!(is_padded(other) && *other != request);
+                        continue;
+                    }
+                    prop_assert!(refused.is_err(), "{:?} cut to {}", request, cut);
+                    prop_assert_eq!(refused.unwrap_err().header.is_some(), cut >= HEADER_BYTES);
+                }
+            }
+            for (status, procedure, response) in prepared.responses() {
+                let mut buffer = vec![0; 16_384];
+                let header = ResponseHeader::answering(&request_header(1), status, 3);
+                let length = encode_response(order, &header, &response, &mut buffer).unwrap();
+                for cut in 0..length {
+                    let mut shorter = buffer[..cut].to_vec();
+                    relabel(order, &mut shorter, 32);
+                    let _ = decode_response(order, procedure, &shorter);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn flipped_bits_do_not_panic(material in material(), place in any::<u32>(), bit in 0..8u8) {
+        for order in ORDERS {
+            let mut scratch = Scratch::default();
+            let prepared = prepare(&material, order, &mut scratch);
+            for request in prepared.requests() {
+                let mut buffer = vec![0; 16_384];
+                let header = request_header(1);
+                let length = encode_request(order, &header, &request, &mut buffer).unwrap();
+                buffer[place as usize % length] ^= 1 << bit;
+                fuzzing::request(&buffer[..length]);
+            }
+            for (status, procedure, response) in prepared.responses() {
+                let mut buffer = vec![0; 16_384];
+                let header = ResponseHeader::answering(&request_header(1), status, 3);
+                let length =
+                    1 + encode_response(order, &header, &response, &mut buffer[1..]).unwrap();
+                buffer[0] = procedure.index() as u8;
+                buffer[1 + place as usize % (length - 1)] ^= 1 << bit;
+                fuzzing::response(&buffer[..length]);
+            }
+        }
+    }
+}
+
+fn is_padded(request: &Request<'_>) -> bool {
+    use dafs_wire::messages::Placement;
+    match request {
+        Request::WriteInline(write) => write.placement != Placement::Packed,
+        Request::AppendInline(append) => append.placement != Placement::Packed,
+        _ => false,
+    }
+}
+
+/// Sets the length field at `at` to the real length.
+fn relabel(order: ByteOrder, message: &mut [u8], at: usize) {
+    let length = message.len() as u32;
+    if let Some(field) = message.get_mut(at..at + 4) {
+        field.copy_from_slice(&match order {
+            ByteOrder::Little => length.to_le_bytes(),
+            ByteOrder::Big => length.to_be_bytes(),
+        });
+    }
+}
+
+#[test]
+fn data_may_follow_what_is_encoded() {
+    use dafs_wire::messages::{InlineData, ReadInlineResult};
+    let data = b"0123456789";
+    let header = ResponseHeader::answering(&request_header(1), Status::Ok, 1);
+    let answer = |data| Response::ReadInline(ReadInlineResult { end_of_file: true, data });
+    let mut whole = [0; 128];
+    let mut prefix = [0; 48];
+    let here = answer(InlineData::Here(data));
+    let follows = answer(InlineData::Follows { length: 10 });
+    let whole_length = encode_response(ByteOrder::NATIVE, &header, &here, &mut whole).unwrap();
+    let length = encode_response(ByteOrder::NATIVE, &header, &follows, &mut prefix).unwrap();
+    assert_eq!((length, whole_length), (48, 58));
+    assert_eq!(whole[..whole_length], [&prefix[..], &data[..]].concat());
+    seal(&mut prefix, &[&data[..4], &data[4..]]);
+    assert!(is_intact(&[&prefix[..], &data[..]].concat()));
+}
+
+#[test]
+fn a_read_of_one_buffer_is_small() {
+    use dafs_wire::messages::ReadDirect;
+    let buffers = [DirectBuffer::default()];
+    let read = Request::ReadDirect(ReadDirect {
+        file: dafs_types::FileHandle::NULL,
+        state: dafs_types::StateId(1),
+        offset: 2,
+        length: 3,
+        hint: dafs_types::CacheHint(0),
+        buffers: (&buffers).into(),
+    });
+    let mut buffer = [0; 256];
+    let length = encode_request(ByteOrder::NATIVE, &request_header(0), &read, &mut buffer);
+    assert_eq!(length, Ok(160));
+    assert_eq!(Procedure::ReadDirect.reply_bytes_max(), 56);
+}
+
+#[test]
+fn another_version_is_refused_with_its_header() {
+    let mut buffer = [0; 64];
+    let mut header = request_header(5);
+    header.version = 9;
+    let null = Request::Null(messages::Empty);
+    let length = encode_request(ByteOrder::Big, &header, &null, &mut buffer).unwrap();
+    let refused = decode_request(ByteOrder::Big, &buffer[..length]).unwrap_err();
+    assert_eq!(refused.status(), Status::IllegalProt);
+    assert_eq!(refused.header.map(|header| header.stream), Some(StreamId(5)));
+}
+
+#[test]
+fn a_full_listing_ends_where_it_must() {
+    use dafs_types::{FileAttributes, ReaddirCookie};
+    for room in 0..700 {
+        let mut buffer = vec![0x5a; room];
+        let wanted = attributes::file::bits::OBJECT_SIZE;
+        let Ok(mut writer) = ReaddirWriter::new(ByteOrder::Big, wanted, &mut buffer) else {
+            assert!(room < 8);
+            continue;
+        };
+        let size = FileAttributes { size: Some(5), ..FileAttributes::default() };
+        let names: Vec<String> = (0..).map(|index| format!("entry-{index}")).take(20).collect();
+        let mut taken = 0;
+        for (index, name) in names.iter().enumerate() {
+            let before = writer.byte_count();
+            if !writer.push(ReaddirCookie(index as u64 + 3), name, &size).unwrap() {
+                assert_eq!(writer.byte_count(), before);
+                break;
+            }
+            taken += 1;
+        }
+        let expected = writer.byte_count();
+        let entries = writer.finish();
+        assert_eq!(entries.octets().len(), expected);
+        let again = DirectoryEntries::parse(ByteOrder::Big, entries.octets()).unwrap();
+        assert_eq!(again.len(), taken);
+        for (entry, name) in again.iter().zip(&names) {
+            let entry = entry.unwrap();
+            assert_eq!((entry.name, entry.attributes.file()), (name.as_str(), size.clone()));
+        }
+        assert!(buffer[expected..].len() < room);
+    }
+}
