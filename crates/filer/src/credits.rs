@@ -29,14 +29,13 @@ pub(crate) struct Budget {
     charged: u32,
     /// One credit each for the channels that are not open yet.
     reserved: u32,
-    session_max: u16,
 }
 
 impl Budget {
     /// Keeps one credit back for each of `channels_max` channels.
-    pub fn new(total: u32, channels_max: u32, session_max: u16) -> Self {
+    pub fn new(total: u32, channels_max: u32) -> Self {
         debug_assert!(total >= channels_max);
-        Self { total, charged: 0, reserved: channels_max, session_max }
+        Self { total, charged: 0, reserved: channels_max }
     }
 
     /// Credits charged to open channels.
@@ -80,6 +79,8 @@ pub(crate) struct Window {
     stream_limit: u16,
     /// What the client asked for last; 0 for nothing.
     desired: u16,
+    /// Most that may be granted in the channel's present phase.
+    most: u16,
     /// All credits were in use since `nreq` last changed.
     saturated: bool,
     busy: [u64; STREAM_WORDS],
@@ -98,6 +99,7 @@ impl Window {
             peak: 0,
             stream_limit: 1,
             desired: 0,
+            most: 1,
             saturated: false,
             busy: [0; STREAM_WORDS],
             answered: [0; STREAM_WORDS],
@@ -132,7 +134,9 @@ impl Window {
         self.busy[word] |= bit;
         self.outstanding += 1;
         self.peak = self.peak.max(self.outstanding);
-        self.desired = desired;
+        if desired != 0 {
+            self.desired = desired;
+        }
         self.saturated |= self.outstanding == self.nreq;
         Ok(self.outstanding)
     }
@@ -180,8 +184,7 @@ impl Window {
 
     /// Chooses a new target before a response is sent.
     fn retarget(&mut self, budget: &mut Budget) {
-        let most = budget.session_max;
-        let cap = if self.desired == 0 { most } else { self.desired.min(most) };
+        let cap = if self.desired == 0 { self.most } else { self.desired.min(self.most) };
         if cap < self.target {
             self.set_target(cap, budget);
         } else if self.saturated && self.nreq > self.target {
@@ -197,12 +200,20 @@ impl Window {
         self.saturated = false;
     }
 
-    /// Sets the target a new session begins with, at most what the budget has; the
-    /// client hears of it with the next response. Returns the value.
-    pub fn begin(&mut self, credits: u16, budget: &mut Budget) -> u16 {
+    /// Sets the target a new session begins with, at most what the budget has, and the
+    /// client's first wish; the client hears of it with the next response. Returns it.
+    pub fn begin(&mut self, credits: u16, desired: u16, budget: &mut Budget) -> u16 {
         let most_now = self.charge().saturating_add(budget.available());
         self.set_target(credits.min(most_now), budget);
+        self.most = self.target;
+        self.desired = desired;
+        self.saturated = false;
         self.target
+    }
+
+    /// The client has authenticated: from now on its session may grow.
+    pub fn may_grow_to(&mut self, most: u16) {
+        self.most = most;
     }
 
     /// Lets a session that used less than half of its credits since the last tick aim
@@ -236,21 +247,23 @@ fn place(stream: StreamId) -> (usize, u64) {
 mod tests {
     use super::*;
 
+    /// A session with this many credits that may grow to 64.
     fn window(credits: u16, budget: &mut Budget) -> Window {
         let mut window = Window::new();
         budget.channel_opened();
-        window.begin(credits, budget);
+        window.begin(credits, 0, budget);
         window.take(StreamId(0), 0).unwrap();
         window.give(StreamId(0), budget);
+        window.may_grow_to(64);
         window
     }
 
     #[test]
     fn the_first_response_brings_the_first_credits() {
-        let mut budget = Budget::new(100, 1, 64);
+        let mut budget = Budget::new(100, 1);
         let mut window = Window::new();
         budget.channel_opened();
-        assert_eq!(window.begin(8, &mut budget), 8);
+        assert_eq!(window.begin(8, 0, &mut budget), 8);
         assert_eq!(window.take(StreamId(0), 0), Ok(1));
         assert_eq!(window.take(StreamId(1), 0), Err(BreakReason::StreamOutOfRange));
         let grant = window.give(StreamId(0), &mut budget);
@@ -261,14 +274,15 @@ mod tests {
 
     #[test]
     fn violations_are_told_apart() {
-        let mut budget = Budget::new(100, 1, 64);
+        let mut budget = Budget::new(100, 1);
         let mut window = window(2, &mut budget);
+        window.may_grow_to(2);
         assert_eq!(window.take(StreamId(2), 0), Err(BreakReason::StreamOutOfRange));
         assert_eq!(window.take(StreamId(u16::MAX), 0), Err(BreakReason::StreamOutOfRange));
         window.take(StreamId(1), 0).unwrap();
         assert_eq!(window.take(StreamId(1), 0), Err(BreakReason::StreamBusy));
-        // The client shrinks while stream 1 is busy: stream 0 alone is one too many.
-        window.set_target(1, &mut budget);
+        // The session shrinks while stream 1 is busy: stream 0 alone is one too many.
+        window.may_grow_to(1);
         window.take(StreamId(0), 0).unwrap();
         assert_eq!(window.give(StreamId(0), &mut budget).receives_to_post, 0);
         assert_eq!(window.take(StreamId(0), 0), Err(BreakReason::CreditsExceeded));
@@ -276,8 +290,9 @@ mod tests {
 
     #[test]
     fn a_saturated_session_doubles_up_to_its_limit() {
-        let mut budget = Budget::new(40, 1, 16);
+        let mut budget = Budget::new(40, 1);
         let mut window = window(4, &mut budget);
+        window.may_grow_to(16);
         let mut targets = vec![];
         for _ in 0..3 {
             let credits = window.nreq;
@@ -295,7 +310,7 @@ mod tests {
 
     #[test]
     fn desire_caps_growth_and_speeds_it_up_while_credits_are_plentiful() {
-        let mut budget = Budget::new(1000, 1, 64);
+        let mut budget = Budget::new(1000, 1);
         let mut window = window(1, &mut budget);
         window.take(StreamId(0), 40).unwrap();
         let grant = window.give(StreamId(0), &mut budget);
@@ -308,7 +323,7 @@ mod tests {
 
     #[test]
     fn idle_sessions_give_back_one_credit_per_response() {
-        let mut budget = Budget::new(100, 1, 64);
+        let mut budget = Budget::new(100, 1);
         let mut window = window(32, &mut budget);
         window.shrink_if_idle(4, &mut budget);
         window.shrink_if_idle(4, &mut budget);
@@ -324,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_stream_goes_out_of_range_once_the_client_must_know() {
-        let mut budget = Budget::new(100, 1, 64);
+        let mut budget = Budget::new(100, 1);
         let mut window = window(4, &mut budget);
         window.set_target(3, &mut budget);
         window.take(StreamId(0), 0).unwrap();
@@ -340,7 +355,7 @@ mod tests {
 
     #[test]
     fn growth_leaves_a_credit_for_every_channel_to_come() {
-        let mut budget = Budget::new(20, 5, 64);
+        let mut budget = Budget::new(20, 5);
         let mut window = window(64, &mut budget);
         assert_eq!(window.nreq, 16);
         for stream in 0..16 {

@@ -100,12 +100,12 @@ pub(crate) fn negotiate(config: &FilerConfig, wanted: &Negotiated, credits: u16)
     }
 }
 
-/// The number of credits a new session starts with, before the budget is asked.
-pub(crate) fn first_credits(config: &FilerConfig, wanted: &Negotiated) -> u16 {
-    match u16::try_from(wanted.max_requests) {
-        Ok(0) | Err(_) => config.credits_initial,
-        Ok(wanted) => wanted.min(config.credits_initial),
-    }
+/// The number of credits a new session starts with, before the budget is asked, and
+/// the number the client would like to have in time (0: no statement).
+pub(crate) fn first_credits(config: &FilerConfig, wanted: &Negotiated) -> (u16, u16) {
+    let desired = u16::try_from(wanted.max_requests).unwrap_or(u16::MAX);
+    let first = if desired == 0 { config.credits_initial } else { desired };
+    (first.min(config.credits_initial), desired)
 }
 
 /// A size within its bounds and a multiple of 8, as messages are (draft 6.1.1).
@@ -149,7 +149,7 @@ mod tests {
             use_rdma_read_channel: 1,
         };
         let config = FilerConfig::default();
-        assert_eq!(first_credits(&config, &wanted), 8);
+        assert_eq!(first_credits(&config, &wanted), (8, u16::MAX));
         assert_eq!(
             negotiate(&config, &wanted, 5),
             Negotiated {
@@ -167,8 +167,9 @@ mod tests {
     fn sizes_are_multiples_of_eight() {
         assert_eq!(size(1027, 0, 1024, 4096), 1024);
         assert_eq!(size(5, 0, 100, 4096), 104);
-        assert_eq!(first_credits(&FilerConfig::default(), &wants(3)), 3);
-        assert_eq!(first_credits(&FilerConfig::default(), &wants(300)), 8);
+        assert_eq!(first_credits(&FilerConfig::default(), &wants(0)), (8, 0));
+        assert_eq!(first_credits(&FilerConfig::default(), &wants(3)), (3, 3));
+        assert_eq!(first_credits(&FilerConfig::default(), &wants(300)), (8, 300));
     }
 
     fn wants(max_requests: u32) -> Negotiated {

@@ -62,8 +62,8 @@ impl Filer {
         let session_id = draw(entropy, |id| !self.sessions.contains_key(&SessionId(id)))?;
         let (client_id, expects_record) = self.choose_client_id(arguments, entropy)?;
         let hot = &mut self.hot[channel.index()];
-        let credits = first_credits(&self.config, &arguments.wanted);
-        let credits = hot.window.begin(credits, &mut self.budget);
+        let (credits, desired) = first_credits(&self.config, &arguments.wanted);
+        let credits = hot.window.begin(credits, desired, &mut self.budget);
         hot.phase = Phase::Connected;
         let granted = negotiate(&self.config, &arguments.wanted, credits);
         self.sessions.insert(SessionId(session_id), channel.index);
@@ -126,7 +126,7 @@ impl Filer {
             return;
         }
         hot.phase = Phase::Opened;
-        hot.window.begin(1, &mut self.budget);
+        hot.window.begin(1, 0, &mut self.budget);
         let cold = self.cold[channel.index()].as_mut();
         if let Some(session) = cold.and_then(|cold| cold.session.take()) {
             self.sessions.remove(&session.id);
@@ -187,6 +187,7 @@ impl Filer {
         verified: Result<Credentials, Status>,
         now: Moment,
     ) -> Result<Authenticated, Status> {
+        let credits_max = self.config.credits_session_max;
         let (hot, _) = self.live(channel).ok_or(Status::IllegalState)?;
         if hot.phase != Phase::Verifying {
             return Err(Status::IllegalState);
@@ -201,6 +202,7 @@ impl Filer {
                 let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
                 hot.phase = Phase::Authenticated;
                 hot.client = slot;
+                hot.window.may_grow_to(credits_max);
                 cold.credentials = Some(who);
                 self.authenticated_count += 1;
                 Ok(authenticated)

@@ -101,8 +101,7 @@ impl Filer {
     /// The first limit in `config` that cannot be kept.
     pub fn new(config: FilerConfig, boot_seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
-        let budget =
-            Budget::new(config.credits_budget, config.channels_max, config.credits_session_max);
+        let budget = Budget::new(config.credits_budget, config.channels_max);
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
         Ok(Self {
             config,

@@ -1,0 +1,334 @@
+//! Channels, CONNECT, authentication, client identities, admission.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use dafs_filer::*;
+use dafs_types::*;
+
+fn bench() -> Bench {
+    Bench::new(FilerConfig::default())
+}
+
+fn refused(status: Status) -> Result<(), Refusal> {
+    Err(Refusal::Answer(status))
+}
+
+#[test]
+fn a_session_is_made_in_two_steps() {
+    let mut bench = bench();
+    let channel = bench.channel();
+    assert_eq!(bench.exchange(channel, RequestClass::Ordinary), refused(Status::NotAuthenticated));
+    assert_eq!(bench.exchange(channel, RequestClass::Authenticate), refused(Status::IllegalState));
+    assert_eq!(bench.exchange(channel, RequestClass::Bind), refused(Status::NotSupp));
+    let results = bench.connect(channel, "a", 1);
+    assert_eq!(results.granted.max_requests, 8);
+    assert_eq!(bench.filer.ids(channel), Some((results.session_id, results.client_id)));
+    assert_eq!(bench.filer.fence_id(channel), Some("fence"));
+    assert_eq!(bench.exchange(channel, RequestClass::SecurityInfo), Ok(()));
+    assert_eq!(bench.exchange(channel, RequestClass::Ordinary), refused(Status::NotAuthenticated));
+    assert_eq!(bench.exchange(channel, RequestClass::Connect), refused(Status::IllegalState));
+    assert_eq!(bench.filer.credentials(channel), None);
+    assert_eq!(bench.authenticate(channel), Ok(Authenticated::default()));
+    assert_eq!(bench.filer.credentials(channel), Some(&Credentials::nobody()));
+    assert_eq!(bench.exchange(channel, RequestClass::Ordinary), Ok(()));
+    assert_eq!(bench.exchange(channel, RequestClass::Authenticate), refused(Status::IllegalState));
+    assert_eq!(bench.exchange(channel, RequestClass::Bind), refused(Status::IllegalState));
+    assert_eq!(bench.exchange(channel, RequestClass::Credential), refused(Status::NotAuthorized));
+    assert_eq!(bench.filer.counters().requests_refused, 8);
+    bench.drop_channel(channel);
+    bench.assert_empty();
+}
+
+#[test]
+fn connect_checks_version_names_and_state() {
+    let mut bench = bench();
+    let channel = bench.channel();
+    let mut connect = |arguments: ConnectArguments<'_>| {
+        bench.filer.connect(channel, &arguments, &mut bench.entropy)
+    };
+    let refusal = |status, protocol_version| Err(ConnectRefusal { status, protocol_version });
+    let good = arguments("a", 1);
+    let newer = ConnectArguments { protocol_version: 9, ..good };
+    assert_eq!(connect(newer), refusal(Status::IllegalProt, 1));
+    let older = ConnectArguments { protocol_version: 0, ..good };
+    assert_eq!(connect(older), refusal(Status::IllegalProt, 0));
+    let nameless = ConnectArguments { client_id_string: b"", ..good };
+    assert_eq!(connect(nameless), refusal(Status::Inval, 1));
+    let name = vec![b'x'; limits::OWNER_BYTES_MAX + 1];
+    let long = ConnectArguments { client_id_string: &name, ..good };
+    assert_eq!(connect(long), refusal(Status::Inval, 1));
+    let fence = "f".repeat(limits::FENCE_ID_BYTES_MAX + 1);
+    let long = ConnectArguments { fence_id: &fence, ..good };
+    assert_eq!(connect(long), refusal(Status::Inval, 1));
+    assert!(connect(good).is_ok());
+    assert_eq!(connect(good), refusal(Status::IllegalState, 1));
+    assert_eq!(bench.filer.counters().connects_refused, 6);
+}
+
+#[test]
+fn ids_are_drawn_and_never_zero_or_repeated() {
+    struct Stuck(u64);
+    impl Entropy for Stuck {
+        fn next_u64(&mut self) -> u64 {
+            self.0
+        }
+    }
+    let mut bench = bench();
+    let channel = bench.channel();
+    let zero = bench.filer.connect(channel, &arguments("a", 1), &mut Stuck(0));
+    assert_eq!(zero.map_err(|r| r.status), Err(Status::Resource));
+    assert!(bench.filer.connect(channel, &arguments("a", 1), &mut Stuck(5)).is_ok());
+    let channel = bench.channel();
+    let again = bench.filer.connect(channel, &arguments("b", 1), &mut Stuck(5));
+    assert_eq!(again.map_err(|r| r.status), Err(Status::Resource));
+}
+
+#[test]
+fn connect_and_auth_in_one_step_can_be_undone() {
+    let mut bench = bench();
+    let channel = bench.channel();
+    bench.filer.admit(channel, &head(RequestClass::Connect, 0), Moment(0)).unwrap();
+    bench.filer.connect(channel, &arguments("a", 1), &mut bench.entropy).unwrap();
+    assert_eq!(bench.filer.counters().credits, 8);
+    assert_eq!(
+        bench.filer.begin_auth(channel, AuthRequest::Gss),
+        AuthDecision::Reject(Status::NotSupp)
+    );
+    bench.filer.connect_failed(channel);
+    let grant = bench.filer.finish(channel, StreamId(0));
+    assert_eq!(grant, Grant { target_nreq: 1, receives_to_post: 1 });
+    assert_eq!((bench.filer.ids(channel), bench.filer.counters().credits), (None, 1));
+    bench.connect(channel, "a", 1);
+}
+
+#[test]
+fn identity_comes_from_the_kernel_the_configuration_or_a_password() {
+    let mut bench = bench();
+    let who = Credentials { uid: 1000, gid: 100, groups: Box::new([7]) };
+    let local = bench.channel_from(PeerIdentity::Local(who.clone()));
+    bench.connect(local, "local", 1);
+    assert_eq!(bench.filer.auth_types(local), [AuthType::None, AuthType::Default, AuthType::Text]);
+    bench.authenticate(local).unwrap();
+    assert_eq!(bench.filer.credentials(local), Some(&who));
+
+    let config = FilerConfig { anonymous: None, ..FilerConfig::default() };
+    let mut bench = Bench::new(config);
+    let remote = bench.channel();
+    bench.connect(remote, "remote", 1);
+    assert_eq!(bench.filer.auth_types(remote), [AuthType::Text]);
+    assert_eq!(bench.authenticate(remote), Err(Status::NotSupp));
+    let request = AuthRequest::Text { user: "ada" };
+    assert_eq!(bench.filer.begin_auth(remote, request), AuthDecision::VerifyPassword);
+    // While the driver verifies, nothing else may authenticate.
+    assert_eq!(bench.exchange(remote, RequestClass::Authenticate), refused(Status::IllegalState));
+    let refusal = bench.filer.finish_auth(remote, Err(Status::NotAuthorized), Moment(0));
+    assert_eq!(refusal, Err(Status::NotAuthorized));
+    assert_eq!(bench.filer.begin_auth(remote, request), AuthDecision::VerifyPassword);
+    bench.filer.finish_auth(remote, Ok(who.clone()), Moment(0)).unwrap();
+    assert_eq!(bench.filer.credentials(remote), Some(&who));
+}
+
+#[test]
+fn guessing_passwords_ends_the_channel() {
+    let mut bench = bench();
+    let channel = bench.channel();
+    bench.connect(channel, "a", 1);
+    for _ in 0..3 {
+        assert_eq!(
+            bench.filer.begin_auth(channel, AuthRequest::Text { user: "ada" }),
+            AuthDecision::VerifyPassword
+        );
+        let _ = bench.filer.finish_auth(channel, Err(Status::NotAuthorized), Moment(0));
+    }
+    let closing = Err(Refusal::Break(BreakReason::ChannelClosing));
+    assert_eq!(bench.exchange(channel, RequestClass::Authenticate), closing);
+    let close = vec![(channel, CloseReason::AuthenticationFailed)];
+    assert_eq!(bench.filer.on_tick(Moment(1)), TickActions { close, released: vec![] });
+    assert_eq!(bench.filer.on_tick(Moment(1)), TickActions::default());
+}
+
+#[test]
+fn channels_are_limited_and_must_authenticate_in_time() {
+    let config = FilerConfig { channels_max: 3, unauthenticated_max: 2, ..FilerConfig::default() };
+    let mut bench = Bench::new(config);
+    let open = |filer: &mut Filer, kind| {
+        filer.channel_opened(PeerIdentity::Remote, description(kind), Moment(0))
+    };
+    let refused = open(&mut bench.filer, ChannelKind::RdmaRead);
+    assert_eq!(refused, Err(ChannelRefusal::Kind));
+    let first = open(&mut bench.filer, ChannelKind::Operation).unwrap();
+    let second = open(&mut bench.filer, ChannelKind::Operation).unwrap();
+    let refused = open(&mut bench.filer, ChannelKind::Operation);
+    assert_eq!(refused, Err(ChannelRefusal::Unauthenticated));
+    bench.connect(first, "a", 1);
+    bench.authenticate(first).unwrap();
+    bench.connect(second, "b", 1);
+    bench.authenticate(second).unwrap();
+    let third = open(&mut bench.filer, ChannelKind::Operation).unwrap();
+    let refused = open(&mut bench.filer, ChannelKind::Operation);
+    assert_eq!(refused, Err(ChannelRefusal::Channels));
+    assert_eq!(bench.filer.on_tick(Moment(9_999_999_999)).close, []);
+    let late = (third, CloseReason::NotAuthenticatedInTime);
+    assert_eq!(bench.filer.on_tick(Moment(10_000_000_000)).close, [late]);
+    bench.drop_channel(third);
+    // The slot comes back under another name.
+    let fourth = bench.channel();
+    assert_eq!(fourth.index(), third.index());
+    let closing = Err(Refusal::Break(BreakReason::ChannelClosing));
+    assert_eq!(bench.exchange(third, RequestClass::Connect), closing);
+    assert_eq!(bench.filer.counters().channels_refused, 3);
+}
+
+#[test]
+fn silence_closes_a_session_only_if_configured() {
+    let config =
+        FilerConfig { silence_max: Some(Duration::from_secs(60)), ..FilerConfig::default() };
+    let mut bench = Bench::new(config);
+    let idle = bench.session("idle");
+    let busy = bench.session("busy");
+    bench.filer.admit(busy, &head(RequestClass::Ordinary, 0), Moment(0)).unwrap();
+    assert_eq!(bench.filer.on_tick(LATER).close, [(idle, CloseReason::Silent)]);
+    let mut bench = Bench::new(FilerConfig::default());
+    bench.session("idle");
+    assert_eq!(bench.filer.on_tick(LATER), TickActions::default());
+}
+
+#[test]
+fn the_same_life_has_one_client_id() {
+    let mut bench = bench();
+    let first = bench.channel();
+    let id = bench.connect(first, "a", 1).client_id;
+    // Case A twice at once: neither has authenticated.
+    let second = bench.channel();
+    assert_eq!(bench.connect(second, "a", 1).client_id, id);
+    bench.authenticate(first).unwrap();
+    bench.authenticate(second).unwrap();
+    // Case B: the record stands.
+    let third = bench.channel();
+    let results = bench.connect(third, "a", 1);
+    assert_eq!(results.client_id, id);
+    assert_ne!(bench.filer.ids(first).map(|ids| ids.0), Some(results.session_id));
+    bench.authenticate(third).unwrap();
+    assert_eq!(bench.filer.counters().clients, 1);
+    // Once forgotten, the client gets a new id and so learns that its state is gone.
+    for channel in [first, second, third] {
+        bench.drop_channel(channel);
+    }
+    let fourth = bench.channel();
+    assert_ne!(bench.connect(fourth, "a", 1).client_id, id);
+}
+
+#[test]
+fn a_client_id_whose_state_was_lost_before_authentication_is_stale() {
+    let mut bench = bench();
+    let first = bench.channel();
+    bench.connect(first, "a", 1);
+    let pending_before = bench.channel();
+    bench.connect(pending_before, "a", 1);
+    bench.authenticate(first).unwrap();
+    let pending_after = bench.channel();
+    bench.connect(pending_after, "a", 1);
+    bench.drop_channel(first);
+    assert_eq!(bench.authenticate(pending_before), Err(Status::StaleClientId));
+    assert_eq!(bench.authenticate(pending_after), Err(Status::StaleClientId));
+}
+
+#[test]
+fn a_client_name_belongs_to_one_principal() {
+    let mut bench = bench();
+    let owner = bench.session("a");
+    let opened = bench.filer.open(owner, &open_for(1, "o", ShareAccess::Read)).unwrap();
+    for life in [1, 2] {
+        let thief = bench.channel();
+        bench.connect(thief, "a", life);
+        let request = AuthRequest::Text { user: "mallory" };
+        assert_eq!(bench.filer.begin_auth(thief, request), AuthDecision::VerifyPassword);
+        let outcome = bench.filer.finish_auth(thief, Ok(Credentials::nobody()), Moment(0));
+        assert_eq!(outcome, Err(Status::ClidInUse));
+    }
+    assert_eq!(bench.filer.check_io(owner, opened.state_id, FileKey(1), IoKind::Read), Ok(()));
+}
+
+#[test]
+fn a_restarted_client_loses_its_state_once_it_is_proven() {
+    let mut bench = bench();
+    let old = bench.session("a");
+    let (_, old_id) = bench.filer.ids(old).unwrap();
+    let opened = bench.filer.open(old, &open_for(1, "o", ShareAccess::Read)).unwrap();
+    let new = bench.channel();
+    assert_ne!(bench.connect(new, "a", 2).client_id, old_id);
+    assert_eq!(bench.filer.check_io(old, opened.state_id, FileKey(1), IoKind::Read), Ok(()));
+    let released =
+        Closed { file: FileKey(1), state_id: opened.state_id, last_of_file: true, delete: false };
+    assert_eq!(
+        bench.authenticate(new),
+        Ok(Authenticated { trusted: false, released: vec![released], close: vec![old] })
+    );
+    let closing = Err(Refusal::Break(BreakReason::ChannelClosing));
+    assert_eq!(bench.exchange(old, RequestClass::Ordinary), closing);
+    assert_eq!(bench.drop_channel(old), []);
+    assert_eq!(bench.filer.counters().client_restarts, 1);
+    bench.drop_channel(new);
+    bench.assert_empty();
+}
+
+#[test]
+fn chains_are_declined_member_by_member() {
+    const FORWARD: u16 = ChainFlags::FORWARD;
+    const BACK: u16 = ChainFlags::BACK;
+    let mut bench = bench();
+    let channel = bench.session("a");
+    let mut send = |class, flags| {
+        let head = RequestHead { chain_flags: ChainFlags(flags), ..head(class, 0) };
+        let outcome = bench.filer.admit(channel, &head, Moment(0)).map(|_| ());
+        bench.filer.finish(channel, StreamId(0));
+        outcome
+    };
+    let ordinary = RequestClass::Ordinary;
+    assert_eq!(send(ordinary, FORWARD), refused(Status::NotSupp));
+    assert_eq!(send(ordinary, FORWARD | BACK | 0x18), refused(Status::ChainBroken));
+    assert_eq!(send(ordinary, BACK), refused(Status::ChainBroken));
+    assert_eq!(send(ordinary, 0), Ok(()));
+    assert_eq!(send(ordinary, BACK), refused(Status::ChainForm));
+    assert_eq!(send(ordinary, ChainFlags::FILE_HANDLE), refused(Status::ChainForm));
+    assert_eq!(send(ordinary, ChainFlags::SAVE), refused(Status::ChainForm));
+    assert_eq!(send(ordinary, 0x20), refused(Status::ChainForm));
+    assert_eq!(send(ordinary, FORWARD), refused(Status::NotSupp));
+    assert_eq!(send(ordinary, 0), refused(Status::ChainForm));
+    assert_eq!(send(RequestClass::Special, FORWARD), refused(Status::ChainForm));
+    assert_eq!(send(ordinary, BACK), refused(Status::ChainBroken));
+    assert_eq!(send(ordinary, 0), Ok(()));
+}
+
+#[test]
+fn untrusted_clients_name_no_credentials() {
+    let mut bench = bench();
+    let channel = bench.session("a");
+    let head = RequestHead { cred_handle: CredHandle(1), ..head(RequestClass::Ordinary, 0) };
+    let outcome = bench.filer.admit(channel, &head, Moment(0));
+    assert_eq!(outcome, Err(Refusal::Answer(Status::NoCreds)));
+}
+
+#[test]
+fn an_unauthenticated_channel_cannot_grow() {
+    let mut bench = bench();
+    let channel = bench.channel();
+    for _ in 0..10 {
+        let mut head = head(RequestClass::Ordinary, 0);
+        head.desired_nreq = 200;
+        assert!(bench.filer.admit(channel, &head, Moment(0)).is_err());
+        assert_eq!(bench.filer.finish(channel, StreamId(0)).target_nreq, 1);
+    }
+}
+
+#[test]
+fn procedures_fall_into_classes() {
+    assert_eq!(RequestClass::of(101), RequestClass::Connect);
+    assert_eq!(RequestClass::of(106), RequestClass::Credential);
+    assert_eq!(RequestClass::of(159), RequestClass::Special);
+    assert_eq!(RequestClass::of(137), RequestClass::Ordinary);
+    assert_eq!(RequestClass::of(u32::MAX), RequestClass::Ordinary);
+}
