@@ -101,7 +101,7 @@ fn seeds_can_be_written() {
     let prepared = prepare(&material, order, &mut scratch);
     let header = RequestHeader::new(StreamId(1), SequenceNumber(2));
     let mut buffer = vec![0; 16_384];
-    let mut write = |target: &str, name: &str, octets: &[u8]| {
+    let write = |target: &str, name: &str, octets: &[u8]| {
         fs::create_dir_all(folder(target)).expect("a folder");
         fs::write(folder(target).join(name), octets).expect("a seed");
     };

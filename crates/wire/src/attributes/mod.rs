@@ -59,16 +59,6 @@ impl AttributeBitmap {
     pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
     }
-
-    /// The attribute numbers, lowest first.
-    pub(crate) fn numbers(self) -> impl Iterator<Item = u32> {
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let bit = left.trailing_zeros();
-            left &= left.wrapping_sub(1);
-            (bit < 64).then_some(bit + 1)
-        })
-    }
 }
 
 impl<'a> Codec<'a, AttributeBitmap> for Long {
@@ -270,20 +260,19 @@ impl<'a, T: Table> Block<'a, T> {
 }
 
 /// Calls `visit` with number and place of every attribute in a block; returns where the
-/// fixed part ends.
+/// fixed part ends. Tables are in the order of the numbers.
 fn each<T: Table, E>(
     included: AttributeBitmap,
     mut visit: impl FnMut(u32, usize) -> Result<(), E>,
 ) -> Result<usize, E> {
     let mut end = BITMAPS;
-    for number in included.numbers() {
-        let Some(layout) = T::LAYOUTS.iter().find(|layout| layout.number == number) else {
-            continue;
-        };
-        let (size, align) = layout.kind.layout();
-        let at = align_up(end, align);
-        visit(number, at)?;
-        end = at + size;
+    for layout in T::LAYOUTS {
+        if included.contains(AttributeBitmap::of(layout.number)) {
+            let (size, align) = layout.kind.layout();
+            let at = align_up(end, align);
+            visit(layout.number, at)?;
+            end = at + size;
+        }
     }
     Ok(end)
 }
