@@ -29,7 +29,8 @@ impl ClientSlot {
 pub(crate) enum Principal {
     /// AUTH_NONE from this machine.
     LocalUser(u32),
-    /// AUTH_NONE from elsewhere.
+    /// AUTH_NONE from elsewhere. All anonymous clients are one principal: any of them
+    /// may restart another. Who minds configures TEXT only.
     Anonymous,
     /// AUTH_TEXT.
     User(Box<str>),

@@ -360,7 +360,10 @@ impl CreditModel {
                 requester.receive(filer);
             }
             assert!(requester.busy.len() >= usize::from(requester.nreq));
-            let beyond = head(RequestClass::Ordinary, stream);
+            // After a fall the client may hold high streams: then a low one is free, and
+            // nothing but the count gives the offence away.
+            let free = (0..requester.nreq).find(|stream| !requester.busy.contains(stream));
+            let beyond = head(RequestClass::Ordinary, free.unwrap_or(stream));
             let outcome = filer.admit(requester.channel, &beyond, Moment(0));
             assert!(matches!(outcome, Err(Refusal::Break(_))), "{outcome:?}");
         }

@@ -367,6 +367,7 @@ impl OpenTable {
         self.owners.remove(&(file, open.client, owner));
         self.vacate(index);
         self.denying -= u32::from(held.deny != 0);
+        debug_assert!(self.count > 0 || (self.denying == 0 && self.owners.is_empty()));
         let shares = self.files.get_mut(&file).expect("an open file has shares");
         shares.remove(&held);
         let last_of_file = shares.opens == 0;
