@@ -325,10 +325,12 @@ fn an_unauthenticated_channel_cannot_grow() {
 }
 
 #[test]
-fn procedures_fall_into_classes() {
-    assert_eq!(RequestClass::of(101), RequestClass::Connect);
-    assert_eq!(RequestClass::of(106), RequestClass::Credential);
-    assert_eq!(RequestClass::of(159), RequestClass::Special);
-    assert_eq!(RequestClass::of(137), RequestClass::Ordinary);
+fn classes_agree_with_the_table_of_procedures() {
+    for &procedure in dafs_wire::Procedure::ALL {
+        let is_special = procedure.chain_class() == dafs_wire::ChainClass::Special;
+        let class = RequestClass::of(procedure.number());
+        assert_eq!(class != RequestClass::Ordinary, is_special, "{}", procedure.name());
+    }
+    assert_eq!(PROTOCOL_VERSION, dafs_wire::PROTOCOL_VERSION);
     assert_eq!(RequestClass::of(u32::MAX), RequestClass::Ordinary);
 }
