@@ -18,9 +18,12 @@ fn main() {
     let path = std::env::temp_dir().join(format!("dat-cost-{}", std::process::id()));
     let mut listening = Interface::new(InterfaceConfig::default()).unwrap();
     listening.listen(&Address::Shm(path.clone())).unwrap();
-    let server = std::thread::Builder::new().name("server".into()).spawn(move || serve(listening, block));
+    let server =
+        std::thread::Builder::new().name("server".into()).spawn(move || serve(listening, block));
     baseline(block, seconds);
-    for (depth, threshold, spin) in [(1, 1, true), (8, 1, true), (32, 1, true), (32, 32, true), (32,32,false)] {
+    for (depth, threshold, spin) in
+        [(1, 1, true), (8, 1, true), (32, 1, true), (32, 32, true), (32, 32, false)]
+    {
         client(&path, block, depth, threshold, spin, seconds);
     }
     let _ = server;
@@ -108,8 +111,7 @@ fn serve(mut interface: Interface, block: usize) {
                     };
                     let source = arena.local(word(0), block as u32);
                     let silent = Signal::OnError;
-                    let _ =
-                        interface.post_rdma_write(done.endpoint, 0, &[source], remote, silent);
+                    let _ = interface.post_rdma_write(done.endpoint, 0, &[source], remote, silent);
                     let segment = slots.local(done.context * 256, 256);
                     let _ = interface.post_receive(done.endpoint, done.context, &[segment]);
                     let mut answer = [0; 56];

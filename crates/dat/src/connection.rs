@@ -243,6 +243,7 @@ pub struct Readiness {
 pub(crate) enum Token {
     Endpoint { endpoint: EndpointId, which: u8 },
     Listener(u32),
+    Waker,
 }
 
 impl Token {
@@ -258,13 +259,16 @@ impl Token {
                     | u64::from(which)
             }
             Token::Listener(index) => 1 << 31 | u64::from(index) << 8,
+            Token::Waker => 1 << 30,
         }
     }
 
     fn unpack(data: u64) -> Self {
         let index = ((data >> 8) & 0x3f_ffff) as u32;
-        if data & (1 << 31) != 0 && data >> 32 == 0 {
-            return Token::Listener(index);
+        // Endpoints never have generation 0.
+        if data >> 32 == 0 {
+            let is_waker = data & (1 << 30) != 0;
+            return if is_waker { Token::Waker } else { Token::Listener(index) };
         }
         let endpoint = EndpointId { index, generation: (data >> 32) as u32 };
         Token::Endpoint { endpoint, which: (data & 0xff) as u8 }
@@ -361,7 +365,7 @@ mod tests {
     #[test]
     fn tokens_survive_packing() {
         let endpoint = EndpointId { index: 77, generation: 3 };
-        for token in [Token::endpoint(endpoint, 2), Token::Listener(5)] {
+        for token in [Token::endpoint(endpoint, 2), Token::Listener(5), Token::Waker] {
             assert_eq!(Token::unpack(token.pack()), token);
         }
     }

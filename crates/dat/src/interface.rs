@@ -16,7 +16,7 @@ use crate::wait::{WaitPolicy, Waiter};
 use crate::{
     Address, AddressError, BreakReason, Domain, EndpointId, Event, Gather, ListenerId, LocalKey,
     LocalSegment, PendingId, PostError, Region, RegionPath, RemoteSegment, Rights, SendOptions,
-    Signal, shm, sim, tcp,
+    Signal, Waker, shm, sim, tcp,
 };
 
 /// Limits and habits of an interface.
@@ -88,6 +88,7 @@ pub struct Interface {
     /// Waits that memory alone satisfied since sockets were last looked at.
     turns_without_sockets: u32,
     waiter: Waiter,
+    waker: Waker,
 }
 
 struct Slot {
@@ -111,6 +112,8 @@ impl Interface {
     /// If the system has no descriptor left.
     pub fn new(config: InterfaceConfig) -> io::Result<Self> {
         let waiter = Waiter::new(config.wait);
+        let (poller, waker) = (Poller::new()?, Waker::new()?);
+        poller.add(waker.fd(), Token::Waker, crate::connection::Interest::ReadEdge)?;
         Ok(Self {
             config,
             slots: Vec::new(),
@@ -119,13 +122,14 @@ impl Interface {
             listeners: Vec::new(),
             regions: RegionTable::default(),
             events: EventQueue::default(),
-            poller: Poller::new()?,
+            poller,
             hot: Vec::new(),
             dirty: Vec::new(),
             unfinished: Vec::new(),
             ready: Vec::new(),
             turns_without_sockets: 0,
             waiter,
+            waker,
         })
     }
 
@@ -396,7 +400,14 @@ impl Interface {
 
     /// Waits until `threshold` events are queued, any event other than a completion
     /// is, or the time is over. Returns the number queued.
+    /// A [`Waker`] ends it early.
     pub fn wait(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
+        let count = self.wait_for(threshold, timeout);
+        self.waker.take();
+        count
+    }
+
+    fn wait_for(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
         self.flush();
         if let Some(network) = self.config.sim.clone() {
             return self.wait_sim(&network, threshold, timeout);
@@ -421,6 +432,12 @@ impl Interface {
             }
         }
         self.events.len()
+    }
+
+    /// Something that ends this interface's waits from another thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
     }
 
     /// The next event, oldest first.
@@ -495,7 +512,7 @@ impl Interface {
 
     #[inline]
     fn satisfied(&self, threshold: usize) -> bool {
-        self.events.len() >= threshold.max(1) || self.events.has_others()
+        self.events.len() >= threshold.max(1) || self.events.has_others() || self.waker.is_woken()
     }
 
     /// Spins within the learned budget. True when satisfied.
@@ -512,11 +529,12 @@ impl Interface {
         let mut until = start + budget;
         loop {
             for _ in 0..SPINS_PER_CLOCK {
-                if self.poll_hot() {
-                    if self.satisfied(threshold) {
-                        self.waiter.paid();
-                        return true;
-                    }
+                let moved = self.poll_hot();
+                if (moved || self.waker.is_woken()) && self.satisfied(threshold) {
+                    self.waiter.paid();
+                    return true;
+                }
+                if moved {
                     until = last + budget;
                 }
                 std::hint::spin_loop();
@@ -565,6 +583,8 @@ impl Interface {
         for (token, readiness) in ready.drain(..) {
             match token {
                 Token::Listener(index) => self.accept_ready(index),
+                // Ended the wait by being there; `wait` takes it.
+                Token::Waker => {}
                 Token::Endpoint { endpoint, which } => {
                     self.with(endpoint, |c, context| c.ready(context, which, readiness));
                     self.after_event(endpoint);

@@ -25,6 +25,7 @@ mod ids;
 mod interface;
 mod region;
 mod wait;
+mod waker;
 mod work;
 
 pub mod shm;
@@ -36,6 +37,7 @@ pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
 pub use interface::{EndpointConfig, Interface, InterfaceConfig};
 pub use region::{LocalSegment, Region, RegionPath, RemoteSegment, Rights};
 pub use wait::WaitPolicy;
+pub use waker::Waker;
 pub use work::{
     BreakReason, Completion, CompletionStatus, Event, Gather, Operation, PostError, SendOptions,
     Signal,
