@@ -21,50 +21,50 @@ zero. Decisions behind the layout: [gaps.md](gaps.md).
 ## Request header
 
 ```text
- 0        2        4        6        8       10       12       14
- +--------+--------+--------+--------+--------+--------+--------+--------+
- | magic \"DAFS\"    | version         | desired| chain  | stream | seq    |
- |                 |                 | _nreq  | _flags | _id    | _number|
- +--------+--------+--------+--------+--------+--------+--------+--------+
+   0        2        4        6        8       10       12       14
+   +--------+--------+--------+--------+--------+--------+--------+--------+
+   | magic \"DAFS\"    | version         | desired| chain  | stream | seq    |
+   |                 |                 | _nreq  | _flags | _id    | _number|
+   +--------+--------+--------+--------+--------+--------+--------+--------+
 16 | analyzer (opaque64)               | checksum S2, S1 | cred_handle     |
- +--------+--------+--------+--------+--------+--------+--------+--------+
+   +--------+--------+--------+--------+--------+--------+--------+--------+
 32 | procedure       | request_len     |
- +--------+--------+--------+--------+
+   +--------+--------+--------+--------+
 ```
 
 ## Response header
 
 ```text
- 0        2        4        6        8       10       12       14
- +--------+--------+--------+--------+--------+--------+--------+--------+
- | magic \"DAFR\"    | version         | target | spec   | stream | seq    |
- |                 |                 | _nreq  | _cond  | _id    | _number|
- +--------+--------+--------+--------+--------+--------+--------+--------+
+   0        2        4        6        8       10       12       14
+   +--------+--------+--------+--------+--------+--------+--------+--------+
+   | magic \"DAFR\"    | version         | target | spec   | stream | seq    |
+   |                 |                 | _nreq  | _cond  | _id    | _number|
+   +--------+--------+--------+--------+--------+--------+--------+--------+
 16 | analyzer (opaque64)               | checksum S2, S1 | status          |
- +--------+--------+--------+--------+--------+--------+--------+--------+
+   +--------+--------+--------+--------+--------+--------+--------+--------+
 32 | response_len    | reserved (0)    |
- +--------+--------+--------+--------+
+   +--------+--------+--------+--------+
 ```
 
 ## Counted arrays, path names, attributes
 
 ```text
-array of u8 or of elements aligned on 4     0 count | 4 elements ...
-array of elements aligned on 8              0 count | 4 zero | 8 elements ...
-path name                                   0 count | 4 zero | 8 string | next multiple of 8: string ...
-string                                      0 octet count | 4 octets ...
-direct buffer (16)                          0 target address | 8 octets | 12 region handle
-file chunk (16)                             0 offset | 8 octets | 12 cache hint
-batch request (96)                          0 file handle | 64 request id | 72 state id | 80 direction
-                                            84 offset of chunks | 88 offset of buffers | 92 checksum
-completion (24)                             0 request id | 8 status | 12 octets | 16 checksum | 20 zero
-directory entry (16)                        0 cookie | 8 offset of attributes | 12 offset of name
-authentication method (16)                  0 type | 4 offset of oid | 8 qop | 12 service
-fence identities                            0 count | 4 offsets of strings ...
-attribute block                             0 included | 8 valid | 16 included attributes in order
-time (16)                                   0 seconds | 8 nanoseconds | 12 zero
-settable time (24)                          0 time | 16 how (1 server's, 2 this) | 20 zero
-change_info (24)                            0 before | 8 after | 16 atomic | 20 zero
+array of u8 or 4-aligned elements   0 count | 4 elements ...
+array of elements aligned on 8      0 count | 4 zero | 8 elements ...
+path name                           0 count | 4 zero | 8 string, each on a multiple of 8 ...
+string                              0 octet count | 4 octets ...
+direct buffer (16)                  0 target address | 8 octets | 12 region handle
+file chunk (16)                     0 offset | 8 octets | 12 cache hint
+batch request (96)                  0 file handle | 64 request id | 72 state id | 80 direction
+                                    84 offset of chunks | 88 offset of buffers | 92 checksum
+completion (24)                     0 request id | 8 status | 12 octets | 16 checksum | 20 zero
+directory entry (16)                0 cookie | 8 offset of attributes | 12 offset of name
+authentication method (16)          0 type | 4 offset of oid | 8 qop | 12 service
+fence identities                    0 count | 4 offsets of strings ...
+attribute block                     0 included | 8 valid | 16 included attributes in order
+time (16)                           0 seconds | 8 nanoseconds | 12 zero
+settable time (24)                  0 time | 16 how (1 server's, 2 this) | 20 zero
+change_info (24)                    0 before | 8 after | 16 atomic | 20 zero
 ```
 
 ## Unions
