@@ -4,7 +4,30 @@
 //! a descriptor of an object that was proved to lie beneath an export, and follows
 //! no symbolic link.
 
-use std::path::PathBuf;
+mod create;
+mod file;
+mod list;
+mod node;
+mod ops;
+mod seal;
+mod sys;
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+use dafs_memory::kernel_handle::KernelHandle;
+use dafs_types::{FileHandle, ObjectType};
+use rustix::fs::{Mode, OFlags};
+
+use crate::error::{Result, StoreError};
+use crate::file::FileKey;
+use file::LocalFile;
+use node::{Hints, Node, NodeTable};
+use seal::{Identity, Parts, Sealer};
 
 /// One exported directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,19 +98,238 @@ pub enum StartError {
 }
 
 /// Exported directories of this machine. See the [module](self).
-pub struct LocalStore;
+pub struct LocalStore {
+    exports: Vec<ExportRoot>,
+    export_ids: Vec<u64>,
+    sealer: Sealer,
+    virtual_root: FileHandle,
+    nodes: Mutex<NodeTable>,
+    hints: Mutex<Hints>,
+    /// Open files by handle: one object, one file. Dead entries go when it has doubled.
+    files: Mutex<(HashMap<FileHandle, Weak<LocalFile>>, usize)>,
+    /// A directory of each file system met, opened for `open_by_handle_at`.
+    mounts: Mutex<HashMap<(usize, u64), Arc<OwnedFd>>>,
+    next_key: AtomicU64,
+    started: Instant,
+    uses_kernel_handles: bool,
+    /// The server's own user; 0 can give files to their creators.
+    effective_uid: u32,
+    durable_names: bool,
+    search_entry_count_max: usize,
+}
+
+struct ExportRoot {
+    name: String,
+    id: u64,
+    root: Arc<Node>,
+    read_only: bool,
+    /// Whether everything on the root's file system lies beneath it.
+    is_whole: bool,
+}
 
 impl LocalStore {
     /// Opens the exports, and reads the key from the state directory or makes it.
     ///
     /// # Errors
     /// [`StartError`].
-    pub fn new(_config: &LocalConfig) -> std::result::Result<Self, StartError> {
-        todo!()
+    pub fn new(config: &LocalConfig) -> std::result::Result<Self, StartError> {
+        check_names(&config.exports)?;
+        let sealer = Sealer::load(&config.state_directory)
+            .map_err(|cause| StartError::Path { path: config.state_directory.clone(), cause })?;
+        let export_ids: Vec<u64> =
+            config.exports.iter().map(|export| sealer.export_id(&export.name)).collect();
+        let virtual_root = Parts { export: 0, file_system: 0, identity: Identity::VirtualRoot };
+        let mut store = Self {
+            exports: Vec::new(),
+            virtual_root: sealer.seal(&virtual_root),
+            export_ids,
+            sealer,
+            nodes: Mutex::new(NodeTable::new(descriptor_bound(config.descriptor_count_max))),
+            hints: Mutex::default(),
+            files: Mutex::default(),
+            mounts: Mutex::default(),
+            next_key: AtomicU64::new(1),
+            started: Instant::now(),
+            uses_kernel_handles: config.kernel_handles,
+            effective_uid: rustix::process::geteuid().as_raw(),
+            durable_names: config.durable_names,
+            search_entry_count_max: config.search_entry_count_max,
+        };
+        for (index, export) in config.exports.iter().enumerate() {
+            store
+                .add_export(index, export)
+                .map_err(|cause| StartError::Path { path: export.path.clone(), cause })?;
+        }
+        Ok(store)
     }
+
+    fn add_export(&mut self, index: usize, export: &Export) -> std::io::Result<()> {
+        let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = |extra| rustix::fs::open(&export.path, flags | extra, Mode::empty());
+        let (path_fd, mount_fd) = (open(OFlags::PATH)?, open(OFlags::RDONLY)?);
+        let fault = |_| std::io::Error::other("cannot read its attributes");
+        let status = sys::status(path_fd.as_fd()).map_err(fault)?;
+        // Whether handles work is known only by trying: the file system must have them
+        // and this process the privilege.
+        let works = KernelHandle::of(path_fd.as_fd())
+            .and_then(|handle| handle.open(mount_fd.as_fd()))
+            .is_ok();
+        self.uses_kernel_handles &= works;
+        let root = Arc::new(self.make(path_fd, index, 0, &status));
+        lock(&self.mounts).insert((index, 0), Arc::new(mount_fd));
+        self.exports.push(ExportRoot {
+            name: export.name.clone(),
+            id: self.export_ids[index],
+            root,
+            read_only: export.read_only,
+            is_whole: is_mount_of_whole(status.mount_id, &export.path),
+        });
+        Ok(())
+    }
+
+    fn has_virtual_root(&self) -> bool {
+        self.exports.len() > 1
+    }
+
+    /// The open file of an object, if there is one.
+    fn open_file(&self, handle: &FileHandle) -> Option<Arc<LocalFile>> {
+        lock(&self.files).0.get(handle).and_then(Weak::upgrade)
+    }
+
+    /// The open file of an object; made by `make` if there is none.
+    fn file_for(
+        &self,
+        handle: FileHandle,
+        make: impl FnOnce(FileKey) -> LocalFile,
+    ) -> Arc<LocalFile> {
+        let mut files = lock(&self.files);
+        if let Some(file) = files.0.get(&handle).and_then(Weak::upgrade) {
+            return file;
+        }
+        let key = FileKey(self.next_key.fetch_add(1, Ordering::Relaxed));
+        let file = Arc::new(make(key));
+        files.0.insert(handle, Arc::downgrade(&file));
+        if files.0.len() > files.1.max(FILE_TABLE_MIN) {
+            files.0.retain(|_, file| file.strong_count() > 0);
+            files.1 = files.0.len() * 2;
+        }
+        file
+    }
+
+    /// A directory on a file system, for opening by handle.
+    fn mount_of(&self, export: usize, file_system: u64) -> Result<Arc<OwnedFd>> {
+        let known = |store: &Self| lock(&store.mounts).get(&(export, file_system)).cloned();
+        if let Some(mount) = known(self) {
+            return Ok(mount);
+        }
+        // After a restart: the mount points beneath the export, most of them met before.
+        let root = sys::present_path(self.exports[export].root.fd())?;
+        for mount in mount_points() {
+            let beneath = mount.point.strip_prefix(root.as_slice());
+            let Some(rest) = beneath.filter(|rest| rest.first() == Some(&b'/')) else { continue };
+            let Ok(fd) = sys::open_beneath(self.exports[export].root.fd(), &rest[1..]) else {
+                continue;
+            };
+            if let Ok(status) = sys::status(fd.as_fd()) {
+                let _ = self.file_system_of(export, fd.as_fd(), &status);
+            }
+        }
+        known(self).ok_or(StoreError::Stale)
+    }
+
+    /// The number of a file system mounted beneath an export, which is remembered.
+    fn file_system_of(
+        &self,
+        export: usize,
+        object: BorrowedFd<'_>,
+        status: &sys::Status,
+    ) -> Result<u64> {
+        if self.exports.get(export).is_some_and(|export| export.root.device == status.device) {
+            return Ok(0);
+        }
+        let number = rustix::fs::fstatvfs(object)?.f_fsid.max(1);
+        if status.attributes.kind == ObjectType::Directory {
+            let mut mounts = lock(&self.mounts);
+            if mounts.len() < MOUNT_COUNT_MAX
+                && let std::collections::hash_map::Entry::Vacant(slot) =
+                    mounts.entry((export, number))
+                && let Ok(directory) = sys::open_directory(object)
+            {
+                slot.insert(Arc::new(directory));
+            }
+        }
+        Ok(number)
+    }
+}
+
+/// Names in the virtual root must be names.
+fn check_names(exports: &[Export]) -> std::result::Result<(), StartError> {
+    if exports.is_empty() || exports.len() > EXPORT_COUNT_MAX {
+        let text = format!("{} exports; 1 to {EXPORT_COUNT_MAX} are possible", exports.len());
+        return Err(StartError::Config(text));
+    }
+    for (index, export) in exports.iter().enumerate() {
+        let is_twice = exports[..index].iter().any(|other| other.name == export.name);
+        if is_twice || crate::name::check(export.name.as_bytes()).is_err() {
+            let text = format!("export name {:?} is no file name, or used twice", export.name);
+            return Err(StartError::Config(text));
+        }
+    }
+    Ok(())
+}
+
+/// The rest of the descriptors is for open files, connections and the program itself.
+fn descriptor_bound(wanted: usize) -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let quarter = limit.map_or(usize::MAX, |limit| limit as usize / 4);
+    wanted.min(quarter).max(DESCRIPTOR_COUNT_MIN)
+}
+
+struct MountPoint {
+    id: u64,
+    /// Which directory of its file system it shows.
+    root: Vec<u8>,
+    point: Vec<u8>,
+}
+
+fn mount_points() -> Vec<MountPoint> {
+    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let lines = text.split(|byte| *byte == b'\n').take(MOUNT_COUNT_MAX);
+    lines
+        .filter_map(|line| {
+            let mut words = line.split(|byte| *byte == b' ');
+            let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+            let root = words.nth(2)?.to_vec();
+            Some(MountPoint { id, root, point: words.next()?.to_vec() })
+        })
+        .collect()
+}
+
+/// Whether a path is where a file system is mounted with its own root: then every
+/// object on it lies beneath.
+fn is_mount_of_whole(mount_id: u64, path: &Path) -> bool {
+    let Ok(path) = path.canonicalize() else { return false };
+    mount_points().iter().any(|mount| {
+        mount.id == mount_id
+            && mount.root == b"/"
+            && mount.point == path.as_os_str().as_encoded_bytes()
+    })
+}
+
+/// A panic elsewhere leaves these tables whole: each change to them is one call.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Usual value of [`LocalConfig::descriptor_count_max`].
 pub const DESCRIPTOR_COUNT_MAX: usize = 16_384;
 /// Usual value of [`LocalConfig::search_entry_count_max`].
 pub const SEARCH_ENTRY_COUNT_MAX: usize = 1_000_000;
+/// Most exports.
+const EXPORT_COUNT_MAX: usize = 256;
+/// Most file systems beneath the exports.
+const MOUNT_COUNT_MAX: usize = 4096;
+/// Descriptors for handles even where few are allowed.
+const DESCRIPTOR_COUNT_MIN: usize = 64;
+/// Open files before the first look for dead entries.
+const FILE_TABLE_MIN: usize = 64;

@@ -1,24 +1,35 @@
 //! A store that lives in memory, within bounds.
 //!
 //! Invariant: octets and objects never exceed the limits given; whatever would gets
-//! `NoSpace` and changes nothing.
+//! `NoSpace` and changes nothing. Time never stands still: two changes never carry
+//! the same stamp.
+
+mod file;
+mod ops;
+mod tree;
+
+use std::sync::{Arc, Mutex};
+
+use tree::Tree;
 
 /// Bounds of a [`MemoryStore`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// Octets of file data.
+    /// Octets of file data; a hole counts like data.
     pub bytes_max: u64,
     /// Objects of all kinds, the root among them.
     pub object_count_max: usize,
 }
 
 /// A tree in memory. Nothing survives it.
-pub struct MemoryStore;
+pub struct MemoryStore {
+    tree: Arc<Mutex<Tree>>,
+}
 
 impl MemoryStore {
     /// An empty tree whose root belongs to the superuser with mode 0755.
     #[must_use]
-    pub fn new(_limits: MemoryLimits) -> Self {
-        todo!()
+    pub fn new(limits: MemoryLimits) -> Self {
+        Self { tree: Arc::new(Mutex::new(Tree::new(limits))) }
     }
 }

@@ -1,0 +1,242 @@
+//! Making objects.
+//!
+//! Invariant: a new object has mode 0 until it belongs to the asker, so nobody else
+//! can use the moment between.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use dafs_types::permission::{self, EXECUTE, WRITE};
+use dafs_types::{
+    ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, SetTime, Timestamp, Verifier,
+};
+use rustix::fs::{FileType, Mode, OFlags};
+
+use super::file::LocalFile;
+use super::node::Node;
+use super::{LocalStore, sys};
+use crate::attributes::{AttributeChanges, Attributes};
+use crate::error::{Result, StoreError};
+use crate::file::File;
+use crate::name;
+use crate::store::{Created, NewNode, Object};
+
+impl LocalStore {
+    pub(super) fn make_file(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        mode: CreateMode,
+        changes: &AttributeChanges,
+    ) -> Result<Created> {
+        name::check(name)?;
+        let parent = self.resolve_node(directory)?;
+        let before = self.check_directory(who, &parent, EXECUTE)?;
+        match self.child(&parent, name) {
+            Ok((node, status)) => {
+                let object = Object { handle: node.handle, attributes: status.attributes };
+                let attributes =
+                    self.take_existing(who, &node, &object.attributes, mode, changes)?;
+                let change = same(&before);
+                let object = Object { attributes, ..object };
+                return Ok(Created { object, is_new: false, change });
+            }
+            Err(StoreError::NotFound) if mode != CreateMode::NoCreate => {}
+            Err(error) => return Err(error),
+        }
+        self.check_writable(&parent)?;
+        self.check_directory(who, &parent, EXECUTE | WRITE)?;
+        let flags =
+            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(parent.fd(), name, flags, Mode::empty()) {
+            Ok(fd) => drop(fd),
+            // Somebody else was faster; the second look finds it.
+            Err(rustix::io::Errno::EXIST) if mode != CreateMode::Guarded => {
+                return self.make_file(who, directory, name, CreateMode::NoCreate, changes);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let mut changes = *changes;
+        if let CreateMode::Exclusive(verifier) = mode {
+            let (access, modify) = verifier_times(verifier);
+            changes.time_access = Some(SetTime::Client(access));
+            changes.time_modify = Some(SetTime::Client(modify));
+        }
+        let created = self.finish(who, &parent, name, &before, &changes, 0o600)?;
+        if matches!(mode, CreateMode::Exclusive(_)) {
+            let node = self.resolve_node(&created.object.handle)?;
+            rustix::fs::fsync(sys::reopen(node.fd(), OFlags::RDONLY)?)?;
+        }
+        Ok(created)
+    }
+
+    /// What OPEN with creation does with an object that is there.
+    fn take_existing(
+        &self,
+        who: &Credentials,
+        node: &Arc<Node>,
+        found: &Attributes,
+        mode: CreateMode,
+        changes: &AttributeChanges,
+    ) -> Result<Attributes> {
+        match mode {
+            CreateMode::NoCreate => Ok(*found),
+            CreateMode::Guarded => Err(StoreError::Exists),
+            CreateMode::Exclusive(verifier) => {
+                let (access, modify) = verifier_times(verifier);
+                let is_ours = found.kind == ObjectType::Regular
+                    && found.time_access == access
+                    && found.time_modify == modify;
+                if is_ours { Ok(*found) } else { Err(StoreError::Exists) }
+            }
+            CreateMode::Unchecked => {
+                if changes.size != Some(0) || found.kind != ObjectType::Regular {
+                    return Ok(*found);
+                }
+                self.check_writable(node)?;
+                let (kind, uid, gid) = (found.kind, found.uid, found.gid);
+                if !permission::allows(who, kind, uid, gid, found.mode, WRITE) {
+                    return Err(StoreError::Access);
+                }
+                let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
+                sys::apply(node.fd(), &cut)?;
+                Ok(sys::status(node.fd())?.attributes)
+            }
+        }
+    }
+
+    pub(super) fn make_unlinked(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        changes: &AttributeChanges,
+    ) -> Result<(Object, Arc<dyn File>)> {
+        let parent = self.resolve_node(directory)?;
+        self.check_writable(&parent)?;
+        let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(parent.fd(), c".", flags, Mode::empty())?;
+        let status = sys::status(fd.as_fd())?;
+        let own = fd.try_clone().map_err(StoreError::from)?;
+        let node = Arc::new(self.make(own, parent.export, parent.file_system, &status));
+        let file = self.file_for(node.handle, |key| LocalFile::with_writer(key, node, fd));
+        self.own(who, &file.node, &before, changes, 0o600)?;
+        let object = Object { handle: file.node.handle, attributes: file.attributes()? };
+        Ok((object, file))
+    }
+
+    pub(super) fn make_node(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        node: NewNode<'_>,
+        changes: &AttributeChanges,
+    ) -> Result<Created> {
+        name::check(name)?;
+        let parent = self.resolve_node(directory)?;
+        self.check_writable(&parent)?;
+        let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
+        let at = parent.fd();
+        let special = |kind, device| rustix::fs::mknodat(at, name, kind, Mode::empty(), device);
+        let mut default_mode = 0o600;
+        match node {
+            NewNode::Directory => {
+                default_mode = 0o700;
+                rustix::fs::mkdirat(at, name, Mode::empty())?;
+            }
+            NewNode::SymbolicLink(text) => {
+                if text.is_empty() || text.contains(&0) {
+                    return Err(StoreError::Invalid);
+                }
+                if text.len() > dafs_types::limits::LINK_TEXT_BYTES_MAX {
+                    return Err(StoreError::NameTooLong);
+                }
+                rustix::fs::symlinkat(text, at, name)?;
+            }
+            NewNode::Fifo => special(FileType::Fifo, 0)?,
+            NewNode::Socket => special(FileType::Socket, 0)?,
+            NewNode::BlockDevice(device) | NewNode::CharacterDevice(device) => {
+                if !who.is_superuser() {
+                    return Err(StoreError::NotPermitted);
+                }
+                let part = |n: u64| u32::try_from(n).map_err(|_| StoreError::Invalid);
+                let number = rustix::fs::makedev(part(device.major)?, part(device.minor)?);
+                let is_block = matches!(node, NewNode::BlockDevice(_));
+                let kind = if is_block { FileType::BlockDevice } else { FileType::CharacterDevice };
+                special(kind, number)?;
+            }
+        }
+        self.finish(who, &parent, name, &before, changes, default_mode)
+    }
+
+    /// Gives what was just made to the asker and describes it.
+    fn finish(
+        &self,
+        who: &Credentials,
+        parent: &Arc<Node>,
+        name: &[u8],
+        before: &Attributes,
+        changes: &AttributeChanges,
+        default_mode: u32,
+    ) -> Result<Created> {
+        let (node, _) = self.child(parent, name)?;
+        self.own(who, &node, before, changes, default_mode)?;
+        let attributes = sys::status(node.fd())?.attributes;
+        let change = self.after_change(parent, before)?;
+        let object = Object { handle: node.handle, attributes };
+        Ok(Created { object, is_new: true, change })
+    }
+
+    fn own(
+        &self,
+        who: &Credentials,
+        node: &Node,
+        parent: &Attributes,
+        changes: &AttributeChanges,
+        default_mode: u32,
+    ) -> Result<()> {
+        let inherits = parent.mode & 0o2000 != 0;
+        let gid = if inherits { parent.gid } else { who.gid };
+        let mut mode = changes.mode.unwrap_or(default_mode) & 0o7777;
+        if node.kind == ObjectType::Directory {
+            mode |= if inherits { 0o2000 } else { 0 };
+        } else if !who.is_superuser() && !who.in_group(gid) {
+            mode &= !0o2000;
+        }
+        let may_give = self.effective_uid == 0;
+        let is_link = node.kind == ObjectType::SymbolicLink;
+        // Without privilege even the owner needs the mode before the size.
+        if let Some(size) = changes.size.filter(|_| node.kind == ObjectType::Regular) {
+            let early = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
+            sys::apply(node.fd(), &early)?;
+            let size = AttributeChanges { size: Some(size), ..AttributeChanges::default() };
+            sys::apply(node.fd(), &size)?;
+        }
+        let set = AttributeChanges {
+            mode: (!is_link).then_some(mode),
+            uid: may_give.then_some(who.uid),
+            gid: may_give.then_some(gid),
+            size: None,
+            time_access: changes.time_access,
+            time_modify: changes.time_modify,
+        };
+        sys::apply(node.fd(), &set)
+    }
+}
+
+/// The verifier of an exclusive creation, kept where every file system keeps something
+/// for a file: in its times. The client sets real ones next. Two bits are lost to the
+/// range of the oldest time formats.
+fn verifier_times(verifier: Verifier) -> (Timestamp, Timestamp) {
+    let half = |bytes: &[u8]| {
+        let number = bytes.iter().fold(0u32, |sum, byte| sum << 8 | u32::from(*byte));
+        Timestamp { seconds: i64::from(number & 0x7fff_ffff), nanoseconds: 0 }
+    };
+    (half(&verifier.0[..4]), half(&verifier.0[4..]))
+}
+
+fn same(directory: &Attributes) -> ChangeInfo {
+    ChangeInfo { before: directory.change, after: directory.change, atomic: true }
+}

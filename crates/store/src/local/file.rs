@@ -1,0 +1,128 @@
+//! An open regular file of a local file system.
+//!
+//! Invariant: one [`LocalFile`] per object at a time, however many opens it has; it
+//! gains the right to write with the first open that may, and never loses it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dafs_memory::Memory;
+use dafs_types::FileHandle;
+use rustix::fs::{Mode, OFlags};
+
+use super::node::Node;
+use super::sys;
+use crate::attributes::Attributes;
+use crate::error::{Result, StoreError};
+use crate::file::{File, FileKey};
+
+/// See the [module](self).
+pub(super) struct LocalFile {
+    pub key: FileKey,
+    pub node: Arc<Node>,
+    reader: OnceLock<OwnedFd>,
+    writer: OnceLock<OwnedFd>,
+    /// Somebody other than the superuser may write: a write takes the set-id bits away.
+    strips_set_id: AtomicBool,
+}
+
+impl LocalFile {
+    pub fn new(key: FileKey, node: Arc<Node>) -> Self {
+        Self {
+            key,
+            node,
+            reader: OnceLock::new(),
+            writer: OnceLock::new(),
+            strips_set_id: AtomicBool::new(false),
+        }
+    }
+
+    /// A file that came open.
+    pub fn with_writer(key: FileKey, node: Arc<Node>, writer: OwnedFd) -> Self {
+        let file = Self::new(key, node);
+        file.writer.get_or_init(|| writer);
+        file
+    }
+
+    /// Opens for reading, or for both: write-back reads the rest of blocks.
+    pub fn allow(&self, writes: bool, strips_set_id: bool) -> Result<()> {
+        let (slot, flags) =
+            if writes { (&self.writer, OFlags::RDWR) } else { (&self.reader, OFlags::RDONLY) };
+        if writes && strips_set_id {
+            self.strips_set_id.store(true, Ordering::Relaxed);
+        }
+        if slot.get().is_none() {
+            let fd = sys::reopen(self.node.fd(), flags)?;
+            slot.get_or_init(|| fd);
+        }
+        Ok(())
+    }
+
+    fn any_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.writer.get().or(self.reader.get()).map(AsFd::as_fd).ok_or(StoreError::Access)
+    }
+
+    fn write_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.writer.get().map(AsFd::as_fd).ok_or(StoreError::Access)
+    }
+
+    fn strip_set_id(&self, fd: BorrowedFd<'_>) -> Result<()> {
+        if self.strips_set_id.swap(false, Ordering::Relaxed) {
+            let mode = sys::status(fd)?.attributes.mode;
+            let gone = if mode & 0o010 != 0 { 0o6000 } else { 0o4000 };
+            if mode & gone != 0 {
+                rustix::fs::fchmod(fd, Mode::from_raw_mode(mode & !gone))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl File for LocalFile {
+    fn key(&self) -> FileKey {
+        self.key
+    }
+
+    fn handle(&self) -> FileHandle {
+        self.node.handle
+    }
+
+    fn read_at(
+        &self,
+        memory: &Memory,
+        memory_offset: usize,
+        length: usize,
+        offset: u64,
+    ) -> Result<usize> {
+        Ok(memory.read_file(memory_offset, length, self.any_fd()?, offset)?)
+    }
+
+    fn write_at(
+        &self,
+        memory: &Memory,
+        memory_offset: usize,
+        length: usize,
+        offset: u64,
+    ) -> Result<()> {
+        let fd = self.write_fd()?;
+        self.strip_set_id(fd)?;
+        Ok(memory.write_file(memory_offset, length, fd, offset)?)
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        let fd = self.any_fd()?;
+        Ok(if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) }?)
+    }
+
+    fn attributes(&self) -> Result<Attributes> {
+        Ok(sys::status(self.any_fd()?)?.attributes)
+    }
+
+    fn set_size(&self, size: u64) -> Result<()> {
+        let fd = self.write_fd()?;
+        self.strip_set_id(fd)?;
+        Ok(rustix::fs::ftruncate(fd, size)?)
+    }
+}

@@ -1,0 +1,127 @@
+//! Listing directories.
+//!
+//! Invariant: a cookie is the kernel's own position (plus 3: the protocol keeps 0 to 2
+//! for itself), which local file systems keep valid while entries come and go.
+
+use std::mem::MaybeUninit;
+
+use dafs_types::permission::READ;
+use dafs_types::{CookieVerifier, Credentials, FileHandle, ReaddirCookie};
+use rustix::fs::{RawDir, SeekFrom};
+
+use super::node::Target;
+use super::{LocalStore, sys};
+use crate::error::{Result, StoreError};
+use crate::store::{ListEntry, ListPage, ListRequest, Object};
+
+impl LocalStore {
+    pub(super) fn list(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        request: &ListRequest,
+    ) -> Result<ListPage> {
+        let verifier = CookieVerifier(self.sealer.verifier(directory));
+        if request.cookie.0 != 0 && (request.verifier != verifier || request.cookie.0 < FIRST) {
+            return Err(StoreError::BadCookie);
+        }
+        match self.resolve(directory)? {
+            Target::VirtualRoot => self.list_exports(request, verifier),
+            Target::Node(node) => {
+                self.check_directory(who, &node, READ)?;
+                let fd = sys::open_directory(node.fd())?;
+                if request.cookie.0 != 0 {
+                    rustix::fs::seek(&fd, SeekFrom::Start(request.cookie.0 - FIRST))
+                        .map_err(|_| StoreError::BadCookie)?;
+                }
+                let mut page = ListPage { entries: Vec::new(), verifier, is_end: false };
+                let mut budget = Budget::new(request);
+                // Few entries wanted: do not make the kernel format thousands.
+                let mut buffer = [MaybeUninit::uninit(); BUFFER_BYTES];
+                let wanted = request.entry_count_max.saturating_mul(ENTRY_BYTES_MAX);
+                let room = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES);
+                let mut entries = RawDir::new(fd, &mut buffer[..room]);
+                while let Some(entry) = entries.next() {
+                    let entry = entry?;
+                    let name = entry.file_name().to_bytes();
+                    if name == b"." || name == b".." {
+                        continue;
+                    }
+                    if !budget.take(name.len()) {
+                        return budget.end(page);
+                    }
+                    let object = if request.want_objects {
+                        self.child(&node, name).ok().map(|(child, status)| Object {
+                            handle: child.handle,
+                            attributes: status.attributes,
+                        })
+                    } else {
+                        None
+                    };
+                    page.entries.push(ListEntry {
+                        cookie: ReaddirCookie(entry.next_entry_cookie().wrapping_add(FIRST)),
+                        name: name.to_vec(),
+                        file_id: entry.ino(),
+                        object,
+                    });
+                }
+                page.is_end = true;
+                Ok(page)
+            }
+        }
+    }
+
+    fn list_exports(&self, request: &ListRequest, verifier: CookieVerifier) -> Result<ListPage> {
+        let mut page = ListPage { entries: Vec::new(), verifier, is_end: false };
+        let mut budget = Budget::new(request);
+        let start = request.cookie.0.saturating_sub(FIRST) as usize;
+        for (index, export) in self.exports.iter().enumerate().skip(start) {
+            if !budget.take(export.name.len()) {
+                return budget.end(page);
+            }
+            let attributes = sys::status(export.root.fd())?.attributes;
+            page.entries.push(ListEntry {
+                cookie: ReaddirCookie(index as u64 + 1 + FIRST),
+                name: export.name.clone().into_bytes(),
+                file_id: attributes.file_id,
+                object: request
+                    .want_objects
+                    .then_some(Object { handle: export.root.handle, attributes }),
+            });
+        }
+        page.is_end = true;
+        Ok(page)
+    }
+}
+
+/// What is left of a page.
+struct Budget {
+    entries: usize,
+    bytes: usize,
+}
+
+impl Budget {
+    fn new(request: &ListRequest) -> Self {
+        Self { entries: request.entry_count_max, bytes: request.name_bytes_max }
+    }
+
+    fn take(&mut self, name_bytes: usize) -> bool {
+        if self.entries == 0 || name_bytes > self.bytes {
+            return false;
+        }
+        self.entries -= 1;
+        self.bytes -= name_bytes;
+        true
+    }
+
+    fn end(&self, page: ListPage) -> Result<ListPage> {
+        if page.entries.is_empty() { Err(StoreError::TooSmall) } else { Ok(page) }
+    }
+}
+
+/// First cookie that the protocol leaves to us.
+const FIRST: u64 = 3;
+const BUFFER_BYTES: usize = 32 << 10;
+const BUFFER_BYTES_MIN: usize = 2 << 10;
+/// Octets the kernel needs for one entry with the longest name.
+const ENTRY_BYTES_MAX: usize = 280;

@@ -1,0 +1,369 @@
+//! From a handle to a descriptor, and from a descriptor to a handle.
+//!
+//! Invariant: a [`Node`] was proved to lie beneath its export when it was made, and is
+//! proved again when the last proof is older than [`PROOF_AGE`].
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dafs_memory::kernel_handle::KernelHandle;
+use dafs_types::{FileHandle, ObjectType};
+
+use super::seal::{Identity, Parts};
+use super::sys::{self, Status};
+use super::{LocalStore, lock};
+use crate::error::{Result, StoreError};
+
+/// An object with an open `O_PATH` descriptor.
+pub(super) struct Node {
+    fd: OwnedFd,
+    pub handle: FileHandle,
+    /// Place of its export in the list.
+    pub export: usize,
+    /// File system beneath the export; 0 for that of its root.
+    pub file_system: u64,
+    pub device: (u32, u32),
+    pub kind: ObjectType,
+    /// Milliseconds since the store's start.
+    proved_at: AtomicU64,
+}
+
+impl Node {
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// What a handle leads to.
+pub(super) enum Target {
+    /// The directory that lists the exports.
+    VirtualRoot,
+    Node(Arc<Node>),
+}
+
+impl LocalStore {
+    /// The object of a handle.
+    pub(super) fn resolve(&self, handle: &FileHandle) -> Result<Target> {
+        if let Some(node) = lock(&self.nodes).get(handle) {
+            self.prove_again(&node)?;
+            return Ok(Target::Node(node));
+        }
+        let parts = self.sealer.open(handle).ok_or(StoreError::BadHandle)?;
+        if parts.identity == Identity::VirtualRoot {
+            let is_ours = self.has_virtual_root() && parts.export == 0;
+            return if is_ours { Ok(Target::VirtualRoot) } else { Err(StoreError::Stale) };
+        }
+        if let Some(file) = self.open_file(handle) {
+            return Ok(Target::Node(file.node.clone()));
+        }
+        let export = self
+            .exports
+            .iter()
+            .position(|export| export.id == parts.export)
+            .ok_or(StoreError::Stale)?;
+        if self.exports[export].root.handle == *handle {
+            return Ok(Target::Node(self.exports[export].root.clone()));
+        }
+        let node = match parts.identity {
+            Identity::Kernel(kernel) => self.open_kernel(export, &parts, &kernel, handle)?,
+            Identity::Inode { number, .. } => self.find(export, handle, number)?,
+            Identity::VirtualRoot => return Err(StoreError::Stale),
+        };
+        lock(&self.nodes).insert(node.clone());
+        Ok(Target::Node(node))
+    }
+
+    /// The object of a handle, if it is not the virtual root.
+    pub(super) fn resolve_node(&self, handle: &FileHandle) -> Result<Arc<Node>> {
+        match self.resolve(handle)? {
+            Target::Node(node) => Ok(node),
+            Target::VirtualRoot => Err(StoreError::ReadOnly),
+        }
+    }
+
+    /// Status of an object that still has a name or an open.
+    pub(super) fn live_status(&self, node: &Node) -> Result<Status> {
+        let status = sys::status(node.fd())?;
+        if status.attributes.link_count == 0 && self.open_file(&node.handle).is_none() {
+            lock(&self.nodes).remove(&node.handle);
+            return Err(StoreError::Stale);
+        }
+        Ok(status)
+    }
+
+    /// Opens an entry of a directory.
+    pub(super) fn child(&self, directory: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
+        let fd = sys::open_component(directory.fd(), name)?;
+        let (node, status) = self.adopt(fd, directory)?;
+        if matches!(
+            self.sealer.open(&node.handle).map(|parts| parts.identity),
+            Some(Identity::Inode { .. })
+        ) {
+            lock(&self.hints).insert(node.handle, directory.handle, name);
+        }
+        Ok((node, status))
+    }
+
+    /// Makes a node of a descriptor that was opened beneath `near`.
+    pub(super) fn adopt(&self, fd: OwnedFd, near: &Node) -> Result<(Arc<Node>, Status)> {
+        let status = sys::status(fd.as_fd())?;
+        let file_system = if status.device == near.device {
+            near.file_system
+        } else {
+            self.file_system_of(near.export, fd.as_fd(), &status)?
+        };
+        let node = Arc::new(self.make(fd, near.export, file_system, &status));
+        let mut nodes = lock(&self.nodes);
+        if let Some(known) = nodes.get(&node.handle) {
+            // It was reached by name just now: that is proof.
+            known.proved_at.store(self.millis(), Ordering::Relaxed);
+            return Ok((known, status));
+        }
+        nodes.insert(node.clone());
+        Ok((node, status))
+    }
+
+    pub(super) fn make(
+        &self,
+        fd: OwnedFd,
+        export: usize,
+        file_system: u64,
+        status: &Status,
+    ) -> Node {
+        let identity = self.identity_of(fd.as_fd(), status);
+        let parts = Parts { export: self.export_ids[export], file_system, identity };
+        Node {
+            fd,
+            handle: self.sealer.seal(&parts),
+            export,
+            file_system,
+            device: status.device,
+            kind: status.attributes.kind,
+            proved_at: AtomicU64::new(self.millis()),
+        }
+    }
+
+    fn identity_of(&self, fd: BorrowedFd<'_>, status: &Status) -> Identity {
+        if self.uses_kernel_handles
+            && let Ok(handle) = KernelHandle::of(fd)
+        {
+            return Identity::Kernel(handle);
+        }
+        Identity::Inode {
+            number: status.attributes.file_id,
+            birth: status.attributes.time_create.unwrap_or_default(),
+        }
+    }
+
+    fn open_kernel(
+        &self,
+        export: usize,
+        parts: &Parts,
+        kernel: &KernelHandle,
+        handle: &FileHandle,
+    ) -> Result<Arc<Node>> {
+        let mount = self.mount_of(export, parts.file_system)?;
+        let fd = match kernel.open(mount.as_fd()) {
+            Ok(fd) => fd,
+            // The seal is good, so the object is gone whatever the file system calls it.
+            Err(error) => match StoreError::from(error) {
+                StoreError::Resource => return Err(StoreError::Resource),
+                StoreError::Io => return Err(StoreError::Io),
+                _ => return Err(StoreError::Stale),
+            },
+        };
+        let status = sys::status(fd.as_fd())?;
+        let node = Arc::new(self.make(fd, export, parts.file_system, &status));
+        if node.handle != *handle {
+            return Err(StoreError::Stale);
+        }
+        if self.is_beneath(&node)? {
+            return Ok(node);
+        }
+        if node.kind == ObjectType::Directory {
+            return Err(StoreError::Stale);
+        }
+        // The kernel may know no name of a file just opened by handle: look for one.
+        self.find(export, handle, status.attributes.file_id)
+    }
+
+    fn prove_again(&self, node: &Arc<Node>) -> Result<()> {
+        let now = self.millis();
+        let age = now.saturating_sub(node.proved_at.load(Ordering::Relaxed));
+        if age < PROOF_AGE.as_millis() as u64 {
+            return Ok(());
+        }
+        if !self.is_beneath(node)? && self.open_file(&node.handle).is_none() {
+            lock(&self.nodes).remove(&node.handle);
+            return Err(StoreError::Stale);
+        }
+        node.proved_at.store(now, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the object lies beneath its export now.
+    pub(super) fn is_beneath(&self, node: &Node) -> Result<bool> {
+        let export = &self.exports[node.export];
+        if export.is_whole && node.file_system == 0 {
+            return Ok(true);
+        }
+        let root = sys::present_path(export.root.fd())?;
+        let path = sys::present_path(node.fd())?;
+        let rest = path.strip_prefix(root.as_slice());
+        Ok(rest.is_some_and(|rest| rest.is_empty() || root == b"/" || rest[0] == b'/'))
+    }
+
+    /// Looks for an object by name: first where it was seen last, then everywhere, up to a
+    /// bound.
+    fn find(&self, export: usize, handle: &FileHandle, number: u64) -> Result<Arc<Node>> {
+        let hint = lock(&self.hints).get(handle);
+        if let Some((parent, name)) = hint
+            && let Some(directory) = self.known(export, &parent)
+            && let Ok((node, _)) = self.child(&directory, &name)
+            && node.handle == *handle
+        {
+            return Ok(node);
+        }
+        let mut waiting = VecDeque::from([Vec::new()]);
+        let mut budget = self.search_entry_count_max;
+        while let Some(path) = waiting.pop_front() {
+            // A directory that went away or may not be read has nothing for us.
+            let found = self.search(export, &path, (handle, number), &mut budget, &mut waiting);
+            if let Ok(Some(node)) = found {
+                return Ok(node);
+            }
+            if budget == 0 {
+                break;
+            }
+        }
+        Err(StoreError::Stale)
+    }
+
+    fn known(&self, export: usize, handle: &FileHandle) -> Option<Arc<Node>> {
+        let root = &self.exports[export].root;
+        if root.handle == *handle { Some(root.clone()) } else { lock(&self.nodes).get(handle) }
+    }
+
+    /// Looks one directory through. Paths, not descriptors, wait for their turn: there may
+    /// be more directories than a process may open.
+    fn search(
+        &self,
+        export: usize,
+        path: &[u8],
+        (handle, number): (&FileHandle, u64),
+        budget: &mut usize,
+        waiting: &mut VecDeque<Vec<u8>>,
+    ) -> Result<Option<Arc<Node>>> {
+        let root = &self.exports[export].root;
+        let directory = if path.is_empty() {
+            root.clone()
+        } else {
+            self.adopt(sys::open_beneath(root.fd(), path)?, root)?.0
+        };
+        let fd = sys::open_directory(directory.fd())?;
+        let mut buffer = [std::mem::MaybeUninit::uninit(); SEARCH_BUFFER_BYTES];
+        let mut entries = rustix::fs::RawDir::new(fd, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            if *budget == 0 {
+                break;
+            }
+            *budget -= 1;
+            if entry.ino() == number
+                && let Ok((node, _)) = self.child(&directory, name)
+                && node.handle == *handle
+            {
+                return Ok(Some(node));
+            }
+            if entry.file_type() == rustix::fs::FileType::Directory {
+                let parts = if path.is_empty() { name.to_vec() } else { [path, name].join(&b'/') };
+                waiting.push_back(parts);
+            }
+        }
+        Ok(None)
+    }
+
+    pub(super) fn millis(&self) -> u64 {
+        Instant::now().duration_since(self.started).as_millis() as u64
+    }
+}
+
+/// Nodes in recent use, with a bound; a clock chooses who goes.
+pub(super) struct NodeTable {
+    slots: Vec<(Arc<Node>, bool)>,
+    places: HashMap<FileHandle, usize>,
+    count_max: usize,
+    hand: usize,
+}
+
+impl NodeTable {
+    pub fn new(count_max: usize) -> Self {
+        Self { slots: Vec::new(), places: HashMap::new(), count_max: count_max.max(8), hand: 0 }
+    }
+
+    pub fn get(&mut self, handle: &FileHandle) -> Option<Arc<Node>> {
+        let (node, was_used) = &mut self.slots[*self.places.get(handle)?];
+        *was_used = true;
+        Some(node.clone())
+    }
+
+    pub fn insert(&mut self, node: Arc<Node>) {
+        self.remove(&node.handle);
+        while self.slots.len() >= self.count_max {
+            self.hand = if self.hand + 1 >= self.slots.len() { 0 } else { self.hand + 1 };
+            if !std::mem::take(&mut self.slots[self.hand].1) {
+                let victim = self.slots[self.hand].0.handle;
+                self.remove(&victim);
+            }
+        }
+        self.places.insert(node.handle, self.slots.len());
+        self.slots.push((node, false));
+    }
+
+    pub fn remove(&mut self, handle: &FileHandle) {
+        if let Some(place) = self.places.remove(handle) {
+            self.slots.swap_remove(place);
+            if let Some((moved, _)) = self.slots.get(place) {
+                self.places.insert(moved.handle, place);
+            }
+        }
+    }
+}
+
+/// Where objects without kernel handles were seen last, with a bound.
+#[derive(Default)]
+pub(super) struct Hints {
+    seen: HashMap<FileHandle, (FileHandle, Box<[u8]>)>,
+    order: VecDeque<FileHandle>,
+}
+
+impl Hints {
+    pub fn get(&self, handle: &FileHandle) -> Option<(FileHandle, Box<[u8]>)> {
+        self.seen.get(handle).cloned()
+    }
+
+    pub fn insert(&mut self, handle: FileHandle, parent: FileHandle, name: &[u8]) {
+        if self.seen.insert(handle, (parent, name.into())).is_some() {
+            return;
+        }
+        self.order.push_back(handle);
+        if self.order.len() > HINT_COUNT_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.seen.remove(&oldest);
+        }
+    }
+}
+
+/// How long an object counts as beneath its export without another look.
+const PROOF_AGE: Duration = Duration::from_secs(1);
+/// Names remembered for objects without kernel handles.
+const HINT_COUNT_MAX: usize = 262_144;
+const SEARCH_BUFFER_BYTES: usize = 16 << 10;

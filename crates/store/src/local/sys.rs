@@ -1,0 +1,170 @@
+//! System calls on one component or one descriptor, and what they say in our words.
+//!
+//! Invariant: no call here resolves more than one component, follows a symbolic link
+//! or leaves the directory it starts from.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use dafs_types::attributes::DeviceNumber;
+use dafs_types::{ObjectType, SetTime, Timestamp};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, Timestamps};
+use rustix::io::Errno;
+
+use crate::attributes::{AttributeChanges, Attributes};
+use crate::error::Result;
+
+/// What one `statx` says.
+#[derive(Clone, Copy)]
+pub(super) struct Status {
+    pub attributes: Attributes,
+    /// Device of the file system.
+    pub device: (u32, u32),
+    pub mount_id: u64,
+}
+
+/// Status of the object a descriptor stands for.
+pub(super) fn status(object: BorrowedFd<'_>) -> Result<Status> {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
+    let raw = rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, mask)?;
+    let has_birth = raw.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let time =
+        |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
+    let changed = time(raw.stx_ctime);
+    Ok(Status {
+        attributes: Attributes {
+            kind: kind_of(&raw),
+            mode: u32::from(raw.stx_mode) & 0o7777,
+            uid: raw.stx_uid,
+            gid: raw.stx_gid,
+            link_count: raw.stx_nlink,
+            change: change_of(changed),
+            size: raw.stx_size,
+            file_id: raw.stx_ino,
+            space_used: raw.stx_blocks * 512,
+            time_access: time(raw.stx_atime),
+            time_create: has_birth.then(|| time(raw.stx_btime)),
+            time_metadata: changed,
+            time_modify: time(raw.stx_mtime),
+            device: DeviceNumber {
+                major: raw.stx_rdev_major.into(),
+                minor: raw.stx_rdev_minor.into(),
+            },
+        },
+        device: (raw.stx_dev_major, raw.stx_dev_minor),
+        mount_id: raw.stx_mnt_id,
+    })
+}
+
+/// The change attribute: the time of the last change in nanoseconds.
+pub(super) fn change_of(time: Timestamp) -> u64 {
+    (time.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(time.nanoseconds.into())
+}
+
+fn kind_of(raw: &Statx) -> ObjectType {
+    match FileType::from_raw_mode(raw.stx_mode.into()) {
+        FileType::Directory => ObjectType::Directory,
+        FileType::Symlink => ObjectType::SymbolicLink,
+        FileType::Fifo => ObjectType::Fifo,
+        FileType::Socket => ObjectType::Socket,
+        FileType::CharacterDevice => ObjectType::CharacterDevice,
+        FileType::BlockDevice => ObjectType::BlockDevice,
+        FileType::RegularFile | FileType::Unknown => ObjectType::Regular,
+    }
+}
+
+/// Opens one component as `O_PATH`; a symbolic link gives the link itself.
+pub(super) fn open_component(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
+    Ok(rustix::fs::openat2(
+        directory,
+        name,
+        OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    )?)
+}
+
+/// Opens a directory by a path of names that the kernel itself listed.
+pub(super) fn open_beneath(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd> {
+    open_component(root, path)
+}
+
+/// Opens a directory's parent as `O_PATH`. The caller proves where it lies.
+pub(super) fn open_parent(directory: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(directory, c"..", flags, Mode::empty())?)
+}
+
+/// Opens a directory for listing or syncing.
+pub(super) fn open_directory(directory: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let open = |extra| rustix::fs::openat(directory, c".", flags | extra, Mode::empty());
+    Ok(open(OFlags::NOATIME).or_else(|_| open(OFlags::empty()))?)
+}
+
+/// Opens the object behind an `O_PATH` descriptor for I/O. The caller has seen that it
+/// is a regular file.
+pub(super) fn reopen(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
+    let path = magic_path(object);
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    let open = |extra| rustix::fs::open(path.as_str(), flags | extra, Mode::empty());
+    match open(OFlags::NOATIME) {
+        Err(Errno::PERM) => Ok(open(OFlags::empty())?),
+        other => Ok(other?),
+    }
+}
+
+/// The kernel's own link to what a descriptor stands for: the one path that is followed,
+/// because no name of a client is in it.
+pub(super) fn magic_path(object: BorrowedFd<'_>) -> String {
+    format!("/proc/self/fd/{}", object.as_raw_fd())
+}
+
+/// Where an object is now, as far as the kernel knows.
+pub(super) fn present_path(object: BorrowedFd<'_>) -> Result<Vec<u8>> {
+    Ok(rustix::fs::readlink(magic_path(object), Vec::new())?.into_bytes())
+}
+
+/// Sets what is to be set, without a check; through the `O_PATH` descriptor, so that a
+/// name swapped in between changes nothing.
+pub(super) fn apply(object: BorrowedFd<'_>, changes: &AttributeChanges) -> Result<()> {
+    if let Some(size) = changes.size {
+        let writable = reopen(object, OFlags::WRONLY)?;
+        rustix::fs::ftruncate(&writable, size)?;
+    }
+    if changes.uid.is_some() || changes.gid.is_some() {
+        let (user, group) = (
+            changes.uid.map(rustix::fs::Uid::from_raw),
+            changes.gid.map(rustix::fs::Gid::from_raw),
+        );
+        rustix::fs::chownat(object, c"", user, group, AtFlags::EMPTY_PATH)?;
+    }
+    if let Some(mode) = changes.mode {
+        // Behind the change of owner, which clears the set-id bits.
+        let mode = Mode::from_raw_mode(mode & 0o7777);
+        rustix::fs::chmodat(rustix::fs::CWD, magic_path(object), mode, AtFlags::empty())?;
+    }
+    if changes.time_access.is_some() || changes.time_modify.is_some() {
+        let times = Timestamps {
+            last_access: timespec(changes.time_access),
+            last_modification: timespec(changes.time_modify),
+        };
+        rustix::fs::utimensat(object, c"", &times, AtFlags::EMPTY_PATH)?;
+    }
+    Ok(())
+}
+
+fn timespec(time: Option<SetTime>) -> rustix::fs::Timespec {
+    match time {
+        None => rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        Some(SetTime::Server) => rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
+        Some(SetTime::Client(time)) => {
+            rustix::fs::Timespec { tv_sec: time.seconds, tv_nsec: time.nanoseconds.into() }
+        }
+    }
+}
+
+/// Makes a directory's entries durable.
+pub(super) fn sync_directory(directory: BorrowedFd<'_>) -> Result<()> {
+    let readable = open_directory(directory)?;
+    Ok(rustix::fs::fsync(readable.as_fd())?)
+}

@@ -1,0 +1,563 @@
+//! The [`Store`] calls on the tree in memory.
+//!
+//! Invariant: all checks come before the first change, under one lock.
+
+use std::sync::{Arc, MutexGuard};
+
+use dafs_types::limits::LINK_TEXT_BYTES_MAX;
+use dafs_types::permission::{self, EXECUTE, READ, WRITE};
+use dafs_types::{
+    AccessMask, ChangeInfo, CookieVerifier, CreateMode, Credentials, FileHandle,
+    FileSystemAttributes, ObjectType, ReaddirCookie, SetTime, ShareAccess,
+};
+
+use super::MemoryStore;
+use super::file::MemoryFile;
+use super::tree::{Content, Entries, FIRST_COOKIE, Number, ROOT, Tree, lock};
+use crate::attributes::{AttributeChanges, Attributes};
+use crate::error::{Result, StoreError};
+use crate::file::File;
+use crate::name;
+use crate::rules::{check_changes, common_fs_attributes};
+use crate::store::{
+    Created, ListEntry, ListPage, ListRequest, NewNode, Object, Removed, Renamed, Store,
+};
+
+impl MemoryStore {
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        lock(&self.tree)
+    }
+
+    fn open_number(&self, tree: &mut Tree, number: Number) -> Result<Arc<MemoryFile>> {
+        let inode = tree.get_mut(number)?;
+        if let Some(file) = inode.open.upgrade() {
+            return Ok(file);
+        }
+        let file = Arc::new(MemoryFile { tree: self.tree.clone(), number });
+        inode.open = Arc::downgrade(&file);
+        Ok(file)
+    }
+
+    fn regular(tree: &Tree, handle: &FileHandle) -> Result<(Number, Attributes)> {
+        let number = tree.resolve(handle)?;
+        let found = tree.get(number)?.attributes;
+        match found.kind {
+            ObjectType::Regular => Ok((number, found)),
+            ObjectType::Directory => Err(StoreError::IsDirectory),
+            ObjectType::SymbolicLink => Err(StoreError::IsSymlink),
+            ObjectType::BlockDevice
+            | ObjectType::CharacterDevice
+            | ObjectType::Socket
+            | ObjectType::Fifo
+            | ObjectType::AttributeDirectory
+            | ObjectType::NamedAttribute => Err(StoreError::BadType),
+        }
+    }
+}
+
+impl Tree {
+    fn object(&self, number: Number) -> Result<Object> {
+        let attributes = self.get(number)?.attributes;
+        Ok(Object { handle: Self::handle(number), attributes })
+    }
+
+    /// A directory in which the asker has the wanted rights.
+    fn directory(&self, who: &Credentials, handle: &FileHandle, wanted: u32) -> Result<Number> {
+        let number = self.resolve(handle)?;
+        let found = self.get(number)?.attributes;
+        if found.kind != ObjectType::Directory {
+            return Err(StoreError::NotDirectory);
+        }
+        if !permission::allows(who, found.kind, found.uid, found.gid, found.mode, wanted) {
+            return Err(StoreError::Access);
+        }
+        Ok(number)
+    }
+
+    /// A directory whose entries the asker may change, and the entry in question.
+    fn entry(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        name: &[u8],
+    ) -> Result<(Number, Option<Number>)> {
+        name::check(name)?;
+        let parent = self.directory(who, handle, EXECUTE | WRITE)?;
+        let found = self.entries(parent)?.get(name);
+        if let Some(number) = found {
+            let (directory, entry) = (self.get(parent)?.attributes, self.get(number)?.attributes);
+            if permission::sticky_forbids(who, directory.mode, directory.uid, entry.uid) {
+                return Err(StoreError::NotPermitted);
+            }
+        }
+        Ok((parent, found))
+    }
+
+    /// Changes a directory and says how its change attribute moved.
+    fn change(
+        &mut self,
+        directory: Number,
+        change: impl FnOnce(&mut Entries),
+    ) -> Result<ChangeInfo> {
+        let before = self.get(directory)?.attributes.change;
+        change(self.entries_mut(directory)?);
+        self.touch(directory, true);
+        Ok(ChangeInfo { before, after: self.get(directory)?.attributes.change, atomic: true })
+    }
+
+    /// Takes one link away from an object; whether that was the last.
+    fn unlink(&mut self, number: Number) -> Result<bool> {
+        let inode = self.get_mut(number)?;
+        let is_directory = inode.attributes.kind == ObjectType::Directory;
+        let count = &mut inode.attributes.link_count;
+        *count = if is_directory { 0 } else { *count - 1 };
+        let was_last = *count == 0;
+        self.touch(number, false);
+        self.drop_if_unused(number);
+        Ok(was_last)
+    }
+
+    fn apply(&mut self, number: Number, changes: &AttributeChanges) -> Result<()> {
+        if let Some(size) = changes.size {
+            self.resize(number, size)?;
+            self.touch(number, true);
+        }
+        let now = self.now();
+        let time = |set: SetTime| match set {
+            SetTime::Server => now,
+            SetTime::Client(time) => time,
+        };
+        let found = &mut self.get_mut(number)?.attributes;
+        found.mode = changes.mode.map_or(found.mode, |mode| mode & 0o7777);
+        found.uid = changes.uid.unwrap_or(found.uid);
+        found.gid = changes.gid.unwrap_or(found.gid);
+        found.time_access = changes.time_access.map_or(found.time_access, time);
+        found.time_modify = changes.time_modify.map_or(found.time_modify, time);
+        self.touch(number, false);
+        Ok(())
+    }
+
+    /// Makes an object that belongs to the asker, without a name yet.
+    fn make(
+        &mut self,
+        who: &Credentials,
+        parent: Number,
+        kind: ObjectType,
+        content: Content,
+        changes: &AttributeChanges,
+    ) -> Result<Number> {
+        self.has_room()?;
+        let directory = self.get(parent)?.attributes;
+        let inherits = directory.mode & 0o2000 != 0;
+        let gid = if inherits { directory.gid } else { who.gid };
+        let is_directory = kind == ObjectType::Directory;
+        let default_mode = match kind {
+            ObjectType::Directory => 0o700,
+            ObjectType::SymbolicLink => 0o777,
+            _ => 0o600,
+        };
+        let wanted = changes.mode.filter(|_| kind != ObjectType::SymbolicLink);
+        let mut mode = wanted.unwrap_or(default_mode) & 0o7777;
+        if is_directory && inherits {
+            mode |= 0o2000;
+        } else if !is_directory && !who.is_superuser() && !who.in_group(gid) {
+            mode &= !0o2000;
+        }
+        let number = self.insert(kind, content, mode, (who.uid, gid));
+        let size = changes.size.filter(|_| kind == ObjectType::Regular);
+        let rest = AttributeChanges { mode: None, uid: None, gid: None, size, ..*changes };
+        if let Err(error) = self.apply(number, &rest) {
+            self.inodes.remove(&number);
+            return Err(error);
+        }
+        Ok(number)
+    }
+
+    /// Whether `inner` is `outer` or lies beneath it.
+    fn is_beneath(&self, inner: Number, outer: Number) -> bool {
+        let mut at = inner;
+        loop {
+            if at == outer {
+                return true;
+            }
+            match self.get(at).map(|inode| &inode.content) {
+                Ok(Content::Directory { parent, .. }) if at != ROOT => at = *parent,
+                _ => return false,
+            }
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn root(&self, _who: &Credentials) -> Result<Object> {
+        self.tree().object(ROOT)
+    }
+
+    fn lookup(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Object> {
+        name::check(name)?;
+        let tree = self.tree();
+        let parent = tree.directory(who, directory, EXECUTE)?;
+        tree.object(tree.entries(parent)?.get(name).ok_or(StoreError::NotFound)?)
+    }
+
+    fn lookup_parent(&self, who: &Credentials, directory: &FileHandle) -> Result<Object> {
+        let tree = self.tree();
+        let number = tree.directory(who, directory, EXECUTE)?;
+        match &tree.get(number)?.content {
+            Content::Directory { parent, .. } if number != ROOT => tree.object(*parent),
+            _ => Err(StoreError::NotFound),
+        }
+    }
+
+    fn attributes(&self, _who: &Credentials, handle: &FileHandle) -> Result<Attributes> {
+        let tree = self.tree();
+        Ok(tree.get(tree.resolve(handle)?)?.attributes)
+    }
+
+    fn set_attributes(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        changes: &AttributeChanges,
+    ) -> Result<Attributes> {
+        let mut tree = self.tree();
+        let number = tree.resolve(handle)?;
+        let allowed = check_changes(who, &tree.get(number)?.attributes, changes)?;
+        tree.apply(number, &allowed)?;
+        Ok(tree.get(number)?.attributes)
+    }
+
+    fn fs_attributes(
+        &self,
+        _who: &Credentials,
+        handle: &FileHandle,
+    ) -> Result<FileSystemAttributes> {
+        let tree = self.tree();
+        tree.resolve(handle)?;
+        let files_free = tree.limits.object_count_max.saturating_sub(tree.inodes.len()) as u64;
+        let space_free = tree.limits.bytes_max - tree.bytes;
+        Ok(FileSystemAttributes {
+            files_available: Some(files_free),
+            files_free: Some(files_free),
+            files_total: Some(tree.limits.object_count_max as u64),
+            space_available: Some(space_free),
+            space_free: Some(space_free),
+            space_total: Some(tree.limits.bytes_max),
+            ..common_fs_attributes(handle)
+        })
+    }
+
+    fn access(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        wanted: AccessMask,
+    ) -> Result<AccessMask> {
+        let found = self.attributes(who, handle)?;
+        let given = permission::access_mask(who, found.kind, found.uid, found.gid, found.mode);
+        Ok(given & wanted)
+    }
+
+    fn open(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        access: ShareAccess,
+    ) -> Result<Arc<dyn File>> {
+        let mut tree = self.tree();
+        let (number, found) = Self::regular(&tree, handle)?;
+        let bits = permission::granted(who, found.kind, found.uid, found.gid, found.mode);
+        let may_read = bits & (READ | EXECUTE) != 0;
+        if access.reads() && !may_read || access.writes() && bits & WRITE == 0 {
+            return Err(StoreError::Access);
+        }
+        Ok(self.open_number(&mut tree, number)?)
+    }
+
+    fn open_created(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        _access: ShareAccess,
+    ) -> Result<Arc<dyn File>> {
+        let mut tree = self.tree();
+        let (number, found) = Self::regular(&tree, handle)?;
+        if !who.is_superuser() && who.uid != found.uid {
+            return Err(StoreError::Access);
+        }
+        Ok(self.open_number(&mut tree, number)?)
+    }
+
+    fn create_file(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        mode: CreateMode,
+        changes: &AttributeChanges,
+    ) -> Result<Created> {
+        name::check(name)?;
+        let mut tree = self.tree();
+        let parent = tree.directory(who, directory, EXECUTE)?;
+        let before = tree.get(parent)?.attributes.change;
+        if let Some(number) = tree.entries(parent)?.get(name) {
+            take_existing(&mut tree, who, number, mode, changes)?;
+            let change = ChangeInfo { before, after: before, atomic: true };
+            return Ok(Created { object: tree.object(number)?, is_new: false, change });
+        }
+        if mode == CreateMode::NoCreate {
+            return Err(StoreError::NotFound);
+        }
+        tree.directory(who, directory, EXECUTE | WRITE)?;
+        let content = Content::Data(Vec::new());
+        let number = tree.make(who, parent, ObjectType::Regular, content, changes)?;
+        if let CreateMode::Exclusive(verifier) = mode {
+            tree.get_mut(number)?.verifier = Some(verifier);
+        }
+        let change = tree.change(parent, |entries| entries.insert(name, number))?;
+        Ok(Created { object: tree.object(number)?, is_new: true, change })
+    }
+
+    fn create_unlinked(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        changes: &AttributeChanges,
+    ) -> Result<(Object, Arc<dyn File>)> {
+        let mut tree = self.tree();
+        let parent = tree.directory(who, directory, EXECUTE | WRITE)?;
+        let content = Content::Data(Vec::new());
+        let number = tree.make(who, parent, ObjectType::Regular, content, changes)?;
+        tree.get_mut(number)?.attributes.link_count = 0;
+        let file = self.open_number(&mut tree, number)?;
+        Ok((tree.object(number)?, file))
+    }
+
+    fn create_node(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        node: NewNode<'_>,
+        changes: &AttributeChanges,
+    ) -> Result<Created> {
+        let mut tree = self.tree();
+        let (parent, found) = tree.entry(who, directory, name)?;
+        if found.is_some() {
+            return Err(StoreError::Exists);
+        }
+        let (kind, content, device) = describe(who, parent, node)?;
+        let number = tree.make(who, parent, kind, content, changes)?;
+        tree.get_mut(number)?.attributes.device = device;
+        if kind == ObjectType::Directory {
+            tree.get_mut(parent)?.attributes.link_count += 1;
+        }
+        let change = tree.change(parent, |entries| entries.insert(name, number))?;
+        Ok(Created { object: tree.object(number)?, is_new: true, change })
+    }
+
+    fn link(
+        &self,
+        who: &Credentials,
+        source: &FileHandle,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<ChangeInfo> {
+        name::check(name)?;
+        let mut tree = self.tree();
+        let number = tree.resolve(source)?;
+        if tree.get(number)?.attributes.kind == ObjectType::Directory {
+            return Err(StoreError::IsDirectory);
+        }
+        let parent = tree.directory(who, directory, EXECUTE | WRITE)?;
+        if tree.entries(parent)?.get(name).is_some() {
+            return Err(StoreError::Exists);
+        }
+        tree.get_mut(number)?.attributes.link_count += 1;
+        tree.touch(number, false);
+        tree.change(parent, |entries| entries.insert(name, number))
+    }
+
+    fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed> {
+        let mut tree = self.tree();
+        let (parent, found) = tree.entry(who, directory, name)?;
+        let number = found.ok_or(StoreError::NotFound)?;
+        let is_directory = tree.get(number)?.attributes.kind == ObjectType::Directory;
+        if is_directory {
+            if !tree.entries(number)?.is_empty() {
+                return Err(StoreError::NotEmpty);
+            }
+            tree.get_mut(parent)?.attributes.link_count -= 1;
+        }
+        let change = tree.change(parent, |entries| entries.remove(name))?;
+        let was_last = tree.unlink(number)?;
+        Ok(Removed { handle: Tree::handle(number), was_last, change })
+    }
+
+    fn rename(
+        &self,
+        who: &Credentials,
+        source: &FileHandle,
+        old_name: &[u8],
+        target: &FileHandle,
+        new_name: &[u8],
+    ) -> Result<Renamed> {
+        let mut tree = self.tree();
+        let (from, moved) = tree.entry(who, source, old_name)?;
+        let moved = moved.ok_or(StoreError::NotFound)?;
+        let (to, present) = tree.entry(who, target, new_name)?;
+        if present == Some(moved) {
+            // Two names of one object: POSIX does nothing.
+            let change = |tree: &mut Tree, directory| tree.change(directory, |_| {});
+            let (source, target) = (change(&mut tree, from)?, change(&mut tree, to)?);
+            return Ok(Renamed { source, target, replaced: None });
+        }
+        let is_directory = tree.get(moved)?.attributes.kind == ObjectType::Directory;
+        if is_directory && tree.is_beneath(to, moved) {
+            return Err(StoreError::Invalid);
+        }
+        if is_directory && from != to {
+            tree.directory(who, &Tree::handle(moved), WRITE)?;
+        }
+        if let Some(victim) = present {
+            check_replaced(&tree, is_directory, victim)?;
+        }
+        let source = tree.change(from, |entries| entries.remove(old_name))?;
+        let target = tree.change(to, |entries| entries.insert(new_name, moved))?;
+        if is_directory {
+            tree.get_mut(from)?.attributes.link_count -= 1;
+            tree.get_mut(to)?.attributes.link_count += 1;
+            if let Content::Directory { parent, .. } = &mut tree.get_mut(moved)?.content {
+                *parent = to;
+            }
+        }
+        tree.touch(moved, false);
+        let mut replaced = None;
+        if let Some(victim) = present {
+            if is_directory {
+                tree.get_mut(to)?.attributes.link_count -= 1;
+            }
+            replaced = tree.unlink(victim)?.then(|| Tree::handle(victim));
+        }
+        Ok(Renamed { source, target, replaced })
+    }
+
+    fn readdir(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        request: &ListRequest,
+    ) -> Result<ListPage> {
+        let tree = self.tree();
+        let number = tree.directory(who, directory, READ)?;
+        let verifier = CookieVerifier(number.to_le_bytes());
+        let cookie = request.cookie.0;
+        if cookie != 0 && (request.verifier != verifier || cookie < FIRST_COOKIE) {
+            return Err(StoreError::BadCookie);
+        }
+        let mut page = ListPage { entries: Vec::new(), verifier, is_end: true };
+        let mut room = request.name_bytes_max;
+        for (cookie, (name, number)) in tree.entries(number)?.by_cookie.range(cookie + 1..) {
+            if page.entries.len() >= request.entry_count_max || name.len() > room {
+                page.is_end = false;
+                break;
+            }
+            room -= name.len();
+            page.entries.push(ListEntry {
+                cookie: ReaddirCookie(*cookie),
+                name: name.clone(),
+                file_id: *number,
+                object: if request.want_objects { tree.object(*number).ok() } else { None },
+            });
+        }
+        if page.entries.is_empty() && !page.is_end {
+            return Err(StoreError::TooSmall);
+        }
+        Ok(page)
+    }
+
+    fn readlink(&self, _who: &Credentials, handle: &FileHandle) -> Result<Vec<u8>> {
+        let tree = self.tree();
+        match &tree.get(tree.resolve(handle)?)?.content {
+            Content::Text(text) => Ok(text.clone()),
+            Content::Data(_) | Content::Directory { .. } | Content::Nothing => {
+                Err(StoreError::Invalid)
+            }
+        }
+    }
+}
+
+/// What OPEN with creation does with an object that is there.
+fn take_existing(
+    tree: &mut Tree,
+    who: &Credentials,
+    number: Number,
+    mode: CreateMode,
+    changes: &AttributeChanges,
+) -> Result<()> {
+    let found = tree.get(number)?.attributes;
+    match mode {
+        CreateMode::NoCreate => Ok(()),
+        CreateMode::Guarded => Err(StoreError::Exists),
+        CreateMode::Exclusive(verifier) => {
+            let is_ours = tree.get(number)?.verifier == Some(verifier);
+            if is_ours { Ok(()) } else { Err(StoreError::Exists) }
+        }
+        CreateMode::Unchecked => {
+            if changes.size != Some(0) || found.kind != ObjectType::Regular {
+                return Ok(());
+            }
+            if !permission::allows(who, found.kind, found.uid, found.gid, found.mode, WRITE) {
+                return Err(StoreError::Access);
+            }
+            let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
+            tree.apply(number, &cut)
+        }
+    }
+}
+
+/// What a new object other than a file is made of.
+fn describe(
+    who: &Credentials,
+    parent: Number,
+    node: NewNode<'_>,
+) -> Result<(ObjectType, Content, dafs_types::attributes::DeviceNumber)> {
+    let none = dafs_types::attributes::DeviceNumber::default();
+    let device = |kind, device| {
+        if who.is_superuser() {
+            Ok((kind, Content::Nothing, device))
+        } else {
+            Err(StoreError::NotPermitted)
+        }
+    };
+    match node {
+        NewNode::Directory => {
+            let content = Content::Directory { parent, entries: Entries::default() };
+            Ok((ObjectType::Directory, content, none))
+        }
+        NewNode::SymbolicLink(text) if text.is_empty() || text.contains(&0) => {
+            Err(StoreError::Invalid)
+        }
+        NewNode::SymbolicLink(text) if text.len() > LINK_TEXT_BYTES_MAX => {
+            Err(StoreError::NameTooLong)
+        }
+        NewNode::SymbolicLink(text) => {
+            Ok((ObjectType::SymbolicLink, Content::Text(text.to_vec()), none))
+        }
+        NewNode::Fifo => Ok((ObjectType::Fifo, Content::Nothing, none)),
+        NewNode::Socket => Ok((ObjectType::Socket, Content::Nothing, none)),
+        NewNode::BlockDevice(number) => device(ObjectType::BlockDevice, number),
+        NewNode::CharacterDevice(number) => device(ObjectType::CharacterDevice, number),
+    }
+}
+
+/// Whether a rename may take this object's place.
+fn check_replaced(tree: &Tree, by_directory: bool, victim: Number) -> Result<()> {
+    let is_directory = tree.get(victim)?.attributes.kind == ObjectType::Directory;
+    match (by_directory, is_directory) {
+        (true, false) => Err(StoreError::NotDirectory),
+        (false, true) => Err(StoreError::IsDirectory),
+        (true, true) if !tree.entries(victim)?.is_empty() => Err(StoreError::NotEmpty),
+        (true, true) | (false, false) => Ok(()),
+    }
+}

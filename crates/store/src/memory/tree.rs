@@ -1,0 +1,225 @@
+//! Objects and the names that lead to them.
+//!
+//! Invariant: an object is in the table while it has a link or an open file.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dafs_types::attributes::DeviceNumber;
+use dafs_types::{FileHandle, FsHandle, ObjectType, Timestamp, Verifier};
+
+use super::MemoryLimits;
+use super::file::MemoryFile;
+use crate::attributes::Attributes;
+use crate::error::{Result, StoreError};
+
+/// Number of an object; never used again.
+pub(super) type Number = u64;
+
+/// All of it.
+pub(super) struct Tree {
+    pub limits: MemoryLimits,
+    pub inodes: HashMap<Number, Inode>,
+    pub bytes: u64,
+    next: Number,
+    clock: u64,
+}
+
+/// One object.
+pub(super) struct Inode {
+    pub attributes: Attributes,
+    pub content: Content,
+    pub open: Weak<MemoryFile>,
+    /// The verifier of the exclusive creation that made it.
+    pub verifier: Option<Verifier>,
+}
+
+/// What is in it.
+pub(super) enum Content {
+    Data(Vec<u8>),
+    Directory { parent: Number, entries: Entries },
+    Text(Vec<u8>),
+    Nothing,
+}
+
+/// Entries in order of their cookies, which are never used again.
+#[derive(Default)]
+pub(super) struct Entries {
+    pub by_cookie: BTreeMap<u64, (Vec<u8>, Number)>,
+    by_name: HashMap<Vec<u8>, u64>,
+    next_cookie: u64,
+}
+
+impl Entries {
+    pub fn get(&self, name: &[u8]) -> Option<Number> {
+        self.by_name.get(name).map(|cookie| self.by_cookie[cookie].1)
+    }
+
+    pub fn insert(&mut self, name: &[u8], number: Number) {
+        self.remove(name);
+        let cookie = self.next_cookie.max(FIRST_COOKIE);
+        self.next_cookie = cookie + 1;
+        self.by_name.insert(name.to_vec(), cookie);
+        self.by_cookie.insert(cookie, (name.to_vec(), number));
+    }
+
+    pub fn remove(&mut self, name: &[u8]) {
+        if let Some(cookie) = self.by_name.remove(name) {
+            self.by_cookie.remove(&cookie);
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+}
+
+impl Tree {
+    pub fn new(limits: MemoryLimits) -> Self {
+        let mut tree = Self { limits, inodes: HashMap::new(), bytes: 0, next: ROOT, clock: 0 };
+        let content = Content::Directory { parent: ROOT, entries: Entries::default() };
+        tree.insert(ObjectType::Directory, content, 0o755, (0, 0));
+        tree
+    }
+
+    /// A stamp later than all before.
+    pub fn now(&mut self) -> Timestamp {
+        let real = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.clock = (real.as_nanos() as u64).max(self.clock + 1);
+        let (seconds, rest) = (self.clock / SECOND, self.clock % SECOND);
+        Timestamp { seconds: seconds as i64, nanoseconds: rest as u32 }
+    }
+
+    /// Adds an object without a name; the caller has made sure that there is room.
+    pub fn insert(
+        &mut self,
+        kind: ObjectType,
+        content: Content,
+        mode: u32,
+        owner: (u32, u32),
+    ) -> Number {
+        let number = self.next;
+        self.next += 1;
+        let now = self.now();
+        let size = if let Content::Text(text) = &content { text.len() as u64 } else { 0 };
+        let attributes = Attributes {
+            kind,
+            mode,
+            uid: owner.0,
+            gid: owner.1,
+            link_count: if kind == ObjectType::Directory { 2 } else { 1 },
+            change: self.clock,
+            size,
+            file_id: number,
+            space_used: 0,
+            time_access: now,
+            time_create: Some(now),
+            time_metadata: now,
+            time_modify: now,
+            device: DeviceNumber::default(),
+        };
+        self.inodes
+            .insert(number, Inode { attributes, content, open: Weak::new(), verifier: None });
+        number
+    }
+
+    pub fn has_room(&self) -> Result<()> {
+        let is_full = self.inodes.len() >= self.limits.object_count_max;
+        if is_full { Err(StoreError::NoSpace) } else { Ok(()) }
+    }
+
+    pub fn get(&self, number: Number) -> Result<&Inode> {
+        self.inodes.get(&number).ok_or(StoreError::Stale)
+    }
+
+    pub fn get_mut(&mut self, number: Number) -> Result<&mut Inode> {
+        self.inodes.get_mut(&number).ok_or(StoreError::Stale)
+    }
+
+    pub fn entries(&self, number: Number) -> Result<&Entries> {
+        match &self.get(number)?.content {
+            Content::Directory { entries, .. } => Ok(entries),
+            Content::Data(_) | Content::Text(_) | Content::Nothing => Err(StoreError::NotDirectory),
+        }
+    }
+
+    pub fn entries_mut(&mut self, number: Number) -> Result<&mut Entries> {
+        match &mut self.get_mut(number)?.content {
+            Content::Directory { entries, .. } => Ok(entries),
+            Content::Data(_) | Content::Text(_) | Content::Nothing => Err(StoreError::NotDirectory),
+        }
+    }
+
+    /// Stamps a change: of attributes only, or of data too.
+    pub fn touch(&mut self, number: Number, data: bool) {
+        let now = self.now();
+        let change = self.clock;
+        if let Some(inode) = self.inodes.get_mut(&number) {
+            inode.attributes.time_metadata = now;
+            inode.attributes.change = change;
+            if data {
+                inode.attributes.time_modify = now;
+            }
+        }
+    }
+
+    /// Drops an object that nothing leads to any more.
+    pub fn drop_if_unused(&mut self, number: Number) {
+        let is_unused = self.inodes.get(&number).is_some_and(|inode| {
+            inode.attributes.link_count == 0 && inode.open.strong_count() == 0
+        });
+        if is_unused
+            && let Some(inode) = self.inodes.remove(&number)
+            && let Content::Data(data) = inode.content
+        {
+            self.bytes -= data.len() as u64;
+        }
+    }
+
+    /// Gives a file this size, within the bounds.
+    pub fn resize(&mut self, number: Number, size: u64) -> Result<()> {
+        let bytes_max = self.limits.bytes_max;
+        let bytes = self.bytes;
+        let inode = self.get_mut(number)?;
+        let Content::Data(data) = &mut inode.content else { return Err(StoreError::Invalid) };
+        let total = bytes - data.len() as u64 + size.min(u64::MAX / 2);
+        if total > bytes_max {
+            return Err(StoreError::NoSpace);
+        }
+        data.resize(size as usize, 0);
+        inode.attributes.size = size;
+        inode.attributes.space_used = size;
+        self.bytes = total;
+        Ok(())
+    }
+
+    pub fn handle(number: Number) -> FileHandle {
+        let mut id = [0; 48];
+        id[..8].copy_from_slice(&number.to_le_bytes());
+        FileHandle::new(FsHandle(*FS_NAME), id)
+    }
+
+    /// The object a handle names, if it still exists.
+    pub fn resolve(&self, handle: &FileHandle) -> Result<Number> {
+        let id = handle.file_id();
+        let is_ours = handle.fs().0 == *FS_NAME && id[8..] == [0; 40];
+        let number = id[..8].try_into().map(u64::from_le_bytes).unwrap_or(0);
+        if !is_ours || number < ROOT || number >= self.next {
+            return Err(StoreError::BadHandle);
+        }
+        self.get(number).map(|_| number)
+    }
+}
+
+/// Every change to the tree is complete before a call can panic.
+pub(super) fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
+    tree.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The root directory.
+pub(super) const ROOT: Number = 1;
+/// First cookie that the protocol leaves to us.
+pub(super) const FIRST_COOKIE: u64 = 3;
+const FS_NAME: &[u8; 16] = b"dafs-memory-tree";
+const SECOND: u64 = 1_000_000_000;
