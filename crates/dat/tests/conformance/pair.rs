@@ -1,0 +1,406 @@
+//! Two interfaces in one thread, and a record of everything they report.
+//!
+//! Invariant: a side keeps every event in order and every posted context, so that a
+//! test can say that nothing is missing, nothing is twice and nothing comes late.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use dafs_dat::{
+    Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
+    LocalSegment, Operation, PendingId, Region, RemoteSegment, Rights, SendOptions, Signal,
+};
+use dafs_memory::{Memory, Pages};
+
+use crate::fixture::{Fixture, World};
+
+/// One interface with one endpoint of interest.
+pub struct Side {
+    pub interface: Interface,
+    current: Option<EndpointId>,
+    pub events: Vec<Event>,
+    posted: Vec<Posted>,
+}
+
+#[derive(Clone, Copy)]
+struct Posted {
+    endpoint: EndpointId,
+    context: u64,
+    operation: Operation,
+    signal: Signal,
+}
+
+/// The two sides of a connection.
+pub struct Pair {
+    pub initiator: Side,
+    pub acceptor: Side,
+    pub world: World,
+}
+
+/// A registered piece of memory.
+pub struct Buffer {
+    pub memory: Memory,
+    pub region: Region,
+}
+
+impl Buffer {
+    pub fn bytes(&self) -> Vec<u8> {
+        self.memory.to_vec(0, self.memory.length())
+    }
+
+    pub fn whole(&self) -> LocalSegment {
+        self.region.local(0, u32::try_from(self.region.length).unwrap())
+    }
+
+    pub fn all_remote(&self) -> RemoteSegment {
+        self.region.remote(0, u32::try_from(self.region.length).unwrap())
+    }
+}
+
+impl Side {
+    fn new(config: dafs_dat::InterfaceConfig) -> Self {
+        let interface = Interface::new(config).expect("an interface");
+        Self { interface, current: None, events: Vec::new(), posted: Vec::new() }
+    }
+
+    /// The endpoint of interest.
+    pub fn endpoint(&self) -> EndpointId {
+        self.current.expect("connected before")
+    }
+
+    pub fn set_endpoint(&mut self, endpoint: EndpointId) {
+        self.current = Some(endpoint);
+    }
+
+    // ---- memory ---------------------------------------------------------------
+
+    pub fn buffer(&mut self, length: usize, rights: Rights) -> Buffer {
+        let memory = Memory::shared(length, Pages::Small).unwrap();
+        self.register(memory, rights)
+    }
+
+    pub fn register(&mut self, memory: Memory, rights: Rights) -> Buffer {
+        let region = self.interface.register(&memory, DOMAIN, rights).expect("a free slot");
+        Buffer { memory, region }
+    }
+
+    /// A local buffer that holds `bytes`.
+    pub fn filled(&mut self, bytes: &[u8], rights: Rights) -> Buffer {
+        let buffer = self.buffer(bytes.len().max(1), rights);
+        buffer.memory.write(0, bytes);
+        buffer
+    }
+
+    // ---- work -----------------------------------------------------------------
+
+    fn record(&mut self, context: u64, operation: Operation, signal: Signal) {
+        let endpoint = self.endpoint();
+        self.posted.push(Posted { endpoint, context, operation, signal });
+    }
+
+    pub fn receive(&mut self, context: u64, scatter: &[LocalSegment]) {
+        self.interface.post_receive(self.endpoint(), context, scatter).expect("a posted receive");
+        self.record(context, Operation::Receive, Signal::Always);
+    }
+
+    pub fn send(&mut self, context: u64, bytes: &[u8]) {
+        self.gather(context, &[Gather::Bytes(bytes)], SendOptions::default());
+    }
+
+    pub fn gather(&mut self, context: u64, gather: &[Gather<'_>], options: SendOptions) {
+        self.interface.post_send(self.endpoint(), context, gather, options).expect("a posted send");
+        self.record(context, Operation::Send, options.signal);
+    }
+
+    pub fn write(&mut self, context: u64, local: &[LocalSegment], remote: RemoteSegment) {
+        self.write_signal(context, local, remote, Signal::Always);
+    }
+
+    pub fn write_signal(
+        &mut self,
+        context: u64,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+        signal: Signal,
+    ) {
+        self.interface
+            .post_rdma_write(self.endpoint(), context, local, remote, signal)
+            .expect("a posted write");
+        self.record(context, Operation::RdmaWrite, signal);
+    }
+
+    pub fn read(&mut self, context: u64, local: &[LocalSegment], remote: RemoteSegment) {
+        self.interface
+            .post_rdma_read(self.endpoint(), context, local, remote)
+            .expect("a posted read");
+        self.record(context, Operation::RdmaRead, Signal::Always);
+    }
+
+    // ---- what was reported ----------------------------------------------------
+
+    pub fn collect(&mut self) {
+        while let Some(event) = self.interface.next_event() {
+            self.events.push(event);
+        }
+    }
+
+    pub fn completions(&self) -> impl Iterator<Item = &Completion> {
+        self.events.iter().filter_map(|event| match event {
+            Event::Completion(completion) => Some(completion),
+            _ => None,
+        })
+    }
+
+    pub fn done(&self, operation: Operation) -> Vec<Completion> {
+        self.completions().filter(|c| c.operation == operation).copied().collect()
+    }
+
+    pub fn received(&self) -> Vec<Completion> {
+        self.done(Operation::Receive)
+    }
+
+    /// The one completion of a context, if it is there.
+    pub fn completion(&self, context: u64) -> Option<Completion> {
+        let mut found = self.completions().filter(|c| c.context == context);
+        let first = found.next().copied();
+        assert!(found.next().is_none(), "context {context} completed twice");
+        first
+    }
+
+    pub fn is_established(&self) -> bool {
+        let ours = self.endpoint();
+        self.events.iter().any(|event| match event {
+            Event::Established { endpoint, .. } => *endpoint == ours,
+            _ => false,
+        })
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.breaks_of(self.endpoint()) > 0
+    }
+
+    pub fn breaks_of(&self, wanted: EndpointId) -> usize {
+        let broken = |event: &&Event| match event {
+            Event::Broken { endpoint, .. } => *endpoint == wanted,
+            _ => false,
+        };
+        self.events.iter().filter(broken).count()
+    }
+
+    pub fn pending(&self) -> Option<(PendingId, Box<[u8]>)> {
+        self.events.iter().find_map(|event| match event {
+            Event::ConnectionRequest { pending, private_data, .. } => {
+                Some((*pending, private_data.clone()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Everything posted on the endpoint has completed, each once, before the one
+    /// `Broken`, and nothing came after it.
+    pub fn assert_ended(&self, name: &str) {
+        self.assert_endpoint_ended(name, self.endpoint());
+    }
+
+    pub fn assert_endpoint_ended(&self, name: &str, wanted: EndpointId) {
+        assert_eq!(self.breaks_of(wanted), 1, "{name}: one Broken: {:?}", self.events);
+        let mut over = false;
+        for event in &self.events {
+            match event {
+                Event::Broken { endpoint, .. } if *endpoint == wanted => over = true,
+                Event::Completion(c) if c.endpoint == wanted => {
+                    assert!(!over, "{name}: {c:?} after Broken");
+                }
+                _ => {}
+            }
+        }
+        self.assert_once(name, wanted, true);
+    }
+
+    /// No context has completed twice, none that was not posted, and with `all` none
+    /// is missing.
+    pub fn assert_once(&self, name: &str, wanted: EndpointId, all: bool) {
+        let mut counts: HashMap<(u64, Operation), usize> = HashMap::new();
+        for completion in self.completions().filter(|c| c.endpoint == wanted) {
+            *counts.entry((completion.context, completion.operation)).or_default() += 1;
+        }
+        for posted in self.posted.iter().filter(|p| p.endpoint == wanted) {
+            let key = (posted.context, posted.operation);
+            let count = counts.remove(&key).unwrap_or(0);
+            let silent = posted.signal == Signal::OnError || !all;
+            assert!(count == 1 || count == 0 && silent, "{name}: {key:?} completed {count} times");
+        }
+        assert!(counts.is_empty(), "{name}: completed but never posted: {counts:?}");
+    }
+}
+
+impl Pair {
+    /// A connected pair.
+    pub fn new(fixture: &dyn Fixture) -> Self {
+        Self::seeded(fixture, 1)
+    }
+
+    pub fn seeded(fixture: &dyn Fixture, seed: u64) -> Self {
+        let world = fixture.world(seed);
+        let config = world.endpoint.clone();
+        Self::over(world, &config, &config)
+    }
+
+    /// A pair whose endpoints have these limits.
+    pub fn limited(fixture: &dyn Fixture, change: impl Fn(&mut EndpointConfig)) -> Self {
+        let world = fixture.world(1);
+        let mut config = world.endpoint.clone();
+        change(&mut config);
+        Self::over(world, &config, &config)
+    }
+
+    pub fn over(world: World, initiator: &EndpointConfig, acceptor: &EndpointConfig) -> Self {
+        let mut pair = Self::apart(world);
+        pair.join(initiator, acceptor);
+        pair
+    }
+
+    /// Two interfaces, the acceptor listening, nothing connected.
+    pub fn apart(mut world: World) -> Self {
+        let initiator = Side::new(world.initiator.clone());
+        let mut acceptor = Side::new(world.acceptor.clone());
+        let listener = acceptor.interface.listen(&world.address).expect("a listener");
+        world.address = acceptor.interface.listener_address(listener).expect("its address");
+        Self { initiator, acceptor, world }
+    }
+
+    /// Connects once more; the new endpoints become the ones of interest.
+    pub fn join(&mut self, initiator: &EndpointConfig, acceptor: &EndpointConfig) {
+        self.connect(initiator, b"hello");
+        let pending = self.request();
+        let endpoint = self.acceptor.interface.accept(pending, DOMAIN, acceptor, b"hi");
+        self.acceptor.set_endpoint(endpoint);
+        self.until("both sides are established", |pair| {
+            pair.initiator.is_established() && pair.acceptor.is_established()
+        });
+    }
+
+    pub fn connect(&mut self, config: &EndpointConfig, private_data: &[u8]) {
+        let address = &self.world.address;
+        let begun = self.initiator.interface.connect(address, DOMAIN, config, private_data);
+        self.initiator.set_endpoint(begun.expect("a connect begun"));
+    }
+
+    /// Waits for a connection request and takes it off the record.
+    pub fn request(&mut self) -> PendingId {
+        self.until("a connection request", |pair| pair.acceptor.pending().is_some());
+        let (pending, _) = self.acceptor.pending().unwrap();
+        self.acceptor.events.retain(|event| !matches!(event, Event::ConnectionRequest { .. }));
+        pending
+    }
+
+    // ---- progress -------------------------------------------------------------
+
+    /// Lets both sides make progress once; virtual time moves only when neither has
+    /// anything to report. False if a simulated network is quiet.
+    pub fn turn(&mut self) -> bool {
+        let mut moved = false;
+        for side in [&mut self.initiator, &mut self.acceptor] {
+            moved |= side.interface.poll() > 0;
+            side.collect();
+        }
+        match &self.world.network {
+            Some(network) => moved || network.advance(),
+            None => true,
+        }
+    }
+
+    /// Takes turns until `condition` holds.
+    pub fn until(&mut self, what: &str, mut condition: impl FnMut(&Pair) -> bool) {
+        let start = Instant::now();
+        let mut quiet = 0;
+        for turn in 1u64.. {
+            if condition(self) {
+                return;
+            }
+            quiet = if self.turn() { 0 } else { quiet + 1 };
+            let hung = quiet > QUIET_TURNS || turn % 1024 == 0 && start.elapsed() > HANG;
+            if hung {
+                panic!(
+                    "waited in vain: {what}\ninitiator: {:?}\nacceptor: {:?}",
+                    tail(&self.initiator.events),
+                    tail(&self.acceptor.events)
+                );
+            }
+            if self.world.network.is_none() && turn > EAGER_TURNS {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Lets everything happen that is going to happen.
+    pub fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < QUIET_TURNS {
+            let before = self.initiator.events.len() + self.acceptor.events.len();
+            let moved = self.turn() && self.world.network.is_some();
+            let after = self.initiator.events.len() + self.acceptor.events.len();
+            quiet = if moved || before != after { 0 } else { quiet + 1 };
+        }
+    }
+
+    pub fn until_broken(&mut self) {
+        self.until("both sides are broken", |pair| {
+            pair.initiator.is_broken() && pair.acceptor.is_broken()
+        });
+        self.settle();
+        self.initiator.assert_ended("initiator");
+        self.acceptor.assert_ended("acceptor");
+    }
+
+    /// A message of one octet from the acceptor has arrived: what it wrote before is
+    /// placed.
+    pub fn fence(&mut self, context: u64) {
+        let buffer = self.initiator.buffer(1, Rights::LOCAL);
+        self.initiator.receive(context, &[buffer.whole()]);
+        self.acceptor.send(context, b"!");
+        self.until("the fence", |pair| {
+            pair.initiator.received().iter().any(|c| c.context == context)
+        });
+        let arrived = self.initiator.received().into_iter().find(|c| c.context == context);
+        assert_eq!(arrived.map(|c| c.status), Some(CompletionStatus::Success));
+    }
+
+    /// Both sides still work: a message each way.
+    pub fn assert_alive(&mut self, context: u64) {
+        self.fence(context);
+        let buffer = self.acceptor.buffer(4, Rights::LOCAL);
+        self.acceptor.receive(context + 1, &[buffer.whole()]);
+        self.initiator.send(context + 1, b"ping");
+        self.until("a message back", |pair| {
+            pair.acceptor.received().iter().any(|c| c.context == context + 1)
+        });
+        assert_eq!(buffer.bytes(), b"ping");
+    }
+}
+
+fn tail(events: &[Event]) -> &[Event] {
+    &events[events.len().saturating_sub(8)..]
+}
+
+/// Octets that depend on a seed and on their place.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..length)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 24) as u8
+        })
+        .collect()
+}
+
+/// The protection domain of all tests, unless they are about domains.
+pub const DOMAIN: Domain = Domain(7);
+/// Turns in which nothing happens, after which nothing will.
+const QUIET_TURNS: u32 = 64;
+/// Turns taken before the core is offered to others.
+const EAGER_TURNS: u64 = 64;
+/// A guard against hanging only; no test expects anything of time.
+const HANG: Duration = Duration::from_secs(20);
