@@ -1,0 +1,485 @@
+//! One suite over every store: what `Store` and `File` promise, whoever keeps them.
+
+use std::sync::Arc;
+
+use dafs_memory::{Memory, Pages};
+use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_store::memory::{MemoryLimits, MemoryStore};
+use dafs_store::{AttributeChanges, Credentials, File, ListRequest, NewNode, Store, StoreError};
+use dafs_types::{
+    AccessMask, CookieVerifier, CreateMode, FileHandle, ObjectType, ReaddirCookie, SetTime,
+    ShareAccess, Timestamp, Verifier,
+};
+
+fn root() -> Credentials {
+    Credentials::superuser()
+}
+
+fn user(uid: u32) -> Credentials {
+    Credentials { uid, gid: uid, groups: Box::new([]) }
+}
+
+fn mode(mode: u32) -> AttributeChanges {
+    AttributeChanges { mode: Some(mode), ..AttributeChanges::default() }
+}
+
+fn is_privileged() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Runs a check over every store there is.
+fn everywhere(check: impl Fn(&dyn Store)) {
+    let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
+    check(&MemoryStore::new(limits));
+    for kernel_handles in [true, false] {
+        let place = tempfile::tempdir().unwrap();
+        let tree = place.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        let mut config = LocalConfig::new(&tree, place.path().join("state"));
+        config.kernel_handles = kernel_handles;
+        check(&LocalStore::new(&config).unwrap());
+    }
+}
+
+fn top(store: &dyn Store) -> FileHandle {
+    store.root(&root()).unwrap().handle
+}
+
+fn make(store: &dyn Store, directory: &FileHandle, name: &str, bits: u32) -> FileHandle {
+    let made = store
+        .create_file(&root(), directory, name.as_bytes(), CreateMode::Guarded, &mode(bits))
+        .unwrap();
+    assert!(made.is_new);
+    made.object.handle
+}
+
+fn make_directory(store: &dyn Store, parent: &FileHandle, name: &str, bits: u32) -> FileHandle {
+    store
+        .create_node(&root(), parent, name.as_bytes(), NewNode::Directory, &mode(bits))
+        .unwrap()
+        .object
+        .handle
+}
+
+fn write(file: &dyn File, bytes: &[u8], offset: u64) {
+    let memory = Memory::from_heap(bytes.to_vec().into_boxed_slice());
+    file.write_at(&memory, 0, bytes.len(), offset).unwrap();
+}
+
+fn read(file: &dyn File, length: usize, offset: u64) -> Vec<u8> {
+    let memory = Memory::anonymous(length.max(1), Pages::Small).unwrap();
+    let count = file.read_at(&memory, 0, length, offset).unwrap();
+    memory.to_vec(0, count)
+}
+
+fn list(store: &dyn Store, directory: &FileHandle, at_once: usize) -> Vec<String> {
+    let mut request = ListRequest {
+        cookie: ReaddirCookie(0),
+        verifier: CookieVerifier::default(),
+        entry_count_max: at_once,
+        name_bytes_max: 1 << 20,
+        want_objects: true,
+    };
+    let mut names = Vec::new();
+    loop {
+        let page = store.readdir(&root(), directory, &request).unwrap();
+        assert!(page.entries.len() <= at_once);
+        for entry in &page.entries {
+            assert!(entry.cookie.0 > 2);
+            assert_eq!(entry.object.unwrap().attributes.file_id, entry.file_id);
+            names.push(String::from_utf8(entry.name.clone()).unwrap());
+        }
+        if page.is_end {
+            names.sort();
+            return names;
+        }
+        request.cookie = page.entries.last().unwrap().cookie;
+        request.verifier = page.verifier;
+    }
+}
+
+#[test]
+fn bytes_come_back_and_the_end_is_the_end() {
+    everywhere(|store| {
+        let handle = make(store, &top(store), "f", 0o600);
+        let file = store.open(&root(), &handle, ShareAccess::Both).unwrap();
+        let before = file.version().unwrap();
+        write(&*file, b"hello", 10);
+        assert_ne!(file.version().unwrap(), before);
+        assert_eq!(read(&*file, 100, 0), b"\0\0\0\0\0\0\0\0\0\0hello");
+        assert_eq!(read(&*file, 100, 15), b"");
+        file.set_size(12).unwrap();
+        file.set_size(14).unwrap();
+        assert_eq!(read(&*file, 100, 8), b"\0\0he\0\0");
+        file.sync(true).unwrap();
+        file.sync(false).unwrap();
+        assert_eq!(store.attributes(&root(), &handle).unwrap().size, 14);
+    });
+}
+
+#[test]
+fn all_opens_of_an_object_share_its_key_and_links_share_its_handle() {
+    everywhere(|store| {
+        let top = top(store);
+        let handle = make(store, &top, "a", 0o600);
+        store.link(&root(), &handle, &top, b"b").unwrap();
+        let other = store.lookup(&root(), &top, b"b").unwrap();
+        assert_eq!(other.handle, handle);
+        assert_eq!(other.attributes.link_count, 2);
+        let one = store.open(&root(), &handle, ShareAccess::Read).unwrap();
+        let two = store.open(&root(), &handle, ShareAccess::Both).unwrap();
+        assert_eq!(one.key(), two.key());
+        let c = make(store, &top, "c", 0o600);
+        assert_ne!(store.open(&root(), &c, ShareAccess::Read).unwrap().key(), one.key());
+        assert_eq!(store.link(&root(), &handle, &top, b"c"), Err(StoreError::Exists));
+        assert_eq!(store.link(&root(), &top, &top, b"d"), Err(StoreError::IsDirectory));
+    });
+}
+
+#[test]
+fn creation_modes_keep_their_promises() {
+    everywhere(|store| {
+        let top = top(store);
+        let none = AttributeChanges::default();
+        let create = |mode| store.create_file(&root(), &top, b"f", mode, &none);
+        assert_eq!(create(CreateMode::NoCreate), Err(StoreError::NotFound));
+        let first = Verifier(*b"\x11\x22\x33\x44\x55\x66\x77\x08");
+        let made = create(CreateMode::Exclusive(first)).unwrap();
+        assert!(made.is_new && made.change.before != made.change.after);
+        let again = create(CreateMode::Exclusive(first)).unwrap();
+        assert!(!again.is_new && again.object.handle == made.object.handle);
+        let other = create(CreateMode::Exclusive(Verifier(*b"otherone")));
+        assert_eq!(other, Err(StoreError::Exists));
+        assert_eq!(create(CreateMode::Guarded), Err(StoreError::Exists));
+        let file = store.open(&root(), &made.object.handle, ShareAccess::Both).unwrap();
+        write(&*file, b"data", 0);
+        assert!(!create(CreateMode::Unchecked).unwrap().is_new);
+        assert_eq!(read(&*file, 9, 0), b"data");
+        let cut = AttributeChanges { size: Some(0), ..none };
+        store.create_file(&root(), &top, b"f", CreateMode::Unchecked, &cut).unwrap();
+        assert_eq!(read(&*file, 9, 0), b"");
+        assert!(!create(CreateMode::NoCreate).unwrap().is_new);
+    });
+}
+
+#[test]
+fn names_that_are_none_are_refused_by_every_call() {
+    everywhere(|store| {
+        let (who, top, none) = (root(), top(store), AttributeChanges::default());
+        let handle = make(store, &top, "f", 0o600);
+        let long = [b'x'; 256];
+        for name in [&b""[..], b".", b"..", b"a/b", b"/etc", b"a\0b", &long] {
+            let expected =
+                if name.len() > 255 { StoreError::NameTooLong } else { StoreError::Invalid };
+            assert_eq!(store.lookup(&who, &top, name).unwrap_err(), expected);
+            let file = store.create_file(&who, &top, name, CreateMode::Unchecked, &none);
+            assert_eq!(file.unwrap_err(), expected);
+            let node = store.create_node(&who, &top, name, NewNode::Directory, &none);
+            assert_eq!(node.unwrap_err(), expected);
+            assert_eq!(store.link(&who, &handle, &top, name).unwrap_err(), expected);
+            assert_eq!(store.remove(&who, &top, name).unwrap_err(), expected);
+            assert_eq!(store.rename(&who, &top, b"f", &top, name).unwrap_err(), expected);
+            assert_eq!(store.rename(&who, &top, name, &top, b"g").unwrap_err(), expected);
+        }
+    });
+}
+
+#[test]
+fn a_removed_object_is_stale_but_serves_those_who_have_it_open() {
+    everywhere(|store| {
+        let top = top(store);
+        let handle = make(store, &top, "f", 0o600);
+        let file = store.open(&root(), &handle, ShareAccess::Both).unwrap();
+        let removed = store.remove(&root(), &top, b"f").unwrap();
+        assert!(removed.was_last && removed.handle == handle);
+        write(&*file, b"still here", 0);
+        assert_eq!(read(&*file, 99, 6), b"here");
+        assert_eq!(store.attributes(&root(), &handle).unwrap().link_count, 0);
+        drop(file);
+        assert_eq!(store.attributes(&root(), &handle).unwrap_err(), StoreError::Stale);
+        assert!(store.open(&root(), &handle, ShareAccess::Read).is_err());
+        assert_eq!(store.remove(&root(), &top, b"f").unwrap_err(), StoreError::NotFound);
+    });
+}
+
+#[test]
+fn a_file_without_a_name_can_get_one() {
+    everywhere(|store| {
+        let top = top(store);
+        let (object, file) = store.create_unlinked(&root(), &top, &mode(0o640)).unwrap();
+        assert_eq!((object.attributes.link_count, object.attributes.mode), (0, 0o640));
+        write(&*file, b"hidden", 0);
+        assert!(list(store, &top, 10).is_empty());
+        store.link(&root(), &object.handle, &top, b"seen").unwrap();
+        drop(file);
+        let found = store.lookup(&root(), &top, b"seen").unwrap();
+        assert_eq!((found.handle, found.attributes.size), (object.handle, 6));
+        let (lost, file) = store.create_unlinked(&root(), &top, &mode(0o640)).unwrap();
+        drop(file);
+        assert_eq!(store.attributes(&root(), &lost.handle).unwrap_err(), StoreError::Stale);
+    });
+}
+
+#[test]
+fn renames_move_replace_and_refuse() {
+    everywhere(|store| {
+        let (who, top) = (root(), top(store));
+        let file = make(store, &top, "f", 0o600);
+        let directory = make_directory(store, &top, "d", 0o755);
+        let moved = store.rename(&who, &top, b"f", &directory, b"g").unwrap();
+        assert!(moved.replaced.is_none() && moved.source.before != moved.source.after);
+        assert_eq!(store.lookup(&who, &directory, b"g").unwrap().handle, file);
+        assert_eq!(store.attributes(&who, &file).unwrap().link_count, 1);
+        let victim = make(store, &top, "h", 0o600);
+        let moved = store.rename(&who, &directory, b"g", &top, b"h").unwrap();
+        assert_eq!(moved.replaced, Some(victim));
+        assert_eq!(store.attributes(&who, &victim).unwrap_err(), StoreError::Stale);
+        let inner = make_directory(store, &directory, "inner", 0o755);
+        let into_itself = store.rename(&who, &top, b"d", &inner, b"x");
+        assert_eq!(into_itself.unwrap_err(), StoreError::Invalid);
+        let onto_directory = store.rename(&who, &top, b"h", &top, b"d").unwrap_err();
+        assert!(matches!(onto_directory, StoreError::IsDirectory | StoreError::NotEmpty));
+        let onto_file = store.rename(&who, &top, b"d", &top, b"h").unwrap_err();
+        assert_eq!(onto_file, StoreError::NotDirectory);
+        let full = make_directory(store, &top, "e", 0o755);
+        let onto_full = store.rename(&who, &top, b"e", &top, b"d").unwrap_err();
+        assert_eq!(onto_full, StoreError::NotEmpty);
+        assert_eq!(store.remove(&who, &top, b"d").unwrap_err(), StoreError::NotEmpty);
+        store.rename(&who, &top, b"e", &directory, b"inner").unwrap();
+        assert_eq!(store.lookup_parent(&who, &full).unwrap().handle, directory);
+        assert_eq!(store.attributes(&who, &inner).unwrap_err(), StoreError::Stale);
+    });
+}
+
+#[test]
+fn paths_resolve_as_far_as_they_go_and_never_above_the_root() {
+    everywhere(|store| {
+        let (who, top) = (root(), top(store));
+        let a = make_directory(store, &top, "a", 0o755);
+        let b = make_directory(store, &a, "b", 0o755);
+        make(store, &b, "f", 0o600);
+        let text = NewNode::SymbolicLink(b"../../etc");
+        store.create_node(&who, &a, b"l", text, &AttributeChanges::default()).unwrap();
+        let all = store.lookup_path(&who, &top, &[b"a", b"b", b"f"]);
+        assert_eq!((all.component_count, all.error), (3, None));
+        let part = store.lookup_path(&who, &top, &[b"a", b"x", b"f"]);
+        assert_eq!((part.component_count, part.error), (1, Some(StoreError::NotFound)));
+        assert_eq!(part.handle, a);
+        let link = store.lookup_path(&who, &top, &[b"a", b"l", b"passwd"]);
+        assert_eq!((link.component_count, link.error), (2, Some(StoreError::IsSymlink)));
+        assert_eq!(store.readlink(&who, &link.handle).unwrap(), b"../../etc");
+        let opened = store.open(&who, &link.handle, ShareAccess::Read);
+        assert_eq!(opened.err(), Some(StoreError::IsSymlink));
+        assert_eq!(store.lookup_parent(&who, &b).unwrap().handle, a);
+        assert_eq!(store.lookup_parent(&who, &a).unwrap().handle, top);
+        assert_eq!(store.lookup_parent(&who, &top).unwrap_err(), StoreError::NotFound);
+        assert_eq!(store.readlink(&who, &a).unwrap_err(), StoreError::Invalid);
+    });
+}
+
+#[test]
+fn listings_are_whole_in_any_page_size_while_entries_come_and_go() {
+    everywhere(|store| {
+        let top = top(store);
+        let mut names: Vec<String> = (0..300).map(|i| format!("entry-{i:03}")).collect();
+        for name in &names {
+            make(store, &top, name, 0o600);
+        }
+        for at_once in [1, 7, 1000] {
+            assert_eq!(list(store, &top, at_once), names);
+        }
+        let mut request = ListRequest {
+            cookie: ReaddirCookie(0),
+            verifier: CookieVerifier::default(),
+            entry_count_max: 10,
+            name_bytes_max: 1000,
+            want_objects: false,
+        };
+        let mut seen = Vec::new();
+        loop {
+            let page = store.readdir(&root(), &top, &request).unwrap();
+            for entry in &page.entries {
+                store.remove(&root(), &top, &entry.name).unwrap();
+                seen.push(String::from_utf8(entry.name.clone()).unwrap());
+            }
+            if page.is_end {
+                break;
+            }
+            request.cookie = page.entries.last().unwrap().cookie;
+            request.verifier = page.verifier;
+        }
+        seen.sort();
+        names.sort();
+        assert_eq!(seen, names, "removing while listing must neither skip nor repeat");
+        make(store, &top, "last", 0o600);
+        request.cookie = ReaddirCookie(0);
+        request.name_bytes_max = 3;
+        let tight = store.readdir(&root(), &top, &request);
+        assert_eq!(tight.unwrap_err(), StoreError::TooSmall);
+        request.cookie = ReaddirCookie(2);
+        let reserved = store.readdir(&root(), &top, &request);
+        assert_eq!(reserved.unwrap_err(), StoreError::BadCookie);
+        request.cookie = ReaddirCookie(77);
+        request.verifier = CookieVerifier([9; 8]);
+        let foreign = store.readdir(&root(), &top, &request);
+        assert_eq!(foreign.unwrap_err(), StoreError::BadCookie);
+    });
+}
+
+#[test]
+fn permission_bits_bind_everybody_but_the_superuser() {
+    if !is_privileged() {
+        return; // Without privilege nothing can belong to somebody else.
+    }
+    everywhere(|store| {
+        let (ann, bob, top) = (user(1001), user(1002), top(store));
+        let home = make_directory(store, &top, "home", 0o755);
+        let give = AttributeChanges { uid: Some(1001), gid: Some(1001), ..Default::default() };
+        store.set_attributes(&root(), &home, &give).unwrap();
+        let made = store.create_file(&ann, &home, b"f", CreateMode::Guarded, &mode(0o640)).unwrap();
+        let (f, found) = (made.object.handle, made.object.attributes);
+        assert_eq!((found.uid, found.gid, found.mode), (1001, 1001, 0o640));
+        assert_eq!(store.open(&bob, &f, ShareAccess::Read).err(), Some(StoreError::Access));
+        assert!(store.open(&ann, &f, ShareAccess::Both).is_ok());
+        let all = store.access(&ann, &f, AccessMask::ALL).unwrap();
+        assert_eq!(all, AccessMask::READ | AccessMask::MODIFY | AccessMask::EXTEND);
+        assert_eq!(store.access(&bob, &f, AccessMask::ALL).unwrap(), AccessMask(0));
+        let refused = store.create_file(&bob, &home, b"g", CreateMode::Guarded, &mode(0o600));
+        assert_eq!(refused.unwrap_err(), StoreError::Access);
+        assert_eq!(store.remove(&bob, &home, b"f").unwrap_err(), StoreError::Access);
+        let chmod = store.set_attributes(&bob, &f, &mode(0o777));
+        assert_eq!(chmod.unwrap_err(), StoreError::NotPermitted);
+        let away = AttributeChanges { uid: Some(1002), ..Default::default() };
+        assert_eq!(store.set_attributes(&ann, &f, &away).unwrap_err(), StoreError::NotPermitted);
+        let group = AttributeChanges { gid: Some(4), ..Default::default() };
+        assert_eq!(store.set_attributes(&ann, &f, &group).unwrap_err(), StoreError::NotPermitted);
+        let cut = AttributeChanges { size: Some(0), ..Default::default() };
+        assert_eq!(store.set_attributes(&bob, &f, &cut).unwrap_err(), StoreError::Access);
+        let closed = make_directory(store, &home, "closed", 0o600);
+        assert_eq!(store.lookup(&bob, &closed, b"x").unwrap_err(), StoreError::Access);
+    });
+}
+
+#[test]
+fn the_sticky_bit_and_inherited_groups_work() {
+    if !is_privileged() {
+        return;
+    }
+    everywhere(|store| {
+        let (ann, bob, top) = (user(1001), user(1002), top(store));
+        let shared = make_directory(store, &top, "shared", 0o1777);
+        store.create_file(&ann, &shared, b"f", CreateMode::Guarded, &mode(0o666)).unwrap();
+        assert_eq!(store.remove(&bob, &shared, b"f").unwrap_err(), StoreError::NotPermitted);
+        let renamed = store.rename(&bob, &shared, b"f", &shared, b"g");
+        assert_eq!(renamed.unwrap_err(), StoreError::NotPermitted);
+        store.remove(&ann, &shared, b"f").unwrap();
+        let team = make_directory(store, &top, "team", 0o755);
+        let give = AttributeChanges { gid: Some(77), ..mode(0o2777) };
+        assert_eq!(store.set_attributes(&root(), &team, &give).unwrap().mode, 0o2777);
+        let made = store.create_node(&ann, &team, b"sub", NewNode::Directory, &mode(0o755));
+        let found = made.unwrap().object.attributes;
+        assert_eq!((found.uid, found.gid, found.mode), (1001, 77, 0o2755));
+        let made = store.create_file(&ann, &team, b"f", CreateMode::Guarded, &mode(0o2755));
+        let found = made.unwrap().object.attributes;
+        assert_eq!((found.gid, found.mode), (77, 0o755), "set-group-id needs membership");
+    });
+}
+
+#[test]
+fn times_are_set_as_asked() {
+    everywhere(|store| {
+        let handle = make(store, &top(store), "f", 0o600);
+        let time = Timestamp { seconds: 1_000_000_000, nanoseconds: 123_456_789 };
+        let changes = AttributeChanges {
+            time_access: Some(SetTime::Client(time)),
+            time_modify: Some(SetTime::Server),
+            ..AttributeChanges::default()
+        };
+        let before = store.attributes(&root(), &handle).unwrap();
+        let after = store.set_attributes(&root(), &handle, &changes).unwrap();
+        assert_eq!(after.time_access, time);
+        assert!(after.time_modify >= before.time_modify);
+        let bad = Timestamp { seconds: 0, nanoseconds: 1_000_000_000 };
+        let changes = AttributeChanges {
+            time_access: Some(SetTime::Client(bad)),
+            ..AttributeChanges::default()
+        };
+        let refused = store.set_attributes(&root(), &handle, &changes);
+        assert_eq!(refused.unwrap_err(), StoreError::Invalid);
+    });
+}
+
+#[test]
+fn special_objects_are_made_and_not_opened() {
+    everywhere(|store| {
+        let (who, top) = (root(), top(store));
+        for (name, node, kind) in [
+            (b"fifo", NewNode::Fifo, ObjectType::Fifo),
+            (b"sock", NewNode::Socket, ObjectType::Socket),
+        ] {
+            let made = store.create_node(&who, &top, name, node, &mode(0o600)).unwrap();
+            assert_eq!(made.object.attributes.kind, kind);
+            let opened = store.open(&who, &made.object.handle, ShareAccess::Read);
+            assert_eq!(opened.err(), Some(StoreError::BadType));
+        }
+        let device = dafs_types::attributes::DeviceNumber { major: 1, minor: 3 };
+        let refused =
+            store.create_node(&user(5), &top, b"dev", NewNode::CharacterDevice(device), &mode(0));
+        assert!(refused.is_err());
+        let opened = store.open(&who, &top, ShareAccess::Read);
+        assert_eq!(opened.err(), Some(StoreError::IsDirectory));
+        let sum = store.fs_attributes(&who, &top).unwrap();
+        assert!(sum.space_total.unwrap() > 0 && sum.max_name == Some(255));
+    });
+}
+
+#[test]
+fn forged_truncated_and_flipped_handles_are_refused() {
+    everywhere(|store| {
+        let (who, top) = (root(), top(store));
+        let handle = make(store, &top, "f", 0o600);
+        assert_eq!(store.attributes(&who, &FileHandle::NULL), Err(StoreError::BadHandle));
+        let mut refused = 0;
+        for bit in 0..FileHandle::LENGTH * 8 {
+            let mut forged = handle;
+            forged.0[bit / 8] ^= 1 << (bit % 8);
+            // The memory store has no secret: another number may name another object.
+            refused += usize::from(match store.attributes(&who, &forged) {
+                Err(StoreError::BadHandle) => true,
+                Err(StoreError::Stale) | Ok(_) => false,
+                Err(other) => panic!("{other}"),
+            });
+        }
+        assert!(refused >= 500, "{refused}");
+        let mut cut = handle;
+        cut.0[32..].fill(0);
+        assert!(store.attributes(&who, &cut).is_err() || cut == handle);
+    });
+}
+
+#[test]
+fn the_memory_store_stays_within_its_bounds() {
+    let store = MemoryStore::new(MemoryLimits { bytes_max: 1000, object_count_max: 3 });
+    let top = top(&store);
+    let file = store.open(&root(), &make(&store, &top, "a", 0o600), ShareAccess::Both).unwrap();
+    let memory = Memory::from_heap(vec![1; 1001].into_boxed_slice());
+    assert_eq!(file.write_at(&memory, 0, 1001, 0), Err(StoreError::NoSpace));
+    assert_eq!(file.write_at(&memory, 0, 1, u64::MAX / 2), Err(StoreError::NoSpace));
+    assert_eq!(file.write_at(&memory, 0, 1000, 0), Ok(()));
+    make(&store, &top, "b", 0o600);
+    let third = store.create_file(&root(), &top, b"c", CreateMode::Guarded, &mode(0));
+    assert_eq!(third.unwrap_err(), StoreError::NoSpace);
+    store.remove(&root(), &top, b"a").unwrap();
+    drop(file);
+    make(&store, &top, "c", 0o600);
+    assert_eq!(store.fs_attributes(&root(), &top).unwrap().space_free, Some(1000));
+}
+
+#[test]
+fn stores_can_be_shared_between_threads() {
+    let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(limits));
+    let other = store.clone();
+    std::thread::spawn(move || make(&*other, &top(&*other), "f", 0o600)).join().unwrap();
+    assert_eq!(list(&*store, &top(&*store), 5), ["f"]);
+}
