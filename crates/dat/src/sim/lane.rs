@@ -102,3 +102,67 @@ impl Side {
         self.inbox.push_back(packet);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::{Cause, Payload};
+    use super::*;
+    use crate::Stag;
+
+    fn payload() -> Payload {
+        Payload::Bytes(Vec::new())
+    }
+
+    fn send() -> Packet {
+        Packet::Send { sequence: 0, payload: payload(), invalidate: None, early: false }
+    }
+
+    fn write() -> Packet {
+        Packet::Write { sequence: 0, payload: payload(), stag: Stag(1), address: 0, early: false }
+    }
+
+    fn read() -> Packet {
+        Packet::ReadRequest { sequence: 0, stag: Stag(1), address: 0, length: 0 }
+    }
+
+    #[test]
+    fn a_send_waits_for_the_writes_before_it() {
+        let mut lane = Lane::default();
+        assert_eq!(lane.schedule(&write(), 90), 90);
+        assert_eq!(lane.schedule(&write(), 20), 20, "writes overtake each other");
+        assert_eq!(lane.schedule(&read(), 30), 30, "a read waits for no write");
+        assert_eq!(lane.schedule(&send(), 40), 90);
+        assert_eq!(lane.schedule(&write(), 50), 90, "a write waits for the send");
+        assert_eq!(lane.schedule(&read(), 60), 90);
+    }
+
+    #[test]
+    fn a_close_waits_for_everything() {
+        let mut lane = Lane::default();
+        lane.schedule(&write(), 70);
+        lane.schedule(&Packet::ReadResponse { sequence: 0, payload: payload() }, 80);
+        lane.schedule(&Packet::Acknowledge { sequence: 0 }, 95);
+        assert_eq!(lane.schedule(&Packet::Close(Cause::Orderly), 10), 95);
+    }
+
+    #[test]
+    fn reads_and_responses_keep_their_order() {
+        let mut lane = Lane::default();
+        let response = Packet::ReadResponse { sequence: 0, payload: payload() };
+        assert_eq!(lane.schedule(&read(), 50), 50);
+        assert_eq!(lane.schedule(&read(), 10), 50);
+        assert_eq!(lane.schedule(&response, 70), 70);
+        assert_eq!(lane.schedule(&response, 60), 70);
+        assert_eq!(lane.schedule(&send(), 40), 40, "a send waits for neither");
+    }
+
+    #[test]
+    fn nothing_follows_a_close_or_a_loss() {
+        let mut side = Side::new(1);
+        side.push(send());
+        side.push(Packet::Close(Cause::Orderly));
+        side.push(send());
+        assert_eq!(side.inbox.len(), 2);
+        assert!(side.ended);
+    }
+}

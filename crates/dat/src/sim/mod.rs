@@ -65,3 +65,16 @@ impl Drop for Listener {
         self.network.state().unbind(self.node, self.generation);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_may_move_to_another_thread() {
+        fn check<T: Send>() {}
+        check::<Network>();
+        check::<Connection>();
+        check::<Listener>();
+    }
+}

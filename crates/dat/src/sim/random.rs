@@ -30,3 +30,20 @@ impl Random {
         self.between(0, 999_999) < u64::from(ppm)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_in_bounds_and_repeat_with_the_seed() {
+        let (mut one, mut two) = (Random::new(7), Random::new(7));
+        for _ in 0..1000 {
+            let number = one.between(10, 20);
+            assert!((10..=20).contains(&number));
+            assert_eq!(number, two.between(10, 20));
+        }
+        assert_eq!(one.between(5, 5), 5);
+        assert!(!one.chance(0) && one.chance(1_000_000));
+    }
+}

@@ -189,6 +189,21 @@ pub fn the_limit_of_endpoints_holds(fixture: &dyn Fixture) {
     pair.assert_alive(1);
 }
 
+pub fn an_acceptor_at_its_limit_turns_peers_away(fixture: &dyn Fixture) {
+    let mut world = fixture.world(1);
+    world.acceptor = InterfaceConfig { endpoints_max: 1, ..world.acceptor.clone() };
+    let config = world.endpoint.clone();
+    let mut pair = Pair::over(world, &config, &config);
+    let first = pair.initiator.endpoint();
+    pair.connect(&config, b"");
+    pair.until("the break", |pair| pair.initiator.is_broken());
+    pair.settle();
+    pair.initiator.assert_ended("initiator");
+    assert_eq!(pair.acceptor.interface.endpoint_count(), 1);
+    pair.initiator.set_endpoint(first);
+    pair.assert_alive(1);
+}
+
 pub fn a_released_name_is_refused(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let config = pair.world.endpoint.clone();

@@ -60,7 +60,12 @@ impl Drop for World {
 }
 
 /// The deterministic simulator.
-pub struct Sim;
+pub struct Sim {
+    /// See [`NetworkConfig::early_success_ppm`].
+    pub early_success_ppm: u32,
+    /// See [`NetworkConfig::in_flight_max`].
+    pub in_flight_max: usize,
+}
 
 /// Shared memory on one host.
 pub struct Shm;
@@ -74,7 +79,11 @@ pub struct Tcp {
 
 impl Fixture for Sim {
     fn world(&self, seed: u64) -> World {
-        let network = Network::new(NetworkConfig::new(seed));
+        let network = Network::new(NetworkConfig {
+            early_success_ppm: self.early_success_ppm,
+            in_flight_max: self.in_flight_max,
+            ..NetworkConfig::new(seed)
+        });
         let mut world = World::real(Address::Sim(ACCEPTOR), Address::Sim(NOBODY), false);
         world.initiator.sim = Some(network.at(INITIATOR));
         world.acceptor.sim = Some(network.at(ACCEPTOR));

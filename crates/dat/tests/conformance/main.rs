@@ -34,6 +34,7 @@ macro_rules! provider {
                     nothing_else_is_posted_before_a_connection_stands
                     a_connection_outlives_its_listener
                     the_limit_of_endpoints_holds
+                    an_acceptor_at_its_limit_turns_peers_away
                     a_released_name_is_refused
                     several_connections_stand_side_by_side
                     a_region_serves_all_connections_of_its_domain;
@@ -94,6 +95,7 @@ macro_rules! provider {
                     a_wait_ends_when_enough_has_arrived
                     a_wait_ends_with_its_time
                     a_wait_ends_at_any_other_event
+                    a_waker_ends_a_wait
                     the_descriptor_shows_what_arrives
                     a_conversation_by_waiting_alone;
                 random:
@@ -115,7 +117,9 @@ macro_rules! provider {
     };
 }
 
-provider!(sim, Sim);
+provider!(sim, Sim { early_success_ppm: 300_000, in_flight_max: 64 });
+provider!(sim_like_a_socket, Sim { early_success_ppm: 1_000_000, in_flight_max: 1000 });
+provider!(sim_like_a_fabric, Sim { early_success_ppm: 0, in_flight_max: 10 });
 // Switched on when they pass:
 provider!(shm, Shm);
 // provider!(tcp, Tcp { crc: false });

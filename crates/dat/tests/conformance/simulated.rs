@@ -9,7 +9,7 @@ use crate::fixture::{ACCEPTOR, Fixture, INITIATOR, Sim, World};
 use crate::pair::{Buffer, DOMAIN, Pair, pattern};
 
 fn world(config: NetworkConfig) -> World {
-    let mut world = Sim.world(0);
+    let mut world = Sim { early_success_ppm: 0, in_flight_max: 64 }.world(0);
     let network = Network::new(config);
     world.initiator.sim = Some(network.at(INITIATOR));
     world.acceptor.sim = Some(network.at(ACCEPTOR));

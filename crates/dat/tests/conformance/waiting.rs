@@ -90,6 +90,25 @@ pub fn a_wait_ends_at_any_other_event(fixture: &dyn Fixture) {
     assert!(pair.acceptor.pending().is_some());
 }
 
+pub fn a_waker_ends_a_wait(fixture: &dyn Fixture) {
+    let mut pair = Pair::new(fixture);
+    pair.settle();
+    let waker = pair.acceptor.interface.waker();
+    // Woken before the wait, and by several wakes at once.
+    waker.wake();
+    waker.wake();
+    assert_eq!(pair.acceptor.interface.wait(1, None), 0);
+    for _ in 0..20 {
+        let other = waker.clone();
+        let thread = std::thread::spawn(move || other.wake());
+        assert_eq!(pair.acceptor.interface.wait(1, None), 0);
+        thread.join().unwrap();
+        // In virtual time the wait may have ended without it.
+        pair.acceptor.interface.wait(1, Some(Duration::ZERO));
+    }
+    pair.assert_alive(1);
+}
+
 fn readable(side: &crate::pair::Side, timeout: Duration) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(side.interface.as_fd(), PollFlags::IN)];
     let timeout = Timespec {
