@@ -52,6 +52,7 @@ macro_rules! provider {
                     unsignalled_failure_is_reported
                     a_send_invalidates_a_region
                     an_invalidated_region_is_out_of_reach
+                    an_invalidated_region_is_out_of_reach_on_every_connection
                     invalidating_an_unknown_region_breaks;
                 writes:
                     a_write_is_placed_before_the_next_message

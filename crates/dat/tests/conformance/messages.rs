@@ -305,6 +305,30 @@ pub fn an_invalidated_region_is_out_of_reach(fixture: &dyn Fixture) {
     }
 }
 
+pub fn an_invalidated_region_is_out_of_reach_on_every_connection(fixture: &dyn Fixture) {
+    let mut pair = Pair::new(fixture);
+    let first = (pair.initiator.endpoint(), pair.acceptor.endpoint());
+    let config = pair.world.endpoint.clone();
+    pair.initiator.events.clear();
+    pair.acceptor.events.clear();
+    pair.join(&config, &config);
+    let second = (pair.initiator.endpoint(), pair.acceptor.endpoint());
+    let target = pair.initiator.filled(&pattern(1, 64), Rights::REMOTE);
+    let inbox = pair.initiator.buffer(16, Rights::LOCAL);
+    let local = pair.acceptor.filled(&pattern(2, 64), Rights::LOCAL);
+    pair.initiator.set_endpoint(first.0);
+    pair.acceptor.set_endpoint(first.1);
+    pair.initiator.receive(1, &[inbox.whole()]);
+    send_invalidating(&mut pair, 2, target.region.stag);
+    pair.until("the message", |pair| pair.initiator.completion(1).is_some());
+    pair.initiator.set_endpoint(second.0);
+    pair.acceptor.set_endpoint(second.1);
+    pair.acceptor.write(3, &[local.whole()], target.all_remote());
+    pair.until_broken();
+    assert_eq!(target.bytes(), pattern(1, 64));
+    assert_eq!(pair.initiator.breaks_of(first.0), 0, "the other connection stands");
+}
+
 pub fn invalidating_an_unknown_region_breaks(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let target = pair.initiator.buffer(64, Rights::REMOTE);

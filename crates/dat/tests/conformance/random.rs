@@ -11,6 +11,7 @@ use dafs_dat::{CompletionStatus, Gather, LocalSegment, Operation, Rights, SendOp
 
 use crate::fixture::Fixture;
 use crate::pair::{Buffer, Pair, Side};
+use crate::writes::memories;
 
 pub fn any_sequence_agrees_with_the_model(fixture: &dyn Fixture) {
     let only = std::env::var(SEED_VARIABLE).ok().and_then(|seed| seed.parse::<u64>().ok());
@@ -88,8 +89,10 @@ struct Read {
 impl Model {
     fn new(side: &mut Side, dice: &mut Dice) -> Self {
         let image = dice.bytes(CELLS * CELL_BYTES);
+        let memory = memories(image.len())[dice.below(4)].clone();
+        memory.write(0, &image);
         Self {
-            exposed: side.filled(&image, Rights::REMOTE),
+            exposed: side.register(memory, Rights::REMOTE),
             image,
             cells: vec![Cell::default(); CELLS],
             scratch: side.buffer(SCRATCH_BYTES, Rights::LOCAL),
