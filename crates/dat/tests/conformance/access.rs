@@ -49,10 +49,6 @@ fn attempts(missing: Rights) -> Vec<Attempt> {
             address: b.region.address,
             length: 64,
         }),
-        ("deregistered", Rights::REMOTE, |pair, b| {
-            pair.initiator.interface.deregister(b.region.key);
-            b.region.remote(0, 64)
-        }),
         ("of another domain", Rights::REMOTE, |pair, b| {
             let other = Domain(DOMAIN.0 + 1);
             let interface = &mut pair.initiator.interface;
@@ -68,6 +64,8 @@ pub fn a_refused_write_breaks_and_moves_nothing(fixture: &dyn Fixture) {
         let source = pair.acceptor.filled(&pattern(2, 64), Rights::LOCAL);
         let inbox = pair.initiator.buffer(8, Rights::LOCAL);
         pair.initiator.receive(1, &[inbox.whole()]);
+        // The peer has learned of the region, where it learns at all.
+        pair.settle();
         let remote = attempt(&mut pair, &target);
         pair.acceptor.write(2, &[source.whole()], remote);
         pair.acceptor.send(3, b"late");
@@ -83,12 +81,36 @@ pub fn a_refused_read_breaks_and_moves_nothing(fixture: &dyn Fixture) {
         let mut pair = Pair::new(fixture);
         let source = pair.initiator.filled(&pattern(1, LENGTH), rights);
         let target = pair.acceptor.filled(&pattern(2, 64), Rights::LOCAL);
+        // The peer has learned of the region, where it learns at all.
+        pair.settle();
         let remote = attempt(&mut pair, &source);
         pair.acceptor.read(1, &[target.whole()], remote);
         pair.until_broken();
         assert_eq!(target.bytes(), pattern(2, 64), "{name}");
         let status = pair.acceptor.completion(1).unwrap().status;
         assert_ne!(status, CompletionStatus::Success, "{name}");
+    }
+}
+
+pub fn a_deregistered_region_is_out_of_reach_at_once(fixture: &dyn Fixture) {
+    for reading in [false, true] {
+        let mut pair = Pair::new(fixture);
+        let gone = pair.initiator.filled(&pattern(1, LENGTH), Rights::REMOTE);
+        let local = pair.acceptor.filled(&pattern(2, LENGTH), Rights::LOCAL);
+        // The peer has used the region, so that it knows all it can know of it.
+        pair.acceptor.read(1, &[local.whole()], gone.all_remote());
+        pair.until("a read", |pair| pair.acceptor.completion(1).is_some());
+        local.memory.write(0, &pattern(2, LENGTH));
+        pair.settle();
+        pair.initiator.interface.deregister(gone.region.key);
+        if reading {
+            pair.acceptor.read(2, &[local.whole()], gone.all_remote());
+        } else {
+            pair.acceptor.write(2, &[local.whole()], gone.all_remote());
+        }
+        pair.until_broken();
+        assert_eq!(gone.bytes(), pattern(1, LENGTH));
+        assert_eq!(local.bytes(), pattern(2, LENGTH));
     }
 }
 

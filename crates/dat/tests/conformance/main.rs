@@ -74,6 +74,7 @@ macro_rules! provider {
                 access:
                     a_refused_write_breaks_and_moves_nothing
                     a_refused_read_breaks_and_moves_nothing
+                    a_deregistered_region_is_out_of_reach_at_once
                     a_region_to_its_edges
                     a_reused_slot_does_not_honour_the_old_name
                     local_segments_are_checked_at_the_post
