@@ -1,1 +1,34 @@
-//! Placeholder until the crate's first commit.
+//! The DAFS file server: where transport, protocol, state machine and store meet.
+//!
+//! One thread, the reactor, owns everything and never waits for a disk: what may
+//! block for long is a job on a small pool of threads, whose result comes back as an
+//! event. Requests that must wait (for a fill, a flush, room) are parked as
+//! [`task`]s and tried again on progress.
+//!
+//! A read, by file: [`reactor`] takes the message from the transport and has it
+//! decoded and admitted; [`data`] finds the bytes in the cache and posts RDMA writes
+//! from there; [`respond`] encodes and posts the answer.
+//!
+//! Invariant: every admitted request is answered exactly once, or its connection is
+//! gone; nothing a peer sends can make a table here grow beyond its limit.
+#![forbid(unsafe_code)]
+
+mod append;
+mod channel;
+mod config;
+mod data;
+mod direct;
+mod jobs;
+mod names;
+mod object;
+mod open;
+mod passwords;
+mod reactor;
+mod respond;
+mod session;
+mod task;
+mod transfer;
+
+pub use config::{ServerConfig, ServerError};
+pub use passwords::{PasswordError, PasswordFile};
+pub use reactor::{Server, ServerStats, Stopper};

@@ -1,0 +1,106 @@
+//! APPEND: all or nothing, at the end of the file, one at a time per file.
+//!
+//! Invariant: a file is in `appending` from the moment an append takes its place at
+//! the end until its bytes are in the cache, so no two appends share a place.
+
+use dafs_filer::IoKind;
+use dafs_types::{Stability, Status, limits};
+use dafs_wire::Response;
+use dafs_wire::messages::{AppendDirect, AppendInline, AppendResult};
+
+use crate::data::{Step, check_range};
+use crate::reactor::Reactor;
+use crate::task::{Answer, Buffers, Task, Wait, WriteSource, WriteTask};
+
+impl Reactor {
+    pub(crate) fn append_inline(
+        &mut self,
+        answer: Answer,
+        request: &AppendInline<'_>,
+    ) -> Result<(), Status> {
+        let octets = request.data.octets().ok_or(Status::Inval)?;
+        let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
+        let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
+        let source = WriteSource::Inline(octets.into());
+        self.start_append(answer, io.file, io.borrowed, length, request.stability, source)
+    }
+
+    pub(crate) fn append_direct(
+        &mut self,
+        answer: Answer,
+        request: &AppendDirect,
+    ) -> Result<(), Status> {
+        if request.buffer.length < request.length {
+            return Err(Status::TooSmall);
+        }
+        let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
+        let checksum = self.has_checksums(answer.endpoint).then_some(request.checksum);
+        let source = WriteSource::Direct(Buffers::One(request.buffer), checksum);
+        self.start_append(answer, io.file, io.borrowed, request.length, request.stability, source)
+    }
+
+    fn start_append(
+        &mut self,
+        answer: Answer,
+        file: dafs_store::cache::CachedFile,
+        borrowed: bool,
+        length: u32,
+        stability: Stability,
+        source: WriteSource,
+    ) -> Result<(), Status> {
+        if length > limits::APPEND_BYTES_MAX {
+            self.give_back(file, borrowed);
+            return Err(Status::WriteTooBig);
+        }
+        self.start(Task::Write(
+            answer,
+            WriteTask {
+                file,
+                offset: 0,
+                length,
+                done: 0,
+                stability,
+                source,
+                token: None,
+                transfers_left: 0,
+                transfer_failed: false,
+                is_append: true,
+                has_place: false,
+                borrowed,
+            },
+        ));
+        Ok(())
+    }
+
+    /// Takes the place at the end of the file, or waits for whoever has it.
+    pub(crate) fn claim_end(&mut self, task: &mut WriteTask) -> Result<(), Step> {
+        if self.appending.contains(&task.file) {
+            return Err(Step::Wait(Wait::File(task.file)));
+        }
+        task.offset = self.cache.size(task.file);
+        if check_range(task.offset, task.length).is_err() {
+            // Answered as a write that cannot be prepared would be.
+            task.offset = limits::FILE_OFFSET_MAX - u64::from(task.length);
+        }
+        self.appending.push(task.file);
+        task.has_place = true;
+        Ok(())
+    }
+
+    /// Lets the next append in.
+    pub(crate) fn release_end(&mut self, task: &WriteTask) {
+        if !task.has_place {
+            return;
+        }
+        self.appending.retain(|file| *file != task.file);
+        for id in self.tasks.woken_by(task.file) {
+            self.resume(id, None);
+        }
+    }
+
+    pub(crate) fn reply_appended(&mut self, answer: Answer, offset: u64, committed: Stability) {
+        let verifier = self.write_verifier();
+        let result = AppendResult { offset, verifier, committed };
+        self.reply(answer, &Response::AppendInline(result));
+    }
+}

@@ -1,0 +1,82 @@
+//! One client connection as the server keeps it.
+//!
+//! Invariant: every slot of the inbox is either posted as a receive or in
+//! `free_slots`; a message is copied out of its slot before the slot is free.
+
+use std::sync::Arc;
+
+use dafs_dat::{EndpointId, Region};
+use dafs_filer::ChannelId;
+use dafs_memory::Memory;
+use dafs_store::FileKey;
+use dafs_store::cache::CachedFile;
+use dafs_types::{Credentials, FileHandle, StateId};
+use dafs_wire::ByteOrder;
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub struct Channel {
+    /// The filer's name for it.
+    pub id: ChannelId,
+    /// The transport's name for it.
+    pub endpoint: EndpointId,
+    /// The client's byte order, once its first message has shown it.
+    pub order: Option<ByteOrder>,
+    /// Whether messages carry checksums.
+    pub checksums: bool,
+    /// Where requests arrive.
+    pub inbox: Memory,
+    /// The inbox as registered.
+    pub inbox_region: Region,
+    /// Octets of one slot.
+    pub slot_bytes: u32,
+    /// Slots that are not posted.
+    pub free_slots: Vec<u16>,
+    /// Largest response, negotiated.
+    pub response_bytes_max: usize,
+    /// Who asks.
+    pub who: Arc<Credentials>,
+    /// Files lately read or written, by state id.
+    pub recent: [Option<RecentFile>; RECENT_FILES],
+    /// What waits for a password check.
+    pub pending_login: Option<crate::session::PendingLogin>,
+    /// The connection ends once what is posted has gone out.
+    pub closing: bool,
+}
+
+/// What a state id stands for. Good as long as the filer says that the state is.
+#[derive(Clone, Copy, Debug)]
+pub struct RecentFile {
+    pub state: StateId,
+    pub handle: FileHandle,
+    pub key: FileKey,
+    pub file: CachedFile,
+}
+
+impl Channel {
+    /// The file of a state id, if it was used lately with this very handle.
+    #[inline]
+    pub fn recent(&self, state: StateId, handle: &FileHandle) -> Option<RecentFile> {
+        self.recent[slot_of(state)].filter(|r| r.state == state && r.handle == *handle)
+    }
+
+    /// Remembers a file.
+    pub fn remember(&mut self, recent: RecentFile) {
+        self.recent[slot_of(recent.state)] = Some(recent);
+    }
+
+    /// The local segment of an inbox slot.
+    pub fn slot(&self, slot: u16) -> dafs_dat::LocalSegment {
+        self.inbox_region.local(u64::from(slot) * u64::from(self.slot_bytes), self.slot_bytes)
+    }
+}
+
+/// State ids carry their index in some of their low bits; all of them take part.
+#[inline]
+fn slot_of(state: StateId) -> usize {
+    let mixed = state.0 ^ (state.0 >> 20) ^ (state.0 >> 40);
+    mixed as usize % RECENT_FILES
+}
+
+/// Files remembered per channel.
+const RECENT_FILES: usize = 16;

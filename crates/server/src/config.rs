@@ -1,0 +1,92 @@
+//! What a server serves, where it listens, and how much it may use.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use dafs_dat::{Address, AddressError, WaitPolicy};
+use dafs_filer::FilerConfig;
+use dafs_store::cache::CacheConfig;
+
+/// Configuration of one server. [`ServerConfig::default`] suits one machine; only
+/// addresses must be added.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Where to listen, over any transports.
+    pub listen: Vec<Address>,
+    /// Sessions, credits, opens.
+    pub filer: FilerConfig,
+    /// The data cache.
+    pub cache: CacheConfig,
+    /// Threads for what may block: disk reads, syncs, password checks.
+    pub pool_threads: usize,
+    /// Users who may authenticate by password.
+    pub password_file: Option<PathBuf>,
+    /// When to spin and when to sleep.
+    pub wait: WaitPolicy,
+    /// Whether iWARP frames carry a CRC even if the client does not ask.
+    pub crc: bool,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        let memory_bytes = physical_memory_bytes();
+        Self {
+            listen: Vec::new(),
+            filer: FilerConfig {
+                channels_max: 2048,
+                unauthenticated_max: 512,
+                credits_budget: 64 * 1024,
+                credits_initial: 16,
+                request_bytes_default: REQUEST_BYTES,
+                request_bytes_max: REQUEST_BYTES,
+                response_bytes_default: RESPONSE_BYTES,
+                response_bytes_max: RESPONSE_BYTES,
+                ..FilerConfig::default()
+            },
+            cache: CacheConfig {
+                arena_bytes: usize::try_from(memory_bytes / 4).unwrap_or(1 << 30),
+                dirty_bytes_max: usize::try_from(memory_bytes / 16).unwrap_or(1 << 28),
+                write_back_age: Duration::from_secs(1),
+                read_ahead_bytes_max: 4 << 20,
+                file_count_max: 64 * 1024,
+            },
+            pool_threads: 4,
+            password_file: None,
+            wait: WaitPolicy::default(),
+            crc: false,
+        }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The system refused something the server cannot do without.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// An address could not be listened on.
+    #[error("cannot listen: {0}")]
+    Address(#[from] AddressError),
+    /// A limit makes no sense.
+    #[error("configuration: {0}")]
+    Config(#[from] dafs_filer::ConfigError),
+    /// The password file could not be read.
+    #[error(transparent)]
+    Passwords(#[from] crate::PasswordError),
+}
+
+/// Physical memory of this machine, in octets.
+fn physical_memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30)
+}
+
+/// Room for a request with a padded block of 4 KiB inline.
+const REQUEST_BYTES: u32 = 4096 + 512;
+/// Room for a response with a block of 4 KiB inline.
+const RESPONSE_BYTES: u32 = 4096 + 512;

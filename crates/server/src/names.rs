@@ -1,0 +1,293 @@
+//! Names: LOOKUP, CREATE, LINK, REMOVE, RENAME, READDIR, READLINK.
+//!
+//! Invariant: the store checks names and permissions; here only what other clients
+//! hold open has a say.
+
+use dafs_filer::RemoveDecision;
+use dafs_store::{ListRequest, NewNode, StoreError};
+use dafs_types::{FileHandle, RemoveMode, Status, limits};
+use dafs_wire::messages::{
+    Create, CreateResult, DirectResult, DirectoryChanged, Link, LinkTextResult, Lookup,
+    LookupResult, NewObject, OneHandle, ReadDirectory, ReadDirectoryDirect,
+    ReadDirectoryDirectResult, ReadDirectoryResult, ReadLinkDirect, Remove, Rename, RenameResult,
+};
+use dafs_wire::{AttributeBitmap, ByteOrder, Path, ReaddirWriter, Response, encode_link_text};
+
+use crate::reactor::Reactor;
+use crate::task::Answer;
+
+/// One page of a directory, encoded.
+struct Page {
+    bytes: Vec<u8>,
+    verifier: dafs_types::CookieVerifier,
+    is_end: bool,
+}
+
+impl Reactor {
+    pub(crate) fn root_handle(&mut self, answer: Answer) -> Result<(), Status> {
+        let who = self.who(answer);
+        let file = self.store.root(&who)?.handle;
+        self.reply(answer, &Response::GetRootHandle(OneHandle { file }));
+        Ok(())
+    }
+
+    pub(crate) fn lookup(&mut self, answer: Answer, request: &Lookup<'_>) -> Result<(), Status> {
+        let who = self.who(answer);
+        let names = components(&request.path)?;
+        let found = self.store.lookup_path(&who, &request.directory, &names);
+        let status = found.error.map_or(Status::Ok, Status::from);
+        let component_count = u32::try_from(found.component_count).unwrap_or(u32::MAX);
+        let result = LookupResult { file: found.handle, component_count };
+        self.respond(answer, status, &Response::Lookup(result));
+        Ok(())
+    }
+
+    pub(crate) fn lookup_parent(
+        &mut self,
+        answer: Answer,
+        request: &OneHandle,
+    ) -> Result<(), Status> {
+        let who = self.who(answer);
+        let file = self.store.lookup_parent(&who, &request.file)?.handle;
+        self.reply(answer, &Response::LookupP(OneHandle { file }));
+        Ok(())
+    }
+
+    pub(crate) fn create(&mut self, answer: Answer, request: &Create<'_>) -> Result<(), Status> {
+        let who = self.who(answer);
+        let node = match &request.object {
+            NewObject::Directory => NewNode::Directory,
+            NewObject::SymbolicLink(text) => NewNode::SymbolicLink(text),
+            NewObject::Fifo => NewNode::Fifo,
+            NewObject::Socket => NewNode::Socket,
+            NewObject::BlockDevice(device) => NewNode::BlockDevice(*device),
+            NewObject::CharacterDevice(device) => NewNode::CharacterDevice(*device),
+        };
+        let changes = changes_of(&request.attributes)?;
+        let name = request.name.as_bytes();
+        let created = self.store.create_node(&who, &request.directory, name, node, &changes)?;
+        let result = CreateResult { file: created.object.handle, directory: created.change };
+        self.reply(answer, &Response::Create(result));
+        Ok(())
+    }
+
+    pub(crate) fn link(&mut self, answer: Answer, request: &Link<'_>) -> Result<(), Status> {
+        let who = self.who(answer);
+        let name = request.name.as_bytes();
+        let directory = self.store.link(&who, &request.source, &request.directory, name)?;
+        if let Some((file, _)) = self.open_files.get(&request.source) {
+            self.filer.file_linked(dafs_filer::FileKey(file.key().0));
+        }
+        self.reply(answer, &Response::Link(DirectoryChanged { directory }));
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, answer: Answer, request: &Remove<'_>) -> Result<(), Status> {
+        let who = self.who(answer);
+        let name = request.name.as_bytes();
+        let object = self.store.lookup(&who, &request.directory, name)?;
+        self.may_remove(&object.handle, request.mode)?;
+        let removed = self.store.remove(&who, &request.directory, name)?;
+        if removed.was_last {
+            self.forget_object(&removed.handle);
+        }
+        let directory = removed.change;
+        self.reply(answer, &Response::Remove(DirectoryChanged { directory }));
+        Ok(())
+    }
+
+    pub(crate) fn rename(&mut self, answer: Answer, request: &Rename<'_>) -> Result<(), Status> {
+        let who = self.who(answer);
+        let (old, new) = (request.old_name.as_bytes(), request.new_name.as_bytes());
+        match self.store.lookup(&who, &request.target, new) {
+            Ok(object) => self.may_remove(&object.handle, RemoveMode::Unchecked)?,
+            Err(StoreError::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let renamed = self.store.rename(&who, &request.source, old, &request.target, new)?;
+        if let Some(replaced) = renamed.replaced {
+            self.forget_object(&replaced);
+        }
+        let result = RenameResult { source: renamed.source, target: renamed.target };
+        self.reply(answer, &Response::Rename(result));
+        Ok(())
+    }
+
+    /// Whether those who have the object open let its name go.
+    fn may_remove(&self, handle: &FileHandle, mode: RemoveMode) -> Result<(), Status> {
+        let Some((file, _)) = self.open_files.get(handle) else { return Ok(()) };
+        match self.filer.remove_check(dafs_filer::FileKey(file.key().0), mode)? {
+            RemoveDecision::Now | RemoveDecision::KeepDataUntilLastClose => Ok(()),
+        }
+    }
+
+    /// An object has lost its last name.
+    fn forget_object(&mut self, handle: &FileHandle) {
+        if let Some((file, _)) = self.open_files.get(handle) {
+            self.filer.file_unlinked(dafs_filer::FileKey(file.key().0));
+        }
+        self.cache.forget(handle);
+    }
+
+    // ---- directories ----------------------------------------------------------------
+
+    pub(crate) fn read_directory(
+        &mut self,
+        answer: Answer,
+        request: &ReadDirectory,
+    ) -> Result<(), Status> {
+        let room = self.response_bytes_max(answer.endpoint).saturating_sub(LISTING_HEAD);
+        let room = room.min(request.result_bytes_max as usize);
+        let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
+        let page = self.list(
+            answer,
+            order,
+            &request.directory,
+            (request.cookie, request.verifier),
+            request.wanted,
+            room,
+        )?;
+        let entries = dafs_wire::DirectoryEntries::parse(order, &page.bytes)
+            .map_err(|_| Status::ServerFault)?;
+        let result =
+            ReadDirectoryResult { verifier: page.verifier, end_of_directory: page.is_end, entries };
+        self.reply(answer, &Response::ReadDirInline(result));
+        Ok(())
+    }
+
+    pub(crate) fn read_directory_direct(
+        &mut self,
+        answer: Answer,
+        request: &ReadDirectoryDirect<'_>,
+    ) -> Result<(), Status> {
+        let room = usize::try_from(request.buffers.total_bytes()).unwrap_or(usize::MAX);
+        let room = room.min(request.result_bytes_max as usize).min(LISTING_BYTES_MAX);
+        let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
+        let page = self.list(
+            answer,
+            order,
+            &request.directory,
+            (request.cookie, request.verifier),
+            request.wanted,
+            room,
+        )?;
+        let buffers: Vec<_> = request.buffers.iter().collect();
+        let checksum = self.place_bytes(answer, &page.bytes, &buffers)?;
+        let result = ReadDirectoryDirectResult {
+            verifier: page.verifier,
+            end_of_directory: page.is_end,
+            checksum,
+        };
+        self.reply(answer, &Response::ReadDirDirect(result));
+        Ok(())
+    }
+
+    fn list(
+        &mut self,
+        answer: Answer,
+        order: ByteOrder,
+        directory: &FileHandle,
+        (cookie, verifier): (dafs_types::ReaddirCookie, dafs_types::CookieVerifier),
+        wanted: AttributeBitmap,
+        room: usize,
+    ) -> Result<Page, Status> {
+        let who = self.who(answer);
+        let request = ListRequest {
+            cookie,
+            verifier,
+            entry_count_max: (room / ENTRY_BYTES_MIN).clamp(1, ENTRIES_PER_PAGE_MAX),
+            name_bytes_max: room,
+            want_objects: wanted != AttributeBitmap::NONE,
+        };
+        let listed = self.store.readdir(&who, directory, &request)?;
+        let mut bytes = vec![0; room];
+        let mut writer =
+            ReaddirWriter::new(order, wanted, &mut bytes).map_err(|_| Status::TooSmall)?;
+        let mut is_end = listed.is_end;
+        for entry in &listed.entries {
+            // The protocol's names are UTF-8; others exist for local processes only.
+            let Ok(name) = std::str::from_utf8(&entry.name) else { continue };
+            let attributes = match &entry.object {
+                Some(object) => {
+                    let mut attributes = object.attributes;
+                    if let Some(file) = self.cache.find(&object.handle) {
+                        self.cache.overlay(file, &mut attributes);
+                    }
+                    attributes.to_file_attributes(object.handle)
+                }
+                None => dafs_types::FileAttributes {
+                    file_id: Some(entry.file_id),
+                    ..dafs_types::FileAttributes::default()
+                },
+            };
+            match writer.push(entry.cookie, name, &attributes) {
+                Ok(true) => {}
+                Ok(false) => {
+                    is_end = false;
+                    break;
+                }
+                Err(error) => return Err(error.status()),
+            }
+        }
+        if writer.is_empty() && !is_end {
+            return Err(Status::ReaddirNoSpc);
+        }
+        let length = writer.finish().octets().len();
+        bytes.truncate(length);
+        Ok(Page { bytes, verifier: listed.verifier, is_end })
+    }
+
+    // ---- links ----------------------------------------------------------------------
+
+    pub(crate) fn read_link(&mut self, answer: Answer, request: &OneHandle) -> Result<(), Status> {
+        let who = self.who(answer);
+        let text = self.store.readlink(&who, &request.file)?;
+        self.reply(answer, &Response::ReadLinkInline(LinkTextResult { text: &text }));
+        Ok(())
+    }
+
+    pub(crate) fn read_link_direct(
+        &mut self,
+        answer: Answer,
+        request: &ReadLinkDirect,
+    ) -> Result<(), Status> {
+        let who = self.who(answer);
+        let text = self.store.readlink(&who, &request.file)?;
+        let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
+        let mut bytes = vec![0; text.len() + 16];
+        let length = encode_link_text(order, &text, &mut bytes).map_err(|error| error.status())?;
+        let checksum = self.place_bytes(answer, &bytes[..length], &[request.buffer])?;
+        self.reply(answer, &Response::ReadLinkDirect(DirectResult { checksum }));
+        Ok(())
+    }
+}
+
+/// The components of a path, within the limits.
+pub(crate) fn components<'a>(path: &Path<'a>) -> Result<Vec<&'a [u8]>, Status> {
+    let mut names = Vec::new();
+    let mut bytes = 0;
+    for name in path.iter() {
+        bytes += name.len() + 1;
+        if names.len() == limits::PATH_COMPONENTS_MAX || bytes > limits::PATH_BYTES_MAX + 1 {
+            return Err(Status::NameTooLong);
+        }
+        names.push(name.as_bytes());
+    }
+    Ok(names)
+}
+
+/// Attributes to set, as the store takes them. Owners are decimal numbers here.
+pub(crate) fn changes_of(
+    attributes: &dafs_wire::FileAttributeBlock<'_>,
+) -> Result<dafs_store::AttributeChanges, Status> {
+    let wanted = attributes.set().map_err(|error| error.status())?;
+    Ok(dafs_store::AttributeChanges::from_protocol(&wanted, |_| None, |_| None)?)
+}
+
+/// Header and fixed section of READDIR_INLINE's results, with the array's offset.
+const LISTING_HEAD: usize = 64;
+/// Most octets of one listing.
+const LISTING_BYTES_MAX: usize = 1 << 20;
+/// Octets an entry takes at least.
+const ENTRY_BYTES_MIN: usize = 40;
+const ENTRIES_PER_PAGE_MAX: usize = 4096;

@@ -1,0 +1,338 @@
+//! Attributes and access: GETATTR, SETATTR, GET_FSATTR, ACCESS, VERIFY, NVERIFY.
+//!
+//! Invariant: attributes of a file that the cache holds are those of its cached
+//! content, dirty data included.
+
+use dafs_filer::IoKind;
+use dafs_store::cache::SizeStep;
+use dafs_store::{AttributeChanges, Attributes, FileVersion, StoreError};
+use dafs_types::{AccessMask, FileHandle, StateId, Status, limits};
+use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
+use dafs_wire::messages::{
+    Access, AccessResult, DirectResult, Empty, FileAttributesResult, FsAttributesResult,
+    GetAttributes, GetAttributesDirect, SetAttributesDirect, SetAttributesInline,
+    SetAttributesResult, Verify,
+};
+use dafs_wire::{AttributeBitmap, FileAttributeBlock, FsAttributeBlock, Response};
+
+use crate::data::Step;
+use crate::jobs::Job;
+use crate::names::changes_of;
+use crate::reactor::Reactor;
+use crate::task::{Answer, FetchTask, SizeReply, SizeTask, Task, Wait};
+
+impl Reactor {
+    pub(crate) fn access(&mut self, answer: Answer, request: &Access) -> Result<(), Status> {
+        let who = self.who(answer);
+        let access = self.store.access(&who, &request.file, request.access)?;
+        let supported = request.access & AccessMask::ALL;
+        self.reply(answer, &Response::Access(AccessResult { supported, access }));
+        Ok(())
+    }
+
+    /// Attributes as clients see them.
+    pub(crate) fn attributes_of(
+        &mut self,
+        answer: Answer,
+        handle: &FileHandle,
+    ) -> Result<Attributes, Status> {
+        let who = self.who(answer);
+        let mut attributes = match self.open_files.get(handle) {
+            // Its names may be gone; the open file is not.
+            Some((file, _)) => file.attributes()?,
+            None => self.store.attributes(&who, handle)?,
+        };
+        if let Some(file) = self.cache.find(handle) {
+            self.cache.revalidate(file, FileVersion::from(&attributes));
+            self.cache.overlay(file, &mut attributes);
+        }
+        Ok(attributes)
+    }
+
+    pub(crate) fn get_attributes(
+        &mut self,
+        answer: Answer,
+        request: &GetAttributes,
+    ) -> Result<(), Status> {
+        let attributes = self.attributes_of(answer, &request.file)?;
+        let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
+        let full = attributes.to_file_attributes(request.file);
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let attributes = FileAttributeBlock::encode_file(order, request.wanted, &full, &mut buffer)
+            .map_err(|error| error.status())?;
+        self.reply(answer, &Response::GetAttrInline(FileAttributesResult { attributes }));
+        Ok(())
+    }
+
+    pub(crate) fn get_attributes_direct(
+        &mut self,
+        answer: Answer,
+        request: &GetAttributesDirect,
+    ) -> Result<(), Status> {
+        let attributes = self.attributes_of(answer, &request.file)?;
+        let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
+        let full = attributes.to_file_attributes(request.file);
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let block = FileAttributeBlock::encode_file(order, request.wanted, &full, &mut buffer)
+            .map_err(|error| error.status())?;
+        let bytes = block.octets().to_vec();
+        let checksum = self.place_bytes(answer, &bytes, &[request.buffer])?;
+        self.reply(answer, &Response::GetAttrDirect(DirectResult { checksum }));
+        Ok(())
+    }
+
+    pub(crate) fn get_fs_attributes(
+        &mut self,
+        answer: Answer,
+        request: &GetAttributes,
+    ) -> Result<(), Status> {
+        let who = self.who(answer);
+        let mut full = self.store.fs_attributes(&who, &request.file)?;
+        let lease = self.filer.config().lease.as_secs();
+        full.lease_time = Some(u32::try_from(lease).unwrap_or(u32::MAX));
+        full.max_read = Some(u64::from(limits::TRANSFER_BYTES_MAX));
+        full.max_write = Some(u64::from(limits::TRANSFER_BYTES_MAX));
+        full.max_append = Some(u64::from(limits::APPEND_BYTES_MAX));
+        full.preferred_io_size.get_or_insert(PREFERRED_IO_BYTES);
+        full.supported_file_attributes = Some(SUPPORTED.0);
+        full.supported_fs_attributes = Some(dafs_wire::attributes::file_system::bits::ALL.0);
+        full.rd_attr_error = Some(0);
+        let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let attributes = FsAttributeBlock::encode_fs(order, request.wanted, &full, &mut buffer)
+            .map_err(|error| error.status())?;
+        self.reply(answer, &Response::GetFsAttr(FsAttributesResult { attributes }));
+        Ok(())
+    }
+
+    // ---- setting --------------------------------------------------------------------
+
+    pub(crate) fn set_attributes(
+        &mut self,
+        answer: Answer,
+        request: &SetAttributesInline<'_>,
+    ) -> Result<(), Status> {
+        let changes = changes_of(&request.attributes)?;
+        let wanted = request.attributes.valid();
+        self.change(answer, &request.file, request.state, changes, wanted)
+    }
+
+    pub(crate) fn set_attributes_direct(
+        &mut self,
+        answer: Answer,
+        request: &SetAttributesDirect,
+    ) -> Result<(), Status> {
+        let length = request.buffer.length;
+        if length as usize > ATTRIBUTE_BYTES_MAX {
+            return Err(Status::Inval);
+        }
+        let (handle, state, checksum) = (request.file, request.state, request.checksum);
+        self.fetch(answer, &request.buffer, length, |staging| FetchTask {
+            staging,
+            transfers_left: 1,
+            failed: false,
+            handle,
+            state,
+            checksum,
+            length,
+        })
+    }
+
+    pub(crate) fn set_fetched_attributes(
+        &mut self,
+        answer: Answer,
+        task: &FetchTask,
+        bytes: &[u8],
+    ) -> Result<(), Status> {
+        let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
+        let block = FileAttributeBlock::parse(order, bytes).map_err(|error| error.status())?;
+        let changes = changes_of(&block)?;
+        self.change(answer, &task.handle, task.state, changes, block.valid())
+    }
+
+    fn change(
+        &mut self,
+        answer: Answer,
+        handle: &FileHandle,
+        state: StateId,
+        mut changes: AttributeChanges,
+        wanted: AttributeBitmap,
+    ) -> Result<(), Status> {
+        let who = self.who(answer);
+        let Some(size) = changes.size else {
+            self.store.set_attributes(&who, handle, &changes)?;
+            self.revalidate(handle);
+            self.reply_set(answer, Status::Ok, wanted);
+            return Ok(());
+        };
+        if size > limits::FILE_OFFSET_MAX {
+            return Err(Status::FBig);
+        }
+        if state == StateId::ANONYMOUS {
+            let granted = self.store.access(&who, handle, AccessMask::MODIFY)?;
+            if granted != AccessMask::MODIFY {
+                return Err(Status::Access);
+            }
+        } else {
+            self.io_file(answer, state, handle, IoKind::Write)?;
+        }
+        let Some(file) = self.cache.find(handle) else {
+            // Nobody caches it: the store does it all.
+            self.store.set_attributes(&who, handle, &changes)?;
+            self.reply_set(answer, Status::Ok, wanted);
+            return Ok(());
+        };
+        changes.size = None;
+        let rest = changes;
+        self.start(Task::Size(
+            answer,
+            SizeTask {
+                file,
+                handle: *handle,
+                size,
+                started: false,
+                rest,
+                set: wanted.0,
+                reply: SizeReply::SetAttributes,
+            },
+        ));
+        Ok(())
+    }
+
+    /// Our own change of attributes must not be taken for somebody else's.
+    fn revalidate(&mut self, handle: &FileHandle) {
+        if let (Some(file), Some((open, _))) =
+            (self.cache.find(handle), self.open_files.get(handle))
+            && let Ok(version) = open.version()
+        {
+            self.cache.revalidate(file, version);
+        }
+    }
+
+    pub(crate) fn step_size(&mut self, answer: Answer, task: &mut SizeTask) -> Step {
+        if task.started {
+            let done = std::mem::replace(task, placeholder(task));
+            self.finish_size(answer, done, Ok(()));
+            return Step::Done;
+        }
+        match self.cache.set_size(task.file, task.size) {
+            SizeStep::Wait => Step::Wait(Wait::File(task.file)),
+            SizeStep::Job(job) => {
+                // Truncation touches metadata only; it is done here, in order.
+                let crate::jobs::Done::Sized(done) = Job::Size(job).run() else {
+                    return Step::Done;
+                };
+                let progress = self.cache.on_sized(done);
+                let result = progress.error.map_or(Ok(()), Err);
+                let finished = std::mem::replace(task, placeholder(task));
+                self.finish_size(answer, finished, result);
+                for id in self.tasks.woken_by(progress.file) {
+                    self.resume(id, None);
+                }
+                Step::Done
+            }
+        }
+    }
+
+    /// The size is set, or could not be; what else was asked for follows.
+    pub(crate) fn finish_size(
+        &mut self,
+        answer: Answer,
+        task: SizeTask,
+        result: Result<(), StoreError>,
+    ) {
+        match (task.reply, result) {
+            (SizeReply::Open(open), result) => self.finish_open(answer, *open, result),
+            (SizeReply::SetAttributes, Err(error)) => {
+                self.reply_set(answer, error.into(), AttributeBitmap::NONE);
+            }
+            (SizeReply::SetAttributes, Ok(())) => {
+                let who = self.who(answer);
+                let rest = if task.rest.is_empty() {
+                    Ok(())
+                } else {
+                    self.store.set_attributes(&who, &task.handle, &task.rest).map(|_| ())
+                };
+                self.revalidate(&task.handle);
+                match rest {
+                    Ok(()) => self.reply_set(answer, Status::Ok, AttributeBitmap(task.set)),
+                    Err(error) => {
+                        let size = dafs_wire::attributes::file::bits::OBJECT_SIZE;
+                        self.reply_set(answer, error.into(), size);
+                    }
+                }
+            }
+        }
+    }
+
+    fn reply_set(&mut self, answer: Answer, status: Status, set: AttributeBitmap) {
+        let response = Response::SetAttrInline(SetAttributesResult { set });
+        self.respond(answer, status, &response);
+    }
+
+    // ---- comparing ------------------------------------------------------------------
+
+    pub(crate) fn verify(
+        &mut self,
+        answer: Answer,
+        request: &Verify<'_>,
+        wants_same: bool,
+    ) -> Result<(), Status> {
+        let present = self.attributes_of(answer, &request.file)?;
+        let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
+        let valid = request.attributes.valid();
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let full = present.to_file_attributes(request.file);
+        let ours = FileAttributeBlock::encode_file(order, valid, &full, &mut buffer)
+            .map_err(|error| error.status())?;
+        if ours.valid() != valid {
+            return Err(Status::NotSupp);
+        }
+        let same = ours.file() == request.attributes.file();
+        match (same, wants_same) {
+            (true, true) => self.reply(answer, &Response::Verify(Empty)),
+            (false, false) => self.reply(answer, &Response::NVerify(Empty)),
+            (false, true) => return Err(Status::NotSame),
+            (true, false) => return Err(Status::Same),
+        }
+        Ok(())
+    }
+}
+
+/// Stands for a task whose content has been moved out.
+fn placeholder(task: &SizeTask) -> SizeTask {
+    SizeTask {
+        file: task.file,
+        handle: task.handle,
+        size: task.size,
+        started: true,
+        rest: AttributeChanges::default(),
+        set: 0,
+        reply: SizeReply::SetAttributes,
+    }
+}
+
+/// Attributes a local file system can tell.
+const SUPPORTED: AttributeBitmap = {
+    use dafs_wire::attributes::file::bits as b;
+    b::NAMED_ATTR
+        .with(b::OBJECT_TYPE)
+        .with(b::MODE)
+        .with(b::NUM_LINKS)
+        .with(b::CHANGE)
+        .with(b::OBJECT_SIZE)
+        .with(b::FILE_ID)
+        .with(b::SPACE_USED)
+        .with(b::TIME_ACCESS)
+        .with(b::TIME_ACCESS_SET)
+        .with(b::TIME_CREATE)
+        .with(b::TIME_DELTA)
+        .with(b::TIME_METADATA)
+        .with(b::TIME_MODIFY)
+        .with(b::TIME_MODIFY_SET)
+        .with(b::RAW_DEV)
+        .with(b::FILEHANDLE)
+        .with(b::OWNER)
+        .with(b::OWNER_GROUP)
+};
+const PREFERRED_IO_BYTES: u32 = 1 << 20;

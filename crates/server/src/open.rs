@@ -1,0 +1,362 @@
+//! OPEN, OPEN_DOWNGRADE, CLOSE: from a name to a state id and back.
+//!
+//! Invariant: one record per state id, holding one open of the cache and one count of
+//! `open_files`; both go when the state id does.
+
+use std::sync::Arc;
+
+use dafs_filer::{Closed, OpenArguments};
+use dafs_store::cache::CachedFile;
+use dafs_store::{Created, File, FileKey, StoreError};
+use dafs_types::{
+    AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, Stability, StateId,
+    Status,
+};
+use dafs_wire::Response;
+use dafs_wire::messages::{
+    Close, Delegation, Empty, Open, OpenDowngrade, OpenFlags, OpenResult, OpenTarget,
+};
+
+use crate::names::{changes_of, components};
+use crate::reactor::Reactor;
+use crate::task::{Answer, CommitReply, CommitTask, SizeReply, SizeTask, Task};
+
+/// What stands behind a state id.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenRecord {
+    pub handle: FileHandle,
+    pub key: FileKey,
+    pub file: CachedFile,
+}
+
+/// An OPEN's answer, kept while the file is truncated.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenReply {
+    handle: FileHandle,
+    state: StateId,
+    directory: ChangeInfo,
+    component_count: u32,
+}
+
+/// A file found or made, open in the store, not yet in the filer.
+struct Found {
+    file: Arc<dyn File>,
+    directory: ChangeInfo,
+    component_count: u32,
+    /// An existing file must be truncated once the open is granted.
+    truncate: bool,
+    unlinked: bool,
+}
+
+impl Reactor {
+    pub(crate) fn open(&mut self, answer: Answer, request: &Open<'_>) -> Result<(), Status> {
+        let who = self.who(answer);
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let found = match &request.target {
+            OpenTarget::Null { directory, path } => {
+                let names = components(path)?;
+                match self.find(&who, directory, &names, request) {
+                    Ok(found) => found,
+                    Err(missed) => {
+                        let response = missed.result();
+                        self.respond(answer, missed.status, &Response::Open(response));
+                        return Ok(());
+                    }
+                }
+            }
+            OpenTarget::CreateUnlinked { directory } => {
+                self.make_unlinked(&who, directory, request)?
+            }
+            // Reclaim and delegations come with recovery.
+            OpenTarget::Previous { .. }
+            | OpenTarget::DelegateCurrent { .. }
+            | OpenTarget::DelegatePrevious { .. } => return Err(Status::NotSupp),
+        };
+        let version = found.file.version()?;
+        let cached = self.cache.open(found.file.clone(), version)?;
+        let key = found.file.key();
+        let granted = self.filer.open(
+            id,
+            &OpenArguments {
+                file: dafs_filer::FileKey(key.0),
+                owner: request.owner,
+                access: request.access,
+                deny: request.deny,
+                key: request.key,
+                disposition: request.delete_disposition,
+                unlinked: found.unlinked,
+            },
+        );
+        let opened = match granted {
+            Ok(opened) => opened,
+            Err(status) => {
+                self.cache.close(cached);
+                return Err(status);
+            }
+        };
+        let handle = found.file.handle();
+        if opened.reopened {
+            // One CLOSE ends both; so does one open of the cache.
+            self.cache.close(cached);
+        } else {
+            let record = OpenRecord { handle, key, file: cached };
+            self.opens.insert(opened.state_id, record);
+            let entry = self.open_files.entry(handle).or_insert_with(|| (found.file.clone(), 0));
+            entry.1 += 1;
+        }
+        let reply = OpenReply {
+            handle,
+            state: opened.state_id,
+            directory: found.directory,
+            component_count: found.component_count,
+        };
+        if found.truncate {
+            self.start(Task::Size(
+                answer,
+                SizeTask {
+                    file: cached,
+                    handle,
+                    size: 0,
+                    started: false,
+                    rest: dafs_store::AttributeChanges::default(),
+                    set: 0,
+                    reply: SizeReply::Open(Box::new(reply)),
+                },
+            ));
+        } else {
+            self.finish_open(answer, reply, Ok(()));
+        }
+        Ok(())
+    }
+
+    /// The open stands; tell the client, unless truncating failed.
+    pub(crate) fn finish_open(
+        &mut self,
+        answer: Answer,
+        reply: OpenReply,
+        result: Result<(), StoreError>,
+    ) {
+        if let Err(error) = result {
+            if let (Some(channel), Some(record)) =
+                (self.channels.get(answer.endpoint), self.opens.get(&reply.state))
+            {
+                let key = dafs_filer::FileKey(record.key.0);
+                if let Ok(closed) = self.filer.close(channel.id, reply.state, key) {
+                    self.release_open(&closed);
+                }
+            }
+            return self.fail(answer, error.into());
+        }
+        let result = OpenResult {
+            file: reply.handle,
+            state: reply.state,
+            directory: reply.directory,
+            component_count: reply.component_count,
+            flags: OpenFlags::default(),
+            delegation: Delegation::None,
+        };
+        self.reply(answer, &Response::Open(result));
+    }
+
+    /// Walks to the file and opens or makes it in the store.
+    fn find(
+        &mut self,
+        who: &Credentials,
+        directory: &FileHandle,
+        names: &[&[u8]],
+        request: &Open<'_>,
+    ) -> Result<Found, Missed> {
+        let missed = |handle: FileHandle, count: usize, status: Status| Missed {
+            handle,
+            component_count: u32::try_from(count).unwrap_or(u32::MAX),
+            status,
+        };
+        let Some((last, way)) = names.split_last() else {
+            return Err(missed(*directory, 0, Status::Inval));
+        };
+        let walked = self.store.lookup_path(who, directory, way);
+        if let Some(error) = walked.error {
+            return Err(missed(walked.handle, walked.component_count, error.into()));
+        }
+        let failed = |error: StoreError| missed(walked.handle, way.len(), error.into());
+        let component_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        if request.creation.mode() == CreateMode::NoCreate {
+            let object = self.store.lookup(who, &walked.handle, last).map_err(failed)?;
+            if object.attributes.kind == ObjectType::SymbolicLink {
+                // The client reads the link and goes on by itself.
+                return Err(missed(object.handle, names.len(), Status::Symlink));
+            }
+            let file = self.store.open(who, &object.handle, request.access).map_err(failed)?;
+            let directory = ChangeInfo::default();
+            let (truncate, unlinked) = (false, false);
+            return Ok(Found { file, directory, component_count, truncate, unlinked });
+        }
+        let mut changes = match request.creation.attributes() {
+            Some(block) => {
+                changes_of(block).map_err(|status| missed(walked.handle, way.len(), status))?
+            }
+            None => dafs_store::AttributeChanges::default(),
+        };
+        // Truncation of a file that exists goes through the cache, once it is granted.
+        let truncates = changes.size == Some(0);
+        if truncates {
+            changes.size = None;
+        }
+        let mode = request.creation.mode();
+        let created =
+            self.store.create_file(who, &walked.handle, last, mode, &changes).map_err(failed)?;
+        let file = self.open_created(who, &created, request, truncates).map_err(failed)?;
+        Ok(Found {
+            file,
+            directory: created.change,
+            component_count,
+            truncate: truncates && !created.is_new,
+            unlinked: false,
+        })
+    }
+
+    fn open_created(
+        &mut self,
+        who: &Credentials,
+        created: &Created,
+        request: &Open<'_>,
+        truncates: bool,
+    ) -> Result<Arc<dyn File>, StoreError> {
+        let handle = &created.object.handle;
+        if created.is_new {
+            return self.store.open_created(who, handle, request.access);
+        }
+        if created.object.attributes.kind == ObjectType::SymbolicLink {
+            return Err(StoreError::IsSymlink);
+        }
+        if truncates && !request.access.writes() {
+            let granted = self.store.access(who, handle, AccessMask::MODIFY)?;
+            if granted != AccessMask::MODIFY {
+                return Err(StoreError::Access);
+            }
+        }
+        self.store.open(who, handle, request.access)
+    }
+
+    fn make_unlinked(
+        &mut self,
+        who: &Credentials,
+        directory: &FileHandle,
+        request: &Open<'_>,
+    ) -> Result<Found, Status> {
+        let changes = match request.creation.attributes() {
+            Some(block) => changes_of(block)?,
+            None => dafs_store::AttributeChanges::default(),
+        };
+        let (_, file) = self.store.create_unlinked(who, directory, &changes)?;
+        Ok(Found {
+            file,
+            directory: ChangeInfo::default(),
+            component_count: 0,
+            truncate: false,
+            unlinked: true,
+        })
+    }
+
+    pub(crate) fn open_downgrade(
+        &mut self,
+        answer: Answer,
+        request: &OpenDowngrade,
+    ) -> Result<(), Status> {
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let key = self.key_of(request.state, &request.file);
+        self.filer.open_downgrade(
+            id,
+            request.state,
+            key,
+            request.access,
+            request.deny,
+            request.key,
+        )?;
+        self.reply(answer, &Response::OpenDowngrade(Empty));
+        Ok(())
+    }
+
+    pub(crate) fn close(&mut self, answer: Answer, request: &Close) -> Result<(), Status> {
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let key = self.key_of(request.state, &request.file);
+        let closed = self.filer.close(id, request.state, key)?;
+        let Some(record) = self.forget_open(closed.state_id) else {
+            return Err(Status::BadStateId);
+        };
+        // Local processes see what was written once the close is answered, and the
+        // client hears of errors; nobody needs the data of a file that goes away.
+        let unlinked = closed.delete;
+        if unlinked {
+            self.finish_close(answer, record.file, true, Ok(()));
+            return Ok(());
+        }
+        let ticket = self.cache.commit_begin(record.file, 0, 0, Stability::Unstable);
+        let reply = CommitReply::Close { unlinked };
+        let file = record.file;
+        self.start(Task::Commit(answer, CommitTask { ticket, file, reply, borrowed: false }));
+        Ok(())
+    }
+
+    pub(crate) fn finish_close(
+        &mut self,
+        answer: Answer,
+        file: CachedFile,
+        _unlinked: bool,
+        result: Result<(), StoreError>,
+    ) {
+        self.cache.close(file);
+        match result {
+            Ok(()) => self.reply(answer, &Response::Close(Empty)),
+            Err(error) => self.fail(answer, error.into()),
+        }
+    }
+
+    /// An open ended without a CLOSE: its session is gone.
+    pub(crate) fn release_open(&mut self, closed: &Closed) {
+        if let Some(record) = self.forget_open(closed.state_id) {
+            self.cache.close(record.file);
+        }
+    }
+
+    /// Drops the record of a state id and its count of the open file.
+    fn forget_open(&mut self, state: StateId) -> Option<OpenRecord> {
+        let record = self.opens.remove(&state)?;
+        if let Some(entry) = self.open_files.get_mut(&record.handle) {
+            entry.1 -= 1;
+            if entry.1 == 0 {
+                self.open_files.remove(&record.handle);
+            }
+        }
+        Some(record)
+    }
+
+    /// The filer's key of a state's file; an impossible one if they do not agree, so
+    /// that the filer says what is wrong with the state id.
+    fn key_of(&self, state: StateId, handle: &FileHandle) -> dafs_filer::FileKey {
+        match self.opens.get(&state) {
+            Some(record) if record.handle == *handle => dafs_filer::FileKey(record.key.0),
+            _ => dafs_filer::FileKey(u64::MAX),
+        }
+    }
+}
+
+/// How far an OPEN got before it failed.
+struct Missed {
+    handle: FileHandle,
+    component_count: u32,
+    status: Status,
+}
+
+impl Missed {
+    fn result(&self) -> OpenResult<'static> {
+        OpenResult {
+            file: self.handle,
+            state: StateId::ANONYMOUS,
+            directory: ChangeInfo::default(),
+            component_count: self.component_count,
+            flags: OpenFlags::default(),
+            delegation: Delegation::None,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Sending answers.
+//!
+//! Invariant: the receives a grant asks for are posted before the response that
+//! carries it (draft 3.2.6.4.2), and a stream is free once its answer is posted.
+
+use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
+use dafs_types::Status;
+use dafs_wire::{
+    Checksum, EncodeError, PROTOCOL_VERSION, Response, ResponseHeader, SpecialConditions,
+    encode_response, message_checksum, seal,
+};
+
+use crate::reactor::Reactor;
+use crate::task::Answer;
+use crate::transfer::Cookie;
+
+impl Reactor {
+    /// Answers with results.
+    pub(crate) fn reply(&mut self, answer: Answer, response: &Response<'_>) {
+        self.respond(answer, Status::Ok, response);
+    }
+
+    /// Answers with a failure that has no results.
+    pub(crate) fn fail(&mut self, answer: Answer, status: Status) {
+        self.respond(answer, status, &Response::Failed);
+    }
+
+    /// Answers with a status and, where the protocol has them, results.
+    pub(crate) fn respond(&mut self, answer: Answer, status: Status, response: &Response<'_>) {
+        let mut message = [0; RESPONSE_HEAD_BYTES];
+        match self.encode(answer, status, response, &mut message) {
+            Ok(length) => self.send(answer.endpoint, &message[..length]),
+            Err(EncodeError::Space) => {
+                // Only directory listings and link texts are longer than the stack
+                // buffer; they are bounded by the response size.
+                let mut long = vec![0; self.response_bytes_max(answer.endpoint)];
+                match self.encode_again(answer, status, response, &mut long) {
+                    Ok(length) => self.send(answer.endpoint, &long[..length]),
+                    Err(error) => self.send_failure(answer, error.status()),
+                }
+            }
+            Err(error) => self.send_failure(answer, error.status()),
+        }
+    }
+
+    /// Sends results whose data follows in `segments` of the cache's arena; the cookie
+    /// tells when they have been read.
+    pub(crate) fn reply_with_data(
+        &mut self,
+        answer: Answer,
+        response: &Response<'_>,
+        segments: &[dafs_dat::LocalSegment],
+        cookie: Cookie,
+    ) {
+        let mut message = [0; RESPONSE_HEAD_BYTES];
+        let Ok(length) = self.encode(answer, Status::Ok, response, &mut message) else {
+            self.send_failure(answer, Status::ServerFault);
+            return;
+        };
+        if self.has_checksums(answer.endpoint) {
+            self.seal_with_data(&mut message[..length], segments);
+        }
+        let mut gather = arrayvec::ArrayVec::<Gather<'_>, GATHER_MAX>::new();
+        gather.push(Gather::Bytes(&message[..length]));
+        gather.extend(segments.iter().map(|segment| Gather::Segment(*segment)));
+        let options = SendOptions { signal: Signal::Always, invalidate: None };
+        let posted = self.interface.post_send(answer.endpoint, cookie.pack(), &gather, options);
+        if posted.is_err() {
+            self.give_up(answer.endpoint);
+            self.on_loan_done(cookie);
+        }
+    }
+
+    /// A refused connect: the header shows the version the server has.
+    pub(crate) fn refuse_version(&mut self, answer: Answer, status: Status, version: u32) {
+        let Some(order) = self.order_of(answer.endpoint) else { return };
+        let mut header = self.header(answer, status);
+        header.version = version;
+        let mut message = [0; RESPONSE_HEAD_BYTES];
+        if let Ok(length) = encode_response(order, &header, &Response::Failed, &mut message) {
+            self.send(answer.endpoint, &message[..length]);
+        }
+    }
+
+    #[inline]
+    fn encode(
+        &mut self,
+        answer: Answer,
+        status: Status,
+        response: &Response<'_>,
+        message: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let Some(order) = self.order_of(answer.endpoint) else {
+            return Err(EncodeError::Value { what: "an answer without a channel" });
+        };
+        let header = self.header(answer, status);
+        self.unsent = Some(header);
+        let limit = self.response_bytes_max(answer.endpoint).min(message.len());
+        let length = encode_response(order, &header, response, &mut message[..limit])?;
+        self.unsent = None;
+        if self.has_checksums(answer.endpoint) {
+            seal(&mut message[..length], &[]);
+        }
+        Ok(length)
+    }
+
+    /// Encodes into a longer buffer; the grant was taken by the first try.
+    fn encode_again(
+        &mut self,
+        answer: Answer,
+        _status: Status,
+        response: &Response<'_>,
+        message: &mut [u8],
+    ) -> Result<usize, EncodeError> {
+        let header = self.unsent.ok_or(EncodeError::Space)?;
+        let order = self.order_of(answer.endpoint).ok_or(EncodeError::Space)?;
+        let length = encode_response(order, &header, response, message)?;
+        self.unsent = None;
+        if self.has_checksums(answer.endpoint) {
+            seal(&mut message[..length], &[]);
+        }
+        Ok(length)
+    }
+
+    /// Sends a failure under the header whose results could not be encoded.
+    fn send_failure(&mut self, answer: Answer, status: Status) {
+        let Some(mut header) = self.unsent.take() else { return };
+        let Some(order) = self.order_of(answer.endpoint) else { return };
+        header.status = status;
+        let mut message = [0; RESPONSE_HEAD_BYTES];
+        if let Ok(length) = encode_response(order, &header, &Response::Failed, &mut message) {
+            if self.has_checksums(answer.endpoint) {
+                seal(&mut message[..length], &[]);
+            }
+            self.send(answer.endpoint, &message[..length]);
+        }
+    }
+
+    /// Takes the grant that goes along and posts its receives.
+    #[inline]
+    fn header(&mut self, answer: Answer, status: Status) -> ResponseHeader {
+        let Some(channel) = self.channels.get_mut(answer.endpoint) else {
+            return blank(answer, status, 1);
+        };
+        let grant = self.filer.finish(channel.id, answer.stream);
+        for _ in 0..grant.receives_to_post {
+            let Some(slot) = channel.free_slots.pop() else { break };
+            let cookie = Cookie::Slot(slot).pack();
+            let segment = channel.slot(slot);
+            if self.interface.post_receive(channel.endpoint, cookie, &[segment]).is_err() {
+                channel.free_slots.push(slot);
+            }
+        }
+        blank(answer, status, grant.target_nreq)
+    }
+
+    #[inline]
+    fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
+        let options = SendOptions { signal: Signal::OnError, invalidate: None };
+        let gather = [Gather::Bytes(message)];
+        let silent = Cookie::Silent.pack();
+        if self.interface.post_send(endpoint, silent, &gather, options).is_err() {
+            self.give_up(endpoint);
+        }
+    }
+
+    fn seal_with_data(&self, prefix: &mut [u8], segments: &[dafs_dat::LocalSegment]) {
+        let arena = self.cache.arena();
+        let pieces: Vec<Vec<u8>> =
+            segments.iter().map(|s| arena.to_vec(s.offset as usize, s.length as usize)).collect();
+        let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+        prefix[24..28].copy_from_slice(&Checksum::NONE.0);
+        let checksum = message_checksum(prefix, &slices);
+        prefix[24..28].copy_from_slice(&checksum.0);
+    }
+}
+
+#[inline]
+fn blank(answer: Answer, status: Status, target_credits: u16) -> ResponseHeader {
+    ResponseHeader {
+        version: PROTOCOL_VERSION,
+        target_credits,
+        conditions: SpecialConditions(0),
+        stream: answer.stream,
+        sequence: answer.sequence,
+        analyzer: answer.analyzer,
+        checksum: Checksum::NONE,
+        status,
+        length: 0,
+    }
+}
+
+/// Room for any response that is not a listing.
+const RESPONSE_HEAD_BYTES: usize = 512;
+/// Header and the pieces of one inline read.
+const GATHER_MAX: usize = dafs_store::cache::PIECE_COUNT_MAX + 1;

@@ -1,0 +1,220 @@
+//! Requests that cannot be finished at once.
+//!
+//! Invariant: a task is in exactly one place: being stepped, waiting for a file,
+//! waiting for room, or waiting for transfers of its own. Tasks are bounded by the
+//! credits of all sessions, since each holds one.
+
+use std::collections::HashMap;
+
+use dafs_dat::EndpointId;
+use dafs_store::AttributeChanges;
+use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
+use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
+use dafs_wire::DirectBuffer;
+
+use crate::transfer::Staging;
+
+/// Names a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TaskId(pub u32);
+
+/// Where an answer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub endpoint: EndpointId,
+    pub stream: StreamId,
+    pub sequence: SequenceNumber,
+    pub analyzer: [u8; 8],
+}
+
+/// The client's buffers for direct data. Nearly always one.
+#[derive(Clone, Debug)]
+pub enum Buffers {
+    One(DirectBuffer),
+    Many(Box<[DirectBuffer]>),
+}
+
+impl Buffers {
+    pub fn as_slice(&self) -> &[DirectBuffer] {
+        match self {
+            Buffers::One(buffer) => std::slice::from_ref(buffer),
+            Buffers::Many(buffers) => buffers,
+        }
+    }
+}
+
+/// Where the bytes of a read go.
+#[derive(Clone, Debug)]
+pub enum ReadTarget {
+    Inline,
+    Direct(Buffers),
+}
+
+/// Where the bytes of a write come from.
+#[derive(Clone, Debug)]
+pub enum WriteSource {
+    /// They came with the request.
+    Inline(Box<[u8]>),
+    /// They are fetched, and checked against a checksum in sessions that have them.
+    Direct(Buffers, Option<dafs_wire::Checksum>),
+}
+
+/// A read under way.
+#[derive(Debug)]
+pub struct ReadTask {
+    pub file: CachedFile,
+    pub offset: u64,
+    pub length: u32,
+    pub done: u32,
+    pub hint: CacheHint,
+    pub target: ReadTarget,
+    /// A file opened for this request alone (anonymous state).
+    pub borrowed: bool,
+}
+
+/// A write or append under way.
+#[derive(Debug)]
+pub struct WriteTask {
+    pub file: CachedFile,
+    pub offset: u64,
+    pub length: u32,
+    pub done: u32,
+    pub stability: Stability,
+    pub source: WriteSource,
+    /// The room now being filled, and transfers into it not yet done.
+    pub token: Option<WriteToken>,
+    pub transfers_left: u32,
+    pub transfer_failed: bool,
+    pub is_append: bool,
+    /// The append has its place at the end of the file, which nobody else may take.
+    pub has_place: bool,
+    pub borrowed: bool,
+}
+
+/// What a commit answers in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitReply {
+    Commit,
+    Write { length: u32, stability: Stability },
+    Append { offset: u64, stability: Stability },
+    Close { unlinked: bool },
+}
+
+/// Data on its way to the file or to stable storage.
+#[derive(Debug)]
+pub struct CommitTask {
+    pub ticket: CommitTicket,
+    pub file: CachedFile,
+    pub reply: CommitReply,
+    pub borrowed: bool,
+}
+
+/// A change of size on its way, other attributes follow.
+#[derive(Debug)]
+pub struct SizeTask {
+    pub file: CachedFile,
+    pub handle: FileHandle,
+    pub size: u64,
+    /// The job has been given away.
+    pub started: bool,
+    pub rest: AttributeChanges,
+    pub set: u64,
+    /// What to answer when the size is set: SETATTR's result, or that of an OPEN.
+    pub reply: SizeReply,
+}
+
+/// Who asked for a change of size.
+#[derive(Clone, Debug)]
+pub enum SizeReply {
+    SetAttributes,
+    Open(Box<crate::open::OpenReply>),
+}
+
+/// Client data fetched before a request can be understood (SETATTR_DIRECT).
+#[derive(Debug)]
+pub struct FetchTask {
+    pub staging: Staging,
+    pub transfers_left: u32,
+    pub failed: bool,
+    pub handle: FileHandle,
+    pub state: dafs_types::StateId,
+    pub checksum: dafs_wire::Checksum,
+    pub length: u32,
+}
+
+/// A parked request.
+#[derive(Debug)]
+pub enum Task {
+    Read(Answer, ReadTask),
+    Write(Answer, WriteTask),
+    Commit(Answer, CommitTask),
+    Size(Answer, SizeTask),
+    Fetch(Answer, FetchTask),
+}
+
+/// Why a task stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until something moves on this file.
+    File(CachedFile),
+    /// Until something moves anywhere.
+    Room,
+    /// Until its own transfers are done.
+    Transfers,
+}
+
+/// All parked tasks.
+#[derive(Debug, Default)]
+pub struct Tasks {
+    slots: Vec<Option<Task>>,
+    free: Vec<u32>,
+    by_file: HashMap<CachedFile, Vec<TaskId>>,
+    for_room: Vec<TaskId>,
+}
+
+impl Tasks {
+    /// A name for a task that is about to be parked.
+    pub fn reserve(&mut self) -> TaskId {
+        TaskId(self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        }))
+    }
+
+    /// Gives an unused name back.
+    pub fn forget(&mut self, id: TaskId) {
+        self.free.push(id.0);
+    }
+
+    /// Parks a task under its name.
+    pub fn park(&mut self, id: TaskId, task: Task, wait: Wait) {
+        self.slots[id.0 as usize] = Some(task);
+        match wait {
+            Wait::File(file) => self.by_file.entry(file).or_default().push(id),
+            Wait::Room => self.for_room.push(id),
+            Wait::Transfers => {}
+        }
+    }
+
+    /// Takes a task to step it; its name stays reserved.
+    pub fn take(&mut self, id: TaskId) -> Option<Task> {
+        self.slots.get_mut(id.0 as usize)?.take()
+    }
+
+    /// A parked task that waits for transfers.
+    pub fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.slots.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// Everything to be tried again after progress on a file.
+    pub fn woken_by(&mut self, file: CachedFile) -> Vec<TaskId> {
+        let mut ids = self.by_file.remove(&file).unwrap_or_default();
+        ids.append(&mut self.for_room);
+        ids
+    }
+
+    /// Tasks parked now.
+    pub fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}

@@ -1,0 +1,121 @@
+//! What is lent to the transport: cache pieces and staging memory, by cookie.
+//!
+//! Invariant: every cookie of a signalled post names one live entry, which is given
+//! back when its completion comes, successful or not.
+
+use dafs_dat::LocalKey;
+use dafs_memory::Memory;
+use dafs_store::cache::{Pieces, Pin};
+
+use crate::task::TaskId;
+
+/// What a completion means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cookie {
+    /// Nothing waits for it.
+    Silent,
+    /// A request arrived in this inbox slot.
+    Slot(u16),
+    /// Something lent is free again.
+    Loan(u32),
+    /// Part of a task's transfer is done.
+    Task(TaskId),
+}
+
+impl Cookie {
+    /// As the transport carries it.
+    #[inline]
+    pub fn pack(self) -> u64 {
+        match self {
+            Cookie::Silent => 0,
+            Cookie::Slot(slot) => 1 << KIND_SHIFT | u64::from(slot),
+            Cookie::Loan(index) => 2 << KIND_SHIFT | u64::from(index),
+            Cookie::Task(task) => 3 << KIND_SHIFT | u64::from(task.0),
+        }
+    }
+
+    /// As it comes back; only our own cookies do.
+    #[inline]
+    pub fn unpack(word: u64) -> Self {
+        let value = word as u32;
+        match word >> KIND_SHIFT {
+            1 => Cookie::Slot(value as u16),
+            2 => Cookie::Loan(value),
+            3 => Cookie::Task(TaskId(value)),
+            _ => Cookie::Silent,
+        }
+    }
+}
+
+/// Something the transport reads from until a completion.
+#[derive(Debug)]
+pub enum Loan {
+    /// One cached piece: the usual case.
+    Pin(Pin),
+    /// Several.
+    Pins(Vec<Pin>),
+    /// Memory registered for one transfer.
+    Staging(LocalKey),
+}
+
+impl Loan {
+    /// The pins of these pieces.
+    #[inline]
+    pub fn of(pieces: &mut Pieces) -> Option<Self> {
+        if pieces.len() <= 1 {
+            return pieces.pop().map(|piece| Loan::Pin(piece.pin));
+        }
+        Some(Loan::Pins(pieces.drain(..).map(|piece| piece.pin).collect()))
+    }
+}
+
+/// All loans.
+#[derive(Debug, Default)]
+pub struct Loans {
+    slots: Vec<Option<Loan>>,
+    free: Vec<u32>,
+}
+
+impl Loans {
+    /// Keeps a loan and names it.
+    #[inline]
+    pub fn insert(&mut self, loan: Loan) -> Cookie {
+        if let Some(index) = self.free.pop() {
+            self.slots[index as usize] = Some(loan);
+            return Cookie::Loan(index);
+        }
+        self.slots.push(Some(loan));
+        Cookie::Loan(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// Ends a loan.
+    #[inline]
+    pub fn take(&mut self, index: u32) -> Option<Loan> {
+        let loan = self.slots.get_mut(index as usize)?.take()?;
+        self.free.push(index);
+        Some(loan)
+    }
+}
+
+/// Memory for one transfer, filled or to be filled.
+#[derive(Clone, Debug)]
+pub struct Staging {
+    pub memory: Memory,
+    pub region: dafs_dat::Region,
+}
+
+const KIND_SHIFT: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookies_survive_the_transport() {
+        let cookies =
+            [Cookie::Silent, Cookie::Slot(65_535), Cookie::Loan(7), Cookie::Task(TaskId(9))];
+        for cookie in cookies {
+            assert_eq!(Cookie::unpack(cookie.pack()), cookie);
+        }
+    }
+}
