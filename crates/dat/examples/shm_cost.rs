@@ -26,7 +26,6 @@ fn main() {
     {
         client(&path, block, depth, threshold, spin, seconds);
     }
-    let _ = server;
 }
 
 fn offset(state: &mut u64, block: usize) -> usize {
@@ -72,7 +71,8 @@ fn baseline(block: usize, span: Duration) {
 
 fn tempfile() -> std::fs::File {
     let path = std::env::temp_dir().join(format!("dat-cost-file-{}", std::process::id()));
-    let options = std::fs::OpenOptions::new().read(true).write(true).create(true).open(&path);
+    let options =
+        std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
     std::fs::remove_file(&path).unwrap();
     options.unwrap()
 }

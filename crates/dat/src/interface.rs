@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use dafs_memory::Memory;
 
 use crate::connection::{Connection, Context, EventQueue, Poller, Readiness, Token};
-use crate::region::RegionTable;
+use crate::region::{RegionEntry, RegionTable};
 use crate::wait::{WaitPolicy, Waiter};
 use crate::{
     Address, AddressError, BreakReason, Domain, EndpointId, Event, Gather, ListenerId, LocalKey,
@@ -274,12 +274,15 @@ impl Interface {
     pub fn deregister(&mut self, key: LocalKey) {
         let Some(entry) = self.regions.remove(key) else { return };
         if entry.rights.is_remote() {
-            for endpoint in self.established_of(entry.domain) {
-                if let Some(connection) =
-                    self.slot_mut(endpoint).and_then(|s| s.connection.as_mut())
-                {
-                    connection.withdraw(&entry);
-                }
+            self.withdraw(&entry);
+        }
+    }
+
+    /// Takes a region from every peer of its domain.
+    fn withdraw(&mut self, entry: &RegionEntry) {
+        for endpoint in self.established_of(entry.domain) {
+            if let Some(connection) = self.slot_mut(endpoint).and_then(|s| s.connection.as_mut()) {
+                connection.withdraw(entry);
             }
         }
     }
@@ -775,6 +778,11 @@ impl Interface {
         let Some((connection, mut context)) = self.lend(endpoint) else { return };
         if let Err(reason) = action(connection, &mut context) {
             self.break_endpoint(endpoint, reason);
+        }
+        if self.regions.has_revoked() {
+            for entry in self.regions.take_revoked() {
+                self.withdraw(&entry);
+            }
         }
     }
 

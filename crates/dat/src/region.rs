@@ -121,6 +121,8 @@ pub struct RegionTable {
     slots: Vec<Option<RegionEntry>>,
     free: Vec<u32>,
     next_key: u8,
+    /// Regions that peers have lost by invalidation and have not been told so.
+    revoked: Vec<RegionEntry>,
 }
 
 impl RegionTable {
@@ -172,8 +174,20 @@ impl RegionTable {
         if entry.domain != domain {
             return Err(AccessError::WrongDomain);
         }
+        self.revoked.push(entry.clone());
         entry.rights = Rights::LOCAL;
         Ok(())
+    }
+
+    /// Whether [`RegionTable::take_revoked`] has something.
+    #[inline]
+    pub(crate) fn has_revoked(&self) -> bool {
+        !self.revoked.is_empty()
+    }
+
+    /// Regions invalidated since the last call, as they were before.
+    pub(crate) fn take_revoked(&mut self) -> Vec<RegionEntry> {
+        std::mem::take(&mut self.revoked)
     }
 
     #[inline]

@@ -56,17 +56,23 @@ pub struct ExposedRegion {
     pub remote_write: bool,
 }
 
-/// The socket, non-blocking.
+/// The socket, non-blocking; `None` once closed.
 #[derive(Debug)]
-pub struct ControlSocket(OwnedFd);
+pub struct ControlSocket(Option<OwnedFd>);
 
 impl ControlSocket {
     pub fn new(fd: OwnedFd) -> Self {
-        Self(fd)
+        Self(Some(fd))
     }
 
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// The descriptor, while it is open.
+    pub fn fd(&self) -> std::io::Result<BorrowedFd<'_>> {
+        self.0.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// Closes it; nobody is told of it any more.
+    pub fn close(&mut self) {
+        self.0 = None;
     }
 
     /// Who the kernel says connected.
@@ -77,7 +83,7 @@ impl ControlSocket {
         // (The safe wrapper cannot express pid 0, a peer outside our namespace.)
         let result = unsafe {
             libc::getsockopt(
-                self.0.as_raw_fd(),
+                self.0.as_ref()?.as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_PEERCRED,
                 (&raw mut credentials).cast(),
@@ -94,6 +100,7 @@ impl ControlSocket {
     /// Sends a packet with descriptors. Waits for room in the socket for a bounded
     /// time: the peer must drain it before it uses what the packet announces.
     pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let socket = self.fd()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         loop {
             let mut control = SendAncillaryBuffer::new(&mut space);
@@ -101,7 +108,7 @@ impl ControlSocket {
                 control.push(SendAncillaryMessage::ScmRights(fds));
             }
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::sendmsg(&self.0, &[io::IoSlice::new(packet)], &mut control, flags) {
+            match rustix::net::sendmsg(socket, &[io::IoSlice::new(packet)], &mut control, flags) {
                 Ok(_) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => self.wait_for_room()?,
@@ -115,12 +122,13 @@ impl ControlSocket {
     /// # Errors
     /// `UnexpectedEof` when the peer is gone, `InvalidData` for what does not parse.
     pub fn receive(&self) -> io::Result<Option<Packet>> {
+        let socket = self.fd()?;
         let mut buffer = [0; PACKET_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let slices = &mut [io::IoSliceMut::new(&mut buffer)];
-        let length = match rustix::net::recvmsg(&self.0, slices, &mut control, flags) {
+        let length = match rustix::net::recvmsg(socket, slices, &mut control, flags) {
             Ok(message) => message.bytes,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -142,7 +150,8 @@ impl ControlSocket {
     }
 
     fn wait_for_room(&self) -> io::Result<()> {
-        let mut polled = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::OUT)];
+        let socket = self.fd()?;
+        let mut polled = [rustix::event::PollFd::new(&socket, rustix::event::PollFlags::OUT)];
         let limit = rustix::event::Timespec::try_from(ROOM_TIMEOUT)
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
         match rustix::event::poll(&mut polled, Some(&limit)) {

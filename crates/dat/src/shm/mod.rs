@@ -48,6 +48,8 @@ pub(crate) struct Connection {
     probe: Box<u64>,
     peer_reaches_process: bool,
     peer_regions: PeerRegions,
+    /// The peer's revision that `peer_regions` is known to be at.
+    revision_seen: u64,
     receives: VecDeque<Receive>,
     /// Posted work not yet executed, its pieces in the same order, and the bytes
     /// that were taken over at the post.
@@ -56,6 +58,8 @@ pub(crate) struct Connection {
     inline: Vec<u8>,
     staged_reads: VecDeque<StagedRead>,
     answers: VecDeque<Answer>,
+    /// `execute` is on the stack: what it calls must not begin it again.
+    is_executing: bool,
 }
 
 #[derive(Debug)]
@@ -73,6 +77,8 @@ enum Phase {
     },
     /// Acceptor: the application decides.
     Pending,
+    /// Acceptor: the peer went before the application decided.
+    Vanished,
     Established,
     Closed,
 }
@@ -135,12 +141,14 @@ impl Connection {
             probe: Box::new(PROBE_VALUE),
             peer_reaches_process: false,
             peer_regions: PeerRegions::new(),
+            revision_seen: 0,
             receives: VecDeque::new(),
             work: VecDeque::new(),
             pieces: VecDeque::new(),
             inline: Vec::new(),
             staged_reads: VecDeque::new(),
             answers: VecDeque::new(),
+            is_executing: false,
         }
     }
 
@@ -159,12 +167,16 @@ impl Connection {
                 let ring = rings.memory.file().ok_or_else(no_rings)?;
                 let fds = [ring, rings.wake_self.as_fd(), rings.wake_peer.as_fd()];
                 self.socket.send(&packet, &fds).map_err(system)?;
-                context.watch(self.socket.fd(), CONTROL, Interest::Read).map_err(system)?;
+                context
+                    .watch(self.socket.fd().map_err(system)?, CONTROL, Interest::Read)
+                    .map_err(system)?;
                 context.watch(rings.wake_self.as_fd(), WAKE, Interest::ReadEdge).map_err(system)
             }
             Phase::Answering { listener, .. } => {
                 self.phase = Phase::Answering { listener, watched: true };
-                context.watch(self.socket.fd(), CONTROL, Interest::Read).map_err(system)
+                context
+                    .watch(self.socket.fd().map_err(system)?, CONTROL, Interest::Read)
+                    .map_err(system)
             }
             other => {
                 self.phase = other;
@@ -176,25 +188,29 @@ impl Connection {
     /// Takes in every control packet that is there. The end of the socket is the
     /// end of the connection, after what the ring still holds.
     fn drain_control(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
-        loop {
+        while !matches!(self.phase, Phase::Vanished | Phase::Closed) {
             match self.socket.receive() {
                 Ok(Some(packet)) => self.on_packet(context, packet)?,
                 Ok(None) => return Ok(()),
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                     return Err(BreakReason::PeerViolation(error.to_string()));
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                Err(error) if is_end(&error) => {
+                    if matches!(self.phase, Phase::Pending) {
+                        // Nobody knows this endpoint before `accept`, which reports it.
+                        self.socket.close();
+                        self.phase = Phase::Vanished;
+                        return Ok(());
+                    }
                     if self.is_open() {
                         self.take_in(context)?;
                     }
                     return Err(BreakReason::Peer);
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
-                    return Err(BreakReason::Peer);
-                }
                 Err(error) => return Err(system(error)),
             }
         }
+        Ok(())
     }
 
     fn on_packet(&mut self, context: &mut Context<'_>, packet: Packet) -> Result<(), BreakReason> {
@@ -211,9 +227,12 @@ impl Connection {
                 Ok(())
             }
             (Packet::Reject { private_data }, Phase::Called) => {
+                self.phase = Phase::Closed;
+                self.socket.close();
+                self.abandon(context);
                 let endpoint = context.endpoint;
                 context.events.push(Event::Rejected { endpoint, private_data });
-                Err(BreakReason::Peer)
+                Ok(())
             }
             (Packet::Expose(region, file), Phase::Established) => {
                 self.peer_regions.insert(region, file).map_err(BreakReason::PeerViolation)
@@ -387,6 +406,9 @@ impl crate::connection::Connection for Connection {
         config: &EndpointConfig,
         private_data: &[u8],
     ) -> Result<(), BreakReason> {
+        if matches!(self.phase, Phase::Vanished) {
+            return Err(BreakReason::Peer);
+        }
         self.config = config.clone();
         let reaches = self.peer_regions.has_process();
         let packet = control::accept(reaches, private_data);
@@ -409,7 +431,7 @@ impl crate::connection::Connection for Connection {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        (!self.is_open()).then_some(self.deadline)
+        (!self.is_open() && !matches!(self.phase, Phase::Closed)).then_some(self.deadline)
     }
 
     fn expose(&mut self, entry: &RegionEntry) -> Result<(), BreakReason> {
@@ -430,6 +452,10 @@ impl crate::connection::Connection for Connection {
     fn withdraw(&mut self, entry: &RegionEntry) {
         // If it cannot be said, the connection is ending anyway.
         let _ = self.socket.send(&control::withdraw(entry.region.stag), &[]);
+        if let Some(rings) = &self.rings {
+            // From here on the peer reads the packet before it uses any region.
+            rings.producer.revise();
+        }
     }
 
     fn path(&self, entry: &RegionEntry) -> RegionPath {
@@ -463,6 +489,12 @@ fn reaches_process(pid: i32, hello: &Hello) -> bool {
     let word = Memory::from_heap(Box::new([0; 8]));
     remote::copy_process(pid, &word, 0, hello.probe_address, 8, false).is_ok()
         && word.to_vec(0, 8) == hello.probe_value.to_ne_bytes()
+}
+
+/// Whether an error of the control socket only means that the peer is gone.
+fn is_end(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
 
 fn event_descriptor() -> std::io::Result<OwnedFd> {

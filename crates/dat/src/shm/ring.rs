@@ -166,6 +166,12 @@ impl Control {
         self.word(256)
     }
 
+    /// Counts what the producer's side has taken back from its peer; written by the
+    /// producer's side.
+    fn revision(&self) -> &AtomicU64 {
+        self.word(448)
+    }
+
     /// Whether the producer waits for room; set by the producer.
     fn blocked(&self) -> &AtomicU32 {
         let pointer = self.memory.pointer(self.offset + 384, 4);
@@ -253,6 +259,11 @@ impl Producer {
             self.control.blocked().store(0, Ordering::Relaxed);
         }
         freed && self.reserve(length).is_some()
+    }
+
+    /// Tells the peer that control packets take something back from it.
+    pub fn revise(&self) {
+        self.control.revision().fetch_add(1, Ordering::Release);
     }
 
     #[inline]
@@ -356,6 +367,12 @@ impl Consumer {
     pub fn take_blocked(&self) -> bool {
         self.control.blocked().load(Ordering::Relaxed) != 0
             && self.control.blocked().swap(0, Ordering::AcqRel) != 0
+    }
+
+    /// The peer's count of what it has taken back from us.
+    #[inline]
+    pub fn revision(&self) -> u64 {
+        self.control.revision().load(Ordering::Acquire)
     }
 
     /// We are awake again.

@@ -24,6 +24,13 @@ pub struct Receive {
     rest: Box<[LocalSegment]>,
 }
 
+impl Receive {
+    fn room(&self) -> u64 {
+        self.rest.iter().map(|segment| u64::from(segment.length)).sum::<u64>()
+            + u64::from(self.first.length)
+    }
+}
+
 /// Posted work, waiting for `flush` or for room in the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
@@ -187,6 +194,16 @@ impl Connection {
     /// Executes what is posted, as far as the ring has room, and wakes the peer if
     /// it sleeps and there is enough for it.
     pub(super) fn execute(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        if self.is_executing {
+            return Ok(());
+        }
+        self.is_executing = true;
+        let result = self.execute_all(context);
+        self.is_executing = false;
+        result
+    }
+
+    fn execute_all(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         self.answer_reads(context)?;
         let mut blocked = !self.answers.is_empty();
         while let Some(work) = self.work.front().copied() {
@@ -431,10 +448,16 @@ impl Connection {
         Ok(Outcome::Done)
     }
 
-    /// A region may have been exposed after we last looked at the socket.
+    /// A region may have been exposed or taken back since we last looked at the socket.
     #[inline]
     fn learn_region(&mut self, context: &mut Context<'_>, stag: Stag) -> Result<(), BreakReason> {
-        if self.peer_regions.knows(stag) { Ok(()) } else { self.drain_control(context) }
+        let rings = self.rings.as_ref().ok_or_else(no_rings)?;
+        let revision = rings.consumer.revision();
+        if revision == self.revision_seen && self.peer_regions.knows(stag) {
+            return Ok(());
+        }
+        self.revision_seen = revision;
+        self.drain_control(context)
     }
 
     fn stage_write(
@@ -558,6 +581,9 @@ impl Connection {
         offset: usize,
     ) -> Result<(), BreakReason> {
         let receive = self.receives.front().ok_or(BreakReason::ReceiverNotReady)?;
+        if receive.room() < u64::from(header.length) {
+            return Err(BreakReason::ReceiverNotReady);
+        }
         let ring = &self.rings.as_ref().ok_or_else(no_rings)?.memory;
         let mut left = header.length;
         let mut at = offset;
@@ -569,9 +595,6 @@ impl Connection {
                 at += count as usize;
                 left -= count;
             }
-        }
-        if left > 0 {
-            return Err(BreakReason::ReceiverNotReady);
         }
         let invalidated = (header.word != 0).then_some(Stag(header.word));
         if let Some(stag) = invalidated {
