@@ -47,7 +47,9 @@ pub(super) enum Target {
 impl LocalStore {
     /// The object of a handle.
     pub(super) fn resolve(&self, handle: &FileHandle) -> Result<Target> {
-        if let Some(node) = lock(&self.nodes).get(handle) {
+        // A statement of its own: the table is unlocked before the proof, which needs it.
+        let known = lock(&self.nodes).get(handle);
+        if let Some(node) = known {
             self.prove_again(&node)?;
             return Ok(Target::Node(node));
         }
