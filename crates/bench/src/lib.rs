@@ -1,1 +1,2 @@
 //! Placeholder until the crate's first commit.
+#![forbid(unsafe_code)]

@@ -1,2 +1,3 @@
 //! The `dafs` command.
+#![forbid(unsafe_code)]
 fn main() {}

@@ -6,7 +6,7 @@
 //! [`task`]s and tried again on progress.
 //!
 //! A read, by file: [`reactor`] takes the message from the transport and has it
-//! decoded and admitted; [`data`] finds the bytes in the cache and posts RDMA writes
+//! decoded and admitted; [`read`] finds the bytes in the cache and posts RDMA writes
 //! from there; [`respond`] encodes and posts the answer.
 //!
 //! Invariant: every admitted request is answered exactly once, or its connection is
@@ -24,10 +24,12 @@ mod object;
 mod open;
 mod passwords;
 mod reactor;
+mod read;
 mod respond;
 mod session;
 mod task;
 mod transfer;
+mod write;
 
 pub use config::{ServerConfig, ServerError};
 pub use passwords::{PasswordError, PasswordFile};

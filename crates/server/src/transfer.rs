@@ -3,9 +3,11 @@
 //! Invariant: every cookie of a signalled post names one live entry, which is given
 //! back when its completion comes, successful or not.
 
-use dafs_dat::LocalKey;
+use arrayvec::ArrayVec;
+use dafs_dat::{LocalKey, LocalSegment, RemoteSegment, Stag};
 use dafs_memory::Memory;
-use dafs_store::cache::{Pieces, Pin};
+use dafs_store::cache::{PIECE_COUNT_MAX, Pieces, Pin, Span};
+use dafs_wire::DirectBuffer;
 
 use crate::task::TaskId;
 
@@ -102,6 +104,70 @@ impl Loans {
 pub struct Staging {
     pub memory: Memory,
     pub region: dafs_dat::Region,
+}
+
+/// Cuts file ranges in the arena and buffers of the client into transfers that are
+/// contiguous on the client's side.
+pub struct Cut<'a> {
+    spans: &'a [Span],
+    span_done: u32,
+    buffers: &'a [DirectBuffer],
+    buffer_done: u32,
+    left: u32,
+}
+
+impl<'a> Cut<'a> {
+    /// `start` octets of the buffers are done already.
+    pub fn new(spans: &'a [Span], buffers: &'a [DirectBuffer], start: u32, length: u32) -> Self {
+        let (mut buffers, mut skip) = (buffers, start);
+        while let Some(first) = buffers.first()
+            && skip >= first.length
+        {
+            skip -= first.length;
+            buffers = &buffers[1..];
+        }
+        Self { spans, span_done: 0, buffers, buffer_done: skip, left: length }
+    }
+
+    /// Nothing is left to cut.
+    pub fn is_empty(&self) -> bool {
+        self.left == 0
+    }
+
+    /// The next transfer.
+    #[inline]
+    pub fn next(
+        &mut self,
+        arena: &dafs_dat::Region,
+    ) -> Option<(ArrayVec<LocalSegment, PIECE_COUNT_MAX>, RemoteSegment)> {
+        let buffer = self.buffers.first().filter(|_| self.left > 0)?;
+        let length = (buffer.length - self.buffer_done).min(self.left);
+        let remote = RemoteSegment {
+            stag: Stag(buffer.context.0),
+            address: buffer.target.0.wrapping_add(u64::from(self.buffer_done)),
+            length,
+        };
+        let mut local = ArrayVec::new();
+        let mut missing = length;
+        while missing > 0 {
+            let span = self.spans.first()?;
+            let take = (span.length - self.span_done).min(missing);
+            local.push(arena.local(span.offset + u64::from(self.span_done), take));
+            missing -= take;
+            self.span_done += take;
+            if self.span_done == span.length {
+                self.spans = &self.spans[1..];
+                self.span_done = 0;
+            }
+        }
+        self.left -= length;
+        self.buffer_done += length;
+        if self.buffer_done == buffer.length {
+            self.buffers = &self.buffers[1..];
+            self.buffer_done = 0;
+        }
+        Some((local, remote))
+    }
 }
 
 const KIND_SHIFT: u32 = 32;

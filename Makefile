@@ -1,0 +1,30 @@
+# The targets of everyday work. `make run` shows the product, `make test` proves it.
+CARGO ?= cargo
+
+.PHONY: run test bench check fuzz
+
+# Serves a directory (DIR=..., by default the Rust toolchain), copies it whole over
+# shared memory and TCP, verifies every octet and prints the speeds.
+run:
+	$(CARGO) run --release --quiet --bin dafs -- demo $(DIR)
+
+# Every test, and a tiny run of every benchmark and fuzz body.
+test:
+	$(CARGO) test --workspace --quiet
+
+# The figures of the DAFS paper on this machine: table, JSON and plots in target/bench.
+bench:
+	$(CARGO) run --release --quiet --bin dafs -- bench --output target/bench
+
+# What must be clean before a commit.
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+# Ten minutes of coverage-guided fuzzing for each target; needs nightly and cargo-fuzz.
+FUZZ_SECONDS ?= 600
+fuzz:
+	for target in $$($(CARGO) +nightly fuzz list); do \
+	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
+	done

@@ -1,0 +1,257 @@
+//! READ: from the cache into the client's memory.
+//!
+//! Invariant: bytes are posted from pinned pieces only, and every pin comes back with
+//! the completion of what was posted, whatever happens to the connection.
+
+use dafs_dat::{LocalSegment, Signal};
+use dafs_filer::IoKind;
+use dafs_store::cache::{CachedFile, Pieces, Planned, Read, Span};
+use dafs_types::Status;
+use dafs_wire::messages::{InlineData, ReadDirect, ReadDirectResult, ReadInline, ReadInlineResult};
+use dafs_wire::{Checksum, DirectChecksum, Response};
+
+use crate::data::{Step, check_range, fills_are_few, take_buffers};
+use crate::jobs::Job;
+use crate::reactor::Reactor;
+use crate::task::{Answer, ReadTarget, ReadTask, Task, Wait};
+use crate::transfer::{Cookie, Cut, Loan};
+
+impl Reactor {
+    #[inline]
+    pub(crate) fn read_direct(
+        &mut self,
+        answer: Answer,
+        request: &ReadDirect<'_>,
+    ) -> Result<(), Status> {
+        check_range(request.offset, request.length)?;
+        let buffers = take_buffers(&request.buffers, request.length)?;
+        let io = self.io_file(answer, request.state, &request.file, IoKind::Read)?;
+        self.start_read(
+            answer,
+            ReadTask {
+                file: io.file,
+                offset: request.offset,
+                length: request.length,
+                done: 0,
+                hint: request.hint,
+                target: ReadTarget::Direct(buffers),
+                borrowed: io.borrowed,
+            },
+        );
+        Ok(())
+    }
+
+    pub(crate) fn read_inline(
+        &mut self,
+        answer: Answer,
+        request: &ReadInline,
+    ) -> Result<(), Status> {
+        check_range(request.offset, request.length)?;
+        let room = self.response_bytes_max(answer.endpoint).saturating_sub(INLINE_READ_HEAD);
+        if request.length as usize > room {
+            return Err(Status::TooSmall);
+        }
+        let io = self.io_file(answer, request.state, &request.file, IoKind::Read)?;
+        self.start_read(
+            answer,
+            ReadTask {
+                file: io.file,
+                offset: request.offset,
+                length: request.length,
+                done: 0,
+                hint: request.hint,
+                target: ReadTarget::Inline,
+                borrowed: io.borrowed,
+            },
+        );
+        Ok(())
+    }
+
+    /// Reads what is cached at once; only a miss makes a task of it.
+    #[inline]
+    pub(crate) fn start_read(&mut self, answer: Answer, mut read: ReadTask) {
+        match self.step_read(answer, &mut read) {
+            Step::Done => {}
+            Step::Wait(wait) => {
+                let id = self.tasks.reserve();
+                self.tasks.park(id, Task::Read(answer, read), wait);
+            }
+            Step::Become(task) => self.start(task),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn step_read(&mut self, answer: Answer, task: &mut ReadTask) -> Step {
+        let mut pieces = Pieces::new();
+        loop {
+            let at = task.offset + u64::from(task.done);
+            match self.cache.read(task.file, at, task.length - task.done, &mut pieces) {
+                Read::Hit { length, is_end, wants_more } => {
+                    if wants_more {
+                        self.read_ahead(task.file);
+                    }
+                    task.done += length;
+                    if task.done == task.length || is_end {
+                        return self.finish_read(answer, task, &mut pieces, is_end);
+                    }
+                    if matches!(task.target, ReadTarget::Direct(_)) {
+                        self.place(answer, task, length, &mut pieces);
+                    } else if length == 0 {
+                        // More pieces than an answer gathers: such a read is too scattered
+                        // to be inline, and small enough to be short.
+                        return self.finish_read(answer, task, &mut pieces, false);
+                    }
+                }
+                Read::Miss => {
+                    if let Some(wait) = self.fill(task, at) {
+                        // An inline answer starts over; what it found is let go.
+                        if matches!(task.target, ReadTarget::Inline) {
+                            task.done = 0;
+                        }
+                        self.unpin_all(&mut pieces);
+                        return Step::Wait(wait);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Plans what a miss needs. `None` if it is there now.
+    fn fill(&mut self, task: &ReadTask, at: u64) -> Option<Wait> {
+        let mut jobs = Vec::new();
+        let left = task.length - task.done;
+        match self.cache.plan_fill(task.file, at, left, task.hint, &mut jobs) {
+            Planned::Ready => None,
+            Planned::Wait => Some(Wait::File(task.file)),
+            Planned::Pressure => {
+                self.flush_due();
+                Some(Wait::Room)
+            }
+            Planned::Jobs => {
+                let quick = self.now >= self.slow_until && fills_are_few(&jobs);
+                if !quick {
+                    for job in jobs {
+                        self.pool.submit(Job::Fill(job));
+                    }
+                    return Some(Wait::File(task.file));
+                }
+                self.run_fills(jobs);
+                None
+            }
+        }
+    }
+
+    fn read_ahead(&mut self, file: CachedFile) {
+        let mut jobs = Vec::new();
+        self.cache.plan_ahead(file, &mut jobs);
+        for job in jobs {
+            self.pool.submit(Job::Fill(job));
+        }
+    }
+
+    #[inline]
+    fn finish_read(
+        &mut self,
+        answer: Answer,
+        task: &ReadTask,
+        pieces: &mut Pieces,
+        is_end: bool,
+    ) -> Step {
+        match &task.target {
+            ReadTarget::Direct(_) => {
+                let checksum = if self.has_checksums(answer.endpoint) {
+                    self.checksum_of_read(task)
+                } else {
+                    Checksum::NONE
+                };
+                let here: u32 = pieces.iter().map(|piece| piece.length).sum();
+                self.place(answer, task, here, pieces);
+                let result = ReadDirectResult { end_of_file: is_end, length: task.done, checksum };
+                self.reply(answer, &Response::ReadDirect(result));
+            }
+            ReadTarget::Inline => {
+                let segments: arrayvec::ArrayVec<
+                    LocalSegment,
+                    { dafs_store::cache::PIECE_COUNT_MAX },
+                > = pieces.iter().map(|p| self.arena.local(p.offset, p.length)).collect();
+                let length: u32 = pieces.iter().map(|piece| piece.length).sum();
+                let cookie =
+                    Loan::of(pieces).map_or(Cookie::Silent, |loan| self.loans.insert(loan));
+                let data = InlineData::Follows { length };
+                let result = ReadInlineResult { end_of_file: is_end, data };
+                let response = Response::ReadInline(result);
+                self.reply_with_data(answer, &response, &segments, cookie);
+            }
+        }
+        self.give_back(task.file, task.borrowed);
+        Step::Done
+    }
+
+    /// Posts RDMA writes of the pieces, which are the last `length` octets done so far,
+    /// into the client's buffers.
+    #[inline]
+    fn place(&mut self, answer: Answer, task: &ReadTask, length: u32, pieces: &mut Pieces) {
+        let ReadTarget::Direct(buffers) = &task.target else { return };
+        if length == 0 {
+            return;
+        }
+        let start = task.done - length;
+        let spans: arrayvec::ArrayVec<Span, { dafs_store::cache::PIECE_COUNT_MAX }> =
+            pieces.iter().map(|p| Span { offset: p.offset, length: p.length }).collect();
+        let cookie = Loan::of(pieces).map_or(Cookie::Silent, |loan| self.loans.insert(loan));
+        let mut cut = Cut::new(&spans, buffers.as_slice(), start, length);
+        let mut posted = true;
+        while let Some((local, remote)) = cut.next(&self.arena) {
+            let (signal, word) = if cut.is_empty() {
+                (Signal::Always, cookie.pack())
+            } else {
+                (Signal::OnError, Cookie::Silent.pack())
+            };
+            posted = self
+                .interface
+                .post_rdma_write(answer.endpoint, word, &local, remote, signal)
+                .is_ok();
+            if !posted {
+                break;
+            }
+        }
+        if !posted {
+            self.give_up(answer.endpoint);
+            self.on_loan_done(cookie);
+        }
+    }
+
+    /// The checksum over a whole direct read, from the cache.
+    fn checksum_of_read(&mut self, task: &ReadTask) -> Checksum {
+        let mut sums = DirectChecksum::new();
+        let mut done = 0;
+        while done < task.done {
+            let mut pieces = Pieces::new();
+            let at = task.offset + u64::from(done);
+            let Read::Hit { length, .. } =
+                self.cache.read(task.file, at, task.done - done, &mut pieces)
+            else {
+                break;
+            };
+            for piece in &pieces {
+                let offset = usize::try_from(piece.offset).unwrap_or(usize::MAX);
+                sums.update(&self.cache.arena().to_vec(offset, piece.length as usize));
+            }
+            self.unpin_all(&mut pieces);
+            if length == 0 {
+                break;
+            }
+            done += length;
+        }
+        sums.finish()
+    }
+
+    pub(crate) fn unpin_all(&mut self, pieces: &mut Pieces) {
+        for piece in pieces.drain(..) {
+            self.cache.unpin(piece.pin);
+        }
+    }
+}
+
+/// Header and fixed section of READ_INLINE's results.
+const INLINE_READ_HEAD: usize = 48;

@@ -1,0 +1,345 @@
+//! WRITE and COMMIT: from the client's memory into the cache, and on to the disk.
+//!
+//! Invariant: bytes go into spans whose token is held, and the token comes back to
+//! the cache whether they arrived or not.
+
+use dafs_filer::IoKind;
+use dafs_store::StoreError;
+use dafs_store::cache::{CachedFile, CommitStep, Prepared, Span, Spans, WriteToken};
+use dafs_types::{ShareAccess, Stability, Status};
+use dafs_wire::messages::{Commit, CommitResult, Placement, WriteDirect, WriteInline, WriteResult};
+use dafs_wire::{DirectChecksum, Response};
+
+use crate::data::{Step, check_range, fills_are_few, take_buffers};
+use crate::jobs::Job;
+use crate::reactor::Reactor;
+use crate::task::{Answer, CommitReply, CommitTask, Task, TaskId, Wait, WriteSource, WriteTask};
+use crate::transfer::{Cookie, Cut};
+
+impl Reactor {
+    pub(crate) fn write_direct(
+        &mut self,
+        answer: Answer,
+        request: &WriteDirect<'_>,
+    ) -> Result<(), Status> {
+        check_range(request.offset, request.length)?;
+        let buffers = take_buffers(&request.buffers, request.length)?;
+        let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
+        let checksum = self.has_checksums(answer.endpoint).then_some(request.checksum);
+        self.start(Task::Write(
+            answer,
+            WriteTask {
+                file: io.file,
+                offset: request.offset,
+                length: request.length,
+                done: 0,
+                stability: request.stability,
+                source: WriteSource::Direct(buffers, checksum),
+                token: None,
+                transfers_left: 0,
+                transfer_failed: false,
+                is_append: false,
+                has_place: false,
+                borrowed: io.borrowed,
+            },
+        ));
+        Ok(())
+    }
+
+    pub(crate) fn write_inline(
+        &mut self,
+        answer: Answer,
+        request: &WriteInline<'_>,
+    ) -> Result<(), Status> {
+        let octets = request.data.octets().ok_or(Status::Inval)?;
+        let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
+        check_range(request.offset, length)?;
+        self.check_placement(answer, request.placement)?;
+        let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
+        if !io.borrowed && request.stability == Stability::Unstable {
+            // The usual case: room is there, and the answer can go out at once.
+            let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+            let ready =
+                self.cache.prepare_write(io.file, request.offset, length, &mut spans, &mut jobs);
+            match ready {
+                Prepared::Ready(token) if token.length() == length => {
+                    self.copy_in(octets, &spans);
+                    let progress = self.cache.write_done(token, self.now);
+                    self.on_progress(progress);
+                    self.reply_written(answer, length, Stability::Unstable);
+                    return Ok(());
+                }
+                Prepared::Ready(token) => {
+                    let progress = self.cache.write_abort(token, self.now);
+                    self.on_progress(progress);
+                }
+                Prepared::Fill => self.run_fills(jobs),
+                Prepared::Failed(error) => return Err(error.into()),
+                Prepared::Wait | Prepared::Pressure => {}
+            }
+        }
+        self.start(Task::Write(
+            answer,
+            WriteTask {
+                file: io.file,
+                offset: request.offset,
+                length,
+                done: 0,
+                stability: request.stability,
+                source: WriteSource::Inline(octets.into()),
+                token: None,
+                transfers_left: 0,
+                transfer_failed: false,
+                is_append: false,
+                has_place: false,
+                borrowed: io.borrowed,
+            },
+        ));
+        Ok(())
+    }
+
+    fn check_placement(&self, answer: Answer, placement: Placement) -> Result<(), Status> {
+        let Placement::Padded { header_bytes } = placement else { return Ok(()) };
+        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
+        let negotiated = self.filer.negotiated(channel.id).ok_or(Status::BadSession)?;
+        if negotiated.inline_write_header_size == header_bytes {
+            Ok(())
+        } else {
+            Err(Status::Inval)
+        }
+    }
+
+    pub(crate) fn step_write(&mut self, id: TaskId, answer: Answer, task: &mut WriteTask) -> Step {
+        if let Some(token) = task.token.take() {
+            // The transfers into this room have ended.
+            let failed = task.transfer_failed || !self.is_intact(task);
+            let length = token.length();
+            let progress = if failed {
+                self.cache.write_abort(token, self.now)
+            } else {
+                self.cache.write_done(token, self.now)
+            };
+            self.on_progress(progress);
+            if failed {
+                self.end_write(task);
+                let broken = task.transfer_failed;
+                self.fail(answer, if broken { Status::Io } else { Status::Chksum });
+                return Step::Done;
+            }
+            task.done += length;
+        }
+        if task.is_append && !task.has_place {
+            match self.claim_end(task) {
+                Ok(()) => {}
+                Err(step) => return step,
+            }
+        }
+        while task.done < task.length {
+            let at = task.offset + u64::from(task.done);
+            let left = task.length - task.done;
+            let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+            match self.cache.prepare_write(task.file, at, left, &mut spans, &mut jobs) {
+                Prepared::Ready(token) => match &task.source {
+                    WriteSource::Inline(bytes) => {
+                        let from = task.done as usize;
+                        let to = from + token.length() as usize;
+                        self.copy_in(&bytes[from..to], &spans);
+                        task.done += token.length();
+                        let progress = self.cache.write_done(token, self.now);
+                        self.on_progress(progress);
+                    }
+                    WriteSource::Direct(..) => {
+                        return self.fetch_into(id, answer, task, token, &spans);
+                    }
+                },
+                Prepared::Fill => {
+                    let file = task.file;
+                    if self.now < self.slow_until || !fills_are_few(&jobs) {
+                        jobs.into_iter().for_each(|job| self.pool.submit(Job::Fill(job)));
+                        return Step::Wait(Wait::File(file));
+                    }
+                    self.run_fills(jobs);
+                }
+                Prepared::Wait => return Step::Wait(Wait::File(task.file)),
+                Prepared::Pressure => {
+                    self.flush_due();
+                    return Step::Wait(Wait::Room);
+                }
+                Prepared::Failed(error) => {
+                    self.end_write(task);
+                    self.fail(answer, error.into());
+                    return Step::Done;
+                }
+            }
+        }
+        self.finish_write(answer, task)
+    }
+
+    /// All bytes are in the cache: answer, or make them stable first.
+    fn finish_write(&mut self, answer: Answer, task: &mut WriteTask) -> Step {
+        if task.stability == Stability::Unstable {
+            self.end_write(task);
+            self.reply_written(answer, task.length, Stability::Unstable);
+            return Step::Done;
+        }
+        let (file, stability) = (task.file, task.stability);
+        let length = u64::from(task.length);
+        let ticket = self.cache.commit_begin(file, task.offset, length, stability);
+        let reply = if task.is_append {
+            CommitReply::Append { offset: task.offset, stability }
+        } else {
+            CommitReply::Write { length: task.length, stability }
+        };
+        self.release_end(task);
+        let borrowed = task.borrowed;
+        Step::Become(Task::Commit(answer, CommitTask { ticket, file, reply, borrowed }))
+    }
+
+    /// Posts RDMA reads of the client's buffers into the room.
+    fn fetch_into(
+        &mut self,
+        id: TaskId,
+        answer: Answer,
+        task: &mut WriteTask,
+        token: WriteToken,
+        spans: &Spans,
+    ) -> Step {
+        let WriteSource::Direct(buffers, _) = &task.source else { return Step::Done };
+        let buffers = buffers.clone();
+        let mut cut = Cut::new(spans, buffers.as_slice(), task.done, token.length());
+        let mut posted = 0;
+        let mut failed = false;
+        while let Some((local, remote)) = cut.next(&self.arena) {
+            let word = Cookie::Task(id).pack();
+            if self.interface.post_rdma_read(answer.endpoint, word, &local, remote).is_err() {
+                failed = true;
+                break;
+            }
+            posted += 1;
+        }
+        task.token = Some(token);
+        task.transfers_left = posted;
+        task.transfer_failed = failed;
+        if failed {
+            self.give_up(answer.endpoint);
+            if posted == 0 {
+                return self.step_write(id, answer, task);
+            }
+        }
+        Step::Wait(Wait::Transfers)
+    }
+
+    /// Whether what was fetched is what the client's checksum says. Checked for the
+    /// usual write that takes one room; a longer one is covered by the transport.
+    pub(crate) fn is_intact(&mut self, task: &WriteTask) -> bool {
+        let WriteSource::Direct(_, Some(expected)) = &task.source else { return true };
+        if task.done != 0 {
+            return true;
+        }
+        let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+        let prepared =
+            self.cache.prepare_write(task.file, task.offset, task.length, &mut spans, &mut jobs);
+        let Prepared::Ready(token) = prepared else { return true };
+        let mut sums = DirectChecksum::new();
+        for span in &spans {
+            let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
+            sums.update(&self.cache.arena().to_vec(offset, span.length as usize));
+        }
+        let whole = token.length() == task.length;
+        let progress = self.cache.write_abort(token, self.now);
+        self.on_progress(progress);
+        !whole || sums.finish() == *expected
+    }
+
+    fn copy_in(&self, bytes: &[u8], spans: &[Span]) {
+        let mut from = 0;
+        for span in spans {
+            let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
+            let to = from + span.length as usize;
+            self.cache.arena().write(offset, &bytes[from..to]);
+            from = to;
+        }
+    }
+
+    fn reply_written(&mut self, answer: Answer, length: u32, committed: Stability) {
+        let verifier = self.write_verifier();
+        let result = WriteResult { length, committed, verifier };
+        // Inline and direct writes have the same results.
+        self.reply(answer, &Response::WriteInline(result));
+    }
+
+    /// Whatever a write held besides its room.
+    pub(crate) fn end_write(&mut self, task: &WriteTask) {
+        self.release_end(task);
+        self.give_back(task.file, task.borrowed);
+    }
+
+    pub(crate) fn commit(&mut self, answer: Answer, request: &Commit) -> Result<(), Status> {
+        let Some(file) = self.cache.find(&request.file) else {
+            // Nothing of it is in the cache; what was written before is the kernel's.
+            let who = self.who(answer);
+            let io = self.borrow_file(&who, &request.file, ShareAccess::Write)?;
+            return self.commit_file(answer, request, io.file, true);
+        };
+        let who = self.who(answer);
+        self.store.access(&who, &request.file, dafs_types::AccessMask::READ)?;
+        self.commit_file(answer, request, file, false)
+    }
+
+    fn commit_file(
+        &mut self,
+        answer: Answer,
+        request: &Commit,
+        file: CachedFile,
+        borrowed: bool,
+    ) -> Result<(), Status> {
+        let length = u64::from(request.length);
+        let ticket = self.cache.commit_begin(file, request.offset, length, Stability::FileSync);
+        let reply = CommitReply::Commit;
+        self.start(Task::Commit(answer, CommitTask { ticket, file, reply, borrowed }));
+        Ok(())
+    }
+
+    pub(crate) fn step_commit(&mut self, answer: Answer, task: &mut CommitTask) -> Step {
+        loop {
+            match self.cache.commit_step(&mut task.ticket) {
+                CommitStep::Flush(job) => {
+                    if !self.run_or_submit(Job::Flush(job)) {
+                        return Step::Wait(Wait::File(task.file));
+                    }
+                }
+                CommitStep::Sync(job) => {
+                    if !self.run_or_submit(Job::Sync(job)) {
+                        return Step::Wait(Wait::File(task.file));
+                    }
+                }
+                CommitStep::Wait => return Step::Wait(Wait::File(task.file)),
+                CommitStep::Done(result) => {
+                    self.finish_commit(answer, task, result);
+                    return Step::Done;
+                }
+            }
+        }
+    }
+
+    fn finish_commit(&mut self, answer: Answer, task: &CommitTask, result: Result<(), StoreError>) {
+        let verifier = self.write_verifier();
+        if let CommitReply::Close { unlinked } = task.reply {
+            return self.finish_close(answer, task.file, unlinked, result);
+        }
+        self.give_back(task.file, task.borrowed);
+        match (result, task.reply) {
+            (Err(error), _) => self.fail(answer, error.into()),
+            (Ok(()), CommitReply::Commit) => {
+                self.reply(answer, &Response::Commit(CommitResult { verifier }));
+            }
+            (Ok(()), CommitReply::Write { length, stability }) => {
+                self.reply_written(answer, length, stability);
+            }
+            (Ok(()), CommitReply::Append { offset, stability }) => {
+                self.reply_appended(answer, offset, stability);
+            }
+            (Ok(()), CommitReply::Close { .. }) => {}
+        }
+    }
+}

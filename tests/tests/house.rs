@@ -1,0 +1,163 @@
+//! The house's rules that a machine can check: who imports whom, where `unsafe` may
+//! live, how long a file may get. `ARCHITECTURE.md` says why.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What each crate may import of the others, tests and examples aside. Arrows point
+/// down: faces, drivers, machines, floors, formats, ground.
+const IMPORTS: &[(&str, &[&str])] = &[
+    ("dafs-types", &[]),
+    ("dafs-memory", &[]),
+    ("dafs-iwarp", &[]),
+    ("dafs-wire", &["dafs-types"]),
+    ("dafs-dat", &["dafs-memory", "dafs-iwarp"]),
+    ("dafs-store", &["dafs-types", "dafs-memory"]),
+    ("dafs-filer", &["dafs-types", "dafs-wire"]),
+    (
+        "dafs-server",
+        &["dafs-types", "dafs-memory", "dafs-wire", "dafs-dat", "dafs-filer", "dafs-store"],
+    ),
+    ("dafs-client", &["dafs-types", "dafs-memory", "dafs-wire", "dafs-dat"]),
+    (
+        "dafs-bench",
+        &[
+            "dafs-types",
+            "dafs-memory",
+            "dafs-wire",
+            "dafs-dat",
+            "dafs-store",
+            "dafs-filer",
+            "dafs-server",
+            "dafs-client",
+        ],
+    ),
+    (
+        "dafs-sim",
+        &[
+            "dafs-types",
+            "dafs-memory",
+            "dafs-wire",
+            "dafs-dat",
+            "dafs-store",
+            "dafs-filer",
+            "dafs-server",
+            "dafs-client",
+        ],
+    ),
+    (
+        "dafs-cli",
+        &[
+            "dafs-types",
+            "dafs-memory",
+            "dafs-wire",
+            "dafs-dat",
+            "dafs-filer",
+            "dafs-store",
+            "dafs-server",
+            "dafs-client",
+            "dafs-bench",
+        ],
+    ),
+    ("dafs-tests", &[]),
+];
+
+/// Crates that may contain `unsafe`.
+const UNSAFE: &[&str] = &["memory", "dat"];
+
+/// Lines of code a file may have before its tests.
+const LINES_MAX: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+#[test]
+fn imports_point_down() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let allowed: BTreeMap<&str, &[&str]> = IMPORTS.iter().copied().collect();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let allowed =
+            allowed.get(name).unwrap_or_else(|| panic!("{name} is not in the table of imports"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let import = dependency["name"].as_str().unwrap();
+            let ships = dependency["kind"].is_null();
+            if ships && import.starts_with("dafs-") {
+                assert!(allowed.contains(&import), "{name} must not import {import}");
+            }
+        }
+    }
+}
+
+fn sources() -> Vec<PathBuf> {
+    fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for package in std::fs::read_dir(root().join("crates")).unwrap() {
+        walk(&package.unwrap().path().join("src"), &mut found);
+    }
+    assert!(found.len() > 50, "the sources were not found");
+    found
+}
+
+fn crate_of(path: &Path) -> String {
+    let inside = path.strip_prefix(root().join("crates")).unwrap();
+    inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned()
+}
+
+#[test]
+fn unsafe_lives_where_it_may() {
+    for path in sources() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let name = crate_of(&path);
+        if UNSAFE.contains(&name.as_str()) {
+            continue;
+        }
+        let is_root = path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
+        if is_root {
+            let forbids = text.contains("#![forbid(unsafe_code)]");
+            assert!(forbids, "{} must forbid unsafe code", path.display());
+        }
+    }
+}
+
+#[test]
+fn files_are_short_and_open_with_a_sentence() {
+    for path in sources() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let lines = code.lines().count();
+        assert!(lines <= LINES_MAX, "{} has {lines} lines", path.display());
+        assert!(text.starts_with("//!"), "{} opens without a module comment", path.display());
+        for (index, line) in text.lines().enumerate() {
+            let width = line.chars().count();
+            assert!(width <= 100, "{}:{} is {width} wide", path.display(), index + 1);
+        }
+    }
+}
+
+#[test]
+fn nothing_is_left_to_do_by_panicking() {
+    for path in sources() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for word in ["todo!(", "unimplemented!("] {
+            assert!(!text.contains(word), "{} contains {word})", path.display());
+        }
+    }
+}
