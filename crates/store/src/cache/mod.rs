@@ -386,7 +386,9 @@ impl Cache {
     }
 
     /// The file with this handle, if the cache knows it: for GETATTR of files that may
-    /// have unflushed data.
+    /// have unflushed data. Unless the caller has an open of it, the token is good for
+    /// [`Cache::overlay`], [`Cache::size`] and commits only, and only until the next call
+    /// that changes the cache.
     #[must_use]
     pub fn find(&self, handle: &FileHandle) -> Option<CachedFile> {
         self.files.index_of(handle).map(|index| self.files.name(index))

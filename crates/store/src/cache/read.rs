@@ -130,7 +130,9 @@ impl Cache {
         if offset >= end {
             return Planned::Ready;
         }
-        if self.files.get(file).is_sizing {
+        let entry = self.files.get(file);
+        assert!(entry.file.is_some(), "a fill for a file that is not open");
+        if entry.is_sizing {
             return Planned::Wait;
         }
         // A plan must not push out what it has planned itself.
