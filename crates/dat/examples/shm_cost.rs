@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 32;
 
 fn main() {
     let block: usize = std::env::args().nth(1).map_or(4096, |a| a.parse().unwrap());
-    let seconds = Duration::from_millis(500);
+    let seconds = Duration::from_millis(300);
     let path = std::env::temp_dir().join(format!("dat-cost-{}", std::process::id()));
     let mut listening = Interface::new(InterfaceConfig::default()).unwrap();
     listening.listen(&Address::Shm(path.clone())).unwrap();

@@ -11,6 +11,7 @@
 //! region is done before the frame of any later send is committed.
 
 mod control;
+mod delta;
 mod listener;
 mod remote;
 mod ring;
@@ -24,6 +25,7 @@ use std::time::Instant;
 use dafs_memory::{Memory, Pages};
 
 use self::control::{ControlSocket, ExposedRegion, Hello, Packet};
+use self::delta::Last;
 pub(crate) use self::listener::Listener;
 use self::remote::PeerRegions;
 use self::ring::{Consumer, Layout, Producer};
@@ -88,6 +90,8 @@ struct Rings {
     memory: Memory,
     producer: Producer,
     consumer: Consumer,
+    /// The short message that came in last.
+    last: Last,
     wake_self: OwnedFd,
     wake_peer: OwnedFd,
 }
@@ -118,6 +122,7 @@ impl Connection {
         connection.rings = Some(Rings {
             producer: Producer::new(memory.clone(), forth),
             consumer: Consumer::new(memory.clone(), back),
+            last: Last::new(),
             memory,
             wake_self: event_descriptor().map_err(failed)?,
             wake_peer: event_descriptor().map_err(failed)?,
@@ -270,6 +275,7 @@ impl Connection {
         self.rings = Some(Rings {
             producer: Producer::new(memory.clone(), back),
             consumer: Consumer::new(memory.clone(), forth),
+            last: Last::new(),
             memory,
             wake_self,
             wake_peer,

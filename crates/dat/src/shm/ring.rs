@@ -1,12 +1,13 @@
 //! A one-way ring of frames in memory that two processes share.
 //!
 //! One side produces, the other consumes; neither locks. A frame is a header word
-//! and a body; it starts on a cache line and never wraps around. The header word
-//! is zero until the frame is whole, so the consumer polls exactly one word, on
-//! the very line that carries the frame's beginning.
+//! and a body; it starts on a cache line and never wraps around. The header names
+//! the lap around the ring, so the consumer polls exactly one word, on the very line
+//! that carries the frame's beginning, and a frame of one line touches one line.
 //!
 //! Invariants:
-//! - before a header is committed, the word where the next header will be is zero;
+//! - before a header is committed, the word where the next header will be is not one
+//!   of this lap: an older header, or zero where it may have been payload;
 //! - `tail - head <= capacity - LINE`: the producer never touches unread bytes;
 //! - nothing read from the ring is trusted: the header is loaded once, its length is
 //!   checked against the ring, and bodies are copied out before they are parsed.
@@ -15,6 +16,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use dafs_memory::Memory;
+
+use super::delta::Last;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub enum FrameKind {
     ReadRequest,
     /// Part of the answer to the oldest unanswered read request.
     ReadResponse,
+    /// A message as a difference from the short one before it; always one line.
+    Delta,
     /// Nothing more up to the end of the ring; goes on at its start.
     Wrap,
 }
@@ -38,7 +43,8 @@ impl FrameKind {
             2 => Some(Self::Write),
             3 => Some(Self::ReadRequest),
             4 => Some(Self::ReadResponse),
-            5 => Some(Self::Wrap),
+            5 => Some(Self::Delta),
+            6 => Some(Self::Wrap),
             _ => None,
         }
     }
@@ -49,12 +55,14 @@ impl FrameKind {
             Self::Write => 2,
             Self::ReadRequest => 3,
             Self::ReadResponse => 4,
-            Self::Wrap => 5,
+            Self::Delta => 5,
+            Self::Wrap => 6,
         }
     }
 }
 
-/// A frame's header: body length, kind, and a word of its own.
+/// A frame's header: body length, kind, and a word of its own. In memory a lap
+/// number stands beside them: see [`lap_of`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     pub kind: FrameKind,
@@ -63,15 +71,15 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Kind in the low octet (never zero), length in the next three, word on top.
-    fn pack(self) -> u64 {
-        self.kind.bits() | u64::from(self.length) << 8 | u64::from(self.word) << 32
+    /// Kind in four bits (never zero), lap in eight, length in twenty, word on top.
+    fn pack(self, lap: u64) -> u64 {
+        self.kind.bits() | lap << 4 | u64::from(self.length) << 12 | u64::from(self.word) << 32
     }
 
     fn unpack(bits: u64) -> Option<Self> {
         Some(Self {
-            kind: FrameKind::from_bits(bits & 0xff)?,
-            length: (bits >> 8) as u32 & 0xff_ffff,
+            kind: FrameKind::from_bits(bits & 0xf)?,
+            length: (bits >> 12) as u32 & 0xf_ffff,
             word: (bits >> 32) as u32,
         })
     }
@@ -80,14 +88,17 @@ impl FrameHeader {
     /// it must act upon at once counts as very many.
     fn wake_units(self) -> u64 {
         match self.kind {
-            FrameKind::Send => 1,
+            FrameKind::Send | FrameKind::Delta => 1,
             FrameKind::ReadRequest | FrameKind::ReadResponse => URGENT_UNITS,
             FrameKind::Write | FrameKind::Wrap => 0,
         }
     }
 
     fn frame_bytes(self) -> u64 {
-        (u64::from(self.length) + HEADER_BYTES as u64).next_multiple_of(LINE as u64)
+        match self.kind {
+            FrameKind::Delta => LINE as u64,
+            _ => (u64::from(self.length) + HEADER_BYTES as u64).next_multiple_of(LINE as u64),
+        }
     }
 }
 
@@ -190,13 +201,27 @@ pub struct Producer {
     tail: u64,
     head_seen: u64,
     units: u64,
+    /// The short message that went by last.
+    last: Last,
+    /// A bit for each line whose first word may be anything, since it was payload.
+    payload_lines: Box<[u64]>,
 }
 
 impl Producer {
     pub fn new(memory: Memory, layout: Layout) -> Self {
         let control = Control { memory: memory.clone(), offset: layout.control };
         let capacity = layout.capacity as u64;
-        Self { memory, control, data: layout.data, capacity, tail: 0, head_seen: 0, units: 0 }
+        Self {
+            memory,
+            control,
+            data: layout.data,
+            capacity,
+            tail: 0,
+            head_seen: 0,
+            units: 0,
+            last: Last::new(),
+            payload_lines: vec![0; layout.capacity / LINE / 64].into(),
+        }
     }
 
     /// Offset in the shared memory at which the body of the next frame goes, if the
@@ -213,10 +238,8 @@ impl Producer {
             return None;
         }
         if skip != 0 {
-            self.header_word(self.tail + skip).store(0, Ordering::Relaxed);
             let wrap = FrameHeader { kind: FrameKind::Wrap, length: 0, word: 0 };
-            self.header_word(self.tail).store(wrap.pack(), Ordering::Release);
-            self.tail += skip;
+            self.commit_lines(wrap, skip);
         }
         Some(self.data + (self.tail & (self.capacity - 1)) as usize + HEADER_BYTES)
     }
@@ -224,11 +247,93 @@ impl Producer {
     /// Makes the frame whose body was put at the reserved place visible.
     #[inline]
     pub fn commit(&mut self, header: FrameHeader) {
-        let size = header.frame_bytes();
-        self.header_word(self.tail + size).store(0, Ordering::Relaxed);
-        self.header_word(self.tail).store(header.pack(), Ordering::Release);
+        if header.kind == FrameKind::Send {
+            self.last.forget();
+        }
+        self.commit_lines(header, header.frame_bytes());
+        self.own_ahead();
+    }
+
+    /// Makes `size` octets from the tail visible as one frame.
+    #[inline]
+    fn commit_lines(&mut self, header: FrameHeader, size: u64) {
+        self.clear_next(size);
+        let lap = lap_of(self.tail, self.capacity);
+        self.header_word(self.tail).store(header.pack(lap), Ordering::Release);
         self.tail += size;
         self.units = self.units.wrapping_add(header.wake_units());
+    }
+
+    /// Makes sure that the place of the next header holds none of this lap, and keeps
+    /// the account of payload lines.
+    #[inline]
+    fn clear_next(&mut self, size: u64) {
+        let first = self.tail & (self.capacity - 1);
+        self.mark_payload(first, false);
+        for line in 1..size / LINE as u64 {
+            self.mark_payload(first + line * LINE as u64, true);
+        }
+        let next = (self.tail + size) & (self.capacity - 1);
+        if self.is_payload(next) {
+            self.header_word(next).store(0, Ordering::Relaxed);
+            self.mark_payload(next, false);
+        }
+    }
+
+    #[inline]
+    fn mark_payload(&mut self, position: u64, is_payload: bool) {
+        let line = position as usize / LINE;
+        let bit = 1 << (line % 64);
+        let word = &mut self.payload_lines[line / 64];
+        *word = if is_payload { *word | bit } else { *word & !bit };
+    }
+
+    #[inline]
+    fn is_payload(&self, position: u64) -> bool {
+        let line = position as usize / LINE;
+        self.payload_lines[line / 64] & (1 << (line % 64)) != 0
+    }
+
+    /// Puts a short message at the reserved place and makes it visible, as a difference
+    /// from the one before where that is shorter. The first line,
+    /// which the consumer polls, is touched last and only once: touched earlier, it
+    /// would travel to the other core and back before the frame is whole.
+    #[inline]
+    pub fn put(&mut self, at: usize, header: FrameHeader, message: &[u8]) {
+        match self.last.advance(message) {
+            Some(delta) if header.word == 0 => {
+                let header = FrameHeader { kind: FrameKind::Delta, ..header };
+                self.put_frame(at, header, &delta.to_line());
+            }
+            _ => self.put_frame(at, header, message),
+        }
+    }
+
+    #[inline]
+    fn put_frame(&mut self, at: usize, header: FrameHeader, body: &[u8]) {
+        let size = header.frame_bytes();
+        let (first, rest) = body.split_at(body.len().min(LINE - HEADER_BYTES));
+        if !rest.is_empty() {
+            self.memory.write(at + first.len(), rest);
+        }
+        self.clear_next(size);
+        fence(Ordering::Release);
+        self.memory.write(at, first);
+        let lap = lap_of(self.tail, self.capacity);
+        self.header_word(self.tail).store(header.pack(lap), Ordering::Release);
+        self.tail += size;
+        self.units = self.units.wrapping_add(header.wake_units());
+        self.own_ahead();
+    }
+
+    /// Asks for the lines behind the next header now, while there is time: the consumer
+    /// does not look at them before they carry a frame.
+    #[inline]
+    fn own_ahead(&self) {
+        for line in 1..=LINES_AHEAD {
+            let position = (self.tail + line * LINE as u64) & (self.capacity - 1);
+            self.memory.prefetch_for_write(self.data + position as usize);
+        }
     }
 
     /// Announces what was committed. True if the consumer sleeps and must be woken:
@@ -315,7 +420,8 @@ impl Consumer {
         loop {
             let position = self.head & (self.capacity - 1);
             let bits = header_word(&self.memory, self.data, position).load(Ordering::Acquire);
-            if bits == 0 {
+            let lap = lap_of(self.head, self.capacity);
+            if bits == 0 || (bits >> 4) & 0xff != lap {
                 return Ok(None);
             }
             let header = FrameHeader::unpack(bits).ok_or(BadFrame(bits))?;
@@ -381,6 +487,14 @@ impl Consumer {
     }
 }
 
+/// The number of the lap that a position lies in, as headers carry it. An older header
+/// can only be taken for a new one after 256 laps without a write to its line; the
+/// account of payload lines has it zeroed before.
+#[inline]
+fn lap_of(position: u64, capacity: u64) -> u64 {
+    (position / capacity + 1) & 0xff
+}
+
 #[inline]
 fn header_word(memory: &Memory, data: usize, position: u64) -> &AtomicU64 {
     let pointer = memory.pointer(data + position as usize, HEADER_BYTES);
@@ -393,14 +507,16 @@ fn header_word(memory: &Memory, data: usize, position: u64) -> &AtomicU64 {
 pub const HEADER_BYTES: usize = 8;
 /// Frames start on multiples of this: a cache line.
 const LINE: usize = 64;
+/// Lines a usual request takes, and one for the header after it.
+const LINES_AHEAD: u64 = 4;
 /// More than any threshold.
 const URGENT_UNITS: u64 = 1 << 32;
 const CONTROL_BYTES: usize = 512;
 const CAPACITY_DEFAULT: usize = 64 << 10;
 const CAPACITY_MIN: usize = 16 << 10;
-const CAPACITY_MAX: usize = 4 << 20;
+const CAPACITY_MAX: usize = 2 << 20;
 
-const _: () = assert!(CAPACITY_MAX / 2 < 1 << 24, "a body's length must fit its 24 bits");
+const _: () = assert!(CAPACITY_MAX / 2 <= 1 << 20, "a body's length must fit its 20 bits");
 
 #[cfg(test)]
 mod tests {
@@ -456,7 +572,7 @@ mod tests {
     fn stale_bytes_are_never_taken_for_a_frame() {
         let (mut producer, mut consumer) = ring();
         // Bodies full of what would be valid headers.
-        let body = FrameHeader { kind: FrameKind::Send, length: 1, word: 7 }.pack().to_le_bytes();
+        let body = FrameHeader { kind: FrameKind::Send, length: 1, word: 7 }.pack(1).to_le_bytes();
         for count in (0..500).map(|i| i % 90) {
             assert!(send(&mut producer, &body.repeat(count)));
             assert_eq!(receive(&mut consumer).map(|b| b.len()), Some(count * 8));
@@ -467,10 +583,10 @@ mod tests {
     #[test]
     fn garbage_is_an_error() {
         let (producer, mut consumer) = ring();
-        producer.header_word(0).store(0xff, Ordering::Release);
+        producer.header_word(0).store(0x1f, Ordering::Release);
         assert!(consumer.peek().is_err());
-        let long = FrameHeader { kind: FrameKind::Send, length: 0xff_ffff, word: 0 };
-        producer.header_word(0).store(long.pack(), Ordering::Release);
+        let long = FrameHeader { kind: FrameKind::Send, length: 0xf_ffff, word: 0 };
+        producer.header_word(0).store(long.pack(1), Ordering::Release);
         assert!(consumer.peek().is_err());
     }
 

@@ -7,6 +7,7 @@
 
 use dafs_memory::Memory;
 
+use super::delta::{Delta, LINE_BODY_BYTES, SHORT_BYTES_MAX};
 use super::remote::{self, Reach};
 use super::ring::{FrameHeader, FrameKind, Layout};
 use super::{
@@ -25,9 +26,14 @@ pub struct Receive {
 }
 
 impl Receive {
+    #[inline]
     fn room(&self) -> u64 {
-        self.rest.iter().map(|segment| u64::from(segment.length)).sum::<u64>()
-            + u64::from(self.first.length)
+        self.segments().map(|segment| u64::from(segment.length)).sum()
+    }
+
+    #[inline]
+    fn segments(&self) -> impl Iterator<Item = &LocalSegment> {
+        std::iter::once(&self.first).chain(self.rest.iter()).filter(|s| s.length > 0)
     }
 }
 
@@ -246,7 +252,11 @@ impl Connection {
             })?;
             let Some((header, offset)) = frame else { break };
             match header.kind {
+                FrameKind::Send if header.length as usize <= SHORT_BYTES_MAX => {
+                    self.on_short(context, header, offset)?;
+                }
                 FrameKind::Send => self.on_send(context, header, offset)?,
+                FrameKind::Delta => self.on_delta(context, header, offset)?,
                 FrameKind::Write => self.on_write(context, header, offset)?,
                 FrameKind::ReadRequest => self.on_read_request(header, offset)?,
                 FrameKind::ReadResponse => self.on_read_response(context, header, offset)?,
@@ -319,6 +329,12 @@ impl Connection {
             return false;
         }
         let Some(mut at) = rings.producer.reserve(length) else { return false };
+        if let [Gather::Bytes(bytes)] = gather
+            && bytes.len() <= SHORT_BYTES_MAX
+        {
+            rings.producer.put(at, send_header(length, options), bytes);
+            return true;
+        }
         for element in gather {
             match element {
                 Gather::Bytes(bytes) => {
@@ -355,6 +371,13 @@ impl Connection {
             reserved = rings.producer.reserve(work.length);
         }
         let Some(mut at) = reserved else { return Ok(Outcome::Blocked) };
+        if let (1, Some(Piece::Inline { start, length })) = (work.pieces, self.pieces.front())
+            && *length as usize <= SHORT_BYTES_MAX
+        {
+            let bytes = &self.inline[*start..*start + *length as usize];
+            rings.producer.put(at, send_header(work.length, options), bytes);
+            return Ok(Outcome::Done);
+        }
         for piece in self.pieces.iter().take(work.pieces as usize) {
             match piece {
                 Piece::Inline { start, length } => {
@@ -573,43 +596,69 @@ impl Connection {
 
     // ---- inbound ------------------------------------------------------------------
 
-    #[inline]
+    /// A message too long to be remembered: straight from the ring into the receive.
     fn on_send(
         &mut self,
         context: &mut Context<'_>,
         header: FrameHeader,
         offset: usize,
     ) -> Result<(), BreakReason> {
-        let receive = self.receives.front().ok_or(BreakReason::ReceiverNotReady)?;
-        if receive.room() < u64::from(header.length) {
-            return Err(BreakReason::ReceiverNotReady);
-        }
+        let receive = self.take_receive(header.length)?;
         let ring = &self.rings.as_ref().ok_or_else(no_rings)?.memory;
-        let mut left = header.length;
-        let mut at = offset;
-        for segment in std::iter::once(&receive.first).chain(receive.rest.iter()) {
+        let (mut at, mut left) = (offset, header.length);
+        for segment in receive.segments() {
             let count = segment.length.min(left);
-            if count > 0 {
-                let (memory, to) = local(context, segment)?;
-                Memory::copy(ring, at, memory, to, count as usize);
-                at += count as usize;
-                left -= count;
-            }
+            let (memory, to) = local(context, segment)?;
+            Memory::copy(ring, at, memory, to, count as usize);
+            at += count as usize;
+            left -= count;
         }
-        let invalidated = (header.word != 0).then_some(Stag(header.word));
-        if let Some(stag) = invalidated {
-            context.regions.invalidate(stag, context.domain).map_err(refuse_peer)?;
+        received(context, &receive, header.length, header.word)
+    }
+
+    #[inline]
+    fn on_short(
+        &mut self,
+        context: &mut Context<'_>,
+        header: FrameHeader,
+        offset: usize,
+    ) -> Result<(), BreakReason> {
+        let rings = self.rings.as_mut().ok_or_else(no_rings)?;
+        let mut message = [0; SHORT_BYTES_MAX];
+        let message = &mut message[..header.length as usize];
+        rings.memory.read(offset, message);
+        rings.last.remember(message);
+        let receive = self.take_receive(header.length)?;
+        scatter(context, &receive, message)?;
+        received(context, &receive, header.length, header.word)
+    }
+
+    #[inline]
+    fn on_delta(
+        &mut self,
+        context: &mut Context<'_>,
+        header: FrameHeader,
+        offset: usize,
+    ) -> Result<(), BreakReason> {
+        let rings = self.rings.as_mut().ok_or_else(no_rings)?;
+        let mut line = [0; LINE_BODY_BYTES];
+        rings.memory.read(offset, &mut line);
+        let delta = Delta::from_line(&line);
+        rings.last.apply(&delta, header.length as usize).map_err(|_| short_frame())?;
+        let receive = self.take_receive(header.length)?;
+        let rings = self.rings.as_ref().ok_or_else(no_rings)?;
+        scatter(context, &receive, rings.last.octets())?;
+        received(context, &receive, header.length, header.word)
+    }
+
+    /// The oldest posted receive, which must have room.
+    #[inline]
+    fn take_receive(&mut self, length: u32) -> Result<Receive, BreakReason> {
+        match self.receives.front() {
+            Some(receive) if receive.room() >= u64::from(length) => {}
+            _ => return Err(BreakReason::ReceiverNotReady),
         }
-        context.events.push_completion(Completion {
-            endpoint: context.endpoint,
-            context: receive.cookie,
-            operation: Operation::Receive,
-            status: CompletionStatus::Success,
-            length: header.length,
-            invalidated,
-        });
-        self.receives.pop_front();
-        Ok(())
+        self.receives.pop_front().ok_or(BreakReason::ReceiverNotReady)
     }
 
     fn on_write(
@@ -711,6 +760,58 @@ fn copy_window<'p>(
             break;
         }
     }
+    Ok(())
+}
+
+/// Puts a message into a receive that has room for it.
+#[inline]
+fn scatter(
+    context: &Context<'_>,
+    receive: &Receive,
+    mut message: &[u8],
+) -> Result<(), BreakReason> {
+    for segment in receive.segments() {
+        let count = (segment.length as usize).min(message.len());
+        let (memory, to) = local(context, segment)?;
+        let (here, rest) = message.split_at(count);
+        memory.write(to, here);
+        message = rest;
+    }
+    Ok(())
+}
+
+/// Completes a receive; `word` names a region to invalidate, or is zero.
+#[inline]
+fn received(
+    context: &mut Context<'_>,
+    receive: &Receive,
+    length: u32,
+    word: u32,
+) -> Result<(), BreakReason> {
+    let invalidated = (word != 0).then_some(Stag(word));
+    if let Some(stag) = invalidated {
+        let revoked = context.regions.invalidate(stag, context.domain);
+        if let Err(error) = revoked {
+            let endpoint = context.endpoint;
+            context.events.push_completion(Completion {
+                endpoint,
+                context: receive.cookie,
+                operation: Operation::Receive,
+                status: CompletionStatus::Failed,
+                length: 0,
+                invalidated: None,
+            });
+            return Err(refuse_peer(error));
+        }
+    }
+    context.events.push_completion(Completion {
+        endpoint: context.endpoint,
+        context: receive.cookie,
+        operation: Operation::Receive,
+        status: CompletionStatus::Success,
+        length,
+        invalidated,
+    });
     Ok(())
 }
 
