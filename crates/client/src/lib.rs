@@ -1,2 +1,50 @@
-//! Placeholder until the crate's first commit.
+//! The DAFS client: files of a server, read and written straight from and into the
+//! application's own buffers.
+//!
+//! A [`Client`] belongs to one thread, and that thread makes all progress: there are no
+//! hidden threads. It holds [`Session`]s with servers; a session opens [`File`]s. Every
+//! transfer is asynchronous underneath: [`Session::submit_read`] and
+//! [`Session::submit_write`] name a completion [`Group`] when they are submitted, and
+//! [`Client::wait`] sleeps until so many of a group are done. The simple calls
+//! ([`File::read_at`] and its like) submit and wait.
+//!
+//! Memory that [`Client::allocate`] gives out is registered: the server moves bytes
+//! straight into it. Any other buffer can be registered with [`Client::register`];
+//! [`Session::path_of`] says how bytes reach it. Plain slices go through a pool of
+//! registered buffers, with one copy.
+//!
+//! Invariants: a buffer range that was submitted belongs to the transport until its
+//! completion; never more requests are outstanding than the server gave credits for.
+//!
+//! All servers of one client share a protection domain. Use a client for each server
+//! that must not be able to name memory meant for another.
 #![forbid(unsafe_code)]
+
+mod buffer;
+mod core;
+mod credits;
+mod data;
+mod error;
+mod file;
+mod future;
+mod names;
+mod path;
+mod session;
+mod stream;
+mod url;
+
+pub use buffer::{Buffer, Slice};
+pub use core::{Client, ClientConfig, Completion, Group, OperationId, Transferred};
+pub use error::{ClientError, Result};
+pub use file::{File, OpenOptions};
+pub use future::block_on;
+pub use names::{DirectoryEntry, Metadata};
+pub use session::{Login, Session, SessionOptions, TransportChoice};
+pub use stream::{ReadStream, WriteStream};
+pub use url::{Location, UrlError, local_socket_candidates};
+
+pub use dafs_dat::RegionPath;
+pub use dafs_types::{
+    AccessMask, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes, ObjectType,
+    SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status, Timestamp,
+};

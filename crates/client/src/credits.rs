@@ -1,0 +1,120 @@
+//! Streams and credits of one session (draft 3.2.6).
+//!
+//! Invariant: requests outstanding never exceed `nreq`, streams in use lie below it,
+//! and `nreq` is never below one. A rise takes effect at once, a fall by one for each
+//! response.
+
+use dafs_types::{SequenceNumber, StreamId};
+
+/// What a session may send.
+#[derive(Debug)]
+pub struct Credits {
+    nreq: u16,
+    target: u16,
+    outstanding: u16,
+    /// Streams below `made` that are not in use, last used first.
+    free: Vec<u16>,
+    /// Next sequence number of each stream ever used.
+    sequences: Vec<SequenceNumber>,
+}
+
+impl Credits {
+    /// One credit, as before the connect exchange.
+    pub fn new() -> Self {
+        Self { nreq: 1, target: 1, outstanding: 0, free: Vec::new(), sequences: Vec::new() }
+    }
+
+    /// Takes a stream for a request, if there is a credit.
+    #[inline]
+    pub fn take(&mut self) -> Option<(StreamId, SequenceNumber)> {
+        if self.outstanding >= self.nreq {
+            return None;
+        }
+        let stream = loop {
+            match self.free.pop() {
+                Some(stream) if stream < self.nreq => break stream,
+                // Beyond a window that shrank: kept for when it grows again.
+                Some(stream) => {
+                    let place = self.free.iter().position(|s| *s < self.nreq);
+                    match place {
+                        Some(place) => {
+                            let usable = self.free.swap_remove(place);
+                            self.free.push(stream);
+                            break usable;
+                        }
+                        None => {
+                            self.free.push(stream);
+                            break self.make()?;
+                        }
+                    }
+                }
+                None => break self.make()?,
+            }
+        };
+        self.outstanding += 1;
+        let sequence = &mut self.sequences[usize::from(stream)];
+        let taken = *sequence;
+        *sequence = taken.next();
+        Some((StreamId(stream), taken))
+    }
+
+    /// A response came on a stream, with the server's target.
+    #[inline]
+    pub fn give(&mut self, stream: StreamId, target: u16) {
+        self.outstanding -= 1;
+        self.free.push(stream.0);
+        self.target = target.max(1);
+        self.nreq = (self.nreq.saturating_sub(1)).max(self.target).max(1);
+    }
+
+    /// Whether the server wants credits back and nothing is on its way to give them.
+    pub fn should_shrink(&self) -> bool {
+        self.outstanding == 0 && self.target < self.nreq
+    }
+
+    /// Requests that may be outstanding now.
+    pub fn nreq(&self) -> u16 {
+        self.nreq
+    }
+
+    fn make(&mut self) -> Option<u16> {
+        let stream = u16::try_from(self.sequences.len()).ok().filter(|s| *s < self.nreq)?;
+        self.sequences.push(SequenceNumber(0));
+        Some(stream)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_more_outstanding_than_credits_whatever_the_server_says() {
+        let mut credits = Credits::new();
+        let mut busy: Vec<StreamId> = Vec::new();
+        let mut next = std::collections::HashMap::new();
+        let mut state = 3u64;
+        for _ in 0..200_000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
+            if state >> 62 != 0 || busy.is_empty() {
+                let before = credits.nreq();
+                match credits.take() {
+                    Some((stream, sequence)) => {
+                        assert!(busy.len() < usize::from(before) && stream.0 < before);
+                        assert!(!busy.contains(&stream));
+                        let expected = next.entry(stream.0).or_insert(0u16);
+                        assert_eq!(sequence.0, *expected);
+                        *expected = expected.wrapping_add(1);
+                        busy.push(stream);
+                    }
+                    None => assert!(!busy.is_empty()),
+                }
+            } else {
+                let stream = busy.swap_remove((state >> 20) as usize % busy.len());
+                let (before, target) = (credits.nreq(), (state >> 40) as u16 % 40);
+                credits.give(stream, target);
+                assert_eq!(credits.nreq(), (before - 1).max(target).max(1));
+            }
+        }
+    }
+}

@@ -1,0 +1,490 @@
+//! Open files.
+//!
+//! Invariant: unstable writes are remembered by the verifier they came with, so that a
+//! commit that finds another one reports that data was lost.
+
+use std::cell::{Cell, RefCell};
+
+use dafs_types::{
+    CacheHint, CachePattern, DeleteDisposition, FileHandle, SetAttributes, ShareAccess, ShareDeny,
+    ShareKey, Stability, StateId, Status, Verifier,
+};
+use dafs_wire::attributes::FileAttributeBlock;
+use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
+use dafs_wire::messages::{AppendDirect, CacheHintRequest, Close, Open, OpenCreation, OpenTarget};
+use dafs_wire::{ByteOrder, Checksum, DirectBuffer, Path, Request, Response};
+
+use crate::buffer::{Buffer, Slice};
+use crate::core::{Completion, Group, OperationId, Transferred};
+use crate::data::{TransferJob, TransferKind};
+use crate::error::{ClientError, Result};
+use crate::names::Metadata;
+use crate::session::Session;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    /// What this open may do.
+    pub access: ShareAccess,
+    /// What it keeps others from doing.
+    pub deny: ShareDeny,
+    /// Make the file if it is not there.
+    pub create: bool,
+    /// It must not be there.
+    pub create_new: bool,
+    /// Cut it to nothing.
+    pub truncate: bool,
+    /// Mode of a new file.
+    pub mode: u32,
+    /// Key that all opens must show.
+    pub key: Option<ShareKey>,
+    /// Whether others may remove its name meanwhile.
+    pub delete_disposition: DeleteDisposition,
+}
+
+impl OpenOptions {
+    /// For reading.
+    #[must_use]
+    pub fn read() -> Self {
+        Self {
+            access: ShareAccess::Read,
+            deny: ShareDeny::None,
+            create: false,
+            create_new: false,
+            truncate: false,
+            mode: 0o644,
+            key: None,
+            delete_disposition: DeleteDisposition::DontCare,
+        }
+    }
+
+    /// For reading and writing, made if it is not there.
+    #[must_use]
+    pub fn write() -> Self {
+        Self { access: ShareAccess::Both, create: true, ..Self::read() }
+    }
+}
+
+/// An open file. Dropping it closes it without a word; [`File::close`] tells errors.
+pub struct File {
+    session: Session,
+    handle: FileHandle,
+    state: StateId,
+    path: String,
+    /// Verifier of unstable writes not yet committed.
+    unstable: Cell<Option<Verifier>>,
+    /// Registered memory for plain slices.
+    staging: RefCell<Option<Buffer>>,
+    is_closed: Cell<bool>,
+}
+
+impl Session {
+    /// Opens a file by path, following symbolic links.
+    ///
+    /// # Errors
+    /// As the server says, with the path.
+    pub fn open(&self, path: &str, options: &OpenOptions) -> Result<File> {
+        let (handle, state) = self.open_at(path, options, 0)?;
+        Ok(self.file(handle, state, path))
+    }
+
+    /// Makes a file without a name, in the file system of a directory. It lives while
+    /// it is open.
+    ///
+    /// # Errors
+    /// As the server says.
+    pub fn create_unlinked(&self, directory: &str, options: &OpenOptions) -> Result<File> {
+        let directory_handle = self.resolve(directory, true)?;
+        let target = OpenTarget::CreateUnlinked { directory: directory_handle };
+        let opened = self.send_open(target, options)?;
+        match opened {
+            (Status::Ok, handle, state) => Ok(self.file(handle, state, directory)),
+            (status, ..) => Err(ClientError::Status { what: directory.to_owned(), status }),
+        }
+    }
+
+    fn file(&self, handle: FileHandle, state: StateId, path: &str) -> File {
+        File {
+            session: self.clone(),
+            handle,
+            state,
+            path: path.to_owned(),
+            unstable: Cell::new(None),
+            staging: RefCell::new(None),
+            is_closed: Cell::new(false),
+        }
+    }
+
+    fn open_at(
+        &self,
+        path: &str,
+        options: &OpenOptions,
+        links: u32,
+    ) -> Result<(FileHandle, StateId)> {
+        if links > LINKS_MAX {
+            return Err(ClientError::TooManyLinks(path.to_owned()));
+        }
+        let parent = self.resolve_parent(path)?;
+        let names = [parent.name.as_str()];
+        let target = OpenTarget::Null { directory: parent.directory, path: Path::new(&names) };
+        match self.send_open(target, options)? {
+            (Status::Ok, handle, state) => Ok((handle, state)),
+            (Status::Symlink, ..) => {
+                let text = self.read_link(path)?;
+                let base = path.trim_end_matches('/').rsplit_once('/').map_or("", |p| p.0);
+                let next = if text.starts_with('/') { text } else { format!("{base}/{text}") };
+                self.open_at(&next, options, links + 1)
+            }
+            (status, ..) => Err(ClientError::Status { what: path.to_owned(), status }),
+        }
+    }
+
+    fn send_open(
+        &self,
+        target: OpenTarget<'_>,
+        options: &OpenOptions,
+    ) -> Result<(Status, FileHandle, StateId)> {
+        let creates = options.create || options.create_new;
+        let wanted = SetAttributes {
+            mode: creates.then_some(options.mode),
+            size: options.truncate.then_some(0),
+            ..SetAttributes::default()
+        };
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let block = FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut buffer)
+            .map_err(|e| ClientError::Status { what: "OPEN".into(), status: e.status() })?;
+        let creation = match (creates, options.create_new) {
+            (_, true) => OpenCreation::Guarded(block),
+            (true, false) => OpenCreation::Unchecked(block),
+            (false, false) => OpenCreation::NoCreate,
+        };
+        let owner = self.next_owner();
+        let request = Request::Open(Open {
+            target,
+            creation,
+            delete_disposition: options.delete_disposition,
+            owner: &owner.to_ne_bytes(),
+            access: options.access,
+            deny: options.deny,
+            key: options.key,
+        });
+        let (status, handle, state) =
+            self.request_any(&request, |status, response| match response {
+                Response::Open(opened) => (status, opened.file, opened.state),
+                _ => (status, FileHandle::NULL, StateId::ANONYMOUS),
+            })?;
+        if status == Status::Ok && options.truncate && !creates {
+            // Without creation OPEN carries no attributes: the size is set after it.
+            self.set_attributes_of(handle, state, &wanted, "truncating")?;
+        }
+        Ok((status, handle, state))
+    }
+
+    /// Every open has an owner of its own, so that each has a state of its own.
+    fn next_owner(&self) -> u64 {
+        self.shared.borrow_mut().next_id().0
+    }
+
+    /// Submits a read of `slice.length` octets at `offset`. The slice belongs to the
+    /// transport until the completion.
+    ///
+    /// # Errors
+    /// If the session has ended or the slice is longer than a server takes at once.
+    #[inline]
+    pub fn submit_read(
+        &self,
+        file: &File,
+        offset: u64,
+        slice: Slice,
+        group: Group,
+        context: u64,
+    ) -> Result<OperationId> {
+        let job = file.job(TransferKind::Read, offset, slice.length);
+        self.shared.borrow_mut().submit(self.index, job, Some(slice), group, context)
+    }
+
+    /// Submits a write of the slice at `offset`.
+    ///
+    /// # Errors
+    /// As [`Session::submit_read`].
+    #[inline]
+    pub fn submit_write(
+        &self,
+        file: &File,
+        offset: u64,
+        slice: Slice,
+        stability: Stability,
+        group: Group,
+        context: u64,
+    ) -> Result<OperationId> {
+        let job = file.job(TransferKind::Write(stability), offset, slice.length);
+        self.shared.borrow_mut().submit(self.index, job, Some(slice), group, context)
+    }
+
+    /// Submits a commit of everything written to the file.
+    ///
+    /// # Errors
+    /// As [`Session::submit_read`].
+    pub fn submit_commit(&self, file: &File, group: Group, context: u64) -> Result<OperationId> {
+        let job = file.job(TransferKind::Commit, 0, 0);
+        self.shared.borrow_mut().submit(self.index, job, None, group, context)
+    }
+}
+
+impl File {
+    /// The session it is open in.
+    #[must_use]
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// The path it was opened by.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Its handle.
+    #[must_use]
+    pub fn handle(&self) -> FileHandle {
+        self.handle
+    }
+
+    #[inline]
+    fn job(&self, kind: TransferKind, offset: u64, length: u32) -> TransferJob {
+        let (file, state) = (self.handle, self.state);
+        TransferJob { file, state, offset, kind, length, hint: CacheHint::default() }
+    }
+
+    /// Submits one transfer and waits for it.
+    fn run(&self, job: TransferJob, slice: Option<Slice>) -> Result<Transferred> {
+        let mut core = self.session.shared.borrow_mut();
+        let index = self.session.index;
+        let id = core.submit(index, job, slice, Group::FUTURES, 0)?;
+        let completion = loop {
+            if let Some(completion) = core.for_futures.remove(&id) {
+                break completion;
+            }
+            core.turn(1, None);
+        };
+        drop(core);
+        completion.result.map_err(|error| self.name(error))
+    }
+
+    /// Puts the path into an error that only names a procedure.
+    fn name(&self, error: ClientError) -> ClientError {
+        match error {
+            ClientError::Status { what, status } => {
+                ClientError::Status { what: format!("{what} {}", self.path), status }
+            }
+            other => other,
+        }
+    }
+
+    /// Reads into a registered buffer. Returns what was read: fewer octets than the
+    /// slice has only at the end of the file.
+    ///
+    /// # Errors
+    /// As the server says, with the path.
+    pub fn read_into(&self, offset: u64, slice: Slice) -> Result<Transferred> {
+        self.run(self.job(TransferKind::Read, offset, slice.length), Some(slice))
+    }
+
+    /// Writes from a registered buffer, unstable: [`File::commit`] makes it last.
+    ///
+    /// # Errors
+    /// As the server says, with the path; [`ClientError::DataLost`] if data written
+    /// before is known to be lost.
+    pub fn write_from(&self, offset: u64, slice: Slice) -> Result<Transferred> {
+        let kind = TransferKind::Write(Stability::Unstable);
+        let done = self.run(self.job(kind, offset, slice.length), Some(slice))?;
+        self.note_unstable(done.verifier)?;
+        Ok(done)
+    }
+
+    /// Takes note of the verifier of an unstable write that was submitted by hand.
+    ///
+    /// # Errors
+    /// [`ClientError::DataLost`] if it differs from that of earlier writes.
+    pub fn note_unstable(&self, verifier: Verifier) -> Result<()> {
+        match self.unstable.replace(Some(verifier)) {
+            Some(before) if before != verifier => {
+                Err(ClientError::DataLost { what: self.path.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads into a plain slice, through registered memory. Returns the octets read,
+    /// fewer only at the end of the file.
+    ///
+    /// # Errors
+    /// As [`File::read_into`].
+    pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (slice, buffer) = self.stage(bytes.len() - done)?;
+            let length = slice.length as usize;
+            let moved = self.read_into(offset + done as u64, slice)?.length as usize;
+            buffer.read(0, &mut bytes[done..done + moved]);
+            done += moved;
+            if moved < length {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes a plain slice whole, through registered memory; unstable.
+    ///
+    /// # Errors
+    /// As [`File::write_from`].
+    pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let (slice, buffer) = self.stage(bytes.len() - done)?;
+            let length = slice.length as usize;
+            buffer.write(0, &bytes[done..done + length]);
+            done += self.write_from(offset + done as u64, slice)?.length as usize;
+        }
+        Ok(())
+    }
+
+    /// Appends to the file, all or nothing, as data that lasts. Returns the offset it
+    /// was put at.
+    ///
+    /// # Errors
+    /// As the server says; WRITE_TOOBIG beyond its MAX_APPEND.
+    pub fn append(&self, bytes: &[u8]) -> Result<u64> {
+        let buffer = self.session.client().allocate(bytes.len().max(1))?;
+        buffer.write(0, bytes);
+        let slice = buffer.slice(0, bytes.len())?;
+        let region = &slice.buffer.region;
+        let request = Request::AppendDirect(AppendDirect {
+            file: self.handle,
+            state: self.state,
+            stability: Stability::DataSync,
+            length: slice.length,
+            hint: CacheHint::default(),
+            checksum: Checksum::of(bytes),
+            buffer: DirectBuffer {
+                target: dafs_types::RmrTarget(region.address),
+                length: slice.length,
+                context: dafs_types::RmrContext(region.stag.0),
+            },
+        });
+        let offset = self.session.request(
+            &request,
+            || self.path.clone(),
+            |r| match r {
+                Response::AppendDirect(result) | Response::AppendInline(result) => {
+                    Some(result.offset)
+                }
+                _ => None,
+            },
+        )?;
+        offset.ok_or_else(|| self.session.protocol_error("APPEND_DIRECT"))
+    }
+
+    /// Brings everything written to stable storage.
+    ///
+    /// # Errors
+    /// [`ClientError::DataLost`] if the server lost unstable data meanwhile; otherwise as
+    /// the server says.
+    pub fn commit(&self) -> Result<()> {
+        let done = self.run(self.job(TransferKind::Commit, 0, 0), None)?;
+        match self.unstable.take() {
+            Some(before) if before != done.verifier => {
+                Err(ClientError::DataLost { what: self.path.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Attributes now.
+    ///
+    /// # Errors
+    /// As the server says, with the path.
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.session.metadata_of(self.handle, &self.path)
+    }
+
+    /// Sets attributes, the size among them.
+    ///
+    /// # Errors
+    /// As the server says, with the path.
+    pub fn set_attributes(&self, wanted: &SetAttributes) -> Result<()> {
+        self.session.set_attributes_of(self.handle, self.state, wanted, &self.path)
+    }
+
+    /// Cuts or extends the file.
+    ///
+    /// # Errors
+    /// As the server says, with the path.
+    pub fn set_len(&self, size: u64) -> Result<()> {
+        self.set_attributes(&SetAttributes { size: Some(size), ..SetAttributes::default() })
+    }
+
+    /// Tells the server what use is expected of a range.
+    ///
+    /// # Errors
+    /// As the server says, with the path.
+    pub fn hint(
+        &self,
+        offset: u64,
+        length: u32,
+        pattern: CachePattern,
+        hint: CacheHint,
+    ) -> Result<()> {
+        let file = self.handle;
+        let request = Request::CacheHint(CacheHintRequest { file, offset, length, pattern, hint });
+        self.session.request(&request, || self.path.clone(), |_| ())
+    }
+
+    /// Closes the file: local processes on the server see what was written.
+    ///
+    /// # Errors
+    /// As the server says, with the path.
+    pub fn close(self) -> Result<()> {
+        self.send_close()
+    }
+
+    fn send_close(&self) -> Result<()> {
+        if self.is_closed.replace(true) {
+            return Ok(());
+        }
+        let request = Request::Close(Close { file: self.handle, state: self.state });
+        self.session.request(&request, || self.path.clone(), |_| ())
+    }
+
+    /// A slice of registered memory for up to `wanted` octets, and its buffer.
+    fn stage(&self, wanted: usize) -> Result<(Slice, Buffer)> {
+        let mut staging = self.staging.borrow_mut();
+        let wanted = wanted.clamp(1, STAGING_BYTES_MAX);
+        let buffer = match staging.as_ref().filter(|buffer| buffer.len() >= wanted) {
+            Some(buffer) => buffer.clone(),
+            None => {
+                let length = wanted.next_power_of_two().max(STAGING_BYTES_MIN);
+                let buffer = self.session.client().allocate(length)?;
+                *staging = Some(buffer.clone());
+                buffer
+            }
+        };
+        Ok((buffer.slice(0, wanted)?, buffer))
+    }
+
+    pub(crate) fn take_completion(&self, id: OperationId) -> Option<Completion> {
+        self.session.shared.borrow_mut().for_futures.remove(&id)
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // Who wants to know calls `close`.
+        let _ = self.send_close();
+    }
+}
+
+const LINKS_MAX: u32 = 40;
+const STAGING_BYTES_MIN: usize = 64 << 10;
+const STAGING_BYTES_MAX: usize = 4 << 20;

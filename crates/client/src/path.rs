@@ -1,0 +1,154 @@
+//! From a path to a handle, following symbolic links on the client's side.
+//!
+//! Invariant: `..` never climbs above the server's root, and no more than
+//! [`LINKS_MAX`] links are followed.
+
+use dafs_types::{FileHandle, ObjectType, Status};
+use dafs_wire::messages::{Lookup, OneHandle};
+use dafs_wire::{Path, Request, Response};
+
+use crate::error::{ClientError, Result};
+use crate::session::Session;
+
+/// Where a path leads: its parent directory and last name, or the root itself.
+pub(crate) struct Resolved {
+    /// The parent; the root for the root itself.
+    pub directory: FileHandle,
+    /// The last name; empty for a path that ends in a directory without a name (`/`).
+    pub name: String,
+}
+
+impl Session {
+    /// The handle a path leads to. With `follow` a symbolic link at its end is followed.
+    pub(crate) fn resolve(&self, path: &str, follow: bool) -> Result<FileHandle> {
+        let mut links = 0;
+        self.walk(self.root, path, path, follow, &mut links)
+    }
+
+    /// The directory and the name of a path whose last component need not exist.
+    pub(crate) fn resolve_parent(&self, path: &str) -> Result<Resolved> {
+        let trimmed = path.trim_end_matches('/');
+        let (parent, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
+        let mut links = 0;
+        let directory = self.walk(self.root, parent, path, true, &mut links)?;
+        Ok(Resolved { directory, name: name.to_owned() })
+    }
+
+    fn walk(
+        &self,
+        start: FileHandle,
+        path: &str,
+        whole: &str,
+        follow: bool,
+        links: &mut u32,
+    ) -> Result<FileHandle> {
+        let mut here = if path.starts_with('/') { self.root } else { start };
+        let names: Vec<&str> =
+            path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+        let mut at = 0;
+        while at < names.len() {
+            if names[at] == ".." {
+                here = self.parent(here, whole)?;
+                at += 1;
+                continue;
+            }
+            let run = names[at..].iter().take_while(|name| **name != "..").count();
+            let run = run.min(COMPONENTS_PER_LOOKUP);
+            let (reached, count, status) = self.lookup(here, &names[at..at + run])?;
+            if status == Status::Ok {
+                let is_last = at + run == names.len();
+                here = if is_last && follow {
+                    self.follow(here, &names[at..at + run], reached, whole, links)?
+                } else {
+                    reached
+                };
+                at += run;
+                continue;
+            }
+            if status != Status::Symlink || count == 0 {
+                return Err(ClientError::Status { what: whole.to_owned(), status });
+            }
+            // A link in the middle: `count` names led to it.
+            let before = &names[at..at + count - 1];
+            let base = self.lookup_all(here, before, whole)?;
+            here = self.through(base, reached, whole, links)?;
+            at += count;
+        }
+        Ok(here)
+    }
+
+    /// Follows the object at the end of a run of names if it is a link.
+    fn follow(
+        &self,
+        start: FileHandle,
+        names: &[&str],
+        object: FileHandle,
+        whole: &str,
+        links: &mut u32,
+    ) -> Result<FileHandle> {
+        let kind = self.kind_of(object, whole)?;
+        if kind != ObjectType::SymbolicLink {
+            return Ok(object);
+        }
+        let (_, before) = names.split_last().unwrap_or((&"", &[]));
+        let base = self.lookup_all(start, before, whole)?;
+        self.through(base, object, whole, links)
+    }
+
+    /// Goes where a link points; `base` is the directory it is in.
+    fn through(
+        &self,
+        base: FileHandle,
+        link: FileHandle,
+        whole: &str,
+        links: &mut u32,
+    ) -> Result<FileHandle> {
+        *links += 1;
+        if *links > LINKS_MAX {
+            return Err(ClientError::TooManyLinks(whole.to_owned()));
+        }
+        let text = self.read_link_of(link, whole)?;
+        let text = String::from_utf8(text).map_err(|_| ClientError::Status {
+            what: format!("{whole}: link text is not UTF-8"),
+            status: Status::Inval,
+        })?;
+        self.walk(base, &text, whole, true, links)
+    }
+
+    fn lookup_all(&self, start: FileHandle, names: &[&str], whole: &str) -> Result<FileHandle> {
+        if names.is_empty() {
+            return Ok(start);
+        }
+        match self.lookup(start, names)? {
+            (handle, _, Status::Ok) => Ok(handle),
+            (_, _, status) => Err(ClientError::Status { what: whole.to_owned(), status }),
+        }
+    }
+
+    /// LOOKUP: the object reached, how many names led to it, and why no further.
+    fn lookup(&self, directory: FileHandle, names: &[&str]) -> Result<(FileHandle, usize, Status)> {
+        let request = Request::Lookup(Lookup { directory, path: Path::new(names) });
+        self.request_any(&request, |status, response| match response {
+            Response::Lookup(found) => (found.file, found.component_count as usize, status),
+            _ => (directory, 0, status),
+        })
+    }
+
+    fn parent(&self, directory: FileHandle, whole: &str) -> Result<FileHandle> {
+        let request = Request::LookupP(OneHandle { file: directory });
+        let answer = self.request_any(&request, |status, response| match response {
+            Response::LookupP(parent) => Ok(parent.file),
+            _ => Err(status),
+        })?;
+        match answer {
+            Ok(parent) => Ok(parent),
+            // The root is its own parent.
+            Err(Status::NoEnt) => Ok(self.root),
+            Err(status) => Err(ClientError::Status { what: whole.to_owned(), status }),
+        }
+    }
+}
+
+const LINKS_MAX: u32 = 40;
+/// Names sent in one LOOKUP, so that the request fits.
+const COMPONENTS_PER_LOOKUP: usize = 12;

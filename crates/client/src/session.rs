@@ -1,0 +1,394 @@
+//! Sessions: finding a server, connecting, authenticating, leaving.
+//!
+//! Invariant: a `Session` value stands for a session that was established; whether it
+//! still is, every call finds out for itself.
+
+use std::net::ToSocketAddrs;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use dafs_dat::{Address, EndpointConfig, RegionPath, Rights};
+use dafs_memory::{Memory, Pages};
+use dafs_types::{FileHandle, Status, Verifier};
+use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
+use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Response};
+
+use crate::buffer::Buffer;
+use crate::core::{
+    Client, Core, DOMAIN, Phase, SLOT_BYTES, SessionState, Shared, decode, slot_segment,
+};
+use crate::credits::Credits;
+use crate::error::{ClientError, Result};
+use crate::url::{Location, ServerName, local_socket_candidates};
+
+/// Which transports may be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// Shared memory if the server is on this host and offers it, else TCP.
+    #[default]
+    Automatic,
+    /// Shared memory or nothing.
+    SharedMemory,
+    /// TCP or nothing.
+    Tcp,
+}
+
+/// Proof of identity.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Login {
+    /// None: over shared memory the kernel vouches for the user.
+    #[default]
+    None,
+    /// User name and password, in clear text.
+    Password {
+        /// The name.
+        user: String,
+        /// The password.
+        password: String,
+    },
+}
+
+/// What a session should be like.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// Transport.
+    pub transport: TransportChoice,
+    /// Identity.
+    pub login: Login,
+    /// Checksums on every message and all data.
+    pub checksums: bool,
+    /// CRC on iWARP frames.
+    pub crc: bool,
+    /// Credits to ask for: the most requests to have outstanding.
+    pub credits: u16,
+    /// Names this client to its server across connections; empty for a random name.
+    pub client_name: String,
+    /// Name for fencing.
+    pub fence_id: String,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            transport: TransportChoice::Automatic,
+            login: Login::None,
+            checksums: false,
+            crc: false,
+            credits: 64,
+            client_name: String::new(),
+            fence_id: String::new(),
+        }
+    }
+}
+
+/// A session with a server. Cheap to clone.
+#[derive(Clone)]
+pub struct Session {
+    pub(crate) shared: Rc<Shared>,
+    pub(crate) index: usize,
+    pub(crate) root: FileHandle,
+    address: Address,
+}
+
+impl Client {
+    /// Connects to the server of a location. The location's user, if any, counts for
+    /// more than `options.login`.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`] with every address tried and why it failed;
+    /// [`ClientError::Status`] if the server refuses the identity.
+    pub fn connect(&self, location: &Location, options: &SessionOptions) -> Result<Session> {
+        let mut options = options.clone();
+        if let Some((user, password)) = &location.user {
+            let password = password.clone().or_else(|| match &options.login {
+                Login::Password { password, .. } => Some(password.clone()),
+                Login::None => None,
+            });
+            options.login =
+                Login::Password { user: user.clone(), password: password.unwrap_or_default() };
+        }
+        let addresses = candidates(&location.server, options.transport)?;
+        let mut reasons = Vec::new();
+        for address in addresses {
+            match self.connect_to(&address, &options) {
+                Ok(session) => return Ok(session),
+                Err(ClientError::Connect { reason, .. }) => {
+                    reasons.push(format!("{address}: {reason}"));
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Err(ClientError::Connect {
+            address: location.server.to_string(),
+            reason: format!("{}. Is `dafs serve` running there?", reasons.join("; ")),
+        })
+    }
+
+    /// Connects to one transport address.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
+        let index = self.begin(address, options)?;
+        let mut core = self.0.borrow_mut();
+        while matches!(core.sessions[index].phase, Phase::Connecting) {
+            core.turn(1, None);
+        }
+        core.check_open(index)?;
+        let root = core.establish(index, options);
+        drop(core);
+        match root {
+            Ok(root) => {
+                Ok(Session { shared: self.0.clone(), index, root, address: address.clone() })
+            }
+            Err(error) => {
+                let mut core = self.0.borrow_mut();
+                let endpoint = core.sessions[index].endpoint;
+                core.interface.disconnect(endpoint);
+                core.turn(0, None);
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts the transport connection and posts the receives.
+    fn begin(&self, address: &Address, options: &SessionOptions) -> Result<usize> {
+        let mut core = self.0.borrow_mut();
+        let slots = u64::from(options.credits) + SPARE_RECEIVES;
+        let failed = |reason: String| ClientError::Connect { address: address.to_string(), reason };
+        let inbox = Memory::anonymous(slots as usize * SLOT_BYTES, Pages::Small)
+            .map_err(|error| failed(error.to_string()))?;
+        let inbox_region = core
+            .interface
+            .register(&inbox, DOMAIN, Rights::LOCAL)
+            .ok_or_else(|| failed("too many registered regions".into()))?;
+        let config = EndpointConfig {
+            message_bytes_max: SLOT_BYTES as u32,
+            receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
+            crc: options.crc,
+            ..EndpointConfig::default()
+        };
+        let data = ConnectData {
+            client_instance: std::process::id(),
+            client_session: random() as u32,
+            channel: ChannelType::Operation,
+        };
+        let data = data.encode(ByteOrder::NATIVE);
+        let endpoint = match core.interface.connect(address, DOMAIN, &config, &data) {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                core.interface.deregister(inbox_region.key);
+                return Err(failed(error.to_string()));
+            }
+        };
+        for slot in 0..slots {
+            let segment = slot_segment(&inbox_region, slot);
+            // A failure means that the connection is ending, which an event tells.
+            let _ = core.interface.post_receive(endpoint, slot, &[segment]);
+        }
+        Ok(core.add_session(SessionState {
+            endpoint,
+            address: address.to_string(),
+            phase: Phase::Connecting,
+            credits: Credits::new(),
+            inbox,
+            inbox_region,
+            pending: Vec::new(),
+            queue: std::collections::VecDeque::new(),
+            calls: std::collections::VecDeque::new(),
+            wish: options.credits,
+            request_bytes_max: 0,
+            checksums: false,
+            writes_inline: true,
+        }))
+    }
+}
+
+impl Core {
+    /// CLIENT_CONNECT_AUTH and GET_ROOT_HANDLE.
+    fn establish(&mut self, index: usize, options: &SessionOptions) -> Result<FileHandle> {
+        let address = self.sessions[index].address.clone();
+        let name = if options.client_name.is_empty() {
+            format!("{}-{:016x}", std::process::id(), random())
+        } else {
+            options.client_name.clone()
+        };
+        let authentication = match &options.login {
+            Login::None => AuthRequest::None,
+            Login::Password { user, password } => AuthRequest::Text { identity: user, password },
+        };
+        let request = Request::ClientConnectAuth(ClientConnectAuth {
+            options: WireOptions {
+                checksums: options.checksums,
+                requests_max: u32::from(options.credits),
+                response_bytes_max: SLOT_BYTES as u32,
+                ..WireOptions::default()
+            },
+            fence_id: &options.fence_id,
+            client_string: name.as_bytes(),
+            verifier: Verifier(random().to_ne_bytes()),
+            authentication,
+        });
+        let reply = self.call(index, &request)?;
+        let what = || match &options.login {
+            Login::None => format!("connecting to {address} without a login"),
+            Login::Password { user, .. } => format!("logging in to {address} as {user}"),
+        };
+        let (_, response) = decode(Procedure::ClientConnectAuth, &reply, &address, what)?;
+        let Response::ClientConnectAuth(result) = response else {
+            return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
+        };
+        let session = &mut self.sessions[index];
+        session.checksums = result.options.checksums;
+        session.request_bytes_max = result.options.request_bytes_max;
+        // One small region tells how bytes get to memory that the library allocates.
+        let probe = Memory::shared(4096, Pages::Small)
+            .map_err(|error| crate::core::system("allocating memory", error))?;
+        if let Some(region) = self.interface.register(&probe, DOMAIN, Rights::LOCAL) {
+            let endpoint = self.sessions[index].endpoint;
+            let path = self.interface.region_path(endpoint, region.key);
+            self.sessions[index].choose_write_form(path.unwrap_or(RegionPath::Network));
+            self.interface.deregister(region.key);
+        }
+        let reply = self.call(index, &Request::GetRootHandle(Empty))?;
+        let what = || format!("asking {address} for its root");
+        match decode(Procedure::GetRootHandle, &reply, &address, what)? {
+            (_, Response::GetRootHandle(root)) => Ok(root.file),
+            _ => Err(unexpected(&address, "GET_ROOT_HANDLE")),
+        }
+    }
+}
+
+impl Session {
+    /// The transport address in use.
+    #[must_use]
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// The client it belongs to.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client(self.shared.clone())
+    }
+
+    /// How bytes get into a buffer over this session.
+    #[must_use]
+    pub fn path_of(&self, buffer: &Buffer) -> Option<RegionPath> {
+        let core = self.shared.borrow();
+        let endpoint = core.sessions[self.index].endpoint;
+        core.interface.region_path(endpoint, buffer.0.region.key)
+    }
+
+    /// Credits now: the most requests that may be outstanding.
+    #[must_use]
+    pub fn credits(&self) -> u16 {
+        self.shared.borrow().sessions[self.index].credits.nreq()
+    }
+
+    /// A round trip that does nothing but renew the lease.
+    ///
+    /// # Errors
+    /// If the session has ended.
+    pub fn ping(&self) -> Result<()> {
+        self.request(&Request::Null(Empty), || "NULL".into(), |_| ()).map(|_| ())
+    }
+
+    /// Leaves in order. Every operation that is outstanding fails.
+    ///
+    /// # Errors
+    /// If the session has ended already.
+    pub fn disconnect(self) -> Result<()> {
+        let result = self.request(&Request::Disconnect(Empty), || "DISCONNECT".into(), |_| ());
+        let mut core = self.shared.borrow_mut();
+        let endpoint = core.sessions[self.index].endpoint;
+        core.end_session(self.index, "disconnected".into());
+        core.interface.disconnect(endpoint);
+        core.turn(0, None);
+        result.map(|_| ())
+    }
+
+    /// Makes a call and reads its answer.
+    pub(crate) fn request<T>(
+        &self,
+        request: &Request<'_>,
+        what: impl FnOnce() -> String,
+        read: impl FnOnce(&Response<'_>) -> T,
+    ) -> Result<T> {
+        let mut core = self.shared.borrow_mut();
+        let reply = core.call(self.index, request)?;
+        let address = &core.sessions[self.index].address;
+        let (_, response) = decode(request.procedure(), &reply, address, what)?;
+        Ok(read(&response))
+    }
+
+    /// Makes a call whose failure has results too.
+    pub(crate) fn request_any<T>(
+        &self,
+        request: &Request<'_>,
+        read: impl FnOnce(Status, &Response<'_>) -> T,
+    ) -> Result<T> {
+        let mut core = self.shared.borrow_mut();
+        let reply = core.call(self.index, request)?;
+        let address = core.sessions[self.index].address.clone();
+        let procedure = request.procedure();
+        let (header, response) = dafs_wire::decode_response(ByteOrder::NATIVE, procedure, &reply)
+            .map_err(|error| ClientError::Protocol {
+            address,
+            what: format!("{} answer: {error}", procedure.name()),
+        })?;
+        Ok(read(header.status, &response))
+    }
+
+    pub(crate) fn protocol_error(&self, what: &str) -> ClientError {
+        unexpected(&self.shared.borrow().sessions[self.index].address, what)
+    }
+}
+
+pub(crate) fn unexpected(address: &str, what: &str) -> ClientError {
+    ClientError::Protocol {
+        address: address.to_owned(),
+        what: format!("{what} was answered with results of another procedure"),
+    }
+}
+
+/// The transport addresses of a server, best first.
+fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Address>> {
+    let (host, port) = match server {
+        ServerName::Socket(path) => return Ok(vec![Address::Shm(path.clone())]),
+        ServerName::Host { host, port } => (host, *port),
+    };
+    let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
+    let sockets: Vec<_> = (host.as_str(), port)
+        .to_socket_addrs()
+        .map_err(|error| failed(format!("the host name cannot be resolved: {error}")))?
+        .collect();
+    let mut addresses = Vec::new();
+    let is_local = sockets.iter().any(|address| address.ip().is_loopback());
+    if choice != TransportChoice::Tcp && is_local {
+        let there = |path: &PathBuf| path.exists();
+        addresses.extend(local_socket_candidates(port).into_iter().filter(there).map(Address::Shm));
+    }
+    if choice != TransportChoice::SharedMemory {
+        addresses.extend(sockets.into_iter().map(Address::Tcp));
+    }
+    if addresses.is_empty() {
+        return Err(failed(
+            "no server on this host offers shared memory at the usual places; \
+             name its socket with dafs+shm:///path/to/socket!/path"
+                .into(),
+        ));
+    }
+    Ok(addresses)
+}
+
+/// Unpredictable bits, for names only.
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    // Without the kernel's generator names are merely less likely to be unique.
+    let _ = getrandom::fill(&mut bytes);
+    u64::from_ne_bytes(bytes)
+}
+
+/// Receives beyond the credits, for answers to NULLs and a shrinking window.
+const SPARE_RECEIVES: u64 = 8;

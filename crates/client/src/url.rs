@@ -1,0 +1,207 @@
+//! Where a file is: `dafs://user@host:port/path` or `dafs+shm:///socket!/path`.
+
+use std::path::PathBuf;
+
+use dafs_wire::DEFAULT_TCP_PORT;
+
+/// A server and a path on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The server.
+    pub server: ServerName,
+    /// User to authenticate as, with a password perhaps.
+    pub user: Option<(String, Option<String>)>,
+    /// Absolute path on the server, `/` for its root.
+    pub path: String,
+}
+
+/// How a server is named.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ServerName {
+    /// By host and port; found over shared memory by itself if it is this host.
+    Host {
+        /// Name or address.
+        host: String,
+        /// TCP port.
+        port: u16,
+    },
+    /// By the path of its Unix socket.
+    Socket(PathBuf),
+}
+
+/// Why a text is no location.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{text:?} is no DAFS URL: {what}; write dafs://host[:port]/path or dafs+shm:///socket!/path"
+)]
+pub struct UrlError {
+    text: String,
+    what: &'static str,
+}
+
+impl Location {
+    /// Whether a text looks like a URL of ours rather than a local path.
+    #[must_use]
+    pub fn is_url(text: &str) -> bool {
+        text.starts_with("dafs://") || text.starts_with("dafs+shm://")
+    }
+
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// [`UrlError`] says what is wrong.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let wrong = |what| UrlError { text: text.to_owned(), what };
+        if let Some(rest) = text.strip_prefix("dafs+shm://") {
+            let (socket, path) = rest.split_once('!').unwrap_or((rest, "/"));
+            if !socket.starts_with('/') {
+                return Err(wrong("the socket's path must be absolute"));
+            }
+            let path = absolute(path).ok_or_else(|| wrong("the path must be absolute"))?;
+            let server = ServerName::Socket(PathBuf::from(decode(socket)));
+            return Ok(Self { server, user: None, path });
+        }
+        let rest = text
+            .strip_prefix("dafs://")
+            .ok_or_else(|| wrong("the scheme is neither dafs nor dafs+shm"))?;
+        let (authority, path) = match rest.find('/') {
+            Some(slash) => rest.split_at(slash),
+            None => (rest, "/"),
+        };
+        let (user, host) = match authority.rsplit_once('@') {
+            Some((user, host)) => (Some(user), host),
+            None => (None, authority),
+        };
+        let user = user.map(|user| match user.split_once(':') {
+            Some((name, password)) => (decode(name), Some(decode(password))),
+            None => (decode(user), None),
+        });
+        let (host, port) = split_port(host).ok_or_else(|| wrong("the port is not a number"))?;
+        if host.is_empty() {
+            return Err(wrong("the host is missing"));
+        }
+        let path = absolute(path).ok_or_else(|| wrong("the path must be absolute"))?;
+        Ok(Self { server: ServerName::Host { host, port }, user, path })
+    }
+}
+
+impl std::fmt::Display for ServerName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Host { host, port } if host.contains(':') => write!(f, "dafs://[{host}]:{port}"),
+            Self::Host { host, port } => write!(f, "dafs://{host}:{port}"),
+            Self::Socket(path) => write!(f, "dafs+shm://{}", path.display()),
+        }
+    }
+}
+
+/// Where a server on this host listens for shared memory, best first: in the user's
+/// runtime directory, in `/run/dafs`, in `/tmp/dafs-UID`; named after the TCP port.
+/// A server binds the first whose directory it can make or write.
+#[must_use]
+pub fn local_socket_candidates(port: u16) -> Vec<PathBuf> {
+    let name = format!("{port}.sock");
+    let mut candidates = Vec::new();
+    if let Some(runtime) = std::env::var_os("XDG_RUNTIME_DIR").filter(|value| !value.is_empty()) {
+        candidates.push(PathBuf::from(runtime).join("dafs").join(&name));
+    }
+    candidates.push(PathBuf::from("/run/dafs").join(&name));
+    let uid = rustix::process::getuid().as_raw();
+    candidates.push(PathBuf::from(format!("/tmp/dafs-{uid}")).join(&name));
+    candidates
+}
+
+fn absolute(path: &str) -> Option<String> {
+    match path {
+        "" => Some("/".to_owned()),
+        path if path.starts_with('/') => Some(decode(path)),
+        _ => None,
+    }
+}
+
+fn split_port(host: &str) -> Option<(String, u16)> {
+    if let Some(rest) = host.strip_prefix('[') {
+        let (address, rest) = rest.split_once(']')?;
+        let port = match rest.strip_prefix(':') {
+            Some(port) => port.parse().ok()?,
+            None if rest.is_empty() => DEFAULT_TCP_PORT,
+            None => return None,
+        };
+        return Some((address.to_owned(), port));
+    }
+    match host.rsplit_once(':') {
+        Some((host, port)) => Some((decode(host), port.parse().ok()?)),
+        None => Some((decode(host), DEFAULT_TCP_PORT)),
+    }
+}
+
+/// Undoes percent-encoding; what is not an encoding stays as it is.
+fn decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let value = text
+            .get(at + 1..at + 3)
+            .filter(|_| bytes[at] == b'%')
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        match value {
+            Some(value) => {
+                decoded.push(value);
+                at += 3;
+            }
+            None => {
+                decoded.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(decoded).unwrap_or_else(|_| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(text: &str) -> (String, u16, String) {
+        let location = Location::parse(text).unwrap();
+        let ServerName::Host { host, port } = location.server else { panic!("{text}") };
+        (host, port, location.path)
+    }
+
+    #[test]
+    fn hosts_ports_and_paths_are_told_apart() {
+        assert_eq!(host("dafs://box"), ("box".into(), 2050, "/".into()));
+        assert_eq!(host("dafs://box:99/a/b%20c"), ("box".into(), 99, "/a/b c".into()));
+        assert_eq!(host("dafs://[::1]:7/x"), ("::1".into(), 7, "/x".into()));
+        assert_eq!(host("dafs://[::1]"), ("::1".into(), 2050, "/".into()));
+    }
+
+    #[test]
+    fn users_and_passwords_are_taken_off() {
+        let location = Location::parse("dafs://ann:s%3Aecret@box/").unwrap();
+        assert_eq!(location.user, Some(("ann".into(), Some("s:ecret".into()))));
+    }
+
+    #[test]
+    fn a_socket_ends_at_the_exclamation_mark() {
+        let location = Location::parse("dafs+shm:///run/dafs/a.sock!/data/x").unwrap();
+        assert_eq!(location.server, ServerName::Socket("/run/dafs/a.sock".into()));
+        assert_eq!(location.path, "/data/x");
+        assert_eq!(Location::parse("dafs+shm:///run/a.sock").unwrap().path, "/");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, what) in [
+            ("http://x/", "scheme"),
+            ("dafs://:80/", "host"),
+            ("dafs://x:port/", "port"),
+            ("dafs+shm://rel!/", "absolute"),
+            ("dafs+shm:///a!b", "absolute"),
+        ] {
+            let error = Location::parse(text).unwrap_err().to_string();
+            assert!(error.contains(what), "{text}: {error}");
+        }
+    }
+}
