@@ -1,0 +1,179 @@
+//! A server on a thread of its own, with a directory of its own.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dafs_client::{Client, ClientConfig, Session, SessionOptions};
+use dafs_dat::Address;
+use dafs_server::{Server, ServerConfig, ServerStats, Stopper};
+use dafs_store::Store;
+use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_store::memory::{MemoryLimits, MemoryStore};
+
+/// What a case runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    Shm,
+    Tcp,
+}
+
+/// A running server.
+pub struct Fixture {
+    pub directory: tempfile::TempDir,
+    addresses: Vec<Address>,
+    stopper: Stopper,
+    thread: Option<std::thread::JoinHandle<ServerStats>>,
+}
+
+impl Fixture {
+    /// A server on an empty directory.
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// The same with changes to its configuration.
+    pub fn with(change: impl FnOnce(&mut ServerConfig)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let exported = directory.path().join("export");
+        std::fs::create_dir(&exported).unwrap();
+        let state = directory.path().join("state");
+        let store = LocalStore::new(&LocalConfig::new(exported, state)).unwrap();
+        Self::start(directory, Arc::new(store), change)
+    }
+
+    /// A server on memory.
+    pub fn in_memory() -> Self {
+        let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
+        let store = MemoryStore::new(limits);
+        Self::start(tempfile::tempdir().unwrap(), Arc::new(store), |_| {})
+    }
+
+    /// A server on a directory that another fixture has used.
+    pub fn again(directory: tempfile::TempDir) -> Self {
+        let config =
+            LocalConfig::new(directory.path().join("export"), directory.path().join("state"));
+        let store = LocalStore::new(&config).unwrap();
+        Self::start(directory, Arc::new(store), |_| {})
+    }
+
+    fn start(
+        directory: tempfile::TempDir,
+        store: Arc<dyn Store>,
+        change: impl FnOnce(&mut ServerConfig),
+    ) -> Self {
+        let mut config = ServerConfig {
+            listen: vec![
+                Address::Shm(directory.path().join("socket")),
+                Address::Tcp("127.0.0.1:0".parse().unwrap()),
+            ],
+            ..ServerConfig::default()
+        };
+        config.cache.arena_bytes = 64 << 20;
+        config.cache.dirty_bytes_max = 16 << 20;
+        config.filer.anonymous = Some(me());
+        change(&mut config);
+        let server = match Server::new(&config, store.clone()) {
+            Ok(server) => server,
+            Err(error) if is_missing(&error.to_string()) => {
+                config.listen.truncate(1);
+                Server::new(&config, store).unwrap()
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let addresses = server.addresses().to_vec();
+        let stopper = server.stopper();
+        let thread = std::thread::spawn(move || server.run());
+        Self { directory, addresses, stopper, thread: Some(thread) }
+    }
+
+    /// The served directory, as local processes see it.
+    pub fn local(&self, path: &str) -> PathBuf {
+        self.directory.path().join("export").join(path)
+    }
+
+    /// The root of everything of this fixture.
+    pub fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub fn transports(&self) -> Vec<Transport> {
+        let mut transports = vec![Transport::Shm];
+        if self.addresses.len() > 1 {
+            transports.push(Transport::Tcp);
+        }
+        transports
+    }
+
+    pub fn address(&self, transport: Transport) -> Address {
+        let index = usize::from(transport == Transport::Tcp);
+        self.addresses[index].clone()
+    }
+
+    /// A client with a session.
+    pub fn connect(&self, transport: Transport) -> (Client, Session) {
+        self.connect_with(transport, &SessionOptions::default())
+    }
+
+    pub fn connect_with(
+        &self,
+        transport: Transport,
+        options: &SessionOptions,
+    ) -> (Client, Session) {
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let session = client.connect_to(&self.address(transport), options).unwrap();
+        (client, session)
+    }
+
+    /// Stops the server and waits for its end.
+    pub fn stop(mut self) -> (tempfile::TempDir, ServerStats) {
+        self.stopper.stop();
+        let stats = self.thread.take().unwrap().join().unwrap();
+        let directory = std::mem::replace(&mut self.directory, tempfile::tempdir().unwrap());
+        (directory, stats)
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            if !std::thread::panicking() {
+                ended.unwrap();
+            }
+        }
+    }
+}
+
+/// This process's identity, which the server takes remote clients for.
+pub fn me() -> dafs_types::Credentials {
+    dafs_types::Credentials {
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        groups: Box::default(),
+    }
+}
+
+fn is_missing(text: &str) -> bool {
+    text.contains("no provider")
+}
+
+/// Runs a case over every transport, each on a fresh server.
+pub fn over_each(case: impl Fn(&Fixture, Transport)) {
+    let transports = Fixture::new().transports();
+    for transport in transports {
+        eprintln!("over {transport:?}");
+        case(&Fixture::new(), transport);
+    }
+}
+
+/// Bytes that differ from place to place.
+pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    (0..length)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            (state >> 33) as u8
+        })
+        .collect()
+}

@@ -1,0 +1,10 @@
+//! The whole system: a real server on a real directory, real clients, every transport.
+//!
+//! Each case runs once for each transport that this build has.
+
+mod data;
+mod fixture;
+mod hostile;
+mod names;
+mod opens;
+mod sessions;

@@ -1,0 +1,164 @@
+//! Names and attributes, as the client and as local processes see them.
+
+use dafs_client::{ObjectType, OpenOptions, SetAttributes, SetTime, Status, Timestamp};
+
+use crate::fixture::{Fixture, over_each, pattern};
+
+#[test]
+fn directories_are_made_listed_and_removed() {
+    over_each(|fixture, transport| {
+        let (_, session) = fixture.connect(transport);
+        session.create_dir("/d", 0o755).unwrap();
+        for number in 0..300 {
+            std::fs::write(fixture.local(&format!("d/file-{number:03}")), b"x").unwrap();
+        }
+        let mut names: Vec<_> =
+            session.read_dir("/d").unwrap().into_iter().map(|entry| entry.name).collect();
+        names.sort();
+        let expected: Vec<_> = (0..300).map(|number| format!("file-{number:03}")).collect();
+        assert_eq!(names, expected);
+        assert_eq!(session.remove("/d").unwrap_err().status(), Some(Status::NotEmpty));
+        for name in names {
+            session.remove(&format!("/d/{name}")).unwrap();
+        }
+        session.remove("/d").unwrap();
+        assert!(!fixture.local("d").exists());
+    });
+}
+
+#[test]
+fn attributes_are_told_and_set() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), vec![7; 12_345]).unwrap();
+        let (_, session) = fixture.connect(transport);
+        let before = session.metadata("/file").unwrap();
+        assert_eq!((before.kind, before.size), (ObjectType::Regular, 12_345));
+        let time = Timestamp { seconds: 1_000_000_000, nanoseconds: 5_000 };
+        let wanted = SetAttributes {
+            mode: Some(0o640),
+            size: Some(100),
+            time_modify: Some(SetTime::Client(time)),
+            ..SetAttributes::default()
+        };
+        session.set_attributes("/file", &wanted).unwrap();
+        let after = session.metadata("/file").unwrap();
+        assert_eq!((after.mode, after.size), (0o640, 100));
+        assert_eq!(after.time_modify, time);
+        assert_eq!(std::fs::metadata(fixture.local("file")).unwrap().len(), 100);
+    });
+}
+
+#[test]
+fn symbolic_links_are_followed_by_the_client() {
+    over_each(|fixture, transport| {
+        let (_, session) = fixture.connect(transport);
+        session.create_dir("/a", 0o755).unwrap();
+        session.create_dir("/a/b", 0o755).unwrap();
+        std::fs::write(fixture.local("a/b/file"), b"found").unwrap();
+        session.symlink("a/b", "/short").unwrap();
+        session.symlink("../../short/file", "/a/b/back").unwrap();
+        session.symlink("/a/b/back", "/far").unwrap();
+        session.symlink("loop", "/loop").unwrap();
+        session.symlink("../../../../../etc/passwd", "/out").unwrap();
+        for path in ["/short/file", "/a/b/back", "/far", "/short/../b/./file"] {
+            let file = session.open(path, &OpenOptions::read());
+            let mut bytes = [0; 5];
+            let file = file.unwrap_or_else(|error| panic!("{path}: {error}"));
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 5, "{path}");
+            assert_eq!(&bytes, b"found");
+        }
+        assert_eq!(session.read_link("/far").unwrap(), "/a/b/back");
+        assert!(session.metadata("/loop").is_err());
+        assert_eq!(session.metadata("/out").unwrap_err().status(), Some(Status::NoEnt));
+    });
+}
+
+#[test]
+fn handles_outlive_renames_and_restarts_and_names_do_not_outlive_removal() {
+    let fixture = Fixture::new();
+    let transport = fixture.transports()[0];
+    std::fs::write(fixture.local("old"), pattern(1000, 1)).unwrap();
+    let (client, session) = fixture.connect(transport);
+    let file = session.open("/old", &OpenOptions::read()).unwrap();
+    session.rename("/old", "/new").unwrap();
+    let mut bytes = vec![0; 1000];
+    assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 1000);
+    let handle = file.handle();
+    drop((file, session, client));
+    let (directory, _) = fixture.stop();
+    let fixture = Fixture::again(directory);
+    let (_, session) = fixture.connect(fixture.transports()[0]);
+    assert_eq!(session.metadata("/new").unwrap().handle, handle);
+    assert_eq!(session.metadata("/old").unwrap_err().status(), Some(Status::NoEnt));
+}
+
+#[test]
+fn links_and_renames_do_what_they_say() {
+    over_each(|fixture, transport| {
+        let (_, session) = fixture.connect(transport);
+        std::fs::write(fixture.local("one"), b"1").unwrap();
+        std::fs::write(fixture.local("two"), b"2").unwrap();
+        session.hard_link("/one", "/same").unwrap();
+        assert_eq!(session.metadata("/one").unwrap().link_count, 2);
+        assert_eq!(session.hard_link("/one", "/two").unwrap_err().status(), Some(Status::Exist));
+        session.rename("/two", "/same").unwrap();
+        assert_eq!(std::fs::read(fixture.local("same")).unwrap(), b"2");
+        assert!(!fixture.local("two").exists());
+        let error = session.rename("/none", "/x").unwrap_err();
+        assert_eq!(error.status(), Some(Status::NoEnt));
+        assert!(error.to_string().contains("/none"), "{error}");
+    });
+}
+
+#[test]
+fn bad_names_get_the_right_answer() {
+    over_each(|fixture, transport| {
+        let (_, session) = fixture.connect(transport);
+        let long = "n".repeat(256);
+        let status = |path: &str| {
+            session.open(path, &OpenOptions::write()).err().and_then(|error| error.status())
+        };
+        assert_eq!(status(&format!("/{long}")), Some(Status::NameTooLong));
+        assert_eq!(status("/no/such/file"), Some(Status::NoEnt));
+        assert_eq!(status(""), Some(Status::Inval));
+        let deep = format!("/{}", "d/".repeat(3000));
+        assert!(session.metadata(&deep).is_err());
+        session.create_dir("/dir", 0o755).unwrap();
+        assert_eq!(status("/dir"), Some(Status::IsDir));
+        std::fs::write(fixture.local("plain"), b"").unwrap();
+        assert_eq!(status("/plain/below"), Some(Status::NotDir));
+    });
+}
+
+#[test]
+fn the_file_system_tells_its_limits() {
+    over_each(|fixture, transport| {
+        let (_, session) = fixture.connect(transport);
+        let limits = session.file_system("/").unwrap();
+        assert!(limits.space_total.unwrap() >= limits.space_free.unwrap());
+        assert!(limits.max_append.unwrap() >= 65_536);
+        assert_eq!(limits.lease_time, Some(90));
+        assert!(fixture.root().exists());
+    });
+}
+
+#[test]
+fn a_memory_store_serves_alike() {
+    let fixture = Fixture::in_memory();
+    for transport in fixture.transports() {
+        let (_, session) = fixture.connect(transport);
+        let path = format!("/file-{transport:?}");
+        let made = session.open(&path, &OpenOptions::write());
+        // Its root belongs to the superuser alone.
+        if rustix::process::getuid().is_root() {
+            let file = made.unwrap();
+            file.write_at(&pattern(300_000, 2), 0).unwrap();
+            file.commit().unwrap();
+            let mut back = vec![0; 300_000];
+            assert_eq!(file.read_at(&mut back, 0).unwrap(), 300_000);
+            assert!(back == pattern(300_000, 2));
+        } else {
+            assert_eq!(made.err().and_then(|e| e.status()), Some(Status::Access));
+        }
+    }
+}

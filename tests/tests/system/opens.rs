@@ -1,0 +1,121 @@
+//! Opens: sharing, keys, unlinked files, delete on last close.
+
+use dafs_client::{
+    ClientError, DeleteDisposition, OpenOptions, ShareAccess, ShareDeny, ShareKey, Status,
+};
+
+use crate::fixture::over_each;
+
+fn status<T>(result: Result<T, ClientError>) -> Option<Status> {
+    result.err().and_then(|error| error.status())
+}
+
+#[test]
+fn share_reservations_hold_between_sessions() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"x").unwrap();
+        let (_, first) = fixture.connect(transport);
+        let (_, second) = fixture.connect(transport);
+        let deny = OpenOptions { deny: ShareDeny::Write, ..OpenOptions::read() };
+        let held = first.open("/file", &deny).unwrap();
+        assert_eq!(status(second.open("/file", &OpenOptions::write())), Some(Status::ShareDenied));
+        let reader = second.open("/file", &OpenOptions::read()).unwrap();
+        held.close().unwrap();
+        second.open("/file", &OpenOptions::write()).unwrap().close().unwrap();
+        reader.close().unwrap();
+    });
+}
+
+#[test]
+fn all_opens_show_the_same_key() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"x").unwrap();
+        let (_, first) = fixture.connect(transport);
+        let (_, second) = fixture.connect(transport);
+        let with = |key| OpenOptions { key: Some(ShareKey(key)), ..OpenOptions::read() };
+        let held = first.open("/file", &with(1)).unwrap();
+        second.open("/file", &with(1)).unwrap().close().unwrap();
+        assert_eq!(status(second.open("/file", &with(2))), Some(Status::KeyMismatch));
+        held.close().unwrap();
+        second.open("/file", &with(2)).unwrap().close().unwrap();
+    });
+}
+
+#[test]
+fn a_removed_file_lives_until_its_last_close() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"still here").unwrap();
+        let (_, session) = fixture.connect(transport);
+        let file = session.open("/file", &OpenOptions::write()).unwrap();
+        session.remove("/file").unwrap();
+        assert!(!fixture.local("file").exists());
+        let mut bytes = [0; 10];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 10);
+        assert_eq!(&bytes, b"still here");
+        file.write_at(b"changed", 0).unwrap();
+        assert_eq!(file.metadata().unwrap().size, 10);
+        file.close().unwrap();
+        assert_eq!(status(session.metadata("/file")), Some(Status::NoEnt));
+    });
+}
+
+#[test]
+fn an_open_can_keep_the_name() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"x").unwrap();
+        let (_, session) = fixture.connect(transport);
+        let delete_disposition = DeleteDisposition::Deny;
+        let options = OpenOptions { delete_disposition, ..OpenOptions::read() };
+        let file = session.open("/file", &options).unwrap();
+        assert_eq!(status(session.remove("/file")), Some(Status::DenyDispConflict));
+        file.close().unwrap();
+        session.remove("/file").unwrap();
+    });
+}
+
+#[test]
+fn every_mode_of_creation() {
+    over_each(|fixture, transport| {
+        let (_, session) = fixture.connect(transport);
+        let missing = OpenOptions { create: false, ..OpenOptions::write() };
+        assert_eq!(status(session.open("/file", &missing)), Some(Status::NoEnt));
+        let new = OpenOptions { create_new: true, mode: 0o600, ..OpenOptions::write() };
+        let file = session.open("/file", &new).unwrap();
+        file.write_at(b"content", 0).unwrap();
+        file.close().unwrap();
+        assert_eq!(session.metadata("/file").unwrap().mode, 0o600);
+        assert_eq!(status(session.open("/file", &new)), Some(Status::Exist));
+        session.open("/file", &OpenOptions::write()).unwrap().close().unwrap();
+        assert_eq!(session.metadata("/file").unwrap().size, 7);
+        let cut = OpenOptions { truncate: true, ..OpenOptions::write() };
+        session.open("/file", &cut).unwrap().close().unwrap();
+        assert_eq!(std::fs::read(fixture.local("file")).unwrap(), b"");
+    });
+}
+
+#[test]
+fn an_unlinked_file_has_no_name_and_ends_with_its_open() {
+    over_each(|fixture, transport| {
+        let (_, session) = fixture.connect(transport);
+        let file = session.create_unlinked("/", &OpenOptions::write()).unwrap();
+        file.write_at(b"nowhere", 0).unwrap();
+        let mut bytes = [0; 7];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 7);
+        assert!(session.read_dir("/").unwrap().is_empty());
+        file.close().unwrap();
+        assert_eq!(std::fs::read_dir(fixture.local("")).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn a_read_only_open_does_not_write() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"x").unwrap();
+        let (_, session) = fixture.connect(transport);
+        let file = session.open("/file", &OpenOptions::read()).unwrap();
+        assert_eq!(status(file.write_at(b"y", 0)), Some(Status::Access));
+        let options = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
+        let file = session.open("/file", &options).unwrap();
+        assert_eq!(status(file.read_at(&mut [0; 1], 0)), Some(Status::Access));
+    });
+}

@@ -1,0 +1,111 @@
+//! Sessions: logins, many of them, their ends.
+
+use dafs_client::{Client, ClientConfig, ClientError, Login, OpenOptions, SessionOptions, Status};
+use dafs_server::PasswordFile;
+
+use crate::fixture::{Fixture, Transport, me, over_each};
+
+#[test]
+fn passwords_are_checked_and_give_their_identity() {
+    let probe = Fixture::new();
+    let file = probe.root().join("passwords");
+    let mut passwords = PasswordFile::default();
+    passwords.set("ann", me(), "right").unwrap();
+    passwords.save(&file).unwrap();
+    for transport in probe.transports() {
+        let fixture = Fixture::with(|config| {
+            config.password_file = Some(file.clone());
+            config.filer.anonymous = None;
+        });
+        let login = |password: &str| SessionOptions {
+            login: Login::Password { user: "ann".into(), password: password.into() },
+            ..SessionOptions::default()
+        };
+        let (_, session) = fixture.connect_with(transport, &login("right"));
+        session.ping().unwrap();
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let refused = client.connect_to(&fixture.address(transport), &login("wrong"));
+        let error = refused.err().unwrap();
+        assert_eq!(error.status(), Some(Status::Access), "{error}");
+        assert!(error.to_string().contains("ann"), "{error}");
+        if transport == Transport::Tcp {
+            let nobody = SessionOptions::default();
+            let refused = client.connect_to(&fixture.address(transport), &nobody);
+            assert!(refused.err().unwrap().status().is_some());
+        }
+    }
+}
+
+#[test]
+fn a_hundred_sessions_share_one_client() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"shared").unwrap();
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let options = SessionOptions { credits: 4, ..SessionOptions::default() };
+        let sessions: Vec<_> = (0..100)
+            .map(|_| client.connect_to(&fixture.address(transport), &options).unwrap())
+            .collect();
+        for session in &sessions {
+            let file = session.open("/file", &OpenOptions::read()).unwrap();
+            let mut bytes = [0; 6];
+            assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 6);
+            assert_eq!(&bytes, b"shared");
+        }
+        for session in sessions {
+            session.disconnect().unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_end_of_a_session_releases_its_opens() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"x").unwrap();
+        let (_, watcher) = fixture.connect(transport);
+        let (client, session) = fixture.connect(transport);
+        let deny = OpenOptions { deny: dafs_client::ShareDeny::Both, ..OpenOptions::read() };
+        let file = session.open("/file", &deny).unwrap();
+        assert!(watcher.open("/file", &OpenOptions::read()).is_err());
+        session.disconnect().unwrap();
+        // The server may hear of the end after the next request of somebody else.
+        while watcher.open("/file", &OpenOptions::read()).is_err() {
+            watcher.ping().unwrap();
+        }
+        assert!(matches!(file.close(), Err(ClientError::SessionEnded { .. })));
+        drop(client);
+    });
+}
+
+#[test]
+fn nobody_there_is_said_with_what_to_do() {
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let location = dafs_client::Location::parse("dafs://127.0.0.1:1/").unwrap();
+    let error = client.connect(&location, &SessionOptions::default()).err().unwrap();
+    assert!(error.to_string().contains("dafs serve"), "{error}");
+    let location = dafs_client::Location::parse("dafs+shm:///no/such/socket!/").unwrap();
+    let error = client.connect(&location, &SessionOptions::default()).err().unwrap();
+    assert!(error.to_string().contains("/no/such/socket"), "{error}");
+}
+
+#[test]
+fn credits_grow_with_demand_and_are_never_exceeded() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), vec![1; 1 << 20]).unwrap();
+        let (client, session) = fixture.connect(transport);
+        let first = session.credits();
+        let file = session.open("/file", &OpenOptions::read()).unwrap();
+        let buffer = client.allocate(1 << 20).unwrap();
+        let group = client.group();
+        for round in 0..20u64 {
+            for index in 0..256usize {
+                let slice = buffer.slice(index * 4096, 4096).unwrap();
+                session.submit_read(&file, (index * 4096) as u64, slice, group, round).unwrap();
+            }
+            client.wait(group, 256, None);
+            while let Some(done) = client.next(group) {
+                done.result.unwrap();
+            }
+        }
+        assert!(session.credits() > first, "{first} stayed {}", session.credits());
+    });
+}
