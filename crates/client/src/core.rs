@@ -14,9 +14,10 @@ use dafs_dat::{
     LocalKey, LocalSegment, Operation, Region, Rights, SendOptions, Signal, WaitPolicy,
 };
 use dafs_memory::{Memory, Pages};
-use dafs_types::{StreamId, Verifier};
+use dafs_types::{Status, StreamId, Verifier};
 use dafs_wire::{
-    ByteOrder, Procedure, Request, RequestHeader, ResponseHeader, encode_request, is_intact, seal,
+    ByteOrder, EncodeError, Procedure, Request, RequestHeader, ResponseHeader, encode_request,
+    is_intact, seal,
 };
 
 use crate::buffer::Buffer;
@@ -223,7 +224,8 @@ impl Client {
                 core.turn(0, Some(Duration::ZERO));
                 return core.completed(group);
             }
-            core.turn(count - there, left);
+            let threshold = core.arrivals_for(count - there);
+            core.turn(threshold, left);
         }
     }
 
@@ -275,6 +277,19 @@ impl Core {
 
     fn completed(&self, group: Group) -> usize {
         self.groups.get(group.0 as usize).map_or(0, VecDeque::len)
+    }
+
+    /// Arrivals worth sleeping for when so many completions are wanted: no more than are
+    /// on their way, and only half of those while others wait for their credits.
+    fn arrivals_for(&self, wanted: usize) -> usize {
+        let mut on_their_way = 0;
+        let mut others_wait = false;
+        for session in &self.sessions {
+            on_their_way += usize::from(session.credits.outstanding());
+            others_wait |= !session.queue.is_empty() || !session.calls.is_empty();
+        }
+        let most = if others_wait { on_their_way / 2 } else { on_their_way };
+        wanted.min(most).max(1)
     }
 
     /// Nothing is outstanding anywhere: waiting would never end.

@@ -72,6 +72,11 @@ impl Credits {
         self.outstanding == 0 && self.target < self.nreq
     }
 
+    /// Requests sent and not answered.
+    pub fn outstanding(&self) -> u16 {
+        self.outstanding
+    }
+
     /// Requests that may be outstanding now.
     pub fn nreq(&self) -> u16 {
         self.nreq

@@ -57,7 +57,8 @@ impl Session {
             let (reached, count, status) = self.lookup(here, &names[at..at + run])?;
             if status == Status::Ok {
                 let is_last = at + run == names.len();
-                here = if is_last && follow {
+                // What is followed by `..` must be a directory: links there are followed.
+                here = if follow || !is_last {
                     self.follow(here, &names[at..at + run], reached, whole, links)?
                 } else {
                     reached

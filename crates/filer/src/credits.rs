@@ -73,15 +73,16 @@ pub(crate) struct Window {
     /// What the server aims for.
     target: u16,
     outstanding: u16,
-    /// Most outstanding since the last tick.
-    peak: u16,
+    /// Streams used since the last tick. A server that answers at once never sees many
+    /// requests outstanding; how many streams a client needs shows its demand.
+    used: [u64; STREAM_WORDS],
     /// Streams below this may be used: the most the client may still believe.
     stream_limit: u16,
     /// What the client asked for last; 0 for nothing.
     desired: u16,
     /// Most that may be granted in the channel's present phase.
     most: u16,
-    /// All credits were in use since `nreq` last changed.
+    /// All credits or streams were in use since `nreq` last changed.
     saturated: bool,
     busy: [u64; STREAM_WORDS],
     /// Streams answered since `nreq` last fell: a new request on one of them proves
@@ -96,7 +97,7 @@ impl Window {
             nreq: 1,
             target: 1,
             outstanding: 0,
-            peak: 0,
+            used: [0; STREAM_WORDS],
             stream_limit: 1,
             desired: 0,
             most: 1,
@@ -133,11 +134,12 @@ impl Window {
         }
         self.busy[word] |= bit;
         self.outstanding += 1;
-        self.peak = self.peak.max(self.outstanding);
+        self.used[word] |= bit;
         if desired != 0 {
             self.desired = desired;
         }
-        self.saturated |= self.outstanding == self.nreq;
+        // Clients take the stream freed last, so the top one means that all were taken.
+        self.saturated |= self.outstanding == self.nreq || stream.0 + 1 == self.nreq;
         Ok(self.outstanding)
     }
 
@@ -219,12 +221,13 @@ impl Window {
     /// Lets a session that used less than half of its credits since the last tick aim
     /// for twice what it used, but not below `floor`.
     pub fn shrink_if_idle(&mut self, floor: u16, budget: &mut Budget) {
-        let used = self.peak.saturating_mul(2);
+        let count: u32 = self.used.iter().map(|word| word.count_ones()).sum();
+        let used = u16::try_from(count * 2).unwrap_or(u16::MAX);
         if used < self.target && floor < self.target {
             self.set_target(used.max(floor), budget);
             self.saturated = false;
         }
-        self.peak = self.outstanding;
+        self.used = self.busy;
     }
 
     fn set_target(&mut self, target: u16, budget: &mut Budget) {
