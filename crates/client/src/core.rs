@@ -425,13 +425,15 @@ impl Core {
             desired_credits: self.sessions[index].wish,
             ..RequestHeader::new(StreamId(0), dafs_types::SequenceNumber(0))
         };
-        let length =
-            encode_request(ByteOrder::NATIVE, &header, request, &mut buffer).map_err(|error| {
-                ClientError::Status {
-                    what: format!("encoding {}", request.procedure().name()),
-                    status: error.status(),
-                }
-            })?;
+        let encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut buffer);
+        let length = encoded.map_err(|error| ClientError::Status {
+            what: format!("{}: {error}", request.procedure().name()),
+            status: match error {
+                // Names are all that is long in these requests.
+                EncodeError::TooMany { .. } => Status::NameTooLong,
+                other => other.status(),
+            },
+        })?;
         buffer.truncate(length);
         let id = self.next_id();
         let call = QueuedCall { id, message: buffer };
