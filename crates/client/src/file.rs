@@ -125,7 +125,7 @@ impl Session {
             return Err(ClientError::TooManyLinks(path.to_owned()));
         }
         let parent = self.resolve_parent(path)?;
-        let names = [parent.name.as_str()];
+        let names = [crate::names::name_of(&parent.name, path)?];
         let target = OpenTarget::Null { directory: parent.directory, path: Path::new(&names) };
         match self.send_open(target, options)? {
             (Status::Ok, handle, state) => Ok((handle, state)),

@@ -319,7 +319,7 @@ impl Session {
 }
 
 /// The last name of a path, which the root does not have.
-fn name_of<'n>(name: &'n str, path: &str) -> Result<&'n str> {
+pub(crate) fn name_of<'n>(name: &'n str, path: &str) -> Result<&'n str> {
     match name {
         "" | "." | ".." => {
             Err(ClientError::Status { what: path.to_owned(), status: Status::Inval })

@@ -124,5 +124,5 @@ provider!(sim_like_a_socket, Sim { early_success_ppm: 1_000_000, in_flight_max: 
 provider!(sim_like_a_fabric, Sim { early_success_ppm: 0, in_flight_max: 10 });
 // Switched on when they pass:
 provider!(shm, Shm);
-// provider!(tcp, Tcp { crc: false });
-// provider!(tcp_crc, Tcp { crc: true });
+provider!(tcp, Tcp { crc: false });
+provider!(tcp_crc, Tcp { crc: true });

@@ -1,0 +1,241 @@
+//! Connecting and accepting: MPA request and reply (RFC 5044 7, RFC 6581).
+//!
+//! Invariant: nothing but start-up frames travels before both sides agree; the bytes
+//! behind the reply belong to the stream and are kept.
+
+use std::os::fd::AsFd;
+
+use dafs_iwarp::connect::{
+    ConnectConfig, Established, Initiator, InitiatorOutcome, ReadyToReceiveSet, Responder, Role,
+};
+use dafs_iwarp::{Receiver, Transmitter, mulpdu_for_segment_size};
+
+use super::{Connection, Stream, system};
+use crate::connection::{Context, Interest};
+use crate::{
+    Address, AddressError, BreakReason, EndpointConfig, Event, ListenerId, Peer, PendingId,
+};
+
+/// Where a connection is in its life.
+pub(crate) enum Phase {
+    /// Initiator: the TCP connect is under way.
+    Connecting(Box<Initiator>),
+    /// Initiator: the request is sent.
+    Called(Box<Initiator>),
+    /// Acceptor: the request is not whole.
+    Answering {
+        listener: ListenerId,
+        responder: Box<Responder>,
+    },
+    /// Acceptor: the application decides.
+    Pending(Box<Responder>),
+    /// Acceptor: the peer went before the application decided.
+    Vanished,
+    Established,
+    Closed,
+}
+
+/// The machine of an initiator.
+pub(crate) fn initiator(
+    config: &EndpointConfig,
+    private_data: &[u8],
+) -> Result<Initiator, AddressError> {
+    Initiator::new(mpa(config), private_data).map_err(|_| AddressError::PrivateData {
+        length: private_data.len(),
+        limit: PRIVATE_BYTES_MAX,
+    })
+}
+
+/// Read depths both ways, CRC by wish, and the peer-to-peer start, so that the acceptor
+/// may send as soon as the initiator is ready.
+fn mpa(config: &EndpointConfig) -> ConnectConfig {
+    ConnectConfig {
+        crc: config.crc,
+        enhanced: true,
+        ird: config.read_depth,
+        ord: config.read_depth,
+        negotiate_depth: true,
+        ready_to_receive: ReadyToReceiveSet { write: true, read: false, send: false },
+    }
+}
+
+impl Connection {
+    /// The first look at a new connection.
+    pub(super) fn begin(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        let interest = match self.phase {
+            Phase::Connecting(_) => Interest::ReadWrite,
+            _ => Interest::Read,
+        };
+        self.watch(context, interest)?;
+        // On one host the connect has ended already: no need for another turn.
+        if matches!(self.phase, Phase::Connecting(_)) && self.is_writable() {
+            return self.on_connected(context);
+        }
+        Ok(())
+    }
+
+    fn is_writable(&self) -> bool {
+        let Some(socket) = &self.socket else { return false };
+        let mut polled = [rustix::event::PollFd::new(socket, rustix::event::PollFlags::OUT)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut polled, Some(&now)) == Ok(1)
+    }
+
+    /// The TCP connect has ended, one way or the other.
+    pub(super) fn on_connected(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        let Some(socket) = &self.socket else { return Ok(()) };
+        if let Err(error) = rustix::net::sockopt::socket_error(socket).unwrap_or_else(Err) {
+            let error = std::io::Error::from(error);
+            return Err(BreakReason::Unreachable(error.to_string()));
+        }
+        let Phase::Connecting(initiator) = std::mem::replace(&mut self.phase, Phase::Closed) else {
+            return Ok(());
+        };
+        let sent = rustix::io::write(socket, initiator.request());
+        if sent != Ok(initiator.request().len()) {
+            // A fresh socket takes a few hundred octets.
+            return Err(BreakReason::System("the MPA request could not be sent".into()));
+        }
+        self.phase = Phase::Called(initiator);
+        self.watch(context, Interest::Read)
+    }
+
+    /// Octets for the start-up machine. Returns how many it used.
+    pub(super) fn on_startup(
+        &mut self,
+        context: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Result<usize, BreakReason> {
+        match &mut self.phase {
+            Phase::Called(initiator) => {
+                let progress = match initiator.on_octets(octets) {
+                    Ok(progress) => progress,
+                    Err(violation) => {
+                        return Err(BreakReason::PeerViolation(violation.to_string()));
+                    }
+                };
+                match progress.outcome {
+                    None => {}
+                    Some(InitiatorOutcome::Accepted { established, private_data }) => {
+                        let private_data = private_data.into();
+                        self.establish(context, &established, private_data)?;
+                    }
+                    Some(InitiatorOutcome::Rejected { private_data, .. }) => {
+                        self.phase = Phase::Closed;
+                        self.socket = None;
+                        self.abandon(context);
+                        let endpoint = context.endpoint;
+                        let private_data = private_data.into();
+                        context.events.push(Event::Rejected { endpoint, private_data });
+                    }
+                }
+                Ok(progress.consumed)
+            }
+            Phase::Answering { listener, responder } => {
+                let progress = responder
+                    .on_octets(octets)
+                    .map_err(|violation| BreakReason::PeerViolation(violation.to_string()))?;
+                if let Some(request) = progress.outcome {
+                    let listener = *listener;
+                    let responder = std::mem::take(responder);
+                    self.phase = Phase::Pending(responder);
+                    context.events.push(Event::ConnectionRequest {
+                        listener,
+                        pending: PendingId(context.endpoint),
+                        peer: Peer { address: Address::Tcp(self.peer), process: None },
+                        private_data: request.private_data.into(),
+                    });
+                }
+                Ok(progress.consumed)
+            }
+            // An initiator must not go on before the reply; what it sends stays unread.
+            _ => Ok(octets.len()),
+        }
+    }
+
+    /// Accepts a pending connection.
+    pub(super) fn answer(
+        &mut self,
+        context: &mut Context<'_>,
+        private_data: &[u8],
+    ) -> Result<(), BreakReason> {
+        let Phase::Pending(responder) = std::mem::replace(&mut self.phase, Phase::Closed) else {
+            return Err(BreakReason::Peer);
+        };
+        let (reply, established) = responder
+            .accept(&mpa(&self.config), private_data)
+            .map_err(|refusal| BreakReason::PeerViolation(refusal.to_string()))?;
+        let socket = self.socket.as_ref().ok_or(BreakReason::Peer)?;
+        match rustix::net::send(socket, &reply, rustix::net::SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == reply.len() => {}
+            _ => return Err(BreakReason::Peer),
+        }
+        self.establish(context, &established, Box::default())
+    }
+
+    /// Rejects a pending connection.
+    pub(super) fn refuse(&mut self, private_data: &[u8]) {
+        if let Phase::Pending(responder) = std::mem::replace(&mut self.phase, Phase::Closed)
+            && let Ok(reply) = responder.reject(&mpa(&self.config), private_data)
+            && let Some(socket) = &self.socket
+        {
+            // A peer that is gone needs no answer.
+            let _ = rustix::net::send(socket, &reply, rustix::net::SendFlags::NOSIGNAL);
+        }
+    }
+
+    fn establish(
+        &mut self,
+        context: &mut Context<'_>,
+        established: &Established,
+        private_data: Box<[u8]>,
+    ) -> Result<(), BreakReason> {
+        let mulpdu = mulpdu_for_segment_size(self.segment_size());
+        let mut transmitter = Transmitter::new(established, mulpdu);
+        let mut receiver = Receiver::new(established);
+        if transmitter.ready_to_receive_pending().is_some() {
+            self.outgoing.ready_to_receive(&mut transmitter, &mut receiver)?;
+        }
+        let speaks_first = established.role == Role::Initiator;
+        self.stream = Some(Stream { transmitter, receiver, speaks_first });
+        self.phase = Phase::Established;
+        self.write_out(context)?;
+        let endpoint = context.endpoint;
+        context.events.push(Event::Established { endpoint, private_data });
+        Ok(())
+    }
+
+    /// The connection's effective segment size, in octets.
+    fn segment_size(&self) -> u32 {
+        let Some(socket) = &self.socket else { return SEGMENT_BYTES_DEFAULT };
+        let mut size: libc::c_int = 0;
+        let mut length = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the kernel writes one integer, whose size it is told.
+        let result = unsafe {
+            use std::os::fd::AsRawFd;
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_MAXSEG,
+                (&raw mut size).cast(),
+                &raw mut length,
+            )
+        };
+        match u32::try_from(size) {
+            Ok(size) if result == 0 && size > 0 => size,
+            _ => SEGMENT_BYTES_DEFAULT,
+        }
+    }
+}
+
+pub(super) fn io_reason(error: rustix::io::Errno) -> BreakReason {
+    match error {
+        rustix::io::Errno::CONNRESET | rustix::io::Errno::PIPE => BreakReason::Peer,
+        other => system(other.into()),
+    }
+}
+
+/// An Ethernet frame's worth.
+const SEGMENT_BYTES_DEFAULT: u32 = 1460;
+/// What fits a request beside the enhanced data.
+const PRIVATE_BYTES_MAX: usize = dafs_iwarp::connect::PRIVATE_DATA_OUT_OCTETS_MAX;

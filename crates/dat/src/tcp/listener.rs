@@ -1,0 +1,67 @@
+//! The socket that peers connect to.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+
+use super::Connection;
+use crate::{Address, AddressError, ListenerId};
+
+/// Listens on an address.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    address: SocketAddr,
+}
+
+impl Listener {
+    pub(crate) fn bind(address: SocketAddr) -> Result<Self, AddressError> {
+        let failed = |error: rustix::io::Errno| AddressError::System {
+            address: Address::Tcp(address),
+            source: error.into(),
+        };
+        let socket = socket(&address).map_err(failed)?;
+        sockopt::set_socket_reuseaddr(&socket, true).map_err(failed)?;
+        rustix::net::bind(&socket, &address).map_err(failed)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
+        let bound = rustix::net::getsockname(&socket).map_err(failed)?;
+        let address = SocketAddr::try_from(bound).unwrap_or(address);
+        Ok(Self { socket, address })
+    }
+
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address::Tcp(self.address)
+    }
+
+    pub(crate) fn accept(&mut self, id: ListenerId, deadline: Instant) -> Option<Connection> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags).ok()?;
+        sockopt::set_tcp_nodelay(&socket, true).ok()?;
+        let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(self.address);
+        Some(Connection::inbound(socket, id, peer, deadline))
+    }
+}
+
+/// A socket whose connect is under way.
+pub fn connect(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let socket = socket(address)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    match rustix::net::connect(&socket, address) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+fn socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
+}
+
+const BACKLOG: i32 = 1024;
