@@ -1,3 +1,105 @@
-//! The `dafs` command.
+//! The `dafs` command: serves directories, and uses them from elsewhere.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod bench;
+mod copy;
+mod demo;
+mod doctor;
+mod files;
+mod generate;
+mod passwd;
+mod place;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Files over shared memory and RDMA-class networks.
+#[derive(Debug, Parser)]
+#[command(name = "dafs", version, about, max_term_width = 100)]
+pub struct Cli {
+    /// Log filter, as in RUST_LOG: error, warn, info, debug or module=level.
+    #[arg(long, global = true, env = "DAFS_LOG", default_value = "warn")]
+    log: String,
+    /// Log lines as JSON.
+    #[arg(long, global = true)]
+    log_json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve directories.
+    Serve(serve::Arguments),
+    /// List a directory.
+    Ls(files::List),
+    /// Show what is known of an object.
+    Stat(files::Stat),
+    /// Write files to standard output.
+    Cat(files::Cat),
+    /// Copy files between here and servers, or between servers.
+    Cp(copy::Arguments),
+    /// Rename on one server.
+    Mv(files::Move),
+    /// Remove files and directories.
+    Rm(files::Remove),
+    /// Make directories.
+    Mkdir(files::MakeDirectory),
+    /// Make links.
+    Ln(files::Link),
+    /// Show the space of the file system a path is in.
+    Df(files::Space),
+    /// Measure round trips.
+    Ping(files::Ping),
+    /// Manage a password file.
+    Passwd(passwd::Arguments),
+    /// Measure reads and writes against local file access and the machine's limits.
+    Bench(bench::Arguments),
+    /// Serve a directory, copy it whole over every transport, verify, show the speeds.
+    Demo(demo::Arguments),
+    /// Say which transport a server would be reached by, and what is wrong here.
+    Doctor(doctor::Arguments),
+    /// Print completions for a shell.
+    Completions(generate::Completions),
+    /// Write manual pages into a directory.
+    Man(generate::Manual),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(&cli);
+    let result = match cli.command {
+        Command::Serve(arguments) => serve::run(arguments),
+        Command::Ls(arguments) => files::list(&arguments),
+        Command::Stat(arguments) => files::stat(&arguments),
+        Command::Cat(arguments) => files::cat(&arguments),
+        Command::Cp(arguments) => copy::run(&arguments),
+        Command::Mv(arguments) => files::rename(&arguments),
+        Command::Rm(arguments) => files::remove(&arguments),
+        Command::Mkdir(arguments) => files::make_directory(&arguments),
+        Command::Ln(arguments) => files::link(&arguments),
+        Command::Df(arguments) => files::space(&arguments),
+        Command::Ping(arguments) => files::ping(&arguments),
+        Command::Passwd(arguments) => passwd::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Completions(arguments) => generate::completions(&arguments),
+        Command::Man(arguments) => generate::manual(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("dafs: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start_logging(cli: &Cli) {
+    let filter = tracing_subscriber::EnvFilter::new(&cli.log);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    if cli.log_json { builder.json().init() } else { builder.init() }
+}

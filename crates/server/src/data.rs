@@ -243,6 +243,4 @@ pub(crate) fn fills_are_few(jobs: &[FillJob]) -> bool {
     jobs.len() <= FILLS_IN_PLACE_MAX
 }
 
-/// Header and fixed section of READ_INLINE's results.
-const INLINE_READ_HEAD: usize = 48;
 const FILLS_IN_PLACE_MAX: usize = 4;

@@ -1,0 +1,68 @@
+//! `dafs passwd`: the password file's users.
+
+use std::io::{BufRead, IsTerminal};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_server::PasswordFile;
+use dafs_types::Credentials;
+
+/// Arguments of `dafs passwd`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The password file; made if it is not there.
+    #[arg(long)]
+    file: PathBuf,
+    /// The user; without one the users are listed.
+    user: Option<String>,
+    /// Remove the user.
+    #[arg(long)]
+    remove: bool,
+    /// User number the user acts as.
+    #[arg(long, default_value_t = 65_534)]
+    uid: u32,
+    /// Group number.
+    #[arg(long, default_value_t = 65_534)]
+    gid: u32,
+    /// Supplementary groups.
+    #[arg(long, value_delimiter = ',')]
+    groups: Vec<u32>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut passwords = if arguments.file.exists() {
+        PasswordFile::load(&arguments.file)?
+    } else {
+        PasswordFile::default()
+    };
+    let Some(user) = &arguments.user else {
+        passwords.names().for_each(|name| println!("{name}"));
+        return Ok(());
+    };
+    if arguments.remove {
+        if !passwords.remove(user) {
+            bail!("{} has no user {user}", arguments.file.display());
+        }
+        return Ok(passwords.save(&arguments.file)?);
+    }
+    let mut groups = arguments.groups.clone();
+    groups.sort_unstable();
+    let who = Credentials { uid: arguments.uid, gid: arguments.gid, groups: groups.into() };
+    passwords.set(user, who, &read_password(user)?)?;
+    Ok(passwords.save(&arguments.file)?)
+}
+
+fn read_password(user: &str) -> Result<String> {
+    if std::io::stdin().is_terminal() {
+        let first = rpassword::prompt_password(format!("new password of {user}: "))?;
+        let second = rpassword::prompt_password("again: ")?;
+        if first != second {
+            bail!("the two passwords differ; nothing was changed");
+        }
+        return Ok(first);
+    }
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).context("reading the password from stdin")?;
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
+}

@@ -1,0 +1,265 @@
+//! `dafs serve`: from flags and a file to a running server.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_client::local_socket_candidates;
+use dafs_dat::Address;
+use dafs_server::{Server, ServerConfig, Stopper};
+use dafs_store::Store;
+use dafs_store::local::{Export, LocalConfig, LocalStore};
+use dafs_store::memory::{MemoryLimits, MemoryStore};
+use serde::Deserialize;
+
+/// Arguments of `dafs serve`; the configuration file has the same keys.
+#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Arguments {
+    /// Directories to serve, each a path or NAME=PATH.
+    #[serde(rename = "directories")]
+    pub directories: Vec<String>,
+    /// TOML file with these options; flags count for more.
+    #[arg(long)]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+    /// TCP address to listen on; port 0 lets the system choose. Default 127.0.0.1:2050:
+    /// other hosts are served only if you say so.
+    #[arg(long)]
+    pub tcp: Option<SocketAddr>,
+    /// Do not listen on TCP.
+    #[arg(long)]
+    pub no_tcp: bool,
+    /// Unix socket for shared memory. Default: the first usable of
+    /// $XDG_RUNTIME_DIR/dafs, /run/dafs, /tmp/dafs-UID, named after the port.
+    #[arg(long)]
+    pub socket: Option<PathBuf>,
+    /// Do not offer shared memory.
+    #[arg(long)]
+    pub no_socket: bool,
+    /// Refuse changes.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Serve memory of at most so many octets (K, M, G) instead of directories.
+    #[arg(long)]
+    pub memory: Option<String>,
+    /// Octets of the data cache (K, M, G). Default: a quarter of the memory.
+    #[arg(long)]
+    pub cache: Option<String>,
+    /// Users who may authenticate by password (see `dafs passwd`).
+    #[arg(long)]
+    pub password_file: Option<PathBuf>,
+    /// Refuse remote clients without a password.
+    #[arg(long)]
+    pub no_anonymous: bool,
+    /// User and group remote clients without a password act as. Default: nobody if
+    /// the server is root, else the server's own.
+    #[arg(long, value_name = "UID:GID")]
+    pub anonymous: Option<String>,
+    /// Directory for the key that seals file handles.
+    #[arg(long)]
+    pub state: Option<PathBuf>,
+    /// CRC on every iWARP frame.
+    #[arg(long)]
+    pub crc: bool,
+}
+
+pub fn run(flags: Arguments) -> Result<()> {
+    let arguments = merge(flags)?;
+    raise_descriptor_limit();
+    let store = store(&arguments)?;
+    let config = config(&arguments)?;
+    let server = Server::new(&config, store)?;
+    stop_on_signals(server.stopper())?;
+    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
+    println!("ready: {}", addresses.join(" "));
+    println!("try:   dafs ls {}", example(server.addresses()));
+    // Without systemd there is nobody to tell.
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    let stats = server.run();
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
+    tracing::info!(requests = stats.requests, hits = stats.cache.hit_count, "stopped");
+    Ok(())
+}
+
+/// What the file says, changed by what the flags say.
+fn merge(flags: Arguments) -> Result<Arguments> {
+    let Some(path) = &flags.config else { return Ok(flags) };
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading the configuration {}", path.display()))?;
+    let file: Arguments =
+        toml::from_str(&text).with_context(|| format!("configuration {}", path.display()))?;
+    Ok(Arguments {
+        directories: if flags.directories.is_empty() {
+            file.directories
+        } else {
+            flags.directories
+        },
+        config: None,
+        tcp: flags.tcp.or(file.tcp),
+        no_tcp: flags.no_tcp || file.no_tcp,
+        socket: flags.socket.or(file.socket),
+        no_socket: flags.no_socket || file.no_socket,
+        read_only: flags.read_only || file.read_only,
+        memory: flags.memory.or(file.memory),
+        cache: flags.cache.or(file.cache),
+        password_file: flags.password_file.or(file.password_file),
+        no_anonymous: flags.no_anonymous || file.no_anonymous,
+        anonymous: flags.anonymous.or(file.anonymous),
+        state: flags.state.or(file.state),
+        crc: flags.crc || file.crc,
+    })
+}
+
+fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
+    if let Some(size) = &arguments.memory {
+        if !arguments.directories.is_empty() {
+            bail!("give either directories or --memory, not both");
+        }
+        let limits = MemoryLimits { bytes_max: octets(size)?, object_count_max: 1 << 20 };
+        return Ok(Arc::new(MemoryStore::new(limits)));
+    }
+    if arguments.directories.is_empty() {
+        bail!("no directory to serve: dafs serve DIR");
+    }
+    let exports = arguments
+        .directories
+        .iter()
+        .map(|text| {
+            let (name, path) = match text.split_once('=') {
+                Some((name, path)) => (name.to_owned(), PathBuf::from(path)),
+                None => (name_of(Path::new(text)), PathBuf::from(text)),
+            };
+            Export { name, path, read_only: arguments.read_only }
+        })
+        .collect();
+    let state = arguments.state.clone().unwrap_or_else(default_state);
+    let mut config = LocalConfig::new(".", state);
+    config.exports = exports;
+    Ok(Arc::new(LocalStore::new(&config)?))
+}
+
+fn config(arguments: &Arguments) -> Result<ServerConfig> {
+    let tcp = arguments.tcp.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 2050)));
+    let mut config = ServerConfig::default();
+    if !arguments.no_tcp {
+        config.listen.push(Address::Tcp(tcp));
+    }
+    if !arguments.no_socket {
+        let socket = arguments.socket.clone().or_else(|| usable_socket(tcp.port()));
+        match socket {
+            Some(socket) => config.listen.push(Address::Shm(socket)),
+            None => tracing::warn!("no place for the shared-memory socket; give --socket PATH"),
+        }
+    }
+    if config.listen.is_empty() {
+        bail!("nothing to listen on: both --no-tcp and --no-socket are given");
+    }
+    if let Some(size) = &arguments.cache {
+        config.cache.arena_bytes = usize::try_from(octets(size)?).context("--cache")?;
+        config.cache.dirty_bytes_max = config.cache.arena_bytes / 4;
+    }
+    config.password_file = arguments.password_file.clone();
+    config.crc = arguments.crc;
+    config.filer.anonymous = match (&arguments.anonymous, arguments.no_anonymous) {
+        (_, true) => None,
+        (Some(ids), false) => Some(identity(ids)?),
+        (None, false) if rustix::process::geteuid().is_root() => {
+            Some(dafs_types::Credentials::nobody())
+        }
+        (None, false) => Some(dafs_types::Credentials {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: Box::default(),
+        }),
+    };
+    Ok(config)
+}
+
+fn identity(text: &str) -> Result<dafs_types::Credentials> {
+    let (uid, gid) = text.split_once(':').context("--anonymous wants UID:GID")?;
+    Ok(dafs_types::Credentials {
+        uid: uid.parse().context("--anonymous: the uid is not a number")?,
+        gid: gid.parse().context("--anonymous: the gid is not a number")?,
+        groups: Box::default(),
+    })
+}
+
+/// A number of octets with an optional K, M, G or T.
+pub fn octets(text: &str) -> Result<u64> {
+    let (digits, factor) = match text.char_indices().last() {
+        Some((end, 'k' | 'K')) => (&text[..end], 1 << 10),
+        Some((end, 'm' | 'M')) => (&text[..end], 1 << 20),
+        Some((end, 'g' | 'G')) => (&text[..end], 1 << 30),
+        Some((end, 't' | 'T')) => (&text[..end], 1 << 40),
+        _ => (text, 1),
+    };
+    let number: u64 =
+        digits.parse().with_context(|| format!("{text:?} is no size; write 512M or 2G"))?;
+    number.checked_mul(factor).with_context(|| format!("{text:?} is too large"))
+}
+
+fn usable_socket(port: u16) -> Option<PathBuf> {
+    local_socket_candidates(port).into_iter().find(|path| {
+        let Some(parent) = path.parent() else { return false };
+        std::fs::create_dir_all(parent).is_ok()
+            && rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).is_ok()
+    })
+}
+
+fn name_of(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    full.file_name().map_or_else(|| "root".into(), |name| name.to_string_lossy().into_owned())
+}
+
+fn default_state() -> PathBuf {
+    if let Some(state) = std::env::var_os("XDG_STATE_HOME").filter(|value| !value.is_empty()) {
+        return PathBuf::from(state).join("dafs");
+    }
+    if rustix::process::geteuid().is_root() {
+        return PathBuf::from("/var/lib/dafs");
+    }
+    let home = std::env::var_os("HOME").unwrap_or_else(|| "/tmp".into());
+    PathBuf::from(home).join(".local/state/dafs")
+}
+
+fn example(addresses: &[Address]) -> String {
+    addresses
+        .iter()
+        .find_map(|address| match address {
+            Address::Tcp(socket) => Some(format!("dafs://{socket}/")),
+            Address::Shm(path) => Some(format!("dafs+shm://{}!/", path.display())),
+            Address::Sim(_) => None,
+        })
+        .unwrap_or_default()
+}
+
+/// Sessions cost descriptors; take all that we may have.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    // Refusal leaves the limit as it was.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}
+
+/// The first signal stops in order, the second at once.
+fn stop_on_signals(stopper: Stopper) -> Result<()> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let mut signals =
+        signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("listening for signals")?;
+    std::thread::Builder::new()
+        .name("dafs-signals".into())
+        .spawn(move || {
+            let mut signals = signals.forever();
+            if signals.next().is_some() {
+                stopper.stop();
+            }
+            if signals.next().is_some() {
+                std::process::exit(1);
+            }
+        })
+        .context("starting the signal thread")?;
+    Ok(())
+}
