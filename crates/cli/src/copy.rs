@@ -241,10 +241,6 @@ impl Mover {
         Ok(Self { client: client.clone(), buffers, group: client.group() })
     }
 
-    pub fn client(&self) -> &Client {
-        &self.client
-    }
-
     /// Moves a file's octets, several blocks side by side.
     fn transfer(&mut self, from: &Open, to: &Open, size: u64) -> Result<()> {
         let mut free: Vec<usize> = (0..BUFFERS).collect();
