@@ -69,7 +69,7 @@ struct Item {
 
 enum Open {
     Local(LocalFile),
-    Remote(File),
+    Remote(Box<File>),
 }
 
 /// The registered buffers that everything passes through.
@@ -202,9 +202,6 @@ fn copy_item(
                 if sync {
                     file.commit()?;
                 }
-                file.close()?;
-            }
-            if let Open::Remote(file) = from {
                 file.close()?;
             }
             target.set_times(item)
@@ -410,7 +407,7 @@ impl Side {
         Ok(match self {
             Side::Local(top) => Open::Local(LocalFile::open(join_local(top, path))?),
             Side::Remote(session, top) => {
-                Open::Remote(session.open(&join(top, path), &OpenOptions::read())?)
+                Open::Remote(Box::new(session.open(&join(top, path), &OpenOptions::read())?))
             }
         })
     }
@@ -428,7 +425,7 @@ impl Side {
             Side::Remote(session, top) => {
                 let options =
                     OpenOptions { truncate: true, mode: item.mode | 0o200, ..OpenOptions::write() };
-                Open::Remote(session.open(&join(top, &item.path), &options)?)
+                Open::Remote(Box::new(session.open(&join(top, &item.path), &options)?))
             }
         })
     }

@@ -126,7 +126,8 @@ pub(crate) enum Pending {
 
 /// A request without bulk data that waits for a credit, encoded.
 pub(crate) struct QueuedCall {
-    id: OperationId,
+    /// `None` if nobody waits for the answer.
+    id: Option<OperationId>,
     message: Vec<u8>,
 }
 
@@ -419,6 +420,24 @@ impl Core {
     /// Takes a request without bulk data in; its answer is asked for with
     /// [`Core::take_reply`].
     pub fn start_call(&mut self, index: usize, request: &Request<'_>) -> Result<OperationId> {
+        let id = self.next_id();
+        self.queue_call(index, request, Some(id))?;
+        Ok(id)
+    }
+
+    /// Sends a request whose answer nobody waits for.
+    pub fn cast(&mut self, index: usize, request: &Request<'_>) -> Result<()> {
+        self.queue_call(index, request, None)?;
+        self.interface.flush();
+        Ok(())
+    }
+
+    fn queue_call(
+        &mut self,
+        index: usize,
+        request: &Request<'_>,
+        id: Option<OperationId>,
+    ) -> Result<()> {
         self.check_open(index)?;
         let mut buffer = vec![0; CALL_BYTES];
         let header = RequestHeader {
@@ -435,13 +454,12 @@ impl Core {
             },
         })?;
         buffer.truncate(length);
-        let id = self.next_id();
         let call = QueuedCall { id, message: buffer };
         match self.sessions[index].credits.take() {
             Some((stream, sequence)) => self.send_call(index, stream, sequence, call),
             None => self.sessions[index].calls.push_back(call),
         }
-        Ok(id)
+        Ok(())
     }
 
     /// The answer to a call, if it is there.
@@ -473,7 +491,7 @@ impl Core {
         if session.checksums {
             seal(&mut call.message, &[]);
         }
-        session.set_pending(stream, Pending::Call(call.id));
+        session.set_pending(stream, call.id.map_or(Pending::Silent, Pending::Call));
         let endpoint = session.endpoint;
         self.post(index, endpoint, &[Gather::Bytes(&call.message)]);
     }
@@ -558,8 +576,8 @@ impl Core {
                 }
             }
         }
-        for call in calls {
-            self.replies.insert(call.id, Err(error.clone()));
+        for id in calls.into_iter().filter_map(|call| call.id) {
+            self.replies.insert(id, Err(error.clone()));
         }
         self.interface.deregister(region);
     }

@@ -30,26 +30,11 @@ impl Credits {
         if self.outstanding >= self.nreq {
             return None;
         }
-        let stream = loop {
-            match self.free.pop() {
-                Some(stream) if stream < self.nreq => break stream,
-                // Beyond a window that shrank: kept for when it grows again.
-                Some(stream) => {
-                    let place = self.free.iter().position(|s| *s < self.nreq);
-                    match place {
-                        Some(place) => {
-                            let usable = self.free.swap_remove(place);
-                            self.free.push(stream);
-                            break usable;
-                        }
-                        None => {
-                            self.free.push(stream);
-                            break self.make()?;
-                        }
-                    }
-                }
-                None => break self.make()?,
-            }
+        // Streams beyond a window that shrank wait in the list for when it grows again.
+        let place = self.free.iter().rposition(|stream| *stream < self.nreq);
+        let stream = match place {
+            Some(place) => self.free.remove(place),
+            None => self.make()?,
         };
         self.outstanding += 1;
         let sequence = &mut self.sequences[usize::from(stream)];

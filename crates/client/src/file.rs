@@ -480,8 +480,12 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // Who wants to know calls `close`.
-        let _ = self.send_close();
+        if self.is_closed.replace(true) {
+            return;
+        }
+        // Who wants to know how it ends calls `close`.
+        let request = Request::Close(Close { file: self.handle, state: self.state });
+        let _ = self.session.shared.borrow_mut().cast(self.session.index, &request);
     }
 }
 

@@ -18,8 +18,10 @@ fn main() {
     let path = std::env::temp_dir().join(format!("dat-cost-{}", std::process::id()));
     let mut listening = Interface::new(InterfaceConfig::default()).unwrap();
     listening.listen(&Address::Shm(path.clone())).unwrap();
-    let server =
-        std::thread::Builder::new().name("server".into()).spawn(move || serve(listening, block));
+    std::thread::Builder::new()
+        .name("server".into())
+        .spawn(move || serve(listening, block))
+        .unwrap();
     baseline(block, seconds);
     for (depth, threshold, spin) in
         [(1, 1, true), (8, 1, true), (32, 1, true), (32, 32, true), (32, 32, false)]

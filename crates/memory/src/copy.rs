@@ -34,7 +34,7 @@ impl Memory {
     pub fn copy(from: &Memory, from_offset: usize, to: &Memory, to_offset: usize, length: usize) {
         let source = from.pointer(from_offset, length);
         let target = to.pointer(to_offset, length);
-        if length >= BLOCK_BYTES && length <= VECTOR_BYTES_MAX && !from.is_same(to) && has_avx() {
+        if (BLOCK_BYTES..=VECTOR_BYTES_MAX).contains(&length) && !from.is_same(to) && has_avx() {
             // SAFETY: both ranges were checked, and lie in different memories.
             unsafe { copy_by_vectors(source, target, length) };
             return;

@@ -22,7 +22,7 @@ pub(crate) enum Step {
     /// It goes on later.
     Wait(Wait),
     /// It becomes another task.
-    Become(Task),
+    Become(Box<Task>),
 }
 
 /// The file a request names, and whether it was opened for this request alone.
@@ -180,7 +180,7 @@ impl Reactor {
             match step {
                 Step::Done => return self.tasks.forget(id),
                 Step::Wait(wait) => return self.tasks.park(id, rest, wait),
-                Step::Become(next) => task = next,
+                Step::Become(next) => task = *next,
             }
         }
     }

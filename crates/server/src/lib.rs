@@ -3,11 +3,11 @@
 //! One thread, the reactor, owns everything and never waits for a disk: what may
 //! block for long is a job on a small pool of threads, whose result comes back as an
 //! event. Requests that must wait (for a fill, a flush, room) are parked as
-//! [`task`]s and tried again on progress.
+//! `task`s and tried again on progress.
 //!
-//! A read, by file: [`reactor`] takes the message from the transport and has it
-//! decoded and admitted; [`read`] finds the bytes in the cache and posts RDMA writes
-//! from there; [`respond`] encodes and posts the answer.
+//! A read, by file: `reactor` takes the message from the transport and has it
+//! decoded and admitted; `read` finds the bytes in the cache and posts RDMA writes
+//! from there; `respond` encodes and posts the answer.
 //!
 //! Invariant: every admitted request is answered exactly once, or its connection is
 //! gone; nothing a peer sends can make a table here grow beyond its limit.

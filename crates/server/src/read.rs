@@ -76,7 +76,7 @@ impl Reactor {
                 let id = self.tasks.reserve();
                 self.tasks.park(id, Task::Read(answer, read), wait);
             }
-            Step::Become(task) => self.start(task),
+            Step::Become(task) => self.start(*task),
         }
     }
 

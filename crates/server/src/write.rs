@@ -192,7 +192,8 @@ impl Reactor {
         };
         self.release_end(task);
         let borrowed = task.borrowed;
-        Step::Become(Task::Commit(answer, CommitTask { ticket, file, reply, borrowed }))
+        let commit = CommitTask { ticket, file, reply, borrowed };
+        Step::Become(Box::new(Task::Commit(answer, commit)))
     }
 
     /// Posts RDMA reads of the client's buffers into the room.

@@ -41,39 +41,39 @@ pub struct DeviceNumber {
 /// Attributes of one object, draft 6.2 numbers in brackets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileAttributes {
-    /// [1] whether it has named attributes.
+    /// No. 1: whether it has named attributes.
     pub named_attributes: Option<bool>,
-    /// [5] type.
+    /// No. 5: type.
     pub object_type: Option<ObjectType>,
-    /// [6] permission bits, 12 low bits of the POSIX mode.
+    /// No. 6: permission bits, 12 low bits of the POSIX mode.
     pub mode: Option<u32>,
-    /// [7] hard links.
+    /// No. 7: hard links.
     pub link_count: Option<u32>,
-    /// [8] differs after every change.
+    /// No. 8: differs after every change.
     pub change: Option<u64>,
-    /// [9] octets.
+    /// No. 9: octets.
     pub size: Option<u64>,
-    /// [10] unique in its file system.
+    /// No. 10: unique in its file system.
     pub file_id: Option<u64>,
-    /// [11] octets of storage.
+    /// No. 11: octets of storage.
     pub space_used: Option<u64>,
-    /// [12] last read.
+    /// No. 12: last read.
     pub time_access: Option<Timestamp>,
-    /// [15] creation.
+    /// No. 15: creation.
     pub time_create: Option<Timestamp>,
-    /// [16] granularity of the server's times.
+    /// No. 16: granularity of the server's times.
     pub time_delta: Option<Timestamp>,
-    /// [17] last metadata change.
+    /// No. 17: last metadata change.
     pub time_metadata: Option<Timestamp>,
-    /// [18] last data change.
+    /// No. 18: last data change.
     pub time_modify: Option<Timestamp>,
-    /// [20] device numbers.
+    /// No. 20: device numbers.
     pub raw_device: Option<DeviceNumber>,
-    /// [21] the handle.
+    /// No. 21: the handle.
     pub file_handle: Option<FileHandle>,
-    /// [24] owner; a name or a decimal uid.
+    /// No. 24: owner; a name or a decimal uid.
     pub owner: Option<String>,
-    /// [25] group; a name or a decimal gid.
+    /// No. 25: group; a name or a decimal gid.
     pub owner_group: Option<String>,
 }
 
@@ -89,77 +89,77 @@ pub enum SetTime {
 /// Attributes a client may set with SETATTR, OPEN or CREATE.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetAttributes {
-    /// [6] permission bits.
+    /// No. 6: permission bits.
     pub mode: Option<u32>,
-    /// [9] truncate or extend to this many octets.
+    /// No. 9: truncate or extend to this many octets.
     pub size: Option<u64>,
-    /// [13] access time.
+    /// No. 13: access time.
     pub time_access: Option<SetTime>,
-    /// [19] modification time.
+    /// No. 19: modification time.
     pub time_modify: Option<SetTime>,
-    /// [24] owner.
+    /// No. 24: owner.
     pub owner: Option<String>,
-    /// [25] group.
+    /// No. 25: group.
     pub owner_group: Option<String>,
 }
 
 /// Attributes of a file system, draft 6.3 numbers in brackets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileSystemAttributes {
-    /// [1] hard links.
+    /// No. 1: hard links.
     pub link_support: Option<bool>,
-    /// [2] symbolic links.
+    /// No. 2: symbolic links.
     pub symlink_support: Option<bool>,
-    /// [3] times can be set.
+    /// No. 3: times can be set.
     pub can_set_time: Option<bool>,
-    /// [4] names compare without case.
+    /// No. 4: names compare without case.
     pub case_insensitive: Option<bool>,
-    /// [5] names keep their case.
+    /// No. 5: names keep their case.
     pub case_preserving: Option<bool>,
-    /// [6] only the superuser changes owners.
+    /// No. 6: only the superuser changes owners.
     pub chown_restricted: Option<bool>,
-    /// [7] these attributes hold everywhere in it.
+    /// No. 7: these attributes hold everywhere in it.
     pub homogeneous: Option<bool>,
-    /// [8] long names are refused, not cut.
+    /// No. 8: long names are refused, not cut.
     pub no_trunc: Option<bool>,
-    /// [9] one object has one handle.
+    /// No. 9: one object has one handle.
     pub unique_handle: Option<bool>,
-    /// [10] seconds a lease lasts.
+    /// No. 10: seconds a lease lasts.
     pub lease_time: Option<u32>,
-    /// [11] status of attributes that could not be read in READDIR.
+    /// No. 11: status of attributes that could not be read in READDIR.
     pub rd_attr_error: Option<u32>,
-    /// [13] most links to one object.
+    /// No. 13: most links to one object.
     pub max_link: Option<u32>,
-    /// [14] longest name.
+    /// No. 14: longest name.
     pub max_name: Option<u32>,
-    /// [15] bitmap of supported file attributes.
+    /// No. 15: bitmap of supported file attributes.
     pub supported_file_attributes: Option<u64>,
-    /// [16] bitmap of supported file-system attributes.
+    /// No. 16: bitmap of supported file-system attributes.
     pub supported_fs_attributes: Option<u64>,
-    /// [17] files a user may still make.
+    /// No. 17: files a user may still make.
     pub files_available: Option<u64>,
-    /// [18] free file slots.
+    /// No. 18: free file slots.
     pub files_free: Option<u64>,
-    /// [19] all file slots.
+    /// No. 19: all file slots.
     pub files_total: Option<u64>,
-    /// [20] largest file.
+    /// No. 20: largest file.
     pub max_file_size: Option<u64>,
-    /// [21] most octets in one read.
+    /// No. 21: most octets in one read.
     pub max_read: Option<u64>,
-    /// [22] most octets in one write.
+    /// No. 22: most octets in one write.
     pub max_write: Option<u64>,
-    /// [26] octets a user may still fill.
+    /// No. 26: octets a user may still fill.
     pub space_available: Option<u64>,
-    /// [27] free octets.
+    /// No. 27: free octets.
     pub space_free: Option<u64>,
-    /// [28] all octets.
+    /// No. 28: all octets.
     pub space_total: Option<u64>,
-    /// [29] the file system's handle.
+    /// No. 29: the file system's handle.
     pub fs_handle: Option<FsHandle>,
-    /// [32] most octets in one append.
+    /// No. 32: most octets in one append.
     pub max_append: Option<u64>,
-    /// [33] transfer size that suits best.
+    /// No. 33: transfer size that suits best.
     pub preferred_io_size: Option<u32>,
-    /// [34] when handles expire: 0 never.
+    /// No. 34: when handles expire: 0 never.
     pub handle_expire_type: Option<u32>,
 }

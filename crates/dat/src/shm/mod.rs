@@ -1,13 +1,13 @@
 //! Provider `shm`: two processes of one host, over rings in shared memory.
 //!
-//! Set up over a Unix socket ([`control`]): the initiator makes a sealed memory
-//! file with one ring of frames for each direction ([`ring`]) and two event
+//! Set up over a Unix socket (`control`): the initiator makes a sealed memory
+//! file with one ring of frames for each direction (`ring`) and two event
 //! descriptors to wake a sleeper. Messages go through the rings. RDMA is done by
 //! whoever posts it, by copying straight into or out of the peer's region where
 //! that is mapped, with `process_vm_*` where the kernel permits it, and through
-//! the ring otherwise ([`remote`]).
+//! the ring otherwise (`remote`).
 //!
-//! Invariant: posted work is executed in order ([`transfer`]); a copy into a mapped
+//! Invariant: posted work is executed in order (`transfer`); a copy into a mapped
 //! region is done before the frame of any later send is committed.
 
 mod control;

@@ -1,9 +1,9 @@
 //! Provider `tcp`: software iWARP over TCP sockets.
 //!
 //! The protocol is `dafs_iwarp`, which touches no payload; this provider moves the
-//! bytes ([`transmit`]: everything posted in one system call, payload straight from
-//! registered memory; [`receive`]: payload straight into it where it is large) and
-//! connects ([`establish`]).
+//! bytes (`transmit`: everything posted in one system call, payload straight from
+//! registered memory; `receive`: payload straight into it where it is large) and
+//! connects (`establish`).
 //!
 //! Invariant: posted work is framed in order and completes in order; the ledger holds
 //! one entry for each piece of it until its completion is reported.

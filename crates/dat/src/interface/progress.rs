@@ -1,0 +1,306 @@
+//! Making progress: polling, spinning, sleeping.
+//!
+//! Invariant: nothing is taken in and nothing sent but inside these calls, which the
+//! owner of the interface makes.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use super::{Interface, Listener};
+use crate::connection::Token;
+use crate::{EndpointId, Event, Waker, sim};
+
+impl Interface {
+    /// Makes all posted work visible to the peers.
+    #[inline]
+    pub fn flush(&mut self) {
+        while let Some(index) = self.dirty.pop() {
+            let endpoint = self.slots[index as usize].clear_dirty(index);
+            self.with(endpoint, |connection, context| connection.flush(context));
+        }
+    }
+
+    /// Takes in what has arrived for connections that show it in memory, and what
+    /// sockets hold, without waiting. Returns the number of events queued.
+    pub fn poll(&mut self) -> usize {
+        self.flush();
+        self.turn_sim();
+        self.poll_hot();
+        if self.events.len() == 0 {
+            self.sleep(Some(Duration::ZERO));
+            self.poll_hot();
+        }
+        self.events.len()
+    }
+
+    /// Waits until `threshold` events are queued, any event other than a completion
+    /// is, or the time is over. Returns the number queued.
+    /// A [`Waker`] ends it early.
+    pub fn wait(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
+        let count = self.wait_for(threshold, timeout);
+        self.waker.take();
+        count
+    }
+
+    pub(super) fn wait_for(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
+        self.flush();
+        if let Some(network) = self.config.sim.clone() {
+            return self.wait_sim(&network, threshold, timeout);
+        }
+        self.poll_hot();
+        if self.satisfied(threshold) {
+            self.turns_without_sockets += 1;
+            if self.turns_without_sockets >= TURNS_PER_SOCKET_LOOK {
+                self.sleep(Some(Duration::ZERO));
+            }
+            return self.events.len();
+        }
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        loop {
+            if self.spin(threshold, deadline) || self.doze(threshold, deadline) {
+                break;
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.heat_all();
+                self.poll_hot();
+                return self.events.len();
+            }
+        }
+        self.events.len()
+    }
+
+    /// Something that ends this interface's waits from another thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// The next event, oldest first.
+    #[inline]
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop()
+    }
+
+    /// A descriptor that becomes readable when [`Interface::poll`] would find
+    /// something, once [`Interface::arm`] said that it may be waited for.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.fd()
+    }
+
+    /// Prepares for waiting on [`Interface::as_fd`]. False if events are queued or
+    /// work has arrived already: poll instead.
+    pub fn arm(&mut self) -> bool {
+        self.flush();
+        self.events.len() == 0 && self.arm_hot(1)
+    }
+
+    /// Takes in what the simulated network has brought: connection requests, answers
+    /// to connects, then work. No descriptor tells of these.
+    #[inline]
+    pub(super) fn turn_sim(&mut self) {
+        if self.config.sim.is_none() {
+            return;
+        }
+        for index in 0..self.listeners.len() {
+            if matches!(self.listeners[index], Some(Listener::Sim(_))) {
+                self.accept_ready(u32::try_from(index).unwrap_or(u32::MAX));
+            }
+        }
+        for index in self.unfinished.clone() {
+            self.start(self.id_of(index));
+        }
+        self.poll_hot();
+        self.flush();
+    }
+
+    /// Waits in virtual time: moves the network's clock instead of sleeping, and
+    /// returns early when the network is quiet.
+    pub(super) fn wait_sim(
+        &mut self,
+        network: &sim::Network,
+        threshold: usize,
+        timeout: Option<Duration>,
+    ) -> usize {
+        let until_ns = timeout.map(|timeout| {
+            let span_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+            network.now_ns().saturating_add(span_ns)
+        });
+        loop {
+            self.turn_sim();
+            if self.satisfied(threshold) {
+                break;
+            }
+            let Some(next_ns) = network.next_ns() else { break };
+            if let Some(until_ns) = until_ns
+                && next_ns > until_ns
+            {
+                network.advance_to(until_ns);
+                break;
+            }
+            network.advance();
+        }
+        self.events.len()
+    }
+
+    #[inline]
+    pub(super) fn satisfied(&self, threshold: usize) -> bool {
+        self.events.len() >= threshold.max(1) || self.events.has_others() || self.waker.is_woken()
+    }
+
+    /// Spins within the learned budget. True when satisfied.
+    pub(super) fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
+        if self.hot.is_empty() {
+            return false;
+        }
+        let start = Instant::now();
+        let budget = self.waiter.budget(start);
+        if budget.is_zero() {
+            return false;
+        }
+        let mut last = start;
+        let mut until = start + budget;
+        loop {
+            for _ in 0..SPINS_PER_CLOCK {
+                let moved = self.poll_hot();
+                if (moved || self.waker.is_woken()) && self.satisfied(threshold) {
+                    self.waiter.paid();
+                    return true;
+                }
+                if moved {
+                    until = last + budget;
+                }
+                std::hint::spin_loop();
+            }
+            let now = Instant::now();
+            if self.waiter.was_preempted(now - last, now) {
+                return false;
+            }
+            if now >= until {
+                self.waiter.vain();
+                return false;
+            }
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return false;
+            }
+            last = now;
+        }
+    }
+
+    /// Arms everything and sleeps until a descriptor is ready. True when satisfied.
+    pub(super) fn doze(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
+        let missing = threshold.saturating_sub(self.events.len()).max(1);
+        if self.arm_hot(missing) {
+            let mut timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            if let Some(first) = self.first_deadline() {
+                let left = first.saturating_duration_since(Instant::now());
+                timeout = Some(timeout.map_or(left, |t| t.min(left)));
+            }
+            self.sleep(timeout);
+        }
+        if missing > 1 {
+            self.heat_all();
+        }
+        self.poll_hot();
+        self.satisfied(threshold)
+    }
+
+    /// One epoll call and what follows from it.
+    pub(super) fn sleep(&mut self, timeout: Option<Duration>) {
+        self.turns_without_sockets = 0;
+        let mut ready = std::mem::take(&mut self.ready);
+        if let Err(error) = self.poller.wait(&mut ready, timeout) {
+            // Only our own misuse of the descriptor can lead here.
+            unreachable!("epoll_wait failed: {error}");
+        }
+        for (token, readiness) in ready.drain(..) {
+            match token {
+                Token::Listener(index) => self.accept_ready(index),
+                // Ended the wait by being there; `wait` takes it.
+                Token::Waker => {}
+                Token::Endpoint { endpoint, which } => {
+                    self.with(endpoint, |c, context| c.ready(context, which, readiness));
+                    self.after_event(endpoint);
+                }
+            }
+        }
+        self.ready = ready;
+        self.expire();
+        self.flush();
+    }
+
+    /// Polls every hot endpoint once. True if anything moved.
+    #[inline]
+    pub(super) fn poll_hot(&mut self) -> bool {
+        let mut moved = false;
+        let mut position = 0;
+        while let Some(index) = self.hot.get(position).copied() {
+            let endpoint = self.id_of(index);
+            let before = self.hot.len();
+            let mut here = false;
+            self.with(endpoint, |connection, context| {
+                here = connection.progress(context)?;
+                Ok(())
+            });
+            moved |= here;
+            // A broken endpoint has left the list; its place holds the next one.
+            position += usize::from(self.hot.len() == before);
+        }
+        moved
+    }
+
+    pub(super) fn arm_hot(&mut self, threshold: usize) -> bool {
+        while let Some(index) = self.hot.last().copied() {
+            let slot = &mut self.slots[index as usize];
+            if let Some(connection) = slot.connection.as_mut()
+                && !connection.arm(threshold)
+            {
+                connection.disarm();
+                return false;
+            }
+            slot.hot = false;
+            self.hot.pop();
+        }
+        true
+    }
+
+    pub(super) fn heat(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        if slot.hot {
+            return;
+        }
+        if let Some(connection) = slot.connection.as_mut()
+            && connection.is_polled()
+            && connection.is_established()
+        {
+            connection.disarm();
+            slot.hot = true;
+            self.hot.push(index);
+        }
+    }
+
+    pub(super) fn heat_all(&mut self) {
+        for index in 0..self.slots.len() {
+            self.heat(u32::try_from(index).unwrap_or(u32::MAX));
+        }
+    }
+
+    #[inline]
+    pub(super) fn mark_dirty(&mut self, endpoint: EndpointId) {
+        let slot = &mut self.slots[endpoint.index()];
+        if !slot.dirty {
+            slot.dirty = true;
+            self.dirty.push(endpoint.index);
+        }
+        if !slot.hot {
+            self.heat(endpoint.index);
+        }
+    }
+}
+
+/// Empty polls between two looks at the clock.
+const SPINS_PER_CLOCK: u32 = 64;
+
+/// Waits satisfied from memory before sockets get a look, so that busy shared
+/// memory never starves them.
+const TURNS_PER_SOCKET_LOOK: u32 = 32;
