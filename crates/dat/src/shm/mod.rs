@@ -12,6 +12,7 @@
 
 mod control;
 mod delta;
+mod intake;
 mod listener;
 mod remote;
 mod ring;

@@ -1,4 +1,4 @@
-//! Executing posted work and taking in what the ring brings.
+//! Executing posted work.
 //!
 //! Invariants: work is executed in the order posted; staged reads may run together,
 //! but nothing else starts before they end, so completions keep that order too.
@@ -7,7 +7,7 @@
 
 use dafs_memory::Memory;
 
-use super::delta::{Delta, LINE_BODY_BYTES, SHORT_BYTES_MAX};
+use super::delta::SHORT_BYTES_MAX;
 use super::remote::{self, Reach};
 use super::ring::{FrameHeader, FrameKind, Layout};
 use super::{
@@ -15,24 +15,24 @@ use super::{
     RemoteSegment, SendOptions, Signal, no_rings,
 };
 use crate::region::RegionTable;
-use crate::{Completion, Domain, Stag};
+use crate::{Domain, Stag};
 
 /// A posted receive. Nearly all have one segment, which then costs no allocation.
 #[derive(Debug)]
 pub struct Receive {
-    cookie: u64,
+    pub cookie: u64,
     first: LocalSegment,
     rest: Box<[LocalSegment]>,
 }
 
 impl Receive {
     #[inline]
-    fn room(&self) -> u64 {
+    pub fn room(&self) -> u64 {
         self.segments().map(|segment| u64::from(segment.length)).sum()
     }
 
     #[inline]
-    fn segments(&self) -> impl Iterator<Item = &LocalSegment> {
+    pub fn segments(&self) -> impl Iterator<Item = &LocalSegment> {
         std::iter::once(&self.first).chain(self.rest.iter()).filter(|s| s.length > 0)
     }
 }
@@ -70,18 +70,18 @@ pub enum Piece {
 /// An RDMA read of ours that the peer answers through the ring.
 #[derive(Debug)]
 pub struct StagedRead {
-    cookie: u64,
-    scatter: Box<[LocalSegment]>,
-    length: u32,
-    done: u32,
+    pub cookie: u64,
+    pub scatter: Box<[LocalSegment]>,
+    pub length: u32,
+    pub done: u32,
 }
 
 /// A read of the peer's that we answer through the ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    stag: Stag,
-    address: u64,
-    left: u32,
+    pub stag: Stag,
+    pub address: u64,
+    pub left: u32,
 }
 
 /// Whether work went through.
@@ -240,44 +240,6 @@ impl Connection {
             self.wake_peer();
         }
         Ok(())
-    }
-
-    /// Takes frames out of the ring. True if anything moved.
-    pub(super) fn take_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
-        let mut moved = false;
-        for _ in 0..FRAMES_PER_TURN {
-            let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-            let frame = rings.consumer.peek().map_err(|bad| {
-                BreakReason::PeerViolation(format!("frame header {:#x} in the ring", bad.0))
-            })?;
-            let Some((header, offset)) = frame else { break };
-            match header.kind {
-                FrameKind::Send if header.length as usize <= SHORT_BYTES_MAX => {
-                    self.on_short(context, header, offset)?;
-                }
-                FrameKind::Send => self.on_send(context, header, offset)?,
-                FrameKind::Delta => self.on_delta(context, header, offset)?,
-                FrameKind::Write => self.on_write(context, header, offset)?,
-                FrameKind::ReadRequest => self.on_read_request(header, offset)?,
-                FrameKind::ReadResponse => self.on_read_response(context, header, offset)?,
-                FrameKind::Wrap => {
-                    return Err(BreakReason::PeerViolation("wrap marker out of place".into()));
-                }
-            }
-            let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-            rings.consumer.advance(header);
-            moved = true;
-        }
-        if moved {
-            let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-            if rings.consumer.publish() {
-                self.wake_peer();
-            }
-        }
-        if !self.work.is_empty() || !self.answers.is_empty() {
-            self.execute(context)?;
-        }
-        Ok(moved)
     }
 
     /// Completes everything outstanding as flushed.
@@ -593,144 +555,6 @@ impl Connection {
         self.work.pop_front();
         self.pieces.drain(..work.pieces as usize);
     }
-
-    // ---- inbound ------------------------------------------------------------------
-
-    /// A message too long to be remembered: straight from the ring into the receive.
-    fn on_send(
-        &mut self,
-        context: &mut Context<'_>,
-        header: FrameHeader,
-        offset: usize,
-    ) -> Result<(), BreakReason> {
-        let receive = self.take_receive(header.length)?;
-        let ring = &self.rings.as_ref().ok_or_else(no_rings)?.memory;
-        let (mut at, mut left) = (offset, header.length);
-        for segment in receive.segments() {
-            let count = segment.length.min(left);
-            let (memory, to) = local(context, segment)?;
-            Memory::copy(ring, at, memory, to, count as usize);
-            at += count as usize;
-            left -= count;
-        }
-        received(context, &receive, header.length, header.word)
-    }
-
-    #[inline]
-    fn on_short(
-        &mut self,
-        context: &mut Context<'_>,
-        header: FrameHeader,
-        offset: usize,
-    ) -> Result<(), BreakReason> {
-        let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-        let mut message = [0; SHORT_BYTES_MAX];
-        let message = &mut message[..header.length as usize];
-        rings.memory.read(offset, message);
-        rings.last.remember(message);
-        let receive = self.take_receive(header.length)?;
-        scatter(context, &receive, message)?;
-        received(context, &receive, header.length, header.word)
-    }
-
-    #[inline]
-    fn on_delta(
-        &mut self,
-        context: &mut Context<'_>,
-        header: FrameHeader,
-        offset: usize,
-    ) -> Result<(), BreakReason> {
-        let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-        let mut line = [0; LINE_BODY_BYTES];
-        rings.memory.read(offset, &mut line);
-        let delta = Delta::from_line(&line);
-        rings.last.apply(&delta, header.length as usize).map_err(|_| short_frame())?;
-        let receive = self.take_receive(header.length)?;
-        let rings = self.rings.as_ref().ok_or_else(no_rings)?;
-        scatter(context, &receive, rings.last.octets())?;
-        received(context, &receive, header.length, header.word)
-    }
-
-    /// The oldest posted receive, which must have room.
-    #[inline]
-    fn take_receive(&mut self, length: u32) -> Result<Receive, BreakReason> {
-        match self.receives.front() {
-            Some(receive) if receive.room() >= u64::from(length) => {}
-            _ => return Err(BreakReason::ReceiverNotReady),
-        }
-        self.receives.pop_front().ok_or(BreakReason::ReceiverNotReady)
-    }
-
-    fn on_write(
-        &mut self,
-        context: &mut Context<'_>,
-        header: FrameHeader,
-        offset: usize,
-    ) -> Result<(), BreakReason> {
-        let ring = &self.rings.as_ref().ok_or_else(no_rings)?.memory;
-        let count = header.length.checked_sub(8).ok_or_else(short_frame)?;
-        let address = read_u64(ring, offset);
-        let stag = Stag(header.word);
-        let (memory, to) = context
-            .regions
-            .remote(context.domain, stag, address, count, true)
-            .map_err(refuse_peer)?;
-        Memory::copy(ring, offset + 8, memory, to, count as usize);
-        Ok(())
-    }
-
-    fn on_read_request(&mut self, header: FrameHeader, offset: usize) -> Result<(), BreakReason> {
-        if header.length != 12 {
-            return Err(short_frame());
-        }
-        if self.answers.len() >= usize::from(self.config.read_depth.max(1)) {
-            return Err(BreakReason::PeerViolation("too many RDMA reads at once".into()));
-        }
-        let ring = &self.rings.as_ref().ok_or_else(no_rings)?.memory;
-        let address = read_u64(ring, offset);
-        let mut length = [0; 4];
-        ring.read(offset + 8, &mut length);
-        let left = u32::from_le_bytes(length);
-        self.answers.push_back(Answer { stag: Stag(header.word), address, left });
-        Ok(())
-    }
-
-    fn on_read_response(
-        &mut self,
-        context: &mut Context<'_>,
-        header: FrameHeader,
-        offset: usize,
-    ) -> Result<(), BreakReason> {
-        let unasked = || BreakReason::PeerViolation("RDMA read response to no request".into());
-        let ring = &self.rings.as_ref().ok_or_else(no_rings)?.memory;
-        let read = self.staged_reads.front_mut().ok_or_else(unasked)?;
-        if header.length > read.length - read.done {
-            return Err(unasked());
-        }
-        let mut skip = u64::from(read.done);
-        let (mut at, mut left) = (offset, header.length);
-        for segment in &read.scatter {
-            let length = u64::from(segment.length);
-            if skip >= length {
-                skip -= length;
-                continue;
-            }
-            let count = u32::try_from(length - skip).unwrap_or(u32::MAX).min(left);
-            let (memory, to) = local(context, segment)?;
-            let to = to + usize::try_from(skip).unwrap_or(0);
-            Memory::copy(ring, at, memory, to, count as usize);
-            skip = 0;
-            at += count as usize;
-            left -= count;
-        }
-        read.done += header.length;
-        if read.done == read.length {
-            let (cookie, length) = (read.cookie, read.length);
-            self.staged_reads.pop_front();
-            context.complete(Operation::RdmaRead, cookie, CompletionStatus::Success, length);
-        }
-        Ok(())
-    }
 }
 
 /// Copies octets `skip..skip + count` of the pieces into shared memory.
@@ -763,58 +587,6 @@ fn copy_window<'p>(
     Ok(())
 }
 
-/// Puts a message into a receive that has room for it.
-#[inline]
-fn scatter(
-    context: &Context<'_>,
-    receive: &Receive,
-    mut message: &[u8],
-) -> Result<(), BreakReason> {
-    for segment in receive.segments() {
-        let count = (segment.length as usize).min(message.len());
-        let (memory, to) = local(context, segment)?;
-        let (here, rest) = message.split_at(count);
-        memory.write(to, here);
-        message = rest;
-    }
-    Ok(())
-}
-
-/// Completes a receive; `word` names a region to invalidate, or is zero.
-#[inline]
-fn received(
-    context: &mut Context<'_>,
-    receive: &Receive,
-    length: u32,
-    word: u32,
-) -> Result<(), BreakReason> {
-    let invalidated = (word != 0).then_some(Stag(word));
-    if let Some(stag) = invalidated {
-        let revoked = context.regions.invalidate(stag, context.domain);
-        if let Err(error) = revoked {
-            let endpoint = context.endpoint;
-            context.events.push_completion(Completion {
-                endpoint,
-                context: receive.cookie,
-                operation: Operation::Receive,
-                status: CompletionStatus::Failed,
-                length: 0,
-                invalidated: None,
-            });
-            return Err(refuse_peer(error));
-        }
-    }
-    context.events.push_completion(Completion {
-        endpoint: context.endpoint,
-        context: receive.cookie,
-        operation: Operation::Receive,
-        status: CompletionStatus::Success,
-        length,
-        invalidated,
-    });
-    Ok(())
-}
-
 fn check_local(
     regions: &RegionTable,
     domain: Domain,
@@ -830,7 +602,7 @@ fn check_local(
 }
 
 #[inline]
-fn local<'c>(
+pub(super) fn local<'c>(
     context: &'c Context<'_>,
     segment: &LocalSegment,
 ) -> Result<(&'c Memory, usize), BreakReason> {
@@ -852,25 +624,13 @@ fn operation_of(kind: WorkKind) -> Operation {
     }
 }
 
-fn refuse_peer(error: crate::region::AccessError) -> BreakReason {
+pub(super) fn refuse_peer(error: crate::region::AccessError) -> BreakReason {
     BreakReason::PeerViolation(format!("remote access refused: {error:?}"))
-}
-
-fn short_frame() -> BreakReason {
-    BreakReason::PeerViolation("frame of impossible length".into())
-}
-
-fn read_u64(memory: &Memory, offset: usize) -> u64 {
-    let mut bytes = [0; 8];
-    memory.read(offset, &mut bytes);
-    u64::from_le_bytes(bytes)
 }
 
 const EMPTY_SEGMENT: LocalSegment = LocalSegment { key: crate::LocalKey(0), offset: 0, length: 0 };
 /// Octets of payload in one frame of a staged transfer: small enough that several
 /// fit the smallest ring.
 const STAGED_BYTES_MAX: u32 = 4000;
-/// Frames taken in before other connections get their turn.
-const FRAMES_PER_TURN: usize = 64;
 /// Octets of a write's source fetched ahead; the hardware goes on from there.
 const PREFETCH_BYTES: usize = 4096;
