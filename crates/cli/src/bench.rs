@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 
-use crate::demo::Served;
+use crate::served::Served;
 
 /// Arguments of `dafs bench`.
 #[derive(Debug, Args)]

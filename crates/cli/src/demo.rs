@@ -1,9 +1,8 @@
 //! `dafs demo`: a directory of the user's own, served, copied whole over every
 //! transport, verified, and timed against local file access.
 
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +11,7 @@ use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use dafs_dat::Address;
 
 use crate::copy::{Mover, Side, copy};
+use crate::served::Served;
 
 /// Arguments of `dafs demo`.
 #[derive(Debug, Args)]
@@ -21,12 +21,6 @@ pub struct Arguments {
     /// Where copies go; needs room for two of the directory at a time.
     #[arg(long)]
     scratch: Option<PathBuf>,
-}
-
-/// A server in a process of its own; ends with this value.
-pub struct Served {
-    child: Child,
-    pub addresses: Vec<Address>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -66,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn bench_options(served: &Served) -> dafs_bench::Options {
     let mut options = dafs_bench::Options::quick();
     options.servers = served.addresses.clone();
-    options.server_process = Some(served.child.id());
+    options.server_process = Some(served.process());
     options.directory = "/in".into();
     options
 }
@@ -132,59 +126,4 @@ fn default_directory() -> PathBuf {
         .filter(|output| output.status.success())
         .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
         .unwrap_or_else(|| PathBuf::from("/usr/share"))
-}
-
-impl Served {
-    /// Starts `dafs serve` and waits until it is ready.
-    pub fn start(scratch: &Path, exports: &[String]) -> Result<Self> {
-        let program = std::env::current_exe().context("finding this program")?;
-        let mut child = Command::new(program)
-            .arg("serve")
-            .args(exports)
-            .args(["--tcp", "127.0.0.1:0"])
-            .arg("--socket")
-            .arg(scratch.join("socket"))
-            .arg("--state")
-            .arg(scratch.join("state"))
-            .args(["--anonymous", &identity()])
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting the server")?;
-        let mut line = String::new();
-        if let Some(stdout) = child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut line)?;
-        }
-        let mut served = Self { child, addresses: Vec::new() };
-        let Some(list) = line.trim().strip_prefix("ready: ") else {
-            bail!("the server did not start; see its message above");
-        };
-        for address in list.split(' ') {
-            if let Some(socket) = address.strip_prefix("tcp:") {
-                served.addresses.push(Address::Tcp(socket.parse()?));
-            } else if let Some(path) = address.strip_prefix("shm:") {
-                // First: it is what a local client would use.
-                served.addresses.insert(0, Address::Shm(path.into()));
-            }
-        }
-        Ok(served)
-    }
-
-    pub fn process(&self) -> u32 {
-        self.child.id()
-    }
-}
-
-/// This process's own user, so that both transports see the same permissions.
-fn identity() -> String {
-    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-    format!("{}:{}", uid.as_raw(), gid.as_raw())
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id() as i32) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-        let _ = self.child.wait();
-    }
 }

@@ -10,6 +10,7 @@ mod generate;
 mod passwd;
 mod place;
 mod serve;
+mod served;
 
 use std::process::ExitCode;
 
@@ -91,11 +92,18 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has had enough of it.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("dafs: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error.root_cause().downcast_ref::<std::io::Error>();
+    io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
 fn start_logging(cli: &Cli) {

@@ -1,6 +1,8 @@
 //! `dafs serve`: from flags and a file to a running server.
 
+use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -64,6 +66,10 @@ pub struct Arguments {
     /// CRC on every iWARP frame.
     #[arg(long)]
     pub crc: bool,
+    /// Stop at the end of the standard input: with the process that holds its other end.
+    #[arg(long, hide = true)]
+    #[serde(skip)]
+    pub while_stdin: bool,
 }
 
 pub fn run(flags: Arguments) -> Result<()> {
@@ -71,17 +77,58 @@ pub fn run(flags: Arguments) -> Result<()> {
     raise_descriptor_limit();
     let store = store(&arguments)?;
     let config = config(&arguments)?;
-    let server = Server::new(&config, store)?;
+    let server = Server::new(&config, store).map_err(explain)?;
     stop_on_signals(server.stopper())?;
-    let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
-    println!("ready: {}", addresses.join(" "));
-    println!("try:   dafs ls {}", example(server.addresses()));
-    // Without systemd there is nobody to tell.
-    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    if arguments.while_stdin {
+        stop_with_stdin(server.stopper())?;
+    }
+    open_sockets_to_all(server.addresses());
+    announce(server.addresses());
     let stats = server.run();
+    // Without systemd there is nobody to tell.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     tracing::info!(requests = stats.requests, hits = stats.cache.hit_count, "stopped");
     Ok(())
+}
+
+/// Adds what to do where that is not plain from what went wrong.
+fn explain(error: dafs_server::ServerError) -> anyhow::Error {
+    let text = error.to_string();
+    let advice = match &error {
+        dafs_server::ServerError::Address(_) if text.contains("os error 98") => {
+            "is another server running? Choose another --tcp ADDR or --socket PATH"
+        }
+        dafs_server::ServerError::Address(_) => {
+            "choose another --tcp ADDR or --socket PATH, or give --no-tcp or --no-socket"
+        }
+        _ => return error.into(),
+    };
+    anyhow::anyhow!("{text}; {advice}")
+}
+
+/// Says that the server is ready, to people and to systemd.
+fn announce(addresses: &[Address]) {
+    let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let text = format!("ready: {}\ntry:   dafs ls {}\n", list.join(" "), example(addresses));
+    // A server goes on serving when nobody listens to it, or there is no systemd.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+}
+
+/// A server that acts for everybody lets everybody connect: the kernel says who it is.
+/// One that has a single user's rights keeps its socket to that user.
+fn open_sockets_to_all(addresses: &[Address]) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for address in addresses {
+        if let Address::Shm(path) = address
+            && let Err(error) =
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))
+        {
+            tracing::warn!(path = %path.display(), %error, "only root can connect");
+        }
+    }
 }
 
 /// What the file says, changed by what the flags say.
@@ -89,8 +136,9 @@ fn merge(flags: Arguments) -> Result<Arguments> {
     let Some(path) = &flags.config else { return Ok(flags) };
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("reading the configuration {}", path.display()))?;
-    let file: Arguments =
-        toml::from_str(&text).with_context(|| format!("configuration {}", path.display()))?;
+    let file: Arguments = toml::from_str(&text).with_context(|| {
+        format!("configuration {}; the keys are the flags of dafs serve", path.display())
+    })?;
     Ok(Arguments {
         directories: if flags.directories.is_empty() {
             file.directories
@@ -110,6 +158,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         anonymous: flags.anonymous.or(file.anonymous),
         state: flags.state.or(file.state),
         crc: flags.crc || file.crc,
+        while_stdin: flags.while_stdin,
     })
 }
 
@@ -118,11 +167,15 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
         if !arguments.directories.is_empty() {
             bail!("give either directories or --memory, not both");
         }
-        let limits = MemoryLimits { bytes_max: octets(size)?, object_count_max: 1 << 20 };
+        if arguments.read_only {
+            bail!("--memory starts empty: with --read-only there is nothing to serve");
+        }
+        let bytes_max = octets(size).context("--memory")?;
+        let limits = MemoryLimits { bytes_max, object_count_max: 1 << 20 };
         return Ok(Arc::new(MemoryStore::new(limits)));
     }
     if arguments.directories.is_empty() {
-        bail!("no directory to serve: dafs serve DIR");
+        bail!("nothing to serve: name directories (dafs serve DIR) or give --memory SIZE");
     }
     let exports = arguments
         .directories
@@ -158,7 +211,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         bail!("nothing to listen on: both --no-tcp and --no-socket are given");
     }
     if let Some(size) = &arguments.cache {
-        config.cache.arena_bytes = usize::try_from(octets(size)?).context("--cache")?;
+        config.cache.arena_bytes = usize::try_from(octets(size).context("--cache")?)?;
         config.cache.dirty_bytes_max = config.cache.arena_bytes / 4;
     }
     config.password_file = arguments.password_file.clone();
@@ -202,11 +255,21 @@ pub fn octets(text: &str) -> Result<u64> {
 }
 
 fn usable_socket(port: u16) -> Option<PathBuf> {
-    local_socket_candidates(port).into_iter().find(|path| {
-        let Some(parent) = path.parent() else { return false };
-        std::fs::create_dir_all(parent).is_ok()
-            && rustix::fs::access(parent, rustix::fs::Access::WRITE_OK).is_ok()
-    })
+    let mut candidates = local_socket_candidates(port).into_iter();
+    candidates.find(|path| path.parent().is_some_and(is_usable))
+}
+
+/// Whether a directory can be made, or is there and is this user's own: whoever owns it
+/// could put another socket in the place of ours.
+fn is_usable(directory: &Path) -> bool {
+    let own = rustix::process::geteuid();
+    let mode = if own.is_root() { 0o755 } else { 0o700 };
+    let _ = std::fs::DirBuilder::new().mode(mode).create(directory);
+    let is_own = |metadata: std::fs::Metadata| {
+        metadata.is_dir() && [0, own.as_raw()].contains(&metadata.uid())
+    };
+    std::fs::symlink_metadata(directory).is_ok_and(is_own)
+        && rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
 fn name_of(path: &Path) -> String {
@@ -261,5 +324,18 @@ fn stop_on_signals(stopper: Stopper) -> Result<()> {
             }
         })
         .context("starting the signal thread")?;
+    Ok(())
+}
+
+/// Ends the server with the process that started it, however that one ends.
+fn stop_with_stdin(stopper: Stopper) -> Result<()> {
+    std::thread::Builder::new()
+        .name("dafs-stdin".into())
+        .spawn(move || {
+            // An error is an end, too.
+            let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+            stopper.stop();
+        })
+        .context("starting the thread that watches the standard input")?;
     Ok(())
 }

@@ -1,0 +1,82 @@
+//! A server of our own in a process of its own, for demonstrations and measurements.
+//!
+//! Invariant: the server ends with the value, and with this process however it ends:
+//! it holds the other end of a pipe that closes then.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use dafs_dat::Address;
+
+/// A running `dafs serve`.
+pub struct Served {
+    child: Child,
+    /// Closing it stops the server.
+    stdin: Option<ChildStdin>,
+    /// Kept open: what the server prints has somewhere to go.
+    _stdout: BufReader<ChildStdout>,
+    pub addresses: Vec<Address>,
+}
+
+impl Served {
+    /// Starts `dafs serve` and waits until it is ready.
+    pub fn start(scratch: &Path, exports: &[String]) -> Result<Self> {
+        let program = std::env::current_exe().context("finding this program")?;
+        let mut command = Command::new(program);
+        command
+            .arg("serve")
+            .args(exports)
+            .args(["--while-stdin", "--tcp", "127.0.0.1:0"])
+            .arg("--socket")
+            .arg(scratch.join("socket"))
+            .arg("--state")
+            .arg(scratch.join("state"))
+            .args(["--anonymous", &identity()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        // A signal from the terminal comes here, and from here the server's end.
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn().context("starting the server")?;
+        let stdin = child.stdin.take();
+        let stdout = child.stdout.take().context("the server has no standard output")?;
+        let mut stdout = BufReader::new(stdout);
+        let mut line = String::new();
+        stdout.read_line(&mut line).context("waiting for the server")?;
+        let mut served = Self { child, stdin, _stdout: stdout, addresses: Vec::new() };
+        let Some(list) = line.trim().strip_prefix("ready: ") else {
+            bail!("the server did not start; see its message above");
+        };
+        served.addresses = list.split(' ').filter_map(address).collect();
+        // Shared memory first: it is what a local client would use.
+        served.addresses.sort_by_key(|address| !matches!(address, Address::Shm(_)));
+        Ok(served)
+    }
+
+    pub fn process(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stdin.take();
+        // Without an answer there is nothing left to do.
+        let _ = self.child.wait();
+    }
+}
+
+fn address(text: &str) -> Option<Address> {
+    match text.split_once(':')? {
+        ("tcp", socket) => Some(Address::Tcp(socket.parse().ok()?)),
+        ("shm", path) => Some(Address::Shm(path.into())),
+        _ => None,
+    }
+}
+
+/// This process's own user, so that both transports see the same permissions.
+fn identity() -> String {
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    format!("{}:{}", uid.as_raw(), gid.as_raw())
+}
