@@ -21,6 +21,9 @@ pub struct Arguments {
     /// Where copies go; needs room for two of the directory at a time.
     #[arg(long)]
     scratch: Option<PathBuf>,
+    /// A small file and short rounds for the table: shows that it works, not how fast.
+    #[arg(long)]
+    tiny: bool,
 }
 
 /// A server in a process of its own; ends with this value.
@@ -52,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     println!("{:28} {:>8} {:>10} {local:>8.2}", "cp -r, local", "", "");
     println!();
-    dafs_bench::report(&mut std::io::stdout(), &bench_options(&served))?;
+    dafs_bench::report(&mut std::io::stdout(), &bench_options(&served, arguments.tiny))?;
     if differing > 0 {
         bail!("{differing} files differ");
     }
@@ -63,8 +66,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn bench_options(served: &Served) -> dafs_bench::Options {
-    let mut options = dafs_bench::Options::quick();
+fn bench_options(served: &Served, tiny: bool) -> dafs_bench::Options {
+    let mut options = if tiny { dafs_bench::Options::tiny() } else { dafs_bench::Options::quick() };
     options.servers = served.addresses.clone();
     options.server_process = Some(served.child.id());
     options.directory = "/in".into();

@@ -74,8 +74,10 @@ pub fn run(flags: Arguments) -> Result<()> {
     let server = Server::new(&config, store)?;
     stop_on_signals(server.stopper())?;
     let addresses: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
-    println!("ready: {}", addresses.join(" "));
-    println!("try:   dafs ls {}", example(server.addresses()));
+    let example = example(server.addresses());
+    // Whoever started this may not read it, or not to the end.
+    let ready = format!("ready: {}\ntry:   dafs ls {example}\n", addresses.join(" "));
+    let _ = std::io::Write::write_all(&mut std::io::stdout(), ready.as_bytes());
     // Without systemd there is nobody to tell.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     let stats = server.run();
