@@ -4,6 +4,7 @@
 //! from the socket or the server's cache into its buffer and from there to the file,
 //! without another copy.
 
+use std::collections::HashMap;
 use std::fs::File as LocalFile;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -17,6 +18,7 @@ use dafs_client::{
     Buffer, Client, ClientConfig, File, Group, Metadata, ObjectType, OpenOptions, Session,
     SetAttributes, SetTime, Stability, Timestamp,
 };
+use dafs_types::FileHandle;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::place::{Access, Place, connect_by};
@@ -58,6 +60,7 @@ pub enum Side {
 }
 
 /// An object to be copied, its path relative to the top.
+#[derive(Clone)]
 struct Item {
     path: String,
     kind: ObjectType,
@@ -65,6 +68,8 @@ struct Item {
     mode: u32,
     modified: Timestamp,
     link: String,
+    /// Known for objects of a server.
+    handle: Option<FileHandle>,
 }
 
 enum Open {
@@ -77,6 +82,8 @@ pub struct Mover {
     client: Client,
     buffers: Vec<Buffer>,
     group: Group,
+    /// Directories of the target server, by path.
+    directories: HashMap<String, FileHandle>,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -193,8 +200,8 @@ fn copy_item(
         ObjectType::Directory => target.make_directory(item),
         ObjectType::SymbolicLink => target.make_link(item),
         ObjectType::Regular => {
-            let from = source.open_to_read(&item.path)?;
-            let to = target.open_to_write(item)?;
+            let from = source.open_to_read(item)?;
+            let to = target.open_to_write(mover, item)?;
             mover.transfer(&from, &to, item.size)?;
             outcome.files += 1;
             outcome.bytes += item.size;
@@ -202,7 +209,11 @@ fn copy_item(
                 if sync {
                     file.commit()?;
                 }
+                // Times after the close, which brings the data to the file.
+                let (session, handle) = (file.session().clone(), file.handle());
+                let path = file.path().to_owned();
                 file.close()?;
+                return Ok(session.set_attributes_by_handle(handle, &item.attributes(), &path)?);
             }
             target.set_times(item)
         }
@@ -214,7 +225,8 @@ fn copy_item(
 }
 
 fn compare(mover: &mut Mover, source: &Side, target: &Side, item: &Item) -> Result<bool> {
-    let (from, to) = (source.open_to_read(&item.path)?, target.open_to_read(&item.path)?);
+    let from = source.open_to_read(item)?;
+    let to = target.open_to_read(&Item { handle: None, ..item.clone() })?;
     let mut offset = 0;
     while offset < item.size {
         let first = mover.load(&from, 0, offset)?;
@@ -228,14 +240,17 @@ fn compare(mover: &mut Mover, source: &Side, target: &Side, item: &Item) -> Resu
         }
         offset += first as u64;
     }
-    Ok(mover.load(&to, 1, offset)? == 0)
+    // A short block has shown the end of both already.
+    let is_known = !offset.is_multiple_of(BLOCK_BYTES as u64);
+    Ok(is_known || mover.load(&to, 1, offset)? == 0)
 }
 
 impl Mover {
     pub fn new(client: &Client) -> Result<Self> {
         let buffers =
             (0..BUFFERS).map(|_| client.allocate(BLOCK_BYTES)).collect::<Result<_, _>>()?;
-        Ok(Self { client: client.clone(), buffers, group: client.group() })
+        let directories = HashMap::new();
+        Ok(Self { client: client.clone(), buffers, group: client.group(), directories })
     }
 
     /// Moves a file's octets, several blocks side by side.
@@ -403,16 +418,21 @@ impl Side {
         }
     }
 
-    fn open_to_read(&self, path: &str) -> Result<Open> {
-        Ok(match self {
-            Side::Local(top) => Open::Local(LocalFile::open(join_local(top, path))?),
-            Side::Remote(session, top) => {
-                Open::Remote(Box::new(session.open(&join(top, path), &OpenOptions::read())?))
+    fn open_to_read(&self, item: &Item) -> Result<Open> {
+        Ok(match (self, item.handle) {
+            (Side::Local(top), _) => Open::Local(LocalFile::open(join_local(top, &item.path))?),
+            // One block needs no open.
+            (Side::Remote(session, top), Some(handle)) if item.size <= BLOCK_BYTES as u64 => {
+                Open::Remote(Box::new(session.reader(handle, &join(top, &item.path))))
+            }
+            (Side::Remote(session, top), _) => {
+                let path = join(top, &item.path);
+                Open::Remote(Box::new(session.open(&path, &OpenOptions::read())?))
             }
         })
     }
 
-    fn open_to_write(&self, item: &Item) -> Result<Open> {
+    fn open_to_write(&self, mover: &mut Mover, item: &Item) -> Result<Open> {
         Ok(match self {
             Side::Local(top) => Open::Local(
                 LocalFile::options()
@@ -425,7 +445,18 @@ impl Side {
             Side::Remote(session, top) => {
                 let options =
                     OpenOptions { truncate: true, mode: item.mode | 0o200, ..OpenOptions::write() };
-                Open::Remote(Box::new(session.open(&join(top, &item.path), &options)?))
+                let path = join(top, &item.path);
+                let (directory, name) = path.rsplit_once('/').unwrap_or(("", &path));
+                let handle = match mover.directories.get(directory) {
+                    Some(handle) => *handle,
+                    None => {
+                        let above = if directory.is_empty() { "/" } else { directory };
+                        let handle = session.metadata(above)?.handle;
+                        mover.directories.insert(directory.to_owned(), handle);
+                        handle
+                    }
+                };
+                Open::Remote(Box::new(session.open_in(handle, name, &path, &options)?))
             }
         })
     }
@@ -443,13 +474,19 @@ impl Side {
                 Ok(LocalFile::open(&path)?.set_modified(SystemTime::UNIX_EPOCH + since)?)
             }
             Side::Remote(session, top) => {
-                let wanted = SetAttributes {
-                    mode: Some(item.mode),
-                    time_modify: Some(SetTime::Client(item.modified)),
-                    ..SetAttributes::default()
-                };
-                Ok(session.set_attributes(&join(top, &item.path), &wanted)?)
+                Ok(session.set_attributes(&join(top, &item.path), &item.attributes())?)
             }
+        }
+    }
+}
+
+impl Item {
+    /// What the copy gets besides its octets.
+    fn attributes(&self) -> SetAttributes {
+        SetAttributes {
+            mode: Some(self.mode),
+            time_modify: Some(SetTime::Client(self.modified)),
+            ..SetAttributes::default()
         }
     }
 }
@@ -482,6 +519,7 @@ fn walk_local(top: &Path, path: &str, items: &mut Vec<Item>) -> Result<()> {
             nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
         },
         link,
+        handle: None,
     });
     if kind == ObjectType::Directory {
         for entry in std::fs::read_dir(&here)? {
@@ -515,6 +553,7 @@ fn walk_remote(
         mode: metadata.mode,
         modified: metadata.time_modify,
         link,
+        handle: Some(metadata.handle),
     });
     if metadata.kind == ObjectType::Directory {
         for entry in session.read_dir(&whole)? {
