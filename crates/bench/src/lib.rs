@@ -50,6 +50,12 @@ impl Options {
         }
     }
 
+    /// Shows that everything works; the figures mean nothing.
+    #[must_use]
+    pub fn tiny() -> Self {
+        Self { file_bytes: 4 << 20, rounds: 1, round_seconds: 0.001, ..Self::quick() }
+    }
+
     /// Two block sizes, a few seconds in all.
     #[must_use]
     pub fn quick() -> Self {

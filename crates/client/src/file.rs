@@ -103,6 +103,35 @@ impl Session {
         }
     }
 
+    /// Opens a file by its name in a directory that is known by handle, which saves the
+    /// way there. `path` is for messages. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// As the server says, with the path.
+    pub fn open_in(
+        &self,
+        directory: FileHandle,
+        name: &str,
+        path: &str,
+        options: &OpenOptions,
+    ) -> Result<File> {
+        let names = [crate::names::name_of(name, path)?];
+        let target = OpenTarget::Null { directory, path: Path::new(&names) };
+        match self.send_open(target, options)? {
+            (Status::Ok, handle, state) => Ok(self.file(handle, state, path)),
+            (status, ..) => Err(ClientError::Status { what: path.to_owned(), status }),
+        }
+    }
+
+    /// A file to be read by its handle, without an open: fit for a few reads. The server
+    /// checks permission and share reservations at each.
+    #[must_use]
+    pub fn reader(&self, handle: FileHandle, path: &str) -> File {
+        let file = self.file(handle, StateId::ANONYMOUS, path);
+        file.is_closed.set(true);
+        file
+    }
+
     fn file(&self, handle: FileHandle, state: StateId, path: &str) -> File {
         File {
             session: self.clone(),

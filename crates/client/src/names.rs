@@ -114,6 +114,19 @@ impl Session {
         self.set_attributes_of(handle, StateId::ANONYMOUS, wanted, path)
     }
 
+    /// Sets attributes of an object known by its handle. `path` is for messages.
+    ///
+    /// # Errors
+    /// As [`Session::metadata`].
+    pub fn set_attributes_by_handle(
+        &self,
+        handle: FileHandle,
+        wanted: &SetAttributes,
+        path: &str,
+    ) -> Result<()> {
+        self.set_attributes_of(handle, StateId::ANONYMOUS, wanted, path)
+    }
+
     pub(crate) fn set_attributes_of(
         &self,
         file: FileHandle,

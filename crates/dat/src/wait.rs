@@ -92,8 +92,9 @@ impl Waiter {
     }
 }
 
-/// A gap in our own running that only another thread on the core explains.
-const PREEMPTED_GAP: Duration = Duration::from_micros(200);
+/// A gap in our own running that only another thread on the core explains: a scheduler
+/// hands it the core for milliseconds. Shorter gaps are a noisy machine.
+const PREEMPTED_GAP: Duration = Duration::from_millis(1);
 const CROWDED_SPAN_MIN: Duration = Duration::from_millis(2);
 const CROWDED_SPAN_MAX: Duration = Duration::from_millis(64);
 /// Vain spins that may be chance.

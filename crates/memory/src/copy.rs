@@ -111,9 +111,9 @@ fn has_avx() -> bool {
 
 /// Copies ranges that do not overlap.
 ///
-/// The C library turns to string instructions from 2 KiB on, whose stores miss the
-/// lines that another core's buffer has in this core's cache; plain vector moves do
-/// not, and were a third faster for blocks of a page (`examples/shm_cost`).
+/// The C library turns to string instructions from 2 KiB on, which cost more here than
+/// plain vector moves where the target's lines are not in the nearest cache: for blocks
+/// of a page, 32 in turn, 0.66 against 0.57 µs for a whole operation (`shm_cost`).
 ///
 /// # Safety
 /// Both ranges are valid for `length` octets and do not overlap; AVX is there.

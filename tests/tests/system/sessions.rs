@@ -109,3 +109,23 @@ fn credits_grow_with_demand_and_are_never_exceeded() {
         assert!(session.credits() > first, "{first} stayed {}", session.credits());
     });
 }
+
+#[test]
+fn a_thousand_tcp_sessions_stand_at_once() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).unwrap();
+    let fixture = Fixture::new();
+    std::fs::write(fixture.local("file"), b"shared").unwrap();
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let options = SessionOptions { credits: 2, ..SessionOptions::default() };
+    let address = fixture.address(Transport::Tcp);
+    let sessions: Vec<_> =
+        (0..1000).map(|_| client.connect_to(&address, &options).unwrap()).collect();
+    for session in &sessions {
+        let file = session.open("/file", &OpenOptions::read()).unwrap();
+        let mut bytes = [0; 6];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 6);
+    }
+}

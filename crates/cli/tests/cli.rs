@@ -1,0 +1,214 @@
+//! The command as a person uses it: a real server in a process of its own, every
+//! subcommand, over every transport.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+struct Server {
+    child: Child,
+    directory: tempfile::TempDir,
+    /// URLs of the root, one for each transport.
+    urls: Vec<String>,
+}
+
+impl Server {
+    fn start(more: &[&str]) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let export = directory.path().join("export");
+        std::fs::create_dir(&export).unwrap();
+        let mut child = dafs()
+            .arg("serve")
+            .arg(&export)
+            .args(["--tcp", "127.0.0.1:0", "--anonymous", &identity()])
+            .arg("--socket")
+            .arg(directory.path().join("socket"))
+            .arg("--state")
+            .arg(directory.path().join("state"))
+            .args(more)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let urls = line
+            .trim()
+            .strip_prefix("ready: ")
+            .expect("a ready line")
+            .split(' ')
+            .map(|address| match address.split_once(':').unwrap() {
+                ("tcp", socket) => format!("dafs://{socket}"),
+                (_, path) => format!("dafs+shm://{path}!"),
+            })
+            .collect();
+        Self { child, directory, urls }
+    }
+
+    fn local(&self, path: &str) -> PathBuf {
+        self.directory.path().join("export").join(path)
+    }
+
+    /// Ends the server in order; true if it says that all went well.
+    fn stop(&mut self) -> bool {
+        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().success()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn identity() -> String {
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    format!("{}:{}", uid.as_raw(), gid.as_raw())
+}
+
+fn dafs() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_dafs"))
+}
+
+fn run(arguments: &[&str]) -> Output {
+    dafs().args(arguments).output().unwrap()
+}
+
+/// Runs a command that must succeed; returns what it printed.
+fn ok(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a command that must fail; returns its complaint.
+fn fails(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(!output.status.success(), "{arguments:?} succeeded");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn files_are_listed_copied_and_changed() {
+    let server = Server::start(&[]);
+    for url in &server.urls {
+        let at = |path: &str| format!("{url}/{path}");
+        ok(&["mkdir", "-p", &at("a/b")]);
+        std::fs::write(server.local("a/b/file"), b"content").unwrap();
+        assert_eq!(ok(&["ls", &at("a")]), "b\n");
+        assert!(ok(&["ls", "-lR", &at("")]).contains("a/b/file"));
+        assert!(ok(&["stat", "--json", &at("a/b/file")]).contains("\"size\":7"));
+        assert_eq!(ok(&["cat", &at("a/b/file")]), "content");
+        ok(&["ln", "-s", "b/file", &at("a/link")]);
+        assert_eq!(ok(&["cat", &at("a/link")]), "content");
+        ok(&["mv", &at("a/b/file"), &at("a/b/moved")]);
+        assert!(server.local("a/b/moved").exists());
+        assert!(ok(&["df", url]).contains("MiB"));
+        assert!(ok(&["ping", "-c", "10", url]).contains("median"));
+        ok(&["rm", "-r", &at("a")]);
+        assert!(!server.local("a").exists());
+    }
+}
+
+#[test]
+fn trees_go_out_and_in_and_are_verified() {
+    let server = Server::start(&[]);
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    std::fs::create_dir_all(tree.join("deep/er")).unwrap();
+    for number in 0..40usize {
+        std::fs::write(tree.join(format!("deep/f{number}")), vec![7; number * 37]).unwrap();
+    }
+    std::fs::write(tree.join("deep/er/large"), vec![9; 5_000_001]).unwrap();
+    std::os::unix::fs::symlink("deep/f3", tree.join("link")).unwrap();
+    let tree = tree.to_str().unwrap();
+    for (index, url) in server.urls.iter().enumerate() {
+        let there = format!("{url}/in-{index}");
+        ok(&["cp", "-r", "--verify", tree, &there]);
+        let again = format!("{url}/again-{index}");
+        ok(&["cp", "-r", "--verify", &there, &again]);
+        let back = place.path().join(format!("back-{index}"));
+        ok(&["cp", "-r", "--verify", &again, back.to_str().unwrap()]);
+        let same = Command::new("diff").args(["-r", tree]).arg(&back).status().unwrap();
+        assert!(same.success());
+        assert_eq!(std::fs::read_link(back.join("link")).unwrap(), PathBuf::from("deep/f3"));
+    }
+}
+
+#[test]
+fn an_orderly_end_keeps_what_was_written() {
+    let mut server = Server::start(&[]);
+    let file = server.directory.path().join("file");
+    std::fs::write(&file, vec![5; 300_000]).unwrap();
+    let target = format!("{}/kept", server.urls[0]);
+    ok(&["cp", file.to_str().unwrap(), &target]);
+    assert!(server.stop());
+    assert_eq!(std::fs::read(server.local("kept")).unwrap(), vec![5; 300_000]);
+}
+
+#[test]
+fn passwords_are_managed_and_asked_for() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("passwords");
+    let file = file.to_str().unwrap();
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let mut child = dafs()
+        .args(["passwd", "--file", file, "ann", "--uid", &uid.to_string()])
+        .args(["--gid", &gid.to_string()])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"open sesame\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(ok(&["passwd", "--file", file]), "ann\n");
+    let server = Server::start(&["--password-file", file, "--no-anonymous"]);
+    let tcp = server.urls.iter().find(|url| url.starts_with("dafs://")).unwrap();
+    let with = |user: &str| tcp.replace("dafs://", &format!("dafs://{user}@"));
+    ok(&["ls", &with("ann:open%20sesame")]);
+    assert!(fails(&["ls", &with("ann:wrong")]).contains("as ann"));
+    assert!(!fails(&["ls", tcp]).is_empty());
+}
+
+#[test]
+fn mistakes_are_explained() {
+    let place = tempfile::tempdir().unwrap();
+    assert!(fails(&["ls", "http://x/"]).contains("dafs://host"));
+    assert!(fails(&["ls", "dafs://127.0.0.1:1/"]).contains("dafs serve"));
+    assert!(fails(&["serve"]).contains("nothing to serve"));
+    assert!(fails(&["serve", "--memory", "lots"]).contains("512M"));
+    let config = place.path().join("dafs.toml");
+    std::fs::write(&config, "colour = \"blue\"\n").unwrap();
+    assert!(fails(&["serve", "--config", config.to_str().unwrap()]).contains("colour"));
+    assert!(fails(&["serve", "/no/such/directory"]).contains("/no/such/directory"));
+}
+
+#[test]
+fn the_doctor_names_the_transport() {
+    let server = Server::start(&[]);
+    for url in &server.urls {
+        let said = String::from_utf8(run(&["doctor", url]).stdout).unwrap();
+        let way = if url.starts_with("dafs://") { "socket" } else { "maps" };
+        assert!(said.contains("connected over") && said.contains(way), "{said}");
+    }
+}
+
+#[test]
+fn completions_and_pages_are_generated() {
+    assert!(ok(&["completions", "bash"]).contains("_dafs"));
+    let place = tempfile::tempdir().unwrap();
+    ok(&["man", place.path().to_str().unwrap()]);
+    assert!(std::fs::read_dir(place.path()).unwrap().count() > 10);
+}
+
+#[test]
+fn the_demonstration_runs_on_a_small_tree() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::create_dir(place.path().join("tree")).unwrap();
+    std::fs::write(place.path().join("tree/file"), vec![1; 100_000]).unwrap();
+    let said = ok(&["demo", place.path().join("tree").to_str().unwrap(), "--tiny"]);
+    assert!(said.contains("no difference"), "{said}");
+    assert!(said.contains("shm read x1") && said.contains("tcp read x32"), "{said}");
+}
