@@ -192,10 +192,13 @@ impl Reactor {
         room: usize,
     ) -> Result<Page, Status> {
         let who = self.who(answer);
+        // Objects cost system calls: no more are asked for than are likely to fit.
+        let attribute_bytes = wanted.0.count_ones() as usize * ATTRIBUTE_BYTES_USUAL;
+        let entry_bytes = ENTRY_BYTES_MIN + attribute_bytes;
         let request = ListRequest {
             cookie,
             verifier,
-            entry_count_max: (room / ENTRY_BYTES_MIN).clamp(1, ENTRIES_PER_PAGE_MAX),
+            entry_count_max: (room / entry_bytes).clamp(1, ENTRIES_PER_PAGE_MAX),
             name_bytes_max: room,
             want_objects: wanted != AttributeBitmap::NONE,
         };
@@ -290,4 +293,6 @@ const LISTING_HEAD: usize = 64;
 const LISTING_BYTES_MAX: usize = 1 << 20;
 /// Octets an entry takes at least.
 const ENTRY_BYTES_MIN: usize = 40;
+/// Octets of one attribute in the mean.
+const ATTRIBUTE_BYTES_USUAL: usize = 14;
 const ENTRIES_PER_PAGE_MAX: usize = 4096;
