@@ -1,11 +1,15 @@
 //! `dafs doctor`: which transport would be used and why, and what stands in the way.
 
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::Path;
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use clap::Args;
-use dafs_client::{Location, RegionPath, local_socket_candidates};
+use dafs_client::{Location, RegionPath, ServerName, Session, local_socket_candidates};
 use rustix::process::{Resource, getrlimit};
 
-use crate::place::{Access, connect};
+use crate::place::{Access, Transport, connect};
 
 /// Arguments of `dafs doctor`.
 #[derive(Debug, Args)]
@@ -16,62 +20,161 @@ pub struct Arguments {
     access: Access,
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
-    let mut wrong = 0;
-    let mut say = |good: bool, what: String| {
-        println!("{} {what}", if good { "ok  " } else { "BAD " });
-        wrong += u32::from(!good);
-    };
-    let files = getrlimit(Resource::Nofile);
-    let maximum = files.maximum.unwrap_or(u64::MAX);
-    say(
-        maximum >= 4096,
-        format!(
-            "open files: at most {maximum} (a server needs one or two for each session and \
-             file; raise LimitNOFILE or ulimit -Hn)"
-        ),
-    );
-    let huge = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-    let huge = huge.unwrap_or_default();
-    say(
-        !huge.contains("[never]"),
-        format!("huge pages: {} (madvise or always is faster)", huge.trim()),
-    );
-    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-    let scope = scope.map_or(0, |text| text.trim().parse().unwrap_or(0));
-    println!(
-        "note ptrace scope {scope}: memory not allocated by the library is {}",
-        if scope == 0 { "reached directly where users agree" } else { "copied through a ring" }
-    );
-    match &arguments.url {
-        Some(url) => {
-            let location = Location::parse(url)?;
-            println!("note server {}", location.server);
-            match connect(&location, &arguments.access) {
-                Ok(session) => {
-                    let buffer = session.client().allocate(4096)?;
-                    let path = session.path_of(&buffer);
-                    let why = match path {
-                        Some(RegionPath::Mapped) => "the server maps this client's buffers",
-                        Some(RegionPath::ProcessVm) => "the server copies into this process",
-                        Some(RegionPath::Staged) => "bytes pass through a ring",
-                        Some(RegionPath::Network) => "bytes pass through a socket",
-                        None => "no session",
-                    };
-                    say(true, format!("connected over {}: {why}", session.address()));
-                }
-                Err(error) => say(false, format!("{error:#}")),
-            }
-        }
-        None => {
-            for path in local_socket_candidates(2050) {
-                let there = if path.exists() { "a server's socket" } else { "nothing" };
-                println!("note {}: {there}", path.display());
-            }
-        }
-    }
-    if wrong > 0 {
-        bail!("{wrong} things are wrong");
-    }
-    Ok(())
+/// What was found.
+#[derive(Default)]
+struct Findings {
+    wrong: u32,
 }
+
+impl Findings {
+    fn good(&self, what: &str) {
+        println!("ok    {what}");
+    }
+
+    fn note(&self, what: &str) {
+        println!("note  {what}");
+    }
+
+    /// It works, and would work better otherwise.
+    fn slow(&self, what: &str) {
+        println!("slow  {what}");
+    }
+
+    fn bad(&mut self, what: &str) {
+        println!("BAD   {what}");
+        self.wrong += 1;
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let location = arguments.url.as_deref().map(Location::parse).transpose()?;
+    let mut findings = Findings::default();
+    limits(&mut findings);
+    huge_pages(&findings);
+    foreign_memory(&findings);
+    match &location {
+        Some(location) => server(&mut findings, location, &arguments.access),
+        None => {
+            sockets(&findings, DEFAULT_PORT);
+            findings.note("name a server to look for the way to it: dafs doctor dafs://HOST/");
+        }
+    }
+    match findings.wrong {
+        0 => Ok(()),
+        1 => bail!("one thing is wrong; it is marked BAD above"),
+        count => bail!("{count} things are wrong; they are marked BAD above"),
+    }
+}
+
+fn limits(findings: &mut Findings) {
+    let files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let need = "a server needs one or two for each session and file";
+    if files >= FILES_MIN {
+        findings.good(&format!("open files: at most {files}; {need}"));
+    } else {
+        findings.bad(&format!(
+            "open files: at most {files}; {need}: raise LimitNOFILE, or ulimit -Hn {FILES_MIN}"
+        ));
+    }
+    let locked = getrlimit(Resource::Memlock).maximum;
+    let locked = locked.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
+    findings.note(&format!("locked memory: {locked}; today's transports lock none"));
+}
+
+fn huge_pages(findings: &Findings) {
+    // The files name every choice and put the one in force in brackets.
+    for (file, what) in [("enabled", "huge pages"), ("shmem_enabled", "huge pages, shared")] {
+        let path = Path::new("/sys/kernel/mm/transparent_hugepage").join(file);
+        let Ok(text) = std::fs::read_to_string(&path) else {
+            findings.note(&format!("{what}: this kernel has none"));
+            continue;
+        };
+        let choice = text.split('[').nth(1).and_then(|rest| rest.split(']').next()).unwrap_or("?");
+        if matches!(choice, "never" | "deny") {
+            let better = if file == "enabled" { "madvise" } else { "advise" };
+            findings.slow(&format!("{what}: {choice}; faster: echo {better} > {}", path.display()));
+        } else {
+            findings.good(&format!("{what}: {choice}"));
+        }
+    }
+}
+
+fn foreign_memory(findings: &Findings) {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    let scope: u32 = scope.map_or(0, |text| text.trim().parse().unwrap_or(0));
+    if scope == 0 {
+        findings.good(
+            "memory of other processes: a server of the same user reaches buffers that the \
+             library did not allocate directly",
+        );
+    } else {
+        findings.note(&format!(
+            "kernel.yama.ptrace_scope is {scope}: buffers that the library did not allocate \
+             are copied through a ring; allocate them with Client::allocate"
+        ));
+    }
+}
+
+fn sockets(findings: &Findings, port: u16) -> bool {
+    let mut any = false;
+    for path in local_socket_candidates(port) {
+        let there = path.exists();
+        any |= there;
+        let what = if there { "a server's socket" } else { "nothing" };
+        findings.note(&format!("shared memory: {}: {what}", path.display()));
+    }
+    any
+}
+
+fn server(findings: &mut Findings, location: &Location, access: &Access) {
+    match &location.server {
+        ServerName::Socket(path) => {
+            let what = if path.exists() { "there" } else { "not there" };
+            findings.note(&format!("shared memory: {}: {what}", path.display()));
+        }
+        ServerName::Host { host, port } => {
+            if access.transport != Transport::Tcp {
+                sockets(findings, *port);
+            }
+            tcp(findings, host, *port);
+        }
+    }
+    match connect(location, access) {
+        Ok(session) => {
+            let way = format!("connected over {}: {}", session.address(), way_of(&session));
+            findings.good(&way);
+        }
+        Err(error) => findings.bad(&format!("{error:#}")),
+    }
+}
+
+/// Whether the port can be reached at all, whoever answers there.
+fn tcp(findings: &Findings, host: &str, port: u16) {
+    let addresses = match (host, port).to_socket_addrs() {
+        Ok(addresses) => addresses,
+        Err(error) => return findings.note(&format!("tcp: {host}: {error}")),
+    };
+    for address in addresses {
+        let what = match TcpStream::connect_timeout(&address, TCP_PATIENCE) {
+            Ok(_) => "somebody listens".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        findings.note(&format!("tcp: {address}: {what}"));
+    }
+}
+
+fn way_of(session: &Session) -> &'static str {
+    let buffer = session.client().allocate(4096);
+    match buffer.ok().and_then(|buffer| session.path_of(&buffer)) {
+        Some(RegionPath::Mapped) => "the server maps this client's buffers",
+        Some(RegionPath::ProcessVm) => "the server copies into this process",
+        Some(RegionPath::Staged) => "bytes pass through a ring",
+        Some(RegionPath::Network) => "bytes pass through a socket",
+        None => "the session has ended already",
+    }
+}
+
+const DEFAULT_PORT: u16 = 2050;
+/// Fewer open files than this end a busy server.
+const FILES_MIN: u64 = 4096;
+const TCP_PATIENCE: Duration = Duration::from_secs(2);

@@ -35,25 +35,25 @@ enum Command {
     /// Serve directories.
     Serve(serve::Arguments),
     /// List a directory.
-    Ls(files::List),
+    Ls(files::ls::Arguments),
     /// Show what is known of an object.
-    Stat(files::Stat),
+    Stat(files::stat::Arguments),
     /// Write files to standard output.
-    Cat(files::Cat),
+    Cat(files::cat::Arguments),
     /// Copy files between here and servers, or between servers.
     Cp(copy::Arguments),
     /// Rename on one server.
-    Mv(files::Move),
+    Mv(files::mv::Arguments),
     /// Remove files and directories.
-    Rm(files::Remove),
+    Rm(files::rm::Arguments),
     /// Make directories.
-    Mkdir(files::MakeDirectory),
+    Mkdir(files::mkdir::Arguments),
     /// Make links.
-    Ln(files::Link),
+    Ln(files::ln::Arguments),
     /// Show the space of the file system a path is in.
-    Df(files::Space),
+    Df(files::df::Arguments),
     /// Measure round trips.
-    Ping(files::Ping),
+    Ping(files::ping::Arguments),
     /// Manage a password file.
     Passwd(passwd::Arguments),
     /// Measure reads and writes against local file access and the machine's limits.
@@ -73,16 +73,16 @@ fn main() -> ExitCode {
     start_logging(&cli);
     let result = match cli.command {
         Command::Serve(arguments) => serve::run(arguments),
-        Command::Ls(arguments) => files::list(&arguments),
-        Command::Stat(arguments) => files::stat(&arguments),
-        Command::Cat(arguments) => files::cat(&arguments),
+        Command::Ls(arguments) => files::ls::run(&arguments),
+        Command::Stat(arguments) => files::stat::run(&arguments),
+        Command::Cat(arguments) => files::cat::run(&arguments),
         Command::Cp(arguments) => copy::run(&arguments),
-        Command::Mv(arguments) => files::rename(&arguments),
-        Command::Rm(arguments) => files::remove(&arguments),
-        Command::Mkdir(arguments) => files::make_directory(&arguments),
-        Command::Ln(arguments) => files::link(&arguments),
-        Command::Df(arguments) => files::space(&arguments),
-        Command::Ping(arguments) => files::ping(&arguments),
+        Command::Mv(arguments) => files::mv::run(&arguments),
+        Command::Rm(arguments) => files::rm::run(&arguments),
+        Command::Mkdir(arguments) => files::mkdir::run(&arguments),
+        Command::Ln(arguments) => files::ln::run(&arguments),
+        Command::Df(arguments) => files::df::run(&arguments),
+        Command::Ping(arguments) => files::ping::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

@@ -41,7 +41,7 @@ pub use future::block_on;
 pub use names::{DirectoryEntry, Metadata};
 pub use session::{Login, Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
-pub use url::{Location, UrlError, local_socket_candidates};
+pub use url::{Location, ServerName, UrlError, local_socket_candidates};
 
 pub use dafs_dat::RegionPath;
 pub use dafs_types::{

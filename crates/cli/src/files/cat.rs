@@ -1,0 +1,34 @@
+//! `dafs cat`: files to the standard output, read ahead.
+
+use std::io::Write;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use dafs_client::{OpenOptions, ReadStream};
+
+use crate::place::{Access, open};
+
+/// Arguments of `dafs cat`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The files.
+    #[arg(required = true)]
+    urls: Vec<String>,
+    #[command(flatten)]
+    access: Access,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    for url in &arguments.urls {
+        let (session, path) = open(url, &arguments.access)?;
+        let file = session.open(&path, &OpenOptions::read())?;
+        let mut stream = ReadStream::new(&file, BLOCKS, BLOCK_BYTES)?;
+        std::io::copy(&mut stream, &mut out).with_context(|| url.clone())?;
+    }
+    Ok(out.flush()?)
+}
+
+/// Blocks under way at once, and octets of each.
+const BLOCKS: usize = 8;
+const BLOCK_BYTES: usize = 256 << 10;

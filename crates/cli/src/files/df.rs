@@ -1,0 +1,44 @@
+//! `dafs df`: the space of a file system.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::json;
+
+use crate::place::{Access, open};
+
+/// Arguments of `dafs df`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Any path in the file system.
+    url: String,
+    /// As JSON, in octets.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let (session, path) = open(&arguments.url, &arguments.access)?;
+    let limits = session.file_system(&path)?;
+    if arguments.json {
+        let value = json!({
+            "total": limits.space_total, "free": limits.space_free,
+            "available": limits.space_available,
+        });
+        println!("{value}");
+        return Ok(());
+    }
+    let show = |value: Option<u64>| value.map_or("-".into(), |v| (v >> 20).to_string());
+    let used =
+        limits.space_total.zip(limits.space_free).map(|(all, free)| all.saturating_sub(free));
+    println!("{:>12} {:>12} {:>12} {:>12}", "MiB total", "used", "free", "available");
+    println!(
+        "{:>12} {:>12} {:>12} {:>12}",
+        show(limits.space_total),
+        show(used),
+        show(limits.space_free),
+        show(limits.space_available)
+    );
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! `dafs ls`: what is in a directory.
+
+use std::io::{BufWriter, Write};
+
+use anyhow::Result;
+use clap::Args;
+use dafs_client::{DirectoryEntry, ObjectType, Session};
+use serde_json::json;
+
+use super::show::{letter, permissions, time, to_json};
+use crate::place::{Access, open};
+
+/// Arguments of `dafs ls`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// What to list: dafs://host/path or dafs+shm:///socket!/path.
+    url: String,
+    /// Mode, links, owner, size and time (UTC).
+    #[arg(short, long)]
+    long: bool,
+    /// Names that begin with a dot, too.
+    #[arg(short, long)]
+    all: bool,
+    /// Directories below, too.
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// As JSON, one object a line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+struct Listing<'l> {
+    arguments: &'l Arguments,
+    session: &'l Session,
+    out: BufWriter<std::io::StdoutLock<'static>>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let (session, path) = open(&arguments.url, &arguments.access)?;
+    let out = BufWriter::new(std::io::stdout().lock());
+    let mut listing = Listing { arguments, session: &session, out };
+    let named = session.symlink_metadata(&path)?;
+    let is_directory = match named.kind {
+        ObjectType::Directory => true,
+        // One that leads nowhere is shown itself.
+        ObjectType::SymbolicLink => {
+            session.metadata(&path).is_ok_and(|m| m.kind == ObjectType::Directory)
+        }
+        _ => false,
+    };
+    if is_directory {
+        listing.directory(&path, "")?;
+    } else {
+        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+        listing.entry(&DirectoryEntry { name, metadata: Some(named) }, "", &path)?;
+    }
+    Ok(listing.out.flush()?)
+}
+
+impl Listing<'_> {
+    fn directory(&mut self, path: &str, prefix: &str) -> Result<()> {
+        let mut entries = self.session.read_dir(path)?;
+        entries.retain(|entry| self.arguments.all || !entry.name.starts_with('.'));
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        for entry in &entries {
+            let below = format!("{}/{}", path.trim_end_matches('/'), entry.name);
+            self.entry(entry, prefix, &below)?;
+            let kind = entry.metadata.as_ref().map(|m| m.kind);
+            if self.arguments.recursive && kind == Some(ObjectType::Directory) {
+                self.directory(&below, &format!("{prefix}{}/", entry.name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: &DirectoryEntry, prefix: &str, path: &str) -> Result<()> {
+        let mut name = format!("{prefix}{}", entry.name);
+        match &entry.metadata {
+            Some(metadata) if self.arguments.json => {
+                let mut value = to_json(metadata);
+                value["name"] = json!(name);
+                writeln!(self.out, "{value}")?;
+            }
+            Some(m) if self.arguments.long => {
+                if m.kind == ObjectType::SymbolicLink {
+                    name = format!("{name} -> {}", self.session.read_link(path)?);
+                }
+                let mode = format!("{}{}", letter(m.kind), permissions(m.mode));
+                let time = time(m.time_modify.seconds);
+                writeln!(
+                    self.out,
+                    "{mode} {:>3} {:>6} {:>6} {:>12} {time} {name}",
+                    m.link_count, m.owner, m.owner_group, m.size
+                )?;
+            }
+            _ => writeln!(self.out, "{name}")?,
+        }
+        Ok(())
+    }
+}

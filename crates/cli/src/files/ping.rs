@@ -1,0 +1,35 @@
+//! `dafs ping`: how long a round trip takes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::place::{Access, open};
+
+/// Arguments of `dafs ping`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The server.
+    url: String,
+    /// Round trips.
+    #[arg(short, long, default_value_t = 100)]
+    count: usize,
+    #[command(flatten)]
+    access: Access,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let (session, _) = open(&arguments.url, &arguments.access)?;
+    let mut times: Vec<Duration> = Vec::with_capacity(arguments.count);
+    for _ in 0..arguments.count.max(1) {
+        let start = Instant::now();
+        session.ping()?;
+        times.push(start.elapsed());
+    }
+    times.sort();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
+    println!("{} round trips over {}", times.len(), session.address());
+    println!("min {:?}  median {:?}  p99 {:?}  max {:?}", at(0.0), at(0.5), at(0.99), at(1.0));
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! `dafs stat`: all that is known of one object.
+
+use anyhow::Result;
+use clap::Args;
+use dafs_client::ObjectType;
+use serde_json::json;
+
+use super::show::to_json;
+use crate::place::{Access, open};
+
+/// Arguments of `dafs stat`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The object; a symbolic link is not followed.
+    url: String,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let (session, path) = open(&arguments.url, &arguments.access)?;
+    let metadata = session.symlink_metadata(&path)?;
+    let mut value = to_json(&metadata);
+    if metadata.kind == ObjectType::SymbolicLink {
+        value["target"] = json!(session.read_link(&path)?);
+    }
+    if arguments.json {
+        println!("{value}");
+        return Ok(());
+    }
+    println!("{path} over {}", session.address());
+    for (key, value) in value.as_object().into_iter().flatten() {
+        println!("  {key:16} {}", value.to_string().trim_matches('"'));
+    }
+    Ok(())
+}
