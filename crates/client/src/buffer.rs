@@ -1,17 +1,19 @@
 //! Registered memory that the application reads and writes between transfers.
 //!
 //! Invariant: a buffer's registration lives as long as the buffer or a transfer that
-//! uses it, whichever is longer.
+//! uses it, whichever is longer. Memory that a server might still write, because its
+//! session ended with a transfer under way, is never used again.
 
+use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
 use dafs_dat::Region;
 use dafs_memory::Memory;
 
-use crate::core::Shared;
+use crate::client::Shared;
 use crate::error::{ClientError, Result};
 
-/// Memory that servers may read and write while a transfer names it.
+/// Memory that servers may read and write while a transfer names it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Buffer(pub(crate) Rc<Registered>);
 
@@ -26,7 +28,11 @@ pub struct Slice {
 pub(crate) struct Registered {
     pub memory: Memory,
     pub region: Region,
-    core: Weak<Shared>,
+    /// Octets the owner asked for; the memory may be larger.
+    length: usize,
+    shared: Weak<Shared>,
+    /// A server may still write it: not to be used for anything else.
+    is_exposed: Cell<bool>,
 }
 
 impl std::fmt::Debug for Registered {
@@ -37,21 +43,36 @@ impl std::fmt::Debug for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        if let Some(core) = self.core.upgrade() {
-            core.let_go(self.region.key);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.let_go(&self.memory, self.region, !self.is_exposed.get());
         }
     }
 }
 
+impl Registered {
+    /// A session ended with a transfer of this memory under way.
+    pub fn note_exposed(&self) {
+        self.is_exposed.set(true);
+    }
+
+    /// Whether it is registered with this client.
+    #[inline]
+    pub fn belongs_to(&self, shared: &Rc<Shared>) -> bool {
+        std::ptr::eq(self.shared.as_ptr(), Rc::as_ptr(shared))
+    }
+}
+
 impl Buffer {
-    pub(crate) fn new(memory: Memory, region: Region, core: &Rc<Shared>) -> Self {
-        Self(Rc::new(Registered { memory, region, core: Rc::downgrade(core) }))
+    pub(crate) fn new(memory: Memory, region: Region, length: usize, shared: &Rc<Shared>) -> Self {
+        let is_exposed = Cell::new(false);
+        let shared = Rc::downgrade(shared);
+        Self(Rc::new(Registered { memory, region, length, shared, is_exposed }))
     }
 
     /// Octets.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.memory.length()
+        self.0.length
     }
 
     /// Whether it has no octets; never.
@@ -65,9 +86,10 @@ impl Buffer {
     /// # Errors
     /// [`ClientError::Range`].
     pub fn slice(&self, offset: usize, length: usize) -> Result<Slice> {
-        let fits = self.0.memory.contains(offset, length);
         match u32::try_from(length) {
-            Ok(octets) if fits => Ok(Slice { buffer: self.0.clone(), offset, length: octets }),
+            Ok(octets) if self.contains(offset, length) => {
+                Ok(Slice { buffer: self.0.clone(), offset, length: octets })
+            }
             _ => Err(ClientError::Range { offset, length }),
         }
     }
@@ -77,6 +99,7 @@ impl Buffer {
     /// # Panics
     /// If they do not fit.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(self.contains(offset, bytes.len()), "writing beyond the buffer");
         self.0.memory.write(offset, bytes);
     }
 
@@ -85,12 +108,42 @@ impl Buffer {
     /// # Panics
     /// If the range is not inside.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        assert!(self.contains(offset, bytes.len()), "reading beyond the buffer");
         self.0.memory.read(offset, bytes);
     }
 
-    /// The memory itself, for file I/O into and out of it without a copy between.
+    /// The memory itself, for file I/O into and out of it without a copy between. It may
+    /// be larger than the buffer.
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.0.memory
+    }
+
+    fn contains(&self, offset: usize, length: usize) -> bool {
+        offset <= self.len() && length <= self.len() - offset
+    }
+}
+
+impl Slice {
+    /// Octets.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length as usize
+    }
+
+    /// Whether it has no octets.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// What is left of it behind the first `length` octets.
+    pub(crate) fn behind(&self, length: u32) -> Self {
+        let length = length.min(self.length);
+        Self {
+            buffer: self.buffer.clone(),
+            offset: self.offset + length as usize,
+            length: self.length - length,
+        }
     }
 }

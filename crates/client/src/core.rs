@@ -3,42 +3,29 @@
 //! Invariant: every operation that was taken in ends exactly once, as a reply, a
 //! completion or an error; a session that ends ends all of its operations.
 
-use std::cell::{Ref, RefCell, RefMut};
-use std::collections::{HashMap, VecDeque};
-use std::os::fd::BorrowedFd;
-use std::rc::Rc;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use dafs_dat::{
-    BreakReason, CompletionStatus, Domain, EndpointId, Event, Gather, Interface, InterfaceConfig,
-    LocalKey, LocalSegment, Operation, Region, Rights, SendOptions, Signal, WaitPolicy,
+    BreakReason, CompletionStatus, Domain, EndpointId, Event, Gather, Interface, LocalSegment,
+    Operation, Region, SendOptions, Signal,
 };
-use dafs_memory::{Memory, Pages};
+use dafs_memory::Memory;
 use dafs_types::{Status, StreamId, Verifier};
 use dafs_wire::{
     ByteOrder, EncodeError, Procedure, Request, RequestHeader, ResponseHeader, encode_request,
     is_intact, seal,
 };
 
-use crate::buffer::Buffer;
 use crate::credits::Credits;
-use crate::data::{QueuedTransfer, Transfer};
+use crate::data::{Destination, QueuedTransfer, Transfer};
 use crate::error::{ClientError, Result};
+use crate::groups::Groups;
+use crate::waiters::{Ticket, Waiters};
 
 /// Names an operation of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub(crate) u64);
-
-/// Names a completion group of a client. [`Group::DEFAULT`] is always there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Group(pub(crate) u32);
-
-impl Group {
-    /// The group of operations that name no other.
-    pub const DEFAULT: Group = Group(0);
-    /// Operations whose futures look for themselves.
-    pub(crate) const FUTURES: Group = Group(1);
-}
 
 /// What an operation moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,32 +49,18 @@ pub struct Completion {
     pub result: Result<Transferred>,
 }
 
-/// Habits of a client.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ClientConfig {
-    /// When to spin and when to sleep while waiting over shared memory.
-    pub wait: WaitPolicy,
-}
-
-/// Sessions with servers, driven by the thread that owns it. Cheap to clone.
-#[derive(Clone)]
-pub struct Client(pub(crate) Rc<Shared>);
-
-pub(crate) struct Shared {
-    core: RefCell<Core>,
-    /// Registrations to be taken back once the core is free.
-    orphans: RefCell<Vec<LocalKey>>,
-}
-
 pub(crate) struct Core {
     pub interface: Interface,
     pub sessions: Vec<SessionState>,
+    /// Sessions that nobody holds any more, to be used again.
+    free_sessions: Vec<usize>,
     /// Session of each endpoint, by its index.
     by_endpoint: Vec<Option<usize>>,
-    groups: Vec<VecDeque<Completion>>,
-    /// Completions whose futures will ask for them.
-    pub for_futures: HashMap<OperationId, Completion>,
-    replies: HashMap<OperationId, Result<Vec<u8>>>,
+    pub groups: Groups,
+    /// Transfers that one caller or one future waits for.
+    pub transfers: Waiters<Result<Transferred>>,
+    /// Answers to requests without bulk data.
+    pub replies: Waiters<Result<Vec<u8>>>,
     last_operation: u64,
 }
 
@@ -104,7 +77,10 @@ pub(crate) struct SessionState {
     pub calls: VecDeque<QueuedCall>,
     /// Credits to wish for.
     pub wish: u16,
+    /// Longest request the server takes and the transport was set up for, in octets.
     pub request_bytes_max: u32,
+    /// Longest silence while somebody waits for an answer.
+    pub answer_timeout: Option<Duration>,
     pub checksums: bool,
     /// Small writes travel inside their requests.
     pub writes_inline: bool,
@@ -118,7 +94,7 @@ pub(crate) enum Phase {
 
 /// What a stream waits for.
 pub(crate) enum Pending {
-    Call(OperationId),
+    Call(Ticket),
     Transfer(Transfer),
     /// An answer nobody waits for.
     Silent,
@@ -127,140 +103,25 @@ pub(crate) enum Pending {
 /// A request without bulk data that waits for a credit, encoded.
 pub(crate) struct QueuedCall {
     /// `None` if nobody waits for the answer.
-    id: Option<OperationId>,
+    ticket: Option<Ticket>,
     message: Vec<u8>,
 }
 
-impl Shared {
-    pub fn borrow(&self) -> Ref<'_, Core> {
-        self.core.borrow()
-    }
-
-    pub fn borrow_mut(&self) -> RefMut<'_, Core> {
-        let mut core = self.core.borrow_mut();
-        for key in self.orphans.borrow_mut().drain(..) {
-            core.interface.deregister(key);
-        }
-        core
-    }
-
-    /// Takes a registration back, at once or when the core is free.
-    pub fn let_go(&self, key: LocalKey) {
-        match self.core.try_borrow_mut() {
-            Ok(mut core) => core.interface.deregister(key),
-            Err(_) => self.orphans.borrow_mut().push(key),
-        }
-    }
-}
-
-impl Client {
-    /// A client without sessions.
-    ///
-    /// # Errors
-    /// [`ClientError::System`] if the system has no descriptor left.
-    pub fn new(config: ClientConfig) -> Result<Self> {
-        let interface =
-            Interface::new(InterfaceConfig { wait: config.wait, ..InterfaceConfig::default() })
-                .map_err(|e| system("creating the transport interface", e))?;
-        let core = Core {
+impl Core {
+    pub fn new(interface: Interface) -> Self {
+        Self {
             interface,
             sessions: Vec::new(),
+            free_sessions: Vec::new(),
             by_endpoint: Vec::new(),
-            groups: vec![VecDeque::new(), VecDeque::new()],
-            for_futures: HashMap::new(),
-            replies: HashMap::new(),
+            groups: Groups::new(),
+            transfers: Waiters::default(),
+            replies: Waiters::default(),
             last_operation: 0,
-        };
-        Ok(Self(Rc::new(Shared { core: RefCell::new(core), orphans: RefCell::default() })))
-    }
-
-    /// Registered memory of `length` octets that a local server can map: bytes arrive
-    /// in it without passing through anything else.
-    ///
-    /// # Errors
-    /// [`ClientError::System`] if there is no memory.
-    pub fn allocate(&self, length: usize) -> Result<Buffer> {
-        let memory = Memory::shared(length.max(1), Pages::Huge)
-            .map_err(|e| system("allocating a buffer", e))?;
-        self.register_memory(memory)
-    }
-
-    /// Registers memory of any origin. [`crate::Session::path_of`] says how bytes get there.
-    ///
-    /// # Errors
-    /// [`ClientError::System`] if the table of regions is full.
-    pub fn register(&self, bytes: Box<[u8]>) -> Result<Buffer> {
-        self.register_memory(Memory::from_heap(bytes))
-    }
-
-    fn register_memory(&self, memory: Memory) -> Result<Buffer> {
-        let region = self.0.borrow_mut().interface.register(&memory, DOMAIN, Rights::REMOTE);
-        let region = region.ok_or_else(|| ClientError::System {
-            what: "registering a buffer",
-            reason: "too many regions; drop some buffers".into(),
-        })?;
-        Ok(Buffer::new(memory, region, &self.0))
-    }
-
-    /// A new completion group.
-    #[must_use]
-    pub fn group(&self) -> Group {
-        let mut core = self.0.borrow_mut();
-        core.groups.push(VecDeque::new());
-        Group(u32::try_from(core.groups.len() - 1).unwrap_or(u32::MAX))
-    }
-
-    /// Waits until `count` completions of a group are there, or the time is over; sleeps
-    /// until about so many have arrived. Returns how many are there.
-    pub fn wait(&self, group: Group, count: usize, timeout: Option<Duration>) -> usize {
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
-        let mut core = self.0.borrow_mut();
-        loop {
-            let there = core.completed(group);
-            if there >= count || core.is_idle() {
-                return there;
-            }
-            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left.is_zero()) {
-                core.turn(0, Some(Duration::ZERO));
-                return core.completed(group);
-            }
-            let threshold = core.arrivals_for(count - there);
-            core.turn(threshold, left);
         }
     }
 
-    /// The next completion of a group that is there.
-    #[must_use]
-    pub fn next(&self, group: Group) -> Option<Completion> {
-        self.0.borrow_mut().groups.get_mut(group.0 as usize)?.pop_front()
-    }
-
-    /// Makes progress: waits for at least one event, or the time.
-    pub fn turn(&self, timeout: Option<Duration>) {
-        self.0.borrow_mut().turn(1, timeout);
-    }
-
-    /// Runs `use_fd` with a descriptor that becomes readable when [`Client::turn`] has
-    /// something to do. False from [`Client::arm`] means: do not wait, turn.
-    pub fn with_fd<T>(&self, use_fd: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
-        use_fd(self.0.borrow().interface.as_fd())
-    }
-
-    /// Prepares for waiting on the descriptor. False if there is something to do now.
-    #[must_use]
-    pub fn arm(&self) -> bool {
-        self.0.borrow_mut().interface.arm()
-    }
-
-    /// Cancels an operation that waits for a credit; one under way goes on, and its
-    /// completion says [`ClientError::Cancelled`]. False if it has ended already.
-    pub fn cancel(&self, operation: OperationId) -> bool {
-        self.0.borrow_mut().cancel(operation)
-    }
-}
-
-impl Core {
+    #[inline]
     pub fn next_id(&mut self) -> OperationId {
         self.last_operation += 1;
         OperationId(self.last_operation)
@@ -271,18 +132,31 @@ impl Core {
         if self.by_endpoint.len() <= endpoint {
             self.by_endpoint.resize(endpoint + 1, None);
         }
-        self.by_endpoint[endpoint] = Some(self.sessions.len());
-        self.sessions.push(state);
-        self.sessions.len() - 1
+        let index = match self.free_sessions.pop() {
+            Some(index) => {
+                self.sessions[index] = state;
+                index
+            }
+            None => {
+                self.sessions.push(state);
+                self.sessions.len() - 1
+            }
+        };
+        self.by_endpoint[endpoint] = Some(index);
+        index
     }
 
-    fn completed(&self, group: Group) -> usize {
-        self.groups.get(group.0 as usize).map_or(0, VecDeque::len)
+    /// Nobody holds a session any more: it ends, and its place is used again.
+    pub fn leave(&mut self, index: usize) {
+        let endpoint = self.sessions[index].endpoint;
+        self.end_session(index, "nobody uses it any more".into());
+        self.interface.disconnect(endpoint);
+        self.free_sessions.push(index);
     }
 
     /// Arrivals worth sleeping for when so many completions are wanted: no more than are
     /// on their way, and only half of those while others wait for their credits.
-    fn arrivals_for(&self, wanted: usize) -> usize {
+    pub fn arrivals_for(&self, wanted: usize) -> usize {
         let mut on_their_way = 0;
         let mut others_wait = false;
         for session in &self.sessions {
@@ -293,24 +167,43 @@ impl Core {
         wanted.min(most).max(1)
     }
 
-    /// Nothing is outstanding anywhere: waiting would never end.
-    fn is_idle(&self) -> bool {
-        self.sessions.iter().all(|session| {
-            session.queue.is_empty()
-                && session.calls.is_empty()
-                && session.pending.iter().all(Option::is_none)
-        })
-    }
-
-    /// Waits for events and takes them in.
-    pub fn turn(&mut self, threshold: usize, timeout: Option<Duration>) {
+    /// Waits for events and takes them in. Returns how many there were.
+    pub fn turn(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
         if threshold == 0 {
             self.interface.poll();
         } else {
             self.interface.wait(threshold, timeout);
         }
+        let mut count = 0;
         while let Some(event) = self.interface.next_event() {
             self.on_event(event);
+            count += 1;
+        }
+        count
+    }
+
+    /// Turns until `take` finds what it looks for. A server that sends nothing for its
+    /// session's limit is given up: there is no retransmission at this level, and what
+    /// was asked stays undecided (draft 3.2.2).
+    pub fn turn_until<T>(
+        &mut self,
+        index: usize,
+        mut take: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
+        let limit = self.sessions[index].answer_timeout;
+        let mut heard = None;
+        loop {
+            if let Some(found) = take(self) {
+                return found;
+            }
+            let since = *heard.get_or_insert_with(Instant::now);
+            if self.turn(1, limit) > 0 {
+                heard = None;
+            } else if let Some(limit) = limit
+                && since.elapsed() >= limit
+            {
+                self.give_up(index, &format!("no answer for {} s", limit.as_secs_f32()));
+            }
         }
     }
 
@@ -369,31 +262,33 @@ impl Core {
             return self.violate(index, "an answer without a readable header");
         };
         let stream = usize::from(header.stream.0);
+        if session.checksums && !is_intact(message) {
+            return self.violate(index, "an answer with a wrong checksum");
+        }
+        if !session.credits.is_newest(header.stream, header.sequence) {
+            return self.violate(index, "an answer with another sequence number");
+        }
         let Some(pending) = session.pending.get_mut(stream).and_then(Option::take) else {
             return self.violate(index, "an answer to no request");
         };
         session.credits.give(header.stream, header.target_credits);
-        if session.checksums && !is_intact(message) {
-            return self.violate(index, "an answer with a wrong checksum");
-        }
         match pending {
             Pending::Silent => {}
-            Pending::Call(id) => {
-                self.replies.insert(id, Ok(message.to_vec()));
-            }
-            Pending::Transfer(transfer) => {
-                let completion = transfer.finish(message, &self.sessions[index]);
-                self.complete(transfer.group, completion);
-            }
+            Pending::Call(ticket) => self.replies.put(ticket, Ok(message.to_vec())),
+            Pending::Transfer(transfer) => self.on_transferred(index, transfer, message),
         }
         self.pump(index);
     }
 
-    pub fn complete(&mut self, group: Group, completion: Completion) {
-        if group == Group::FUTURES {
-            self.for_futures.insert(completion.operation, completion);
-        } else if let Some(queue) = self.groups.get_mut(group.0 as usize) {
-            queue.push_back(completion);
+    /// Ends a transfer, where its submitter looks for it.
+    #[inline]
+    pub fn complete(&mut self, transfer: &Transfer, result: Result<Transferred>) {
+        match transfer.destination {
+            Destination::Group(group) => {
+                let (operation, context) = (transfer.id, transfer.context);
+                self.groups.end(group, Completion { operation, context, result });
+            }
+            Destination::Waiter(ticket) => self.transfers.put(ticket, result),
         }
     }
 
@@ -417,65 +312,55 @@ impl Core {
         }
     }
 
-    /// Takes a request without bulk data in; its answer is asked for with
-    /// [`Core::take_reply`].
-    pub fn start_call(&mut self, index: usize, request: &Request<'_>) -> Result<OperationId> {
-        let id = self.next_id();
-        self.queue_call(index, request, Some(id))?;
-        Ok(id)
+    /// Takes a request without bulk data in; its answer comes to `replies`.
+    pub fn start_call(&mut self, index: usize, request: &Request<'_>) -> Result<Ticket> {
+        self.check_open(index)?;
+        let message = self.encode_call(index, request)?;
+        let ticket = self.replies.make();
+        self.queue_call(index, QueuedCall { ticket: Some(ticket), message });
+        Ok(ticket)
     }
 
     /// Sends a request whose answer nobody waits for.
     pub fn cast(&mut self, index: usize, request: &Request<'_>) -> Result<()> {
-        self.queue_call(index, request, None)?;
+        self.check_open(index)?;
+        let message = self.encode_call(index, request)?;
+        self.queue_call(index, QueuedCall { ticket: None, message });
         self.interface.flush();
         Ok(())
     }
 
-    fn queue_call(
-        &mut self,
-        index: usize,
-        request: &Request<'_>,
-        id: Option<OperationId>,
-    ) -> Result<()> {
-        self.check_open(index)?;
-        let mut buffer = vec![0; CALL_BYTES];
+    fn encode_call(&self, index: usize, request: &Request<'_>) -> Result<Vec<u8>> {
+        let session = &self.sessions[index];
+        let mut message = vec![0; session.request_bytes_max as usize];
         let header = RequestHeader {
-            desired_credits: self.sessions[index].wish,
+            desired_credits: session.wish,
             ..RequestHeader::new(StreamId(0), dafs_types::SequenceNumber(0))
         };
-        let encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut buffer);
+        let encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut message);
         let length = encoded.map_err(|error| ClientError::Status {
             what: format!("{}: {error}", request.procedure().name()),
             status: match error {
                 // Names are all that is long in these requests.
-                EncodeError::TooMany { .. } => Status::NameTooLong,
+                EncodeError::TooMany { .. } | EncodeError::Space => Status::NameTooLong,
                 other => other.status(),
             },
         })?;
-        buffer.truncate(length);
-        let call = QueuedCall { id, message: buffer };
+        message.truncate(length);
+        Ok(message)
+    }
+
+    fn queue_call(&mut self, index: usize, call: QueuedCall) {
         match self.sessions[index].credits.take() {
             Some((stream, sequence)) => self.send_call(index, stream, sequence, call),
             None => self.sessions[index].calls.push_back(call),
         }
-        Ok(())
-    }
-
-    /// The answer to a call, if it is there.
-    pub fn take_reply(&mut self, id: OperationId) -> Option<Result<Vec<u8>>> {
-        self.replies.remove(&id)
     }
 
     /// Makes a call and waits for its answer.
     pub fn call(&mut self, index: usize, request: &Request<'_>) -> Result<Vec<u8>> {
-        let id = self.start_call(index, request)?;
-        loop {
-            if let Some(reply) = self.take_reply(id) {
-                return reply;
-            }
-            self.turn(1, None);
-        }
+        let ticket = self.start_call(index, request)?;
+        self.turn_until(index, |core| core.replies.take(ticket))
     }
 
     fn send_call(
@@ -491,7 +376,7 @@ impl Core {
         if session.checksums {
             seal(&mut call.message, &[]);
         }
-        session.set_pending(stream, call.id.map_or(Pending::Silent, Pending::Call));
+        session.set_pending(stream, call.ticket.map_or(Pending::Silent, Pending::Call));
         let endpoint = session.endpoint;
         self.post(index, endpoint, &[Gather::Bytes(&call.message)]);
     }
@@ -536,8 +421,12 @@ impl Core {
     }
 
     fn violate(&mut self, index: usize, what: &str) {
+        self.give_up(index, &format!("server broke the protocol: {what}"));
+    }
+
+    fn give_up(&mut self, index: usize, reason: &str) {
         let endpoint = self.sessions[index].endpoint;
-        self.end_session(index, format!("server broke the protocol: {what}"));
+        self.end_session(index, reason.to_owned());
         self.interface.disconnect(endpoint);
     }
 
@@ -563,34 +452,33 @@ impl Core {
         let calls = std::mem::take(&mut session.calls);
         let queue = std::mem::take(&mut session.queue);
         let region = session.inbox_region.key;
-        let ended = queue.into_iter().map(|queued| Pending::Transfer(queued.transfer));
-        for pending in pending.into_iter().flatten().chain(ended) {
+        for pending in pending.into_iter().flatten() {
             match pending {
                 Pending::Silent => {}
-                Pending::Call(id) => {
-                    self.replies.insert(id, Err(error.clone()));
-                }
+                Pending::Call(ticket) => self.replies.put(ticket, Err(error.clone())),
                 Pending::Transfer(transfer) => {
-                    let completion = transfer.fail(error.clone());
-                    self.complete(transfer.group, completion);
+                    transfer.note_exposed();
+                    self.complete(&transfer, Err(error.clone()));
                 }
             }
         }
-        for id in calls.into_iter().filter_map(|call| call.id) {
-            self.replies.insert(id, Err(error.clone()));
+        for queued in queue {
+            self.complete(&queued.transfer, Err(error.clone()));
+        }
+        for ticket in calls.into_iter().filter_map(|call| call.ticket) {
+            self.replies.put(ticket, Err(error.clone()));
         }
         self.interface.deregister(region);
     }
 
-    fn cancel(&mut self, operation: OperationId) -> bool {
+    pub fn cancel(&mut self, operation: OperationId) -> bool {
         for index in 0..self.sessions.len() {
             let session = &mut self.sessions[index];
             let queued = session.queue.iter().position(|q| q.transfer.id == operation);
             if let Some(place) = queued
                 && let Some(queued) = session.queue.remove(place)
             {
-                let completion = queued.transfer.fail(ClientError::Cancelled);
-                self.complete(queued.transfer.group, completion);
+                self.complete(&queued.transfer, Err(ClientError::Cancelled));
                 return true;
             }
             for pending in session.pending.iter_mut().flatten() {
@@ -639,8 +527,6 @@ pub(crate) const DOMAIN: Domain = Domain(0);
 pub(crate) const SLOT_BYTES: usize = 4096 + 512;
 /// Answers to transfers fit this; longer ones are taken to the heap.
 const HEAD_BYTES: usize = 64;
-/// Room for any request without bulk data.
-const CALL_BYTES: usize = 4096 + 512;
 const SEND_COOKIE: u64 = u64::MAX;
 
 /// Decodes a reply, turning a failure into an error that says what was asked.

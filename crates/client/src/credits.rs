@@ -1,8 +1,8 @@
 //! Streams and credits of one session (draft 3.2.6).
 //!
 //! Invariant: requests outstanding never exceed `nreq`, streams in use lie below it,
-//! and `nreq` is never below one. A rise takes effect at once, a fall by one for each
-//! response.
+//! and `nreq` is never below one nor above what answers have receives for. A rise takes
+//! effect at once, a fall by one for each response.
 
 use dafs_types::{SequenceNumber, StreamId};
 
@@ -11,6 +11,8 @@ use dafs_types::{SequenceNumber, StreamId};
 pub struct Credits {
     nreq: u16,
     target: u16,
+    /// Answers that receives are posted for: a target above it is not followed.
+    limit: u16,
     outstanding: u16,
     /// Streams below `made` that are not in use, last used first.
     free: Vec<u16>,
@@ -19,9 +21,16 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// One credit, as before the connect exchange.
-    pub fn new() -> Self {
-        Self { nreq: 1, target: 1, outstanding: 0, free: Vec::new(), sequences: Vec::new() }
+    /// One credit, as before the connect exchange; in time up to `limit`.
+    pub fn new(limit: u16) -> Self {
+        Self {
+            nreq: 1,
+            target: 1,
+            limit: limit.max(1),
+            outstanding: 0,
+            free: Vec::new(),
+            sequences: Vec::new(),
+        }
     }
 
     /// Takes a stream for a request, if there is a credit.
@@ -48,8 +57,20 @@ impl Credits {
     pub fn give(&mut self, stream: StreamId, target: u16) {
         self.outstanding -= 1;
         self.free.push(stream.0);
-        self.target = target.max(1);
+        self.target = target.clamp(1, self.limit);
         self.nreq = (self.nreq.saturating_sub(1)).max(self.target).max(1);
+    }
+
+    /// A stream was taken and nothing was sent on it.
+    pub fn withdraw(&mut self, stream: StreamId) {
+        self.outstanding -= 1;
+        self.free.push(stream.0);
+    }
+
+    /// Whether `sequence` is that of the newest request on a stream.
+    #[inline]
+    pub fn is_newest(&self, stream: StreamId, sequence: SequenceNumber) -> bool {
+        self.sequences.get(usize::from(stream.0)).is_some_and(|next| sequence.next() == *next)
     }
 
     /// Whether the server wants credits back and nothing is on its way to give them.
@@ -78,10 +99,12 @@ impl Credits {
 mod tests {
     use super::*;
 
+    const LIMIT: u16 = 24;
+
     #[test]
     fn never_more_outstanding_than_credits_whatever_the_server_says() {
-        let mut credits = Credits::new();
-        let mut busy: Vec<StreamId> = Vec::new();
+        let mut credits = Credits::new(LIMIT);
+        let mut busy: Vec<(StreamId, SequenceNumber)> = Vec::new();
         let mut next = std::collections::HashMap::new();
         let mut state = 3u64;
         for _ in 0..200_000 {
@@ -91,19 +114,21 @@ mod tests {
                 match credits.take() {
                     Some((stream, sequence)) => {
                         assert!(busy.len() < usize::from(before) && stream.0 < before);
-                        assert!(!busy.contains(&stream));
+                        assert!(busy.iter().all(|(other, _)| *other != stream));
                         let expected = next.entry(stream.0).or_insert(0u16);
                         assert_eq!(sequence.0, *expected);
                         *expected = expected.wrapping_add(1);
-                        busy.push(stream);
+                        busy.push((stream, sequence));
                     }
                     None => assert!(!busy.is_empty()),
                 }
             } else {
-                let stream = busy.swap_remove((state >> 20) as usize % busy.len());
+                let (stream, sequence) = busy.swap_remove((state >> 20) as usize % busy.len());
+                assert!(credits.is_newest(stream, sequence));
+                assert!(!credits.is_newest(stream, sequence.next()));
                 let (before, target) = (credits.nreq(), (state >> 40) as u16 % 40);
                 credits.give(stream, target);
-                assert_eq!(credits.nreq(), (before - 1).max(target).max(1));
+                assert_eq!(credits.nreq(), (before - 1).max(target.min(LIMIT)).max(1));
             }
         }
     }

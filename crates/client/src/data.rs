@@ -1,7 +1,7 @@
 //! Transfers: READ, WRITE and COMMIT, from submission to completion.
 //!
-//! Invariant: a transfer holds the buffer it uses until its answer is there. In steady
-//! state nothing here allocates.
+//! Invariant: a transfer holds the buffer it uses until its answer is there, and never
+//! reports more octets than were asked for. In steady state nothing here allocates.
 
 use std::rc::Rc;
 
@@ -13,23 +13,44 @@ use dafs_types::{
 use dafs_wire::messages::{Commit, InlineData, Placement, ReadDirect, WriteDirect, WriteInline};
 use dafs_wire::{
     ByteOrder, Checksum, DirectBuffer, DirectBuffers, DirectChecksum, Procedure, Request,
-    RequestHeader, Response, decode_response, encode_request, message_checksum, seal,
+    RequestHeader, Response, decode_response, encode_request, seal,
 };
 
 use crate::buffer::{Registered, Slice};
-use crate::core::{Completion, Core, Group, OperationId, Pending, SessionState, Transferred};
+use crate::core::{Core, OperationId, Pending, SessionState, Transferred};
 use crate::error::{ClientError, Result};
+use crate::groups::Group;
+use crate::waiters::Ticket;
 
 /// A transfer under way.
 pub(crate) struct Transfer {
     pub id: OperationId,
-    pub group: Group,
-    context: u64,
+    pub destination: Destination,
+    pub context: u64,
     procedure: Procedure,
     /// Kept until the end; checked against the checksum of a read.
     buffer: Option<Rc<Registered>>,
     offset: usize,
+    /// Octets asked for.
+    length: u32,
+    /// What follows, where more is asked for than one request may move.
+    rest: Option<Box<Rest>>,
     pub is_cancelled: bool,
+}
+
+/// Where the end of a transfer is looked for.
+#[derive(Clone, Copy)]
+pub(crate) enum Destination {
+    Group(Group),
+    Waiter(Ticket),
+}
+
+/// The part of a transfer that has not been asked for yet.
+struct Rest {
+    job: TransferJob,
+    /// What the parts before have moved.
+    done: Transferred,
+    is_first: bool,
 }
 
 /// A transfer that waits for a credit.
@@ -59,31 +80,44 @@ pub(crate) enum TransferKind {
 
 impl Core {
     /// Takes a transfer in, and sends it if there is a credit.
+    ///
+    /// More than one request may move ([`limits::TRANSFER_BYTES_MAX`]) goes as several,
+    /// one behind the other, under one operation.
     #[inline]
     pub fn submit(
         &mut self,
         index: usize,
         job: TransferJob,
         slice: Option<Slice>,
-        group: Group,
+        destination: Destination,
         context: u64,
     ) -> Result<OperationId> {
         self.check_open(index)?;
-        if job.length > limits::TRANSFER_BYTES_MAX {
-            return Err(ClientError::Range { offset: 0, length: job.length as usize });
+        if let Destination::Group(group) = destination
+            && !self.groups.begin(group)
+        {
+            return Err(ClientError::System {
+                what: "submitting a transfer",
+                reason: "its completion group was released, or is another client's".into(),
+            });
         }
         let id = self.next_id();
-        let procedure = match job.kind {
-            TransferKind::Read => Procedure::ReadDirect,
-            TransferKind::Write(_) => Procedure::WriteDirect,
-            TransferKind::Commit => Procedure::Commit,
-        };
         let (buffer, offset) = match slice {
             Some(slice) => (Some(slice.buffer), slice.offset),
             None => (None, 0),
         };
-        let transfer =
-            Transfer { id, group, context, procedure, buffer, offset, is_cancelled: false };
+        let (job, rest) = job.split();
+        let transfer = Transfer {
+            id,
+            destination,
+            context,
+            procedure: job.procedure(),
+            buffer,
+            offset,
+            length: job.length,
+            rest,
+            is_cancelled: false,
+        };
         let queued = QueuedTransfer { transfer, job };
         let session = &mut self.sessions[index];
         // Later requests must not overtake those that wait already.
@@ -93,6 +127,19 @@ impl Core {
             None => session.queue.push_back(queued),
         }
         Ok(id)
+    }
+
+    /// The answer to a transfer came.
+    #[inline]
+    pub fn on_transferred(&mut self, index: usize, mut transfer: Transfer, message: &[u8]) {
+        let mut result = transfer.finish(message, &self.sessions[index]);
+        if let Some(rest) = transfer.rest.take() {
+            match transfer.follow(rest, result) {
+                Ok(next) => return self.sessions[index].queue.push_front(next),
+                Err(end) => (transfer, result) = end,
+            }
+        }
+        self.complete(&transfer, result);
     }
 
     #[inline]
@@ -157,19 +204,16 @@ impl Core {
         };
         let Ok(written) = encode_request(ByteOrder::NATIVE, &header, &request, &mut message) else {
             // Nothing of a transfer is of variable length; this cannot happen.
-            let completion = transfer.fail(ClientError::Status {
-                what: "encoding a transfer".into(),
-                status: Status::ServerFault,
-            });
-            return self.complete(transfer.group, completion);
+            session.credits.withdraw(stream);
+            let what = "encoding a transfer".into();
+            let error = ClientError::Status { what, status: Status::ServerFault };
+            return self.complete(&transfer, Err(error));
         };
         if checksums {
             match (inline, buffer) {
                 (Some(_), Some(buffer)) => {
                     let data = buffer.memory.to_vec(transfer.offset, length as usize);
-                    message[24..28].copy_from_slice(&Checksum::NONE.0);
-                    let sum = message_checksum(&message[..written], &[&data]);
-                    message[24..28].copy_from_slice(&sum.0);
+                    seal(&mut message[..written], &[&data]);
                 }
                 _ => seal(&mut message[..written], &[]),
             }
@@ -192,6 +236,35 @@ impl Core {
     }
 }
 
+impl TransferJob {
+    #[inline]
+    fn procedure(&self) -> Procedure {
+        match self.kind {
+            TransferKind::Read => Procedure::ReadDirect,
+            TransferKind::Write(_) => Procedure::WriteDirect,
+            TransferKind::Commit => Procedure::Commit,
+        }
+    }
+
+    /// What one request may move, and what is left for others.
+    #[inline]
+    fn split(self) -> (Self, Option<Box<Rest>>) {
+        if self.length <= limits::TRANSFER_BYTES_MAX {
+            return (self, None);
+        }
+        let first = Self { length: limits::TRANSFER_BYTES_MAX, ..self };
+        let job = self.behind(first.length);
+        (first, Some(Box::new(Rest { job, done: Transferred::default(), is_first: true })))
+    }
+
+    /// What is left behind the first `length` octets.
+    fn behind(self, length: u32) -> Self {
+        // The server refuses ranges beyond every file; none is wrapped into one.
+        let offset = self.offset.saturating_add(u64::from(length));
+        Self { offset, length: self.length - length, ..self }
+    }
+}
+
 impl SessionState {
     /// Octets of data that fit a request behind WRITE_INLINE's arguments.
     fn inline_bytes_max(&self) -> u32 {
@@ -205,15 +278,56 @@ impl SessionState {
 }
 
 impl Transfer {
-    /// Turns the answer into a completion.
+    /// Turns the answer into a result.
     #[inline]
-    pub fn finish(&self, message: &[u8], session: &SessionState) -> Completion {
-        let result = if self.is_cancelled {
-            Err(ClientError::Cancelled)
-        } else {
-            self.read_answer(message, session)
+    fn finish(&self, message: &[u8], session: &SessionState) -> Result<Transferred> {
+        if self.is_cancelled {
+            return Err(ClientError::Cancelled);
+        }
+        let moved = self.read_answer(message, session)?;
+        if moved.length > self.length {
+            return Err(ClientError::Protocol {
+                address: session.address.clone(),
+                what: format!(
+                    "{} answer: {} octets where {} were asked for",
+                    self.procedure.name(),
+                    moved.length,
+                    self.length
+                ),
+            });
+        }
+        Ok(moved)
+    }
+
+    /// The next request of a transfer that takes several, or its end.
+    ///
+    /// The verifier that counts is that of the first part: if a server restart between
+    /// parts changed it, the commit's will differ from it too.
+    fn follow(
+        mut self,
+        mut rest: Box<Rest>,
+        result: Result<Transferred>,
+    ) -> std::result::Result<QueuedTransfer, (Self, Result<Transferred>)> {
+        let moved = match result {
+            Ok(moved) => moved,
+            Err(error) => return Err((self, Err(error))),
         };
-        Completion { operation: self.id, context: self.context, result }
+        rest.done = Transferred {
+            length: rest.done.length + moved.length,
+            end_of_file: moved.end_of_file,
+            verifier: if rest.is_first { moved.verifier } else { rest.done.verifier },
+        };
+        rest.is_first = false;
+        if moved.end_of_file || moved.length < self.length || rest.job.length == 0 {
+            return Err((self, Ok(rest.done)));
+        }
+        let (job, more) = rest.job.split();
+        rest.job = more.map_or(TransferJob { length: 0, ..job }, |more| more.job);
+        self.offset += self.length as usize;
+        self.length = job.length;
+        self.procedure = job.procedure();
+        self.rest = Some(rest);
+        Ok(QueuedTransfer { transfer: self, job })
     }
 
     #[inline]
@@ -253,9 +367,11 @@ impl Transfer {
         }
     }
 
-    /// Ends it with an error.
-    pub fn fail(&self, error: ClientError) -> Completion {
-        Completion { operation: self.id, context: self.context, result: Err(error) }
+    /// Its session ended while the server may have been at work on its memory.
+    pub fn note_exposed(&self) {
+        if let Some(buffer) = &self.buffer {
+            buffer.note_exposed();
+        }
     }
 
     fn checksum(&self, length: u32) -> Checksum {

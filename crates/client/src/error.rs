@@ -46,13 +46,20 @@ pub enum ClientError {
     /// Not done in the time given; it goes on.
     #[error("timed out")]
     TimedOut,
-    /// A buffer range that lies outside its buffer, or a buffer of another client.
+    /// A buffer range that lies outside its buffer.
     #[error("buffer range of {length} octets at {offset} lies outside the buffer")]
     Range {
         /// Octets from the buffer's start.
         offset: usize,
         /// Octets.
         length: usize,
+    },
+    /// A file of another session, or a buffer of another client: each has its own handles
+    /// and registrations.
+    #[error("{what}: the file is of another session or the buffer of another client")]
+    Foreign {
+        /// Which file.
+        what: String,
     },
     /// Unstable data was lost because the server has restarted or could not write it,
     /// and is not held here any more: write it again.
@@ -86,6 +93,7 @@ impl ClientError {
             | Self::Cancelled
             | Self::TimedOut
             | Self::Range { .. }
+            | Self::Foreign { .. }
             | Self::DataLost { .. }
             | Self::TooManyLinks(_)
             | Self::System { .. } => None,
@@ -103,7 +111,7 @@ impl ClientError {
             Self::Protocol { .. } => Errno::PROTO.raw_os_error(),
             Self::Cancelled => Errno::CANCELED.raw_os_error(),
             Self::TimedOut => Errno::TIMEDOUT.raw_os_error(),
-            Self::Range { .. } => Errno::INVAL.raw_os_error(),
+            Self::Range { .. } | Self::Foreign { .. } => Errno::INVAL.raw_os_error(),
             Self::DataLost { .. } | Self::System { .. } => Errno::IO.raw_os_error(),
             Self::TooManyLinks(_) => Errno::LOOP.raw_os_error(),
         }

@@ -4,7 +4,9 @@
 //! commit that finds another one reports that data was lost.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
+use dafs_types::limits::APPEND_BYTES_MAX;
 use dafs_types::{
     CacheHint, CachePattern, DeleteDisposition, FileHandle, SetAttributes, ShareAccess, ShareDeny,
     ShareKey, Stability, StateId, Status, Verifier,
@@ -15,11 +17,13 @@ use dafs_wire::messages::{AppendDirect, CacheHintRequest, Close, Open, OpenCreat
 use dafs_wire::{ByteOrder, Checksum, DirectBuffer, Path, Request, Response};
 
 use crate::buffer::{Buffer, Slice};
-use crate::core::{Completion, Group, OperationId, Transferred};
-use crate::data::{TransferJob, TransferKind};
+use crate::core::{OperationId, Transferred};
+use crate::data::{Destination, TransferJob, TransferKind};
 use crate::error::{ClientError, Result};
+use crate::groups::Group;
 use crate::names::Metadata;
 use crate::session::Session;
+use crate::waiters::Ticket;
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug)]
@@ -214,11 +218,13 @@ impl Session {
         self.shared.borrow_mut().next_id().0
     }
 
-    /// Submits a read of `slice.length` octets at `offset`. The slice belongs to the
-    /// transport until the completion.
+    /// Submits a read of the slice's length at `offset`. The slice belongs to the
+    /// transport until the completion. More than a server moves at once (16 MiB) goes as
+    /// several requests, one behind the other.
     ///
     /// # Errors
-    /// If the session has ended or the slice is longer than a server takes at once.
+    /// If the session has ended or the group was released; [`ClientError::Foreign`] if
+    /// the file is of another session or the buffer of another client.
     #[inline]
     pub fn submit_read(
         &self,
@@ -229,7 +235,7 @@ impl Session {
         context: u64,
     ) -> Result<OperationId> {
         let job = file.job(TransferKind::Read, offset, slice.length);
-        self.shared.borrow_mut().submit(self.index, job, Some(slice), group, context)
+        self.submit(file, job, Some(slice), Destination::Group(group), context)
     }
 
     /// Submits a write of the slice at `offset`.
@@ -247,7 +253,7 @@ impl Session {
         context: u64,
     ) -> Result<OperationId> {
         let job = file.job(TransferKind::Write(stability), offset, slice.length);
-        self.shared.borrow_mut().submit(self.index, job, Some(slice), group, context)
+        self.submit(file, job, Some(slice), Destination::Group(group), context)
     }
 
     /// Submits a commit of everything written to the file.
@@ -256,7 +262,25 @@ impl Session {
     /// As [`Session::submit_read`].
     pub fn submit_commit(&self, file: &File, group: Group, context: u64) -> Result<OperationId> {
         let job = file.job(TransferKind::Commit, 0, 0);
-        self.shared.borrow_mut().submit(self.index, job, None, group, context)
+        self.submit(file, job, None, Destination::Group(group), context)
+    }
+
+    #[inline]
+    fn submit(
+        &self,
+        file: &File,
+        job: TransferJob,
+        slice: Option<Slice>,
+        destination: Destination,
+        context: u64,
+    ) -> Result<OperationId> {
+        let is_ours = file.session.index == self.index
+            && Rc::ptr_eq(&file.session.shared, &self.shared)
+            && slice.as_ref().is_none_or(|slice| slice.buffer.belongs_to(&self.shared));
+        if !is_ours {
+            return Err(ClientError::Foreign { what: file.path.clone() });
+        }
+        self.shared.borrow_mut().submit(self.index, job, slice, destination, context)
     }
 }
 
@@ -285,23 +309,39 @@ impl File {
         TransferJob { file, state, offset, kind, length, hint: CacheHint::default() }
     }
 
-    /// Submits one transfer and waits for it.
-    fn run(&self, job: TransferJob, slice: Option<Slice>) -> Result<Transferred> {
-        let mut core = self.session.shared.borrow_mut();
-        let index = self.session.index;
-        let id = core.submit(index, job, slice, Group::FUTURES, 0)?;
-        let completion = loop {
-            if let Some(completion) = core.for_futures.remove(&id) {
-                break completion;
+    /// Submits one transfer whose end only the holder of the ticket looks for.
+    pub(crate) fn start(
+        &self,
+        kind: TransferKind,
+        offset: u64,
+        slice: Option<Slice>,
+    ) -> Result<(OperationId, Ticket)> {
+        let length = slice.as_ref().map_or(0, |slice| slice.length);
+        let job = self.job(kind, offset, length);
+        let ticket = self.session.shared.borrow_mut().transfers.make();
+        match self.session.submit(self, job, slice, Destination::Waiter(ticket), 0) {
+            Ok(id) => Ok((id, ticket)),
+            Err(error) => {
+                // Nothing will come: the place is free at once.
+                let mut core = self.session.shared.borrow_mut();
+                core.transfers.abandon(ticket);
+                core.transfers.put(ticket, Ok(Transferred::default()));
+                Err(error)
             }
-            core.turn(1, None);
-        };
+        }
+    }
+
+    /// Submits one transfer and waits for it.
+    fn run(&self, kind: TransferKind, offset: u64, slice: Option<Slice>) -> Result<Transferred> {
+        let (_, ticket) = self.start(kind, offset, slice)?;
+        let mut core = self.session.shared.borrow_mut();
+        let result = core.turn_until(self.session.index, |core| core.transfers.take(ticket));
         drop(core);
-        completion.result.map_err(|error| self.name(error))
+        result.map_err(|error| self.name(error))
     }
 
     /// Puts the path into an error that only names a procedure.
-    fn name(&self, error: ClientError) -> ClientError {
+    pub(crate) fn name(&self, error: ClientError) -> ClientError {
         match error {
             ClientError::Status { what, status } => {
                 ClientError::Status { what: format!("{what} {}", self.path), status }
@@ -316,19 +356,49 @@ impl File {
     /// # Errors
     /// As the server says, with the path.
     pub fn read_into(&self, offset: u64, slice: Slice) -> Result<Transferred> {
-        self.run(self.job(TransferKind::Read, offset, slice.length), Some(slice))
+        let wanted = slice.length;
+        let mut done = self.run(TransferKind::Read, offset, Some(slice.clone()))?;
+        // A server may move less than was asked for (draft 6.5.27).
+        while done.length < wanted && !done.end_of_file {
+            let at = offset.saturating_add(u64::from(done.length));
+            let more = self.run(TransferKind::Read, at, Some(slice.behind(done.length)))?;
+            if more.length == 0 && !more.end_of_file {
+                return Err(self.no_progress("READ_DIRECT"));
+            }
+            done.length += more.length;
+            done.end_of_file = more.end_of_file;
+        }
+        Ok(done)
     }
 
-    /// Writes from a registered buffer, unstable: [`File::commit`] makes it last.
+    /// Writes the whole slice of a registered buffer, unstable: [`File::commit`] makes it
+    /// last.
     ///
     /// # Errors
     /// As the server says, with the path; [`ClientError::DataLost`] if data written
     /// before is known to be lost.
     pub fn write_from(&self, offset: u64, slice: Slice) -> Result<Transferred> {
         let kind = TransferKind::Write(Stability::Unstable);
-        let done = self.run(self.job(kind, offset, slice.length), Some(slice))?;
+        let wanted = slice.length;
+        let mut done = self.run(kind, offset, Some(slice.clone()))?;
         self.note_unstable(done.verifier)?;
+        while done.length < wanted {
+            let at = offset.saturating_add(u64::from(done.length));
+            let more = self.run(kind, at, Some(slice.behind(done.length)))?;
+            self.note_unstable(more.verifier)?;
+            if more.length == 0 {
+                return Err(self.no_progress("WRITE"));
+            }
+            done.length += more.length;
+        }
         Ok(done)
+    }
+
+    pub(crate) fn no_progress(&self, what: &str) -> ClientError {
+        ClientError::Protocol {
+            address: self.session.address().to_string(),
+            what: format!("{what} of {} moved nothing, short of the file's end", self.path),
+        }
     }
 
     /// Takes note of the verifier of an unstable write that was submitted by hand.
@@ -354,7 +424,8 @@ impl File {
         while done < bytes.len() {
             let (slice, buffer) = self.stage(bytes.len() - done)?;
             let length = slice.length as usize;
-            let moved = self.read_into(offset + done as u64, slice)?.length as usize;
+            let at = offset.saturating_add(done as u64);
+            let moved = self.read_into(at, slice)?.length as usize;
             buffer.read(0, &mut bytes[done..done + moved]);
             done += moved;
             if moved < length {
@@ -374,7 +445,8 @@ impl File {
             let (slice, buffer) = self.stage(bytes.len() - done)?;
             let length = slice.length as usize;
             buffer.write(0, &bytes[done..done + length]);
-            done += self.write_from(offset + done as u64, slice)?.length as usize;
+            let at = offset.saturating_add(done as u64);
+            done += self.write_from(at, slice)?.length as usize;
         }
         Ok(())
     }
@@ -385,9 +457,18 @@ impl File {
     /// # Errors
     /// As the server says; WRITE_TOOBIG beyond its MAX_APPEND.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
-        let buffer = self.session.client().allocate(bytes.len().max(1))?;
+        if bytes.len() > APPEND_BYTES_MAX as usize {
+            return Err(ClientError::Status {
+                what: self.path.clone(),
+                status: Status::WriteTooBig,
+            });
+        }
+        let (slice, buffer) = self.stage_exactly(bytes.len())?;
         buffer.write(0, bytes);
-        let slice = buffer.slice(0, bytes.len())?;
+        let checksums = {
+            let core = self.session.shared.borrow();
+            core.sessions[self.session.index].checksums
+        };
         let region = &slice.buffer.region;
         let request = Request::AppendDirect(AppendDirect {
             file: self.handle,
@@ -395,7 +476,7 @@ impl File {
             stability: Stability::DataSync,
             length: slice.length,
             hint: CacheHint::default(),
-            checksum: Checksum::of(bytes),
+            checksum: if checksums { Checksum::of(bytes) } else { Checksum::NONE },
             buffer: DirectBuffer {
                 target: dafs_types::RmrTarget(region.address),
                 length: slice.length,
@@ -421,7 +502,7 @@ impl File {
     /// [`ClientError::DataLost`] if the server lost unstable data meanwhile; otherwise as
     /// the server says.
     pub fn commit(&self) -> Result<()> {
-        let done = self.run(self.job(TransferKind::Commit, 0, 0), None)?;
+        let done = self.run(TransferKind::Commit, 0, None)?;
         match self.unstable.take() {
             Some(before) if before != done.verifier => {
                 Err(ClientError::DataLost { what: self.path.clone() })
@@ -488,8 +569,11 @@ impl File {
 
     /// A slice of registered memory for up to `wanted` octets, and its buffer.
     fn stage(&self, wanted: usize) -> Result<(Slice, Buffer)> {
+        self.stage_exactly(wanted.clamp(1, STAGING_BYTES_MAX))
+    }
+
+    fn stage_exactly(&self, wanted: usize) -> Result<(Slice, Buffer)> {
         let mut staging = self.staging.borrow_mut();
-        let wanted = wanted.clamp(1, STAGING_BYTES_MAX);
         let buffer = match staging.as_ref().filter(|buffer| buffer.len() >= wanted) {
             Some(buffer) => buffer.clone(),
             None => {
@@ -500,10 +584,6 @@ impl File {
             }
         };
         Ok((buffer.slice(0, wanted)?, buffer))
-    }
-
-    pub(crate) fn take_completion(&self, id: OperationId) -> Option<Completion> {
-        self.session.shared.borrow_mut().for_futures.remove(&id)
     }
 }
 

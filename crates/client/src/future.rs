@@ -1,7 +1,12 @@
-//! The asynchronous face: futures that any executor may poll, and a small one.
+//! The asynchronous face: futures that any executor of one thread may poll, and a small
+//! one.
 //!
-//! Invariant: a future is ready once its completion is there; progress is made by
-//! [`crate::Client::turn`], which [`block_on`] calls between polls.
+//! Invariant: a future is ready once its result is there, and its task is woken then.
+//! Progress is made by [`crate::Client::turn`], which [`block_on`] calls between polls;
+//! under another executor one task waits for the client's descriptor
+//! ([`crate::Client::arm`], [`crate::Client::with_fd`]) and turns. A future that is
+//! dropped early leaves nothing behind: its transfer is cancelled or ends unseen, and
+//! holds its buffer until then.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,44 +15,67 @@ use std::task::{Context, Poll, Waker};
 use dafs_types::Stability;
 
 use crate::buffer::Slice;
-use crate::core::{Client, Group, OperationId, Transferred};
-use crate::error::Result;
+use crate::client::Client;
+use crate::core::{OperationId, Transferred};
+use crate::data::TransferKind;
+use crate::error::{ClientError, Result};
 use crate::file::File;
+use crate::waiters::Ticket;
 
 /// A transfer on its way.
 struct TransferFuture<'f> {
     file: &'f File,
-    id: Result<OperationId>,
+    started: Started,
+}
+
+enum Started {
+    UnderWay(OperationId, Ticket),
+    Refused(ClientError),
+    Over,
 }
 
 impl Future for TransferFuture<'_> {
     type Output = Result<Transferred>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match &self.id {
-            Err(error) => Poll::Ready(Err(error.clone())),
-            Ok(id) => match self.file.take_completion(*id) {
-                Some(completion) => Poll::Ready(completion.result),
-                None => {
-                    // There is no thread that could wake the task later: whoever polls
-                    // must turn the client between polls.
-                    context.waker().wake_by_ref();
-                    Poll::Pending
-                }
-            },
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match std::mem::replace(&mut self.started, Started::Over) {
+            Started::Refused(error) => Poll::Ready(Err(error)),
+            Started::UnderWay(id, ticket) => {
+                let mut core = self.file.session().shared.borrow_mut();
+                let Some(result) = core.transfers.take(ticket) else {
+                    core.transfers.wake_with(ticket, context.waker());
+                    drop(core);
+                    self.started = Started::UnderWay(id, ticket);
+                    return Poll::Pending;
+                };
+                drop(core);
+                Poll::Ready(result.map_err(|error| self.file.name(error)))
+            }
+            // Polled after its end, which a caller must not do.
+            Started::Over => Poll::Ready(Err(ClientError::Cancelled)),
+        }
+    }
+}
+
+impl Drop for TransferFuture<'_> {
+    fn drop(&mut self) {
+        if let Started::UnderWay(id, ticket) = self.started {
+            let mut core = self.file.session().shared.borrow_mut();
+            core.transfers.abandon(ticket);
+            core.cancel(id);
         }
     }
 }
 
 impl File {
-    /// Reads; the transfer is under way at once.
+    /// Reads; the transfer is under way at once. As with any READ, fewer octets than the
+    /// slice has are no error.
     pub fn read_async(
         &self,
         offset: u64,
         slice: Slice,
     ) -> impl Future<Output = Result<Transferred>> + '_ {
-        let id = self.session().submit_read(self, offset, slice, Group::FUTURES, 0);
-        TransferFuture { file: self, id }
+        self.transfer_async(TransferKind::Read, offset, Some(slice))
     }
 
     /// Writes, unstable; the transfer is under way at once.
@@ -56,16 +84,26 @@ impl File {
         offset: u64,
         slice: Slice,
     ) -> impl Future<Output = Result<Transferred>> + '_ {
-        let group = Group::FUTURES;
-        let stability = Stability::Unstable;
-        let id = self.session().submit_write(self, offset, slice, stability, group, 0);
-        TransferFuture { file: self, id }
+        self.transfer_async(TransferKind::Write(Stability::Unstable), offset, Some(slice))
     }
 
-    /// Commits; under way at once.
+    /// Commits; under way at once. Data that was written before is safe if the verifier is
+    /// the one the writes came back with ([`Transferred::verifier`]).
     pub fn commit_async(&self) -> impl Future<Output = Result<Transferred>> + '_ {
-        let id = self.session().submit_commit(self, Group::FUTURES, 0);
-        TransferFuture { file: self, id }
+        self.transfer_async(TransferKind::Commit, 0, None)
+    }
+
+    fn transfer_async(
+        &self,
+        kind: TransferKind,
+        offset: u64,
+        slice: Option<Slice>,
+    ) -> TransferFuture<'_> {
+        let started = match self.start(kind, offset, slice) {
+            Ok((id, ticket)) => Started::UnderWay(id, ticket),
+            Err(error) => Started::Refused(error),
+        };
+        TransferFuture { file: self, started }
     }
 }
 

@@ -21,23 +21,29 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod client;
 mod core;
 mod credits;
 mod data;
 mod error;
 mod file;
 mod future;
+mod groups;
 mod names;
 mod path;
+mod pool;
 mod session;
 mod stream;
 mod url;
+mod waiters;
 
 pub use buffer::{Buffer, Slice};
-pub use core::{Client, ClientConfig, Completion, Group, OperationId, Transferred};
+pub use client::{Client, ClientConfig};
+pub use core::{Completion, OperationId, Transferred};
 pub use error::{ClientError, Result};
 pub use file::{File, OpenOptions};
 pub use future::block_on;
+pub use groups::Group;
 pub use names::{DirectoryEntry, Metadata};
 pub use session::{Login, Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};

@@ -3,20 +3,20 @@
 //! Invariant: a `Session` value stands for a session that was established; whether it
 //! still is, every call finds out for itself.
 
-use std::net::ToSocketAddrs;
+use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use dafs_dat::{Address, EndpointConfig, RegionPath, Rights};
 use dafs_memory::{Memory, Pages};
-use dafs_types::{FileHandle, Status, Verifier};
+use dafs_types::{FileHandle, Status, Verifier, limits};
 use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Response};
 
 use crate::buffer::Buffer;
-use crate::core::{
-    Client, Core, DOMAIN, Phase, SLOT_BYTES, SessionState, Shared, decode, slot_segment,
-};
+use crate::client::{Client, Shared};
+use crate::core::{Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, slot_segment};
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
 use crate::url::{Location, ServerName, local_socket_candidates};
@@ -65,6 +65,9 @@ pub struct SessionOptions {
     pub client_name: String,
     /// Name for fencing.
     pub fence_id: String,
+    /// Longest silence of the server while a call waits for its answer, after which the
+    /// session is given up; `None` waits for ever. [`Client::wait`] has a time of its own.
+    pub answer_timeout: Option<Duration>,
 }
 
 impl Default for SessionOptions {
@@ -77,17 +80,32 @@ impl Default for SessionOptions {
             credits: 64,
             client_name: String::new(),
             fence_id: String::new(),
+            answer_timeout: Some(ANSWER_TIMEOUT),
         }
     }
 }
 
-/// A session with a server. Cheap to clone.
+/// A session with a server. Cheap to clone. It ends with its last clone, the open files
+/// among them: what is outstanding then fails.
 #[derive(Clone)]
 pub struct Session {
     pub(crate) shared: Rc<Shared>,
     pub(crate) index: usize,
     pub(crate) root: FileHandle,
+    anchor: Rc<Anchor>,
+}
+
+/// What all clones of a session have in common.
+struct Anchor {
+    shared: Rc<Shared>,
+    index: usize,
     address: Address,
+}
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        self.shared.leave(self.index);
+    }
 }
 
 impl Client {
@@ -130,31 +148,24 @@ impl Client {
     /// As [`Client::connect`].
     pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
         let index = self.begin(address, options)?;
-        let mut core = self.0.borrow_mut();
-        while matches!(core.sessions[index].phase, Phase::Connecting) {
-            core.turn(1, None);
-        }
-        core.check_open(index)?;
-        let root = core.establish(index, options);
-        drop(core);
-        match root {
-            Ok(root) => {
-                Ok(Session { shared: self.0.clone(), index, root, address: address.clone() })
+        // From here on whatever goes wrong ends the session by dropping this.
+        let anchor = Rc::new(Anchor { shared: self.0.clone(), index, address: address.clone() });
+        let root = {
+            let mut core = self.0.borrow_mut();
+            while matches!(core.sessions[index].phase, Phase::Connecting) {
+                core.turn(1, None);
             }
-            Err(error) => {
-                let mut core = self.0.borrow_mut();
-                let endpoint = core.sessions[index].endpoint;
-                core.interface.disconnect(endpoint);
-                core.turn(0, None);
-                Err(error)
-            }
-        }
+            core.check_open(index)?;
+            core.establish(index, options)?
+        };
+        Ok(Session { shared: self.0.clone(), index, root, anchor })
     }
 
     /// Starts the transport connection and posts the receives.
     fn begin(&self, address: &Address, options: &SessionOptions) -> Result<usize> {
         let mut core = self.0.borrow_mut();
-        let slots = u64::from(options.credits) + SPARE_RECEIVES;
+        let credits = options.credits.clamp(1, limits::CREDITS_MAX);
+        let slots = u64::from(credits) + SPARE_RECEIVES;
         let failed = |reason: String| ClientError::Connect { address: address.to_string(), reason };
         let inbox = Memory::anonymous(slots as usize * SLOT_BYTES, Pages::Small)
             .map_err(|error| failed(error.to_string()))?;
@@ -190,14 +201,16 @@ impl Client {
             endpoint,
             address: address.to_string(),
             phase: Phase::Connecting,
-            credits: Credits::new(),
+            credits: Credits::new(credits),
             inbox,
             inbox_region,
             pending: Vec::new(),
             queue: std::collections::VecDeque::new(),
             calls: std::collections::VecDeque::new(),
-            wish: options.credits,
-            request_bytes_max: 0,
+            wish: credits,
+            // Until sizes are negotiated (draft 3.1).
+            request_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
+            answer_timeout: options.answer_timeout,
             checksums: false,
             writes_inline: true,
         }))
@@ -220,7 +233,8 @@ impl Core {
         let request = Request::ClientConnectAuth(ClientConnectAuth {
             options: WireOptions {
                 checksums: options.checksums,
-                requests_max: u32::from(options.credits),
+                requests_max: u32::from(self.sessions[index].wish),
+                request_bytes_max: SLOT_BYTES as u32,
                 response_bytes_max: SLOT_BYTES as u32,
                 ..WireOptions::default()
             },
@@ -240,7 +254,14 @@ impl Core {
         };
         let session = &mut self.sessions[index];
         session.checksums = result.options.checksums;
-        session.request_bytes_max = result.options.request_bytes_max;
+        // The server may change any value; what it grants beyond ours is not used.
+        session.request_bytes_max = result.options.request_bytes_max.min(SLOT_BYTES as u32);
+        if session.request_bytes_max < limits::REQUEST_BYTES_MIN as u32 {
+            return Err(ClientError::Protocol {
+                address,
+                what: format!("requests of {} octets at most", session.request_bytes_max),
+            });
+        }
         // One small region tells how bytes get to memory that the library allocates.
         let probe = Memory::shared(4096, Pages::Small)
             .map_err(|error| crate::core::system("allocating memory", error))?;
@@ -263,7 +284,7 @@ impl Session {
     /// The transport address in use.
     #[must_use]
     pub fn address(&self) -> &Address {
-        &self.address
+        &self.anchor.address
     }
 
     /// The client it belongs to.
@@ -304,7 +325,6 @@ impl Session {
         let endpoint = core.sessions[self.index].endpoint;
         core.end_session(self.index, "disconnected".into());
         core.interface.disconnect(endpoint);
-        core.turn(0, None);
         result.map(|_| ())
     }
 
@@ -355,6 +375,14 @@ pub(crate) fn unexpected(address: &str, what: &str) -> ClientError {
 /// The transport addresses of a server, best first.
 fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Address>> {
     let (host, port) = match server {
+        ServerName::Socket(_) if choice == TransportChoice::Tcp => {
+            return Err(ClientError::Connect {
+                address: server.to_string(),
+                reason: "a socket path leads over shared memory, not TCP; \
+                         name the server with dafs://host[:port]/path"
+                    .into(),
+            });
+        }
         ServerName::Socket(path) => return Ok(vec![Address::Shm(path.clone())]),
         ServerName::Host { host, port } => (host, *port),
     };
@@ -364,7 +392,7 @@ fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Addres
         .map_err(|error| failed(format!("the host name cannot be resolved: {error}")))?
         .collect();
     let mut addresses = Vec::new();
-    let is_local = sockets.iter().any(|address| address.ip().is_loopback());
+    let is_local = sockets.iter().any(|address| is_own(address.ip()));
     if choice != TransportChoice::Tcp && is_local {
         let there = |path: &PathBuf| path.exists();
         addresses.extend(local_socket_candidates(port).into_iter().filter(there).map(Address::Shm));
@@ -382,6 +410,11 @@ fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Addres
     Ok(addresses)
 }
 
+/// Whether an address is one of this host's: only those can be bound.
+fn is_own(address: IpAddr) -> bool {
+    address.is_loopback() || UdpSocket::bind((address, 0)).is_ok()
+}
+
 /// Unpredictable bits, for names only.
 fn random() -> u64 {
     let mut bytes = [0; 8];
@@ -390,5 +423,7 @@ fn random() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// A server that works at something answers far sooner.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
 /// Receives beyond the credits, for answers to NULLs and a shrinking window.
 const SPARE_RECEIVES: u64 = 8;

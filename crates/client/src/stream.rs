@@ -1,17 +1,19 @@
 //! Streams: reading ahead and writing behind with several blocks under way.
 //!
-//! Invariant: blocks come out in file order; a written block is held here until a
-//! commit has confirmed it, so that it can be sent again after a server restart.
+//! Invariant: blocks come out in file order and without a gap, whatever the file does
+//! meanwhile; a written block is held here until a commit has confirmed it, so that it
+//! can be sent again after a server restart.
 
 use std::collections::VecDeque;
 use std::io;
 
-use dafs_types::Stability;
+use dafs_types::{Stability, Verifier};
 
 use crate::buffer::Buffer;
-use crate::core::{Group, Transferred};
+use crate::core::{Completion, Transferred};
 use crate::error::{ClientError, Result};
 use crate::file::File;
+use crate::groups::Group;
 
 /// Reads a file from its beginning, ahead of its user.
 pub struct ReadStream<'f> {
@@ -21,16 +23,19 @@ pub struct ReadStream<'f> {
     blocks: VecDeque<Block>,
     block_bytes: usize,
     next_offset: u64,
+    /// Nothing is asked for any more: the end was seen.
     is_end: bool,
     /// Octets of the first block already consumed.
     consumed: usize,
+    failed: Option<ClientError>,
 }
 
 struct Block {
     buffer: Buffer,
-    number: u64,
-    /// Octets, once they are there.
-    length: Option<usize>,
+    offset: u64,
+    /// Octets that are there.
+    length: usize,
+    is_there: bool,
 }
 
 impl<'f> ReadStream<'f> {
@@ -48,6 +53,7 @@ impl<'f> ReadStream<'f> {
             next_offset: 0,
             is_end: false,
             consumed: 0,
+            failed: None,
         };
         for _ in 0..depth.max(1) {
             let buffer = client.allocate(stream.block_bytes)?;
@@ -60,11 +66,18 @@ impl<'f> ReadStream<'f> {
         if self.is_end {
             return Ok(());
         }
-        let number = self.next_offset;
-        let slice = buffer.slice(0, self.block_bytes)?;
-        self.file.session().submit_read(self.file, number, slice, self.group, number)?;
+        let offset = self.next_offset;
         self.next_offset += self.block_bytes as u64;
-        self.blocks.push_back(Block { buffer, number, length: None });
+        self.blocks.push_back(Block { buffer, offset, length: 0, is_there: false });
+        self.ask(self.blocks.len() - 1)
+    }
+
+    /// Asks for what a block has not yet.
+    fn ask(&self, index: usize) -> Result<()> {
+        let Block { buffer, offset, length, .. } = &self.blocks[index];
+        let slice = buffer.slice(*length, self.block_bytes - length)?;
+        let at = offset + *length as u64;
+        self.file.session().submit_read(self.file, at, slice, self.group, *offset)?;
         Ok(())
     }
 
@@ -74,43 +87,69 @@ impl<'f> ReadStream<'f> {
     /// # Errors
     /// As the server says.
     pub fn next_block(&mut self) -> Result<Option<(&Buffer, usize)>> {
-        if let Some(done) = self.blocks.front()
-            && done.length.is_some()
-            && self.consumed > 0
-        {
-            self.consumed = 0;
-            if let Some(block) = self.blocks.pop_front() {
-                self.start(block.buffer)?;
-            }
-        }
+        self.drop_consumed()?;
         self.fill_front()?;
-        match self.blocks.front() {
-            Some(block) => match block.length {
-                Some(0) | None => Ok(None),
-                Some(length) => {
-                    self.consumed = length;
-                    Ok(Some((&block.buffer, length)))
-                }
-            },
-            None => Ok(None),
+        let Some(block) = self.blocks.front_mut() else { return Ok(None) };
+        if self.consumed > 0 {
+            // `read` took a part: the rest moves to the front.
+            let rest = block.buffer.memory().to_vec(self.consumed, block.length - self.consumed);
+            block.buffer.write(0, &rest);
+            block.length = rest.len();
         }
+        self.consumed = block.length;
+        Ok((block.length > 0).then_some((&block.buffer, block.length)))
+    }
+
+    /// Reads ahead into the first block again if its user is done with it.
+    fn drop_consumed(&mut self) -> Result<()> {
+        let is_used_up = self.blocks.front().is_some_and(|block| {
+            block.is_there && block.length > 0 && self.consumed >= block.length
+        });
+        if is_used_up && let Some(block) = self.blocks.pop_front() {
+            self.consumed = 0;
+            self.start(block.buffer)?;
+        }
+        Ok(())
     }
 
     /// Waits until the first block is there.
     fn fill_front(&mut self) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
         let client = self.file.session().client();
-        while self.blocks.front().is_some_and(|block| block.length.is_none()) {
-            if client.wait(self.group, 1, None) == 0 {
+        while self.blocks.front().is_some_and(|block| !block.is_there) {
+            client.wait(self.group, 1, None);
+            let Some(completion) = client.next(self.group) else {
                 return Err(ClientError::TimedOut);
+            };
+            if let Err(error) = self.take(completion) {
+                self.failed = Some(error.clone());
+                return Err(error);
             }
-            while let Some(completion) = client.next(self.group) {
-                let Transferred { length, end_of_file, .. } = completion.result?;
-                self.is_end |= end_of_file;
-                let number = completion.context;
-                if let Some(block) = self.blocks.iter_mut().find(|b| b.number == number) {
-                    block.length = Some(length as usize);
-                }
-            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, completion: Completion) -> Result<()> {
+        let Transferred { length, end_of_file, .. } =
+            completion.result.map_err(|error| self.file.name(error))?;
+        let wanted = completion.context;
+        let Some(index) = self.blocks.iter().position(|block| block.offset == wanted) else {
+            // Beyond the end, asked for before that was known.
+            return Ok(());
+        };
+        let block = &mut self.blocks[index];
+        block.length += length as usize;
+        block.is_there = end_of_file || block.length == self.block_bytes;
+        if end_of_file {
+            // What lies behind may have grown meanwhile: it would leave a gap here.
+            self.is_end = true;
+            self.blocks.truncate(index + 1);
+        } else if length == 0 {
+            return Err(self.file.no_progress("READ_DIRECT"));
+        } else if !self.blocks[index].is_there {
+            self.ask(index)?;
         }
         Ok(())
     }
@@ -118,38 +157,47 @@ impl<'f> ReadStream<'f> {
 
 impl io::Read for ReadStream<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.drop_consumed()?;
         self.fill_front()?;
         let Some(block) = self.blocks.front() else { return Ok(0) };
-        let length = block.length.unwrap_or(0);
-        let count = bytes.len().min(length - self.consumed);
+        let count = bytes.len().min(block.length - self.consumed);
         block.buffer.read(self.consumed, &mut bytes[..count]);
         self.consumed += count;
-        let is_used_up = self.consumed == length && length > 0;
-        if is_used_up {
-            self.consumed = 0;
-            if let Some(block) = self.blocks.pop_front() {
-                self.start(block.buffer)?;
-            }
-        }
         Ok(count)
     }
 }
 
-/// Writes a file from its beginning, behind its user.
+impl Drop for ReadStream<'_> {
+    fn drop(&mut self) {
+        self.file.session().client().release_group(self.group);
+    }
+}
+
+/// Writes a file from its beginning, behind its user. [`WriteStream::finish`] must be
+/// called: dropping the stream leaves what was not sent unwritten.
 pub struct WriteStream<'f> {
     file: &'f File,
     group: Group,
     free: Vec<Buffer>,
     /// The block being filled, and its octets so far.
     filling: Option<(Buffer, usize)>,
-    /// Written blocks that no commit has confirmed: offset, octets, data.
-    held: VecDeque<(u64, usize, Buffer)>,
+    /// Written blocks that no commit has confirmed, in file order.
+    held: VecDeque<Held>,
     offset: u64,
     under_way: usize,
     block_bytes: usize,
     held_max: usize,
-    verifier: Option<dafs_types::Verifier>,
+    verifier: Option<Verifier>,
     needs_resend: bool,
+}
+
+#[derive(Clone)]
+struct Held {
+    offset: u64,
+    length: usize,
+    buffer: Buffer,
+    /// Octets the server has taken.
+    done: usize,
 }
 
 impl<'f> WriteStream<'f> {
@@ -186,20 +234,23 @@ impl<'f> WriteStream<'f> {
         }
     }
 
-    fn submit(&mut self, offset: u64, length: usize, buffer: &Buffer) -> Result<()> {
-        let slice = buffer.slice(0, length)?;
-        let session = self.file.session();
+    /// Sends what the server has not taken of a held block.
+    fn submit(&mut self, index: usize) -> Result<()> {
+        let held = &self.held[index];
+        let slice = held.buffer.slice(held.done, held.length - held.done)?;
+        let (session, context) = (self.file.session(), held.offset);
+        let at = held.offset + held.done as u64;
         let unstable = Stability::Unstable;
-        session.submit_write(self.file, offset, slice, unstable, self.group, 0)?;
+        session.submit_write(self.file, at, slice, unstable, self.group, context)?;
         self.under_way += 1;
         Ok(())
     }
 
     fn send_filled(&mut self) -> Result<()> {
         if let Some((buffer, length)) = self.filling.take() {
-            self.submit(self.offset, length, &buffer)?;
-            self.held.push_back((self.offset, length, buffer));
+            self.held.push_back(Held { offset: self.offset, length, buffer, done: 0 });
             self.offset += length as u64;
+            self.submit(self.held.len() - 1)?;
         }
         Ok(())
     }
@@ -211,15 +262,15 @@ impl<'f> WriteStream<'f> {
             let committed = self.commit()?;
             let is_same = self.verifier.is_none_or(|verifier| verifier == committed);
             if is_same && !self.needs_resend {
-                self.free.extend(self.held.drain(..).map(|(_, _, buffer)| buffer));
+                self.free.extend(self.held.drain(..).map(|held| held.buffer));
                 self.verifier = None;
                 return Ok(());
             }
             self.verifier = None;
             self.needs_resend = false;
-            let held: Vec<_> = self.held.iter().cloned().collect();
-            for (offset, length, buffer) in &held {
-                self.submit(*offset, *length, buffer)?;
+            for index in 0..self.held.len() {
+                self.held[index].done = 0;
+                self.submit(index)?;
             }
         }
         Err(ClientError::DataLost { what: self.file.path().to_owned() })
@@ -228,25 +279,42 @@ impl<'f> WriteStream<'f> {
     fn drain(&mut self) -> Result<()> {
         let client = self.file.session().client();
         while self.under_way > 0 {
-            if client.wait(self.group, self.under_way, None) == 0 {
+            client.wait(self.group, self.under_way, None);
+            let Some(completion) = client.next(self.group) else {
                 return Err(ClientError::TimedOut);
-            }
-            while let Some(completion) = client.next(self.group) {
-                self.under_way -= 1;
-                let verifier = completion.result?.verifier;
-                let before = self.verifier.replace(verifier);
-                self.needs_resend |= before.is_some_and(|before| before != verifier);
-            }
+            };
+            self.under_way -= 1;
+            self.take(completion)?;
         }
         Ok(())
     }
 
-    fn commit(&mut self) -> Result<dafs_types::Verifier> {
+    fn take(&mut self, completion: Completion) -> Result<()> {
+        let Transferred { length, verifier, .. } =
+            completion.result.map_err(|error| self.file.name(error))?;
+        let before = self.verifier.replace(verifier);
+        self.needs_resend |= before.is_some_and(|before| before != verifier);
+        let place = self.held.binary_search_by_key(&completion.context, |held| held.offset);
+        let Ok(index) = place else { return Ok(()) };
+        let held = &mut self.held[index];
+        held.done += length as usize;
+        if held.done >= held.length {
+            return Ok(());
+        }
+        if length == 0 {
+            return Err(self.file.no_progress("WRITE"));
+        }
+        self.submit(index)
+    }
+
+    fn commit(&mut self) -> Result<Verifier> {
         let client = self.file.session().client();
         self.file.session().submit_commit(self.file, self.group, 0)?;
         client.wait(self.group, 1, None);
         match client.next(self.group) {
-            Some(completion) => Ok(completion.result?.verifier),
+            Some(completion) => {
+                Ok(completion.result.map_err(|error| self.file.name(error))?.verifier)
+            }
             None => Err(ClientError::TimedOut),
         }
     }
@@ -263,6 +331,9 @@ impl<'f> WriteStream<'f> {
 
 impl io::Write for WriteStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
         let (buffer, filled) = match self.filling.take() {
             Some(filling) => filling,
             None => (self.take_buffer()?, 0),
@@ -279,6 +350,12 @@ impl io::Write for WriteStream<'_> {
     /// Sends what is there; [`WriteStream::finish`] makes it last.
     fn flush(&mut self) -> io::Result<()> {
         Ok(self.send_filled()?)
+    }
+}
+
+impl Drop for WriteStream<'_> {
+    fn drop(&mut self) {
+        self.file.session().client().release_group(self.group);
     }
 }
 

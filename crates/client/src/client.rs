@@ -1,0 +1,217 @@
+//! The client as the application sees it: buffers, completion groups, waiting.
+//!
+//! Invariant: progress is made in the calls of the owning thread alone; whatever is
+//! dropped while the engine is at work is put in order at the next call.
+
+use std::cell::{Ref, RefCell, RefMut};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use dafs_dat::{Interface, InterfaceConfig, LocalKey, Region, Rights, WaitPolicy};
+use dafs_memory::{Memory, Pages};
+
+use crate::buffer::Buffer;
+use crate::core::{Completion, Core, DOMAIN, OperationId, system};
+use crate::error::{ClientError, Result};
+use crate::groups::Group;
+use crate::pool::Pool;
+
+/// Habits of a client.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ClientConfig {
+    /// When to spin and when to sleep while waiting over shared memory.
+    pub wait: WaitPolicy,
+}
+
+/// Sessions with servers, driven by the thread that owns it. Cheap to clone.
+#[derive(Clone)]
+pub struct Client(pub(crate) Rc<Shared>);
+
+pub(crate) struct Shared {
+    core: RefCell<Core>,
+    pool: RefCell<Pool>,
+    /// Dropped while the core was at work, to be put in order once it is free.
+    orphans: RefCell<Vec<Orphan>>,
+}
+
+enum Orphan {
+    Region(LocalKey),
+    Session(usize),
+}
+
+impl Shared {
+    pub fn borrow(&self) -> Ref<'_, Core> {
+        self.core.borrow()
+    }
+
+    #[inline]
+    pub fn borrow_mut(&self) -> RefMut<'_, Core> {
+        let mut core = self.core.borrow_mut();
+        if !self.orphans.borrow().is_empty() {
+            // Ending a session drops buffers, which may add to the list again.
+            let orphans = std::mem::take(&mut *self.orphans.borrow_mut());
+            for orphan in orphans {
+                match orphan {
+                    Orphan::Region(key) => core.interface.deregister(key),
+                    Orphan::Session(index) => core.leave(index),
+                }
+            }
+        }
+        core
+    }
+
+    /// A buffer is used no more: kept for the next, or its registration taken back.
+    pub fn let_go(&self, memory: &Memory, region: Region, is_reusable: bool) {
+        let is_kept =
+            is_reusable && memory.file().is_some() && self.pool.borrow_mut().put(memory, region);
+        if is_kept {
+            return;
+        }
+        match self.core.try_borrow_mut() {
+            Ok(mut core) => core.interface.deregister(region.key),
+            Err(_) => self.orphans.borrow_mut().push(Orphan::Region(region.key)),
+        }
+    }
+
+    /// The last handle of a session is gone.
+    pub fn leave(&self, index: usize) {
+        match self.core.try_borrow_mut() {
+            Ok(mut core) => core.leave(index),
+            Err(_) => self.orphans.borrow_mut().push(Orphan::Session(index)),
+        }
+    }
+}
+
+impl Client {
+    /// A client without sessions.
+    ///
+    /// # Errors
+    /// [`ClientError::System`] if the system has no descriptor left.
+    pub fn new(config: ClientConfig) -> Result<Self> {
+        let interface =
+            Interface::new(InterfaceConfig { wait: config.wait, ..InterfaceConfig::default() })
+                .map_err(|e| system("creating the transport interface", e))?;
+        Ok(Self::over(interface))
+    }
+
+    /// A client over an interface of the caller's, such as one on a simulated network.
+    /// It must have neither listeners nor connections.
+    #[must_use]
+    pub fn over(interface: Interface) -> Self {
+        Self(Rc::new(Shared {
+            core: RefCell::new(Core::new(interface)),
+            pool: RefCell::default(),
+            orphans: RefCell::default(),
+        }))
+    }
+
+    /// Registered memory of `length` octets that a local server can map: bytes arrive
+    /// in it without passing through anything else. What is in it at first is left over
+    /// from earlier use by this client: freed buffers are pooled, so that neither memory
+    /// nor registrations are made anew in steady state.
+    ///
+    /// # Errors
+    /// [`ClientError::System`] if there is no memory.
+    pub fn allocate(&self, length: usize) -> Result<Buffer> {
+        let length = length.max(1);
+        let pooled = self.0.pool.borrow_mut().take(length);
+        if let Some((memory, region)) = pooled {
+            return Ok(Buffer::new(memory, region, length, &self.0));
+        }
+        let memory = Memory::shared(Pool::rounded(length), Pages::Huge)
+            .map_err(|e| system("allocating a buffer", e))?;
+        self.register_memory(memory, length)
+    }
+
+    /// Registers memory of any origin. [`crate::Session::path_of`] says how bytes get there.
+    ///
+    /// # Errors
+    /// [`ClientError::System`] if the table of regions is full.
+    pub fn register(&self, bytes: Box<[u8]>) -> Result<Buffer> {
+        let length = bytes.len();
+        self.register_memory(Memory::from_heap(bytes), length)
+    }
+
+    fn register_memory(&self, memory: Memory, length: usize) -> Result<Buffer> {
+        let region = self.0.borrow_mut().interface.register(&memory, DOMAIN, Rights::REMOTE);
+        let region = region.ok_or_else(|| ClientError::System {
+            what: "registering a buffer",
+            reason: "too many regions; drop some buffers".into(),
+        })?;
+        Ok(Buffer::new(memory, region, length, &self.0))
+    }
+
+    /// A new completion group.
+    #[must_use]
+    pub fn group(&self) -> Group {
+        self.0.borrow_mut().groups.make()
+    }
+
+    /// Gives a group back: its completions, also those still to come, are dropped. The
+    /// name may come up again, so no copy of it may be used any more. The default group
+    /// stays.
+    pub fn release_group(&self, group: Group) {
+        self.0.borrow_mut().groups.release(group);
+    }
+
+    /// Waits until `count` completions of a group are there, or all that were submitted
+    /// to it, or the time is over; sleeps until about so many have arrived. Returns how
+    /// many are there.
+    pub fn wait(&self, group: Group, count: usize, timeout: Option<Duration>) -> usize {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut core = self.0.borrow_mut();
+        loop {
+            let there = core.groups.there(group);
+            let wanted = count.min(there + core.groups.to_come(group));
+            if there >= wanted {
+                return there;
+            }
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                core.turn(0, Some(Duration::ZERO));
+                return core.groups.there(group);
+            }
+            let threshold = core.arrivals_for(wanted - there);
+            core.turn(threshold, left);
+        }
+    }
+
+    /// Takes in what has arrived, without waiting, and sends what was submitted. Returns
+    /// how many completions of the group are there.
+    pub fn poll(&self, group: Group) -> usize {
+        let mut core = self.0.borrow_mut();
+        core.turn(0, Some(Duration::ZERO));
+        core.groups.there(group)
+    }
+
+    /// The next completion of a group that is there.
+    #[must_use]
+    #[inline]
+    pub fn next(&self, group: Group) -> Option<Completion> {
+        self.0.borrow_mut().groups.next(group)
+    }
+
+    /// Makes progress: waits for at least one event, or the time.
+    pub fn turn(&self, timeout: Option<Duration>) {
+        self.0.borrow_mut().turn(1, timeout);
+    }
+
+    /// Runs `use_fd` with a descriptor that becomes readable when [`Client::turn`] has
+    /// something to do. False from [`Client::arm`] means: do not wait, turn.
+    pub fn with_fd<T>(&self, use_fd: impl FnOnce(BorrowedFd<'_>) -> T) -> T {
+        use_fd(self.0.borrow().interface.as_fd())
+    }
+
+    /// Prepares for waiting on the descriptor. False if there is something to do now.
+    #[must_use]
+    pub fn arm(&self) -> bool {
+        self.0.borrow_mut().interface.arm()
+    }
+
+    /// Cancels an operation that waits for a credit; one under way goes on, and its
+    /// completion says [`ClientError::Cancelled`]. False if it has ended already.
+    pub fn cancel(&self, operation: OperationId) -> bool {
+        self.0.borrow_mut().cancel(operation)
+    }
+}
