@@ -24,7 +24,7 @@ pub struct Answer {
     pub endpoint: EndpointId,
     pub stream: StreamId,
     pub sequence: SequenceNumber,
-    pub analyzer: [u8; 8],
+    pub analyzer: u64,
 }
 
 /// The client's buffers for direct data. Nearly always one.

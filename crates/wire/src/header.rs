@@ -85,8 +85,9 @@ pub struct RequestHeader {
     pub stream: StreamId,
     /// Number of the request on its stream.
     pub sequence: SequenceNumber,
-    /// Opaque to the responder, who returns it.
-    pub analyzer: [u8; 8],
+    /// Opaque to the responder, who returns it: the octets as a word in memory order,
+    /// since eight octets moved one by one stall whoever loads them as one.
+    pub analyzer: u64,
     /// Checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
     pub checksum: Checksum,
     /// Whose rights count.
@@ -107,7 +108,7 @@ impl RequestHeader {
             chain_flags: ChainFlags(0),
             stream,
             sequence,
-            analyzer: [0; 8],
+            analyzer: 0,
             checksum: Checksum::NONE,
             credentials: CredHandle(0),
             procedure: 0,
@@ -141,7 +142,7 @@ impl RequestHeader {
             chain_flags: ChainFlags(scope.u16(10)?),
             stream: StreamId(scope.u16(12)?),
             sequence: SequenceNumber(scope.u16(14)?),
-            analyzer: scope.array(16)?,
+            analyzer: u64::from_ne_bytes(scope.array(16)?),
             checksum: Checksum(scope.array(24)?),
             // Opaque: the same octets name the same credentials in either order.
             credentials: CredHandle(u32::from_le_bytes(scope.array(28)?)),
@@ -165,7 +166,7 @@ impl RequestHeader {
         writer.put_u16(10, self.chain_flags.0)?;
         writer.put_u16(12, self.stream.0)?;
         writer.put_u16(14, self.sequence.0)?;
-        writer.put(16, self.analyzer)?;
+        writer.put(16, self.analyzer.to_ne_bytes())?;
         writer.put(24, self.checksum.0)?;
         writer.put(28, self.credentials.0.to_le_bytes())?;
         writer.put_u32(32, procedure)?;
@@ -187,7 +188,7 @@ pub struct ResponseHeader {
     /// Copied from the request.
     pub sequence: SequenceNumber,
     /// Copied from the request.
-    pub analyzer: [u8; 8],
+    pub analyzer: u64,
     /// Checksum of the message; [`Checksum::NONE`] when encoding (see `seal`).
     pub checksum: Checksum,
     /// Result. A number nobody assigned is read as `ServerFault`.
@@ -235,7 +236,7 @@ impl ResponseHeader {
             conditions: SpecialConditions(scope.u16(10)?),
             stream: StreamId(scope.u16(12)?),
             sequence: SequenceNumber(scope.u16(14)?),
-            analyzer: scope.array(16)?,
+            analyzer: u64::from_ne_bytes(scope.array(16)?),
             checksum: Checksum(scope.array(24)?),
             status: status_from(scope.u32(28)?),
             length: scope.u32(32)?,
@@ -257,7 +258,7 @@ impl ResponseHeader {
         writer.put_u16(10, self.conditions.0)?;
         writer.put_u16(12, self.stream.0)?;
         writer.put_u16(14, self.sequence.0)?;
-        writer.put(16, self.analyzer)?;
+        writer.put(16, self.analyzer.to_ne_bytes())?;
         writer.put(24, self.checksum.0)?;
         writer.put_u32(28, self.status.number())?;
         writer.put_u32(32, length)?;

@@ -70,7 +70,7 @@ impl Layout {
 
 fn header() -> RequestHeader {
     let mut header = RequestHeader::new(StreamId(2), SequenceNumber(3));
-    header.analyzer = *b"analyzer";
+    header.analyzer = u64::from_ne_bytes(*b"analyzer");
     header.credentials = dafs_types::CredHandle(7);
     header
 }

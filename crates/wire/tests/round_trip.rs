@@ -14,7 +14,7 @@ fn request_header(seed: u64) -> RequestHeader {
     let mut header = RequestHeader::new(StreamId(seed as u16), SequenceNumber(7));
     header.desired_credits = (seed >> 16) as u16;
     header.chain_flags = ChainFlags((seed >> 32) as u16 & 0x1f);
-    header.analyzer = seed.to_le_bytes();
+    header.analyzer = seed;
     header.credentials = dafs_types::CredHandle(seed as u32);
     header
 }

@@ -5,6 +5,8 @@
 //! A range is checked when it is posted and again when it is used, since its
 //! region may be gone by then.
 
+use std::collections::VecDeque;
+
 use dafs_memory::Memory;
 
 use super::delta::SHORT_BYTES_MAX;
@@ -37,23 +39,51 @@ impl Receive {
     }
 }
 
-/// Posted work, waiting for `flush` or for room in the ring.
+/// Posted work, waiting for `flush` or for room in the ring. Plain fields, no enums with
+/// contents: it is copied field by field, and the processor stalls on a load that spans
+/// several stores of late.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
     cookie: u64,
-    kind: WorkKind,
-    /// Pieces of it in the queue of pieces.
-    pieces: u32,
-    length: u32,
+    /// The peer's range; for a send only its length counts.
+    remote: RemoteSegment,
+    /// A transfer's first segment.
+    first: LocalSegment,
     /// Octets already put into the ring (staged writes).
     done: u32,
+    /// Pieces of it in the queue of pieces: all of a send, the others of a transfer.
+    pieces: u32,
+    /// STag that a send has the peer invalidate; 0 for none.
+    invalidate: u32,
+    kind: WorkKind,
+    signal: Signal,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkKind {
-    Send(SendOptions),
-    Write(RemoteSegment, Signal),
-    Read(RemoteSegment),
+    Send,
+    Write,
+    Read,
+}
+
+impl Work {
+    #[inline]
+    fn length(&self) -> u32 {
+        self.remote.length
+    }
+
+    /// The local segments of a transfer, whose further pieces are given.
+    #[inline]
+    fn segments<'p>(
+        &'p self,
+        pieces: &'p VecDeque<Piece>,
+    ) -> impl Iterator<Item = &'p LocalSegment> {
+        let rest = pieces.iter().take(self.pieces as usize).filter_map(|piece| match piece {
+            Piece::Segment(segment) => Some(segment),
+            Piece::Inline { .. } => None,
+        });
+        std::iter::once(&self.first).chain(rest)
+    }
 }
 
 /// One piece of a gather or scatter list.
@@ -151,9 +181,16 @@ impl Connection {
                 Gather::Segment(segment) => Piece::Segment(*segment),
             });
         }
-        let pieces = u32::try_from(gather.len()).unwrap_or(u32::MAX);
-        let kind = WorkKind::Send(options);
-        self.work.push_back(Work { cookie, kind, pieces, length, done: 0 });
+        self.work.push_back(Work {
+            cookie,
+            remote: RemoteSegment { stag: Stag(0), address: 0, length },
+            first: EMPTY_SEGMENT,
+            done: 0,
+            pieces: u32::try_from(gather.len()).unwrap_or(u32::MAX),
+            invalidate: options.invalidate.map_or(0, |stag| stag.0),
+            kind: WorkKind::Send,
+            signal: options.signal,
+        });
         Ok(())
     }
 
@@ -171,10 +208,10 @@ impl Connection {
             // The copy happens at the flush; fetching the source meanwhile hides
             // much of the memory's latency when several writes are posted.
             if let Ok((memory, offset)) = context.regions.local(context.domain, segment) {
-                memory.prefetch(offset, (segment.length as usize).min(PREFETCH_BYTES));
+                memory.prefetch(offset, segment.length as usize);
             }
         }
-        self.queue_transfer(cookie, local, WorkKind::Write(remote, signal), remote.length);
+        self.queue_transfer(WorkKind::Write, cookie, local, remote, signal);
         Ok(())
     }
 
@@ -187,14 +224,65 @@ impl Connection {
     ) -> Result<(), PostError> {
         self.check_post()?;
         check_local(context.regions, context.domain, local, remote.length)?;
-        self.queue_transfer(cookie, local, WorkKind::Read(remote), remote.length);
+        if self.read_at_once(context, local, &remote) {
+            let length = remote.length;
+            context.complete(Operation::RdmaRead, cookie, CompletionStatus::Success, length);
+            return Ok(());
+        }
+        self.queue_transfer(WorkKind::Read, cookie, local, remote, Signal::Always);
         Ok(())
     }
 
-    fn queue_transfer(&mut self, cookie: u64, local: &[LocalSegment], kind: WorkKind, length: u32) {
-        self.pieces.extend(local.iter().map(|segment| Piece::Segment(*segment)));
-        let pieces = u32::try_from(local.len()).unwrap_or(u32::MAX);
-        self.work.push_back(Work { cookie, kind, pieces, length, done: 0 });
+    /// Copies from a region of the peer's that is mapped here, when nothing is queued
+    /// before it. False if the work must take the long way, where whatever is wrong with
+    /// it breaks the connection.
+    #[inline]
+    fn read_at_once(
+        &mut self,
+        context: &Context<'_>,
+        local: &[LocalSegment],
+        remote: &RemoteSegment,
+    ) -> bool {
+        let Some(rings) = &self.rings else { return false };
+        let is_known = rings.consumer.revision() == self.revision_seen;
+        if !self.work.is_empty() || !self.staged_reads.is_empty() || !is_known {
+            return false;
+        }
+        let Ok(Reach::Mapped(theirs, mut at)) = self.peer_regions.reach(remote, false) else {
+            return false;
+        };
+        for segment in local {
+            let Ok((ours, offset)) = context.regions.local(context.domain, segment) else {
+                return false;
+            };
+            let length = segment.length as usize;
+            Memory::copy(theirs, at, ours, offset, length);
+            at += length;
+        }
+        true
+    }
+
+    #[inline]
+    fn queue_transfer(
+        &mut self,
+        kind: WorkKind,
+        cookie: u64,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+        signal: Signal,
+    ) {
+        let (first, rest) = local.split_first().unwrap_or((&EMPTY_SEGMENT, &[]));
+        self.pieces.extend(rest.iter().map(|segment| Piece::Segment(*segment)));
+        self.work.push_back(Work {
+            cookie,
+            remote,
+            first: *first,
+            done: 0,
+            pieces: u32::try_from(rest.len()).unwrap_or(u32::MAX),
+            invalidate: 0,
+            kind,
+            signal,
+        });
     }
 
     /// Executes what is posted, as far as the ring has room, and wakes the peer if
@@ -214,9 +302,9 @@ impl Connection {
         let mut blocked = !self.answers.is_empty();
         while let Some(work) = self.work.front().copied() {
             let outcome = match work.kind {
-                WorkKind::Send(options) => self.run_send(context, &work, options),
-                WorkKind::Write(remote, _) => self.run_write(context, &work, remote),
-                WorkKind::Read(remote) => self.run_read(context, &work, remote),
+                WorkKind::Send => self.run_send(context, &work),
+                WorkKind::Write => self.run_write(context, &work),
+                WorkKind::Read => self.run_read(context, &work),
             };
             match outcome {
                 Ok(Outcome::Done) => self.finish(context, &work),
@@ -318,26 +406,24 @@ impl Connection {
         true
     }
 
-    fn run_send(
-        &mut self,
-        context: &Context<'_>,
-        work: &Work,
-        options: SendOptions,
-    ) -> Result<Outcome, BreakReason> {
+    #[inline]
+    fn run_send(&mut self, context: &Context<'_>, work: &Work) -> Result<Outcome, BreakReason> {
         if !self.staged_reads.is_empty() {
             return Ok(Outcome::Blocked);
         }
         let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-        let mut reserved = rings.producer.reserve(work.length);
-        if reserved.is_none() && rings.producer.block(work.length) {
-            reserved = rings.producer.reserve(work.length);
+        let length = work.length();
+        let header = FrameHeader { kind: FrameKind::Send, length, word: work.invalidate };
+        let mut reserved = rings.producer.reserve(length);
+        if reserved.is_none() && rings.producer.block(length) {
+            reserved = rings.producer.reserve(length);
         }
         let Some(mut at) = reserved else { return Ok(Outcome::Blocked) };
         if let (1, Some(Piece::Inline { start, length })) = (work.pieces, self.pieces.front())
             && *length as usize <= SHORT_BYTES_MAX
         {
             let bytes = &self.inline[*start..*start + *length as usize];
-            rings.producer.put(at, send_header(work.length, options), bytes);
+            rings.producer.put(at, header, bytes);
             return Ok(Outcome::Done);
         }
         for piece in self.pieces.iter().take(work.pieces as usize) {
@@ -355,7 +441,7 @@ impl Connection {
                 }
             }
         }
-        rings.producer.commit(send_header(work.length, options));
+        rings.producer.commit(header);
         Ok(Outcome::Done)
     }
 
@@ -363,26 +449,24 @@ impl Connection {
         &mut self,
         context: &mut Context<'_>,
         work: &Work,
-        remote: RemoteSegment,
     ) -> Result<Outcome, BreakReason> {
+        let remote = &work.remote;
         if !self.staged_reads.is_empty() {
             return Ok(Outcome::Blocked);
         }
-        if work.length == 0 {
+        if remote.length == 0 {
             return Ok(Outcome::Done);
         }
         self.learn_region(context, remote.stag)?;
-        let mut reach =
-            self.peer_regions.reach(&remote, true).map_err(BreakReason::RemoteAccess)?;
+        let reach = self.peer_regions.reach(remote, true).map_err(BreakReason::RemoteAccess)?;
         if matches!(reach, Reach::Staged) {
-            return self.stage_write(context, work, remote);
+            return self.stage_write(context, work);
         }
         let mut done = 0;
-        for piece in self.pieces.iter().take(work.pieces as usize) {
-            let Piece::Segment(segment) = piece else { continue };
+        for segment in work.segments(&self.pieces) {
             let (memory, offset) = local(context, segment)?;
             let length = segment.length as usize;
-            match &mut reach {
+            match &reach {
                 Reach::Mapped(target, at) => {
                     Memory::copy(memory, offset, target, *at + done, length);
                 }
@@ -398,23 +482,18 @@ impl Connection {
         Ok(Outcome::Done)
     }
 
-    fn run_read(
-        &mut self,
-        context: &mut Context<'_>,
-        work: &Work,
-        remote: RemoteSegment,
-    ) -> Result<Outcome, BreakReason> {
-        if work.length == 0 && self.staged_reads.is_empty() {
+    fn run_read(&mut self, context: &mut Context<'_>, work: &Work) -> Result<Outcome, BreakReason> {
+        let remote = &work.remote;
+        if remote.length == 0 && self.staged_reads.is_empty() {
             return Ok(Outcome::Done);
         }
         self.learn_region(context, remote.stag)?;
-        let reach = self.peer_regions.reach(&remote, false).map_err(BreakReason::RemoteAccess)?;
+        let reach = self.peer_regions.reach(remote, false).map_err(BreakReason::RemoteAccess)?;
         if matches!(reach, Reach::Staged) {
-            return self.request_read(work, remote);
+            return self.request_read(work);
         }
         let mut done = 0;
-        for piece in self.pieces.iter().take(work.pieces as usize) {
-            let Piece::Segment(segment) = piece else { continue };
+        for segment in work.segments(&self.pieces) {
             let (memory, offset) = local(context, segment)?;
             let length = segment.length as usize;
             match &reach {
@@ -445,15 +524,11 @@ impl Connection {
         self.drain_control(context)
     }
 
-    fn stage_write(
-        &mut self,
-        context: &Context<'_>,
-        work: &Work,
-        remote: RemoteSegment,
-    ) -> Result<Outcome, BreakReason> {
+    fn stage_write(&mut self, context: &Context<'_>, work: &Work) -> Result<Outcome, BreakReason> {
+        let remote = &work.remote;
         let mut done = work.done;
-        while done < work.length {
-            let count = (work.length - done).min(STAGED_BYTES_MAX);
+        while done < remote.length {
+            let count = (remote.length - done).min(STAGED_BYTES_MAX);
             let rings = self.rings.as_mut().ok_or_else(no_rings)?;
             let body = count + 8;
             let mut reserved = rings.producer.reserve(body);
@@ -467,9 +542,9 @@ impl Connection {
                 return Ok(Outcome::Blocked);
             };
             rings.memory.write(at, &(remote.address + u64::from(done)).to_le_bytes());
-            let pieces = self.pieces.iter().take(work.pieces as usize);
+            let segments = work.segments(&self.pieces);
             let target = (&rings.memory, at + 8);
-            copy_window(context, pieces, u64::from(done), count, target)?;
+            copy_window(context, segments, u64::from(done), count, target)?;
             rings.producer.commit(FrameHeader {
                 kind: FrameKind::Write,
                 length: body,
@@ -480,7 +555,8 @@ impl Connection {
         Ok(Outcome::Done)
     }
 
-    fn request_read(&mut self, work: &Work, remote: RemoteSegment) -> Result<Outcome, BreakReason> {
+    fn request_read(&mut self, work: &Work) -> Result<Outcome, BreakReason> {
+        let remote = &work.remote;
         if self.staged_reads.len() >= usize::from(self.config.read_depth.max(1)) {
             return Ok(Outcome::Blocked);
         }
@@ -497,16 +573,8 @@ impl Connection {
             length: 12,
             word: remote.stag.0,
         });
-        let scatter = self
-            .pieces
-            .iter()
-            .take(work.pieces as usize)
-            .filter_map(|piece| match piece {
-                Piece::Segment(segment) => Some(*segment),
-                Piece::Inline { .. } => None,
-            })
-            .collect();
-        let (cookie, length) = (work.cookie, work.length);
+        let scatter = work.segments(&self.pieces).copied().collect();
+        let (cookie, length) = (work.cookie, work.length());
         self.staged_reads.push_back(StagedRead { cookie, scatter, length, done: 0 });
         Ok(Outcome::Done)
     }
@@ -539,35 +607,33 @@ impl Connection {
     /// Reports executed work; a read through the ring reports itself later.
     fn finish(&mut self, context: &mut Context<'_>, work: &Work) {
         self.discard_front(work);
-        let signal = match work.kind {
-            WorkKind::Send(options) => options.signal,
-            WorkKind::Write(_, signal) => signal,
-            WorkKind::Read(_) if self.staged_reads.is_empty() => Signal::Always,
-            WorkKind::Read(_) => return,
-        };
-        if signal == Signal::Always {
-            let operation = operation_of(work.kind);
-            context.complete(operation, work.cookie, CompletionStatus::Success, work.length);
+        if work.kind == WorkKind::Read && !self.staged_reads.is_empty() {
+            return;
+        }
+        if work.signal == Signal::Always {
+            let (operation, length) = (operation_of(work.kind), work.length());
+            context.complete(operation, work.cookie, CompletionStatus::Success, length);
         }
     }
 
     fn discard_front(&mut self, work: &Work) {
         self.work.pop_front();
-        self.pieces.drain(..work.pieces as usize);
+        if work.pieces > 0 {
+            self.pieces.drain(..work.pieces as usize);
+        }
     }
 }
 
-/// Copies octets `skip..skip + count` of the pieces into shared memory.
+/// Copies octets `skip..skip + count` of the segments into shared memory.
 fn copy_window<'p>(
     context: &Context<'_>,
-    pieces: impl Iterator<Item = &'p Piece>,
+    segments: impl Iterator<Item = &'p LocalSegment>,
     mut skip: u64,
     count: u32,
     (target, mut at): (&Memory, usize),
 ) -> Result<(), BreakReason> {
     let mut left = count;
-    for piece in pieces {
-        let Piece::Segment(segment) = piece else { continue };
+    for segment in segments {
         let length = u64::from(segment.length);
         if skip >= length {
             skip -= length;
@@ -618,9 +684,9 @@ fn send_header(length: u32, options: SendOptions) -> FrameHeader {
 
 fn operation_of(kind: WorkKind) -> Operation {
     match kind {
-        WorkKind::Send(_) => Operation::Send,
-        WorkKind::Write(..) => Operation::RdmaWrite,
-        WorkKind::Read(_) => Operation::RdmaRead,
+        WorkKind::Send => Operation::Send,
+        WorkKind::Write => Operation::RdmaWrite,
+        WorkKind::Read => Operation::RdmaRead,
     }
 }
 
@@ -632,5 +698,3 @@ const EMPTY_SEGMENT: LocalSegment = LocalSegment { key: crate::LocalKey(0), offs
 /// Octets of payload in one frame of a staged transfer: small enough that several
 /// fit the smallest ring.
 const STAGED_BYTES_MAX: u32 = 4000;
-/// Octets of a write's source fetched ahead; the hardware goes on from there.
-const PREFETCH_BYTES: usize = 4096;

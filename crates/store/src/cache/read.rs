@@ -27,12 +27,8 @@ impl Cache {
             let last = ((end - 1).min(base + SEGMENT_BYTES - 1) - base) / BLOCK as u64;
             let stop = (block + (segment.valid >> block).trailing_ones()).min(last as u32 + 1);
             while block < stop && !out.is_full() {
-                let place = segment.table[block as usize];
-                let from = block;
-                block += 1;
-                while block < stop && segment.table[block as usize] == place + (block - from) {
-                    block += 1;
-                }
+                let (place, run) = segment.run_from(block, stop);
+                block = run;
                 let piece_end = (base + u64::from(block) * BLOCK as u64).min(end);
                 segment.pins += 1;
                 // The loop's condition guarantees room.

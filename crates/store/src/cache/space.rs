@@ -53,7 +53,9 @@ impl Cache {
             }
             at += 1 << order;
         }
-        self.segments.get_mut(slot).writers -= 1;
+        let segment = self.segments.get_mut(slot);
+        segment.writers -= 1;
+        segment.find_origin();
         at >= end
     }
 
@@ -109,6 +111,7 @@ impl Cache {
             mapped |= u64::from(*place != 0) << block;
         }
         let table = std::mem::replace(&mut segment.table, [0; SEGMENT_BLOCKS]);
+        segment.origin = 0;
         for_runs(mapped, |first, end| {
             for_contiguous(&table, first, end, |from, to| {
                 self.buddy.free_run(table[from as usize] - 1, to - from);
