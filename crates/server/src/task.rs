@@ -208,6 +208,9 @@ impl Tasks {
 
     /// Everything to be tried again after progress on a file.
     pub fn woken_by(&mut self, file: CachedFile) -> Vec<TaskId> {
+        if self.by_file.is_empty() && self.for_room.is_empty() {
+            return Vec::new();
+        }
         let mut ids = self.by_file.remove(&file).unwrap_or_default();
         ids.append(&mut self.for_room);
         ids

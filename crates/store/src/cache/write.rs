@@ -8,7 +8,6 @@ use dafs_types::{Moment, Timestamp};
 
 use super::jobs::FillJob;
 use super::segment::{SEGMENT_BYTES, block_bits, for_runs};
-use super::space::for_contiguous;
 use super::{BLOCK_BYTES, Cache, CachedFile, Prepared, Progress, Span, Spans, WriteToken};
 use crate::error::StoreError;
 
@@ -159,19 +158,20 @@ impl Cache {
         if is_gone(at, at / BLOCK * BLOCK < size) || is_gone(end, end < size) {
             return Err(Edges::Fill);
         }
-        if !self.map_blocks(slot, first, behind, reserve) {
+        let is_mapped = segment.valid & bits == bits;
+        if !is_mapped && !self.map_blocks(slot, first, behind, reserve) {
             return Err(Edges::Pressure);
         }
-        let table = self.segments.get(slot).table;
-        let mut reached = at;
-        for_contiguous(&table, first, behind, |from, to| {
-            let place = u64::from(table[from as usize] - 1) * BLOCK + reached % BLOCK;
-            let until = (base + u64::from(to) * BLOCK).min(end);
-            if out.try_push(Span { offset: place, length: (until - reached) as u32 }).is_ok() {
-                reached = until;
-            }
-            debug_assert!(from < to);
-        });
+        let segment = self.segments.get(slot);
+        let (mut reached, mut block) = (at, first);
+        while block < behind && !out.is_full() {
+            let (place, stop) = segment.run_from(block, behind);
+            let until = (base + u64::from(stop) * BLOCK).min(end);
+            let offset = u64::from(place - 1) * BLOCK + reached % BLOCK;
+            // The loop's condition guarantees room.
+            out.push(Span { offset, length: (until - reached) as u32 });
+            (reached, block) = (until, stop);
+        }
         let covered = block_bits(first, (reached - base).div_ceil(BLOCK) as u32);
         let fresh = covered & !self.segments.get(slot).valid;
         self.zero_around(slot, fresh, at - base, reached - base);
@@ -218,6 +218,7 @@ impl Cache {
                     taken |= if takes(segment.valid, bit) { bit } else { 0 };
                 }
             });
+            let is_listed = segment.dirty != 0;
             self.dirty_blocks += (taken & !segment.unflushed()).count_ones() as usize;
             segment.valid |= taken;
             segment.dirty |= taken;
@@ -226,7 +227,7 @@ impl Cache {
             if segment.writers == 0 {
                 segment.writing = 0;
             }
-            if taken != 0 {
+            if taken != 0 && !is_listed {
                 self.files.get_mut(file).dirty.insert(number);
             }
             at = until;
