@@ -10,6 +10,7 @@ use dafs_iwarp::connect::{
 };
 use dafs_iwarp::{Receiver, Transmitter, mulpdu_for_segment_size};
 
+use super::plan::Habits;
 use super::{Connection, Stream, system};
 use crate::connection::{Context, Interest};
 use crate::{
@@ -148,7 +149,11 @@ impl Connection {
                 }
                 Ok(progress.consumed)
             }
-            // An initiator must not go on before the reply; what it sends stays unread.
+            // An initiator must not go on before the reply: RFC 5044 7.1.
+            Phase::Pending(_) => {
+                self.vanish();
+                Ok(octets.len())
+            }
             _ => Ok(octets.len()),
         }
     }
@@ -171,6 +176,12 @@ impl Connection {
             _ => return Err(BreakReason::Peer),
         }
         self.establish(context, &established, Box::default())
+    }
+
+    /// The peer of a pending connection is gone; `accept` will say so.
+    pub(super) fn vanish(&mut self) {
+        self.socket = None;
+        self.phase = Phase::Vanished;
     }
 
     /// Rejects a pending connection.
@@ -198,8 +209,9 @@ impl Connection {
         }
         let speaks_first = established.role == Role::Initiator;
         self.stream = Some(Stream { transmitter, receiver, speaks_first });
+        self.inbound.habits = Habits::new(mulpdu);
         self.phase = Phase::Established;
-        self.write_out(context)?;
+        self.push_out(context)?;
         let endpoint = context.endpoint;
         context.events.push(Event::Established { endpoint, private_data });
         Ok(())

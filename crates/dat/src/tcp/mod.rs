@@ -1,16 +1,26 @@
 //! Provider `tcp`: software iWARP over TCP sockets.
 //!
 //! The protocol is `dafs_iwarp`, which touches no payload; this provider moves the
-//! bytes (`transmit`: everything posted in one system call, payload straight from
-//! registered memory; `receive`: payload straight into it where it is large) and
-//! connects (`establish`).
+//! bytes and connects:
+//!
+//! - `listener`, `establish`: sockets, and the MPA frames that begin a stream;
+//! - `transmit`: posted work becomes frames; `outgoing`: frames go out, everything
+//!   posted in one system call, payload straight from registered memory;
+//! - `receive`: octets come in and are judged; `place`: where payload belongs;
+//! - `plan`: one receive call laid out for many frames, payload straight into place;
+//!   `expect`: which frames are likely.
 //!
 //! Invariant: posted work is framed in order and completes in order; the ledger holds
 //! one entry for each piece of it until its completion is reported.
 
 mod establish;
+mod expect;
 mod listener;
+mod outgoing;
+mod place;
+mod plan;
 mod receive;
+mod segments;
 mod transmit;
 
 use std::collections::VecDeque;
@@ -22,8 +32,11 @@ use dafs_iwarp::{Receiver, Transmitter};
 
 use self::establish::Phase;
 pub(crate) use self::listener::Listener;
-use self::receive::{Inbound, Receive};
-use self::transmit::{Outgoing, Work};
+use self::outgoing::Outgoing;
+use self::place::Receive;
+use self::receive::Inbound;
+use self::segments::SegmentList;
+use self::transmit::{Underway, Work};
 use crate::connection::{Context, Interest, Readiness};
 use crate::region::RegionEntry;
 use crate::{
@@ -40,7 +53,9 @@ pub(crate) struct Connection {
     config: EndpointConfig,
     stream: Option<Stream>,
     receives: VecDeque<Receive>,
+    /// Posted work that waits to be framed, and the message that is partly framed.
     work: VecDeque<Work>,
+    underway: Option<Underway>,
     outgoing: Outgoing,
     inbound: Inbound,
     /// What epoll was last asked for.
@@ -54,6 +69,13 @@ struct Stream {
     receiver: Receiver,
     /// Whether this side may speak before the other has.
     speaks_first: bool,
+}
+
+impl Stream {
+    /// An acceptor is silent until the initiator has spoken: RFC 5044 7.1.2.
+    fn may_speak(&self) -> bool {
+        self.speaks_first || self.receiver.has_heard()
+    }
 }
 
 impl Connection {
@@ -89,6 +111,7 @@ impl Connection {
             stream: None,
             receives: VecDeque::new(),
             work: VecDeque::new(),
+            underway: None,
             outgoing: Outgoing::default(),
             inbound: Inbound::default(),
             interest: Interest::Read,
@@ -116,9 +139,7 @@ impl Connection {
     /// Completes everything outstanding as flushed.
     fn abandon(&mut self, context: &mut Context<'_>) {
         self.outgoing.abandon(context);
-        for work in self.work.drain(..) {
-            context.complete(work.operation(), work.cookie, CompletionStatus::Flushed, 0);
-        }
+        self.abandon_work(context);
         for receive in self.receives.drain(..) {
             let flushed = CompletionStatus::Flushed;
             context.complete(Operation::Receive, receive.cookie, flushed, 0);
@@ -142,7 +163,9 @@ impl crate::connection::Connection for Connection {
         for segment in scatter {
             context.regions.local(context.domain, segment)?;
         }
-        self.receives.push_back(Receive::new(cookie, scatter));
+        let scatter = SegmentList::new(scatter);
+        let room = scatter.length();
+        self.receives.push_back(Receive { cookie, scatter, room });
         Ok(())
     }
 
@@ -177,12 +200,12 @@ impl crate::connection::Connection for Connection {
         self.queue_transfer(context, cookie, local, transmit::Kind::Read(remote), remote)
     }
 
+    fn expect(&mut self, writes: &[RemoteSegment], message_length: u32) {
+        self.inbound.expectations.add(writes, message_length);
+    }
+
     fn flush(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
-        if !self.is_open() {
-            return Ok(());
-        }
-        self.frame_work(context)?;
-        self.write_out(context)
+        self.push_out(context)
     }
 
     fn progress(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
@@ -201,8 +224,8 @@ impl crate::connection::Connection for Connection {
         if matches!(self.phase, Phase::Connecting(_)) && (readiness.writable || readiness.closed) {
             return self.on_connected(context);
         }
-        if readiness.writable && self.is_open() {
-            self.write_out(context)?;
+        if readiness.writable {
+            self.push_out(context)?;
         }
         if readiness.readable { self.read_in(context) } else { Ok(()) }
     }

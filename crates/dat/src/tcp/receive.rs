@@ -1,113 +1,78 @@
-//! Receiving: small things through a staging buffer, large payload straight into place.
+//! Receiving: small things through a staging buffer, payload straight into place.
 //!
-//! Invariants: octets are judged in stream order; payload is placed only where the
+//! Invariants: octets are judged in stream order; payload is delivered only where the
 //! machine and the region table allow; what is left in the staging buffer after a turn
-//! is part of one frame's header or trailer, and is kept with the connection, so that
-//! all connections of a thread share one staging buffer.
+//! is part of one frame's header or trailer (with CRC, of one frame) and is kept with
+//! the connection, so that all connections of a thread share one staging buffer.
 
 use std::cell::RefCell;
 use std::os::fd::AsRawFd;
 
 use dafs_iwarp::{Event as Happening, PlacementError, ReadRequest, Step, Target};
-use dafs_memory::Memory;
 
 use super::establish::{Phase, io_reason};
+use super::expect::Expectations;
+use super::place::{Directory, Place, access_error, directory};
+use super::plan::{Gap, Habits, Knowledge, Plan, STAGING_BYTES};
+use super::transmit::Answer;
 use super::{Connection, system};
 use crate::connection::Context;
-use crate::region::AccessError;
-use crate::{BreakReason, Completion, CompletionStatus, LocalSegment, Operation, Stag};
-
-/// A posted receive.
-#[derive(Debug)]
-pub(crate) struct Receive {
-    pub cookie: u64,
-    scatter: Vec<LocalSegment>,
-}
-
-impl Receive {
-    pub fn new(cookie: u64, scatter: &[LocalSegment]) -> Self {
-        Self { cookie, scatter: scatter.to_vec() }
-    }
-
-    fn room(&self) -> u64 {
-        self.scatter.iter().map(|segment| u64::from(segment.length)).sum()
-    }
-}
+use crate::{BreakReason, Completion, CompletionStatus, Operation, Stag};
 
 /// What a connection keeps between two readings.
-#[derive(Default)]
-pub(crate) struct Inbound {
-    /// The beginning of a header or trailer.
+pub(super) struct Inbound {
+    /// The beginning of a header or trailer; with CRC, of a frame.
     kept: Vec<u8>,
     /// Where the payload of the present frame goes.
     place: Option<Place>,
+    pub expectations: Expectations,
+    pub habits: Habits,
+    /// Octets of the oldest open read that have come, the present frame included.
+    read_done: u32,
 }
 
-/// The place of one frame's payload.
-struct Place {
-    runs: Vec<(Memory, usize, usize)>,
-    /// What the peer named, to be looked up again when the frame goes on later: the
-    /// region may be gone by then.
-    named: Option<(Stag, u64, u32)>,
-    /// Octets already placed.
-    done: usize,
-    is_control: bool,
-}
-
-impl Place {
-    /// Copies octets to their place.
-    fn put(&mut self, mut octets: &[u8]) {
-        let mut skip = self.done;
-        self.done += octets.len();
-        for (memory, offset, length) in &self.runs {
-            if skip >= *length {
-                skip -= length;
-                continue;
-            }
-            let count = octets.len().min(length - skip);
-            memory.write(offset + skip, &octets[..count]);
-            octets = &octets[count..];
-            skip = 0;
-            if octets.is_empty() {
-                break;
-            }
-        }
-    }
-
-    /// The contiguous run that the next octets go to.
-    fn next_run(&self) -> Option<(*mut u8, usize)> {
-        let mut skip = self.done;
-        for (memory, offset, length) in &self.runs {
-            if skip < *length {
-                let left = length - skip;
-                return Some((memory.pointer(offset + skip, left), left));
-            }
-            skip -= length;
-        }
-        None
-    }
+/// What the connections of a thread share for the length of one call.
+struct Buffers {
+    staging: Vec<u8>,
+    plan: Plan,
+    /// Octets that were misplaced, in stream order.
+    aside: Vec<u8>,
 }
 
 thread_local! {
-    static STAGING: RefCell<Vec<u8>> = RefCell::new(vec![0; STAGING_BYTES]);
+    static BUFFERS: RefCell<Buffers> = RefCell::new(Buffers {
+        staging: vec![0; STAGING_BYTES],
+        plan: Plan::default(),
+        aside: Vec::new(),
+    });
+}
+
+impl Default for Inbound {
+    fn default() -> Self {
+        Self {
+            kept: Vec::new(),
+            place: None,
+            expectations: Expectations::default(),
+            habits: Habits::new(dafs_iwarp::fpdu::MULPDU_MAX),
+            read_done: 0,
+        }
+    }
 }
 
 impl Connection {
-    /// Takes in what the socket has.
+    /// Takes in what the socket has, and sends what that has set free.
     pub(super) fn read_in(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
-        STAGING.with(|staging| {
-            let mut staging = staging.borrow_mut();
+        self.read_turn(context)?;
+        self.push_out(context)
+    }
+
+    /// Takes in what the socket has, a bounded part of it.
+    pub(super) fn read_turn(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        BUFFERS.with_borrow_mut(|buffers| {
             for _ in 0..READS_PER_TURN {
-                if self.socket.is_none() {
-                    return Ok(());
-                }
-                if !self.read_once(context, &mut staging)? {
+                if self.socket.is_none() || !self.read_once(context, buffers)? {
                     break;
                 }
-            }
-            if self.is_open() {
-                self.frame_work(context)?;
-                self.write_out(context)?;
             }
             Ok(())
         })
@@ -117,118 +82,140 @@ impl Connection {
     fn read_once(
         &mut self,
         context: &mut Context<'_>,
-        staging: &mut [u8],
+        buffers: &mut Buffers,
     ) -> Result<bool, BreakReason> {
-        self.look_again(context)?;
         let kept = self.inbound.kept.len();
-        staging[..kept].copy_from_slice(&self.inbound.kept);
-        let direct = if kept == 0 { self.direct_run() } else { None };
-        let (received, wanted) = self.receive(direct, &mut staging[kept..])?;
-        if received == NOTHING {
-            return Ok(false);
+        buffers.staging[..kept].copy_from_slice(&self.inbound.kept);
+        match self.receive(context, buffers, kept)? {
+            None => Ok(false),
+            Some(0) => self.on_end().map(|()| false),
+            Some(received) => {
+                self.judge(context, buffers, kept, received)?;
+                Ok(received == buffers.plan.wanted)
+            }
         }
-        if received == 0 {
-            return self.on_end().map(|()| false);
-        }
-        let placed = direct.map_or(0, |(_, length)| length.min(received));
-        if placed > 0 {
-            self.on_placed(placed)?;
-        }
-        self.inbound.kept.clear();
-        let octets = &staging[..kept + received - placed];
-        let used = self.take(context, octets)?;
-        self.inbound.kept.extend_from_slice(&octets[used..]);
-        Ok(received == wanted)
     }
 
-    /// The peer has closed, or there was nothing after all.
+    /// The peer has closed.
     fn on_end(&mut self) -> Result<(), BreakReason> {
         if matches!(self.phase, Phase::Pending(_)) {
             // Nobody knows this endpoint before `accept`, which reports it.
-            self.socket = None;
-            self.phase = Phase::Vanished;
+            self.vanish();
             return Ok(());
         }
         Err(BreakReason::Peer)
     }
 
-    /// A frame that goes on: its region must still be there.
-    fn look_again(&mut self, context: &Context<'_>) -> Result<(), BreakReason> {
-        let Some(stream) = &self.stream else { return Ok(()) };
-        if !matches!(stream.receiver.next_step(), Step::Payload { .. }) {
-            return Ok(());
-        }
-        let named = self.inbound.place.as_ref().and_then(|place| place.named);
-        let Some((stag, address, length)) = named else { return Ok(()) };
-        match context.regions.remote(context.domain, stag, address, length, true) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.refuse_placement(access_error(error))),
-        }
-    }
-
-    /// Where the next octets may go without a stop in between.
-    fn direct_run(&self) -> Option<(*mut u8, usize)> {
-        let stream = self.stream.as_ref()?;
-        if stream.receiver.crc_in_use() {
-            return None;
-        }
-        let place = self.inbound.place.as_ref().filter(|place| !place.is_control)?;
-        let Step::Payload { octets } = stream.receiver.next_step() else { return None };
-        let (pointer, length) = place.next_run()?;
-        Some((pointer, length.min(octets as usize)))
-    }
-
-    /// Receives into the direct run, then into staging. Returns the octets received
-    /// and the octets asked for.
+    /// Receives by a plan, behind what is kept. `None` if nothing is there.
     fn receive(
-        &self,
-        direct: Option<(*mut u8, usize)>,
-        staging: &mut [u8],
-    ) -> Result<(usize, usize), BreakReason> {
-        let Some(socket) = &self.socket else { return Ok((0, 0)) };
-        let empty = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let mut vector = [empty; 2];
-        let mut count = 0;
-        if let Some((pointer, length)) = direct {
-            vector[0] = libc::iovec { iov_base: pointer.cast(), iov_len: length };
-            count = 1;
-        }
-        vector[count] =
-            libc::iovec { iov_base: staging.as_mut_ptr().cast(), iov_len: staging.len() };
-        let wanted = direct.map_or(0, |(_, length)| length) + staging.len();
+        &mut self,
+        context: &Context<'_>,
+        buffers: &mut Buffers,
+        kept: usize,
+    ) -> Result<Option<usize>, BreakReason> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        let knowledge = self.stream.as_ref().map(|stream| Knowledge {
+            directory: directory(context, &self.receives, &self.outgoing.reads),
+            receiver: &stream.receiver,
+            place: self.inbound.place.as_ref(),
+            expectations: &self.inbound.expectations,
+            read_done: self.inbound.read_done,
+            habits: &self.inbound.habits,
+        });
+        let Buffers { staging, plan, .. } = buffers;
+        plan.lay_out(knowledge.as_ref(), staging, kept);
         loop {
-            // SAFETY: a message header of zeros is valid; the direct run lies in a
-            // memory that the place keeps, the rest in `staging`, borrowed here.
+            // SAFETY: a message header of zeros is valid; the vector was just made of
+            // disjoint ranges of `staging`, borrowed here, and of ranges inside memories
+            // that the region table keeps while `context` is borrowed. Nothing holds
+            // references to the bytes of a memory.
             let received = unsafe {
                 let mut message: libc::msghdr = std::mem::zeroed();
-                message.msg_iov = vector.as_mut_ptr();
-                message.msg_iovlen = count + 1;
+                message.msg_iov = plan.vector.as_mut_ptr();
+                message.msg_iovlen = plan.vector.len();
                 libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT)
             };
             if let Ok(received) = usize::try_from(received) {
-                return Ok((received, wanted));
+                return Ok(Some(received));
             }
-            match rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()) {
+            let error = std::io::Error::last_os_error();
+            match rustix::io::Errno::from_io_error(&error) {
                 Some(rustix::io::Errno::INTR) => {}
-                Some(rustix::io::Errno::AGAIN) => return Ok((NOTHING, wanted)),
-                Some(other) if matches!(self.phase, Phase::Pending(_)) => {
-                    let _ = other;
-                    return Ok((0, wanted));
-                }
+                Some(rustix::io::Errno::AGAIN) => return Ok(None),
+                Some(_) if matches!(self.phase, Phase::Pending(_)) => return Ok(Some(0)),
                 Some(other) => return Err(io_reason(other)),
-                None => return Err(system(std::io::Error::last_os_error())),
+                None => return Err(system(error)),
             }
         }
+    }
+
+    /// Judges what one call has brought, in stream order: the guess held as long as the
+    /// headers, read one by one, place each gap's octets where they already are.
+    fn judge(
+        &mut self,
+        context: &mut Context<'_>,
+        buffers: &mut Buffers,
+        kept: usize,
+        received: usize,
+    ) -> Result<(), BreakReason> {
+        let Buffers { staging, plan, aside } = buffers;
+        let (mut start, mut filled, mut left) = (0, kept, received);
+        let mut count = 0;
+        for gap in &plan.gaps {
+            let before = (gap.at - filled).min(left);
+            filled += before;
+            left -= before;
+            if left == 0 {
+                break;
+            }
+            start += self.take(context, &staging[start..filled])?;
+            if start < filled || !self.is_in_place(context, gap) {
+                let misplaced = Misplaced { gaps: &plan.gaps[count..], start, filled, left };
+                misplaced.gather(context, staging, aside)?;
+                self.inbound.habits.on_gaps(count);
+                let used = self.take(context, aside)?;
+                self.keep(&aside[used..]);
+                return Ok(());
+            }
+            let placed = gap.length.min(left);
+            left -= placed;
+            count += 1;
+            self.on_placed(placed)?;
+        }
+        self.inbound.habits.on_gaps(count);
+        filled += left;
+        let used = self.take(context, &staging[start..filled])?;
+        self.keep(&staging[start + used..filled]);
+        Ok(())
+    }
+
+    fn keep(&mut self, octets: &[u8]) {
+        self.inbound.kept.clear();
+        self.inbound.kept.extend_from_slice(octets);
+    }
+
+    /// Whether the next octets of the stream belong exactly where the gap lies.
+    fn is_in_place(&self, context: &Context<'_>, gap: &Gap) -> bool {
+        let (Some(stream), Some(place)) = (&self.stream, &self.inbound.place) else {
+            return false;
+        };
+        let Step::Payload { octets } = stream.receiver.next_step() else { return false };
+        octets as usize >= gap.length
+            && place.is_memory()
+            && place.run(&self.directory(context), 0).is_ok_and(|run| {
+                (run.key, run.offset) == (gap.key, gap.offset) && run.length >= gap.length
+            })
+    }
+
+    fn directory<'a>(&'a self, context: &'a Context<'_>) -> Directory<'a> {
+        directory(context, &self.receives, &self.outgoing.reads)
     }
 
     fn on_placed(&mut self, octets: usize) -> Result<(), BreakReason> {
         if let (Some(place), Some(stream)) = (&mut self.inbound.place, &mut self.stream) {
-            place.done += octets;
+            place.advance(octets);
             let count = u32::try_from(octets).unwrap_or(u32::MAX);
-            stream
-                .receiver
-                .on_placed(count)
-                .map_err(|refusal| BreakReason::System(format!("iWARP stream: {refusal}")))?;
+            stream.receiver.on_placed(count).map_err(|refusal| refused(&refusal))?;
         }
         Ok(())
     }
@@ -236,7 +223,7 @@ impl Connection {
     /// Takes octets in, as far as they go. Returns how many were used.
     fn take(&mut self, context: &mut Context<'_>, octets: &[u8]) -> Result<usize, BreakReason> {
         let mut used = 0;
-        while !self.is_open() && used < octets.len() {
+        while self.stream.is_none() && used < octets.len() {
             if self.socket.is_none() {
                 return Ok(octets.len());
             }
@@ -246,27 +233,24 @@ impl Connection {
             let rest = &octets[used..];
             let Some(stream) = &mut self.stream else { return Ok(used) };
             match stream.receiver.next_step() {
+                Step::Header { .. } if stream.receiver.crc_in_use() => {
+                    match self.take_checked(context, rest)? {
+                        Some(count) => used += count,
+                        None => return Ok(used),
+                    }
+                }
                 Step::Header { .. } => {
                     let header = stream.receiver.on_header(rest).map_err(|v| violated(&v))?;
                     let Some(placement) = header else { return Ok(used) };
                     used += usize::from(placement.header_length);
-                    let place = self.find_place(context, &placement)?;
-                    self.inbound.place = Some(place);
+                    self.find_place(context, &placement)?;
                 }
                 Step::Payload { octets: left } => {
                     if rest.is_empty() {
                         return Ok(used);
                     }
                     let count = rest.len().min(left as usize);
-                    let piece = &rest[..count];
-                    let Some(place) = &mut self.inbound.place else { return Ok(used) };
-                    place.put(piece);
-                    let taken = if stream.receiver.crc_in_use() || place.is_control {
-                        stream.receiver.on_payload(piece)
-                    } else {
-                        stream.receiver.on_placed(u32::try_from(count).unwrap_or(u32::MAX))
-                    };
-                    taken.map_err(|e| BreakReason::System(format!("iWARP stream: {e}")))?;
+                    self.put(context, &rest[..count])?;
                     used += count;
                 }
                 Step::Trailer { octets: length } => {
@@ -283,46 +267,70 @@ impl Connection {
         }
     }
 
+    /// Takes one whole frame, its CRC first: nothing is placed that may be damaged, as
+    /// RFC 5044 5 asks. `None` if it is not whole.
+    fn take_checked(
+        &mut self,
+        context: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Result<Option<usize>, BreakReason> {
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        let Some(frame) = stream.receiver.on_fpdu(octets).map_err(|v| violated(&v))? else {
+            return Ok(None);
+        };
+        self.find_place(context, &frame.placement)?;
+        if !frame.placement.target.is_control() {
+            self.place(context, frame.payload)?;
+        }
+        self.on_happening(context, frame.event)?;
+        Ok(Some(frame.total_length))
+    }
+
     /// Finds and checks the place of a frame's payload.
     fn find_place(
         &mut self,
         context: &Context<'_>,
         placement: &dafs_iwarp::Placement,
-    ) -> Result<Place, BreakReason> {
+    ) -> Result<(), BreakReason> {
         let length = placement.payload_length;
-        let found = match placement.target {
-            Target::Write { .. } if length == 0 => Ok(Vec::new()),
-            Target::Write { stag, offset } => context
-                .regions
-                .remote(context.domain, Stag(stag.0), offset.0, length, true)
-                .map(|(memory, at)| vec![(memory.clone(), at, length as usize)])
-                .map_err(access_error),
-            Target::ReadResponse { message_offset, .. } => {
-                let scatter = self.outgoing.reads.front().map_or(&[][..], |scatter| scatter);
-                runs(context, scatter, message_offset, length)
-            }
-            Target::Send { message_offset, .. } => match self.receives.front() {
-                None => Err(PlacementError::NoBuffer),
-                Some(receive) if u64::from(message_offset) + u64::from(length) > receive.room() => {
-                    Err(PlacementError::TooLong)
-                }
-                Some(receive) => runs(context, &receive.scatter, message_offset, length),
-            },
-            Target::ReadRequest { .. } | Target::Terminate => Ok(Vec::new()),
-        };
-        match found {
-            Ok(runs) => {
-                let named = match placement.target {
-                    Target::Write { stag, offset } if length > 0 => {
-                        Some((Stag(stag.0), offset.0, length))
-                    }
-                    _ => None,
-                };
-                let is_control = placement.target.is_control();
-                Ok(Place { runs, named, done: 0, is_control })
-            }
-            Err(error) => Err(self.refuse_placement(error)),
+        if let Target::Write { .. } | Target::ReadResponse { .. } = placement.target
+            && !placement.last
+            && length > 0
+        {
+            self.inbound.habits.payload_max = length;
         }
+        match Place::find(&self.directory(context), placement) {
+            Ok(place) => self.inbound.place = Some(place),
+            Err(error) => return Err(self.refuse_placement(error)),
+        }
+        match placement.target {
+            Target::Write { stag, offset } => {
+                self.inbound.expectations.on_write(Stag(stag.0), offset.0, length);
+            }
+            Target::ReadResponse { message_offset, .. } => {
+                self.inbound.read_done = message_offset + length;
+            }
+            Target::Send { .. } | Target::ReadRequest { .. } | Target::Terminate => {}
+        }
+        Ok(())
+    }
+
+    /// Payload octets that came through the staging buffer.
+    fn put(&mut self, context: &Context<'_>, octets: &[u8]) -> Result<(), BreakReason> {
+        if !self.inbound.place.as_ref().is_some_and(Place::is_memory) {
+            let Some(stream) = &mut self.stream else { return Ok(()) };
+            return stream.receiver.on_payload(octets).map_err(|refusal| refused(&refusal));
+        }
+        self.place(context, octets)?;
+        let Some(stream) = &mut self.stream else { return Ok(()) };
+        stream.receiver.on_payload(octets).map_err(|refusal| refused(&refusal))
+    }
+
+    fn place(&mut self, context: &Context<'_>, octets: &[u8]) -> Result<(), BreakReason> {
+        let Some(mut place) = self.inbound.place else { return Ok(()) };
+        let put = place.put(&self.directory(context), octets);
+        self.inbound.place = Some(place);
+        put.map_err(|error| self.refuse_placement(error))
     }
 
     /// The peer asked for what it may not have: it will be told.
@@ -341,9 +349,7 @@ impl Connection {
         context: &mut Context<'_>,
         happening: Happening,
     ) -> Result<(), BreakReason> {
-        if let Some(stream) = &mut self.stream
-            && stream.receiver.has_heard()
-        {
+        if let Some(stream) = &mut self.stream {
             stream.transmitter.on_peer_spoke();
         }
         match happening {
@@ -352,9 +358,10 @@ impl Connection {
                 self.on_received(context, length, invalidate.map(|stag| Stag(stag.0)))
             }
             Happening::ReadRequested { sequence, request } => {
-                self.on_read_requested(context, sequence, &request)
+                self.on_read_requested(context, sequence, request)
             }
             Happening::ReadCompleted { .. } => {
+                self.inbound.read_done = 0;
                 self.outgoing.read_answered(context);
                 Ok(())
             }
@@ -383,6 +390,7 @@ impl Connection {
         {
             return Err(self.refuse_placement(PlacementError::CannotInvalidate));
         }
+        self.inbound.expectations.on_message(length);
         if let Some(receive) = self.receives.pop_front() {
             context.events.push_completion(Completion {
                 endpoint: context.endpoint,
@@ -400,62 +408,67 @@ impl Connection {
         &mut self,
         context: &Context<'_>,
         sequence: dafs_iwarp::MessageSequence,
-        request: &ReadRequest,
+        request: ReadRequest,
     ) -> Result<(), BreakReason> {
-        let Some(stream) = &mut self.stream else { return Ok(()) };
-        if request.length == 0 {
-            return self.outgoing.answer_read(stream, request, None);
+        let answer = Answer { sequence, request };
+        match answer.source(context, 0, request.length) {
+            Ok(_) => {
+                // Bounded: the machine refuses more than the agreed read depth.
+                self.outgoing.answers.push_back(answer);
+                Ok(())
+            }
+            Err(error) => Err(self.refuse_answer(&answer, access_error(error))),
         }
-        let stag = Stag(request.source_stag.0);
-        let address = request.source_offset.0;
-        match context.regions.remote(context.domain, stag, address, request.length, false) {
-            Ok((memory, at)) => self.outgoing.answer_read(stream, request, Some((memory, at))),
-            Err(error) => {
-                let error = access_error(error);
-                let _ = stream.receiver.refuse_read(sequence, request, error);
-                Err(BreakReason::PeerViolation(format!("RDMA read refused: {error}")))
+    }
+
+    /// The peer may not read that: it will be told.
+    pub(super) fn refuse_answer(&mut self, answer: &Answer, error: PlacementError) -> BreakReason {
+        if let Some(stream) = &mut self.stream {
+            let _ = stream.receiver.refuse_read(answer.sequence, &answer.request, error);
+        }
+        BreakReason::PeerViolation(format!("RDMA read refused: {error}"))
+    }
+}
+
+/// What a call has brought beyond the point where its plan proved wrong.
+struct Misplaced<'p> {
+    /// The first of these holds the next octets after `staging[start..filled]`.
+    gaps: &'p [Gap],
+    start: usize,
+    filled: usize,
+    /// Octets behind `filled` in the stream.
+    left: usize,
+}
+
+impl Misplaced<'_> {
+    /// Collects the octets in stream order. All are copied out before any is placed,
+    /// for they may lie where others belong.
+    fn gather(
+        &self,
+        context: &Context<'_>,
+        staging: &[u8],
+        aside: &mut Vec<u8>,
+    ) -> Result<(), BreakReason> {
+        let (mut filled, mut left) = (self.filled, self.left);
+        aside.clear();
+        aside.extend_from_slice(&staging[self.start..filled]);
+        for gap in self.gaps {
+            let staged = (gap.at - filled).min(left);
+            aside.extend_from_slice(&staging[filled..filled + staged]);
+            filled += staged;
+            left -= staged;
+            let length = gap.length.min(left);
+            if length > 0 {
+                let entry = context.regions.get(gap.key);
+                let entry = entry.ok_or_else(|| BreakReason::System("a region is gone".into()))?;
+                let end = aside.len();
+                aside.resize(end + length, 0);
+                entry.memory.read(gap.offset, &mut aside[end..]);
+                left -= length;
             }
         }
-    }
-}
-
-/// The runs of memory that octets `offset..offset + length` of a list go to.
-fn runs(
-    context: &Context<'_>,
-    scatter: &[LocalSegment],
-    offset: u32,
-    length: u32,
-) -> Result<Vec<(Memory, usize, usize)>, PlacementError> {
-    let (mut skip, mut left) = (offset as usize, length as usize);
-    let mut found = Vec::new();
-    for segment in scatter {
-        let here = segment.length as usize;
-        if skip >= here {
-            skip -= here;
-            continue;
-        }
-        if left == 0 {
-            break;
-        }
-        let count = (here - skip).min(left);
-        let (memory, at) = context
-            .regions
-            .local(context.domain, segment)
-            .map_err(|_| PlacementError::InvalidStag)?;
-        found.push((memory.clone(), at + skip, count));
-        skip = 0;
-        left -= count;
-    }
-    if left == 0 { Ok(found) } else { Err(PlacementError::TooLong) }
-}
-
-fn access_error(error: AccessError) -> PlacementError {
-    match error {
-        AccessError::InvalidStag => PlacementError::InvalidStag,
-        AccessError::WrongDomain => PlacementError::StagNotOfStream,
-        AccessError::Bounds => PlacementError::Bounds,
-        AccessError::Rights => PlacementError::Access,
-        AccessError::Wrap => PlacementError::ToWrap,
+        aside.extend_from_slice(&staging[filled..filled + left]);
+        Ok(())
     }
 }
 
@@ -463,9 +476,9 @@ fn violated(violation: &dafs_iwarp::Violation) -> BreakReason {
     BreakReason::PeerViolation(violation.to_string())
 }
 
-/// Octets of the staging buffer.
-const STAGING_BYTES: usize = 128 << 10;
+pub(super) fn refused(refusal: &dafs_iwarp::Refusal) -> BreakReason {
+    BreakReason::System(format!("iWARP stream: {refusal}"))
+}
+
 /// System calls in one turn, so that other connections are served too.
 const READS_PER_TURN: usize = 8;
-/// Stands for "nothing there now", which is not the end.
-const NOTHING: usize = usize::MAX;

@@ -1,94 +1,204 @@
 //! Sending: everything posted goes out in as few system calls as the socket takes.
 //!
-//! Invariants: work is framed in the order posted; its payload stays where it is,
-//! named by the region, until the socket has it; a completion is reported when all
-//! octets of the work, and of everything before it, are with the socket.
+//! Invariants: work is framed in the order posted, at the post itself unless something
+//! must wait; a message is framed whole before the next begins; what waits is held by
+//! name, so that a backlog of any size costs no more than its list.
 
-use std::collections::VecDeque;
-use std::os::fd::{AsRawFd, OwnedFd};
-
-use dafs_iwarp::fpdu::{HEADER_OCTETS_MAX, TRAILER_OCTETS_MAX};
+use dafs_iwarp::fpdu::{HEADER_OCTETS_MAX, TRAILER_OCTETS_MAX, TRAILER_WITHOUT_CRC};
 use dafs_iwarp::transmit::{READ_REQUEST_FPDU_OCTETS, TERMINATE_FPDU_OCTETS_MAX};
 use dafs_iwarp::{
-    Outbound, ReadRequest, Receiver, Segment, Stag as WireStag, TaggedOffset, Transmitter,
+    MessageSequence, Outbound, PlacementError, ReadRequest, Segment, Segments, Stag as WireStag,
+    TaggedOffset,
 };
 use dafs_memory::Memory;
 
-use super::establish::io_reason;
+use super::outgoing::Outgoing;
+use super::place::access_error;
+use super::receive::refused;
+use super::segments::SegmentList;
 use super::{Connection, Stream};
 use crate::connection::{Context, Interest};
+use crate::region::AccessError;
 use crate::{
     BreakReason, CompletionStatus, Gather, LocalSegment, Operation, PostError, RemoteSegment,
-    SendOptions, Signal,
+    SendOptions, Signal, Stag,
 };
 
-/// Posted work that is not framed yet.
+/// Posted work that waits to be framed.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(super) struct Work {
     pub cookie: u64,
     kind: Kind,
     length: u32,
-    pieces: Vec<Piece>,
+    payload: Stored,
 }
 
 /// What kind of work.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     Send(SendOptions),
     Write(RemoteSegment, Signal),
     Read(RemoteSegment),
 }
 
-/// One piece of a gather list.
-#[derive(Clone, Debug)]
-enum Piece {
-    /// Octets taken over at the post.
-    Octets(Vec<u8>),
+/// The payload of work that waits.
+#[derive(Debug)]
+enum Stored {
+    Segments(SegmentList),
+    /// Of a send; `octets` holds what was taken over, in order.
+    Mixed {
+        pieces: Vec<StoredPiece>,
+        octets: Vec<u8>,
+    },
+}
+
+#[derive(Debug)]
+enum StoredPiece {
+    Octets { start: usize, length: usize },
     Segment(LocalSegment),
 }
 
-/// What is framed and not with the socket.
-#[derive(Default)]
-pub(crate) struct Outgoing {
-    chunks: VecDeque<Chunk>,
-    /// Headers, trailers and octets taken over; chunks name ranges of it.
-    scratch: Vec<u8>,
-    /// Octets of the first chunk that the socket has.
-    sent: usize,
-    /// Octets framed and octets sent, since the beginning.
-    framed_total: u64,
-    sent_total: u64,
-    /// Work in posting order, until it is reported.
-    ledger: VecDeque<Entry>,
-    /// Scatter lists of reads under way, oldest first.
-    pub reads: VecDeque<Box<[LocalSegment]>>,
-    next_read: u32,
+/// A gather list in one of its forms.
+#[derive(Clone, Copy)]
+enum Pieces<'a> {
+    Gather(&'a [Gather<'a>]),
+    Segments(&'a [LocalSegment]),
+    Mixed(&'a [StoredPiece], &'a [u8]),
 }
 
-/// A run of octets on its way.
-enum Chunk {
-    Scratch { start: usize, length: usize },
-    Memory { memory: Memory, offset: usize, length: usize },
+/// A read of the peer that waits for its answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub sequence: MessageSequence,
+    pub request: ReadRequest,
 }
 
-/// One piece of work between framing and completion.
-struct Entry {
-    operation: Operation,
-    cookie: u64,
-    length: u32,
-    signal: Signal,
-    /// Complete when so many octets are with the socket; for reads, when answered.
-    end: u64,
-    is_answered: bool,
+/// A message of which some frames are made.
+#[derive(Debug)]
+pub(super) struct Underway {
+    segments: Segments,
+    source: Source,
 }
 
-impl Work {
+#[derive(Debug)]
+enum Source {
+    Work(Work),
+    Answer(Answer),
+}
+
+impl Kind {
     pub fn operation(&self) -> Operation {
-        match self.kind {
+        match self {
             Kind::Send(_) => Operation::Send,
             Kind::Write(..) => Operation::RdmaWrite,
             Kind::Read(_) => Operation::RdmaRead,
         }
+    }
+
+    fn signal(&self) -> Signal {
+        match self {
+            Kind::Send(options) => options.signal,
+            Kind::Write(_, signal) => *signal,
+            Kind::Read(_) => Signal::Always,
+        }
+    }
+
+    /// As a message with payload; a read is none.
+    fn outbound(&self) -> Option<Outbound> {
+        match self {
+            Kind::Send(options) => {
+                let invalidate = options.invalidate.map(|stag| WireStag(stag.0));
+                Some(Outbound::Send { solicited: false, invalidate })
+            }
+            Kind::Write(remote, _) => {
+                let offset = TaggedOffset(remote.address);
+                Some(Outbound::Write { stag: WireStag(remote.stag.0), offset })
+            }
+            Kind::Read(_) => None,
+        }
+    }
+}
+
+impl Work {
+    pub fn operation(&self) -> Operation {
+        self.kind.operation()
+    }
+
+    fn new(cookie: u64, kind: Kind, length: u32, pieces: Pieces<'_>) -> Self {
+        let payload = match pieces {
+            Pieces::Segments(segments) => Stored::Segments(SegmentList::new(segments)),
+            Pieces::Gather(_) | Pieces::Mixed(..) => {
+                let (mut stored, mut octets) = (Vec::new(), Vec::new());
+                for piece in (0..).map_while(|index| pieces.get(index)) {
+                    stored.push(match piece {
+                        Gather::Bytes(bytes) => {
+                            let start = octets.len();
+                            octets.extend_from_slice(bytes);
+                            StoredPiece::Octets { start, length: bytes.len() }
+                        }
+                        Gather::Segment(segment) => StoredPiece::Segment(segment),
+                    });
+                }
+                Stored::Mixed { pieces: stored, octets }
+            }
+        };
+        Self { cookie, kind, length, payload }
+    }
+
+    fn pieces(&self) -> Pieces<'_> {
+        match &self.payload {
+            Stored::Segments(segments) => Pieces::Segments(segments.as_slice()),
+            Stored::Mixed { pieces, octets } => Pieces::Mixed(pieces, octets),
+        }
+    }
+}
+
+impl<'a> Pieces<'a> {
+    #[inline]
+    fn get(&self, index: usize) -> Option<Gather<'a>> {
+        match *self {
+            Pieces::Gather(pieces) => pieces.get(index).copied(),
+            Pieces::Segments(segments) => segments.get(index).copied().map(Gather::Segment),
+            Pieces::Mixed(pieces, octets) => pieces.get(index).map(|piece| match piece {
+                StoredPiece::Octets { start, length } => {
+                    Gather::Bytes(&octets[*start..*start + *length])
+                }
+                StoredPiece::Segment(segment) => Gather::Segment(*segment),
+            }),
+        }
+    }
+
+    /// Octets of all pieces, whose segments are checked.
+    fn measure(&self, context: &Context<'_>) -> Result<u64, PostError> {
+        let mut length = 0;
+        for piece in (0..).map_while(|index| self.get(index)) {
+            length += match piece {
+                Gather::Bytes(octets) => octets.len() as u64,
+                Gather::Segment(segment) => {
+                    context.regions.local(context.domain, &segment)?;
+                    u64::from(segment.length)
+                }
+            };
+        }
+        Ok(length)
+    }
+}
+
+impl Answer {
+    /// Where a part of the answer lies, if the peer may read it at this moment. Nothing
+    /// is looked at for a read of nothing.
+    pub fn source<'c>(
+        &self,
+        context: &'c Context<'_>,
+        offset: u32,
+        length: u32,
+    ) -> Result<Option<(&'c Memory, usize)>, AccessError> {
+        if length == 0 {
+            return Ok(None);
+        }
+        let stag = Stag(self.request.source_stag.0);
+        let address = self.request.source_offset.0.wrapping_add(u64::from(offset));
+        context.regions.remote(context.domain, stag, address, length, false).map(Some)
     }
 }
 
@@ -101,26 +211,12 @@ impl Connection {
         options: SendOptions,
     ) -> Result<(), PostError> {
         self.check_post()?;
-        let mut length = 0u64;
-        let mut pieces = Vec::with_capacity(gather.len());
-        for element in gather {
-            match element {
-                Gather::Bytes(octets) => {
-                    length += octets.len() as u64;
-                    pieces.push(Piece::Octets(octets.to_vec()));
-                }
-                Gather::Segment(segment) => {
-                    context.regions.local(context.domain, segment)?;
-                    length += u64::from(segment.length);
-                    pieces.push(Piece::Segment(*segment));
-                }
-            }
-        }
-        let length = u32::try_from(length)
+        let pieces = Pieces::Gather(gather);
+        let length = u32::try_from(pieces.measure(context)?)
             .ok()
             .filter(|length| *length <= self.config.message_bytes_max)
             .ok_or(PostError::TooLong)?;
-        self.work.push_back(Work { cookie, kind: Kind::Send(options), length, pieces });
+        self.queue(context, cookie, Kind::Send(options), length, pieces);
         Ok(())
     }
 
@@ -133,16 +229,11 @@ impl Connection {
         remote: RemoteSegment,
     ) -> Result<(), PostError> {
         self.check_post()?;
-        let mut total = 0u64;
-        for segment in local {
-            context.regions.local(context.domain, segment)?;
-            total += u64::from(segment.length);
-        }
-        if total != u64::from(remote.length) {
+        let pieces = Pieces::Segments(local);
+        if pieces.measure(context)? != u64::from(remote.length) {
             return Err(PostError::BadSegment);
         }
-        let pieces = local.iter().map(|segment| Piece::Segment(*segment)).collect();
-        self.work.push_back(Work { cookie, kind, length: remote.length, pieces });
+        self.queue(context, cookie, kind, remote.length, pieces);
         Ok(())
     }
 
@@ -150,41 +241,201 @@ impl Connection {
         if !self.is_open() {
             return Err(PostError::NotConnected);
         }
-        if self.work.len() + self.outgoing.ledger.len() >= self.config.work_max as usize {
+        let waiting = self.work.len() + usize::from(self.underway.is_some());
+        if waiting + self.outgoing.unreported() >= self.config.work_max as usize {
             return Err(PostError::QueueFull);
         }
         Ok(())
     }
 
-    /// Frames what is posted, as far as the protocol lets it go now.
-    pub(super) fn frame_work(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
-        let Some(stream) = &mut self.stream else { return Ok(()) };
-        while let Some(work) = self.work.front() {
-            let framed = match self.outgoing.frame(context, stream, work) {
-                Ok(framed) => framed,
-                Err(reason) => {
-                    if let Some(work) = self.work.pop_front() {
-                        let failed = CompletionStatus::Failed;
-                        context.complete(work.operation(), work.cookie, failed, 0);
-                    }
-                    return Err(reason);
-                }
-            };
-            if !framed {
-                break;
+    /// Frames work at once if nothing stands against it, else lets it wait.
+    fn queue(
+        &mut self,
+        context: &Context<'_>,
+        cookie: u64,
+        kind: Kind,
+        length: u32,
+        pieces: Pieces<'_>,
+    ) {
+        let is_first = self.work.is_empty()
+            && self.underway.is_none()
+            && self.outgoing.answers.is_empty()
+            && !self.outgoing.is_full();
+        if is_first
+            && length <= AT_ONCE_BYTES_MAX
+            && let Some(stream) = &mut self.stream
+            && stream.may_speak()
+            && let Some(message) = kind.outbound()
+            && let Ok(mut segments) = stream.transmitter.begin(message, length)
+        {
+            let crc = stream.transmitter.crc_in_use();
+            let mut header = [0; HEADER_OCTETS_MAX];
+            let mut is_whole = true;
+            while let Some(segment) = segments.next_segment(&mut header) {
+                let frame = Frame { segment: &segment, header: &header, crc };
+                is_whole &= frame.put(&mut self.outgoing, context, pieces).is_ok();
             }
-            self.work.pop_front();
+            // The segments were checked by this very call.
+            debug_assert!(is_whole, "a checked segment is not in the region table");
+            self.outgoing.enter(kind.operation(), cookie, length, kind.signal());
+            return;
         }
-        Ok(())
+        self.work.push_back(Work::new(cookie, kind, length, pieces));
     }
 
-    /// Gives the socket what is framed; waits for room by way of epoll.
-    pub(super) fn write_out(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
-        let Some(socket) = &self.socket else { return Ok(()) };
-        let blocked = self.outgoing.write(socket)?;
-        self.outgoing.report(context);
-        let interest = if blocked { Interest::ReadWrite } else { Interest::Read };
-        if self.is_watched { self.watch(context, interest) } else { Ok(()) }
+    /// Frames and writes until the socket takes no more or everything waits for the
+    /// peer.
+    pub(super) fn push_out(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        if !self.is_open() {
+            return Ok(());
+        }
+        let pushed = self.try_push(context);
+        if let Err(BreakReason::Peer) = pushed {
+            // Why the peer went may lie in what it sent before.
+            self.read_turn(context)?;
+        }
+        pushed
+    }
+
+    fn try_push(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        loop {
+            let may_go_on = self.frame_work(context)?;
+            let Some(socket) = &self.socket else { return Ok(()) };
+            let blocked = self.outgoing.write(socket)?;
+            self.outgoing.report(context);
+            if blocked || !may_go_on {
+                let interest = if blocked { Interest::ReadWrite } else { Interest::Read };
+                return if self.is_watched { self.watch(context, interest) } else { Ok(()) };
+            }
+        }
+    }
+
+    /// Frames what waits, as far as limits and the protocol let it go now. True if
+    /// limits alone stopped it.
+    fn frame_work(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        loop {
+            if self.underway.is_none() && !self.begin_next(context)? {
+                return Ok(false);
+            }
+            let Some(mut underway) = self.underway.take() else { continue };
+            let framed = self.frame_some(context, &mut underway);
+            match (framed, underway.source) {
+                (Ok(true), Source::Work(work)) => {
+                    let Work { cookie, kind, length, .. } = work;
+                    self.outgoing.enter(kind.operation(), cookie, length, kind.signal());
+                }
+                (Ok(true), Source::Answer(_)) => {
+                    let Some(stream) = &mut self.stream else { return Ok(false) };
+                    stream.receiver.on_read_answered().map_err(|e| refused(&e))?;
+                }
+                (Ok(false), source) => {
+                    self.underway = Some(Underway { segments: underway.segments, source });
+                    return Ok(true);
+                }
+                (Err(_), Source::Work(work)) => {
+                    return Err(fail(context, &work, BreakReason::System(GONE.into())));
+                }
+                (Err(error), Source::Answer(answer)) => {
+                    return Err(self.refuse_answer(&answer, error));
+                }
+            }
+        }
+    }
+
+    /// Begins the next message that waits, answers first: what the peer asked for must
+    /// not wait for its answers to our reads. False if none may go.
+    fn begin_next(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        let Some(stream) = &mut self.stream else { return Ok(false) };
+        if !stream.may_speak() {
+            return Ok(false);
+        }
+        if let Some(answer) = self.outgoing.answers.pop_front() {
+            let message = Outbound::answer_to(&answer.request);
+            let begun = stream.transmitter.begin(message, answer.request.length);
+            let segments = begun.map_err(|e| refused(&e))?;
+            self.underway = Some(Underway { segments, source: Source::Answer(answer) });
+            return Ok(true);
+        }
+        let Some(work) = self.work.front() else { return Ok(false) };
+        let message = match (work.kind.outbound(), work.kind) {
+            (None, Kind::Read(remote)) => {
+                return match request_read(stream, &mut self.outgoing, work.length, remote) {
+                    Ok(true) => {
+                        self.enter_read();
+                        Ok(true)
+                    }
+                    Ok(false) => Ok(false),
+                    Err(reason) => Err(self.fail_first(context, reason)),
+                };
+            }
+            (Some(message), _) => message,
+            (None, _) => return Ok(false),
+        };
+        match stream.transmitter.begin(message, work.length) {
+            Ok(segments) => {
+                if let Some(work) = self.work.pop_front() {
+                    self.underway = Some(Underway { segments, source: Source::Work(work) });
+                }
+                Ok(true)
+            }
+            Err(refusal) => Err(self.fail_first(context, refused(&refusal))),
+        }
+    }
+
+    fn enter_read(&mut self) {
+        if let Some(Work { cookie, length, payload: Stored::Segments(scatter), .. }) =
+            self.work.pop_front()
+        {
+            self.outgoing.enter_read(cookie, length, scatter);
+        }
+    }
+
+    fn fail_first(&mut self, context: &mut Context<'_>, reason: BreakReason) -> BreakReason {
+        match self.work.pop_front() {
+            Some(work) => fail(context, &work, reason),
+            None => reason,
+        }
+    }
+
+    /// Makes frames of one message until it is whole (true) or limits are reached.
+    fn frame_some(
+        &mut self,
+        context: &Context<'_>,
+        underway: &mut Underway,
+    ) -> Result<bool, PlacementError> {
+        let crc = self.stream.as_ref().is_some_and(|s| s.transmitter.crc_in_use());
+        let mut header = [0; HEADER_OCTETS_MAX];
+        loop {
+            if underway.segments.is_exhausted() {
+                return Ok(true);
+            }
+            if self.outgoing.is_full() {
+                return Ok(false);
+            }
+            let Some(segment) = underway.segments.next_segment(&mut header) else {
+                return Ok(true);
+            };
+            let frame = Frame { segment: &segment, header: &header, crc };
+            match &underway.source {
+                Source::Work(work) => frame.put(&mut self.outgoing, context, work.pieces()),
+                Source::Answer(answer) => {
+                    let source = answer.source(context, segment.offset, segment.length);
+                    frame.put_run(&mut self.outgoing, source.map_err(access_error)?);
+                    Ok(())
+                }
+            }?;
+        }
+    }
+
+    /// Reports what waits as flushed.
+    pub(super) fn abandon_work(&mut self, context: &mut Context<'_>) {
+        let underway = self.underway.take().and_then(|underway| match underway.source {
+            Source::Work(work) => Some(work),
+            Source::Answer(_) => None,
+        });
+        for work in underway.into_iter().chain(self.work.drain(..)) {
+            context.complete(work.operation(), work.cookie, CompletionStatus::Flushed, 0);
+        }
     }
 
     /// Tells the peer why the stream ends, if that is owed and the socket takes it.
@@ -193,9 +444,8 @@ impl Connection {
         let Some(terminate) = stream.receiver.take_terminate() else { return };
         let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];
         // Only between frames can another frame stand.
-        if self.outgoing.chunks.is_empty()
-            && let Ok(length) = stream.transmitter.terminate(&terminate, &mut octets)
-        {
+        let is_between = self.outgoing.write(socket).is_ok() && self.outgoing.is_empty();
+        if is_between && let Ok(length) = stream.transmitter.terminate(&terminate, &mut octets) {
             let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
             let _ = rustix::net::send(socket, &octets[..length], flags);
             // What the peer still has on its way must not turn the close into a reset
@@ -212,217 +462,65 @@ impl Connection {
     }
 }
 
-impl Outgoing {
-    /// The empty message by which an initiator says that it is ready.
-    pub fn ready_to_receive(
-        &mut self,
-        transmitter: &mut Transmitter,
-        receiver: &mut Receiver,
-    ) -> Result<(), BreakReason> {
-        let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
-        let length =
-            transmitter.ready_to_receive(receiver, &mut octets).map_err(|e| refused(&e))?;
-        self.put(&octets[..length]);
-        Ok(())
+/// Frames the request of a read. False if as many are open as agreed.
+fn request_read(
+    stream: &mut Stream,
+    outgoing: &mut Outgoing,
+    length: u32,
+    remote: RemoteSegment,
+) -> Result<bool, BreakReason> {
+    let depth = stream.receiver.open_read_count_max();
+    if depth == 0 {
+        return Err(BreakReason::PeerViolation("the peer serves no RDMA reads".into()));
     }
+    if stream.receiver.open_read_count() >= depth {
+        return Ok(false);
+    }
+    let request = ReadRequest {
+        sink_stag: WireStag(outgoing.next_sink()),
+        sink_offset: TaggedOffset(0),
+        length,
+        source_stag: WireStag(remote.stag.0),
+        source_offset: TaggedOffset(remote.address),
+    };
+    let read = stream.receiver.open_read(request).map_err(|e| refused(&e))?;
+    let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
+    let length = stream.transmitter.read_request(&read, &mut octets).map_err(|e| refused(&e))?;
+    outgoing.put(&octets[..length]);
+    Ok(true)
+}
 
-    /// Frames one piece of work. False if it must wait.
-    fn frame(
-        &mut self,
+/// The very work that breaks the connection.
+fn fail(context: &mut Context<'_>, work: &Work, reason: BreakReason) -> BreakReason {
+    context.complete(work.operation(), work.cookie, CompletionStatus::Failed, 0);
+    reason
+}
+
+/// One frame to be made.
+struct Frame<'a> {
+    segment: &'a Segment,
+    header: &'a [u8; HEADER_OCTETS_MAX],
+    crc: bool,
+}
+
+impl Frame<'_> {
+    /// Makes the frame out of its part of the pieces.
+    #[inline]
+    fn put(
+        &self,
+        outgoing: &mut Outgoing,
         context: &Context<'_>,
-        stream: &mut Stream,
-        work: &Work,
-    ) -> Result<bool, BreakReason> {
-        if !stream.speaks_first && !stream.receiver.has_heard() {
-            // An acceptor is silent until the initiator has spoken: RFC 5044 7.1.2.
-            return Ok(false);
-        }
-        let (operation, cookie, length) = (work.operation(), work.cookie, work.length);
-        let mut entry =
-            Entry { operation, cookie, length, signal: Signal::Always, end: 0, is_answered: true };
-        let message = match work.kind {
-            Kind::Send(options) => {
-                entry.signal = options.signal;
-                let invalidate = options.invalidate.map(|stag| WireStag(stag.0));
-                Outbound::Send { solicited: false, invalidate }
-            }
-            Kind::Write(remote, signal) => {
-                entry.signal = signal;
-                let offset = TaggedOffset(remote.address);
-                Outbound::Write { stag: WireStag(remote.stag.0), offset }
-            }
-            Kind::Read(remote) => {
-                if !self.request_read(stream, work, remote)? {
-                    return Ok(false);
-                }
-                entry.is_answered = false;
-                entry.end = self.framed_total;
-                self.ledger.push_back(entry);
-                return Ok(true);
-            }
-        };
-        let mut segments =
-            stream.transmitter.begin(message, work.length).map_err(|e| refused(&e))?;
-        let crc = stream.transmitter.crc_in_use();
-        let mut header = [0; HEADER_OCTETS_MAX];
-        while let Some(segment) = segments.next_segment(&mut header) {
-            self.put(&header[..segment.header_length]);
-            let window = (segment.offset, segment.length);
-            if crc {
-                self.copy_payload(context, work, &segment, &header)?;
-            } else {
-                self.name_payload(context, &work.pieces, window)?;
-                self.put(&dafs_iwarp::fpdu::TRAILER_WITHOUT_CRC[..segment.trailer_length]);
-            }
-        }
-        entry.end = self.framed_total;
-        self.ledger.push_back(entry);
-        Ok(true)
-    }
-
-    fn request_read(
-        &mut self,
-        stream: &mut Stream,
-        work: &Work,
-        remote: RemoteSegment,
-    ) -> Result<bool, BreakReason> {
-        if stream.receiver.open_read_count() >= stream.receiver.open_read_count_max() {
-            return if stream.receiver.open_read_count_max() == 0 {
-                Err(BreakReason::PeerViolation("the peer serves no RDMA reads".into()))
-            } else {
-                Ok(false)
-            };
-        }
-        self.next_read = self.next_read.wrapping_add(1).max(1);
-        let request = ReadRequest {
-            // The answers name this sink; only this side gives it a meaning.
-            sink_stag: WireStag(self.next_read),
-            sink_offset: TaggedOffset(0),
-            length: work.length,
-            source_stag: WireStag(remote.stag.0),
-            source_offset: TaggedOffset(remote.address),
-        };
-        let read = stream.receiver.open_read(request).map_err(|e| refused(&e))?;
-        let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
-        let length = match stream.transmitter.read_request(&read, &mut octets) {
-            Ok(length) => length,
-            Err(refusal) => return Err(refused(&refusal)),
-        };
-        self.put(&octets[..length]);
-        let scatter = work.pieces.iter().filter_map(|piece| match piece {
-            Piece::Segment(segment) => Some(*segment),
-            Piece::Octets(_) => None,
-        });
-        self.reads.push_back(scatter.collect());
-        Ok(true)
-    }
-
-    /// Frames the answer to a peer's read out of `memory`.
-    pub fn answer_read(
-        &mut self,
-        stream: &mut Stream,
-        request: &ReadRequest,
-        memory: Option<(&Memory, usize)>,
-    ) -> Result<(), BreakReason> {
-        let message = Outbound::answer_to(request);
-        let mut segments =
-            stream.transmitter.begin(message, request.length).map_err(|e| refused(&e))?;
-        let crc = stream.transmitter.crc_in_use();
-        let mut header = [0; HEADER_OCTETS_MAX];
-        while let Some(segment) = segments.next_segment(&mut header) {
-            self.put(&header[..segment.header_length]);
-            let length = segment.length as usize;
-            let source = memory.map(|(memory, at)| (memory, at + segment.offset as usize));
-            if crc {
-                let octets = source.map(|(m, at)| m.to_vec(at, length)).unwrap_or_default();
-                self.put_checked(&octets, &segment, &header);
-            } else {
-                if let Some((memory, offset)) = source.filter(|_| length > 0) {
-                    self.name(memory, offset, length);
-                }
-                self.put(&dafs_iwarp::fpdu::TRAILER_WITHOUT_CRC[..segment.trailer_length]);
-            }
-        }
-        stream.receiver.on_read_answered().map_err(|e| refused(&e))
-    }
-
-    /// The oldest read has been answered whole.
-    pub fn read_answered(&mut self, context: &mut Context<'_>) {
-        self.reads.pop_front();
-        let oldest = self.ledger.iter_mut().find(|entry| !entry.is_answered);
-        if let Some(entry) = oldest {
-            entry.is_answered = true;
-        }
-        self.report(context);
-    }
-
-    /// Octets to be sent, copied.
-    fn put(&mut self, octets: &[u8]) {
-        let start = self.scratch.len();
-        self.scratch.extend_from_slice(octets);
-        self.framed_total += octets.len() as u64;
-        match self.chunks.back_mut() {
-            Some(Chunk::Scratch { start: before, length }) if *before + *length == start => {
-                *length += octets.len();
-            }
-            _ => self.chunks.push_back(Chunk::Scratch { start, length: octets.len() }),
-        }
-    }
-
-    /// Octets to be sent from where they are.
-    fn name(&mut self, memory: &Memory, offset: usize, length: usize) {
-        self.framed_total += length as u64;
-        self.chunks.push_back(Chunk::Memory { memory: memory.clone(), offset, length });
-    }
-
-    /// Names the part of the pieces that one frame carries.
-    fn name_payload(
-        &mut self,
-        context: &Context<'_>,
-        pieces: &[Piece],
-        (offset, length): (u32, u32),
-    ) -> Result<(), BreakReason> {
-        let (mut skip, mut left) = (offset as usize, length as usize);
-        for piece in pieces {
-            let here = match piece {
-                Piece::Octets(octets) => octets.len(),
-                Piece::Segment(segment) => segment.length as usize,
-            };
-            if skip >= here {
-                skip -= here;
-                continue;
-            }
-            let count = (here - skip).min(left);
-            match piece {
-                Piece::Octets(octets) => self.put(&octets[skip..skip + count]),
-                Piece::Segment(segment) => {
-                    let (memory, at) = local(context, segment)?;
-                    self.name(memory, at + skip, count);
-                }
-            }
-            skip = 0;
-            left -= count;
+        pieces: Pieces<'_>,
+    ) -> Result<(), PlacementError> {
+        outgoing.put(&self.header[..self.segment.header_length]);
+        let (mut skip, mut left) = (self.segment.offset as usize, self.segment.length as usize);
+        for piece in (0..).map_while(|index| pieces.get(index)) {
             if left == 0 {
                 break;
             }
-        }
-        Ok(())
-    }
-
-    /// With CRC the payload is copied: it may change before the socket has it.
-    fn copy_payload(
-        &mut self,
-        context: &Context<'_>,
-        work: &Work,
-        segment: &Segment,
-        header: &[u8; HEADER_OCTETS_MAX],
-    ) -> Result<(), BreakReason> {
-        let mut octets = Vec::with_capacity(segment.length as usize);
-        let (mut skip, mut left) = (segment.offset as usize, segment.length as usize);
-        for piece in &work.pieces {
             let here = match piece {
-                Piece::Octets(octets) => octets.len(),
-                Piece::Segment(segment) => segment.length as usize,
+                Gather::Bytes(octets) => octets.len(),
+                Gather::Segment(segment) => segment.length as usize,
             };
             if skip >= here {
                 skip -= here;
@@ -430,130 +528,56 @@ impl Outgoing {
             }
             let count = (here - skip).min(left);
             match piece {
-                Piece::Octets(source) => octets.extend_from_slice(&source[skip..skip + count]),
-                Piece::Segment(segment) => {
-                    let (memory, at) = local(context, segment)?;
-                    octets.extend_from_slice(&memory.to_vec(at + skip, count));
+                Gather::Bytes(octets) => outgoing.put(&octets[skip..skip + count]),
+                Gather::Segment(segment) => {
+                    let found = context.regions.local(context.domain, &segment);
+                    let (memory, at) = found.map_err(|_| PlacementError::InvalidStag)?;
+                    self.payload(outgoing, memory, at + skip, count);
                 }
             }
             skip = 0;
             left -= count;
         }
-        self.put_checked(&octets, segment, header);
+        self.finish(outgoing);
         Ok(())
     }
 
-    fn put_checked(&mut self, octets: &[u8], segment: &Segment, header: &[u8; HEADER_OCTETS_MAX]) {
-        self.put(octets);
-        let mut checksum = segment.checksum(header);
-        checksum.update(octets);
+    /// Makes the frame out of one run of memory, or of nothing.
+    fn put_run(&self, outgoing: &mut Outgoing, source: Option<(&Memory, usize)>) {
+        outgoing.put(&self.header[..self.segment.header_length]);
+        if let Some((memory, offset)) = source {
+            self.payload(outgoing, memory, offset, self.segment.length as usize);
+        }
+        self.finish(outgoing);
+    }
+
+    /// With CRC payload is copied: it may change before the socket has it.
+    #[inline]
+    fn payload(&self, outgoing: &mut Outgoing, memory: &Memory, offset: usize, length: usize) {
+        if self.crc {
+            memory.read(offset, outgoing.room(length));
+        } else {
+            outgoing.name(memory, offset, length);
+        }
+    }
+
+    #[inline]
+    fn finish(&self, outgoing: &mut Outgoing) {
+        if !self.crc {
+            outgoing.put(&TRAILER_WITHOUT_CRC[..self.segment.trailer_length]);
+            return;
+        }
+        let mut checksum = self.segment.checksum(self.header);
+        checksum.update(outgoing.last(self.segment.length as usize));
         let mut trailer = [0; TRAILER_OCTETS_MAX];
-        let length = segment.finish(checksum, &mut trailer);
-        self.put(&trailer[..length]);
-    }
-
-    /// Writes until everything is with the socket or it takes no more. True if it
-    /// takes no more.
-    fn write(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
-        while !self.chunks.is_empty() {
-            let mut vector = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; IOVECS];
-            let mut count = 0;
-            let mut skip = self.sent;
-            for (chunk, slot) in self.chunks.iter().zip(&mut vector) {
-                let (base, length) = match chunk {
-                    Chunk::Scratch { start, length } => {
-                        (self.scratch[*start..*start + *length].as_ptr().cast_mut(), *length)
-                    }
-                    Chunk::Memory { memory, offset, length } => {
-                        (memory.pointer(*offset, *length), *length)
-                    }
-                };
-                slot.iov_base = base.wrapping_add(skip).cast();
-                slot.iov_len = length - skip;
-                skip = 0;
-                count += 1;
-            }
-            // SAFETY: a message header of zeros is valid; the vector's ranges lie in
-            // `scratch` and in memories that the chunks keep, and are only read.
-            let written = unsafe {
-                let mut message: libc::msghdr = std::mem::zeroed();
-                message.msg_iov = vector.as_mut_ptr();
-                message.msg_iovlen = count;
-                let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
-                libc::sendmsg(socket.as_raw_fd(), &raw const message, flags)
-            };
-            match usize::try_from(written) {
-                Ok(written) => self.advance(written),
-                Err(_) => {
-                    match rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()) {
-                        Some(rustix::io::Errno::AGAIN) => return Ok(true),
-                        Some(rustix::io::Errno::INTR) => {}
-                        Some(other) => return Err(io_reason(other)),
-                        None => return Err(BreakReason::System("sendmsg failed".into())),
-                    }
-                }
-            }
-        }
-        Ok(false)
-    }
-
-    fn advance(&mut self, written: usize) {
-        self.sent_total += written as u64;
-        self.sent += written;
-        while let Some(chunk) = self.chunks.front() {
-            let length = match chunk {
-                Chunk::Scratch { length, .. } | Chunk::Memory { length, .. } => *length,
-            };
-            if self.sent < length {
-                break;
-            }
-            self.sent -= length;
-            self.chunks.pop_front();
-        }
-        if self.chunks.is_empty() {
-            self.scratch.clear();
-        }
-    }
-
-    /// Reports work whose time has come, in order.
-    fn report(&mut self, context: &mut Context<'_>) {
-        while let Some(entry) = self.ledger.front() {
-            if entry.end > self.sent_total || !entry.is_answered {
-                break;
-            }
-            if entry.signal == Signal::Always {
-                let success = CompletionStatus::Success;
-                context.complete(entry.operation, entry.cookie, success, entry.length);
-            }
-            self.ledger.pop_front();
-        }
-    }
-
-    /// Reports all framed work as flushed.
-    pub fn abandon(&mut self, context: &mut Context<'_>) {
-        for entry in self.ledger.drain(..) {
-            context.complete(entry.operation, entry.cookie, CompletionStatus::Flushed, 0);
-        }
-        self.chunks.clear();
-        self.reads.clear();
-        self.scratch = Vec::new();
+        let length = self.segment.finish(checksum, &mut trailer);
+        outgoing.put(&trailer[..length]);
     }
 }
 
-fn local<'c>(
-    context: &'c Context<'_>,
-    segment: &LocalSegment,
-) -> Result<(&'c Memory, usize), BreakReason> {
-    context.regions.local(context.domain, segment).map_err(|_| {
-        BreakReason::System("a region was deregistered while posted work used it".into())
-    })
-}
-
-fn refused(refusal: &dafs_iwarp::Refusal) -> BreakReason {
-    BreakReason::System(format!("iWARP stream: {refusal}"))
-}
-
-/// Entries of one sendmsg; the kernel's limit.
-const IOVECS: usize = 1024;
+/// A gather list names a region that is gone.
+const GONE: &str = "a region was deregistered while posted work used it";
+/// Longer messages are framed at the flush, piece by piece.
+const AT_ONCE_BYTES_MAX: u32 = 64 << 10;
 /// Reads of what is still coming in, before a close.
 const DRAINS_MAX: usize = 64;

@@ -1,0 +1,235 @@
+//! What the peer is likely to write next, as the application said.
+//!
+//! Invariant: a group stays here only while its answer is certainly outstanding, for a
+//! stale group would let octets land in memory that the application has taken back.
+//! A message ends a group only if it follows that group's writes, all of them and no
+//! others, and is as long as foretold. Any other message may have answered any group:
+//! then all of them are forgotten, and merely counted as `unknown`. Nothing is foretold
+//! before the unknown ones have been answered.
+//!
+//! So this relies on peers that send an answer right behind its writes. Others only
+//! cost speed, unless they send the failure of one request between the writes and the
+//! message of another, with a message of the same length.
+
+use std::collections::VecDeque;
+
+use crate::{RemoteSegment, Stag};
+
+/// Groups of expected writes with the message that ends each.
+#[derive(Debug, Default)]
+pub(super) struct Expectations {
+    groups: VecDeque<Group>,
+    /// Requests whose answers are outstanding and not described in `groups`.
+    unknown: u32,
+    /// Since the last message the peer has written for the first group.
+    is_active: bool,
+    /// Since the last message the peer has written something else.
+    is_foreign: bool,
+}
+
+/// The writes and the message that answer one request.
+#[derive(Debug)]
+pub(super) struct Group {
+    writes: [RemoteSegment; WRITES_MAX],
+    count: usize,
+    pub message_length: u32,
+    /// The write that goes on, and how much of it has come.
+    present: usize,
+    done: u32,
+}
+
+impl Group {
+    fn new(writes: &[RemoteSegment], message_length: u32) -> Option<Self> {
+        let empty = RemoteSegment { stag: Stag(0), address: 0, length: 0 };
+        let mut group =
+            Self { writes: [empty; WRITES_MAX], count: 0, message_length, present: 0, done: 0 };
+        for write in writes.iter().filter(|write| write.length > 0) {
+            *group.writes.get_mut(group.count)? = *write;
+            group.count += 1;
+        }
+        (group.count > 0).then_some(group)
+    }
+
+    /// What of the writes has not come.
+    pub fn rest(&self) -> impl Iterator<Item = RemoteSegment> {
+        let first = self.writes[self.present..self.count].first().map(|write| RemoteSegment {
+            address: write.address.wrapping_add(u64::from(self.done)),
+            length: write.length - self.done,
+            ..*write
+        });
+        let others = self.writes[..self.count].iter().skip(self.present + 1).copied();
+        first.into_iter().chain(others)
+    }
+
+    fn is_done(&self) -> bool {
+        self.present == self.count
+    }
+
+    /// Whether the octets continue this group; if so, they are counted.
+    fn takes(&mut self, stag: Stag, address: u64, length: u32) -> bool {
+        let Some(write) = self.writes[..self.count].get(self.present) else { return false };
+        let fits = write.stag == stag
+            && write.address.wrapping_add(u64::from(self.done)) == address
+            && length <= write.length - self.done;
+        if fits {
+            self.done += length;
+            if self.done == write.length {
+                self.present += 1;
+                self.done = 0;
+            }
+        }
+        fits
+    }
+}
+
+impl Expectations {
+    /// The application has asked for something that will be answered so.
+    pub fn add(&mut self, writes: &[RemoteSegment], message_length: u32) {
+        let room = self.groups.len() < GROUPS_MAX;
+        match Group::new(writes, message_length).filter(|_| room) {
+            Some(group) => self.groups.push_back(group),
+            None => self.unknown = self.unknown.saturating_add(1),
+        }
+    }
+
+    /// The groups likely to come next, in order; nothing if that is not known.
+    pub fn likely(&self) -> impl Iterator<Item = &Group> {
+        let known = self.unknown == 0 && !self.is_foreign;
+        let count = if known { self.groups.len() } else { 0 };
+        self.groups.range(..count)
+    }
+
+    /// Whether all writes of the first group have come but not its message.
+    pub fn awaits_message(&self) -> bool {
+        self.is_active && self.groups.front().is_some_and(Group::is_done)
+    }
+
+    /// A frame of an RDMA write has come.
+    #[inline]
+    pub fn on_write(&mut self, stag: Stag, address: u64, length: u32) {
+        if length == 0 || (self.groups.is_empty() && !self.is_active) {
+            self.is_foreign |= length > 0;
+            return;
+        }
+        if self.is_active {
+            let takes = self.groups.front_mut().is_some_and(|g| g.takes(stag, address, length));
+            self.is_foreign |= !takes;
+            return;
+        }
+        match self.groups.iter_mut().position(|group| group.takes(stag, address, length)) {
+            Some(index) => {
+                // Those passed over are slow: likely to be so for a while.
+                self.groups.rotate_left(index);
+                self.is_active = true;
+            }
+            None => self.is_foreign = true,
+        }
+    }
+
+    /// A whole message has come.
+    #[inline]
+    pub fn on_message(&mut self, length: u32) {
+        let front = self.groups.front();
+        let ends = |group: &Group| group.is_done() && group.message_length == length;
+        if self.is_active && !self.is_foreign && front.is_some_and(ends) {
+            self.groups.pop_front();
+        } else if self.is_foreign && !self.is_active {
+            self.unknown = self.unknown.saturating_sub(1);
+        } else {
+            let forgotten = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
+            self.unknown = self.unknown.saturating_add(forgotten).saturating_sub(1);
+            self.groups.clear();
+        }
+        self.is_active = false;
+        self.is_foreign = false;
+    }
+}
+
+/// Writes described in one group; an answer with more is received without foresight.
+const WRITES_MAX: usize = 4;
+/// Groups remembered; what is asked for beyond is received without foresight.
+const GROUPS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(number: u32) -> RemoteSegment {
+        RemoteSegment { stag: Stag(number), address: u64::from(number) * 1000, length: 100 }
+    }
+
+    fn expecting(numbers: &[u32]) -> Expectations {
+        let mut expectations = Expectations::default();
+        for number in numbers {
+            expectations.add(&[write(*number)], 56);
+        }
+        expectations
+    }
+
+    fn answer(expectations: &mut Expectations, number: u32) {
+        let write = write(number);
+        expectations.on_write(write.stag, write.address, 60);
+        expectations.on_write(write.stag, write.address + 60, 40);
+        expectations.on_message(56);
+    }
+
+    fn likely(expectations: &Expectations) -> Vec<u32> {
+        expectations.likely().flat_map(Group::rest).map(|write| write.stag.0).collect()
+    }
+
+    #[test]
+    fn answers_in_order_end_their_groups() {
+        let mut expectations = expecting(&[1, 2, 3]);
+        answer(&mut expectations, 1);
+        assert_eq!(likely(&expectations), [2, 3]);
+        expectations.on_write(Stag(2), 2000, 30);
+        let rest: Vec<RemoteSegment> = expectations.likely().flat_map(Group::rest).collect();
+        assert_eq!((rest[0].address, rest[0].length), (2030, 70));
+    }
+
+    #[test]
+    fn one_that_is_passed_over_goes_to_the_end() {
+        let mut expectations = expecting(&[1, 2, 3]);
+        answer(&mut expectations, 2);
+        assert_eq!(likely(&expectations), [3, 1]);
+        answer(&mut expectations, 1);
+        assert_eq!(likely(&expectations), [3]);
+    }
+
+    #[test]
+    fn a_message_alone_may_have_answered_anything() {
+        let mut expectations = expecting(&[1, 2, 3]);
+        expectations.on_message(56);
+        assert_eq!(likely(&expectations), [0; 0]);
+        // Two are still out: what is asked for now comes after them.
+        expectations.add(&[write(4)], 56);
+        answer(&mut expectations, 2);
+        assert_eq!(likely(&expectations), [0; 0]);
+        answer(&mut expectations, 1);
+        assert_eq!(likely(&expectations), [4]);
+    }
+
+    #[test]
+    fn a_message_between_parts_or_of_another_length_ends_all_certainty() {
+        for (count, length) in [(60, 56), (100, 57)] {
+            let mut expectations = expecting(&[1, 2]);
+            expectations.on_write(Stag(1), 1000, count);
+            expectations.on_message(length);
+            assert_eq!(likely(&expectations), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn requests_answered_by_a_message_alone_are_never_foretold() {
+        let mut expectations = Expectations::default();
+        expectations.add(&[], 56);
+        expectations.add(&[write(1)], 56);
+        assert_eq!(likely(&expectations), [0; 0]);
+        // The failure of the second: its memory belongs to the application again.
+        expectations.on_message(56);
+        assert_eq!(likely(&expectations), [0; 0]);
+        expectations.on_message(56);
+        expectations.add(&[write(2)], 56);
+        assert_eq!(likely(&expectations), [2]);
+    }
+}

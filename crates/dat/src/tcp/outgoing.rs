@@ -1,0 +1,279 @@
+//! What is framed and not yet with the socket, and what awaits its completion.
+//!
+//! Invariants: chunks name the octets of the stream in order and without gap, whole
+//! frames only; payload stays where it is, its memory kept by the chunk, until the
+//! socket has it; a completion is reported when all octets of the work, and of
+//! everything before it, are with the socket.
+
+use std::collections::VecDeque;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use dafs_iwarp::{Receiver, Transmitter, transmit::READ_REQUEST_FPDU_OCTETS};
+use dafs_memory::Memory;
+
+use super::establish::io_reason;
+use super::receive::refused;
+use super::segments::SegmentList;
+use super::transmit::Answer;
+use crate::connection::Context;
+use crate::{BreakReason, CompletionStatus, Operation, Signal};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    chunks: VecDeque<Chunk>,
+    /// Headers, trailers and octets taken over; chunks name ranges of it.
+    scratch: Vec<u8>,
+    /// Octets of the first chunk that the socket has.
+    sent: usize,
+    /// Octets framed and octets sent, since the beginning.
+    framed_total: u64,
+    sent_total: u64,
+    /// Framed work in posting order, until it is reported.
+    ledger: VecDeque<Entry>,
+    /// Scatter lists of reads under way, oldest first.
+    pub reads: VecDeque<SegmentList>,
+    /// Reads requested and reads answered, since the beginning.
+    requested_total: u64,
+    answered_total: u64,
+    /// Reads of the peer that are not answered, oldest first.
+    pub answers: VecDeque<Answer>,
+}
+
+/// A run of octets on its way.
+enum Chunk {
+    Scratch { start: usize, length: usize },
+    Memory { memory: Memory, offset: usize, length: usize },
+}
+
+/// One piece of work between framing and completion.
+struct Entry {
+    operation: Operation,
+    cookie: u64,
+    length: u32,
+    signal: Signal,
+    due: Due,
+}
+
+/// When work is complete.
+enum Due {
+    /// When so many octets are with the socket.
+    Sent(u64),
+    /// When so many reads are answered.
+    Answered(u64),
+}
+
+impl Outgoing {
+    /// The empty message by which an initiator says that it is ready.
+    pub fn ready_to_receive(
+        &mut self,
+        transmitter: &mut Transmitter,
+        receiver: &mut Receiver,
+    ) -> Result<(), BreakReason> {
+        let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
+        let length =
+            transmitter.ready_to_receive(receiver, &mut octets).map_err(|e| refused(&e))?;
+        self.put(&octets[..length]);
+        Ok(())
+    }
+
+    /// Whether enough is framed: what comes next must wait.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.chunks.len() >= CHUNKS_MAX || self.scratch.len() >= SCRATCH_BYTES_MAX
+    }
+
+    /// Whether the socket has everything.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// Work framed and not reported.
+    #[inline]
+    pub fn unreported(&self) -> usize {
+        self.ledger.len()
+    }
+
+    /// Octets to be sent, copied.
+    #[inline]
+    pub fn put(&mut self, octets: &[u8]) {
+        self.room(octets.len()).copy_from_slice(octets);
+    }
+
+    /// Room for octets to be sent.
+    #[inline]
+    pub fn room(&mut self, count: usize) -> &mut [u8] {
+        let start = self.scratch.len();
+        self.scratch.resize(start + count, 0);
+        self.framed_total += count as u64;
+        match self.chunks.back_mut() {
+            Some(Chunk::Scratch { start: before, length }) if *before + *length == start => {
+                *length += count;
+            }
+            _ => self.chunks.push_back(Chunk::Scratch { start, length: count }),
+        }
+        &mut self.scratch[start..]
+    }
+
+    /// The last `count` octets put.
+    pub fn last(&self, count: usize) -> &[u8] {
+        &self.scratch[self.scratch.len() - count..]
+    }
+
+    /// Octets to be sent from where they are.
+    #[inline]
+    pub fn name(&mut self, memory: &Memory, offset: usize, length: usize) {
+        self.framed_total += length as u64;
+        self.chunks.push_back(Chunk::Memory { memory: memory.clone(), offset, length });
+    }
+
+    /// All frames of that work are framed.
+    #[inline]
+    pub fn enter(&mut self, operation: Operation, cookie: u64, length: u32, signal: Signal) {
+        let due = Due::Sent(self.framed_total);
+        self.ledger.push_back(Entry { operation, cookie, length, signal, due });
+    }
+
+    /// The request of a read is framed.
+    pub fn enter_read(&mut self, cookie: u64, length: u32, scatter: SegmentList) {
+        self.reads.push_back(scatter);
+        self.requested_total += 1;
+        let due = Due::Answered(self.requested_total);
+        let (operation, signal) = (Operation::RdmaRead, Signal::Always);
+        self.ledger.push_back(Entry { operation, cookie, length, signal, due });
+    }
+
+    /// A name for the sink of the next read, which this side alone gives a meaning.
+    pub fn next_sink(&self) -> u32 {
+        (self.requested_total as u32 & SINK_MASK) + 1
+    }
+
+    /// The oldest read has been answered whole.
+    pub fn read_answered(&mut self, context: &mut Context<'_>) {
+        self.reads.pop_front();
+        self.answered_total += 1;
+        self.report(context);
+    }
+
+    /// Writes until everything is with the socket or it takes no more. True if it
+    /// takes no more.
+    pub fn write(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
+        while !self.chunks.is_empty() {
+            let mut vector = [const { MaybeUninit::<libc::iovec>::uninit() }; IOVECS];
+            let mut count = 0;
+            let mut skip = self.sent;
+            for (chunk, slot) in self.chunks.iter().zip(&mut vector) {
+                let (base, length) = match chunk {
+                    Chunk::Scratch { start, length } => {
+                        (self.scratch[*start..*start + *length].as_ptr().cast_mut(), *length)
+                    }
+                    Chunk::Memory { memory, offset, length } => {
+                        (memory.pointer(*offset, *length), *length)
+                    }
+                };
+                let iov_base = base.wrapping_add(skip).cast();
+                slot.write(libc::iovec { iov_base, iov_len: length - skip });
+                skip = 0;
+                count += 1;
+            }
+            // SAFETY: a message header of zeros is valid; the first `count` entries of
+            // the vector were written above, and their ranges lie in `scratch` and in
+            // memories that the chunks keep; all are only read.
+            let written = unsafe {
+                let mut message: libc::msghdr = std::mem::zeroed();
+                message.msg_iov = vector.as_mut_ptr().cast();
+                message.msg_iovlen = count;
+                let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+                libc::sendmsg(socket.as_raw_fd(), &raw const message, flags)
+            };
+            if let Ok(written) = usize::try_from(written) {
+                self.advance(written);
+                continue;
+            }
+            let error = std::io::Error::last_os_error();
+            match rustix::io::Errno::from_io_error(&error) {
+                Some(rustix::io::Errno::AGAIN) => return Ok(true),
+                Some(rustix::io::Errno::INTR) => {}
+                Some(other) => return Err(io_reason(other)),
+                None => return Err(super::system(error)),
+            }
+        }
+        Ok(false)
+    }
+
+    fn advance(&mut self, written: usize) {
+        self.sent_total += written as u64;
+        self.sent += written;
+        while let Some(chunk) = self.chunks.front() {
+            let length = match chunk {
+                Chunk::Scratch { length, .. } | Chunk::Memory { length, .. } => *length,
+            };
+            if self.sent < length {
+                break;
+            }
+            self.sent -= length;
+            self.chunks.pop_front();
+        }
+        if self.chunks.is_empty() {
+            self.scratch.clear();
+        } else if self.scratch.len() >= SCRATCH_BYTES_MAX {
+            self.compact();
+        }
+    }
+
+    /// Gives up the part of the scratch buffer that the socket has, when it is most.
+    fn compact(&mut self) {
+        let first = self.chunks.iter().find_map(|chunk| match chunk {
+            Chunk::Scratch { start, .. } => Some(*start),
+            Chunk::Memory { .. } => None,
+        });
+        let gone = first.unwrap_or(self.scratch.len());
+        if gone < self.scratch.len() / 2 {
+            return;
+        }
+        self.scratch.drain(..gone);
+        for chunk in &mut self.chunks {
+            if let Chunk::Scratch { start, .. } = chunk {
+                *start -= gone;
+            }
+        }
+    }
+
+    /// Reports work whose time has come, in order.
+    #[inline]
+    pub fn report(&mut self, context: &mut Context<'_>) {
+        while let Some(entry) = self.ledger.front() {
+            let is_due = match entry.due {
+                Due::Sent(total) => total <= self.sent_total,
+                Due::Answered(total) => total <= self.answered_total,
+            };
+            if !is_due {
+                break;
+            }
+            if entry.signal == Signal::Always {
+                let success = CompletionStatus::Success;
+                context.complete(entry.operation, entry.cookie, success, entry.length);
+            }
+            self.ledger.pop_front();
+        }
+    }
+
+    /// Reports all framed work as flushed.
+    pub fn abandon(&mut self, context: &mut Context<'_>) {
+        for entry in self.ledger.drain(..) {
+            context.complete(entry.operation, entry.cookie, CompletionStatus::Flushed, 0);
+        }
+        *self = Self::default();
+    }
+}
+
+/// Entries of one sendmsg; the kernel's limit.
+const IOVECS: usize = 1024;
+/// Framing stops at so many chunks or octets of scratch, until the socket has taken
+/// some: what is posted beyond waits as posted.
+const CHUNKS_MAX: usize = 2 * IOVECS;
+const SCRATCH_BYTES_MAX: usize = 256 << 10;
+/// More sinks than reads can ever be open, none of them named zero.
+const SINK_MASK: u32 = 0x00ff_ffff;
