@@ -30,6 +30,8 @@ pub(super) struct Entry {
     pub window: u64,
     pub is_live: bool,
     pub open_count: u32,
+    /// Number of its last close.
+    pub closed_at: u64,
     pub pattern: CachePattern,
     /// Held while open, dirty or at work.
     pub file: Option<Arc<dyn File>>,
@@ -72,6 +74,7 @@ impl Entry {
             window: 0,
             is_live: true,
             open_count: 0,
+            closed_at: 0,
             pattern: CachePattern::Normal,
             handle: file.handle(),
             file: Some(file),
@@ -165,6 +168,11 @@ impl Files {
     pub fn is_current(&self, file: CachedFile) -> bool {
         let entry = self.entries.get(file.index as usize);
         entry.is_some_and(|entry| entry.is_live && entry.generation == file.generation)
+    }
+
+    /// Whether that close of a file was its last, and its entry is still there.
+    pub fn was_closed_last(&self, file: CachedFile, number: u64) -> bool {
+        self.is_current(file) && self.at(file.index).closed_at == number
     }
 
     #[inline]

@@ -247,8 +247,10 @@ pub struct Cache {
     files: Files,
     /// Files with dirty data, oldest first.
     dirty_files: VecDeque<CachedFile>,
-    /// Closed files in order of closing: whose entry goes when there are too many.
-    closed: VecDeque<CachedFile>,
+    /// Closed files in order of closing, each with the number of its close: whose entry
+    /// goes when there are too many.
+    closed: VecDeque<(CachedFile, u64)>,
+    close_count: u64,
     dirty_blocks: usize,
     dirty_blocks_max: usize,
     /// Most octets one plan or one write takes, so that it cannot push itself out.
@@ -283,6 +285,7 @@ impl Cache {
             files: Files::new(config.file_count_max.max(1)),
             dirty_files: VecDeque::new(),
             closed: VecDeque::new(),
+            close_count: 0,
             dirty_blocks: 0,
             dirty_blocks_max: (config.dirty_bytes_max / BLOCK_BYTES).clamp(1, block_count),
             plan_bytes_max: (arena_bytes as u64 / 8).min(PLAN_BYTES_MAX),
@@ -356,10 +359,14 @@ impl Cache {
         }
         self.drop_entry_if_unused(file.index);
         if self.files.is_current(file) {
-            self.closed.push_back(file);
-            if self.closed.len() > self.config.file_count_max {
+            self.close_count += 1;
+            self.files.get_mut(file).closed_at = self.close_count;
+            self.closed.push_back((file, self.close_count));
+            // A file counts by its last close. Only when most are of the past is it worth
+            // looking at all of them.
+            if self.closed.len() > 2 * self.files.count() + CLOSED_COUNT_MIN {
                 let files = &self.files;
-                self.closed.retain(|file| files.is_current(*file));
+                self.closed.retain(|(file, number)| files.was_closed_last(*file, *number));
             }
         }
     }
@@ -367,12 +374,12 @@ impl Cache {
     /// Drops the entry of the file closed longest ago, if it has nothing to lose.
     fn drop_a_closed_file(&mut self) {
         for _ in 0..self.closed.len() {
-            let Some(file) = self.closed.pop_front() else { return };
-            if !self.files.is_current(file) || self.files.get(file).open_count > 0 {
+            let Some((file, number)) = self.closed.pop_front() else { return };
+            if !self.files.was_closed_last(file, number) || self.files.get(file).open_count > 0 {
                 continue;
             }
             if self.files.get(file).is_busy() {
-                self.closed.push_back(file);
+                self.closed.push_back((file, number));
                 continue;
             }
             self.files.get_mut(file).error = None;
@@ -381,7 +388,7 @@ impl Cache {
             if !self.files.is_current(file) {
                 return;
             }
-            self.closed.push_back(file);
+            self.closed.push_back((file, number));
         }
     }
 
@@ -459,6 +466,8 @@ impl Default for CacheConfig {
 pub const BLOCK_BYTES: usize = 4096;
 /// Most pieces in one answer. A read or write that needs more is answered in part.
 pub const PIECE_COUNT_MAX: usize = 16;
+/// Closes remembered before the first look for those that count no more.
+const CLOSED_COUNT_MIN: usize = 64;
 /// Most octets one plan or one write takes at once.
 const PLAN_BYTES_MAX: u64 = 4 << 20;
 /// Bounds the segments' descriptions (384 octets each) to some part of the arena: as
