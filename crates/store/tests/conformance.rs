@@ -251,6 +251,35 @@ fn renames_move_replace_and_refuse() {
     });
 }
 
+/// The number of a removed file may be on its way to a new one at the very moment its
+/// handle is shown; the answer is `Stale` all the same.
+#[test]
+fn a_stale_handle_stays_stale_while_its_number_is_given_away() {
+    everywhere(|store| {
+        let (who, top) = (root(), top(store));
+        let (one, other) =
+            (make_directory(store, &top, "one", 0o755), make_directory(store, &top, "two", 0o755));
+        let is_done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                    make(store, &other, "f", 0o600);
+                    store.remove(&who, &other, b"f").unwrap();
+                }
+            });
+            let mut answers = Vec::new();
+            for _ in 0..2000 {
+                let file = make(store, &one, "f", 0o600);
+                store.remove(&who, &one, b"f").unwrap();
+                answers.push(store.attributes(&who, &file).unwrap_err());
+            }
+            is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+            answers.retain(|answer| *answer != StoreError::Stale);
+            assert_eq!(answers, []);
+        });
+    });
+}
+
 #[test]
 fn paths_resolve_as_far_as_they_go_and_never_above_the_root() {
     everywhere(|store| {

@@ -4,6 +4,7 @@
 //! proved again when the last proof is older than [`PROOF_AGE`].
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use dafs_memory::kernel_handle::KernelHandle;
 use dafs_types::{FileHandle, ObjectType};
+use rustix::io::Errno;
 
 use super::seal::{Identity, Parts};
 use super::sys::{self, Status};
@@ -168,7 +170,7 @@ impl LocalStore {
         handle: &FileHandle,
     ) -> Result<Arc<Node>> {
         let mount = self.mount_of(export, parts.file_system)?;
-        let fd = match kernel.open(mount.as_fd()) {
+        let fd = match open_settled(kernel, mount.as_fd()) {
             Ok(fd) => fd,
             // The seal is good, so the object is gone whatever the file system calls it.
             Err(error) => match StoreError::from(error) {
@@ -369,3 +371,28 @@ const PROOF_AGE: Duration = Duration::from_secs(1);
 /// Names remembered for objects without kernel handles.
 const HINT_COUNT_MAX: usize = 262_144;
 const SEARCH_BUFFER_BYTES: usize = 16 << 10;
+
+/// Opens an object by its kernel handle, past the moment in which its inode number is
+/// being given to a new file: `iget_locked` then finds an inode that is still being
+/// made, and ext4 says ENOMEM where ESTALE will be true a moment later.
+fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    const TRIES_MAX: u32 = 100;
+    const YIELDS_MAX: u32 = 80;
+    let mut tries = 0;
+    loop {
+        match kernel.open(mount) {
+            Err(error)
+                if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error())
+                    && tries < TRIES_MAX =>
+            {
+                tries += 1;
+                if tries < YIELDS_MAX {
+                    std::thread::yield_now();
+                } else {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            settled => return settled,
+        }
+    }
+}
