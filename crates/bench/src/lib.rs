@@ -19,6 +19,7 @@ mod report;
 
 use std::path::PathBuf;
 
+use dafs_client::SessionOptions;
 use dafs_dat::Address;
 
 pub use goals::{Goal, goals};
@@ -33,6 +34,8 @@ pub use report::{Report, report};
 pub struct Options {
     /// Servers, one for each transport.
     pub servers: Vec<Address>,
+    /// What sessions with them are asked for.
+    pub session: SessionOptions,
     /// The servers' process, for its CPU time.
     pub server_process: Option<u32>,
     /// A server that has done nothing yet, for what sessions cost.
@@ -65,6 +68,7 @@ impl Options {
     pub fn full(program: PathBuf) -> Self {
         Self {
             servers: Vec::new(),
+            session: SessionOptions::default(),
             server_process: None,
             idle_servers: Vec::new(),
             idle_process: None,

@@ -65,6 +65,9 @@ pub fn report(out: &mut dyn Write, options: &Options) -> Result<Report> {
         let title = "4 KiB, while another process keeps a core busy";
         print_figures(out, title, &report.contended)?;
     }
+    if let Some(first) = links.polling.first() {
+        first.remove()?;
+    }
     report.goals = goals(&report);
     print_goals(out, &report.goals)?;
     Ok(report)
@@ -81,7 +84,8 @@ impl Links {
         let directory = options.directory.trim_end_matches('/');
         let path = format!("{directory}/bench-{}", std::process::id());
         let open = |sleeps| -> Result<Vec<_>> {
-            options.servers.iter().map(|address| Link::new(address, &path, sleeps)).collect()
+            let links = options.servers.iter();
+            links.map(|address| Link::new(address, &options.session, &path, sleeps)).collect()
         };
         let links = Self { polling: open(false)?, sleeping: open(true)? };
         if let Some(first) = links.polling.first() {

@@ -1,16 +1,22 @@
-//! `dafs bench`: the measurements of `dafs_bench` against servers of our own.
+//! `dafs bench`: the measurements of `dafs_bench` against a server of our own, or one
+//! that is there already.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
 use dafs_bench::Options;
+use dafs_client::{Client, ClientConfig, Location};
 
+use crate::place::{self, Access};
 use crate::served::Served;
 
 /// Arguments of `dafs bench`.
 #[derive(Debug, Args)]
 pub struct Arguments {
+    /// A directory on a server to measure instead of a server of our own; needs room
+    /// for a file of 256 MiB.
+    url: Option<String>,
     /// Directory for the report as JSON and for the plots.
     #[arg(long)]
     output: Option<PathBuf>,
@@ -29,17 +35,27 @@ pub struct Arguments {
     /// Rounds for each median.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: Option<u64>,
+    #[command(flatten)]
+    access: Access,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let scratch = tempfile::tempdir().context("making a temporary directory")?;
     let mut options = options(arguments)?;
-    let served = start(&scratch.path().join("busy"))?;
-    options.servers.clone_from(&served.addresses);
-    options.server_process = Some(served.process());
-    let idle = start(&scratch.path().join("idle"))?;
-    options.idle_servers.clone_from(&idle.addresses);
-    options.idle_process = Some(idle.process());
+    let _servers = match &arguments.url {
+        Some(url) => {
+            // Asks for the password, and says which transport it is.
+            let location = Location::parse(url)?;
+            let client = Client::new(ClientConfig::default())?;
+            options.session = place::options(&location, &arguments.access)?;
+            let session = client.connect(&location, &options.session)?;
+            options.servers = vec![session.address().clone()];
+            options.directory = location.path;
+            options.idle_sessions = 0;
+            Vec::new()
+        }
+        None => own(scratch.path(), &mut options)?,
+    };
     let report = dafs_bench::report(&mut std::io::stdout(), &options)?;
     if let Some(directory) = &arguments.output {
         std::fs::create_dir_all(directory)
@@ -53,6 +69,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Starts a server to be busy and one to be idle.
+fn own(scratch: &Path, options: &mut Options) -> Result<Vec<Served>> {
+    let busy = start(&scratch.join("busy"))?;
+    options.servers.clone_from(&busy.addresses);
+    options.server_process = Some(busy.process());
+    let idle = start(&scratch.join("idle"))?;
+    options.idle_servers.clone_from(&idle.addresses);
+    options.idle_process = Some(idle.process());
+    Ok(vec![busy, idle])
 }
 
 fn options(arguments: &Arguments) -> Result<Options> {

@@ -16,7 +16,7 @@ pub struct Link {
     transport: &'static str,
     sleeps: bool,
     client: Client,
-    _session: Session,
+    session: Session,
     file: File,
     buffer: Buffer,
     group: Group,
@@ -25,20 +25,33 @@ pub struct Link {
 impl Link {
     /// # Errors
     /// If the server cannot be reached or does not let the file be written.
-    pub fn new(address: &Address, path: &str, sleeps: bool) -> Result<Rc<Self>> {
+    pub fn new(
+        address: &Address,
+        options: &SessionOptions,
+        path: &str,
+        sleeps: bool,
+    ) -> Result<Rc<Self>> {
         let open = || -> Result<Self> {
             let spin_max = if sleeps { Duration::ZERO } else { WaitPolicy::default().spin_max };
             let client = Client::new(ClientConfig { wait: WaitPolicy { spin_max } })?;
-            let session = client.connect_to(address, &SessionOptions::default())?;
+            let session = client.connect_to(address, options)?;
             let file = session.open(path, &OpenOptions::write())?;
             let buffer = client.allocate(BLOCK_BYTES_MAX * DEPTH_MAX)?;
             let ones = vec![1; BLOCK_BYTES_MAX];
             (0..DEPTH_MAX).for_each(|slot| buffer.write(slot * BLOCK_BYTES_MAX, &ones));
             let group = client.group();
             let transport = name_of(address);
-            Ok(Self { transport, sleeps, client, _session: session, file, buffer, group })
+            Ok(Self { transport, sleeps, client, session, file, buffer, group })
         };
         Ok(Rc::new(open().with_context(|| format!("measuring over {address}"))?))
+    }
+
+    /// Removes the file: nobody wants it but us.
+    ///
+    /// # Errors
+    /// If the server does not let it.
+    pub fn remove(&self) -> Result<()> {
+        Ok(self.session.remove(self.file.path())?)
     }
 
     /// Fills the server's file and its cache.
