@@ -92,6 +92,7 @@ fn there_and_back(
         Address::Tcp(_) | Address::Sim(_) => ("tcp", "tcp"),
     };
     let extras = Extras { verify: true, sync: false };
+    let name = unique(scratch, name);
     let out = scratch.join(format!("out-{name}"));
     let tree = Side::Remote(session.clone(), "/tree".into());
     let first = copy(&mut mover, &tree, &Side::Local(out.clone()), extras)?;
@@ -102,8 +103,14 @@ fn there_and_back(
     let there = Side::Remote(session, format!("/in/{name}"));
     let second = copy(&mut mover, &here, &there, extras)?;
     print_row(&format!("in over {kind}, verified"), &second, local);
-    std::fs::remove_dir_all(inbox.join(name))?;
+    std::fs::remove_dir_all(inbox.join(&name))?;
     Ok(first.differing + first.failed + second.differing + second.failed)
+}
+
+/// A name that no run before has used: ext4 chooses the region by it.
+fn unique(scratch: &Path, name: &str) -> String {
+    let own = scratch.file_name().unwrap_or_default().to_string_lossy();
+    format!("{name}{own}")
 }
 
 /// Asks the file system to put what is made in a directory into regions of their own:
@@ -134,7 +141,7 @@ fn time_local(from: &Path, scratch: &Path) -> Result<f64> {
     let mut seconds = 0.0;
     // The first copy brings the tree into the page cache.
     for name in ["warm", "local"] {
-        let to = scratch.join(name);
+        let to = scratch.join(unique(scratch, name));
         let start = Instant::now();
         let status = Command::new("cp").arg("-r").arg(from).arg(&to).status();
         if !status.context("running cp")?.success() {
