@@ -86,7 +86,7 @@ fn there_and_back(
 ) -> Result<u64> {
     let client = Client::new(ClientConfig::default())?;
     let session: Session = client.connect_to(address, &SessionOptions::default())?;
-    let mut mover = Mover::new(&client)?;
+    let mover = Mover::new(&client)?;
     let (kind, name) = match address {
         Address::Shm(_) => ("shared memory", "shm"),
         Address::Tcp(_) | Address::Sim(_) => ("tcp", "tcp"),
@@ -95,13 +95,13 @@ fn there_and_back(
     let name = unique(scratch, name);
     let out = scratch.join(format!("out-{name}"));
     let tree = Side::Remote(session.clone(), "/tree".into());
-    let first = copy(&mut mover, &tree, &Side::Local(out.clone()), extras)?;
+    let first = copy(&mover, &tree, &Side::Local(out.clone()), extras)?;
     print_row(&format!("out over {kind}, verified"), &first, local);
     // At once: what the disk has not seen yet costs next to nothing to remove.
     std::fs::remove_dir_all(&out)?;
     let here = Side::Local(directory.to_owned());
     let there = Side::Remote(session, format!("/in/{name}"));
-    let second = copy(&mut mover, &here, &there, extras)?;
+    let second = copy(&mover, &here, &there, extras)?;
     print_row(&format!("in over {kind}, verified"), &second, local);
     std::fs::remove_dir_all(inbox.join(&name))?;
     Ok(first.differing + first.failed + second.differing + second.failed)

@@ -9,8 +9,8 @@ use dafs_types::{
 use dafs_wire::attributes::{file::bits, file_system};
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
 use dafs_wire::messages::{
-    Access, Create, GetAttributes, Link, NewObject, OneHandle, ReadDirectory, ReadDirectoryResult, Remove, Rename,
-    SetAttributesInline,
+    Access, Create, GetAttributes, Link, NewObject, OneHandle, ReadDirectory, ReadDirectoryResult,
+    Remove, Rename, SetAttributesInline,
 };
 use dafs_wire::{AttributeBitmap, ByteOrder, FileAttributeBlock, Request, Response};
 

@@ -16,7 +16,9 @@ use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Respons
 
 use crate::buffer::Buffer;
 use crate::client::{Client, Shared};
-use crate::core::{Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, decode_any, slot_segment};
+use crate::core::{
+    Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, decode_any, slot_segment,
+};
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
 use crate::url::{Location, ServerName, local_socket_candidates};
