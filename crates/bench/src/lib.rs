@@ -1,64 +1,99 @@
 //! Measurements: reads and writes of a cached file over each transport, against local
-//! `pread` and `pwrite`, `memcpy` and a raw TCP echo of the same run.
+//! `pread` and `pwrite`, `memcpy`, a raw shared-memory ping-pong, a raw TCP echo and a
+//! raw TCP stream of the same run.
 //!
 //! After Figures 4 to 7 of the DAFS paper (FAST '03): throughput and client CPU for
 //! block sizes, one request at a time and 32 in flight.
 //!
 //! Invariant: every figure is a median of rounds that take turns between all peers, so
-//! that a noisy moment hits all alike; the sum of the bytes read is reported, so that
+//! that a noisy moment hits all alike; the sum of the octets moved is reported, so that
 //! the work is known to be real.
 #![forbid(unsafe_code)]
 
+mod goals;
+mod idle;
+mod measure;
 mod peers;
+mod plot;
 mod report;
 
+use std::path::PathBuf;
+
+use dafs_client::SessionOptions;
 use dafs_dat::Address;
 
-pub use report::{Figure, Report, report};
+pub use goals::{Goal, goals};
+pub use idle::Idle;
+pub use measure::Figure;
+pub use peers::{Kind, Label, serve_child};
+pub use plot::plot;
+pub use report::{Report, report};
 
 /// What is measured, and how long.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Servers, one for each transport.
     pub servers: Vec<Address>,
+    /// What sessions with them are asked for.
+    pub session: SessionOptions,
     /// The servers' process, for its CPU time.
     pub server_process: Option<u32>,
+    /// A server that has done nothing yet, for what sessions cost.
+    pub idle_servers: Vec<Address>,
+    /// That server's process.
+    pub idle_process: Option<u32>,
+    /// Sessions that do nothing; 0 leaves that measurement out.
+    pub idle_sessions: usize,
+    /// This program, which knows `bench-peer`: the raw peers are processes of their own.
+    pub program: PathBuf,
     /// Directory on the server for the file.
     pub directory: String,
     /// Octets of the file.
     pub file_bytes: u64,
-    /// Octets of a block.
+    /// Octets of a block, at most 1 MiB.
     pub block_sizes: Vec<usize>,
     /// Rounds for each median.
     pub rounds: usize,
     /// Seconds of one round.
     pub round_seconds: f64,
+    /// Only the peers whose name contains this.
+    pub only: Option<String>,
+    /// Whether to measure against a third busy process.
+    pub contends: bool,
 }
 
 impl Options {
-    /// All block sizes of the paper and up to 1 MiB.
+    /// All block sizes of the paper and up to 1 MiB. `program` is the running program.
     #[must_use]
-    pub fn full() -> Self {
+    pub fn full(program: PathBuf) -> Self {
         Self {
             servers: Vec::new(),
+            session: SessionOptions::default(),
             server_process: None,
+            idle_servers: Vec::new(),
+            idle_process: None,
+            idle_sessions: 100,
+            program,
             directory: "/".into(),
             file_bytes: 256 << 20,
             block_sizes: (11..=20).map(|power| 1 << power).collect(),
-            rounds: 5,
+            rounds: 7,
             round_seconds: 0.1,
+            only: None,
+            contends: true,
         }
+    }
+
+    /// The block sizes the goals speak of; well under a minute.
+    #[must_use]
+    pub fn quick(program: PathBuf) -> Self {
+        Self { block_sizes: vec![4096, 256 << 10, 1 << 20], rounds: 5, ..Self::full(program) }
     }
 
     /// Shows that everything works; the figures mean nothing.
     #[must_use]
-    pub fn tiny() -> Self {
-        Self { file_bytes: 4 << 20, rounds: 1, round_seconds: 0.001, ..Self::quick() }
-    }
-
-    /// Two block sizes, a few seconds in all.
-    #[must_use]
-    pub fn quick() -> Self {
-        Self { block_sizes: vec![4096, 1 << 20], rounds: 3, ..Self::full() }
+    pub fn tiny(program: PathBuf) -> Self {
+        let (file_bytes, rounds, round_seconds) = (4 << 20, 1, 0.001);
+        Self { file_bytes, rounds, round_seconds, idle_sessions: 4, ..Self::quick(program) }
     }
 }

@@ -1,41 +1,36 @@
-//! Taking turns, medians, and the table.
+//! All measurements of one run, and their tables.
 
 use std::io::Write;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::rc::Rc;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
-use rustix::time::{ClockId, clock_gettime};
+use anyhow::Result;
 use serde::Serialize;
 
 use crate::Options;
-use crate::peers::{Copies, Echo, Local, Peer, Remote};
-
-/// One peer at one block size.
-#[derive(Clone, Debug, Serialize)]
-pub struct Figure {
-    /// The peer.
-    pub peer: String,
-    /// Octets of a block.
-    pub block_bytes: usize,
-    /// Operations in flight.
-    pub depth: usize,
-    /// Microseconds of an operation, wall clock over count.
-    pub wall_us: f64,
-    /// Octets a second.
-    pub throughput: f64,
-    /// Microseconds of client CPU for each operation.
-    pub client_cpu_us: f64,
-    /// Microseconds of server CPU for each operation, where there is a server.
-    pub server_cpu_us: Option<f64>,
-}
+use crate::goals::{Goal, goals};
+use crate::idle::{Idle, idle};
+use crate::measure::{Figure, Rounds, measure};
+use crate::peers::{
+    Busy, Copies, DEPTH_MAX, Echo, Kind, Link, Local, Peer, PingPong, Remote, Stream, Task,
+};
 
 /// Everything that was measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
-    /// Kernel and machine.
+    /// Processor, cores and kernel.
     pub machine: String,
+    /// This program's version and, in a checkout, its commit.
+    pub version: String,
     /// The figures.
     pub figures: Vec<Figure>,
+    /// Reads of 4 KiB while another process keeps a core busy.
+    pub contended: Vec<Figure>,
+    /// Servers with sessions that do nothing.
+    pub idle: Vec<Idle>,
+    /// What the project promises itself.
+    pub goals: Vec<Goal>,
     /// A sum over the work done.
     pub checksum: u64,
 }
@@ -45,115 +40,145 @@ pub struct Report {
 /// # Errors
 /// If a server cannot be reached, or local files cannot be made.
 pub fn report(out: &mut dyn Write, options: &Options) -> Result<Report> {
-    let mut peers = peers(options)?;
-    let mut report = Report { machine: machine(), figures: Vec::new(), checksum: 0 };
-    writeln!(out, "{}", report.machine)?;
-    for &block in &options.block_sizes {
-        writeln!(
-            out,
-            "{:>8} octets {:>24} {:>10} {:>12} {:>12} {:>12}",
-            block, "", "us/op", "MB/s", "client us", "server us"
-        )?;
-        let mut samples: Vec<Vec<Figure>> = vec![Vec::new(); peers.len()];
-        for _ in 0..options.rounds {
-            for (peer, samples) in peers.iter_mut().zip(&mut samples) {
-                let (figure, sum) = measure(peer.as_mut(), block, options)?;
-                report.checksum = report.checksum.wrapping_add(sum);
-                samples.push(figure);
-            }
-        }
-        for mut samples in samples {
-            samples.sort_by(|a, b| a.wall_us.total_cmp(&b.wall_us));
-            let median = samples.swap_remove(samples.len() / 2);
-            let server = median.server_cpu_us.map_or("-".into(), |us| format!("{us:.2}"));
-            writeln!(
-                out,
-                "{:>40} {:>10.2} {:>12.0} {:>12.2} {server:>12}",
-                median.peer,
-                median.wall_us,
-                median.throughput / 1e6,
-                median.client_cpu_us
-            )?;
-            report.figures.push(median);
-        }
+    let mut report = Report { machine: machine(), version: version(), ..Report::default() };
+    writeln!(out, "{}; dafs {}", report.machine, report.version)?;
+    if options.idle_sessions > 0 {
+        report.idle = idle_servers(options)?;
     }
+    let mut links = Links::new(options)?;
+    let mut peers = peers(options, &mut links)?;
+    if let Some(only) = &options.only {
+        peers.retain(|peer| peer.label().to_string().contains(only.as_str()));
+    }
+    let span = Duration::from_secs_f64(options.round_seconds);
+    let rounds = Rounds { count: options.rounds, span, server: options.server_process };
+    for &block in &options.block_sizes {
+        let figures = measure(&mut peers, block, rounds, &mut report.checksum)?;
+        print_figures(out, &format!("{} read or written", bytes(block)), &figures)?;
+        report.figures.extend(figures);
+    }
+    if options.contends {
+        let mut contenders = contenders(options, &links);
+        let busy = Busy::start(&options.program)?;
+        report.contended = measure(&mut contenders, 4096, rounds, &mut report.checksum)?;
+        drop(busy);
+        let title = "4 KiB, while another process keeps a core busy";
+        print_figures(out, title, &report.contended)?;
+    }
+    if let Some(first) = links.polling.first() {
+        first.remove()?;
+    }
+    report.goals = goals(&report);
+    print_goals(out, &report.goals)?;
     Ok(report)
 }
 
-fn peers(options: &Options) -> Result<Vec<Box<dyn Peer>>> {
-    let bytes = options.file_bytes;
+/// The sessions that all peers of a transport share: one that polls, one that sleeps.
+struct Links {
+    polling: Vec<Rc<Link>>,
+    sleeping: Vec<Rc<Link>>,
+}
+
+impl Links {
+    fn new(options: &Options) -> Result<Self> {
+        let directory = options.directory.trim_end_matches('/');
+        let path = format!("{directory}/bench-{}", std::process::id());
+        let open = |sleeps| -> Result<Vec<_>> {
+            let links = options.servers.iter();
+            links.map(|address| Link::new(address, &options.session, &path, sleeps)).collect()
+        };
+        let links = Self { polling: open(false)?, sleeping: open(true)? };
+        if let Some(first) = links.polling.first() {
+            first.fill(options.file_bytes)?;
+        }
+        Ok(links)
+    }
+}
+
+fn peers(options: &Options, links: &mut Links) -> Result<Vec<Box<dyn Peer>>> {
+    let (bytes, program) = (options.file_bytes, &options.program);
     let mut peers: Vec<Box<dyn Peer>> = vec![
-        Box::new(Local::new(bytes, false)?),
-        Box::new(Local::new(bytes, true)?),
-        Box::new(Copies::new(bytes)?),
-        Box::new(Echo::new()?),
+        Box::new(Local::new(bytes, Kind::Read)?),
+        Box::new(Local::new(bytes, Kind::Write)?),
+        Box::new(Copies::new(bytes, 1)?),
+        Box::new(Copies::new(bytes, DEPTH_MAX)?),
+        Box::new(PingPong::new()?),
+        Box::new(Echo::new(program)?),
+        Box::new(Stream::new(program)?),
     ];
-    let path = format!("{}/bench-{}", options.directory.trim_end_matches('/'), std::process::id());
-    for (index, address) in options.servers.iter().enumerate() {
-        for (depth, writes, sleeps) in [
-            (1, false, false),
-            (32, false, false),
-            (32, false, true),
-            (1, true, false),
-            (32, true, false),
-        ] {
-            let mut remote = Remote::new(address, &path, bytes, depth, writes, sleeps)
-                .with_context(|| format!("measuring over {address}"))?;
-            if index == 0 && depth == 1 && !writes {
-                remote.fill(bytes)?;
-            }
-            peers.push(Box::new(remote));
+    for (polling, sleeping) in links.polling.iter().zip(&links.sleeping) {
+        let tasks = [
+            (polling, Kind::Read, 1),
+            (polling, Kind::Read, 4),
+            (polling, Kind::Read, DEPTH_MAX),
+            (sleeping, Kind::Read, DEPTH_MAX),
+            (polling, Kind::Write, 1),
+            (polling, Kind::Write, DEPTH_MAX),
+        ];
+        for (link, kind, depth) in tasks {
+            peers.push(Box::new(Remote::new(link, Task { kind, depth }, bytes)));
         }
     }
     Ok(peers)
 }
 
-/// One round of one peer.
-fn measure(peer: &mut dyn Peer, block: usize, options: &Options) -> Result<(Figure, u64)> {
-    peer.run(block)?;
-    let span = Duration::from_secs_f64(options.round_seconds);
-    let (start, cpu) = (Instant::now(), thread_cpu());
-    let server_cpu = options.server_process.and_then(process_cpu);
-    let (mut count, mut sum) = (0, 0);
-    while start.elapsed() < span {
-        let (done, part) = peer.run(block)?;
-        count += done;
-        sum += part;
-    }
-    let wall = start.elapsed().as_secs_f64();
-    let client = (thread_cpu() - cpu).as_secs_f64();
-    let is_remote = peer.name().contains(" x");
-    let server = match (server_cpu, options.server_process.and_then(process_cpu)) {
-        (Some(before), Some(after)) if is_remote => {
-            Some((after - before).as_secs_f64() * 1e6 / count as f64)
-        }
-        _ => None,
-    };
-    let figure = Figure {
-        peer: peer.name().to_owned(),
-        block_bytes: block,
-        depth: peer.depth(),
-        wall_us: wall * 1e6 / count as f64,
-        throughput: count as f64 * block as f64 / wall,
-        client_cpu_us: client * 1e6 / count as f64,
-        server_cpu_us: server,
-    };
-    Ok((figure, sum))
+fn contenders(options: &Options, links: &Links) -> Vec<Box<dyn Peer>> {
+    let task = Task { kind: Kind::Read, depth: DEPTH_MAX };
+    let remote = |link| Box::new(Remote::new(link, task, options.file_bytes)) as Box<dyn Peer>;
+    links.polling.iter().map(remote).collect()
 }
 
-fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+fn idle_servers(options: &Options) -> Result<Vec<Idle>> {
+    let Some(process) = options.idle_process else { return Ok(Vec::new()) };
+    let span = Duration::from_secs_f64(options.round_seconds * 10.0);
+    let servers = options.idle_servers.iter();
+    servers.map(|address| idle(address, process, options.idle_sessions, span)).collect()
 }
 
-/// CPU time of a process so far, from its scheduler statistics.
-fn process_cpu(process: u32) -> Option<Duration> {
-    let mut total = 0;
-    for task in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
-        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        total += text.split_whitespace().next()?.parse::<u64>().ok()?;
+fn print_figures(out: &mut dyn Write, title: &str, figures: &[Figure]) -> Result<()> {
+    writeln!(out, "\n{title}, microseconds:")?;
+    writeln!(
+        out,
+        "{:24} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "", "each", "p50", "p99", "MB/s", "client", "server"
+    )?;
+    for figure in figures {
+        let server = figure.server_cpu_us.map_or("-".into(), |us| format!("{us:.2}"));
+        writeln!(
+            out,
+            "{:24} {:>9.2} {:>9.2} {:>9.2} {:>9.0} {:>9.2} {server:>9}",
+            figure.label.to_string(),
+            figure.wall_us,
+            figure.latency_us_p50,
+            figure.latency_us_p99,
+            figure.throughput / 1e6,
+            figure.client_cpu_us,
+        )?;
     }
-    Some(Duration::from_nanos(total))
+    Ok(())
+}
+
+fn print_goals(out: &mut dyn Write, goals: &[Goal]) -> Result<()> {
+    if goals.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "\nAgainst what we promise ourselves:")?;
+    for goal in goals {
+        let least = if goal.is_least { "at least" } else { "at most" };
+        let verdict = if goal.is_met() { "met" } else { "MISSED" };
+        let Goal { what, value, bound, .. } = goal;
+        writeln!(out, "{what:56} {value:>8.2}  {least:8} {bound:>6.2}  {verdict}")?;
+    }
+    Ok(())
+}
+
+/// A size as people write it.
+pub fn bytes(size: usize) -> String {
+    match size {
+        size if size >= 1 << 20 && size.is_multiple_of(1 << 20) => format!("{} MiB", size >> 20),
+        size if size >= 1 << 10 && size.is_multiple_of(1 << 10) => format!("{} KiB", size >> 10),
+        size => format!("{size} octets"),
+    }
 }
 
 fn machine() -> String {
@@ -164,4 +189,14 @@ fn machine() -> String {
     let kernel = read("/proc/sys/kernel/osrelease");
     let model = model.trim_start_matches([' ', '\t', ':']);
     format!("{model}, {cores} cores, Linux {}", kernel.trim())
+}
+
+/// The version, and the commit where this is run in a checkout.
+fn version() -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let output = Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    match output.ok().filter(|output| output.status.success()) {
+        Some(output) => format!("{version} ({})", String::from_utf8_lossy(&output.stdout).trim()),
+        None => version.to_owned(),
+    }
 }

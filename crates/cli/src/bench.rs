@@ -1,38 +1,123 @@
-//! `dafs bench`: the measurements of `dafs_bench` against a server of our own.
+//! `dafs bench`: the measurements of `dafs_bench` against a server of our own, or one
+//! that is there already.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use dafs_bench::Options;
+use dafs_client::{Client, ClientConfig, Location};
 
+use crate::place::{self, Access};
 use crate::served::Served;
 
 /// Arguments of `dafs bench`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Where the JSON report goes.
+    /// A directory on a server to measure instead of a server of our own; needs room
+    /// for a file of 256 MiB.
+    url: Option<String>,
+    /// Directory for the report as JSON and for the plots.
     #[arg(long)]
     output: Option<PathBuf>,
-    /// Few sizes, short rounds.
+    /// Only the block sizes that the goals speak of; ends in about a minute.
     #[arg(long)]
     quick: bool,
+    /// Show that everything works; the figures mean nothing.
+    #[arg(long, hide = true, conflicts_with = "quick")]
+    tiny: bool,
+    /// Only peers whose name contains this, such as "shm read".
+    #[arg(long)]
+    only: Option<String>,
+    /// Block sizes in octets, at most 1 MiB each.
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    block: Vec<u64>,
+    /// Rounds for each median.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: Option<u64>,
+    #[command(flatten)]
+    access: Access,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let scratch = tempfile::tempdir().context("making a temporary directory")?;
-    let exported = scratch.path().join("export");
-    std::fs::create_dir(&exported)?;
-    let served = Served::start(scratch.path(), &[exported.display().to_string()])?;
-    let mut options =
-        if arguments.quick { dafs_bench::Options::quick() } else { dafs_bench::Options::full() };
-    options.servers = served.addresses.clone();
-    options.server_process = Some(served.process());
+    let mut options = options(arguments)?;
+    let _servers = match &arguments.url {
+        Some(url) => {
+            // Asks for the password, and says which transport it is.
+            let location = Location::parse(url)?;
+            let client = Client::new(ClientConfig::default())?;
+            options.session = place::options(&location, &arguments.access)?;
+            let session = client.connect(&location, &options.session)?;
+            options.servers = vec![session.address().clone()];
+            options.directory = location.path;
+            options.idle_sessions = 0;
+            Vec::new()
+        }
+        None => own(scratch.path(), &mut options)?,
+    };
     let report = dafs_bench::report(&mut std::io::stdout(), &options)?;
     if let Some(directory) = &arguments.output {
-        std::fs::create_dir_all(directory)?;
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("making {}", directory.display()))?;
         let path = directory.join("bench.json");
-        std::fs::write(&path, serde_json::to_vec_pretty(&report)?)?;
-        println!("written: {}", path.display());
+        std::fs::write(&path, serde_json::to_vec_pretty(&report)?)
+            .with_context(|| format!("writing {}", path.display()))?;
+        println!("\nwritten: {}", path.display());
+        for path in dafs_bench::plot(&report, directory)? {
+            println!("written: {}", path.display());
+        }
     }
     Ok(())
+}
+
+/// Starts a server to be busy and one to be idle.
+fn own(scratch: &Path, options: &mut Options) -> Result<Vec<Served>> {
+    let busy = start(&scratch.join("busy"))?;
+    options.servers.clone_from(&busy.addresses);
+    options.server_process = Some(busy.process());
+    let idle = start(&scratch.join("idle"))?;
+    options.idle_servers.clone_from(&idle.addresses);
+    options.idle_process = Some(idle.process());
+    Ok(vec![busy, idle])
+}
+
+fn options(arguments: &Arguments) -> Result<Options> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut options = match arguments {
+        Arguments { tiny: true, .. } => Options::tiny(program),
+        Arguments { quick: true, .. } => Options::quick(program),
+        _ => Options::full(program),
+    };
+    if !arguments.block.is_empty() {
+        let blocks = arguments.block.iter().map(|&block| usize::try_from(block));
+        options.block_sizes = blocks.collect::<Result<_, _>>()?;
+    }
+    if let Some(rounds) = arguments.rounds {
+        options.rounds = usize::try_from(rounds)?;
+    }
+    options.only.clone_from(&arguments.only);
+    if options.only.is_some() {
+        options.idle_sessions = 0;
+        options.contends = false;
+    }
+    Ok(options)
+}
+
+/// A server of an empty directory beneath `place`.
+fn start(place: &Path) -> Result<Served> {
+    let exported = place.join("export");
+    std::fs::create_dir_all(&exported).with_context(|| format!("making {}", exported.display()))?;
+    Served::start(place, &[exported.display().to_string()])
+}
+
+/// Arguments of `dafs bench-peer`: what a process does that is measured against.
+#[derive(Debug, Args)]
+pub struct PeerArguments {
+    /// echo, stream or busy.
+    work: String,
+}
+
+pub fn serve_peer(arguments: &PeerArguments) -> Result<()> {
+    dafs_bench::serve_child(&arguments.work)
 }

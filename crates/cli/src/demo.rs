@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     println!("{:28} {:>8} {:>10} {local:>8.2}", "cp -r, local", "", "");
     println!();
-    dafs_bench::report(&mut std::io::stdout(), &bench_options(&served, arguments.tiny))?;
+    dafs_bench::report(&mut std::io::stdout(), &bench_options(&served, arguments.tiny)?)?;
     if differing > 0 {
         bail!("{differing} files differ or failed; they are named above");
     }
@@ -69,12 +69,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn bench_options(served: &Served, tiny: bool) -> dafs_bench::Options {
-    let mut options = if tiny { dafs_bench::Options::tiny() } else { dafs_bench::Options::quick() };
+fn bench_options(served: &Served, tiny: bool) -> Result<dafs_bench::Options> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut options =
+        if tiny { dafs_bench::Options::tiny(program) } else { dafs_bench::Options::quick(program) };
     options.servers = served.addresses.clone();
     options.server_process = Some(served.process());
     options.directory = "/in".into();
-    options
+    options.idle_sessions = 0;
+    options.contends = false;
+    Ok(options)
 }
 
 /// Copies the served tree out, and the same tree in, verifying both. Returns how many

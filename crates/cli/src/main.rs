@@ -58,6 +58,9 @@ enum Command {
     Passwd(passwd::Arguments),
     /// Measure reads and writes against local file access and the machine's limits.
     Bench(bench::Arguments),
+    /// Be what `bench` measures against.
+    #[command(hide = true)]
+    BenchPeer(bench::PeerArguments),
     /// Serve a directory, copy it whole over every transport, verify, show the speeds.
     Demo(demo::Arguments),
     /// Say which transport a server would be reached by, and what is wrong here.
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         Command::Ping(arguments) => files::ping::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::BenchPeer(arguments) => bench::serve_peer(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Completions(arguments) => generate::completions(&arguments),

@@ -65,14 +65,17 @@ pub fn connect_by(client: &Client, location: &Location, access: &Access) -> Resu
     Ok(client.connect(location, &options(location, access)?)?)
 }
 
-fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
+/// What a session with a location's server is asked for. Asks for a missing password.
+pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
     let transport = match access.transport {
         Transport::Auto => TransportChoice::Automatic,
         Transport::Shm => TransportChoice::SharedMemory,
         Transport::Tcp => TransportChoice::Tcp,
     };
     let mut login = Login::None;
-    if let Some((user, None)) = &location.user {
+    if let Some((user, Some(password))) = &location.user {
+        login = Login::Password { user: user.clone(), password: password.clone() };
+    } else if let Some((user, None)) = &location.user {
         let password = match &access.password_from {
             Some(path) => std::fs::read_to_string(path)
                 .with_context(|| format!("reading the password from {}", path.display()))?

@@ -259,3 +259,22 @@ fn the_demonstration_runs_on_a_small_tree() {
     assert!(said.contains("no difference"), "{said}");
     assert!(said.contains("shm read x1") && said.contains("tcp read x32"), "{said}");
 }
+
+#[test]
+fn the_benchmark_runs_and_leaves_a_report_and_plots() {
+    let place = tempfile::tempdir().unwrap();
+    let output = place.path().join("report");
+    let said = ok(&["bench", "--tiny", "--output", output.to_str().unwrap()]);
+    assert!(said.contains("shm read x32") && said.contains("tcp stream"), "{said}");
+    let text = std::fs::read(output.join("bench.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let count = |key: &str| report[key].as_array().unwrap().len();
+    assert_eq!((count("contended"), count("idle")), (2, 2));
+    assert!(count("goals") >= 20 && report["checksum"].as_u64().unwrap() > 0);
+    for figure in report["figures"].as_array().unwrap() {
+        assert!(figure["wall_us"].as_f64().unwrap() > 0.0, "{figure}");
+    }
+    let plots = std::fs::read_dir(&output).unwrap();
+    let is_plot = |entry: &std::fs::DirEntry| entry.path().extension().is_some_and(|e| e == "svg");
+    assert_eq!(plots.map(Result::unwrap).filter(is_plot).count(), 4);
+}

@@ -3,6 +3,9 @@
 //! Invariant: an endpoint index in `hot` is polled and not armed; every other
 //! established polled endpoint is armed, so that its peer wakes us. A flushed
 //! endpoint is not in `dirty`.
+//!
+//! What is armed shows on a descriptor, and descriptors get a look every few turns
+//! however busy the memory of others is: nobody starves.
 
 mod progress;
 
@@ -99,6 +102,8 @@ struct Slot {
     connection: Option<Box<dyn Connection>>,
     hot: bool,
     dirty: bool,
+    /// Polls since anything moved.
+    vain_polls: u32,
 }
 
 enum Listener {
@@ -409,6 +414,7 @@ impl Interface {
                 domain: Domain::default(),
                 connection: None,
                 hot: false,
+                vain_polls: 0,
                 dirty: false,
             });
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)

@@ -1,5 +1,7 @@
 //! Sessions: logins, many of them, their ends.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use dafs_client::{Client, ClientConfig, ClientError, Login, OpenOptions, SessionOptions, Status};
 use dafs_server::PasswordFile;
 
@@ -128,4 +130,24 @@ fn a_thousand_tcp_sessions_stand_at_once() {
         let mut bytes = [0; 6];
         assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 6);
     }
+}
+
+/// Over shared memory the server never has to sleep while a client asks without pause;
+/// its sockets are looked at all the same.
+#[test]
+fn a_busy_neighbour_in_memory_does_not_starve_sockets() {
+    let fixture = Fixture::new();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (_client, session) = fixture.connect(Transport::Shm);
+            while !is_done.load(Ordering::Relaxed) {
+                session.ping().unwrap();
+            }
+        });
+        let (_client, session) = fixture.connect(Transport::Tcp);
+        let answers: Result<Vec<()>, _> = (0..500).map(|_| session.ping()).collect();
+        is_done.store(true, Ordering::Relaxed);
+        answers.unwrap();
+    });
 }

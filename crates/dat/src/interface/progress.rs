@@ -49,15 +49,16 @@ impl Interface {
         }
         self.poll_hot();
         if self.satisfied(threshold) {
-            self.turns_without_sockets += 1;
-            if self.turns_without_sockets >= TURNS_PER_SOCKET_LOOK {
-                self.sleep(Some(Duration::ZERO));
-            }
+            self.look_at_sockets_in_turn();
             return self.events.len();
         }
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            if self.spin(threshold, deadline) || self.doze(threshold, deadline) {
+            if self.spin(threshold, deadline) {
+                self.look_at_sockets_in_turn();
+                break;
+            }
+            if self.doze(threshold, deadline) {
                 break;
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -67,6 +68,15 @@ impl Interface {
             }
         }
         self.events.len()
+    }
+
+    /// Memory alone has satisfied a wait: now and then sockets get a look all the same.
+    #[inline]
+    fn look_at_sockets_in_turn(&mut self) {
+        self.turns_without_sockets += 1;
+        if self.turns_without_sockets >= TURNS_PER_SOCKET_LOOK {
+            self.sleep(Some(Duration::ZERO));
+        }
     }
 
     /// Something that ends this interface's waits from another thread.
@@ -244,9 +254,39 @@ impl Interface {
             });
             moved |= here;
             // A broken endpoint has left the list; its place holds the next one.
-            position += usize::from(self.hot.len() == before);
+            if self.hot.len() == before && !self.cool(position, here) {
+                position += 1;
+            }
         }
         moved
+    }
+
+    /// Takes an endpoint out of the list that has been polled in vain for long while
+    /// others are busy: its peer wakes us when it has something. True if it is out.
+    #[inline]
+    fn cool(&mut self, position: usize, moved: bool) -> bool {
+        let slot = &mut self.slots[self.hot[position] as usize];
+        if moved {
+            slot.vain_polls = 0;
+            return false;
+        }
+        slot.vain_polls += 1;
+        if slot.vain_polls < VAIN_POLLS_MAX {
+            return false;
+        }
+        slot.vain_polls = 0;
+        let Some(connection) = slot.connection.as_mut() else { return false };
+        // A single endpoint is what spinning is for.
+        if self.hot.len() == 1 {
+            return false;
+        }
+        if !connection.arm(1) {
+            connection.disarm();
+            return false;
+        }
+        slot.hot = false;
+        self.hot.swap_remove(position);
+        true
     }
 
     pub(super) fn arm_hot(&mut self, threshold: usize) -> bool {
@@ -275,6 +315,7 @@ impl Interface {
         {
             connection.disarm();
             slot.hot = true;
+            slot.vain_polls = 0;
             self.hot.push(index);
         }
     }
@@ -304,3 +345,7 @@ const SPINS_PER_CLOCK: u32 = 64;
 /// Waits satisfied from memory before sockets get a look, so that busy shared
 /// memory never starves them.
 const TURNS_PER_SOCKET_LOOK: u32 = 32;
+
+/// Polls in vain after which a peer is no longer expected to say something soon: some
+/// milliseconds of a busy interface.
+const VAIN_POLLS_MAX: u32 = 8192;

@@ -1,8 +1,7 @@
 //! Connections come into being with private data, or end in exactly one way.
 
 use dafs_dat::{
-    AddressError, EndpointConfig, Event, Gather, InterfaceConfig, PostError, Rights, SendOptions,
-    Signal,
+    AddressError, Event, Gather, InterfaceConfig, PostError, Rights, SendOptions, Signal,
 };
 
 use crate::fixture::Fixture;
@@ -227,15 +226,7 @@ pub fn a_released_name_is_refused(fixture: &dyn Fixture) {
 }
 
 fn several(pair: &mut Pair, count: usize) -> Vec<(dafs_dat::EndpointId, dafs_dat::EndpointId)> {
-    let config: EndpointConfig = pair.world.endpoint.clone();
-    (0..count)
-        .map(|_| {
-            pair.initiator.events.clear();
-            pair.acceptor.events.clear();
-            pair.join(&config, &config);
-            (pair.initiator.endpoint(), pair.acceptor.endpoint())
-        })
-        .collect()
+    (0..count).map(|_| pair.another()).collect()
 }
 
 pub fn several_connections_stand_side_by_side(fixture: &dyn Fixture) {

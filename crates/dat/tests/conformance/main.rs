@@ -99,7 +99,8 @@ macro_rules! provider {
                     a_wait_ends_at_any_other_event
                     a_waker_ends_a_wait
                     the_descriptor_shows_what_arrives
-                    a_conversation_by_waiting_alone;
+                    a_conversation_by_waiting_alone
+                    a_quiet_connection_is_heard_beside_a_busy_one;
                 random:
                     any_sequence_agrees_with_the_model;
             }

@@ -286,6 +286,15 @@ impl Pair {
         self.initiator.set_endpoint(begun.expect("a connect begun"));
     }
 
+    /// One more connection, which becomes that of interest: its two ends.
+    pub fn another(&mut self) -> (EndpointId, EndpointId) {
+        let config = self.world.endpoint.clone();
+        self.initiator.events.clear();
+        self.acceptor.events.clear();
+        self.join(&config, &config);
+        (self.initiator.endpoint(), self.acceptor.endpoint())
+    }
+
     /// Waits for a connection request and takes it off the record.
     pub fn request(&mut self) -> PendingId {
         self.until("a connection request", |pair| pair.acceptor.pending().is_some());

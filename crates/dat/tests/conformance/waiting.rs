@@ -187,6 +187,41 @@ pub fn a_conversation_by_waiting_alone(fixture: &dyn Fixture) {
     }
 }
 
+/// However long one connection is quiet and another busy, the quiet one is heard soon.
+pub fn a_quiet_connection_is_heard_beside_a_busy_one(fixture: &dyn Fixture) {
+    const QUIET: u64 = 1;
+    let mut pair = Pair::apart(fixture.world(1));
+    let (quiet, busy) = (pair.another(), pair.another());
+    let inbox = pair.acceptor.buffer(200, Rights::LOCAL);
+    pair.acceptor.set_endpoint(quiet.1);
+    pair.acceptor.receive(QUIET, &[inbox.region.local(0, 100)]);
+    for round in 0..BUSY_ROUNDS {
+        if round == BUSY_ROUNDS - ROUNDS_UNTIL_HEARD {
+            pair.initiator.set_endpoint(quiet.0);
+            pair.initiator.send(QUIET, b"at last");
+        }
+        pair.acceptor.set_endpoint(busy.1);
+        pair.initiator.set_endpoint(busy.0);
+        let context = 2 + round;
+        pair.acceptor.receive(context, &[inbox.region.local(100, 100)]);
+        pair.initiator.send(context, &pattern(round, 100));
+        pair.initiator.interface.flush();
+        wait_for(&mut pair.acceptor, context);
+        if pair.acceptor.completion(QUIET).is_some() {
+            assert_eq!(inbox.bytes()[..7], *b"at last");
+            return;
+        }
+        pair.initiator.interface.poll();
+        pair.initiator.collect();
+        pair.acceptor.events.clear();
+        pair.initiator.events.clear();
+    }
+    panic!("not heard in {ROUNDS_UNTIL_HEARD} rounds of the other");
+}
+
+const BUSY_ROUNDS: u64 = 12_000;
+const ROUNDS_UNTIL_HEARD: u64 = 1000;
+
 fn wait_for(side: &mut crate::pair::Side, context: u64) {
     while side.completion(context).is_none() {
         assert!(side.interface.wait(1, Some(LONG)) > 0, "waited in vain for {context}");

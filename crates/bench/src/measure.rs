@@ -1,0 +1,186 @@
+//! Taking turns, medians, and the clocks.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+
+use crate::peers::{Label, Peer, Times, times};
+
+/// One peer at one block size.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// Who was measured.
+    #[serde(flatten)]
+    pub label: Label,
+    /// Octets of a block.
+    pub block_bytes: usize,
+    /// Microseconds of an operation, wall clock over count: the median of the rounds.
+    pub wall_us: f64,
+    /// The median round's octets a second.
+    pub throughput: f64,
+    /// Microseconds from submission to completion that half of the operations kept to.
+    pub latency_us_p50: f64,
+    /// The same for all but one in a hundred.
+    pub latency_us_p99: f64,
+    /// Microseconds of CPU of the calling thread for each operation: a median as well.
+    pub client_cpu_us: f64,
+    /// Microseconds of server CPU for each operation, where there is a server.
+    pub server_cpu_us: Option<f64>,
+}
+
+/// How rounds go.
+#[derive(Clone, Copy, Debug)]
+pub struct Rounds {
+    /// How many.
+    pub count: usize,
+    /// How long each.
+    pub span: Duration,
+    /// Whose CPU time is the server's.
+    pub server: Option<u32>,
+}
+
+/// Measures all peers at one block size; they take turns.
+///
+/// # Errors
+/// Whatever fails in a peer.
+pub fn measure(
+    peers: &mut [Box<dyn Peer>],
+    block: usize,
+    rounds: Rounds,
+    checksum: &mut u64,
+) -> Result<Vec<Figure>> {
+    let mut samples: Vec<Samples> = peers.iter().map(|_| Samples::new()).collect();
+    for _ in 0..rounds.count {
+        for (peer, samples) in peers.iter_mut().zip(&mut samples) {
+            if peer.serves(block) {
+                *checksum = checksum.wrapping_add(samples.take(peer.as_mut(), block, rounds)?);
+            }
+        }
+    }
+    let figures = peers.iter().zip(&mut samples);
+    Ok(figures.filter_map(|(peer, samples)| samples.figure(peer.label(), block)).collect())
+}
+
+/// What the rounds of one peer gave.
+struct Samples {
+    wall_us: Vec<f64>,
+    client_cpu_us: Vec<f64>,
+    server_cpu_us: Vec<f64>,
+    times: Times,
+}
+
+impl Samples {
+    fn new() -> Self {
+        Self {
+            wall_us: Vec::new(),
+            client_cpu_us: Vec::new(),
+            server_cpu_us: Vec::new(),
+            times: times(),
+        }
+    }
+
+    /// One round: a short run to get going, the measured one, and one with the clock in
+    /// hand for each operation.
+    fn take(&mut self, peer: &mut dyn Peer, block: usize, rounds: Rounds) -> Result<u64> {
+        peer.run(block, rounds.span / 10, None)?;
+        let (start, cpu) = (Instant::now(), thread_cpu());
+        let server_cpu = rounds.server.and_then(process_cpu);
+        let tally = peer.run(block, rounds.span, None)?;
+        let wall = start.elapsed();
+        let each = |time: Duration| time.as_secs_f64() * 1e6 / tally.count.max(1) as f64;
+        self.wall_us.push(each(wall));
+        self.client_cpu_us.push(each(thread_cpu().saturating_sub(cpu)));
+        let is_remote = matches!(peer.label().peer, "shm" | "tcp" | "sim");
+        if let (true, Some(before), Some(after)) =
+            (is_remote, server_cpu, rounds.server.and_then(process_cpu))
+        {
+            self.server_cpu_us.push(each(after.saturating_sub(before)));
+        }
+        let timed = peer.run(block, rounds.span / 4, Some(&mut self.times))?;
+        Ok(tally.sum.wrapping_add(timed.sum))
+    }
+
+    fn figure(&mut self, label: Label, block: usize) -> Option<Figure> {
+        let wall_us = median(&mut self.wall_us)?;
+        let latency = |quantile| self.times.value_at_quantile(quantile) as f64 / 1e3;
+        Some(Figure {
+            label,
+            block_bytes: block,
+            wall_us,
+            throughput: block as f64 * 1e6 / wall_us,
+            latency_us_p50: latency(0.5),
+            latency_us_p99: latency(0.99),
+            client_cpu_us: median(&mut self.client_cpu_us)?,
+            server_cpu_us: median(&mut self.server_cpu_us),
+        })
+    }
+}
+
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+fn thread_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// CPU time of a process so far, from its scheduler statistics.
+pub fn process_cpu(process: u32) -> Option<Duration> {
+    let mut total = 0;
+    for task in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        total += text.split_whitespace().next()?.parse::<u64>().ok()?;
+    }
+    Some(Duration::from_nanos(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::{Kind, Tally};
+
+    /// Moves nothing, and says how often it was asked to.
+    struct Still(u64);
+
+    impl Peer for Still {
+        fn label(&self) -> Label {
+            Label::plain("memcpy", Kind::Read)
+        }
+        fn serves(&self, block: usize) -> bool {
+            block == 1
+        }
+        fn run(&mut self, _: usize, _: Duration, times: Option<&mut Times>) -> Result<Tally> {
+            self.0 += 1;
+            if let Some(times) = times {
+                times.saturating_record(3000);
+            }
+            Ok(Tally { count: 1, sum: 1 })
+        }
+    }
+
+    #[test]
+    fn every_round_is_counted_and_summed() {
+        let mut peers: Vec<Box<dyn Peer>> = vec![Box::new(Still(0))];
+        let rounds = Rounds { count: 3, span: Duration::ZERO, server: None };
+        let mut checksum = 0;
+        let figures = measure(&mut peers, 1, rounds, &mut checksum).unwrap();
+        assert_eq!((figures.len(), checksum), (1, 6));
+        assert!((figures[0].latency_us_p50 - 3.0).abs() < 0.01);
+        assert!(measure(&mut peers, 2, rounds, &mut checksum).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_median_is_the_middle_one() {
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&mut []), None);
+    }
+
+    #[test]
+    fn this_process_has_used_some_time() {
+        assert!(process_cpu(std::process::id()).is_some_and(|cpu| !cpu.is_zero()));
+    }
+}

@@ -1,0 +1,195 @@
+//! Peers that are processes of their own, as the server is: a raw echo, a raw stream, and
+//! a process that does nothing but keep a core busy.
+//!
+//! Invariant: a child ends with the value that started it and with this process however
+//! it ends: its standard input closes then.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::{BLOCK_BYTES_MAX, Kind, Label, Peer, Tally, Times, repeat};
+
+/// What a child process does: `echo`, `stream` or `busy`. Returns when standard input
+/// ends.
+///
+/// # Errors
+/// If the work is unknown or no socket can be had.
+pub fn serve(work: &str) -> Result<()> {
+    let wait = || {
+        let mut rest = Vec::new();
+        // Whatever ends the input ends the work.
+        let _ = std::io::stdin().lock().read_to_end(&mut rest);
+    };
+    let session: fn(TcpStream) -> std::io::Result<()> = match work {
+        "echo" => echo,
+        "stream" => stream,
+        "busy" => {
+            let busy = std::thread::spawn(|| {
+                loop {
+                    std::hint::black_box(0);
+                }
+            });
+            println!("ready");
+            wait();
+            drop(busy);
+            return Ok(());
+        }
+        other => bail!("a peer cannot do {other:?}; it knows echo, stream and busy"),
+    };
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    println!("{}", listener.local_addr()?);
+    std::thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            // The other side ends it when it has had enough.
+            std::thread::spawn(move || session(connection));
+        }
+    });
+    wait();
+    Ok(())
+}
+
+/// A request of 192 octets, whose first eight say how long the answer shall be.
+fn echo(mut connection: TcpStream) -> std::io::Result<()> {
+    connection.set_nodelay(true)?;
+    let answer = vec![1; BLOCK_BYTES_MAX];
+    let mut request = [0; REQUEST_BYTES];
+    loop {
+        connection.read_exact(&mut request)?;
+        let mut length = [0; 8];
+        length.copy_from_slice(&request[..8]);
+        let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(0);
+        connection.write_all(&answer[..length.min(answer.len())])?;
+    }
+}
+
+/// Octets without end.
+fn stream(mut connection: TcpStream) -> std::io::Result<()> {
+    let block = vec![1; BLOCK_BYTES_MAX];
+    loop {
+        connection.write_all(&block)?;
+    }
+}
+
+/// A child and the line it said first.
+struct Process {
+    child: Child,
+    line: String,
+}
+
+impl Process {
+    fn start(program: &Path, work: &str) -> Result<Self> {
+        let mut child = Command::new(program)
+            .args(["bench-peer", work])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {} as {work}", program.display()))?;
+        let stdout = child.stdout.take().context("a child without standard output")?;
+        let mut line = String::new();
+        BufReader::new(stdout).read_line(&mut line)?;
+        let process = Self { child, line: line.trim().to_owned() };
+        if process.line.is_empty() {
+            bail!("{} as {work} ended before it was ready", program.display());
+        }
+        Ok(process)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.stdin.take();
+        // Without an answer there is nothing left to do.
+        let _ = self.child.wait();
+    }
+}
+
+/// A process that keeps a core busy until it is dropped.
+pub struct Busy(#[expect(dead_code, reason = "its life is what counts")] Process);
+
+impl Busy {
+    /// `program` is this program: it knows `bench-peer`.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(program: &Path) -> Result<Self> {
+        Process::start(program, "busy").map(Self)
+    }
+}
+
+/// A blocking echo over loopback: a request of 192 octets, an answer of a block.
+pub struct Echo {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    _process: Process,
+}
+
+impl Echo {
+    /// # Errors
+    /// If the child cannot be started.
+    pub fn new(program: &Path) -> Result<Self> {
+        let process = Process::start(program, "echo")?;
+        let stream = TcpStream::connect(&process.line)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, buffer: vec![0; BLOCK_BYTES_MAX], _process: process })
+    }
+}
+
+impl Peer for Echo {
+    fn label(&self) -> Label {
+        Label::plain("tcp echo", Kind::Echo)
+    }
+
+    fn run(&mut self, block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally> {
+        let Self { stream, buffer, .. } = self;
+        let mut request = [0; REQUEST_BYTES];
+        request[..8].copy_from_slice(&(block as u64).to_le_bytes());
+        repeat(span, times, || {
+            stream.write_all(&request)?;
+            stream.read_exact(&mut buffer[..block])?;
+            Ok(u64::from(buffer[0]))
+        })
+    }
+}
+
+/// What a socket carries when nobody asks for anything.
+pub struct Stream {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    _process: Process,
+}
+
+impl Stream {
+    /// # Errors
+    /// If the child cannot be started.
+    pub fn new(program: &Path) -> Result<Self> {
+        let process = Process::start(program, "stream")?;
+        let stream = TcpStream::connect(&process.line)?;
+        Ok(Self { stream, buffer: vec![0; BLOCK_BYTES_MAX], _process: process })
+    }
+}
+
+impl Peer for Stream {
+    fn label(&self) -> Label {
+        Label::plain("tcp stream", Kind::Read)
+    }
+
+    fn serves(&self, block: usize) -> bool {
+        block >= 64 << 10
+    }
+
+    fn run(&mut self, block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally> {
+        let Self { stream, buffer, .. } = self;
+        repeat(span, times, || {
+            stream.read_exact(&mut buffer[..block])?;
+            Ok(u64::from(buffer[0]))
+        })
+    }
+}
+
+/// As long as a read request of DAFS with its header.
+const REQUEST_BYTES: usize = 192;

@@ -1,0 +1,178 @@
+//! The machine's own limits: local file access, copies of memory, two cores that pass a
+//! cache line to and fro.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use dafs_memory::{Memory, Pages};
+
+use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat};
+
+/// `pread` or `pwrite` of a file in the page cache.
+pub struct Local {
+    label: Label,
+    file: std::fs::File,
+    memory: Memory,
+    offsets: Offsets,
+}
+
+impl Local {
+    /// Makes a file of `file_bytes` in the temporary directory.
+    ///
+    /// # Errors
+    /// If there is no room for it.
+    pub fn new(file_bytes: u64, kind: Kind) -> Result<Self> {
+        let file = tempfile::tempfile()?;
+        let memory = filled(BLOCK_BYTES_MAX)?;
+        for offset in (0..file_bytes).step_by(BLOCK_BYTES_MAX) {
+            let length = BLOCK_BYTES_MAX.min(usize::try_from(file_bytes - offset)?);
+            memory.write_file(0, length, file.as_fd(), offset)?;
+        }
+        let peer = if kind == Kind::Write { "pwrite" } else { "pread" };
+        let label = Label::plain(peer, kind);
+        Ok(Self { label, file, memory, offsets: Offsets::new(file_bytes) })
+    }
+}
+
+impl Peer for Local {
+    fn label(&self) -> Label {
+        self.label
+    }
+
+    fn run(&mut self, block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally> {
+        let Self { label, file, memory, offsets } = self;
+        repeat(span, times, || {
+            let offset = offsets.next(block);
+            if label.kind == Kind::Write {
+                memory.write_file(0, block, file.as_fd(), offset)?;
+            } else {
+                memory.read_file(0, block, file.as_fd(), offset)?;
+            }
+            Ok(1)
+        })
+    }
+}
+
+/// Copies from a mapping as large as the file, into one block or into several in turn,
+/// as reads do that are in flight together.
+pub struct Copies {
+    source: Memory,
+    target: Memory,
+    offsets: Offsets,
+    depth: usize,
+    turn: usize,
+}
+
+impl Copies {
+    /// # Errors
+    /// If there is no memory.
+    pub fn new(file_bytes: u64, depth: usize) -> Result<Self> {
+        let source = filled(usize::try_from(file_bytes)?)?;
+        let target = filled(BLOCK_BYTES_MAX * depth)?;
+        Ok(Self { source, target, offsets: Offsets::new(file_bytes), depth, turn: 0 })
+    }
+}
+
+impl Peer for Copies {
+    fn label(&self) -> Label {
+        Label { depth: self.depth, ..Label::plain("memcpy", Kind::Read) }
+    }
+
+    fn run(&mut self, block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally> {
+        let Self { source, target, offsets, depth, turn } = self;
+        repeat(span, times, || {
+            let from = usize::try_from(offsets.next(block))?;
+            *turn = (*turn + 1) % *depth;
+            Memory::copy(source, from, target, *turn * block, block);
+            Ok(1)
+        })
+    }
+}
+
+/// Two threads that pass a number to and fro through memory: what a round trip over
+/// shared memory costs at least.
+pub struct PingPong {
+    shared: Arc<Lines>,
+}
+
+/// The number on its way there and on its way back, each on lines of its own.
+#[repr(align(128))]
+#[derive(Default)]
+struct Line(AtomicU64);
+
+#[derive(Default)]
+struct Lines {
+    there: Line,
+    back: Line,
+}
+
+impl PingPong {
+    /// # Errors
+    /// Never; the same shape as the others.
+    pub fn new() -> Result<Self> {
+        Ok(Self { shared: Arc::default() })
+    }
+}
+
+impl Peer for PingPong {
+    fn label(&self) -> Label {
+        Label::plain("ping-pong", Kind::Echo)
+    }
+
+    /// The block size is the same for all: one cache line.
+    fn serves(&self, block: usize) -> bool {
+        block == 4096
+    }
+
+    fn run(&mut self, _block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally> {
+        let shared = &self.shared;
+        shared.there.0.store(0, Ordering::Release);
+        shared.back.0.store(0, Ordering::Release);
+        std::thread::scope(|scope| {
+            scope.spawn(|| answer(shared));
+            let mut number = 0;
+            let tally = repeat(span, times, || {
+                number += 1;
+                shared.there.0.store(number, Ordering::Release);
+                while shared.back.0.load(Ordering::Acquire) != number {
+                    std::hint::spin_loop();
+                }
+                Ok(number)
+            });
+            shared.there.0.store(END, Ordering::Release);
+            tally
+        })
+    }
+}
+
+fn answer(shared: &Lines) {
+    let mut seen = 0;
+    loop {
+        let number = shared.there.0.load(Ordering::Acquire);
+        if number == END {
+            return;
+        }
+        if number != seen {
+            seen = number;
+            shared.back.0.store(number, Ordering::Release);
+        }
+        std::hint::spin_loop();
+    }
+}
+
+const END: u64 = u64::MAX;
+
+fn filled(length: usize) -> Result<Memory> {
+    let memory = Memory::anonymous(length, Pages::Huge)?;
+    let ones = vec![1; BLOCK_BYTES_MAX];
+    for offset in (0..length).step_by(ones.len()) {
+        memory.write(offset, &ones[..ones.len().min(length - offset)]);
+    }
+    Ok(memory)
+}
+
+// All blocks in flight have room of their own.
+const _: () = assert!(DEPTH_MAX * BLOCK_BYTES_MAX <= 64 << 20);

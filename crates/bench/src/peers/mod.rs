@@ -1,0 +1,161 @@
+//! Who is measured. A peer moves blocks for a span of time, one at a time or several in
+//! flight, and says how many it moved.
+
+mod children;
+mod local;
+mod remote;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+pub use children::{Busy, serve as serve_child};
+pub use children::{Echo, Stream};
+pub use local::{Copies, Local, PingPong};
+pub use remote::{Link, Remote, Task, name_of};
+
+/// One way to move blocks.
+pub trait Peer {
+    /// What it is.
+    fn label(&self) -> Label;
+    /// Whether it says anything at this block size.
+    fn serves(&self, block: usize) -> bool {
+        block > 0
+    }
+    /// Moves blocks until `span` is over. `times`, if given, gets the nanoseconds of each
+    /// operation; asking for them costs time.
+    ///
+    /// # Errors
+    /// Whatever fails on the way.
+    fn run(&mut self, block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally>;
+}
+
+/// What a peer is called in tables, and what goals look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Label {
+    /// `pread`, `memcpy`, `shm`, `tcp`, ...
+    pub peer: &'static str,
+    /// What is done with the blocks.
+    pub kind: Kind,
+    /// Operations in flight.
+    pub depth: usize,
+    /// The client sleeps until all in flight are complete.
+    pub sleeps: bool,
+}
+
+impl Label {
+    /// One operation at a time of a peer that has no other way.
+    #[must_use]
+    pub const fn plain(peer: &'static str, kind: Kind) -> Self {
+        Self { peer, kind, depth: 1, sleeps: false }
+    }
+}
+
+impl std::fmt::Display for Label {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.peer, self.kind) {
+            ("shm" | "tcp" | "sim", Kind::Read) => write!(f, "{} read x{}", self.peer, self.depth)?,
+            ("shm" | "tcp" | "sim", Kind::Write) => {
+                write!(f, "{} write x{}", self.peer, self.depth)?;
+            }
+            _ if self.depth > 1 => write!(f, "{} x{}", self.peer, self.depth)?,
+            _ => f.write_str(self.peer)?,
+        }
+        if self.sleeps { f.write_str(", sleeping") } else { Ok(()) }
+    }
+}
+
+/// What is done with the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// From the file, or from memory.
+    Read,
+    /// Into the file.
+    Write,
+    /// A message there and back.
+    Echo,
+}
+
+/// What one run did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Operations.
+    pub count: u64,
+    /// A sum over what was moved, so that the work is known to be real.
+    pub sum: u64,
+}
+
+/// Nanoseconds of single operations.
+pub type Times = Histogram<u64>;
+
+/// An empty collection of times: 1 ns to 10 s, three digits.
+///
+/// # Panics
+/// Never: the bounds are constants that the histogram accepts.
+#[must_use]
+pub fn times() -> Times {
+    Histogram::new_with_bounds(1, 10_000_000_000, 3).expect("constant bounds")
+}
+
+/// The largest block.
+pub const BLOCK_BYTES_MAX: usize = 1 << 20;
+/// The most operations in flight.
+pub const DEPTH_MAX: usize = 32;
+
+/// Offsets of blocks, spread over the file.
+pub struct Offsets {
+    state: u64,
+    file_bytes: u64,
+}
+
+impl Offsets {
+    /// Over a file of `file_bytes`.
+    #[must_use]
+    pub fn new(file_bytes: u64) -> Self {
+        Self { state: 7, file_bytes }
+    }
+
+    fn next(&mut self, block: usize) -> u64 {
+        self.state = self.state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+        (self.state >> 33) % (self.file_bytes / block as u64) * block as u64
+    }
+}
+
+/// Calls `one` until the span is over, looking at the clock every few calls, or at every
+/// call if times are asked for.
+fn repeat(
+    span: Duration,
+    times: Option<&mut Times>,
+    mut one: impl FnMut() -> Result<u64>,
+) -> Result<Tally> {
+    let start = std::time::Instant::now();
+    let mut tally = Tally::default();
+    if let Some(times) = times {
+        let mut last = start;
+        while last.duration_since(start) < span {
+            tally.sum = tally.sum.wrapping_add(one()?);
+            tally.count += 1;
+            let now = std::time::Instant::now();
+            times.saturating_record(nanos(now.duration_since(last)));
+            last = now;
+        }
+    } else {
+        while start.elapsed() < span {
+            for _ in 0..OPERATIONS {
+                tally.sum = tally.sum.wrapping_add(one()?);
+            }
+            tally.count += OPERATIONS;
+        }
+    }
+    Ok(tally)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Operations between two looks at the clock.
+const OPERATIONS: u64 = 8;
