@@ -277,7 +277,9 @@ fn readable(name: &[u8]) -> String {
     let mut text = String::from_utf8_lossy(name).into_owned();
     if text.len() > limits::NAME_BYTES_MAX {
         let room = limits::NAME_BYTES_MAX - char::REPLACEMENT_CHARACTER.len_utf8();
-        text.truncate(text.floor_char_boundary(room));
+        while text.len() > room {
+            text.pop();
+        }
         text.push(char::REPLACEMENT_CHARACTER);
     }
     text
