@@ -139,6 +139,53 @@ fn trees_go_out_and_in_and_are_verified() {
 }
 
 #[test]
+fn what_has_no_name_in_the_protocol_is_counted_as_failed() {
+    use std::os::unix::ffi::OsStrExt;
+    let server = Server::start(&[]);
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    std::fs::create_dir_all(tree.join("deep")).unwrap();
+    std::fs::write(tree.join("deep/good"), b"good").unwrap();
+    std::fs::write(tree.join("deep").join(std::ffi::OsStr::from_bytes(b"b\xffd")), b"bad").unwrap();
+    let copied = Command::new("cp").arg("-r").arg(&tree).arg(server.local("tree")).status();
+    assert!(copied.unwrap().success());
+    for (index, url) in server.urls.iter().enumerate() {
+        let inwards = format!("{url}/in-{index}");
+        let said = fails(&["cp", "-r", "--verify", tree.to_str().unwrap(), &inwards]);
+        assert!(said.contains("b\\xFFd") && said.contains("1 objects failed"), "{said}");
+        assert_eq!(std::fs::read(server.local(&format!("in-{index}/deep/good"))).unwrap(), b"good");
+        let back = place.path().join(format!("back-{index}"));
+        let outwards = format!("{url}/tree");
+        let said = fails(&["cp", "-r", "--verify", &outwards, back.to_str().unwrap()]);
+        assert!(said.contains("b\u{fffd}d") && said.contains("1 objects failed"), "{said}");
+        assert_eq!(std::fs::read(back.join("deep/good")).unwrap(), b"good");
+    }
+}
+
+#[test]
+fn what_fails_is_named_and_the_rest_is_copied() {
+    let server = Server::start(&[]);
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    std::fs::create_dir_all(tree.join("a/b")).unwrap();
+    for path in ["a/file", "a/b/file", "z"] {
+        std::fs::write(tree.join(path), path).unwrap();
+    }
+    // A file is where the copy wants a directory, a link where it wants a file.
+    let target = server.local("target");
+    std::fs::create_dir_all(target.join("a")).unwrap();
+    std::fs::write(target.join("a/b"), b"in the way").unwrap();
+    std::os::unix::fs::symlink("elsewhere", target.join("z")).unwrap();
+    let there = format!("{}/target", server.urls[0]);
+    let contents = format!("{}/", tree.display());
+    let said = fails(&["cp", "-r", "--verify", &contents, &there]);
+    assert!(said.contains("a/b/file") && said.contains("2 objects failed"), "{said}");
+    assert_eq!(std::fs::read(target.join("a/file")).unwrap(), b"a/file");
+    assert_eq!(std::fs::read(target.join("z")).unwrap(), b"z");
+    assert!(!target.join("elsewhere").exists());
+}
+
+#[test]
 fn an_orderly_end_keeps_what_was_written() {
     let mut server = Server::start(&[]);
     let file = server.directory.path().join("file");

@@ -197,6 +197,19 @@ impl Client {
         self.0.borrow_mut().turn(1, timeout);
     }
 
+    /// Makes progress: sleeps until about `count` events have come, or as many as are on
+    /// their way. False if none is: then there is nothing to wait for.
+    #[must_use]
+    pub fn turn_for(&self, count: usize) -> bool {
+        let mut core = self.0.borrow_mut();
+        let is_worth_it = core.is_expecting();
+        if is_worth_it {
+            let threshold = core.arrivals_for(count);
+            core.turn(threshold, None);
+        }
+        is_worth_it
+    }
+
     /// Runs `use_fd` with a descriptor that becomes readable when [`Client::turn`] has
     /// something to do. False from [`Client::arm`] means: do not wait, turn.
     pub fn with_fd<T>(&self, use_fd: impl FnOnce(BorrowedFd<'_>) -> T) -> T {

@@ -167,6 +167,11 @@ impl Core {
         wanted.min(most).max(1)
     }
 
+    /// Whether any answer is on its way.
+    pub fn is_expecting(&self) -> bool {
+        self.sessions.iter().any(|session| session.credits.outstanding() > 0)
+    }
+
     /// Waits for events and takes them in. Returns how many there were.
     pub fn turn(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
         if threshold == 0 {
@@ -529,6 +534,20 @@ pub(crate) const SLOT_BYTES: usize = 4096 + 512;
 const HEAD_BYTES: usize = 64;
 const SEND_COOKIE: u64 = u64::MAX;
 
+/// Decodes a reply, be it a failure.
+pub(crate) fn decode_any<'m>(
+    procedure: Procedure,
+    message: &'m [u8],
+    address: &str,
+) -> Result<(ResponseHeader, dafs_wire::Response<'m>)> {
+    dafs_wire::decode_response(ByteOrder::NATIVE, procedure, message).map_err(|error| {
+        ClientError::Protocol {
+            address: address.to_owned(),
+            what: format!("{} answer: {error}", procedure.name()),
+        }
+    })
+}
+
 /// Decodes a reply, turning a failure into an error that says what was asked.
 pub(crate) fn decode<'m>(
     procedure: Procedure,
@@ -536,11 +555,7 @@ pub(crate) fn decode<'m>(
     address: &str,
     what: impl FnOnce() -> String,
 ) -> Result<(ResponseHeader, dafs_wire::Response<'m>)> {
-    let (header, response) = dafs_wire::decode_response(ByteOrder::NATIVE, procedure, message)
-        .map_err(|error| ClientError::Protocol {
-            address: address.to_owned(),
-            what: format!("{} answer: {error}", procedure.name()),
-        })?;
+    let (header, response) = decode_any(procedure, message, address)?;
     if header.status == dafs_types::Status::Ok {
         Ok((header, response))
     } else {

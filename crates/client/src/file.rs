@@ -67,6 +67,17 @@ impl OpenOptions {
     pub fn write() -> Self {
         Self { access: ShareAccess::Both, create: true, ..Self::read() }
     }
+
+    fn creates(&self) -> bool {
+        self.create || self.create_new
+    }
+
+    /// Whether the size must be set after the open, since OPEN without creation carries
+    /// no attributes; and what to set then.
+    pub(crate) fn later(&self) -> (bool, SetAttributes) {
+        let wanted = SetAttributes { size: Some(0), ..SetAttributes::default() };
+        (self.truncate && !self.creates(), wanted)
+    }
 }
 
 /// An open file. Dropping it closes it without a word; [`File::close`] tells errors.
@@ -136,7 +147,7 @@ impl Session {
         file
     }
 
-    fn file(&self, handle: FileHandle, state: StateId, path: &str) -> File {
+    pub(crate) fn file(&self, handle: FileHandle, state: StateId, path: &str) -> File {
         File {
             session: self.clone(),
             handle,
@@ -177,22 +188,41 @@ impl Session {
         target: OpenTarget<'_>,
         options: &OpenOptions,
     ) -> Result<(Status, FileHandle, StateId)> {
-        let creates = options.create || options.create_new;
+        let (status, handle, state) = self.with_open(target, options, |request| {
+            self.request_any(request, |status, response| match response {
+                Response::Open(opened) => (status, opened.file, opened.state),
+                _ => (status, FileHandle::NULL, StateId::ANONYMOUS),
+            })
+        })??;
+        let (truncates_later, wanted) = options.later();
+        if status == Status::Ok && truncates_later {
+            self.set_attributes_of(handle, state, &wanted, "truncating")?;
+        }
+        Ok((status, handle, state))
+    }
+
+    /// Puts an OPEN together, and has it sent.
+    pub(crate) fn with_open<T>(
+        &self,
+        target: OpenTarget<'_>,
+        options: &OpenOptions,
+        send: impl FnOnce(&Request<'_>) -> T,
+    ) -> Result<T> {
         let wanted = SetAttributes {
-            mode: creates.then_some(options.mode),
+            mode: options.creates().then_some(options.mode),
             size: options.truncate.then_some(0),
             ..SetAttributes::default()
         };
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
         let block = FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut buffer)
             .map_err(|e| ClientError::Status { what: "OPEN".into(), status: e.status() })?;
-        let creation = match (creates, options.create_new) {
+        let creation = match (options.creates(), options.create_new) {
             (_, true) => OpenCreation::Guarded(block),
             (true, false) => OpenCreation::Unchecked(block),
             (false, false) => OpenCreation::NoCreate,
         };
         let owner = self.next_owner();
-        let request = Request::Open(Open {
+        Ok(send(&Request::Open(Open {
             target,
             creation,
             delete_disposition: options.delete_disposition,
@@ -200,17 +230,7 @@ impl Session {
             access: options.access,
             deny: options.deny,
             key: options.key,
-        });
-        let (status, handle, state) =
-            self.request_any(&request, |status, response| match response {
-                Response::Open(opened) => (status, opened.file, opened.state),
-                _ => (status, FileHandle::NULL, StateId::ANONYMOUS),
-            })?;
-        if status == Status::Ok && options.truncate && !creates {
-            // Without creation OPEN carries no attributes: the size is set after it.
-            self.set_attributes_of(handle, state, &wanted, "truncating")?;
-        }
-        Ok((status, handle, state))
+        })))
     }
 
     /// Every open has an owner of its own, so that each has a state of its own.
@@ -559,8 +579,17 @@ impl File {
         self.send_close()
     }
 
+    pub(crate) fn state(&self) -> StateId {
+        self.state
+    }
+
+    /// From now on it counts as closed. True if it did before.
+    pub(crate) fn note_closed(&self) -> bool {
+        self.is_closed.replace(true)
+    }
+
     fn send_close(&self) -> Result<()> {
-        if self.is_closed.replace(true) {
+        if self.note_closed() {
             return Ok(());
         }
         let request = Request::Close(Close { file: self.handle, state: self.state });

@@ -6,7 +6,9 @@
 //! transfer is asynchronous underneath: [`Session::submit_read`] and
 //! [`Session::submit_write`] name a completion [`Group`] when they are submitted, and
 //! [`Client::wait`] sleeps until so many of a group are done. The simple calls
-//! ([`File::read_at`] and its like) submit and wait.
+//! ([`File::read_at`] and its like) submit and wait. Opens, closes, names and attributes
+//! are there as futures too ([`Session::open_in_async`] and its like), so that one thread
+//! keeps many files on their way.
 //!
 //! Memory that [`Client::allocate`] gives out is registered: the server moves bytes
 //! straight into it. Any other buffer can be registered with [`Client::register`];
@@ -21,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod calls;
 mod client;
 mod core;
 mod credits;

@@ -9,8 +9,8 @@ use dafs_types::{
 use dafs_wire::attributes::{file::bits, file_system};
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
 use dafs_wire::messages::{
-    Access, Create, GetAttributes, Link, NewObject, OneHandle, ReadDirectory, Remove, Rename,
-    SetAttributesInline,
+    Access, Create, GetAttributes, Link, NewObject, OneHandle, ReadDirectory, ReadDirectoryResult,
+    Remove, Rename, SetAttributesInline,
 };
 use dafs_wire::{AttributeBitmap, ByteOrder, FileAttributeBlock, Request, Response};
 
@@ -53,7 +53,8 @@ pub struct Metadata {
 pub struct DirectoryEntry {
     /// Its name.
     pub name: String,
-    /// Its attributes; `None` if it was gone when the server looked.
+    /// Its attributes; `None` if it was gone when the server looked, or has a name that
+    /// is not UTF-8 and so cannot be asked for: `name` shows it with U+FFFD then.
     pub metadata: Option<Metadata>,
 }
 
@@ -188,41 +189,22 @@ impl Session {
         let mut entries = Vec::new();
         let (mut cookie, mut verifier) = (ReaddirCookie(0), CookieVerifier::default());
         loop {
-            let request = Request::ReadDirInline(ReadDirectory {
-                directory,
-                cookie,
-                verifier,
-                names_bytes: LISTING_BYTES,
-                result_bytes_max: LISTING_BYTES,
-                wanted: METADATA,
-            });
+            let request = page_request(directory, cookie, verifier);
             let page = self.request(
                 &request,
                 || path.to_owned(),
                 |response| {
                     let Response::ReadDirInline(page) = response else { return None };
-                    let mut last = cookie;
-                    for entry in page.entries.iter() {
-                        let entry = entry.ok()?;
-                        last = entry.cookie;
-                        let attributes = entry.attributes.file();
-                        let handle = attributes.file_handle.unwrap_or(FileHandle::NULL);
-                        entries.push(DirectoryEntry {
-                            name: entry.name.to_owned(),
-                            metadata: to_metadata(attributes, handle),
-                        });
-                    }
-                    Some((page.end_of_directory, page.verifier, last))
+                    Page::read(page, cookie, &mut entries)
                 },
             )?;
-            let (is_end, tie, last) = page.ok_or_else(|| self.protocol_error("READDIR_INLINE"))?;
-            if is_end {
-                return Ok(entries);
+            match page.ok_or_else(|| self.protocol_error("READDIR_INLINE"))? {
+                Page { is_end: true, .. } => return Ok(entries),
+                Page { last, .. } if last == cookie => {
+                    return Err(self.protocol_error("READDIR_INLINE without an entry"));
+                }
+                page => (cookie, verifier) = (page.last, page.verifier),
             }
-            if last == cookie {
-                return Err(self.protocol_error("READDIR_INLINE without an entry"));
-            }
-            (cookie, verifier) = (last, tie);
         }
     }
 
@@ -341,7 +323,50 @@ pub(crate) fn name_of<'n>(name: &'n str, path: &str) -> Result<&'n str> {
     }
 }
 
-fn to_metadata(attributes: FileAttributes, handle: FileHandle) -> Option<Metadata> {
+/// Where a listing goes on.
+pub(crate) struct Page {
+    pub is_end: bool,
+    pub verifier: CookieVerifier,
+    pub last: ReaddirCookie,
+}
+
+impl Page {
+    /// Adds a page to the entries. `None` if one of them cannot be decoded.
+    pub fn read(
+        page: &ReadDirectoryResult<'_>,
+        cookie: ReaddirCookie,
+        entries: &mut Vec<DirectoryEntry>,
+    ) -> Option<Self> {
+        let mut last = cookie;
+        for entry in page.entries.iter() {
+            let entry = entry.ok()?;
+            last = entry.cookie;
+            let attributes = entry.attributes.file();
+            let handle = attributes.file_handle.unwrap_or(FileHandle::NULL);
+            let (name, metadata) = (entry.name.to_owned(), to_metadata(attributes, handle));
+            entries.push(DirectoryEntry { name, metadata });
+        }
+        Some(Self { is_end: page.end_of_directory, verifier: page.verifier, last })
+    }
+}
+
+/// READDIR for the page behind a cookie.
+pub(crate) fn page_request(
+    directory: FileHandle,
+    cookie: ReaddirCookie,
+    verifier: CookieVerifier,
+) -> Request<'static> {
+    Request::ReadDirInline(ReadDirectory {
+        directory,
+        cookie,
+        verifier,
+        names_bytes: LISTING_BYTES,
+        result_bytes_max: LISTING_BYTES,
+        wanted: METADATA,
+    })
+}
+
+pub(crate) fn to_metadata(attributes: FileAttributes, handle: FileHandle) -> Option<Metadata> {
     Some(Metadata {
         kind: attributes.object_type?,
         mode: attributes.mode.unwrap_or(0),
@@ -360,7 +385,7 @@ fn to_metadata(attributes: FileAttributes, handle: FileHandle) -> Option<Metadat
 }
 
 /// What [`Metadata`] needs.
-const METADATA: AttributeBitmap = bits::OBJECT_TYPE
+pub(crate) const METADATA: AttributeBitmap = bits::OBJECT_TYPE
     .with(bits::MODE)
     .with(bits::NUM_LINKS)
     .with(bits::CHANGE)

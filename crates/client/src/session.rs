@@ -16,7 +16,9 @@ use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Respons
 
 use crate::buffer::Buffer;
 use crate::client::{Client, Shared};
-use crate::core::{Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, slot_segment};
+use crate::core::{
+    Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, decode_any, slot_segment,
+};
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
 use crate::url::{Location, ServerName, local_socket_candidates};
@@ -350,13 +352,8 @@ impl Session {
     ) -> Result<T> {
         let mut core = self.shared.borrow_mut();
         let reply = core.call(self.index, request)?;
-        let address = core.sessions[self.index].address.clone();
-        let procedure = request.procedure();
-        let (header, response) = dafs_wire::decode_response(ByteOrder::NATIVE, procedure, &reply)
-            .map_err(|error| ClientError::Protocol {
-            address,
-            what: format!("{} answer: {error}", procedure.name()),
-        })?;
+        let address = &core.sessions[self.index].address;
+        let (header, response) = decode_any(request.procedure(), &reply, address)?;
         Ok(read(header.status, &response))
     }
 

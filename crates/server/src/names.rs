@@ -3,6 +3,8 @@
 //! Invariant: the store checks names and permissions; here only what other clients
 //! hold open has a say.
 
+use std::borrow::Cow;
+
 use dafs_filer::RemoveDecision;
 use dafs_store::{ListRequest, NewNode, StoreError};
 use dafs_types::{FileHandle, RemoveMode, Status, limits};
@@ -208,9 +210,14 @@ impl Reactor {
             ReaddirWriter::new(order, wanted, &mut bytes).map_err(|_| Status::TooSmall)?;
         let mut is_end = listed.is_end;
         for entry in &listed.entries {
-            // The protocol's names are UTF-8; others exist for local processes only.
-            let Ok(name) = std::str::from_utf8(&entry.name) else { continue };
-            let attributes = match &entry.object {
+            // The protocol's names are UTF-8; others exist for local processes only. They
+            // are shown so that nobody takes the listing for whole, and without attributes
+            // since they cannot be asked for.
+            let (name, object) = match std::str::from_utf8(&entry.name) {
+                Ok(name) => (Cow::Borrowed(name), entry.object.as_ref()),
+                Err(_) => (Cow::Owned(readable(&entry.name)), None),
+            };
+            let attributes = match object {
                 Some(object) => {
                     let mut attributes = object.attributes;
                     if let Some(file) = self.cache.find(&object.handle) {
@@ -223,7 +230,7 @@ impl Reactor {
                     ..dafs_types::FileAttributes::default()
                 },
             };
-            match writer.push(entry.cookie, name, &attributes) {
+            match writer.push(entry.cookie, &name, &attributes) {
                 Ok(true) => {}
                 Ok(false) => {
                     is_end = false;
@@ -263,6 +270,19 @@ impl Reactor {
         self.reply(answer, &Response::ReadLinkDirect(DirectResult { checksum }));
         Ok(())
     }
+}
+
+/// A name that is not UTF-8, with U+FFFD for what is not, within the limit of names.
+fn readable(name: &[u8]) -> String {
+    let mut text = String::from_utf8_lossy(name).into_owned();
+    if text.len() > limits::NAME_BYTES_MAX {
+        let room = limits::NAME_BYTES_MAX - char::REPLACEMENT_CHARACTER.len_utf8();
+        while text.len() > room {
+            text.pop();
+        }
+        text.push(char::REPLACEMENT_CHARACTER);
+    }
+    text
 }
 
 /// The components of a path, within the limits.

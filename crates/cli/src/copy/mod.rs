@@ -1,27 +1,27 @@
 //! `dafs cp`: trees between here and servers, or between servers.
 //!
-//! `side` is one end of a copy, `walk` lists what is there, `mover` moves and compares
-//! the octets of many files at once.
+//! `walk` lists what is there, `run` makes the copies and compares them, `side` is one
+//! end of a copy, `mover` moves the octets; `tasks` keeps many files on their way at once,
+//! on the caller's own thread.
 
 mod mover;
+mod run;
 mod side;
+mod tasks;
 mod walk;
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, bail};
+use anyhow::{Error, Result, bail};
 use clap::Args;
-use dafs_client::{Client, ClientConfig, ClientError, ObjectType};
-use dafs_types::FileHandle;
+use dafs_client::{Client, ClientConfig, ClientError};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::place::{Access, Place, connect_by};
-use mover::{Ended, Flow, Purpose};
-use walk::Item;
+use run::Run;
 
 pub use mover::Mover;
-use side::Directories;
 pub use side::Side;
 
 /// Arguments of `dafs cp`.
@@ -65,7 +65,7 @@ pub struct Outcome {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let client = Client::new(ClientConfig::default())?;
-    let mut mover = Mover::new(&client)?;
+    let mover = Mover::new(&client)?;
     let Some((target, sources)) = arguments.places.split_last() else { bail!("no target") };
     let into = side(&client, target, arguments)?;
     let is_directory = into.is_directory();
@@ -83,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let into = into.clone();
         let target = if is_directory && !contents { into.below(source.last_name()?) } else { into };
         let extras = Extras { verify: arguments.verify, sync: arguments.sync };
-        let outcome = copy(&mut mover, &source, &target, extras)?;
+        let outcome = copy(&mover, &source, &target, extras)?;
         report(&source, &target, &outcome);
         failed += outcome.failed;
         differing += outcome.differing;
@@ -131,173 +131,29 @@ fn report(source: &Side, target: &Side, outcome: &Outcome) {
 }
 
 /// Copies a tree, or one file.
-pub fn copy(mover: &mut Mover, source: &Side, target: &Side, extras: Extras) -> Result<Outcome> {
-    let items = source.items()?;
-    let bar = progress(items.iter().map(|item| item.size).sum());
-    let copies = vec![None; items.len()];
-    let outcome = Outcome::default();
-    let mut run = Run { source, target, items: &items, copies, bar: &bar, outcome };
+pub fn copy(mover: &Mover, source: &Side, target: &Side, extras: Extras) -> Result<Outcome> {
+    let tree = source.walk(&mover.client)?;
+    let bar = progress(tree.items.iter().map(|item| item.size).sum());
+    let run = Run::new(mover, (source, target), &tree, &bar);
     let start = Instant::now();
-    run.copy(mover, extras.sync)?;
-    run.outcome.copying = start.elapsed();
+    run.copy(extras.sync)?;
+    let copying = start.elapsed();
+    let mut verifying = Duration::ZERO;
     if extras.verify {
         let start = Instant::now();
         bar.reset();
-        run.compare(mover)?;
-        run.outcome.verifying = start.elapsed();
+        run.compare()?;
+        verifying = start.elapsed();
     }
     bar.finish_and_clear();
-    Ok(run.outcome)
+    Ok(Outcome { copying, verifying, ..run.outcome() })
 }
 
-/// One copy of one tree.
-struct Run<'r> {
-    source: &'r Side,
-    target: &'r Side,
-    items: &'r [Item],
-    /// Handles of the copies, as far as they are known.
-    copies: Vec<Option<FileHandle>>,
-    bar: &'r ProgressBar,
-    outcome: Outcome,
-}
-
-impl Run<'_> {
-    fn copy(&mut self, mover: &mut Mover, sync: bool) -> Result<()> {
-        let mut directories = Directories::new();
-        for (index, item) in self.items.iter().enumerate() {
-            if let Err(error) = self.copy_item(mover, index, &mut directories) {
-                // What cannot hold anything would fail with all that is in it, one by one.
-                if item.path.is_empty() {
-                    return Err(error).context(format!("copying to {}", self.target.name("")));
-                }
-                self.fail("copying", item, error)?;
-            }
-            while mover.is_full() {
-                mover.turn(&mut |ended| self.on_copied(ended, sync))?;
-            }
-        }
-        while !mover.is_empty() {
-            mover.turn(&mut |ended| self.on_copied(ended, sync))?;
-        }
-        // Times of directories last: making what is in them changes them.
-        for item in self.items.iter().rev().filter(|item| item.kind == ObjectType::Directory) {
-            if let Err(error) = self.target.set_attributes(item) {
-                self.fail("keeping mode and times of", item, error)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn copy_item(
-        &mut self,
-        mover: &mut Mover,
-        index: usize,
-        directories: &mut Directories,
-    ) -> Result<()> {
-        let item = &self.items[index];
-        match item.kind {
-            ObjectType::Directory => self.target.make_directory(item),
-            ObjectType::SymbolicLink => self.target.make_link(item),
-            ObjectType::Regular => {
-                let from = self.source.open_to_read(item, item.handle)?;
-                let to = self.target.open_to_write(item, directories)?;
-                mover.start(Flow::new(Purpose::Copy, index, from, to, item.size));
-                Ok(())
-            }
-            _ => {
-                self.outcome.skipped += 1;
-                Ok(())
-            }
-        }
-    }
-
-    fn on_copied(&mut self, ended: Ended, sync: bool) -> Result<()> {
-        let Ended { flow, error } = ended;
-        let (index, moved) = (flow.item, flow.moved);
-        let item = &self.items[index];
-        self.bar.inc(item.size);
-        let completed = match error {
-            Some(error) => Err(error),
-            None => self.target.complete(item, flow.to, sync),
-        };
-        match completed {
-            Ok(handle) => {
-                self.copies[index] = handle;
-                self.outcome.files += 1;
-                self.outcome.bytes += moved;
-                Ok(())
-            }
-            Err(error) => self.fail("copying", item, error),
-        }
-    }
-
-    fn compare(&mut self, mover: &mut Mover) -> Result<()> {
-        for (index, item) in self.items.iter().enumerate() {
-            if let Err(error) = self.compare_item(mover, index) {
-                self.fail("comparing", item, error)?;
-            }
-            while mover.is_full() {
-                mover.turn(&mut |ended| self.on_compared(ended))?;
-            }
-        }
-        while !mover.is_empty() {
-            mover.turn(&mut |ended| self.on_compared(ended))?;
-        }
-        Ok(())
-    }
-
-    fn compare_item(&mut self, mover: &mut Mover, index: usize) -> Result<()> {
-        let item = &self.items[index];
-        match item.kind {
-            ObjectType::SymbolicLink => {
-                let is_same = self.target.read_link(&item.path)? == item.link;
-                if !is_same {
-                    self.differs(item);
-                }
-            }
-            ObjectType::Regular => {
-                let from = self.source.open_to_read(item, item.handle)?;
-                let to = self.target.open_to_read(item, self.copies[index])?;
-                // One octet more than there should be: neither may have it.
-                mover.start(Flow::new(Purpose::Compare, index, from, to, item.size + 1));
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn on_compared(&mut self, ended: Ended) -> Result<()> {
-        let item = &self.items[ended.flow.item];
-        self.bar.inc(item.size);
-        match ended.error {
-            Some(error) => self.fail("comparing", item, error),
-            None => {
-                if ended.flow.differs || ended.flow.moved != item.size {
-                    self.differs(item);
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn differs(&mut self, item: &Item) {
-        eprintln!("differs: {}", self.target.name(&item.path));
-        self.outcome.differing += 1;
-    }
-
-    /// Names an object that failed, to go on with the others; unless none can go on.
-    fn fail(&mut self, doing: &str, item: &Item, error: Error) -> Result<()> {
-        let error = error.context(format!("{doing} {}", self.source.name(&item.path)));
-        let is_end = error.chain().filter_map(|cause| cause.downcast_ref()).any(|cause| {
-            matches!(cause, ClientError::SessionEnded { .. } | ClientError::Protocol { .. })
-        });
-        if is_end {
-            return Err(error).context("nothing more can be copied");
-        }
-        self.bar.suspend(|| eprintln!("dafs: {error:#}"));
-        self.outcome.failed += 1;
-        Ok(())
-    }
+/// Whether an error is the end of a session: nothing more can come of it.
+fn is_end(error: &Error) -> bool {
+    error.chain().filter_map(|cause| cause.downcast_ref()).any(|cause| {
+        matches!(cause, ClientError::SessionEnded { .. } | ClientError::Protocol { .. })
+    })
 }
 
 fn progress(bytes: u64) -> ProgressBar {

@@ -3,19 +3,20 @@
 //! Invariant: beneath the top of a local target no symbolic link is followed, so that a
 //! server cannot have files written elsewhere.
 
-use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File as LocalFile;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use dafs_client::{File, ObjectType, OpenOptions, Session, Status};
+use dafs_client::{Client, File, ObjectType, OpenOptions, Session, Status};
 use dafs_types::FileHandle;
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 
 use super::mover::BLOCK_BYTES;
-use super::walk::{Item, walk_local, walk_remote};
+use super::walk::{Item, Tree, walk_local, walk_remote};
 
 /// One end of a copy.
 #[derive(Clone)]
@@ -24,8 +25,15 @@ pub enum Side {
     Remote(Session, String),
 }
 
-/// Directories of a target on a server, by their paths beneath the top.
-pub type Directories = HashMap<String, FileHandle>;
+/// What came of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    /// Nothing: it failed, or is of no kind that is copied.
+    No,
+    Local,
+    /// This object of a server.
+    Remote(FileHandle),
+}
 
 /// An open file of either.
 pub enum Open {
@@ -76,84 +84,93 @@ impl Side {
     }
 
     /// Everything at and below the top, directories before what is in them.
-    pub fn items(&self) -> Result<Vec<Item>> {
-        let mut items = Vec::new();
+    pub fn walk(&self, client: &Client) -> Result<Tree> {
         match self {
-            Side::Local(top) => walk_local(top, "", &mut items)?,
-            Side::Remote(session, top) => {
-                let metadata = session.metadata(top)?;
-                walk_remote(session, top, "", &metadata, &mut items)?;
-            }
+            Side::Local(top) => walk_local(top),
+            Side::Remote(session, top) => walk_remote(client, session, top),
         }
-        Ok(items)
     }
 
-    pub fn make_directory(&self, item: &Item) -> Result<()> {
+    /// `parent` is what came of the directory an item is in, for this call and the others.
+    pub async fn make_directory(&self, item: &Item, parent: Copied) -> Result<Copied> {
         // Usable while it is being filled; its own mode comes with its times.
         let mode = 0o700 | item.mode;
         match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
                 match std::fs::create_dir(&path) {
-                    Err(_) if is_directory_at(&path, item.path.is_empty()) => Ok(()),
-                    other => other.with_context(|| format!("making {}", path.display())),
+                    Err(_) if is_directory_at(&path, item.path.is_empty()) => {}
+                    other => other.with_context(|| format!("making {}", path.display()))?,
                 }
+                Ok(Copied::Local)
             }
             Side::Remote(session, top) => {
                 let path = join(top, &item.path);
-                match session.create_dir(&path, mode) {
+                let Some(directory) = parent.handle() else {
+                    return make_top(session, &path, mode);
+                };
+                let name = item.name();
+                match session.create_dir_in_async(directory, name, &path, mode).await {
                     Err(error) if error.status() == Some(Status::Exist) => {
-                        let there = if item.path.is_empty() {
-                            session.metadata(&path)?
-                        } else {
-                            session.symlink_metadata(&path)?
-                        };
-                        if there.kind == ObjectType::Directory { Ok(()) } else { Err(error.into()) }
+                        let there = session.lookup_in_async(directory, name, &path).await?;
+                        let metadata = session.metadata_async(there, &path).await?;
+                        let is_directory = metadata.kind == ObjectType::Directory;
+                        if is_directory { Ok(Copied::Remote(there)) } else { Err(error.into()) }
                     }
-                    // The root is always there and never made.
-                    Err(error) if error.status() == Some(Status::Inval) && is_root(&path) => Ok(()),
-                    other => Ok(other?),
+                    other => Ok(Copied::Remote(other?)),
                 }
             }
         }
     }
 
-    pub fn make_link(&self, item: &Item) -> Result<()> {
+    pub async fn make_link(&self, item: &Item, parent: Copied) -> Result<Copied> {
         match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
                 // What is not there need not go; what stays makes the next call fail.
                 let _ = std::fs::remove_file(&path);
-                std::os::unix::fs::symlink(&item.link, &path)
-                    .with_context(|| format!("making {}", path.display()))
+                std::os::unix::fs::symlink(OsStr::from_bytes(&item.link), &path)
+                    .with_context(|| format!("making {}", path.display()))?;
+                Ok(Copied::Local)
             }
             Side::Remote(session, top) => {
                 let path = join(top, &item.path);
-                match session.symlink(&item.link, &path) {
+                let directory = parent.handle().context("a link has a directory")?;
+                let (name, text) = (item.name(), item.link.as_slice());
+                let made = match session.symlink_in_async(directory, name, &path, text).await {
                     Err(error) if error.status() == Some(Status::Exist) => {
-                        session.remove(&path)?;
-                        Ok(session.symlink(&item.link, &path)?)
+                        session.remove_in_async(directory, name, &path).await?;
+                        session.symlink_in_async(directory, name, &path, text).await
                     }
-                    other => Ok(other?),
-                }
+                    other => other,
+                };
+                Ok(Copied::Remote(made?))
             }
         }
     }
 
-    pub fn read_link(&self, path: &str) -> Result<String> {
+    pub async fn read_link(&self, item: &Item, copied: Copied) -> Result<Vec<u8>> {
         match self {
             Side::Local(top) => {
-                let path = join_local(top, path);
+                let path = join_local(top, &item.path);
                 let text = path.read_link().with_context(|| path.display().to_string())?;
-                Ok(text.to_string_lossy().into_owned())
+                Ok(text.into_os_string().into_vec())
             }
-            Side::Remote(session, top) => Ok(session.read_link(&join(top, path))?),
+            Side::Remote(session, top) => {
+                let handle = copied.handle().context("a copied link has a handle")?;
+                Ok(session.read_link_async(handle, &join(top, &item.path)).await?)
+            }
         }
     }
 
-    /// Opens one of this side's files. One of a server that is small and whose handle is
-    /// known needs no open.
-    pub fn open_to_read(&self, item: &Item, handle: Option<FileHandle>) -> Result<Open> {
+    /// Opens one of this side's files; on a server it and its directory are known by
+    /// their handles. One that is small needs no open there.
+    pub async fn open_to_read(
+        &self,
+        item: &Item,
+        handle: Option<FileHandle>,
+        directory: Option<FileHandle>,
+    ) -> Result<Open> {
         Ok(match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
@@ -161,16 +178,21 @@ impl Side {
                 Open::Local(file.with_context(|| format!("opening {}", path.display()))?)
             }
             Side::Remote(session, top) => {
-                let path = join(top, &item.path);
-                Open::Remote(Box::new(match handle {
-                    Some(handle) if item.size < BLOCK_BYTES as u64 => session.reader(handle, &path),
-                    _ => session.open(&path, &OpenOptions::read())?,
+                let (path, options) = (join(top, &item.path), OpenOptions::read());
+                Open::Remote(Box::new(match (handle, directory) {
+                    (Some(handle), _) if item.size < BLOCK_BYTES as u64 => {
+                        session.reader(handle, &path)
+                    }
+                    (_, Some(directory)) if !item.path.is_empty() => {
+                        session.open_in_async(directory, item.name(), &path, &options).await?
+                    }
+                    _ => session.open(&path, &options)?,
                 }))
             }
         })
     }
 
-    pub fn open_to_write(&self, item: &Item, known: &mut Directories) -> Result<Open> {
+    pub async fn open_to_write(&self, item: &Item, parent: Copied) -> Result<Open> {
         // Writable for its owner until it is complete.
         let mode = item.mode & 0o777 | 0o200;
         Ok(match self {
@@ -180,15 +202,27 @@ impl Side {
                 Open::Local(file.with_context(|| format!("opening {}", path.display()))?)
             }
             Side::Remote(session, top) => {
+                let path = join(top, &item.path);
                 let options = OpenOptions { truncate: true, mode, ..OpenOptions::write() };
-                Open::Remote(Box::new(open_remote(session, top, item, &options, known)?))
+                let Some(directory) = parent.handle() else {
+                    return Ok(Open::Remote(Box::new(session.open(&path, &options)?)));
+                };
+                let name = item.name();
+                let opened = session.open_in_async(directory, name, &path, &options).await;
+                Open::Remote(Box::new(match opened {
+                    // A link in its place gives way.
+                    Err(error) if error.status() == Some(Status::Symlink) => {
+                        session.remove_in_async(directory, name, &path).await?;
+                        session.open_in_async(directory, name, &path, &options).await?
+                    }
+                    other => other?,
+                }))
             }
         })
     }
 
     /// Closes a file that was written, and gives it the mode and times of its source.
-    /// Returns its handle on a server.
-    pub fn complete(&self, item: &Item, written: Open, sync: bool) -> Result<Option<FileHandle>> {
+    pub async fn complete(&self, item: &Item, written: Open, sync: bool) -> Result<Copied> {
         match written {
             Open::Local(file) => {
                 if sync {
@@ -196,65 +230,65 @@ impl Side {
                 }
                 file.set_permissions(std::fs::Permissions::from_mode(item.mode))?;
                 rustix::fs::futimens(&file, &times(item))?;
-                Ok(None)
+                Ok(Copied::Local)
             }
             Open::Remote(file) => {
                 if sync {
-                    file.commit()?;
+                    let done = file.commit_async().await?;
+                    file.note_unstable(done.verifier)?;
                 }
                 let (session, handle) = (file.session().clone(), file.handle());
                 let path = file.path().to_owned();
                 // First: what the server still writes would change the time again.
-                file.close()?;
-                session.set_attributes_by_handle(handle, &item.attributes(), &path)?;
-                Ok(Some(handle))
+                file.close_async().await?;
+                session.set_attributes_async(handle, &item.attributes(), &path).await?;
+                Ok(Copied::Remote(handle))
             }
         }
     }
 
     /// Mode and modification time as those of the source, for a directory.
-    pub fn set_attributes(&self, item: &Item) -> Result<()> {
-        match self {
-            Side::Local(top) => {
+    pub async fn set_attributes(&self, item: &Item, copied: Copied) -> Result<()> {
+        match (self, copied) {
+            // It could not be made, which was told.
+            (_, Copied::No) => Ok(()),
+            (Side::Local(top), _) => {
                 let path = join_local(top, &item.path);
                 std::fs::set_permissions(&path, std::fs::Permissions::from_mode(item.mode))?;
                 Ok(rustix::fs::utimensat(CWD, &path, &times(item), AtFlags::empty())?)
             }
-            Side::Remote(session, top) => {
-                Ok(session.set_attributes(&join(top, &item.path), &item.attributes())?)
+            (Side::Remote(session, top), Copied::Remote(handle)) => {
+                let path = join(top, &item.path);
+                Ok(session.set_attributes_async(handle, &item.attributes(), &path).await?)
             }
+            (Side::Remote(..), Copied::Local) => bail!("a directory without a handle"),
         }
     }
 }
 
-/// Opens a target on a server; a link in its place gives way, unless it is the top.
-fn open_remote(
-    session: &Session,
-    top: &str,
-    item: &Item,
-    options: &OpenOptions,
-    known: &mut Directories,
-) -> Result<File> {
-    let path = join(top, &item.path);
-    if item.path.is_empty() {
-        return Ok(session.open(&path, options)?);
-    }
-    let (directory, name) = item.path.rsplit_once('/').unwrap_or(("", &item.path));
-    let handle = match known.get(directory) {
-        Some(handle) => *handle,
-        None => {
-            let handle = session.metadata(&join(top, directory))?.handle;
-            known.insert(directory.to_owned(), handle);
-            handle
+impl Copied {
+    pub fn handle(self) -> Option<FileHandle> {
+        match self {
+            Copied::Remote(handle) => Some(handle),
+            Copied::No | Copied::Local => None,
         }
-    };
-    match session.open_in(handle, name, &path, options) {
-        Err(error) if error.status() == Some(Status::Symlink) => {
-            session.remove(&path)?;
-            Ok(session.open_in(handle, name, &path, options)?)
-        }
-        other => Ok(other?),
     }
+}
+
+/// The top of a copy on a server; a link there is followed.
+fn make_top(session: &Session, path: &str, mode: u32) -> Result<Copied> {
+    match session.create_dir(path, mode) {
+        Ok(()) => {}
+        Err(error) if error.status() == Some(Status::Exist) => {
+            if session.metadata(path)?.kind != ObjectType::Directory {
+                return Err(error.into());
+            }
+        }
+        // The root is always there and never made.
+        Err(error) if error.status() == Some(Status::Inval) && is_root(path) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(Copied::Remote(session.metadata(path)?.handle))
 }
 
 fn is_directory_at(path: &Path, is_top: bool) -> bool {

@@ -1,27 +1,47 @@
 //! What is in a tree.
 //!
 //! Invariant: a path in a list leads downwards only: a name that a server gives and
-//! that is no single name is an error.
+//! that is no single name is an error. Directories come before what is in them, and
+//! what cannot be copied is in the list of failures, never left out.
 
+use std::cell::RefCell;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-use dafs_client::{Metadata, ObjectType, Session, SetAttributes, SetTime, Timestamp};
+use anyhow::{Context, Error, Result, anyhow, bail};
+use dafs_client::{
+    Client, DirectoryEntry, Metadata, ObjectType, Session, SetAttributes, SetTime, Status,
+    Timestamp,
+};
 use dafs_types::FileHandle;
 
+use super::is_end;
 use super::side::{join, join_local};
+use super::tasks::for_each;
 
 /// An object to be copied, its path relative to the top.
 pub struct Item {
     pub path: String,
+    /// Its directory's place in the list; its own for the top.
+    pub parent: usize,
+    /// Directories above it.
+    pub depth: usize,
     pub kind: ObjectType,
     pub size: u64,
     pub mode: u32,
     pub modified: Timestamp,
-    pub link: String,
+    pub link: Vec<u8>,
     /// Known for objects of a server.
     pub handle: Option<FileHandle>,
+}
+
+/// Everything at and below a top.
+#[derive(Default)]
+pub struct Tree {
+    pub items: Vec<Item>,
+    /// What could not be listed, one for each object.
+    pub failures: Vec<Error>,
 }
 
 impl Item {
@@ -33,13 +53,64 @@ impl Item {
             ..SetAttributes::default()
         }
     }
+
+    /// Its name in its directory.
+    pub fn name(&self) -> &str {
+        self.path.rsplit_once('/').map_or(&self.path, |parts| parts.1)
+    }
 }
 
-pub fn walk_local(top: &Path, path: &str, items: &mut Vec<Item>) -> Result<()> {
-    let here = join_local(top, path);
+impl Tree {
+    fn add(&mut self, parent: usize, path: String, item: Item) {
+        let depth = if path.is_empty() { 0 } else { self.items[parent].depth + 1 };
+        self.items.push(Item { path, parent, depth, ..item });
+    }
+}
+
+pub fn walk_local(top: &Path) -> Result<Tree> {
+    let mut tree = Tree::default();
     // The top itself may be a link; what is below is taken as it is.
-    let metadata = if path.is_empty() { here.metadata() } else { here.symlink_metadata() };
-    let metadata = metadata.with_context(|| here.display().to_string())?;
+    let metadata = top.metadata().with_context(|| top.display().to_string())?;
+    tree.add(0, String::new(), local_item(top, &metadata)?);
+    let mut next = 0;
+    while next < tree.items.len() {
+        if tree.items[next].kind == ObjectType::Directory
+            && let Err(error) = list_local(top, next, &mut tree)
+        {
+            if next == 0 {
+                return Err(error);
+            }
+            tree.failures.push(error);
+        }
+        next += 1;
+    }
+    Ok(tree)
+}
+
+fn list_local(top: &Path, parent: usize, tree: &mut Tree) -> Result<()> {
+    let here = join_local(top, &tree.items[parent].path);
+    let listing = || format!("listing {}", here.display());
+    for entry in here.read_dir().with_context(listing)? {
+        let entry = entry.with_context(listing)?;
+        let path = entry.path();
+        let item = match (entry.file_name().into_string(), entry.metadata()) {
+            (Ok(name), Ok(metadata)) => local_item(&path, &metadata).map(|item| (name, item)),
+            // Escaped, so that the message says which.
+            (Err(_), _) => Err(anyhow!("{path:?}: the name is not UTF-8, which DAFS needs")),
+            (_, Err(error)) => Err(Error::new(error).context(path.display().to_string())),
+        };
+        match item {
+            Ok((name, item)) => {
+                let path = join_relative(&tree.items[parent].path, &name);
+                tree.add(parent, path, item);
+            }
+            Err(error) => tree.failures.push(error),
+        }
+    }
+    Ok(())
+}
+
+fn local_item(path: &Path, metadata: &std::fs::Metadata) -> Result<Item> {
     let kind = if metadata.is_dir() {
         ObjectType::Directory
     } else if metadata.is_symlink() {
@@ -50,11 +121,16 @@ pub fn walk_local(top: &Path, path: &str, items: &mut Vec<Item>) -> Result<()> {
         ObjectType::Fifo
     };
     let link = match kind {
-        ObjectType::SymbolicLink => text(here.read_link()?.as_os_str(), &here)?,
-        _ => String::new(),
+        ObjectType::SymbolicLink => {
+            let text = path.read_link().with_context(|| path.display().to_string())?;
+            text.into_os_string().into_vec()
+        }
+        _ => Vec::new(),
     };
-    items.push(Item {
-        path: path.to_owned(),
+    Ok(Item {
+        path: String::new(),
+        parent: 0,
+        depth: 0,
         kind,
         size: if kind == ObjectType::Regular { metadata.len() } else { 0 },
         mode: metadata.mode() & 0o7777,
@@ -64,56 +140,127 @@ pub fn walk_local(top: &Path, path: &str, items: &mut Vec<Item>) -> Result<()> {
         },
         link,
         handle: None,
-    });
-    if kind == ObjectType::Directory {
-        let entries = std::fs::read_dir(&here);
-        for entry in entries.with_context(|| format!("listing {}", here.display()))? {
-            let name = text(&entry?.file_name(), &here)?;
-            walk_local(top, &join_relative(path, &name), items)?;
+    })
+}
+
+/// Lists a tree of a server, many directories at once.
+pub fn walk_remote(client: &Client, session: &Session, top: &str) -> Result<Tree> {
+    let mut first = Tree::default();
+    let metadata = session.metadata(top)?;
+    first.add(0, String::new(), remote_item(&metadata, Vec::new()));
+    let mut from = 0;
+    let tree = RefCell::new(first);
+    loop {
+        let level: Vec<usize> = {
+            let items = &tree.borrow().items;
+            let is_directory = |index: &usize| items[*index].kind == ObjectType::Directory;
+            (from..items.len()).filter(is_directory).collect()
+        };
+        from = tree.borrow().items.len();
+        if level.is_empty() {
+            return Ok(tree.into_inner());
         }
+        let walker = Walker { session, top, tree: &tree };
+        for_each(client, level, |parent| walker.list(parent))?;
     }
-    Ok(())
 }
 
-fn text(name: &std::ffi::OsStr, place: &Path) -> Result<String> {
-    let text = name.to_str().with_context(|| {
-        format!("{}: the name {name:?} is not UTF-8, which DAFS needs", place.display())
-    })?;
-    Ok(text.to_owned())
+struct Walker<'w> {
+    session: &'w Session,
+    top: &'w str,
+    tree: &'w RefCell<Tree>,
 }
 
-pub fn walk_remote(
-    session: &Session,
-    top: &str,
-    path: &str,
-    metadata: &Metadata,
-    items: &mut Vec<Item>,
-) -> Result<()> {
-    let whole = join(top, path);
-    let link = match metadata.kind {
-        ObjectType::SymbolicLink => session.read_link(&whole)?,
-        _ => String::new(),
-    };
-    items.push(Item {
-        path: path.to_owned(),
+impl Walker<'_> {
+    async fn list(&self, parent: usize) -> Result<()> {
+        let (path, handle) = {
+            let item = &self.tree.borrow().items[parent];
+            (item.path.clone(), item.handle.unwrap_or(FileHandle::NULL))
+        };
+        let whole = join(self.top, &path);
+        let entries = match self.session.list_async(handle, &whole).await {
+            Ok(entries) => entries,
+            Err(error) => return self.fail(Error::new(error).context(format!("listing {whole}"))),
+        };
+        for entry in entries {
+            if matches!(entry.name.as_str(), "" | "." | "..") || entry.name.contains(['/', '\0']) {
+                bail!("{whole}: the server lists {:?}, which is no name", entry.name);
+            }
+            match self.item(handle, &whole, &entry).await {
+                Ok(Some(item)) => {
+                    let path = join_relative(&path, &entry.name);
+                    self.tree.borrow_mut().add(parent, path, item);
+                }
+                Ok(None) => {}
+                Err(error) => self.fail(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// An entry as an item; `None` if it is gone.
+    async fn item(
+        &self,
+        directory: FileHandle,
+        whole: &str,
+        entry: &DirectoryEntry,
+    ) -> Result<Option<Item>> {
+        let path = join(whole, &entry.name);
+        let found;
+        let metadata = match &entry.metadata {
+            Some(metadata) => metadata,
+            None if entry.name.contains(char::REPLACEMENT_CHARACTER) => {
+                bail!("{path}: the name is not UTF-8, which DAFS needs");
+            }
+            None => match self.look(directory, &entry.name, &path).await {
+                Ok(metadata) => {
+                    found = metadata;
+                    &found
+                }
+                Err(error) if error.status() == Some(Status::NoEnt) => return Ok(None),
+                Err(error) => return Err(error.into()),
+            },
+        };
+        let link = match metadata.kind {
+            ObjectType::SymbolicLink => {
+                self.session.read_link_async(metadata.handle, &path).await?
+            }
+            _ => Vec::new(),
+        };
+        Ok(Some(remote_item(metadata, link)))
+    }
+
+    async fn look(
+        &self,
+        directory: FileHandle,
+        name: &str,
+        path: &str,
+    ) -> dafs_client::Result<Metadata> {
+        let handle = self.session.lookup_in_async(directory, name, path).await?;
+        self.session.metadata_async(handle, path).await
+    }
+
+    fn fail(&self, error: Error) -> Result<()> {
+        if is_end(&error) {
+            return Err(error);
+        }
+        self.tree.borrow_mut().failures.push(error);
+        Ok(())
+    }
+}
+
+fn remote_item(metadata: &Metadata, link: Vec<u8>) -> Item {
+    Item {
+        path: String::new(),
+        parent: 0,
+        depth: 0,
         kind: metadata.kind,
         size: if metadata.kind == ObjectType::Regular { metadata.size } else { 0 },
         mode: metadata.mode,
         modified: metadata.time_modify,
         link,
         handle: Some(metadata.handle),
-    });
-    if metadata.kind == ObjectType::Directory {
-        for entry in session.read_dir(&whole)? {
-            if matches!(entry.name.as_str(), "" | "." | "..") || entry.name.contains(['/', '\0']) {
-                bail!("{whole}: the server lists {:?}, which is no name", entry.name);
-            }
-            if let Some(metadata) = &entry.metadata {
-                walk_remote(session, top, &join_relative(path, &entry.name), metadata, items)?;
-            }
-        }
     }
-    Ok(())
 }
 
 fn join_relative(path: &str, name: &str) -> String {

@@ -1,7 +1,7 @@
 //! Making objects.
 //!
 //! Invariant: a new object has mode 0 until it belongs to the asker, so nobody else
-//! can use the moment between.
+//! can use the moment between; one that is made as the asker's has its mode at once.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -46,10 +46,14 @@ impl LocalStore {
             Err(error) => return Err(error),
         }
         self.check_writable(&parent)?;
-        self.check_directory(who, &parent, EXECUTE | WRITE)?;
+        let (kind, uid, gid) = (before.kind, before.uid, before.gid);
+        if !permission::allows(who, kind, uid, gid, before.mode, EXECUTE | WRITE) {
+            return Err(StoreError::Access);
+        }
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match rustix::fs::openat(parent.fd(), name, flags, Mode::empty()) {
+        let early = self.early_mode(who, &before, changes.mode.unwrap_or(FILE_MODE));
+        match rustix::fs::openat(parent.fd(), name, flags, early) {
             Ok(fd) => drop(fd),
             // Somebody else was faster; the second look finds it.
             Err(rustix::io::Errno::EXIST) if mode != CreateMode::Guarded => {
@@ -63,7 +67,7 @@ impl LocalStore {
             changes.time_access = Some(SetTime::Client(access));
             changes.time_modify = Some(SetTime::Client(modify));
         }
-        let created = self.finish(who, &parent, name, &before, &changes, 0o600)?;
+        let created = self.finish(who, &parent, name, &before, &changes, FILE_MODE)?;
         if matches!(mode, CreateMode::Exclusive(_)) {
             let node = self.resolve_node(&created.object.handle)?;
             rustix::fs::fsync(sys::reopen(node.fd(), OFlags::RDONLY)?)?;
@@ -121,7 +125,7 @@ impl LocalStore {
         let own = fd.try_clone().map_err(StoreError::from)?;
         let node = Arc::new(self.make(own, parent.export, parent.file_system, &status));
         let file = self.file_for(node.handle, |key| LocalFile::with_writer(key, node, fd));
-        self.own(who, &file.node, &before, changes, 0o600)?;
+        self.own(who, &file.node, &status.attributes, &before, changes, FILE_MODE)?;
         let object = Object { handle: file.node.handle, attributes: file.attributes()? };
         Ok((object, file))
     }
@@ -140,11 +144,12 @@ impl LocalStore {
         let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
         let at = parent.fd();
         let special = |kind, device| rustix::fs::mknodat(at, name, kind, Mode::empty(), device);
-        let mut default_mode = 0o600;
+        let mut default_mode = FILE_MODE;
         match node {
             NewNode::Directory => {
-                default_mode = 0o700;
-                rustix::fs::mkdirat(at, name, Mode::empty())?;
+                default_mode = DIRECTORY_MODE;
+                let early = self.early_mode(who, &before, changes.mode.unwrap_or(default_mode));
+                rustix::fs::mkdirat(at, name, early)?;
             }
             NewNode::SymbolicLink(text) => {
                 if text.is_empty() || text.contains(&0) {
@@ -181,22 +186,38 @@ impl LocalStore {
         changes: &AttributeChanges,
         default_mode: u32,
     ) -> Result<Created> {
-        let (node, _) = self.child(parent, name)?;
-        self.own(who, &node, before, changes, default_mode)?;
-        let attributes = sys::status(node.fd())?.attributes;
+        let (node, made) = self.child(parent, name)?;
+        let made = made.attributes;
+        let attributes = if self.own(who, &node, &made, before, changes, default_mode)? {
+            sys::status(node.fd())?.attributes
+        } else {
+            made
+        };
         let change = self.after_change(parent, before)?;
         let object = Object { handle: node.handle, attributes };
         Ok(Created { object, is_new: true, change })
     }
 
+    /// The mode an object may be made with: the wanted one if the kernel gives it to the
+    /// asker by itself, since the server is that user.
+    fn early_mode(&self, who: &Credentials, parent: &Attributes, mode: u32) -> Mode {
+        let is_own = who.uid == self.effective_uid
+            && who.gid == self.effective_gid
+            && parent.mode & 0o2000 == 0;
+        if is_own { Mode::from_raw_mode(mode & 0o777) } else { Mode::empty() }
+    }
+
+    /// Gives an object, which is as `made` says, to the asker with what else is wanted.
+    /// False if it was so already.
     fn own(
         &self,
         who: &Credentials,
         node: &Node,
+        made: &Attributes,
         parent: &Attributes,
         changes: &AttributeChanges,
         default_mode: u32,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let inherits = parent.mode & 0o2000 != 0;
         let gid = if inherits { parent.gid } else { who.gid };
         let mut mode = changes.mode.unwrap_or(default_mode) & 0o7777;
@@ -214,15 +235,18 @@ impl LocalStore {
             let size = AttributeChanges { size: Some(size), ..AttributeChanges::default() };
             sys::apply(node.fd(), &size)?;
         }
+        let has_size = changes.size.is_some();
+        let is_given = !may_give || made.uid == who.uid && made.gid == gid;
         let set = AttributeChanges {
-            mode: (!is_link).then_some(mode),
-            uid: may_give.then_some(who.uid),
-            gid: may_give.then_some(gid),
+            mode: (!is_link && (has_size || !is_given || made.mode != mode)).then_some(mode),
+            uid: (!is_given).then_some(who.uid),
+            gid: (!is_given).then_some(gid),
             size: None,
             time_access: changes.time_access,
             time_modify: changes.time_modify,
         };
-        sys::apply(node.fd(), &set)
+        sys::apply(node.fd(), &set)?;
+        Ok(has_size || !set.is_empty())
     }
 }
 
@@ -236,6 +260,10 @@ fn verifier_times(verifier: Verifier) -> (Timestamp, Timestamp) {
     };
     (half(&verifier.0[..4]), half(&verifier.0[4..]))
 }
+
+/// Modes where none is asked for.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
 
 fn same(directory: &Attributes) -> ChangeInfo {
     ChangeInfo { before: directory.change, after: directory.change, atomic: true }

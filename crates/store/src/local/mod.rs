@@ -114,6 +114,7 @@ pub struct LocalStore {
     uses_kernel_handles: bool,
     /// The server's own user; 0 can give files to their creators.
     effective_uid: u32,
+    effective_gid: u32,
     durable_names: bool,
     search_entry_count_max: usize,
 }
@@ -152,6 +153,7 @@ impl LocalStore {
             started: Instant::now(),
             uses_kernel_handles: config.kernel_handles,
             effective_uid: rustix::process::geteuid().as_raw(),
+            effective_gid: rustix::process::getegid().as_raw(),
             durable_names: config.durable_names,
             search_entry_count_max: config.search_entry_count_max,
         };

@@ -139,9 +139,20 @@ impl LocalStore {
     ) -> Node {
         let identity = self.identity_of(fd.as_fd(), status);
         let parts = Parts { export: self.export_ids[export], file_system, identity };
+        self.node(fd, self.sealer.seal(&parts), export, file_system, status)
+    }
+
+    fn node(
+        &self,
+        fd: OwnedFd,
+        handle: FileHandle,
+        export: usize,
+        file_system: u64,
+        status: &Status,
+    ) -> Node {
         Node {
             fd,
-            handle: self.sealer.seal(&parts),
+            handle,
             export,
             file_system,
             device: status.device,
@@ -180,10 +191,9 @@ impl LocalStore {
             },
         };
         let status = sys::status(fd.as_fd())?;
-        let node = Arc::new(self.make(fd, export, parts.file_system, &status));
-        if node.handle != *handle {
-            return Err(StoreError::Stale);
-        }
+        // The seal says that this handle is ours, and the kernel's part of it that it is
+        // this object's.
+        let node = Arc::new(self.node(fd, *handle, export, parts.file_system, &status));
         if self.is_beneath(&node)? {
             return Ok(node);
         }

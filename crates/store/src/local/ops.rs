@@ -208,7 +208,14 @@ impl Store for LocalStore {
         let node = self.resolve_node(handle)?;
         self.check_writable(&node)?;
         let found = self.live_status(&node)?.attributes;
-        sys::apply(node.fd(), &check_changes(who, &found, changes)?)?;
+        let mut set = check_changes(who, &found, changes)?;
+        let sets_times = set.time_access.is_some() || set.time_modify.is_some();
+        let keeps_bits = set.size.is_none() && set.uid.is_none() && set.gid.is_none();
+        if sets_times && keeps_bits && set.mode == Some(found.mode) {
+            // It is so already, and the change of times is seen as a change.
+            set.mode = None;
+        }
+        sys::apply(node.fd(), &set)?;
         Ok(sys::status(node.fd())?.attributes)
     }
 

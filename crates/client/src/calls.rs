@@ -1,0 +1,334 @@
+//! Requests without bulk data as futures: opens, closes, names and attributes, many in
+//! flight at once.
+//!
+//! Invariant: a request is under way once its future is there. A future that is dropped
+//! early does not take the request back; an open that nobody hears of lasts until its
+//! session ends.
+//!
+//! Directories and objects are named by handle here, which saves the way there; `path`
+//! is for messages.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use dafs_types::{
+    CookieVerifier, FileHandle, ReaddirCookie, RemoveMode, SetAttributes, StateId, Status,
+};
+use dafs_wire::attributes::FileAttributeBlock;
+use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
+use dafs_wire::messages::{
+    Close, Create, GetAttributes, Lookup, NewObject, OneHandle, OpenTarget, Remove,
+    SetAttributesInline,
+};
+use dafs_wire::{ByteOrder, Path, Procedure, Request, Response};
+
+use crate::core::decode_any;
+use crate::error::{ClientError, Result};
+use crate::file::{File, OpenOptions};
+use crate::names::{DirectoryEntry, METADATA, Metadata, Page, name_of, page_request, to_metadata};
+use crate::session::Session;
+use crate::waiters::Ticket;
+
+/// A request on its way, and how its answer is read.
+pub(crate) struct Call<'s, R> {
+    session: &'s Session,
+    procedure: Procedure,
+    started: Started,
+    read: Option<R>,
+}
+
+enum Started {
+    UnderWay(Ticket),
+    Refused(ClientError),
+    Over,
+}
+
+impl<T, R> Future for Call<'_, R>
+where
+    R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
+{
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let ticket = match std::mem::replace(&mut self.started, Started::Over) {
+            Started::UnderWay(ticket) => ticket,
+            Started::Refused(error) => return Poll::Ready(Err(error)),
+            // Polled after its end, which a caller must not do.
+            Started::Over => return Poll::Ready(Err(ClientError::Cancelled)),
+        };
+        let mut core = self.session.shared.borrow_mut();
+        let Some(reply) = core.replies.take(ticket) else {
+            core.replies.wake_with(ticket, context.waker());
+            drop(core);
+            self.started = Started::UnderWay(ticket);
+            return Poll::Pending;
+        };
+        drop(core);
+        let (session, procedure) = (self.session, self.procedure);
+        let Some(read) = self.read.take() else { return Poll::Ready(Err(ClientError::Cancelled)) };
+        Poll::Ready(reply.and_then(|reply| {
+            let core = session.shared.borrow();
+            let address = &core.sessions[session.index].address;
+            let (header, response) = decode_any(procedure, &reply, address)?;
+            drop(core);
+            read(header.status, &response)
+        }))
+    }
+}
+
+impl<R> Drop for Call<'_, R> {
+    fn drop(&mut self) {
+        if let Started::UnderWay(ticket) = self.started {
+            self.session.shared.borrow_mut().replies.abandon(ticket);
+        }
+    }
+}
+
+impl Session {
+    /// Sends a request; its answer, failures included, goes through `read`.
+    pub(crate) fn start<T, R>(&self, request: &Request<'_>, read: R) -> Call<'_, R>
+    where
+        R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
+    {
+        let started = match self.shared.borrow_mut().start_call(self.index, request) {
+            Ok(ticket) => Started::UnderWay(ticket),
+            Err(error) => Started::Refused(error),
+        };
+        Call { session: self, procedure: request.procedure(), started, read: Some(read) }
+    }
+
+    /// A request that could not be made.
+    fn refuse<T, R>(&self, error: ClientError, read: R) -> Call<'_, R>
+    where
+        R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
+    {
+        let started = Started::Refused(error);
+        Call { session: self, procedure: Procedure::Null, started, read: Some(read) }
+    }
+
+    /// Opens a file by its name in a directory; under way at once. A symbolic link is
+    /// not followed. Otherwise as [`Session::open_in`].
+    pub fn open_in_async<'s>(
+        &'s self,
+        directory: FileHandle,
+        name: &str,
+        path: &'s str,
+        options: &OpenOptions,
+    ) -> impl Future<Output = Result<File>> + use<'s> {
+        let (truncates_later, wanted) = options.later();
+        let started = name_of(name, path).and_then(|name| {
+            let names = [name];
+            let target = OpenTarget::Null { directory, path: Path::new(&names) };
+            self.with_open(target, options, |request| {
+                self.start(request, |status, response| match response {
+                    Response::Open(opened) if status == Status::Ok => {
+                        Ok((opened.file, opened.state))
+                    }
+                    _ => Err(failed(path, status)),
+                })
+            })
+        });
+        async move {
+            let (handle, state) = started?.await?;
+            let file = self.file(handle, state, path);
+            if truncates_later {
+                self.set_with(handle, state, &wanted, path).await?;
+            }
+            Ok(file)
+        }
+    }
+
+    /// Makes a directory in a directory; under way at once. Gives its handle.
+    pub fn create_dir_in_async<'s>(
+        &'s self,
+        directory: FileHandle,
+        name: &str,
+        path: &'s str,
+        mode: u32,
+    ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
+        let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        self.create_in(directory, name, path, NewObject::Directory, &attributes)
+    }
+
+    /// Makes a symbolic link that says `text` in a directory; under way at once. Gives
+    /// its handle.
+    pub fn symlink_in_async<'s>(
+        &'s self,
+        directory: FileHandle,
+        name: &str,
+        path: &'s str,
+        text: &[u8],
+    ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
+        let object = NewObject::SymbolicLink(text);
+        self.create_in(directory, name, path, object, &SetAttributes::default())
+    }
+
+    fn create_in<'s>(
+        &'s self,
+        directory: FileHandle,
+        name: &str,
+        path: &'s str,
+        object: NewObject<'_>,
+        wanted: &SetAttributes,
+    ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let attributes = FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, &mut buffer)
+            .map_err(|error| failed(path, error.status()));
+        let request = attributes.and_then(|attributes| {
+            let name = name_of(name, path)?;
+            Ok(Request::Create(Create { directory, name, object, attributes }))
+        });
+        let read = |status, response: &Response<'_>| match response {
+            Response::Create(created) if status == Status::Ok => Ok(created.file),
+            _ => Err(failed(path, status)),
+        };
+        match request {
+            Ok(request) => self.start(&request, read),
+            Err(error) => self.refuse(error, read),
+        }
+    }
+
+    /// Removes a name from a directory; under way at once.
+    pub fn remove_in_async<'s>(
+        &'s self,
+        directory: FileHandle,
+        name: &str,
+        path: &'s str,
+    ) -> impl Future<Output = Result<()>> + use<'s> {
+        let request = Request::Remove(Remove { directory, name, mode: RemoveMode::Unchecked });
+        self.start(&request, |status, _| done(path, status))
+    }
+
+    /// The handle a name in a directory stands for; under way at once. A symbolic link
+    /// is not followed.
+    pub fn lookup_in_async<'s>(
+        &'s self,
+        directory: FileHandle,
+        name: &str,
+        path: &'s str,
+    ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
+        let names = [name];
+        let request = Request::Lookup(Lookup { directory, path: Path::new(&names) });
+        self.start(&request, |status, response| match response {
+            Response::Lookup(found) if status == Status::Ok => Ok(found.file),
+            _ => Err(failed(path, status)),
+        })
+    }
+
+    /// Attributes of an object; under way at once.
+    pub fn metadata_async<'s>(
+        &'s self,
+        handle: FileHandle,
+        path: &'s str,
+    ) -> impl Future<Output = Result<Metadata>> + use<'s> {
+        let request = Request::GetAttrInline(GetAttributes { file: handle, wanted: METADATA });
+        self.start(&request, move |status, response| match response {
+            Response::GetAttrInline(result) if status == Status::Ok => {
+                to_metadata(result.attributes.file(), handle)
+                    .ok_or_else(|| self.protocol_error("GETATTR_INLINE"))
+            }
+            _ => Err(failed(path, status)),
+        })
+    }
+
+    /// Sets attributes of an object; under way at once.
+    pub fn set_attributes_async<'s>(
+        &'s self,
+        handle: FileHandle,
+        wanted: &SetAttributes,
+        path: &'s str,
+    ) -> impl Future<Output = Result<()>> + use<'s> {
+        self.set_with(handle, StateId::ANONYMOUS, wanted, path)
+    }
+
+    /// Sets attributes by the right of an open.
+    fn set_with<'s>(
+        &'s self,
+        handle: FileHandle,
+        state: StateId,
+        wanted: &SetAttributes,
+        path: &'s str,
+    ) -> impl Future<Output = Result<()>> + use<'s> {
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let attributes = FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, &mut buffer);
+        let read = |status, _: &Response<'_>| done(path, status);
+        match attributes {
+            Ok(attributes) => {
+                let request = SetAttributesInline { file: handle, state, attributes };
+                self.start(&Request::SetAttrInline(request), read)
+            }
+            Err(error) => self.refuse(failed(path, error.status()), read),
+        }
+    }
+
+    /// The text of a symbolic link; under way at once.
+    pub fn read_link_async<'s>(
+        &'s self,
+        handle: FileHandle,
+        path: &'s str,
+    ) -> impl Future<Output = Result<Vec<u8>>> + use<'s> {
+        let request = Request::ReadLinkInline(OneHandle { file: handle });
+        self.start(&request, |status, response| match response {
+            Response::ReadLinkInline(link) if status == Status::Ok => Ok(link.text.to_vec()),
+            _ => Err(failed(path, status)),
+        })
+    }
+
+    /// Every entry of a directory, with attributes, in the server's order; page by page,
+    /// so that it needs to be polled on.
+    ///
+    /// # Errors
+    /// As the server says, with the path.
+    pub async fn list_async(
+        &self,
+        directory: FileHandle,
+        path: &str,
+    ) -> Result<Vec<DirectoryEntry>> {
+        let mut entries = Vec::new();
+        let (mut cookie, mut verifier) = (ReaddirCookie(0), CookieVerifier::default());
+        loop {
+            let request = page_request(directory, cookie, verifier);
+            let read = |status, response: &Response<'_>| match response {
+                Response::ReadDirInline(page) if status == Status::Ok => {
+                    Ok(Page::read(page, cookie, &mut entries))
+                }
+                _ => Err(failed(path, status)),
+            };
+            let page = self.start(&request, read).await?;
+            match page.ok_or_else(|| self.protocol_error("READDIR_INLINE"))? {
+                Page { is_end: true, .. } => return Ok(entries),
+                Page { last, .. } if last == cookie => {
+                    return Err(self.protocol_error("READDIR_INLINE without an entry"));
+                }
+                page => (cookie, verifier) = (page.last, page.verifier),
+            }
+        }
+    }
+}
+
+impl File {
+    /// Closes the file: local processes on the server see what was written.
+    ///
+    /// # Errors
+    /// As the server says, with the path.
+    pub async fn close_async(self) -> Result<()> {
+        if self.note_closed() {
+            return Ok(());
+        }
+        let request = Request::Close(Close { file: self.handle(), state: self.state() });
+        self.session().start(&request, |status, _| done(self.path(), status)).await
+    }
+}
+
+fn done(path: &str, status: Status) -> Result<()> {
+    if status == Status::Ok { Ok(()) } else { Err(failed(path, status)) }
+}
+
+fn failed(path: &str, status: Status) -> ClientError {
+    match status {
+        // The answer had the form of another procedure, which decoding does not allow.
+        Status::Ok => failed(path, Status::ServerFault),
+        status => ClientError::Status { what: path.to_owned(), status },
+    }
+}
