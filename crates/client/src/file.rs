@@ -73,13 +73,13 @@ impl OpenOptions {
 pub struct File {
     session: Session,
     handle: FileHandle,
-    state: StateId,
+    pub(crate) state: StateId,
     path: String,
     /// Verifier of unstable writes not yet committed.
     unstable: Cell<Option<Verifier>>,
     /// Registered memory for plain slices.
     staging: RefCell<Option<Buffer>>,
-    is_closed: Cell<bool>,
+    pub(crate) is_closed: Cell<bool>,
 }
 
 impl Session {
@@ -136,7 +136,7 @@ impl Session {
         file
     }
 
-    fn file(&self, handle: FileHandle, state: StateId, path: &str) -> File {
+    pub(crate) fn file(&self, handle: FileHandle, state: StateId, path: &str) -> File {
         File {
             session: self.clone(),
             handle,

@@ -21,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
+mod call;
 mod client;
 mod core;
 mod credits;
@@ -38,6 +39,7 @@ mod url;
 mod waiters;
 
 pub use buffer::{Buffer, Slice};
+pub use call::{Call, Reply};
 pub use client::{Client, ClientConfig};
 pub use core::{Completion, OperationId, Transferred};
 pub use error::{ClientError, Result};
