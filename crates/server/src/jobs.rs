@@ -57,9 +57,16 @@ pub struct Pool {
 
 /// Who does the jobs.
 enum Workers {
-    Threads { jobs: Option<Sender<Job>>, done: Receiver<Done>, threads: Vec<JoinHandle<()>> },
+    Threads {
+        jobs: Option<Sender<Job>>,
+        done: Receiver<Done>,
+        threads: Vec<JoinHandle<()>>,
+    },
     /// The owner, in calls of [`Pool::take`], as its random numbers say.
-    Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send> },
+    Owner {
+        jobs: Vec<Waiting>,
+        entropy: Box<dyn Entropy + Send>,
+    },
 }
 
 /// A job of a pool without threads.

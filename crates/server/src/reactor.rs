@@ -14,8 +14,8 @@ use dafs_dat::{
     InterfaceConfig, Operation, Peer, PendingId, Region, Rights, Waker,
 };
 use dafs_filer::{
-    ChannelDescription, ChannelEnd, ChannelKind, Counters, Filer, PeerIdentity, Refusal, RequestClass,
-    RequestHead,
+    ChannelDescription, ChannelEnd, ChannelKind, Counters, Filer, PeerIdentity, Refusal,
+    RequestClass, RequestHead,
 };
 use dafs_memory::{Memory, Pages};
 use dafs_store::cache::{Cache, CacheStats, Progress};
