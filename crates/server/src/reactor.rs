@@ -20,7 +20,7 @@ use dafs_filer::{
 use dafs_memory::{Memory, Pages};
 use dafs_store::cache::{Cache, CacheStats, Progress};
 use dafs_store::{File, Store};
-use dafs_types::{Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
+use dafs_types::{CredHandle, Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
 use dafs_wire::{
     ByteOrder, ConnectData, Request, RequestHeader, ResponseHeader, decode_request, is_intact,
 };
@@ -471,7 +471,10 @@ impl Reactor {
             sequence: header.sequence,
             analyzer: header.analyzer,
         };
-        match self.filer.admit(id, &head_of(&header), self.now) {
+        // Of a damaged request nothing is believed but where its answer goes.
+        let is_damaged = checksums && !is_intact(message);
+        let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
+        match self.filer.admit(id, &head, self.now) {
             Ok(_) => {}
             Err(Refusal::Answer(status)) => return self.fail(answer, status),
             Err(Refusal::Break(reason)) => {
@@ -479,7 +482,7 @@ impl Reactor {
                 return self.give_up(endpoint);
             }
         }
-        if checksums && !is_intact(message) {
+        if is_damaged {
             return self.fail(answer, dafs_types::Status::Chksum);
         }
         match decoded {
@@ -697,6 +700,17 @@ fn head_of(header: &RequestHeader) -> RequestHead {
         chain_flags: dafs_filer::ChainFlags(header.chain_flags.0),
         cred_handle: header.credentials,
         class: RequestClass::of(header.procedure),
+    }
+}
+
+fn head_of_damaged(header: &RequestHeader) -> RequestHead {
+    RequestHead {
+        stream: header.stream,
+        sequence: header.sequence,
+        desired_nreq: 0,
+        chain_flags: dafs_filer::ChainFlags::default(),
+        cred_handle: CredHandle::default(),
+        class: RequestClass::Ordinary,
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use dafs_dat::EndpointId;
 use dafs_store::AttributeChanges;
-use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
+use dafs_store::cache::{CachedFile, CommitTicket, Spans, WriteToken};
 use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 
@@ -72,6 +72,15 @@ pub struct ReadTask {
     pub borrowed: bool,
 }
 
+/// The checksum of a direct write so far.
+#[derive(Debug, Default)]
+pub struct WriteCheck {
+    /// The room now being filled.
+    pub spans: Spans,
+    /// Over the rooms filled before.
+    pub sums: dafs_wire::DirectChecksum,
+}
+
 /// A write or append under way.
 #[derive(Debug)]
 pub struct WriteTask {
@@ -83,6 +92,8 @@ pub struct WriteTask {
     pub source: WriteSource,
     /// The room now being filled, and transfers into it not yet done.
     pub token: Option<WriteToken>,
+    /// What is summed up in sessions with checksums.
+    pub check: Option<Box<WriteCheck>>,
     pub transfers_left: u32,
     pub transfer_failed: bool,
     pub is_append: bool,

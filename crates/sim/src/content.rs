@@ -28,6 +28,8 @@ struct Layer {
     /// `u64::MAX` while it may still happen.
     end: u64,
     is_certain: bool,
+    /// What arrived may have been damaged on its way: any octet is possible.
+    is_wild: bool,
 }
 
 #[derive(Debug)]
@@ -93,8 +95,8 @@ impl Content {
         }
         self.under_way += 1;
         let data = data.to_vec();
-        let (end, is_certain) = (u64::MAX, false);
-        self.layers.push(Layer { number, offset, data, begin: at, end, is_certain });
+        let (end, is_certain, is_wild) = (u64::MAX, false, false);
+        self.layers.push(Layer { number, offset, data, begin: at, end, is_certain, is_wild });
     }
 
     /// An append begins: a write at the end, whole or not at all, that nothing overlaps.
@@ -127,11 +129,13 @@ impl Content {
         self.flatten();
     }
 
-    /// A write can no longer happen; whether it did is open.
-    pub(crate) fn lose_write(&mut self, at: u64, number: OperationNumber) {
+    /// A write can no longer happen; whether it did is open. `may_be_damaged` if what it
+    /// left need not be what was sent.
+    pub(crate) fn lose_write(&mut self, at: u64, number: OperationNumber, may_be_damaged: bool) {
         self.under_way -= 1;
         if let Some(layer) = self.layers.iter_mut().find(|layer| layer.number == number) {
             layer.end = at;
+            layer.is_wild = may_be_damaged;
         }
         self.close_change(number);
         self.flatten();
@@ -219,6 +223,7 @@ impl Content {
                 begin: seen.begin,
                 end: seen.end,
                 is_certain: true,
+                is_wild: false,
             });
         }
         Ok(())
@@ -228,6 +233,9 @@ impl Content {
         let offset = index(seen.offset);
         for (start, end) in self.pieces(offset, offset + seen.octets.len()) {
             let candidates = self.candidates(start, end, seen.begin);
+            if self.is_wild(start, end, seen.begin) {
+                continue;
+            }
             let got = &seen.octets[start - offset..end - offset];
             if candidates.iter().any(|candidate| *candidate == got) {
                 continue;
@@ -264,10 +272,20 @@ impl Content {
             .filter(move |layer| layer.offset <= start && end <= layer.offset + layer.data.len())
     }
 
+    /// Layers that ended before this moment are hidden by one that began at it.
+    fn bound(&self, start: usize, end: usize, at: u64) -> u64 {
+        let latest = self.over(start, end).filter(|layer| layer.is_certain && layer.end < at);
+        latest.map(|layer| layer.begin).max().unwrap_or(0)
+    }
+
+    fn is_wild(&self, start: usize, end: usize, at: u64) -> bool {
+        let bound = self.bound(start, end, at);
+        self.over(start, end).any(|layer| layer.is_wild && layer.end >= bound)
+    }
+
     /// What a piece may be for somebody who looked at it from `at` on.
     fn candidates(&self, start: usize, end: usize, at: u64) -> Vec<&[u8]> {
-        let latest = self.over(start, end).filter(|layer| layer.is_certain && layer.end < at);
-        let bound = latest.map(|layer| layer.begin).max().unwrap_or(0);
+        let bound = self.bound(start, end, at);
         let mut candidates = Vec::new();
         if bound == 0 {
             candidates.push(&self.base[start..end]);
@@ -285,7 +303,8 @@ impl Content {
         let mut flat = self.base.clone();
         for (start, end) in self.pieces(0, self.base.len()) {
             let candidates = self.candidates(start, end, u64::MAX);
-            if candidates.windows(2).any(|pair| pair[0] != pair[1]) {
+            let differ = candidates.windows(2).any(|pair| pair[0] != pair[1]);
+            if differ || self.is_wild(start, end, u64::MAX) {
                 return;
             }
             flat[start..end].copy_from_slice(candidates[0]);
@@ -345,7 +364,7 @@ mod tests {
     fn a_lost_write_is_decided_by_the_first_read_after_it() {
         let mut content = content();
         content.begin_write(3, OperationNumber(3), 0, b"new");
-        content.lose_write(4, OperationNumber(3));
+        content.lose_write(4, OperationNumber(3), false);
         content.see(&seen(5, 6, b"old")).unwrap();
         assert!(content.see(&seen(7, 8, b"new")).is_err());
     }
@@ -367,7 +386,7 @@ mod tests {
     fn a_lost_append_is_there_or_not() {
         let mut content = content();
         content.begin_write(3, OperationNumber(3), 3, b"er");
-        content.lose_write(4, OperationNumber(3));
+        content.lose_write(4, OperationNumber(3), false);
         assert_eq!(content.size(), None);
         assert!(content.see_size(6).is_err());
     }

@@ -28,6 +28,8 @@ pub struct Judge {
     limbo: usize,
     last_number: u64,
     now: u64,
+    /// Octets may be damaged on their way without the transport's notice.
+    octets_flip: bool,
 }
 
 #[derive(Debug)]
@@ -38,16 +40,11 @@ struct Begun {
     reached: u64,
 }
 
-impl Default for Judge {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Judge {
-    /// A judge of empty directories.
+    /// A judge of empty directories. `octets_flip` if a write without an answer may have
+    /// left octets that nobody sent.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(octets_flip: bool) -> Self {
         Self {
             names: Names::new(),
             contents: BTreeMap::new(),
@@ -58,6 +55,7 @@ impl Judge {
             limbo: 0,
             last_number: 0,
             now: 0,
+            octets_flip,
         }
     }
 
@@ -199,7 +197,7 @@ impl Judge {
                 let content = self.contents.entry(file).or_default();
                 match operation {
                     DataOperation::Write { .. } | DataOperation::Append { .. } => {
-                        content.lose_write(self.now, number);
+                        content.lose_write(self.now, number, self.octets_flip);
                     }
                     DataOperation::SetSize { .. } => content.lose_size(number),
                     DataOperation::Read { .. } | DataOperation::Commit | DataOperation::Size => {

@@ -1,9 +1,10 @@
 //! The judge of names: a set of worlds, each a name space that agrees with every answer
 //! so far.
 //!
-//! Invariant: a world says of each operation under way whether it has taken place, and
-//! if so, what its answer must be. The set is empty only if no order of the operations,
-//! each at one moment between its beginning and its end, explains the answers.
+//! Invariant: a world says of each change under way whether it has taken place, and if
+//! so, what its answer must be; and of each look under way, what it may have seen so far.
+//! The set is empty only if no order of the operations, each at one moment between its
+//! beginning and its end, explains the answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +21,10 @@ struct World {
     names: BTreeMap<Name, Origin>,
     /// The files whose handles have been seen.
     files: BTreeMap<Origin, FileNumber>,
-    /// Operations under way that have taken place.
+    /// Changes under way that have taken place.
     done: BTreeMap<OperationNumber, Expected>,
+    /// What looks under way would have been answered before the changes since.
+    seen: BTreeMap<OperationNumber, BTreeSet<Expected>>,
 }
 
 /// The answer an operation must get in a world.
@@ -70,7 +73,11 @@ impl Names {
     /// It can no longer take place; whether it did, nobody was told.
     pub(crate) fn settle(&mut self, number: OperationNumber) -> Result<(), String> {
         let mut worlds = self.after(number, |world, _| Some(world));
-        worlds.extend(self.without(number));
+        let not_done = self.worlds.iter().filter(|world| !world.done.contains_key(&number));
+        worlds.extend(not_done.cloned().map(|mut world| {
+            world.seen.remove(&number);
+            world
+        }));
         self.pending.remove(&number);
         self.keep(worlds)
     }
@@ -80,12 +87,15 @@ impl Names {
         self.pending.values().filter(|operation| operation.changes()).count()
     }
 
-    /// The names, if there is only one way they can be.
+    /// The names, if there is only one way they can be. Worlds that differ only in which
+    /// operation made a file are one way.
     pub(crate) fn certain(&self) -> Option<Vec<(Name, Option<FileNumber>)>> {
-        let mut worlds = self.worlds.iter();
-        let world = worlds.next()?;
-        let names = |(name, origin): (&Name, &Origin)| (*name, world.files.get(origin).copied());
-        worlds.next().is_none().then(|| world.names.iter().map(names).collect())
+        let mut ways = self.worlds.iter().map(|world| {
+            let file = |origin| world.files.get(origin).copied();
+            world.names.iter().map(|(name, origin)| (*name, file(origin))).collect::<Vec<_>>()
+        });
+        let first = ways.next()?;
+        ways.all(|way| way == first).then_some(first)
     }
 
     fn keep(&mut self, worlds: BTreeSet<World>) -> Result<(), String> {
@@ -96,13 +106,8 @@ impl Names {
         Ok(())
     }
 
-    /// The worlds in which an operation has not taken place.
-    fn without(&self, number: OperationNumber) -> impl Iterator<Item = World> + '_ {
-        self.worlds.iter().filter(move |world| !world.done.contains_key(&number)).cloned()
-    }
-
     /// The worlds in which an operation has taken place by now, without its record, as
-    /// far as `accept` lets them through. Others that are under way may have taken place
+    /// far as `accept` lets them through. Changes that are under way may have taken place
     /// before it.
     fn after(
         &self,
@@ -110,34 +115,80 @@ impl Names {
         accept: impl Fn(World, &Expected) -> Option<World>,
     ) -> BTreeSet<World> {
         let mut found = BTreeSet::new();
-        let mut seen = BTreeSet::new();
+        let mut tried = BTreeSet::new();
         let mut open: Vec<World> = self.worlds.iter().cloned().collect();
         while let Some(mut world) = open.pop() {
             if let Some(expected) = world.done.remove(&number) {
                 found.extend(accept(world, &expected));
                 continue;
             }
-            if !seen.insert(world.clone()) {
+            if !tried.insert(world.clone()) {
                 continue;
             }
-            for (other, operation) in &self.pending {
-                let is_wanted = *other == number || operation.changes();
-                if is_wanted && !world.done.contains_key(other) {
-                    open.extend(world.with(*other, operation));
+            let before = found.len();
+            if let Some(look) = self.pending.get(&number).filter(|o| !o.changes()) {
+                found.extend(world.look(number, look, &accept));
+            }
+            if found.len() > before {
+                // A world with more changes follows from this one at any later time.
+                continue;
+            }
+            for (other, operation) in self.pending.iter().filter(|(_, o)| o.changes()) {
+                if !world.done.contains_key(other) {
+                    open.extend(self.change(&world, *other, operation));
                 }
             }
         }
         found
     }
+
+    /// The worlds after a change, in which looks under way may have come before it.
+    fn change(
+        &self,
+        world: &World,
+        number: OperationNumber,
+        operation: &NameOperation,
+    ) -> Vec<World> {
+        let mut seen = world.seen.clone();
+        for (look, operation) in self.pending.iter().filter(|(_, o)| !o.changes()) {
+            let answers = world.outcomes(*look, operation).into_iter().map(|(_, answer)| answer);
+            seen.entry(*look).or_default().extend(answers);
+        }
+        let outcomes = world.outcomes(number, operation).into_iter();
+        outcomes
+            .map(|(mut after, expected)| {
+                after.seen.clone_from(&seen);
+                after.done.insert(number, expected);
+                after
+            })
+            .collect()
+    }
 }
 
 impl World {
-    /// The worlds after an operation.
-    fn with(&self, number: OperationNumber, operation: &NameOperation) -> Vec<World> {
+    /// The worlds in which a look was answered now or before, as `accept` lets through.
+    fn look(
+        &self,
+        number: OperationNumber,
+        operation: &NameOperation,
+        accept: impl Fn(World, &Expected) -> Option<World>,
+    ) -> Vec<World> {
+        let mut after = self.clone();
+        let mut answers = after.seen.remove(&number).unwrap_or_default();
+        answers.extend(self.outcomes(number, operation).into_iter().map(|(_, answer)| answer));
+        answers.iter().filter_map(|expected| accept(after.clone(), expected)).collect()
+    }
+
+    /// What an operation would do and be answered now.
+    fn outcomes(
+        &self,
+        number: OperationNumber,
+        operation: &NameOperation,
+    ) -> Vec<(World, Expected)> {
         let mut after = self.clone();
         let expected = match operation {
             NameOperation::Create { name, guarded } => match self.names.get(name) {
-                Some(_) if *guarded => Expected::Status(Status::Exist.number()),
+                Some(_) if *guarded => EXISTS,
                 Some(origin) => Expected::File(*origin),
                 None => {
                     after.names.insert(*name, number);
@@ -151,18 +202,14 @@ impl World {
                 after.names.remove(name).map_or(NOT_THERE, |_| Expected::Done)
             }
             NameOperation::Rename { from, to } => after.rename(*from, *to),
-            NameOperation::Link { file, name } => return self.link(number, *file, *name),
-            NameOperation::List { directory } => Expected::Names(
-                self.names
-                    .iter()
-                    .filter(|(name, _)| name.directory == *directory)
-                    .map(|(name, origin)| (*name, *origin))
-                    .collect(),
-            ),
-            NameOperation::Links { file } => return self.links(number, *file),
+            NameOperation::Link { file, name } => return self.link(*file, *name),
+            NameOperation::List { directory } => {
+                let inside = self.names.iter().filter(|(name, _)| name.directory == *directory);
+                Expected::Names(inside.map(|(name, origin)| (*name, *origin)).collect())
+            }
+            NameOperation::Links { file } => return self.links(*file),
         };
-        after.done.insert(number, expected);
-        vec![after]
+        vec![(after, expected)]
     }
 
     fn rename(&mut self, from: Name, to: Name) -> Expected {
@@ -176,35 +223,29 @@ impl World {
     }
 
     /// A file without a name may be held by somebody who has it open, or be gone.
-    fn link(&self, number: OperationNumber, file: FileNumber, name: Name) -> Vec<World> {
-        let mut worlds = Vec::new();
+    fn link(&self, file: FileNumber, name: Name) -> Vec<(World, Expected)> {
+        let mut outcomes = Vec::new();
         let origin = self.origin(file);
         if self.count(origin) == 0 {
-            worlds.push(self.done(number, STALE));
+            outcomes.push((self.clone(), STALE));
         }
         if self.names.contains_key(&name) {
-            worlds.push(self.done(number, Expected::Status(Status::Exist.number())));
+            outcomes.push((self.clone(), EXISTS));
         } else if let Some(origin) = origin {
-            let mut after = self.done(number, Expected::Done);
+            let mut after = self.clone();
             after.names.insert(name, origin);
-            worlds.push(after);
+            outcomes.push((after, Expected::Done));
         }
-        worlds
+        outcomes
     }
 
-    fn links(&self, number: OperationNumber, file: FileNumber) -> Vec<World> {
+    fn links(&self, file: FileNumber) -> Vec<(World, Expected)> {
         let count = self.count(self.origin(file));
-        let mut worlds = vec![self.done(number, Expected::Links(count))];
+        let mut outcomes = vec![(self.clone(), Expected::Links(count))];
         if count == 0 {
-            worlds.push(self.done(number, STALE));
+            outcomes.push((self.clone(), STALE));
         }
-        worlds
-    }
-
-    fn done(&self, number: OperationNumber, expected: Expected) -> World {
-        let mut after = self.clone();
-        after.done.insert(number, expected);
-        after
+        outcomes
     }
 
     fn origin(&self, file: FileNumber) -> Option<Origin> {
@@ -248,6 +289,7 @@ impl World {
 }
 
 const NOT_THERE: Expected = Expected::Status(Status::NoEnt.number());
+const EXISTS: Expected = Expected::Status(Status::Exist.number());
 const STALE: Expected = Expected::Status(Status::Stale.number());
 /// More would mean that far too much is left undecided.
 const WORLDS_MAX: usize = 10_000;
@@ -299,6 +341,16 @@ mod tests {
         names.begin(number(3), NameOperation::Lookup { name: A });
         names.end(number(3), &Answer::Status(Status::NoEnt)).unwrap();
         assert!(names.end(number(2), &Answer::Status(Status::NoEnt)).is_err());
+    }
+
+    #[test]
+    fn a_look_may_have_come_before_a_change_that_was_answered_first() {
+        let mut names = Names::new();
+        names.begin(number(1), NameOperation::List { directory: 0 });
+        create(&mut names, 2, A, 7);
+        names.end(number(1), &Answer::Names(Vec::new())).unwrap();
+        names.begin(number(3), NameOperation::List { directory: 0 });
+        assert!(names.end(number(3), &Answer::Names(Vec::new())).is_err());
     }
 
     #[test]

@@ -75,6 +75,10 @@ impl Plan {
         self
     }
 
+    pub(crate) fn is_faultless(&self) -> bool {
+        self.faults == FaultPlan::default() && self.trouble_permille == 0
+    }
+
     pub(crate) fn network(&self) -> NetworkConfig {
         NetworkConfig { hold_ns_max: 5_000_000, ..NetworkConfig::new(self.seed) }
     }

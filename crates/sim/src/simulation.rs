@@ -103,12 +103,13 @@ impl Simulation {
         let actors = nodes
             .map(|node| Ok(Actor::new(node, interface(node)?, &plan)))
             .collect::<Result<_, String>>()?;
+        let octets_flip = plan.faults.flip_silent_ppm > 0;
         Ok(Self {
             plan,
             network,
             server,
             actors,
-            judge: Judge::new(),
+            judge: Judge::new(octets_flip),
             directories,
             root,
             random,
@@ -300,6 +301,9 @@ impl Simulation {
             return Err(format!("{operation:?}: damage was seen where nothing checks"));
         }
         if outcome == Outcome::Lost {
+            if self.plan.is_faultless() {
+                return Err(format!("{number:?} is lost where nothing goes wrong"));
+            }
             self.lost += 1;
             let node = self.actors[index].node;
             self.limbo.push(Limbo { number, node, newest });
@@ -385,7 +389,14 @@ impl Simulation {
             }
             self.step()?;
         }
-        Err(format!("waited in vain for an end of {what}; {:?}", self.server.stats()))
+        Err(format!(
+            "waited in vain for an end of {what}: {:?}; {} in limbo; {:?}; {:?}; {} jobs",
+            self.asked,
+            self.limbo.len(),
+            self.network.connections(),
+            self.server.stats(),
+            self.server.jobs_under_way()
+        ))
     }
 
     pub(crate) fn note(&mut self, line: String) {
