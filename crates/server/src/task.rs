@@ -48,6 +48,9 @@ impl Buffers {
 pub enum ReadTarget {
     Inline,
     Direct(Buffers),
+    /// By RDMA with a checksum: the bytes are gathered first, since where they lie a
+    /// write may change them between the sum and the transfer.
+    Sealed(Buffers, Vec<u8>),
 }
 
 /// Where the bytes of a write come from.

@@ -39,7 +39,7 @@ fn fixed_seeds() {
 
 #[test]
 fn a_network_without_faults_loses_nothing() {
-    for seed in 100..104 {
+    for seed in 100..108 {
         let report = check(&Plan::new(seed).without_faults());
         assert_eq!(report.lost, 0, "seed {seed}");
     }
@@ -61,6 +61,22 @@ fn a_seed_is_a_run() {
         assert_eq!(check(&Plan::new(seed)), check(&Plan::new(seed)), "seed {seed}");
     }
     assert_ne!(check(&Plan::new(3)).trace, check(&Plan::new(4)).trace);
+}
+
+/// As many fresh seeds as asked for; a night's work.
+#[test]
+#[ignore = "runs as long as DAFS_SIM_RUNS says"]
+fn soak() {
+    let runs = std::env::var("DAFS_SIM_RUNS").ok().and_then(|text| text.parse().ok());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let first = now.as_nanos() as u64;
+    let failures: Vec<_> = (0..runs.unwrap_or(1_000))
+        .filter_map(|step| run(&Plan::new(first.wrapping_add(step)), memory()).err())
+        .collect();
+    for failure in &failures {
+        println!("{}\n{}", failure.what(), failure.to_string().lines().last().unwrap_or(""));
+    }
+    assert!(failures.is_empty(), "{} runs failed", failures.len());
 }
 
 /// Does nothing unless a failure's message said how to call it.
