@@ -81,7 +81,7 @@ impl Reactor {
             Step::Done => {}
             Step::Wait(wait) => {
                 let id = self.tasks.reserve();
-                self.tasks.park(id, Task::Read(answer, read), wait);
+                self.park(id, Task::Read(answer, read), wait);
             }
             Step::Become(task) => self.start(*task),
         }

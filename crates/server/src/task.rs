@@ -1,8 +1,9 @@
 //! Requests that cannot be finished at once.
 //!
 //! Invariant: a task is in exactly one place: being stepped, waiting for a file,
-//! waiting for room, or waiting for transfers of its own. Tasks are bounded by the
-//! credits of all sessions, since each holds one.
+//! waiting for room, or waiting for transfers of its own. While it waits its file stays
+//! open in the cache. Tasks are bounded by the credits of all sessions, since each holds
+//! one.
 
 use std::collections::HashMap;
 
@@ -164,6 +165,19 @@ pub enum Task {
     Commit(Answer, CommitTask),
     Size(Answer, SizeTask),
     Fetch(Answer, FetchTask),
+}
+
+impl Task {
+    /// The file it works on.
+    pub fn file(&self) -> Option<CachedFile> {
+        match self {
+            Task::Read(_, task) => Some(task.file),
+            Task::Write(_, task) => Some(task.file),
+            Task::Commit(_, task) => Some(task.file),
+            Task::Size(_, task) => Some(task.file),
+            Task::Fetch(..) => None,
+        }
+    }
 }
 
 /// Why a task stopped.

@@ -72,10 +72,8 @@ fn soak() {
     let first = now.as_nanos() as u64;
     let failures: Vec<_> = (0..runs.unwrap_or(1_000))
         .filter_map(|step| run(&Plan::new(first.wrapping_add(step)), memory()).err())
+        .inspect(|failure| println!("{failure}\n"))
         .collect();
-    for failure in &failures {
-        println!("{}\n{}", failure.what(), failure.to_string().lines().last().unwrap_or(""));
-    }
     assert!(failures.is_empty(), "{} runs failed", failures.len());
 }
 
