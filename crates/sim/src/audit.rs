@@ -12,9 +12,6 @@ use crate::workload::DIRECTORIES;
 impl Simulation {
     /// Reads back every name, every octet and every record.
     pub(crate) fn audit(&mut self) -> Result<(), String> {
-        if self.actors[0].is_away() {
-            self.connect(0)?;
-        }
         self.step_until("connecting", |simulation| simulation.actors[0].is_here())?;
         for directory in 0..DIRECTORIES as u8 {
             self.ask(NameOperation::List { directory }.into(), None)?;
@@ -57,6 +54,7 @@ impl Simulation {
 
     /// Everybody leaves; the server forgets all of it.
     pub(crate) fn depart(&mut self) -> Result<(), String> {
+        self.is_over = true;
         for index in 0..self.actors.len() {
             // In order, or without a word.
             match index % 2 {

@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-/// A run that failed.
+/// A run that failed. Its text ends with the latest of what led to it; the alternate
+/// form (`{:#}`) has all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     seed: u64,
@@ -26,7 +27,8 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for line in &self.history {
+        let count = if f.alternate() { self.history.len() } else { LINES_SHOWN };
+        for line in &self.history[self.history.len().saturating_sub(count)..] {
             writeln!(f, "{line}")?;
         }
         writeln!(f, "{}", self.what)?;
@@ -44,6 +46,8 @@ pub fn command(seed: u64) -> String {
 
 /// The variable that the replaying test looks at.
 pub const SEED_VARIABLE: &str = "DAFS_SIM_SEED";
+
+const LINES_SHOWN: usize = 60;
 
 /// Says which run it was if a panic ends it.
 pub(crate) struct SeedGuard(pub u64);

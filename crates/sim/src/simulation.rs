@@ -60,7 +60,10 @@ pub(crate) struct Simulation {
     ended: u64,
     lost: u64,
     sessions: u64,
+    /// Nothing goes wrong any more.
     is_calm: bool,
+    /// Nobody comes back any more.
+    pub is_over: bool,
 }
 
 struct Limbo {
@@ -122,6 +125,7 @@ impl Simulation {
             lost: 0,
             sessions: 0,
             is_calm: false,
+            is_over: false,
         })
     }
 
@@ -198,7 +202,7 @@ impl Simulation {
         for (number, raw) in stepped.ended {
             self.end(index, number, raw, newest)?;
         }
-        if self.actors[index].is_away() && !self.is_calm && self.random.percent(20) {
+        if self.actors[index].is_away() && !self.is_over && self.random.percent(20) {
             self.connect(index)?;
         }
         Ok(())
@@ -418,5 +422,5 @@ fn newest_of(network: &Network, node: u32) -> Option<dafs_dat::sim::ConnectionId
 const STEPS_MAX: u64 = 5_000_000;
 /// Steps in which everything under way must end.
 const PATIENCE_STEPS: u64 = 100_000;
-/// Lines that a failure tells.
-const HISTORY_MAX: usize = 60;
+/// Lines that a failure may tell.
+const HISTORY_MAX: usize = 5_000;

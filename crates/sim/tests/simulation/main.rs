@@ -72,7 +72,7 @@ fn soak() {
     let first = now.as_nanos() as u64;
     let failures: Vec<_> = (0..runs.unwrap_or(1_000))
         .filter_map(|step| run(&Plan::new(first.wrapping_add(step)), memory()).err())
-        .inspect(|failure| println!("{failure}\n"))
+        .inspect(|failure| println!("{failure:#}\n"))
         .collect();
     assert!(failures.is_empty(), "{} runs failed", failures.len());
 }
@@ -82,7 +82,10 @@ fn soak() {
 fn replay() {
     let Ok(text) = std::env::var(SEED_VARIABLE) else { return };
     let seed = text.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE}={text} is no number"));
-    println!("{:?}", check(&Plan::new(seed)));
+    match run(&Plan::new(seed), memory()) {
+        Ok(report) => println!("{report:?}"),
+        Err(failure) => panic!("{failure:#}"),
+    }
 }
 
 #[test]

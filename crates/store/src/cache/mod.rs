@@ -417,6 +417,14 @@ impl Cache {
         }
     }
 
+    /// An object has got a name: should it have lost its last before, what is cached of it
+    /// is worth keeping again.
+    pub fn remember(&mut self, handle: &FileHandle) {
+        if let Some(file) = self.find(handle) {
+            self.files.get_mut(file).is_unlinked = false;
+        }
+    }
+
     /// Corrects attributes read from the store for what only the cache has: size, space,
     /// change and modification time.
     pub fn overlay(&self, file: CachedFile, attributes: &mut Attributes) {
