@@ -237,7 +237,7 @@ impl Content {
                 continue;
             }
             let got = &seen.octets[start - offset..end - offset];
-            if candidates.iter().any(|candidate| *candidate == got) {
+            if candidates.contains(&got) {
                 continue;
             }
             let is_strange = |at: &usize| candidates.iter().all(|c| c[*at] != got[*at]);

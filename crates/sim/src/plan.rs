@@ -94,8 +94,8 @@ impl Plan {
     }
 
     pub(crate) fn server(&self, random: &mut Random) -> ServerConfig {
-        let mut config = ServerConfig::default();
-        config.listen = vec![Address::Sim(SERVER_NODE)];
+        let listen = vec![Address::Sim(SERVER_NODE)];
+        let mut config = ServerConfig { listen, ..ServerConfig::default() };
         config.filer.anonymous = Some(root());
         config.filer.credits_initial = 1 + (random.next_u64() % 12) as u16;
         config.cache.arena_bytes = 2 << 20;

@@ -63,7 +63,7 @@ fn a_seed_is_a_run() {
     assert_ne!(check(&Plan::new(3)).trace, check(&Plan::new(4)).trace);
 }
 
-/// As many fresh seeds as asked for; a night's work.
+/// As many fresh seeds as asked for (`make soak`).
 #[test]
 #[ignore = "runs as long as DAFS_SIM_RUNS says"]
 fn soak() {
