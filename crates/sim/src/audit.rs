@@ -1,8 +1,8 @@
 //! The end of a run: everything is read back and compared, then everybody leaves and the
 //! server must have forgotten them.
 //!
-//! Invariant: nothing goes wrong any more when this begins, so that every answer here is
-//! known.
+//! Invariant: from `calm` on nothing goes wrong any more, so that every answer of the audit
+//! is known.
 
 use crate::actor::Actor;
 use crate::operation::{DataOperation, Name, NameOperation, Operation, Way};
@@ -10,6 +10,47 @@ use crate::simulation::Simulation;
 use crate::workload::DIRECTORIES;
 
 impl Simulation {
+    /// From now on nothing goes wrong.
+    pub(crate) fn calm(&mut self) {
+        self.is_calm = true;
+        self.network.set_faults(dafs_dat::sim::FaultPlan::default());
+        for actor in &self.actors {
+            self.network.heal(actor.node);
+        }
+    }
+
+    /// Steps until nothing is under way.
+    pub(crate) fn finish_all(&mut self) -> Result<(), String> {
+        self.step_until("operations under way", |simulation| {
+            simulation.asked.is_empty() && simulation.limbo.is_empty()
+        })
+    }
+
+    /// Steps until something is so; time passes faster the longer it takes.
+    pub(crate) fn step_until(
+        &mut self,
+        what: &str,
+        is_so: impl Fn(&Self) -> bool,
+    ) -> Result<(), String> {
+        for count in 0..PATIENCE_STEPS {
+            if is_so(self) {
+                return Ok(());
+            }
+            if count % 1_000 == 999 {
+                self.network.advance_to(self.network.now_ns() + 200_000_000);
+            }
+            self.step()?;
+        }
+        Err(format!(
+            "waited in vain for an end of {what}: {:?}; {} in limbo; {:?}; {:?}; {} jobs",
+            self.asked,
+            self.limbo.len(),
+            self.network.connections(),
+            self.server.stats(),
+            self.server.jobs_under_way()
+        ))
+    }
+
     /// Reads back every name, every octet and every record.
     pub(crate) fn audit(&mut self) -> Result<(), String> {
         self.step_until("connecting", |simulation| simulation.actors[0].is_here())?;
@@ -84,3 +125,5 @@ impl Simulation {
 
 /// The region that a server always has.
 const ARENA: usize = 1;
+/// Steps in which everything under way must end.
+const PATIENCE_STEPS: u64 = 100_000;

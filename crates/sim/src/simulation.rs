@@ -51,9 +51,9 @@ pub(crate) struct Simulation {
     root: FileHandle,
     random: Random,
     /// What is under way: what was asked, for the trace and the failure's message.
-    asked: std::collections::BTreeMap<OperationNumber, (usize, Operation)>,
+    pub asked: std::collections::BTreeMap<OperationNumber, (usize, Operation)>,
     /// Operations whose connection broke, with the connections that may still carry them.
-    limbo: Vec<Limbo>,
+    pub limbo: Vec<Limbo>,
     history: VecDeque<String>,
     trace: DefaultHasher,
     steps: u64,
@@ -61,12 +61,12 @@ pub(crate) struct Simulation {
     lost: u64,
     sessions: u64,
     /// Nothing goes wrong any more.
-    is_calm: bool,
+    pub is_calm: bool,
     /// Nobody comes back any more.
     pub is_over: bool,
 }
 
-struct Limbo {
+pub(crate) struct Limbo {
     number: OperationNumber,
     node: u32,
     /// Connections of that node up to this one.
@@ -152,7 +152,7 @@ impl Simulation {
     // ---- steps ----------------------------------------------------------------------
 
     /// One step of the server, a client or the clock.
-    fn step(&mut self) -> Result<(), String> {
+    pub(crate) fn step(&mut self) -> Result<(), String> {
         self.steps += 1;
         if self.steps > STEPS_MAX {
             return Err(format!("nothing ends: {:?} are under way", self.asked));
@@ -360,49 +360,6 @@ impl Simulation {
         Ok(())
     }
 
-    // ---- the end ------------------------------------------------------------------------
-
-    /// From now on nothing goes wrong.
-    fn calm(&mut self) {
-        self.is_calm = true;
-        self.network.set_faults(dafs_dat::sim::FaultPlan::default());
-        for actor in &self.actors {
-            self.network.heal(actor.node);
-        }
-    }
-
-    /// Steps until nothing is under way.
-    pub(crate) fn finish_all(&mut self) -> Result<(), String> {
-        self.step_until("operations under way", |simulation| {
-            simulation.asked.is_empty() && simulation.limbo.is_empty()
-        })
-    }
-
-    /// Steps until something is so; time passes faster the longer it takes.
-    pub(crate) fn step_until(
-        &mut self,
-        what: &str,
-        is_so: impl Fn(&Self) -> bool,
-    ) -> Result<(), String> {
-        for count in 0..PATIENCE_STEPS {
-            if is_so(self) {
-                return Ok(());
-            }
-            if count % 1_000 == 999 {
-                self.network.advance_to(self.network.now_ns() + 200_000_000);
-            }
-            self.step()?;
-        }
-        Err(format!(
-            "waited in vain for an end of {what}: {:?}; {} in limbo; {:?}; {:?}; {} jobs",
-            self.asked,
-            self.limbo.len(),
-            self.network.connections(),
-            self.server.stats(),
-            self.server.jobs_under_way()
-        ))
-    }
-
     pub(crate) fn note(&mut self, line: String) {
         line.hash(&mut self.trace);
         self.steps.hash(&mut self.trace);
@@ -420,7 +377,5 @@ fn newest_of(network: &Network, node: u32) -> Option<dafs_dat::sim::ConnectionId
 
 /// Steps of a run, by far.
 const STEPS_MAX: u64 = 5_000_000;
-/// Steps in which everything under way must end.
-const PATIENCE_STEPS: u64 = 100_000;
 /// Lines that a failure may tell.
 const HISTORY_MAX: usize = 5_000;
