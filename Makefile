@@ -1,7 +1,7 @@
 # The targets of everyday work. `make run` shows the product, `make test` proves it.
 CARGO ?= cargo
 
-.PHONY: run test bench check fuzz
+.PHONY: run test bench check fuzz soak
 
 # Serves a directory (DIR=..., by default the Rust toolchain), copies it whole over
 # shared memory and TCP, verifies every octet and prints the speeds.
@@ -11,6 +11,12 @@ run:
 # Every test, and a tiny run of every benchmark and fuzz body.
 test:
 	$(CARGO) test --workspace --quiet
+
+# Whole-system simulations of so many fresh seeds.
+SOAK_RUNS ?= 2000
+soak:
+	DAFS_SIM_RUNS=$(SOAK_RUNS) $(CARGO) test --package dafs-sim --test simulation soak -- \
+	  --ignored --nocapture
 
 # The figures of the DAFS paper on this machine: table, JSON and plots in target/bench.
 bench:

@@ -69,6 +69,8 @@ pub(crate) struct SessionState {
     pub endpoint: EndpointId,
     pub address: String,
     pub phase: Phase,
+    /// Who waits for the connection to stand or fail.
+    pub greeting: Option<Ticket>,
     pub credits: Credits,
     pub inbox: Memory,
     pub inbox_region: Region,
@@ -195,20 +197,26 @@ impl Core {
         index: usize,
         mut take: impl FnMut(&mut Self) -> Option<T>,
     ) -> T {
-        let limit = self.sessions[index].answer_timeout;
         let mut heard = None;
         loop {
             if let Some(found) = take(self) {
                 return found;
             }
-            let since = *heard.get_or_insert_with(Instant::now);
-            if self.turn(1, limit) > 0 {
-                heard = None;
-            } else if let Some(limit) = limit
-                && since.elapsed() >= limit
-            {
-                self.give_up(index, &format!("no answer for {} s", limit.as_secs_f32()));
-            }
+            self.turn_patiently(index, &mut heard);
+        }
+    }
+
+    /// One turn of waiting for a session, which is given up if the silence, kept in
+    /// `heard` between turns, has lasted too long.
+    pub fn turn_patiently(&mut self, index: usize, heard: &mut Option<Instant>) {
+        let limit = self.sessions[index].answer_timeout;
+        let since = *heard.get_or_insert_with(Instant::now);
+        if self.turn(1, limit) > 0 {
+            *heard = None;
+        } else if let Some(limit) = limit
+            && since.elapsed() >= limit
+        {
+            self.give_up(index, &format!("no answer for {} s", limit.as_secs_f32()));
         }
     }
 
@@ -225,6 +233,9 @@ impl Core {
             Event::Established { endpoint, .. } => {
                 if let Some(index) = self.session_of(endpoint) {
                     self.sessions[index].phase = Phase::Open;
+                    if let Some(ticket) = self.sessions[index].greeting.take() {
+                        self.replies.put(ticket, Ok(Vec::new()));
+                    }
                 }
             }
             Event::Rejected { endpoint, .. } => {
@@ -457,6 +468,9 @@ impl Core {
         let calls = std::mem::take(&mut session.calls);
         let queue = std::mem::take(&mut session.queue);
         let region = session.inbox_region.key;
+        if let Some(ticket) = session.greeting.take() {
+            self.replies.put(ticket, Err(error.clone()));
+        }
         for pending in pending.into_iter().flatten() {
             match pending {
                 Pending::Silent => {}

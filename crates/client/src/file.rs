@@ -84,13 +84,13 @@ impl OpenOptions {
 pub struct File {
     session: Session,
     handle: FileHandle,
-    state: StateId,
+    pub(crate) state: StateId,
     path: String,
     /// Verifier of unstable writes not yet committed.
     unstable: Cell<Option<Verifier>>,
     /// Registered memory for plain slices.
     staging: RefCell<Option<Buffer>>,
-    is_closed: Cell<bool>,
+    pub(crate) is_closed: Cell<bool>,
 }
 
 impl Session {
@@ -579,7 +579,9 @@ impl File {
         self.send_close()
     }
 
-    pub(crate) fn state(&self) -> StateId {
+    /// Names this open in requests of the caller's own.
+    #[must_use]
+    pub fn state(&self) -> StateId {
         self.state
     }
 

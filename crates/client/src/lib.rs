@@ -23,7 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod buffer;
-mod calls;
+mod call;
 mod client;
 mod core;
 mod credits;
@@ -37,10 +37,12 @@ mod path;
 mod pool;
 mod session;
 mod stream;
+mod typed;
 mod url;
 mod waiters;
 
 pub use buffer::{Buffer, Slice};
+pub use call::{Call, Reply};
 pub use client::{Client, ClientConfig};
 pub use core::{Completion, OperationId, Transferred};
 pub use error::{ClientError, Result};

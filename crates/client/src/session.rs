@@ -6,6 +6,7 @@
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dafs_dat::{Address, EndpointConfig, RegionPath, Rights};
@@ -15,6 +16,7 @@ use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions 
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Response};
 
 use crate::buffer::Buffer;
+use crate::call::Answer;
 use crate::client::{Client, Shared};
 use crate::core::{
     Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, decode_any, slot_segment,
@@ -149,18 +151,45 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
+        let (index, establishing) = self.start_connect(address, options)?;
+        let mut establishing = std::pin::pin!(establishing);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut heard = None;
+        loop {
+            if let Poll::Ready(result) = establishing.as_mut().poll(&mut context) {
+                return result;
+            }
+            self.0.borrow_mut().turn_patiently(index, &mut heard);
+        }
+    }
+
+    /// Connects to one transport address while the thread does other things; it is under
+    /// way at once. Whoever polls it must also turn the client.
+    ///
+    /// # Errors
+    /// As [`Client::connect`]; what cannot even begin fails here.
+    pub fn connect_async(
+        &self,
+        address: &Address,
+        options: &SessionOptions,
+    ) -> Result<impl Future<Output = Result<Session>> + use<>> {
+        Ok(self.start_connect(address, options)?.1)
+    }
+
+    /// Begins to connect; the future goes on with the exchange that makes a session.
+    fn start_connect(
+        &self,
+        address: &Address,
+        options: &SessionOptions,
+    ) -> Result<(usize, impl Future<Output = Result<Session>> + use<>)> {
         let index = self.begin(address, options)?;
         // From here on whatever goes wrong ends the session by dropping this.
         let anchor = Rc::new(Anchor { shared: self.0.clone(), index, address: address.clone() });
-        let root = {
-            let mut core = self.0.borrow_mut();
-            while matches!(core.sessions[index].phase, Phase::Connecting) {
-                core.turn(1, None);
-            }
-            core.check_open(index)?;
-            core.establish(index, options)?
-        };
-        Ok(Session { shared: self.0.clone(), index, root, anchor })
+        let (shared, options) = (self.0.clone(), options.clone());
+        Ok((index, async move {
+            let root = establish(&shared, index, &options).await?;
+            Ok(Session { shared, index, root, anchor })
+        }))
     }
 
     /// Starts the transport connection and posts the receives.
@@ -203,6 +232,7 @@ impl Client {
             endpoint,
             address: address.to_string(),
             phase: Phase::Connecting,
+            greeting: None,
             credits: Credits::new(credits),
             inbox,
             inbox_region,
@@ -219,48 +249,68 @@ impl Client {
     }
 }
 
+/// Waits for the connection, then CLIENT_CONNECT_AUTH and GET_ROOT_HANDLE.
+async fn establish(
+    shared: &Rc<Shared>,
+    index: usize,
+    options: &SessionOptions,
+) -> Result<FileHandle> {
+    Answer::to_connect(shared, index)?.await?;
+    let address = shared.borrow().sessions[index].address.clone();
+    let name = if options.client_name.is_empty() {
+        format!("{}-{:016x}", std::process::id(), random())
+    } else {
+        options.client_name.clone()
+    };
+    let request = connect_request(options, &name, shared.borrow().sessions[index].wish);
+    let reply = Answer::to(shared, index, &request)?.await?;
+    let what = || match &options.login {
+        Login::None => format!("connecting to {address} without a login"),
+        Login::Password { user, .. } => format!("logging in to {address} as {user}"),
+    };
+    let (_, response) = decode(Procedure::ClientConnectAuth, &reply, &address, what)?;
+    let Response::ClientConnectAuth(result) = response else {
+        return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
+    };
+    shared.borrow_mut().apply(index, &result.options)?;
+    let reply = Answer::to(shared, index, &Request::GetRootHandle(Empty))?.await?;
+    let what = || format!("asking {address} for its root");
+    match decode(Procedure::GetRootHandle, &reply, &address, what)? {
+        (_, Response::GetRootHandle(root)) => Ok(root.file),
+        _ => Err(unexpected(&address, "GET_ROOT_HANDLE")),
+    }
+}
+
+fn connect_request<'a>(options: &'a SessionOptions, name: &'a str, wish: u16) -> Request<'a> {
+    let authentication = match &options.login {
+        Login::None => AuthRequest::None,
+        Login::Password { user, password } => AuthRequest::Text { identity: user, password },
+    };
+    Request::ClientConnectAuth(ClientConnectAuth {
+        options: WireOptions {
+            checksums: options.checksums,
+            requests_max: u32::from(wish),
+            request_bytes_max: SLOT_BYTES as u32,
+            response_bytes_max: SLOT_BYTES as u32,
+            ..WireOptions::default()
+        },
+        fence_id: &options.fence_id,
+        client_string: name.as_bytes(),
+        verifier: Verifier(random().to_ne_bytes()),
+        authentication,
+    })
+}
+
 impl Core {
-    /// CLIENT_CONNECT_AUTH and GET_ROOT_HANDLE.
-    fn establish(&mut self, index: usize, options: &SessionOptions) -> Result<FileHandle> {
-        let address = self.sessions[index].address.clone();
-        let name = if options.client_name.is_empty() {
-            format!("{}-{:016x}", std::process::id(), random())
-        } else {
-            options.client_name.clone()
-        };
-        let authentication = match &options.login {
-            Login::None => AuthRequest::None,
-            Login::Password { user, password } => AuthRequest::Text { identity: user, password },
-        };
-        let request = Request::ClientConnectAuth(ClientConnectAuth {
-            options: WireOptions {
-                checksums: options.checksums,
-                requests_max: u32::from(self.sessions[index].wish),
-                request_bytes_max: SLOT_BYTES as u32,
-                response_bytes_max: SLOT_BYTES as u32,
-                ..WireOptions::default()
-            },
-            fence_id: &options.fence_id,
-            client_string: name.as_bytes(),
-            verifier: Verifier(random().to_ne_bytes()),
-            authentication,
-        });
-        let reply = self.call(index, &request)?;
-        let what = || match &options.login {
-            Login::None => format!("connecting to {address} without a login"),
-            Login::Password { user, .. } => format!("logging in to {address} as {user}"),
-        };
-        let (_, response) = decode(Procedure::ClientConnectAuth, &reply, &address, what)?;
-        let Response::ClientConnectAuth(result) = response else {
-            return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
-        };
+    /// From now on the session is as the server granted.
+    fn apply(&mut self, index: usize, granted: &WireOptions) -> Result<()> {
         let session = &mut self.sessions[index];
-        session.checksums = result.options.checksums;
+        session.checksums = granted.checksums;
         // The server may change any value; what it grants beyond ours is not used.
-        session.request_bytes_max = result.options.request_bytes_max.min(SLOT_BYTES as u32);
+        session.request_bytes_max = granted.request_bytes_max.min(SLOT_BYTES as u32);
         if session.request_bytes_max < limits::REQUEST_BYTES_MIN as u32 {
             return Err(ClientError::Protocol {
-                address,
+                address: session.address.clone(),
                 what: format!("requests of {} octets at most", session.request_bytes_max),
             });
         }
@@ -273,12 +323,7 @@ impl Core {
             self.sessions[index].choose_write_form(path.unwrap_or(RegionPath::Network));
             self.interface.deregister(region.key);
         }
-        let reply = self.call(index, &Request::GetRootHandle(Empty))?;
-        let what = || format!("asking {address} for its root");
-        match decode(Procedure::GetRootHandle, &reply, &address, what)? {
-            (_, Response::GetRootHandle(root)) => Ok(root.file),
-            _ => Err(unexpected(&address, "GET_ROOT_HANDLE")),
-        }
+        Ok(())
     }
 }
 

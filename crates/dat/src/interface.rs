@@ -294,6 +294,12 @@ impl Interface {
         }
     }
 
+    /// Regions that are registered.
+    #[must_use]
+    pub fn region_count(&self) -> usize {
+        self.regions.count()
+    }
+
     /// How bytes get to a region over an endpoint.
     #[must_use]
     pub fn region_path(&self, endpoint: EndpointId, key: LocalKey) -> Option<RegionPath> {

@@ -163,6 +163,11 @@ impl RegionTable {
         slot.take()
     }
 
+    /// Regions now.
+    pub(crate) fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     /// Takes the remote rights of a region away (Send with Invalidate).
     pub(crate) fn invalidate(&mut self, stag: Stag, domain: Domain) -> Result<(), AccessError> {
         let entry = self

@@ -62,6 +62,7 @@ impl Reactor {
                 stability,
                 source,
                 token: None,
+                check: None,
                 transfers_left: 0,
                 transfer_failed: false,
                 is_append: true,

@@ -139,6 +139,23 @@ impl Reactor {
     /// Steps a parked task again. With `error` a job it may have waited for failed.
     pub(crate) fn resume(&mut self, id: TaskId, error: Option<StoreError>) {
         let Some(task) = self.tasks.take(id) else { return };
+        let held = task.file();
+        self.go_on(id, task, error);
+        if let Some(file) = held {
+            self.cache.close(file);
+        }
+    }
+
+    /// Parks a task. Its file is held meanwhile: the open it came through may be closed,
+    /// or go with its session.
+    pub(crate) fn park(&mut self, id: TaskId, task: Task, wait: Wait) {
+        if let Some(file) = task.file() {
+            self.cache.hold(file);
+        }
+        self.tasks.park(id, task, wait);
+    }
+
+    fn go_on(&mut self, id: TaskId, task: Task, error: Option<StoreError>) {
         match (error, task) {
             (Some(error), Task::Read(answer, task)) => {
                 self.give_back(task.file, task.borrowed);
@@ -170,7 +187,7 @@ impl Reactor {
             };
             match step {
                 Step::Done => return self.tasks.forget(id),
-                Step::Wait(wait) => return self.tasks.park(id, task, wait),
+                Step::Wait(wait) => return self.park(id, task, wait),
                 Step::Become(next) => task = *next,
             }
         }

@@ -1,9 +1,9 @@
 //! The pool: threads for what may block.
 //!
 //! Invariant: the number of jobs under way is known; each comes back exactly once
-//! through [`Pool::take`], and the reactor is woken when one does.
+//! through [`Pool::take`], and the reactor is woken when one does. A pool without
+//! threads does nothing between two calls.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use dafs_dat::{EndpointId, Waker};
 use dafs_store::cache::{
     FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob,
 };
-use dafs_types::Credentials;
+use dafs_types::{Credentials, Entropy};
 
 use crate::passwords::PasswordFile;
 
@@ -51,10 +51,29 @@ impl Job {
 
 /// The threads. They end when the pool is dropped.
 pub struct Pool {
-    jobs: Option<Sender<Job>>,
-    done: Receiver<Done>,
-    under_way: Arc<AtomicUsize>,
-    threads: Vec<JoinHandle<()>>,
+    workers: Workers,
+    under_way: usize,
+}
+
+/// Who does the jobs.
+enum Workers {
+    Threads {
+        jobs: Option<Sender<Job>>,
+        done: Receiver<Done>,
+        threads: Vec<JoinHandle<()>>,
+    },
+    /// The owner, in calls of [`Pool::take`], as its random numbers say.
+    Owner {
+        jobs: Vec<Waiting>,
+        entropy: Box<dyn Entropy + Send>,
+    },
+}
+
+/// A job of a pool without threads.
+enum Waiting {
+    New(Job),
+    /// Done, and not yet told of.
+    Over(Done),
 }
 
 impl Pool {
@@ -76,31 +95,70 @@ impl Pool {
                 })
             })
             .collect::<std::io::Result<_>>()?;
-        Ok(Self { jobs: Some(jobs), done, under_way: Arc::default(), threads })
+        let workers = Workers::Threads { jobs: Some(jobs), done, threads };
+        Ok(Self { workers, under_way: 0 })
+    }
+
+    /// No threads: each call of [`Pool::take`] brings one job a step further. Which one,
+    /// the random numbers say, since threads come back in any order too.
+    pub fn stepped(entropy: Box<dyn Entropy + Send>) -> Self {
+        Self { workers: Workers::Owner { jobs: Vec::new(), entropy }, under_way: 0 }
     }
 
     /// Gives a job away. What calls this is bounded by credits and by the cache.
-    pub fn submit(&self, job: Job) {
-        self.under_way.fetch_add(1, Ordering::Relaxed);
-        if let Some(jobs) = &self.jobs {
-            // The threads live as long as the sender.
-            let _ = jobs.send(job);
+    pub fn submit(&mut self, job: Job) {
+        self.under_way += 1;
+        match &mut self.workers {
+            Workers::Threads { jobs, .. } => {
+                if let Some(jobs) = jobs {
+                    // The threads live as long as the sender.
+                    let _ = jobs.send(job);
+                }
+            }
+            Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
         }
     }
 
     /// A job that has come back, if any.
-    pub fn take(&self) -> Option<Done> {
-        if self.under_way() == 0 {
+    pub fn take(&mut self) -> Option<Done> {
+        if self.under_way == 0 {
             return None;
         }
-        let done = self.done.try_recv().ok()?;
-        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        let done = match &mut self.workers {
+            Workers::Threads { done, .. } => done.try_recv().ok()?,
+            Workers::Owner { jobs, entropy } => step_one(jobs, entropy.as_mut())?,
+        };
+        self.under_way -= 1;
         Some(done)
     }
 
     /// Jobs given away and not come back.
     pub fn under_way(&self) -> usize {
-        self.under_way.load(Ordering::Relaxed)
+        self.under_way
+    }
+
+    /// Whether the owner may do a quick job itself, and need not look at how long it
+    /// took. `None` where a clock must decide.
+    pub fn draw_in_place(&mut self) -> Option<bool> {
+        match &mut self.workers {
+            Workers::Threads { .. } => None,
+            Workers::Owner { entropy, .. } => Some(entropy.next_u64().is_multiple_of(2)),
+        }
+    }
+}
+
+/// Does one of the jobs, or gives back one that was done before.
+fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> {
+    let index = usize::try_from(entropy.next_u64() % jobs.len().max(1) as u64).ok()?;
+    if index >= jobs.len() {
+        return None;
+    }
+    match jobs.swap_remove(index) {
+        Waiting::Over(done) => Some(done),
+        Waiting::New(job) => {
+            jobs.push(Waiting::Over(job.run()));
+            None
+        }
     }
 }
 
@@ -110,9 +168,11 @@ fn next(inbox: &Mutex<Receiver<Job>>) -> Option<Job> {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.jobs = None;
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
+        if let Workers::Threads { jobs, threads, .. } = &mut self.workers {
+            *jobs = None;
+            for thread in threads.drain(..) {
+                let _ = thread.join();
+            }
         }
     }
 }

@@ -80,6 +80,7 @@ impl Reactor {
         if let Some((file, _)) = self.open_files.get(&request.source) {
             self.filer.file_linked(dafs_filer::FileKey(file.key().0));
         }
+        self.cache.remember(&request.source);
         self.reply(answer, &Response::Link(DirectoryChanged { directory }));
         Ok(())
     }

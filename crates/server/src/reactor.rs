@@ -14,13 +14,13 @@ use dafs_dat::{
     InterfaceConfig, Operation, Peer, PendingId, Region, Rights, Waker,
 };
 use dafs_filer::{
-    ChannelDescription, ChannelEnd, ChannelKind, Filer, PeerIdentity, Refusal, RequestClass,
-    RequestHead,
+    ChannelDescription, ChannelEnd, ChannelKind, Counters, Filer, PeerIdentity, Refusal,
+    RequestClass, RequestHead,
 };
 use dafs_memory::{Memory, Pages};
 use dafs_store::cache::{Cache, CacheStats, Progress};
 use dafs_store::{File, Store};
-use dafs_types::{Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
+use dafs_types::{CredHandle, Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
 use dafs_wire::{
     ByteOrder, ConnectData, Request, RequestHeader, ResponseHeader, decode_request, is_intact,
 };
@@ -55,6 +55,14 @@ pub struct ServerStats {
     pub parked_requests: usize,
     /// Requests since the start.
     pub requests: u64,
+    /// Memory registered with the transport now, the cache's arena included.
+    pub regions: usize,
+    /// Ranges of memory lent to the transport now.
+    pub loans: usize,
+    /// Open files now, as the store sees them.
+    pub open_files: usize,
+    /// Sessions, clients and opens.
+    pub filer: Counters,
     /// The cache's own.
     pub cache: CacheStats,
 }
@@ -66,60 +74,16 @@ impl Server {
     /// [`ServerError`]: what could not be had, and why.
     pub fn new(config: &ServerConfig, store: Arc<dyn Store>) -> Result<Self, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
-        let mut interface = Interface::new(InterfaceConfig {
+        let interface = Interface::new(InterfaceConfig {
             wait: config.wait,
             endpoints_max: config.filer.channels_max as usize + 64,
             ..InterfaceConfig::default()
         })
         .map_err(system("creating the transport interface"))?;
-        let cache = Cache::new(config.cache).map_err(system("mapping the cache's arena"))?;
-        let arena =
-            interface.register(cache.arena(), Domain(0), Rights::LOCAL).ok_or_else(|| {
-                system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
-            })?;
-        let mut entropy = SystemEntropy;
-        let boot = entropy.next_u64();
-        let filer = Filer::new(config.filer.clone(), boot)?;
         let pool = Pool::new(config.pool_threads, &interface.waker())
             .map_err(system("starting threads"))?;
-        let passwords = match &config.password_file {
-            Some(path) => PasswordFile::load(path)?,
-            None => PasswordFile::default(),
-        };
-        let mut addresses = Vec::new();
-        for address in &config.listen {
-            prepare_directory(address);
-            let listener = interface.listen(address)?;
-            addresses.push(interface.listener_address(listener).unwrap_or(address.clone()));
-        }
-        let reactor = Reactor {
-            interface,
-            filer,
-            cache,
-            store,
-            pool,
-            arena,
-            channels: Channels::default(),
-            tasks: Tasks::default(),
-            loans: Loans::default(),
-            opens: HashMap::new(),
-            open_files: HashMap::new(),
-            appending: Vec::new(),
-            passwords: Arc::new(passwords),
-            entropy,
-            verifier: boot,
-            message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
-            unsent: None,
-            dropped: Vec::new(),
-            started: Instant::now(),
-            now: Moment(0),
-            last_tick: Moment(0),
-            slow_until: Moment(0),
-            requests: 0,
-            request_bytes: config.filer.request_bytes_max.max(CONNECT_BYTES),
-            crc: config.crc,
-            stop: Arc::default(),
-        };
+        let (reactor, addresses) =
+            Reactor::new(config, store, interface, pool, Box::new(SystemEntropy))?;
         Ok(Self { reactor, addresses })
     }
 
@@ -168,7 +132,7 @@ pub(crate) struct Reactor {
     /// Files whose end an append is about to move.
     pub(crate) appending: Vec<dafs_store::cache::CachedFile>,
     pub(crate) passwords: Arc<PasswordFile>,
-    pub(crate) entropy: SystemEntropy,
+    pub(crate) entropy: Box<dyn Entropy + Send>,
     verifier: u64,
     /// The request being served; lent out while it is.
     message: Vec<u8>,
@@ -240,18 +204,76 @@ impl Entropy for SystemEntropy {
 }
 
 impl Reactor {
+    /// Binds the addresses and prepares everything.
+    pub(crate) fn new(
+        config: &ServerConfig,
+        store: Arc<dyn Store>,
+        mut interface: Interface,
+        pool: Pool,
+        mut entropy: Box<dyn Entropy + Send>,
+    ) -> Result<(Self, Vec<Address>), ServerError> {
+        let system = |what| move |source| ServerError::System { what, source };
+        let cache = Cache::new(config.cache).map_err(system("mapping the cache's arena"))?;
+        let arena =
+            interface.register(cache.arena(), Domain(0), Rights::LOCAL).ok_or_else(|| {
+                system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
+            })?;
+        let boot = entropy.next_u64();
+        let filer = Filer::new(config.filer.clone(), boot)?;
+        let passwords = match &config.password_file {
+            Some(path) => PasswordFile::load(path)?,
+            None => PasswordFile::default(),
+        };
+        let mut addresses = Vec::new();
+        for address in &config.listen {
+            prepare_directory(address);
+            let listener = interface.listen(address)?;
+            addresses.push(interface.listener_address(listener).unwrap_or(address.clone()));
+        }
+        let reactor = Self {
+            interface,
+            filer,
+            cache,
+            store,
+            pool,
+            arena,
+            channels: Channels::default(),
+            tasks: Tasks::default(),
+            loans: Loans::default(),
+            opens: HashMap::new(),
+            open_files: HashMap::new(),
+            appending: Vec::new(),
+            passwords: Arc::new(passwords),
+            entropy,
+            verifier: boot,
+            message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
+            unsent: None,
+            dropped: Vec::new(),
+            started: Instant::now(),
+            now: Moment(0),
+            last_tick: Moment(0),
+            slow_until: Moment(0),
+            requests: 0,
+            request_bytes: config.filer.request_bytes_max.max(CONNECT_BYTES),
+            crc: config.crc,
+            stop: Arc::default(),
+        };
+        Ok((reactor, addresses))
+    }
+
     fn run(&mut self) {
         while !self.stop.load(Ordering::Acquire) {
             let idle = self.tasks.count() == 0 && self.cache.stats().dirty_bytes == 0;
             let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };
             self.interface.wait(1, Some(pause));
-            self.turn();
+            let elapsed = self.started.elapsed().as_nanos();
+            self.turn(Moment(u64::try_from(elapsed).unwrap_or(u64::MAX)));
         }
     }
 
     /// Everything that has happened since the last wait.
-    fn turn(&mut self) {
-        self.now = Moment(u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    pub(crate) fn turn(&mut self, now: Moment) {
+        self.now = now;
         while let Some(event) = self.interface.next_event() {
             self.on_event(event);
         }
@@ -449,7 +471,10 @@ impl Reactor {
             sequence: header.sequence,
             analyzer: header.analyzer,
         };
-        match self.filer.admit(id, &head_of(&header), self.now) {
+        // Of a damaged request nothing is believed but where its answer goes.
+        let is_damaged = checksums && !is_intact(message);
+        let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
+        match self.filer.admit(id, &head, self.now) {
             Ok(_) => {}
             Err(Refusal::Answer(status)) => return self.fail(answer, status),
             Err(Refusal::Break(reason)) => {
@@ -457,7 +482,7 @@ impl Reactor {
                 return self.give_up(endpoint);
             }
         }
-        if checksums && !is_intact(message) {
+        if is_damaged {
             return self.fail(answer, dafs_types::Status::Chksum);
         }
         match decoded {
@@ -569,13 +594,14 @@ impl Reactor {
     /// true if it was run here.
     pub(crate) fn run_or_submit(&mut self, job: Job) -> bool {
         let is_sync = matches!(job, Job::Sync(_));
-        if is_sync || self.now < self.slow_until {
+        let drawn = self.pool.draw_in_place();
+        if is_sync || !drawn.unwrap_or(self.now >= self.slow_until) {
             self.pool.submit(job);
             return false;
         }
         let start = Instant::now();
         let done = job.run();
-        if start.elapsed() > SLOW_JOB {
+        if drawn.is_none() && start.elapsed() > SLOW_JOB {
             // The page cache did not have it: let the pool wait for the disk.
             self.slow_until = self.now.after(SLOW_PERIOD);
         }
@@ -621,11 +647,15 @@ impl Reactor {
         }
     }
 
-    fn stats(&self) -> ServerStats {
+    pub(crate) fn stats(&self) -> ServerStats {
         ServerStats {
             channels: self.channels.count,
             parked_requests: self.tasks.count(),
             requests: self.requests,
+            regions: self.interface.region_count(),
+            loans: self.loans.count(),
+            open_files: self.open_files.len(),
+            filer: self.filer.counters(),
             cache: self.cache.stats(),
         }
     }
@@ -670,6 +700,17 @@ fn head_of(header: &RequestHeader) -> RequestHead {
         chain_flags: dafs_filer::ChainFlags(header.chain_flags.0),
         cred_handle: header.credentials,
         class: RequestClass::of(header.procedure),
+    }
+}
+
+fn head_of_damaged(header: &RequestHeader) -> RequestHead {
+    RequestHead {
+        stream: header.stream,
+        sequence: header.sequence,
+        desired_nreq: 0,
+        chain_flags: dafs_filer::ChainFlags::default(),
+        cred_handle: CredHandle::default(),
+        class: RequestClass::Ordinary,
     }
 }
 

@@ -7,7 +7,7 @@ use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
 use dafs_types::Status;
 use dafs_wire::{
     Checksum, EncodeError, PROTOCOL_VERSION, Response, ResponseHeader, SpecialConditions,
-    encode_response, message_checksum, seal,
+    encode_response, seal,
 };
 
 use crate::reactor::Reactor;
@@ -55,10 +55,12 @@ impl Reactor {
         let mut message = [0; RESPONSE_HEAD_BYTES];
         let Ok(length) = self.encode(answer, Status::Ok, response, &mut message) else {
             self.send_failure(answer, Status::ServerFault);
-            return;
+            // The connection is gone, and what was lent with it.
+            return self.on_loan_done(cookie);
         };
         if self.has_checksums(answer.endpoint) {
-            self.seal_with_data(&mut message[..length], segments);
+            self.send_sealed(answer.endpoint, &mut message[..length], segments);
+            return self.on_loan_done(cookie);
         }
         let mut gather = arrayvec::ArrayVec::<Gather<'_>, GATHER_MAX>::new();
         gather.push(Gather::Bytes(&message[..length]));
@@ -164,14 +166,21 @@ impl Reactor {
         }
     }
 
-    fn seal_with_data(&self, prefix: &mut [u8], segments: &[dafs_dat::LocalSegment]) {
-        let arena = self.cache.arena();
-        let pieces: Vec<Vec<u8>> =
-            segments.iter().map(|s| arena.to_vec(s.offset as usize, s.length as usize)).collect();
-        let slices: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
-        prefix[24..28].copy_from_slice(&Checksum::NONE.0);
-        let checksum = message_checksum(prefix, &slices);
-        prefix[24..28].copy_from_slice(&checksum.0);
+    /// Sends data with a checksum. It is copied: where it lies, a write may change it
+    /// before the transport has fetched it.
+    fn send_sealed(
+        &mut self,
+        endpoint: EndpointId,
+        prefix: &mut [u8],
+        segments: &[dafs_dat::LocalSegment],
+    ) {
+        let mut message = prefix.to_vec();
+        for segment in segments {
+            let offset = usize::try_from(segment.offset).unwrap_or(usize::MAX);
+            message.extend(self.cache.arena().to_vec(offset, segment.length as usize));
+        }
+        seal(&mut message, &[]);
+        self.send(endpoint, &message);
     }
 }
 

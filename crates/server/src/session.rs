@@ -83,7 +83,7 @@ impl Reactor {
         arguments: &ConnectArguments<'_>,
     ) -> Option<ConnectResults> {
         let id = self.channels.get(answer.endpoint)?.id;
-        match self.filer.connect(id, arguments, &mut self.entropy) {
+        match self.filer.connect(id, arguments, self.entropy.as_mut()) {
             Ok(results) => Some(results),
             Err(refusal) if refusal.status == Status::IllegalProt => {
                 self.refuse_version(answer, refusal.status, refusal.protocol_version);

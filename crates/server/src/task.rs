@@ -1,14 +1,15 @@
 //! Requests that cannot be finished at once.
 //!
 //! Invariant: a task is in exactly one place: being stepped, waiting for a file,
-//! waiting for room, or waiting for transfers of its own. Tasks are bounded by the
-//! credits of all sessions, since each holds one.
+//! waiting for room, or waiting for transfers of its own. While it waits its file stays
+//! open in the cache. Tasks are bounded by the credits of all sessions, since each holds
+//! one.
 
 use std::collections::HashMap;
 
 use dafs_dat::EndpointId;
 use dafs_store::AttributeChanges;
-use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
+use dafs_store::cache::{CachedFile, CommitTicket, Spans, WriteToken};
 use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 
@@ -48,6 +49,9 @@ impl Buffers {
 pub enum ReadTarget {
     Inline,
     Direct(Buffers),
+    /// By RDMA with a checksum: the bytes are gathered first, since where they lie a
+    /// write may change them between the sum and the transfer.
+    Sealed(Buffers, Vec<u8>),
 }
 
 /// Where the bytes of a write come from.
@@ -72,6 +76,15 @@ pub struct ReadTask {
     pub borrowed: bool,
 }
 
+/// The checksum of a direct write so far.
+#[derive(Debug, Default)]
+pub struct WriteCheck {
+    /// The room now being filled.
+    pub spans: Spans,
+    /// Over the rooms filled before.
+    pub sums: dafs_wire::DirectChecksum,
+}
+
 /// A write or append under way.
 #[derive(Debug)]
 pub struct WriteTask {
@@ -83,6 +96,8 @@ pub struct WriteTask {
     pub source: WriteSource,
     /// The room now being filled, and transfers into it not yet done.
     pub token: Option<WriteToken>,
+    /// What is summed up in sessions with checksums.
+    pub check: Option<Box<WriteCheck>>,
     pub transfers_left: u32,
     pub transfer_failed: bool,
     pub is_append: bool,
@@ -150,6 +165,19 @@ pub enum Task {
     Commit(Answer, CommitTask),
     Size(Answer, SizeTask),
     Fetch(Answer, FetchTask),
+}
+
+impl Task {
+    /// The file it works on.
+    pub fn file(&self) -> Option<CachedFile> {
+        match self {
+            Task::Read(_, task) => Some(task.file),
+            Task::Write(_, task) => Some(task.file),
+            Task::Commit(_, task) => Some(task.file),
+            Task::Size(_, task) => Some(task.file),
+            Task::Fetch(..) => None,
+        }
+    }
 }
 
 /// Why a task stopped.

@@ -90,6 +90,11 @@ impl Loans {
         Cookie::Loan(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
     }
 
+    /// Loans now.
+    pub fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
     /// Ends a loan.
     #[inline]
     pub fn take(&mut self, index: u32) -> Option<Loan> {

@@ -7,8 +7,8 @@ use dafs_filer::IoKind;
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, CommitStep, Prepared, Span, Spans, WriteToken};
 use dafs_types::{ShareAccess, Stability, Status};
+use dafs_wire::Response;
 use dafs_wire::messages::{Commit, CommitResult, Placement, WriteDirect, WriteInline, WriteResult};
-use dafs_wire::{DirectChecksum, Response};
 
 use crate::data::{Step, check_range, fills_are_few, take_buffers};
 use crate::jobs::Job;
@@ -36,6 +36,7 @@ impl Reactor {
                 stability: request.stability,
                 source: WriteSource::Direct(buffers, checksum),
                 token: None,
+                check: None,
                 transfers_left: 0,
                 transfer_failed: false,
                 is_append: false,
@@ -88,6 +89,7 @@ impl Reactor {
                 stability: request.stability,
                 source: WriteSource::Inline(octets.into()),
                 token: None,
+                check: None,
                 transfers_left: 0,
                 transfer_failed: false,
                 is_append: false,
@@ -112,8 +114,8 @@ impl Reactor {
     pub(crate) fn step_write(&mut self, id: TaskId, answer: Answer, task: &mut WriteTask) -> Step {
         if let Some(token) = task.token.take() {
             // The transfers into this room have ended.
-            let failed = task.transfer_failed || !self.is_intact(task);
             let length = token.length();
+            let failed = task.transfer_failed || !self.is_intact(task, length);
             let progress = if failed {
                 self.cache.write_abort(token, self.now)
             } else {
@@ -205,8 +207,12 @@ impl Reactor {
         token: WriteToken,
         spans: &Spans,
     ) -> Step {
-        let WriteSource::Direct(buffers, _) = &task.source else { return Step::Done };
+        let WriteSource::Direct(buffers, checksum) = &task.source else { return Step::Done };
         let buffers = buffers.clone();
+        if checksum.is_some() {
+            // Looked at once the bytes are there; nobody else is let into a fresh room.
+            task.check.get_or_insert_default().spans = spans.clone();
+        }
         let mut cut = Cut::new(spans, buffers.as_slice(), task.done, token.length());
         let mut posted = 0;
         let mut failed = false;
@@ -230,26 +236,17 @@ impl Reactor {
         Step::Wait(Wait::Transfers)
     }
 
-    /// Whether what was fetched is what the client's checksum says. Checked for the
-    /// usual write that takes one room; a longer one is covered by the transport.
-    pub(crate) fn is_intact(&mut self, task: &WriteTask) -> bool {
+    /// Whether what was fetched is what the client's checksum says. That of a write in
+    /// several rooms is known with the last: what came before is in the file then.
+    fn is_intact(&self, task: &mut WriteTask, length: u32) -> bool {
         let WriteSource::Direct(_, Some(expected)) = &task.source else { return true };
-        if task.done != 0 {
-            return true;
-        }
-        let (mut spans, mut jobs) = (Spans::new(), Vec::new());
-        let prepared =
-            self.cache.prepare_write(task.file, task.offset, task.length, &mut spans, &mut jobs);
-        let Prepared::Ready(token) = prepared else { return true };
-        let mut sums = DirectChecksum::new();
-        for span in &spans {
+        let Some(check) = &mut task.check else { return true };
+        for span in check.spans.drain(..) {
             let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
-            sums.update(&self.cache.arena().to_vec(offset, span.length as usize));
+            check.sums.update(&self.cache.arena().to_vec(offset, span.length as usize));
         }
-        let whole = token.length() == task.length;
-        let progress = self.cache.write_abort(token, self.now);
-        self.on_progress(progress);
-        !whole || sums.finish() == *expected
+        let is_last = task.done + length >= task.length;
+        !is_last || std::mem::take(&mut check.sums).finish() == *expected
     }
 
     fn copy_in(&self, bytes: &[u8], spans: &[Span]) {

@@ -1,2 +1,35 @@
-//! Placeholder until the crate's first commit.
+//! The whole system in one thread, on a virtual clock, from one seed.
+//!
+//! A real server over a real store and real clients meet on `dat`'s simulated network.
+//! A scheduler steps one of them at a time, or the clock; clients keep many operations
+//! under way; connections break, octets flip, messages are late. A small model of a file
+//! system judges: an answer must be possible in it, and what a broken connection left
+//! open is decided by the next look. At the end everything is read back, everybody
+//! leaves, and the server must have forgotten them.
+//!
+//! By file: `plan` says what a run is like, `simulation` schedules it, `actor` is a
+//! client and `workload` what it does next, `request` turns that into messages, `judge`
+//! (with `names`, `content` and `records`) watches, `audit` reads back.
+//!
+//! Invariant: a seed is a run. Nothing that ships depends on this crate.
 #![forbid(unsafe_code)]
+
+mod actor;
+mod audit;
+mod content;
+mod failure;
+mod judge;
+mod names;
+mod operation;
+mod plan;
+mod random;
+mod records;
+mod request;
+mod simulation;
+mod stage;
+mod workload;
+
+pub use failure::{Failure, SEED_VARIABLE, command};
+pub use plan::Plan;
+pub use random::Random;
+pub use simulation::{Report, run};

@@ -486,6 +486,33 @@ fn a_broken_transfer_leaves_no_trace_behind_the_end() {
 }
 
 #[test]
+fn a_file_cut_to_nothing_and_closed_is_flushed_no_more() {
+    let mut rig = Rig::new(2, 2 << 20);
+    rig.write(0, 0, &[1; 5000]).unwrap();
+    rig.set_size(0, 0);
+    rig.cache.close(rig.files[0].open);
+    rig.write(1, 0, &[2; 5000]).unwrap();
+    rig.cache.on_tick(Moment(10_000_000_000));
+    while let Some(job) = rig.cache.poll_flush() {
+        let _ = rig.cache.on_flushed(job.run());
+    }
+    assert_eq!(rig.disk(1), rig.files[1].model);
+}
+
+#[test]
+fn a_file_that_gets_a_name_again_keeps_what_was_written() {
+    let mut rig = Rig::new(1, 2 << 20);
+    rig.write(0, 0, &[1; 5000]).unwrap();
+    let handle = rig.files[0].disk.handle();
+    rig.cache.forget(&handle);
+    rig.cache.remember(&handle);
+    rig.cache.close(rig.files[0].open);
+    rig.cache.flush_all();
+    rig.progress();
+    assert_eq!(rig.disk(0), rig.files[0].model);
+}
+
+#[test]
 fn closed_and_forgotten_files_leave_the_tables() {
     let mut rig = Rig::new(3, 2 << 20);
     for index in 0..3 {

@@ -2,7 +2,8 @@
 //!
 //! Invariants: the calendar is worked off by moment, then by order of entry; an
 //! entry whose lane was purged, or whose receiver is gone, is dropped without
-//! moving the clock. A link exists until both of its sides have left it.
+//! moving the clock. A link exists until both of its sides have left it; an acceptor
+//! that its connect can no longer reach has never come.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -40,6 +41,8 @@ pub(crate) struct Link {
     pub(crate) lanes: [Lane; 2],
     /// The initiator, and the acceptor.
     pub(crate) sides: [Side; 2],
+    /// The connect has reached a listener.
+    pub(crate) is_offered: bool,
     /// The acceptor has answered, or the connect is over otherwise.
     pub(crate) answered: bool,
     /// Arrivals that a partition holds back, in order.
@@ -153,7 +156,10 @@ impl State {
         let from = greeting.node;
         let sides = [Side::new(from), Side::new(to)];
         let lanes = [Lane::default(), Lane::default()];
-        self.links.insert(link, Link { lanes, sides, answered: false, held: Vec::new(), holds: 0 });
+        self.links.insert(
+            link,
+            Link { lanes, sides, is_offered: false, answered: false, held: Vec::new(), holds: 0 },
+        );
         if self.is_down(from) {
             self.refuse(link, "this node is down");
             return link;
@@ -230,9 +236,19 @@ impl State {
         self.transmit(id, side, Packet::Close(cause));
         if let Some(link) = self.links.get_mut(&id) {
             link.lanes[side].cut = true;
-            if link.sides.iter().all(|side| side.gone) {
-                self.links.remove(&id);
-            }
+        }
+        self.forget_left(id);
+    }
+
+    /// Forgets a link that nobody is on any more.
+    pub(crate) fn forget_left(&mut self, id: u64) {
+        let is_left = self.links.get(&id).is_some_and(|link| {
+            let [initiator, acceptor] = &link.sides;
+            let never_comes = !link.is_offered && link.lanes[0].epoch > 0;
+            initiator.gone && (acceptor.gone || never_comes)
+        });
+        if is_left {
+            self.links.remove(&id);
         }
     }
 
@@ -331,7 +347,12 @@ impl State {
         }
         let backlog = self.nodes.get_mut(&to).and_then(|node| node.listener.as_mut());
         match backlog.filter(|backlog| backlog.requests.len() < BACKLOG_MAX) {
-            Some(backlog) => backlog.requests.push_back((link, greeting)),
+            Some(backlog) => {
+                backlog.requests.push_back((link, greeting));
+                if let Some(link) = self.links.get_mut(&link) {
+                    link.is_offered = true;
+                }
+            }
             None => self.refuse(link, "nobody listens there"),
         }
     }

@@ -109,7 +109,8 @@ impl State {
         for (to, reason) in reasons.into_iter().enumerate() {
             let lane = &mut link.lanes[1 - to];
             lane.cut = true;
-            if purge[1 - to] {
+            // A connect that has reached nobody is lost for good.
+            if purge[1 - to] || !link.is_offered {
                 lane.purge();
             }
             let packet = Packet::Lost(reason);
@@ -123,6 +124,7 @@ impl State {
         for (at, arrival) in later {
             self.enter(at, Entry::Arrival(arrival));
         }
+        self.forget_left(id);
     }
 
     /// Breaks a link as by a failing cable: each side may still get what is under

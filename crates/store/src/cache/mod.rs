@@ -345,6 +345,11 @@ impl Cache {
         self.recompute_size(file);
     }
 
+    /// Opens a file that is open, or known to be in use, once more.
+    pub fn hold(&mut self, file: CachedFile) {
+        self.files.get_mut(file).open_count += 1;
+    }
+
     /// Ends one open. Dirty data that is left is written back by age; run a commit
     /// without sync first to have it visible to local processes, and its errors told.
     pub fn close(&mut self, file: CachedFile) {
@@ -409,6 +414,14 @@ impl Cache {
         if self.files.get(file).open_count == 0 {
             self.drop_all(file);
             self.drop_entry_if_unused(file.index);
+        }
+    }
+
+    /// An object has got a name: should it have lost its last before, what is cached of it
+    /// is worth keeping again.
+    pub fn remember(&mut self, handle: &FileHandle) {
+        if let Some(file) = self.find(handle) {
+            self.files.get_mut(file).is_unlinked = false;
         }
     }
 

@@ -164,6 +164,11 @@ impl Cache {
         // never be asked for again.
         entry.file = None;
         if entry.first_segment == NONE && entry.error.is_none() {
+            if entry.is_queued {
+                // What was dirty has been cut off since.
+                let name = self.files.name(file);
+                self.dirty_files.retain(|queued| *queued != name);
+            }
             self.files.remove(file);
         }
     }

@@ -23,48 +23,37 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{ByteOrder, Path, Procedure, Request, Response};
 
+use crate::call::Answer;
 use crate::core::decode_any;
 use crate::error::{ClientError, Result};
 use crate::file::{File, OpenOptions};
 use crate::names::{DirectoryEntry, METADATA, Metadata, Page, name_of, page_request, to_metadata};
 use crate::session::Session;
-use crate::waiters::Ticket;
 
 /// A request on its way, and how its answer is read.
-pub(crate) struct Call<'s, R> {
+pub(crate) struct Typed<'s, R> {
     session: &'s Session,
     procedure: Procedure,
-    started: Started,
+    /// `Err` if the request could not be made.
+    answer: Result<Answer>,
     read: Option<R>,
 }
 
-enum Started {
-    UnderWay(Ticket),
-    Refused(ClientError),
-    Over,
-}
-
-impl<T, R> Future for Call<'_, R>
+impl<T, R> Future for Typed<'_, R>
 where
     R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
 {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let ticket = match std::mem::replace(&mut self.started, Started::Over) {
-            Started::UnderWay(ticket) => ticket,
-            Started::Refused(error) => return Poll::Ready(Err(error)),
-            // Polled after its end, which a caller must not do.
-            Started::Over => return Poll::Ready(Err(ClientError::Cancelled)),
+        let answer = match &mut self.answer {
+            Ok(answer) => Pin::new(answer),
+            // Polled again it would say that it was cancelled, which a caller must not do.
+            Err(error) => {
+                return Poll::Ready(Err(std::mem::replace(error, ClientError::Cancelled)));
+            }
         };
-        let mut core = self.session.shared.borrow_mut();
-        let Some(reply) = core.replies.take(ticket) else {
-            core.replies.wake_with(ticket, context.waker());
-            drop(core);
-            self.started = Started::UnderWay(ticket);
-            return Poll::Pending;
-        };
-        drop(core);
+        let Poll::Ready(reply) = answer.poll(context) else { return Poll::Pending };
         let (session, procedure) = (self.session, self.procedure);
         let Some(read) = self.read.take() else { return Poll::Ready(Err(ClientError::Cancelled)) };
         Poll::Ready(reply.and_then(|reply| {
@@ -77,34 +66,23 @@ where
     }
 }
 
-impl<R> Drop for Call<'_, R> {
-    fn drop(&mut self) {
-        if let Started::UnderWay(ticket) = self.started {
-            self.session.shared.borrow_mut().replies.abandon(ticket);
-        }
-    }
-}
-
 impl Session {
     /// Sends a request; its answer, failures included, goes through `read`.
-    pub(crate) fn start<T, R>(&self, request: &Request<'_>, read: R) -> Call<'_, R>
+    pub(crate) fn ask<T, R>(&self, request: &Request<'_>, read: R) -> Typed<'_, R>
     where
         R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
     {
-        let started = match self.shared.borrow_mut().start_call(self.index, request) {
-            Ok(ticket) => Started::UnderWay(ticket),
-            Err(error) => Started::Refused(error),
-        };
-        Call { session: self, procedure: request.procedure(), started, read: Some(read) }
+        let answer = Answer::to(&self.shared, self.index, request);
+        Typed { session: self, procedure: request.procedure(), answer, read: Some(read) }
     }
 
     /// A request that could not be made.
-    fn refuse<T, R>(&self, error: ClientError, read: R) -> Call<'_, R>
+    fn refuse<T, R>(&self, error: ClientError, read: R) -> Typed<'_, R>
     where
         R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
     {
-        let started = Started::Refused(error);
-        Call { session: self, procedure: Procedure::Null, started, read: Some(read) }
+        let procedure = Procedure::Null;
+        Typed { session: self, procedure, answer: Err(error), read: Some(read) }
     }
 
     /// Opens a file by its name in a directory; under way at once. A symbolic link is
@@ -121,7 +99,7 @@ impl Session {
             let names = [name];
             let target = OpenTarget::Null { directory, path: Path::new(&names) };
             self.with_open(target, options, |request| {
-                self.start(request, |status, response| match response {
+                self.ask(request, |status, response| match response {
                     Response::Open(opened) if status == Status::Ok => {
                         Ok((opened.file, opened.state))
                     }
@@ -184,7 +162,7 @@ impl Session {
             _ => Err(failed(path, status)),
         };
         match request {
-            Ok(request) => self.start(&request, read),
+            Ok(request) => self.ask(&request, read),
             Err(error) => self.refuse(error, read),
         }
     }
@@ -197,7 +175,7 @@ impl Session {
         path: &'s str,
     ) -> impl Future<Output = Result<()>> + use<'s> {
         let request = Request::Remove(Remove { directory, name, mode: RemoveMode::Unchecked });
-        self.start(&request, |status, _| done(path, status))
+        self.ask(&request, |status, _| done(path, status))
     }
 
     /// The handle a name in a directory stands for; under way at once. A symbolic link
@@ -210,7 +188,7 @@ impl Session {
     ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
         let names = [name];
         let request = Request::Lookup(Lookup { directory, path: Path::new(&names) });
-        self.start(&request, |status, response| match response {
+        self.ask(&request, |status, response| match response {
             Response::Lookup(found) if status == Status::Ok => Ok(found.file),
             _ => Err(failed(path, status)),
         })
@@ -223,7 +201,7 @@ impl Session {
         path: &'s str,
     ) -> impl Future<Output = Result<Metadata>> + use<'s> {
         let request = Request::GetAttrInline(GetAttributes { file: handle, wanted: METADATA });
-        self.start(&request, move |status, response| match response {
+        self.ask(&request, move |status, response| match response {
             Response::GetAttrInline(result) if status == Status::Ok => {
                 to_metadata(result.attributes.file(), handle)
                     .ok_or_else(|| self.protocol_error("GETATTR_INLINE"))
@@ -256,7 +234,7 @@ impl Session {
         match attributes {
             Ok(attributes) => {
                 let request = SetAttributesInline { file: handle, state, attributes };
-                self.start(&Request::SetAttrInline(request), read)
+                self.ask(&Request::SetAttrInline(request), read)
             }
             Err(error) => self.refuse(failed(path, error.status()), read),
         }
@@ -269,7 +247,7 @@ impl Session {
         path: &'s str,
     ) -> impl Future<Output = Result<Vec<u8>>> + use<'s> {
         let request = Request::ReadLinkInline(OneHandle { file: handle });
-        self.start(&request, |status, response| match response {
+        self.ask(&request, |status, response| match response {
             Response::ReadLinkInline(link) if status == Status::Ok => Ok(link.text.to_vec()),
             _ => Err(failed(path, status)),
         })
@@ -295,7 +273,7 @@ impl Session {
                 }
                 _ => Err(failed(path, status)),
             };
-            let page = self.start(&request, read).await?;
+            let page = self.ask(&request, read).await?;
             match page.ok_or_else(|| self.protocol_error("READDIR_INLINE"))? {
                 Page { is_end: true, .. } => return Ok(entries),
                 Page { last, .. } if last == cookie => {
@@ -317,7 +295,7 @@ impl File {
             return Ok(());
         }
         let request = Request::Close(Close { file: self.handle(), state: self.state() });
-        self.session().start(&request, |status, _| done(self.path(), status)).await
+        self.session().ask(&request, |status, _| done(self.path(), status)).await
     }
 }
 

@@ -1,0 +1,299 @@
+//! One simulated client: a real one, its session, and what it has under way.
+//!
+//! Invariant: every operation that was sent comes back from [`Actor::step`] or
+//! [`Actor::leave`] exactly once.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use dafs_client::{Client, ClientError, File, Group, Session, SessionOptions};
+use dafs_dat::{Address, Interface};
+use dafs_types::{DeleteDisposition, FileHandle, ShareAccess, ShareDeny, Status};
+use dafs_wire::messages::{Empty, Open, OpenCreation, OpenTarget};
+use dafs_wire::{Path, Request, Response};
+
+use crate::operation::{FileNumber, Operation, OperationNumber};
+use crate::plan::{Plan, SERVER_NODE};
+use crate::request::{Arrivals, Flight, Line, Raw, finish, understand};
+
+/// See the [module](self).
+pub(crate) struct Actor {
+    pub node: u32,
+    client: Client,
+    group: Group,
+    arrivals: Arrivals,
+    life: Life,
+    flights: Vec<InFlight>,
+    /// Open files, by the number of this open.
+    opens: BTreeMap<u64, Opened>,
+    /// The file that everybody appends to.
+    records: Option<File>,
+    opens_made: u64,
+    sessions_made: u64,
+    checksums: bool,
+}
+
+type Connecting = Pin<Box<dyn Future<Output = Result<(Session, File), ClientError>>>>;
+
+enum Life {
+    Away,
+    Connecting(Connecting),
+    Here(Session),
+    /// DISCONNECT is under way.
+    Leaving(Session, Flight),
+}
+
+struct InFlight {
+    number: OperationNumber,
+    /// The open it uses.
+    open: Option<u64>,
+    flight: Flight,
+}
+
+struct Opened {
+    file: File,
+    number: FileNumber,
+    /// Operations under way that use it.
+    uses: usize,
+}
+
+/// What a step brought.
+#[derive(Debug, Default)]
+pub(crate) struct Stepped {
+    pub ended: Vec<(OperationNumber, Raw)>,
+    /// The session is gone, or a connect failed.
+    pub is_cut: bool,
+    /// A connect failed for a reason that is no lost connection.
+    pub trouble: Option<String>,
+}
+
+impl Actor {
+    pub(crate) fn new(node: u32, interface: Interface, plan: &Plan) -> Self {
+        let client = Client::over(interface);
+        let group = client.group();
+        Self {
+            node,
+            client,
+            group,
+            arrivals: Arrivals::default(),
+            life: Life::Away,
+            flights: Vec::new(),
+            opens: BTreeMap::new(),
+            records: None,
+            opens_made: 0,
+            sessions_made: 0,
+            checksums: plan.checksums,
+        }
+    }
+
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(self.life, Life::Here(_))
+    }
+
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self.life, Life::Away)
+    }
+
+    pub(crate) fn is_connecting(&self) -> bool {
+        matches!(self.life, Life::Connecting(_))
+    }
+
+    pub(crate) fn under_way(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// The opens, each with its file and whether nothing uses it.
+    pub(crate) fn opens(&self) -> impl Iterator<Item = (u64, FileNumber, bool)> + '_ {
+        self.opens.iter().map(|(open, opened)| (*open, opened.number, opened.uses == 0))
+    }
+
+    // ---- coming and going -------------------------------------------------------------
+
+    pub(crate) fn connect(
+        &mut self,
+        root: FileHandle,
+        keeps_name: bool,
+    ) -> Result<(), ClientError> {
+        self.sessions_made += 1;
+        let generation = if keeps_name { 0 } else { self.sessions_made };
+        let options = SessionOptions {
+            checksums: self.checksums,
+            credits: 16,
+            client_name: format!("client-{:03}-{generation:05}", self.node),
+            ..SessionOptions::default()
+        };
+        let session = self.client.connect_async(&Address::Sim(SERVER_NODE), &options)?;
+        self.life = Life::Connecting(Box::pin(async move {
+            let session = session.await?;
+            let names = ["records"];
+            let request = Request::Open(Open {
+                target: OpenTarget::Null { directory: root, path: Path::new(&names) },
+                creation: OpenCreation::NoCreate,
+                delete_disposition: DeleteDisposition::DontCare,
+                owner: b"records",
+                access: ShareAccess::Both,
+                deny: ShareDeny::None,
+                key: None,
+            });
+            let reply = session.start(&request)?.await?;
+            let (status, response) = reply.read()?;
+            let Response::Open(opened) = response else {
+                return Err(ClientError::Status { what: "records".into(), status });
+            };
+            let file = session.opened(opened.file, opened.state, "records");
+            match status {
+                Status::Ok => Ok((session, file)),
+                status => Err(ClientError::Status { what: "records".into(), status }),
+            }
+        }));
+        Ok(())
+    }
+
+    /// Leaves in order; what is open is closed by that.
+    pub(crate) fn disconnect(&mut self) {
+        let life = std::mem::replace(&mut self.life, Life::Away);
+        let Life::Here(session) = life else {
+            self.life = life;
+            return;
+        };
+        match session.start(&Request::Disconnect(Empty)) {
+            Ok(call) => self.life = Life::Leaving(session, finish(call, understand)),
+            // It has ended already.
+            Err(_) => drop(self.leave()),
+        }
+    }
+
+    /// Leaves without a word. What was under way comes back as lost.
+    pub(crate) fn leave(&mut self) -> Vec<OperationNumber> {
+        let lost = self.flights.drain(..).map(|flight| flight.number).collect();
+        self.opens.clear();
+        self.records = None;
+        self.life = Life::Away;
+        self.arrivals.borrow_mut().clear();
+        lost
+    }
+
+    // ---- operations ---------------------------------------------------------------------
+
+    /// Sends an operation. `file` is the handle of a name's operation that takes one,
+    /// `open` the open of one on content.
+    pub(crate) fn send(
+        &mut self,
+        number: OperationNumber,
+        operation: &Operation,
+        (file, open): (Option<FileHandle>, Option<u64>),
+        directories: &[FileHandle],
+    ) {
+        let Life::Here(session) = &self.life else { return };
+        let line = Line {
+            client: &self.client,
+            session,
+            directories,
+            group: self.group,
+            arrivals: &self.arrivals,
+            checksums: self.checksums,
+        };
+        let opened = open.and_then(|open| self.opens.get(&open)).map(|opened| &opened.file);
+        let flight = match (operation, opened, &self.records) {
+            (Operation::Name(operation), _, _) => line.name(number, operation, file),
+            (Operation::Data(_, operation), Some(file), _) => line.data(number, file, operation),
+            (Operation::Record { length, way }, _, Some(records)) => {
+                line.append(records, &crate::records::record(number, *length), *way)
+            }
+            (Operation::Records { length }, _, Some(records)) => {
+                line.records(number, records, *length)
+            }
+            (Operation::Close(_), Some(_), _) => return self.close(number, open),
+            _ => return,
+        };
+        if let Some(opened) = open.and_then(|open| self.opens.get_mut(&open)) {
+            opened.uses += 1;
+        }
+        self.flights.push(InFlight { number, open, flight });
+    }
+
+    fn close(&mut self, number: OperationNumber, open: Option<u64>) {
+        let opened = open.and_then(|open| self.opens.remove(&open));
+        let flight: Flight = match opened.map(|opened| opened.file.start_close()) {
+            Some(Ok(call)) => finish(call, understand),
+            Some(Err(_)) | None => Box::pin(std::future::ready(Raw::Lost)),
+        };
+        self.flights.push(InFlight { number, open: None, flight });
+    }
+
+    /// Drops an open; the client closes it without a word.
+    pub(crate) fn forget(&mut self, open: u64) {
+        self.opens.remove(&open);
+    }
+
+    /// An open was granted.
+    pub(crate) fn keep(
+        &mut self,
+        handle: FileHandle,
+        state: dafs_types::StateId,
+        number: FileNumber,
+    ) {
+        if let Life::Here(session) = &self.life {
+            let file = session.opened(handle, state, "a file of the simulation");
+            self.opens_made += 1;
+            self.opens.insert(self.opens_made, Opened { file, number, uses: 0 });
+        }
+    }
+
+    /// Takes in what has arrived and lets everything go on.
+    pub(crate) fn step(&mut self) -> Stepped {
+        self.client.poll(self.group);
+        while let Some(completion) = self.client.next(self.group) {
+            self.arrivals.borrow_mut().insert(completion.context, completion.result);
+        }
+        let mut stepped = Stepped::default();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut waiting = Vec::new();
+        for mut flight in std::mem::take(&mut self.flights) {
+            match flight.flight.as_mut().poll(&mut context) {
+                Poll::Pending => waiting.push(flight),
+                Poll::Ready(raw) => {
+                    if let Some(opened) = flight.open.and_then(|open| self.opens.get_mut(&open)) {
+                        opened.uses -= 1;
+                    }
+                    stepped.is_cut |= matches!(raw, Raw::Lost);
+                    stepped.ended.push((flight.number, raw));
+                }
+            }
+        }
+        self.flights = waiting;
+        self.step_life(&mut context, &mut stepped);
+        if stepped.is_cut {
+            let lost = self.leave();
+            stepped.ended.extend(lost.into_iter().map(|number| (number, Raw::Lost)));
+        }
+        stepped
+    }
+
+    fn step_life(&mut self, context: &mut Context<'_>, stepped: &mut Stepped) {
+        match &mut self.life {
+            Life::Away | Life::Here(_) => {}
+            Life::Connecting(connecting) => match connecting.as_mut().poll(context) {
+                Poll::Pending => {}
+                Poll::Ready(Ok((session, records))) => {
+                    self.life = Life::Here(session);
+                    self.records = Some(records);
+                }
+                Poll::Ready(Err(error)) => {
+                    stepped.is_cut = true;
+                    match error {
+                        ClientError::Connect { .. } | ClientError::SessionEnded { .. } => {}
+                        other => stepped.trouble = Some(other.to_string()),
+                    }
+                }
+            },
+            Life::Leaving(session, leaving) => {
+                let _held = session;
+                if leaving.as_mut().poll(context).is_ready() {
+                    stepped.is_cut = true;
+                }
+            }
+        }
+    }
+}

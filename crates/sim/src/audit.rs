@@ -1,0 +1,129 @@
+//! The end of a run: everything is read back and compared, then everybody leaves and the
+//! server must have forgotten them.
+//!
+//! Invariant: from `calm` on nothing goes wrong any more, so that every answer of the audit
+//! is known.
+
+use crate::actor::Actor;
+use crate::operation::{DataOperation, Name, NameOperation, Operation, Way};
+use crate::simulation::Simulation;
+use crate::workload::DIRECTORIES;
+
+impl Simulation {
+    /// From now on nothing goes wrong.
+    pub(crate) fn calm(&mut self) {
+        self.is_calm = true;
+        self.network.set_faults(dafs_dat::sim::FaultPlan::default());
+        for actor in &self.actors {
+            self.network.heal(actor.node);
+        }
+    }
+
+    /// Steps until nothing is under way.
+    pub(crate) fn finish_all(&mut self) -> Result<(), String> {
+        self.step_until("operations under way", |simulation| {
+            simulation.asked.is_empty() && simulation.limbo.is_empty()
+        })
+    }
+
+    /// Steps until something is so; time passes faster the longer it takes.
+    pub(crate) fn step_until(
+        &mut self,
+        what: &str,
+        is_so: impl Fn(&Self) -> bool,
+    ) -> Result<(), String> {
+        for count in 0..PATIENCE_STEPS {
+            if is_so(self) {
+                return Ok(());
+            }
+            if count % 1_000 == 999 {
+                self.network.advance_to(self.network.now_ns() + 200_000_000);
+            }
+            self.step()?;
+        }
+        Err(format!(
+            "waited in vain for an end of {what}: {:?}; {} in limbo; {:?}; {:?}; {} jobs",
+            self.asked,
+            self.limbo.len(),
+            self.network.connections(),
+            self.server.stats(),
+            self.server.jobs_under_way()
+        ))
+    }
+
+    /// Reads back every name, every octet and every record.
+    pub(crate) fn audit(&mut self) -> Result<(), String> {
+        self.step_until("connecting", |simulation| simulation.actors[0].is_here())?;
+        for directory in 0..DIRECTORIES as u8 {
+            self.ask(NameOperation::List { directory }.into(), None)?;
+        }
+        let names = self.judge.names().ok_or("all directories were read; names are open")?;
+        for (name, file) in names {
+            let file = file.ok_or_else(|| format!("{name:?} was listed, its file is unknown"))?;
+            self.ask(NameOperation::Links { file }.into(), None)?;
+            self.audit_file(name)?;
+        }
+        let length = u32::try_from(self.judge.records_reached()).unwrap_or(u32::MAX);
+        self.ask(Operation::Records { length: length + 100_000 }, None)
+    }
+
+    fn audit_file(&mut self, name: Name) -> Result<(), String> {
+        let before = self.newest_open();
+        self.ask(NameOperation::Open { name }.into(), None)?;
+        let opened = self.newest_open().filter(|opened| Some(*opened) != before);
+        let (open, file) = opened.ok_or_else(|| format!("{name:?} was not opened"))?;
+        self.ask(Operation::Data(file, DataOperation::Size), Some(open))?;
+        let size = self.judge.size_of(file).ok_or("the size was asked for and is open")?;
+        let (offset, length, way) = (0, size as u32 + 1, Way::Direct);
+        let read = DataOperation::Read { offset, length, way };
+        self.ask(Operation::Data(file, read), Some(open))?;
+        if !self.judge.is_certain(file) {
+            return Err(format!("{name:?} was read whole; its content is open"));
+        }
+        self.ask(Operation::Close(file), Some(open))
+    }
+
+    fn newest_open(&self) -> Option<(u64, crate::operation::FileNumber)> {
+        self.actors[0].opens().last().map(|(open, file, _)| (open, file))
+    }
+
+    /// One operation of the first client, to its end.
+    fn ask(&mut self, operation: Operation, open: Option<u64>) -> Result<(), String> {
+        self.begin(0, operation, open);
+        self.finish_all()
+    }
+
+    /// Everybody leaves; the server forgets all of it.
+    pub(crate) fn depart(&mut self) -> Result<(), String> {
+        self.is_over = true;
+        for index in 0..self.actors.len() {
+            // In order, or without a word.
+            match index % 2 {
+                0 => self.actors[index].disconnect(),
+                _ => drop(self.actors[index].leave()),
+            }
+        }
+        self.step_until("leaving", |simulation| simulation.actors.iter().all(Actor::is_away))?;
+        self.step_until("what departed clients had", |simulation| {
+            let stats = simulation.server.stats();
+            let filer = stats.filer;
+            let of_clients = [filer.channels, filer.sessions, filer.clients, filer.opens];
+            stats.channels == 0
+                && stats.parked_requests == 0
+                && of_clients == [0; 4]
+                && filer.files == 0
+                && filer.credits == 0
+                && stats.open_files == 0
+                && stats.loans == 0
+                && stats.regions == ARENA
+                && stats.cache.dirty_bytes == 0
+                && simulation.server.jobs_under_way() == 0
+                && simulation.network.connections().is_empty()
+        })
+    }
+}
+
+/// The region that a server always has.
+const ARENA: usize = 1;
+/// Steps in which everything under way must end.
+const PATIENCE_STEPS: u64 = 100_000;

@@ -1,0 +1,319 @@
+//! The judge: a small model of the file system that every answer must agree with.
+//!
+//! Invariant: an operation is begun once and ended once, by its answer, by its refusal
+//! or, after its connection broke, by being settled: from then on it cannot take place
+//! any more, and the next look decides whether it did.
+
+use std::collections::{BTreeMap, HashMap};
+
+use dafs_types::FileHandle;
+
+use crate::content::{Content, Seen};
+use crate::names::Names;
+use crate::operation::{
+    Answer, DataOperation, FileNumber, Name, NameOperation, Operation, OperationNumber, Outcome,
+};
+use crate::records::Records;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Judge {
+    names: Names,
+    contents: BTreeMap<FileNumber, Content>,
+    records: Records,
+    handles: Vec<FileHandle>,
+    numbers: HashMap<FileHandle, FileNumber>,
+    begun: BTreeMap<OperationNumber, Begun>,
+    /// Operations whose connection broke and that may still take place.
+    limbo: usize,
+    last_number: u64,
+    now: u64,
+    /// Octets may be damaged on their way without the transport's notice.
+    octets_flip: bool,
+}
+
+#[derive(Debug)]
+struct Begun {
+    operation: Operation,
+    at: u64,
+    /// Octets of records that were acknowledged then.
+    reached: u64,
+}
+
+impl Judge {
+    /// A judge of empty directories. `octets_flip` if a write without an answer may have
+    /// left octets that nobody sent.
+    #[must_use]
+    pub fn new(octets_flip: bool) -> Self {
+        Self {
+            names: Names::new(),
+            contents: BTreeMap::new(),
+            records: Records::default(),
+            handles: Vec::new(),
+            numbers: HashMap::new(),
+            begun: BTreeMap::new(),
+            limbo: 0,
+            last_number: 0,
+            now: 0,
+            octets_flip,
+        }
+    }
+
+    // ---- files ----------------------------------------------------------------------
+
+    /// The number of the file with this handle; a new one for one never seen.
+    pub fn number_of(&mut self, handle: FileHandle) -> FileNumber {
+        if let Some(number) = self.numbers.get(&handle) {
+            return *number;
+        }
+        let number = FileNumber(u32::try_from(self.handles.len()).unwrap_or(u32::MAX));
+        self.handles.push(handle);
+        self.numbers.insert(handle, number);
+        self.contents.insert(number, Content::default());
+        number
+    }
+
+    /// The handle of a file.
+    #[must_use]
+    pub fn handle_of(&self, file: FileNumber) -> FileHandle {
+        self.handles[file.0 as usize]
+    }
+
+    /// Octets of a file; `None` while that is not decided.
+    #[must_use]
+    pub fn size_of(&self, file: FileNumber) -> Option<usize> {
+        self.contents.get(&file)?.size()
+    }
+
+    /// Whether nothing that concerns the content of a file is under way.
+    #[must_use]
+    pub fn is_quiet(&self, file: FileNumber) -> bool {
+        self.contents.get(&file).is_none_or(Content::is_quiet)
+    }
+
+    /// Whether every octet of a file is known.
+    #[must_use]
+    pub fn is_certain(&self, file: FileNumber) -> bool {
+        self.contents.get(&file).is_some_and(|content| content.certain().is_some())
+    }
+
+    /// The names, if there is only one way they can be.
+    #[must_use]
+    pub fn names(&self) -> Option<Vec<(Name, Option<FileNumber>)>> {
+        self.names.certain()
+    }
+
+    /// Octets that acknowledged records reach.
+    #[must_use]
+    pub fn records_reached(&self) -> u64 {
+        self.records.reached()
+    }
+
+    /// Operations under way that may change names.
+    #[must_use]
+    pub fn name_changes_under_way(&self) -> usize {
+        self.names.changes_under_way()
+    }
+
+    /// Operations whose connection broke and that may still take place.
+    #[must_use]
+    pub fn limbo(&self) -> usize {
+        self.limbo
+    }
+
+    // ---- operations -----------------------------------------------------------------
+
+    /// The number the next operation gets.
+    #[must_use]
+    pub fn next_number(&self) -> OperationNumber {
+        OperationNumber(self.last_number + 1)
+    }
+
+    /// An operation begins.
+    pub fn begin(&mut self, operation: Operation) -> OperationNumber {
+        let number = self.next_number();
+        self.last_number = number.0;
+        self.now += 1;
+        let at = self.now;
+        match &operation {
+            Operation::Name(operation) => self.names.begin(number, operation.clone()),
+            Operation::Data(file, operation) => {
+                let content = self.contents.entry(*file).or_default();
+                match operation {
+                    DataOperation::Write { offset, data, .. } => {
+                        content.begin_write(at, number, *offset, data);
+                    }
+                    DataOperation::Append { data, .. } => content.begin_append(at, number, data),
+                    DataOperation::SetSize { size } => content.begin_size(number, *size),
+                    DataOperation::Read { .. } | DataOperation::Commit | DataOperation::Size => {
+                        content.begin_other();
+                    }
+                }
+            }
+            Operation::Record { length, .. } => self.records.begin(number, *length),
+            Operation::Records { .. } | Operation::Close(_) => {}
+        }
+        let reached = self.records.reached();
+        self.begun.insert(number, Begun { operation, at, reached });
+        number
+    }
+
+    /// An operation has ended for its client.
+    ///
+    /// # Errors
+    /// Says what cannot be.
+    pub fn end(&mut self, number: OperationNumber, outcome: &Outcome) -> Result<(), String> {
+        match outcome {
+            Outcome::Known(answer) => {
+                let Some(begun) = self.begun.remove(&number) else {
+                    return Err(format!("{number:?} has ended twice"));
+                };
+                self.now += 1;
+                self.judge(number, &begun, answer)
+            }
+            Outcome::Damaged => self.settle_one(number),
+            Outcome::Lost => {
+                self.limbo += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// An operation whose connection broke can no longer take place.
+    ///
+    /// # Errors
+    /// Says what cannot be.
+    pub fn settle(&mut self, number: OperationNumber) -> Result<(), String> {
+        self.limbo -= 1;
+        self.settle_one(number)
+    }
+
+    fn settle_one(&mut self, number: OperationNumber) -> Result<(), String> {
+        let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
+        self.now += 1;
+        match begun.operation {
+            Operation::Name(_) => return self.names.settle(number),
+            Operation::Data(file, operation) => {
+                let content = self.contents.entry(file).or_default();
+                match operation {
+                    DataOperation::Write { .. } | DataOperation::Append { .. } => {
+                        content.lose_write(self.now, number, self.octets_flip);
+                    }
+                    DataOperation::SetSize { .. } => content.lose_size(number),
+                    DataOperation::Read { .. } | DataOperation::Commit | DataOperation::Size => {
+                        content.end_other();
+                    }
+                }
+            }
+            Operation::Record { .. } => self.records.settle(number),
+            Operation::Records { .. } | Operation::Close(_) => {}
+        }
+        Ok(())
+    }
+
+    fn judge(
+        &mut self,
+        number: OperationNumber,
+        begun: &Begun,
+        answer: &Answer,
+    ) -> Result<(), String> {
+        let judged = match &begun.operation {
+            Operation::Name(_) => self.names.end(number, answer),
+            Operation::Data(file, operation) => {
+                self.judge_data(number, begun.at, *file, operation, answer)
+            }
+            Operation::Record { .. } => match answer {
+                Answer::Offset(offset) => {
+                    self.records.end(number, *offset);
+                    Ok(())
+                }
+                _ => Err("a record must be appended".into()),
+            },
+            Operation::Records { length } => match answer {
+                Answer::Octets(octets, _) => self.records.see(octets, *length, begun.reached),
+                _ => Err("records must be readable".into()),
+            },
+            Operation::Close(_) => match answer {
+                Answer::Done => Ok(()),
+                _ => Err("what is open can be closed".into()),
+            },
+        };
+        judged.map_err(|what| format!("{}: {what}", brief(&begun.operation, Some(answer))))
+    }
+
+    fn judge_data(
+        &mut self,
+        number: OperationNumber,
+        begin: u64,
+        file: FileNumber,
+        operation: &DataOperation,
+        answer: &Answer,
+    ) -> Result<(), String> {
+        let now = self.now;
+        let content = self.contents.entry(file).or_default();
+        match (operation, answer) {
+            (DataOperation::Read { offset, length, .. }, Answer::Octets(octets, is_end)) => {
+                let (offset, wanted, is_end) = (*offset, *length, *is_end);
+                let seen = Seen { number, begin, end: now, offset, wanted, octets, is_end };
+                let judged = content.see(&seen);
+                content.end_other();
+                judged
+            }
+            (DataOperation::Write { data, .. }, Answer::Written(length))
+                if *length > 0 && *length as usize <= data.len() =>
+            {
+                content.end_write(now, number, *length as usize);
+                Ok(())
+            }
+            (DataOperation::Append { data, .. }, Answer::Offset(offset)) => {
+                let expected = content.end_before(number);
+                content.end_write(now, number, data.len());
+                match expected == Some(*offset) {
+                    true => Ok(()),
+                    false => Err(format!("must be at {expected:?}")),
+                }
+            }
+            (DataOperation::SetSize { .. }, Answer::Done) => {
+                content.end_size(number);
+                Ok(())
+            }
+            (DataOperation::Commit, Answer::Done) => {
+                content.end_other();
+                Ok(())
+            }
+            (DataOperation::Size, Answer::Size(size)) => {
+                let judged = content.see_size(*size);
+                content.end_other();
+                judged
+            }
+            _ => Err("no answer to this operation on an open file".into()),
+        }
+    }
+}
+
+/// An operation and its answer without the octets of either.
+pub(crate) fn brief(operation: &Operation, answer: Option<&Answer>) -> String {
+    let operation = match operation {
+        Operation::Data(file, DataOperation::Write { offset, data, stability }) => {
+            format!("write {file:?} {offset}+{} {stability:?}", data.len())
+        }
+        Operation::Data(file, DataOperation::Append { data, way }) => {
+            format!("append {file:?} {} {way:?}", data.len())
+        }
+        other => format!("{other:?}"),
+    };
+    match answer {
+        None => operation,
+        Some(Answer::Octets(octets, is_end)) => {
+            format!("{operation} -> {} octets, end: {is_end}", octets.len())
+        }
+        Some(answer) => format!("{operation} -> {answer:?}"),
+    }
+}
+
+/// A name's operation, for the judge.
+impl From<NameOperation> for Operation {
+    fn from(operation: NameOperation) -> Self {
+        Operation::Name(operation)
+    }
+}

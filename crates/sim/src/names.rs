@@ -1,0 +1,367 @@
+//! The judge of names: a set of worlds, each a name space that agrees with every answer
+//! so far.
+//!
+//! Invariant: a world says of each change under way whether it has taken place, and if
+//! so, what its answer must be; and of each look under way, what it may have seen so far.
+//! The set is empty only if no order of the operations, each at one moment between its
+//! beginning and its end, explains the answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dafs_types::Status;
+
+use crate::operation::{Answer, FileNumber, Name, NameOperation, OperationNumber};
+
+/// A file in a world: the operation that made it.
+type Origin = OperationNumber;
+
+/// One way in which things may be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct World {
+    names: BTreeMap<Name, Origin>,
+    /// The files whose handles have been seen.
+    files: BTreeMap<Origin, FileNumber>,
+    /// Changes under way that have taken place.
+    done: BTreeMap<OperationNumber, Expected>,
+    /// What looks under way would have been answered before the changes since.
+    seen: BTreeMap<OperationNumber, BTreeSet<Expected>>,
+}
+
+/// The answer an operation must get in a world.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Expected {
+    Status(u32),
+    Done,
+    File(Origin),
+    Names(Vec<(Name, Origin)>),
+    Links(u32),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Names {
+    worlds: BTreeSet<World>,
+    pending: BTreeMap<OperationNumber, NameOperation>,
+}
+
+impl Names {
+    pub(crate) fn new() -> Self {
+        Self { worlds: BTreeSet::from([World::default()]), pending: BTreeMap::new() }
+    }
+
+    pub(crate) fn begin(&mut self, number: OperationNumber, operation: NameOperation) {
+        self.pending.insert(number, operation);
+    }
+
+    /// An answer came.
+    pub(crate) fn end(&mut self, number: OperationNumber, answer: &Answer) -> Result<(), String> {
+        let operation = self.pending.get(&number).cloned();
+        let before = self.worlds.len();
+        let worlds = self.after(number, |world, expected| world.agree(expected, answer));
+        self.pending.remove(&number);
+        if worlds.is_empty() {
+            return Err(format!(
+                "{operation:?} was answered {answer:?}, which none of {before} possible name \
+                 spaces explains; one of them: {:?}; under way: {:?}",
+                self.worlds.first().map(|world| (&world.names, &world.files)),
+                self.pending
+            ));
+        }
+        self.keep(worlds)
+    }
+
+    /// It can no longer take place; whether it did, nobody was told.
+    pub(crate) fn settle(&mut self, number: OperationNumber) -> Result<(), String> {
+        let mut worlds = self.after(number, |world, _| Some(world));
+        let not_done = self.worlds.iter().filter(|world| !world.done.contains_key(&number));
+        worlds.extend(not_done.cloned().map(|mut world| {
+            world.seen.remove(&number);
+            world
+        }));
+        self.pending.remove(&number);
+        self.keep(worlds)
+    }
+
+    /// Operations under way that may change something.
+    pub(crate) fn changes_under_way(&self) -> usize {
+        self.pending.values().filter(|operation| operation.changes()).count()
+    }
+
+    /// The names, if there is only one way they can be. Worlds that differ only in which
+    /// operation made a file are one way.
+    pub(crate) fn certain(&self) -> Option<Vec<(Name, Option<FileNumber>)>> {
+        let mut ways = self.worlds.iter().map(|world| {
+            let file = |origin| world.files.get(origin).copied();
+            world.names.iter().map(|(name, origin)| (*name, file(origin))).collect::<Vec<_>>()
+        });
+        let first = ways.next()?;
+        ways.all(|way| way == first).then_some(first)
+    }
+
+    fn keep(&mut self, worlds: BTreeSet<World>) -> Result<(), String> {
+        if worlds.is_empty() || worlds.len() > WORLDS_MAX {
+            return Err(format!("{} possible name spaces are left", worlds.len()));
+        }
+        self.worlds = worlds;
+        Ok(())
+    }
+
+    /// The worlds in which an operation has taken place by now, without its record, as
+    /// far as `accept` lets them through. Changes that are under way may have taken place
+    /// before it.
+    fn after(
+        &self,
+        number: OperationNumber,
+        accept: impl Fn(World, &Expected) -> Option<World>,
+    ) -> BTreeSet<World> {
+        let mut found = BTreeSet::new();
+        let mut tried = BTreeSet::new();
+        let mut open: Vec<World> = self.worlds.iter().cloned().collect();
+        while let Some(mut world) = open.pop() {
+            if let Some(expected) = world.done.remove(&number) {
+                found.extend(accept(world, &expected));
+                continue;
+            }
+            if !tried.insert(world.clone()) {
+                continue;
+            }
+            let before = found.len();
+            if let Some(look) = self.pending.get(&number).filter(|o| !o.changes()) {
+                found.extend(world.look(number, look, &accept));
+            }
+            if found.len() > before {
+                // A world with more changes follows from this one at any later time.
+                continue;
+            }
+            for (other, operation) in self.pending.iter().filter(|(_, o)| o.changes()) {
+                if !world.done.contains_key(other) {
+                    open.extend(self.change(&world, *other, operation));
+                }
+            }
+        }
+        found
+    }
+
+    /// The worlds after a change, in which looks under way may have come before it.
+    fn change(
+        &self,
+        world: &World,
+        number: OperationNumber,
+        operation: &NameOperation,
+    ) -> Vec<World> {
+        let mut seen = world.seen.clone();
+        for (look, operation) in self.pending.iter().filter(|(_, o)| !o.changes()) {
+            let answers = world.outcomes(*look, operation).into_iter().map(|(_, answer)| answer);
+            seen.entry(*look).or_default().extend(answers);
+        }
+        let outcomes = world.outcomes(number, operation).into_iter();
+        outcomes
+            .map(|(mut after, expected)| {
+                after.seen.clone_from(&seen);
+                after.done.insert(number, expected);
+                after
+            })
+            .collect()
+    }
+}
+
+impl World {
+    /// The worlds in which a look was answered now or before, as `accept` lets through.
+    fn look(
+        &self,
+        number: OperationNumber,
+        operation: &NameOperation,
+        accept: impl Fn(World, &Expected) -> Option<World>,
+    ) -> Vec<World> {
+        let mut after = self.clone();
+        let mut answers = after.seen.remove(&number).unwrap_or_default();
+        answers.extend(self.outcomes(number, operation).into_iter().map(|(_, answer)| answer));
+        answers.iter().filter_map(|expected| accept(after.clone(), expected)).collect()
+    }
+
+    /// What an operation would do and be answered now.
+    fn outcomes(
+        &self,
+        number: OperationNumber,
+        operation: &NameOperation,
+    ) -> Vec<(World, Expected)> {
+        let mut after = self.clone();
+        let expected = match operation {
+            NameOperation::Create { name, guarded } => match self.names.get(name) {
+                Some(_) if *guarded => EXISTS,
+                Some(origin) => Expected::File(*origin),
+                None => {
+                    after.names.insert(*name, number);
+                    Expected::File(number)
+                }
+            },
+            NameOperation::Open { name } | NameOperation::Lookup { name } => {
+                self.names.get(name).map_or(NOT_THERE, |origin| Expected::File(*origin))
+            }
+            NameOperation::Remove { name } => {
+                after.names.remove(name).map_or(NOT_THERE, |_| Expected::Done)
+            }
+            NameOperation::Rename { from, to } => after.rename(*from, *to),
+            NameOperation::Link { file, name } => return self.link(*file, *name),
+            NameOperation::List { directory } => {
+                let inside = self.names.iter().filter(|(name, _)| name.directory == *directory);
+                Expected::Names(inside.map(|(name, origin)| (*name, *origin)).collect())
+            }
+            NameOperation::Links { file } => return self.links(*file),
+        };
+        vec![(after, expected)]
+    }
+
+    fn rename(&mut self, from: Name, to: Name) -> Expected {
+        let Some(origin) = self.names.get(&from).copied() else { return NOT_THERE };
+        // Two names of one file: POSIX does nothing.
+        if self.names.get(&to) != Some(&origin) {
+            self.names.remove(&from);
+            self.names.insert(to, origin);
+        }
+        Expected::Done
+    }
+
+    /// A file without a name may be held by somebody who has it open, or be gone.
+    fn link(&self, file: FileNumber, name: Name) -> Vec<(World, Expected)> {
+        let mut outcomes = Vec::new();
+        let origin = self.origin(file);
+        if self.count(origin) == 0 {
+            outcomes.push((self.clone(), STALE));
+        }
+        if self.names.contains_key(&name) {
+            outcomes.push((self.clone(), EXISTS));
+        } else if let Some(origin) = origin {
+            let mut after = self.clone();
+            after.names.insert(name, origin);
+            outcomes.push((after, Expected::Done));
+        }
+        outcomes
+    }
+
+    fn links(&self, file: FileNumber) -> Vec<(World, Expected)> {
+        let count = self.count(self.origin(file));
+        let mut outcomes = vec![(self.clone(), Expected::Links(count))];
+        if count == 0 {
+            outcomes.push((self.clone(), STALE));
+        }
+        outcomes
+    }
+
+    fn origin(&self, file: FileNumber) -> Option<Origin> {
+        self.files.iter().find(|(_, known)| **known == file).map(|(origin, _)| *origin)
+    }
+
+    fn count(&self, origin: Option<Origin>) -> u32 {
+        let count = self.names.values().filter(|named| Some(**named) == origin).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// The world in which the answer is what was expected, if it can be.
+    fn agree(mut self, expected: &Expected, answer: &Answer) -> Option<World> {
+        let is_so = match (expected, answer) {
+            (Expected::Status(expected), Answer::Status(status)) => *expected == status.number(),
+            (Expected::Done, Answer::Done) => true,
+            (Expected::File(origin), Answer::File(file)) => self.bind(*origin, *file),
+            (Expected::Links(expected), Answer::Links(count)) => expected == count,
+            (Expected::Names(expected), Answer::Names(names)) => {
+                expected.len() == names.len()
+                    && expected.iter().zip(names).all(|((name, origin), (listed, file))| {
+                        name == listed && self.bind(*origin, *file)
+                    })
+            }
+            _ => false,
+        };
+        is_so.then_some(self)
+    }
+
+    /// Learns which file an operation has made. False if it is another one.
+    fn bind(&mut self, origin: Origin, file: FileNumber) -> bool {
+        match self.files.get(&origin) {
+            Some(known) => *known == file,
+            None if self.origin(file).is_some() => false,
+            None => {
+                self.files.insert(origin, file);
+                true
+            }
+        }
+    }
+}
+
+const NOT_THERE: Expected = Expected::Status(Status::NoEnt.number());
+const EXISTS: Expected = Expected::Status(Status::Exist.number());
+const STALE: Expected = Expected::Status(Status::Stale.number());
+/// More would mean that far too much is left undecided.
+const WORLDS_MAX: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Name = Name { directory: 0, index: 0 };
+    const B: Name = Name { directory: 0, index: 1 };
+
+    fn number(number: u64) -> OperationNumber {
+        OperationNumber(number)
+    }
+
+    fn create(names: &mut Names, at: u64, name: Name, file: u32) {
+        names.begin(number(at), NameOperation::Create { name, guarded: true });
+        names.end(number(at), &Answer::File(FileNumber(file))).unwrap();
+    }
+
+    #[test]
+    fn racing_creations_have_one_winner() {
+        let mut names = Names::new();
+        names.begin(number(1), NameOperation::Create { name: A, guarded: true });
+        names.begin(number(2), NameOperation::Create { name: A, guarded: true });
+        names.end(number(2), &Answer::Status(Status::Exist)).unwrap();
+        assert!(names.end(number(1), &Answer::Status(Status::Exist)).is_err());
+    }
+
+    #[test]
+    fn a_lost_operation_is_decided_by_the_next_look() {
+        let mut names = Names::new();
+        create(&mut names, 1, A, 7);
+        names.begin(number(2), NameOperation::Rename { from: A, to: B });
+        names.settle(number(2)).unwrap();
+        assert!(names.certain().is_none());
+        names.begin(number(3), NameOperation::List { directory: 0 });
+        names.end(number(3), &Answer::Names(vec![(B, FileNumber(7))])).unwrap();
+        assert_eq!(names.certain(), Some(vec![(B, Some(FileNumber(7)))]));
+        names.begin(number(4), NameOperation::Lookup { name: A });
+        assert!(names.end(number(4), &Answer::File(FileNumber(7))).is_err());
+    }
+
+    #[test]
+    fn an_operation_under_way_may_have_been_seen_already() {
+        let mut names = Names::new();
+        create(&mut names, 1, A, 7);
+        names.begin(number(2), NameOperation::Remove { name: A });
+        names.begin(number(3), NameOperation::Lookup { name: A });
+        names.end(number(3), &Answer::Status(Status::NoEnt)).unwrap();
+        assert!(names.end(number(2), &Answer::Status(Status::NoEnt)).is_err());
+    }
+
+    #[test]
+    fn a_look_may_have_come_before_a_change_that_was_answered_first() {
+        let mut names = Names::new();
+        names.begin(number(1), NameOperation::List { directory: 0 });
+        create(&mut names, 2, A, 7);
+        names.end(number(1), &Answer::Names(Vec::new())).unwrap();
+        names.begin(number(3), NameOperation::List { directory: 0 });
+        assert!(names.end(number(3), &Answer::Names(Vec::new())).is_err());
+    }
+
+    #[test]
+    fn a_file_is_known_by_its_handle() {
+        let mut names = Names::new();
+        create(&mut names, 1, A, 7);
+        names.begin(number(2), NameOperation::Link { file: FileNumber(7), name: B });
+        names.end(number(2), &Answer::Done).unwrap();
+        names.begin(number(3), NameOperation::Links { file: FileNumber(7) });
+        names.end(number(3), &Answer::Links(2)).unwrap();
+        names.begin(number(4), NameOperation::Lookup { name: B });
+        assert!(names.end(number(4), &Answer::File(FileNumber(8))).is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! What one run is like: everything that its seed decides beforehand.
+//!
+//! Invariant: two plans of one seed are equal.
+
+use std::time::Duration;
+
+use dafs_dat::Address;
+use dafs_dat::sim::{FaultPlan, NetworkConfig};
+use dafs_server::ServerConfig;
+use dafs_types::{Credentials, Entropy};
+
+use crate::random::Random;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed that all follows from.
+    pub seed: u64,
+    /// Clients, each with one session at a time.
+    pub clients: usize,
+    /// Operations in all, those of the final audit aside.
+    pub operations: u64,
+    /// Most operations that one client has under way.
+    pub depth: usize,
+    /// Whether sessions have checksums.
+    pub checksums: bool,
+    /// Whether a client keeps its name when it comes back.
+    pub keeps_name: bool,
+    /// Octets that files stay below, about.
+    pub file_bytes: usize,
+    /// Steps out of a thousand that break something on purpose.
+    pub trouble_permille: u32,
+    /// What the network does by itself.
+    pub faults: FaultPlan,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let checksums = random.percent(60);
+        let mut faults = FaultPlan {
+            delay_ppm: 20_000,
+            delay_ns_max: 3_000_000,
+            close_loses_ppm: 300_000,
+            ..FaultPlan::default()
+        };
+        if random.percent(80) {
+            faults.break_before_ppm = 1_500;
+            faults.break_after_ppm = 1_500;
+            faults.flip_caught_ppm = 1_000;
+        }
+        if checksums && random.percent(70) {
+            faults.flip_silent_ppm = 5_000;
+        }
+        Self {
+            seed,
+            clients: 1 + random.below(4),
+            operations: 200,
+            depth: 1 + random.below(8),
+            checksums,
+            keeps_name: random.percent(50),
+            file_bytes: [3_000, 40_000, 400_000][random.below(3)],
+            trouble_permille: [0, 1, 3][random.below(3)],
+            faults,
+        }
+    }
+
+    /// The same run on a network that does nothing wrong.
+    #[must_use]
+    pub fn without_faults(mut self) -> Self {
+        self.faults = FaultPlan::default();
+        self.trouble_permille = 0;
+        self
+    }
+
+    pub(crate) fn is_faultless(&self) -> bool {
+        self.faults == FaultPlan::default() && self.trouble_permille == 0
+    }
+
+    pub(crate) fn network(&self) -> NetworkConfig {
+        NetworkConfig { hold_ns_max: 5_000_000, ..NetworkConfig::new(self.seed) }
+    }
+
+    /// Faults that may strike now. Octets flip unnoticed only where checksums are agreed
+    /// on, which they are not while somebody connects.
+    pub(crate) fn faults_now(&self, somebody_connects: bool) -> FaultPlan {
+        let mut faults = self.faults.clone();
+        if somebody_connects {
+            faults.flip_silent_ppm = 0;
+        }
+        faults
+    }
+
+    pub(crate) fn server(&self, random: &mut Random) -> ServerConfig {
+        let listen = vec![Address::Sim(SERVER_NODE)];
+        let mut config = ServerConfig { listen, ..ServerConfig::default() };
+        config.filer.anonymous = Some(root());
+        config.filer.credits_initial = 1 + (random.next_u64() % 12) as u16;
+        config.cache.arena_bytes = 2 << 20;
+        config.cache.dirty_bytes_max = [64 << 10, 512 << 10][random.below(2)];
+        config.cache.write_back_age = Duration::from_millis(1 + random.below(40) as u64);
+        config.cache.read_ahead_bytes_max = 128 << 10;
+        config
+    }
+}
+
+/// Everybody here is the superuser: permissions are not what a run is about.
+pub(crate) fn root() -> Credentials {
+    Credentials { uid: 0, gid: 0, groups: Box::default() }
+}
+
+/// The node the server listens on; clients have the ones after it.
+pub(crate) const SERVER_NODE: u32 = 0;

@@ -1,0 +1,53 @@
+//! The dice of a run.
+//!
+//! Invariant: the sequence depends on the seed alone.
+
+use dafs_types::Entropy;
+
+/// SplitMix64: small, well mixed, and any seed will do.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A generator of its own, for a part whose draws must not shift those of others.
+    #[must_use]
+    pub fn fork(&mut self) -> Self {
+        Self(self.next_u64())
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next_u64() % bound as u64) as usize
+    }
+
+    /// True so many times in a hundred.
+    pub fn percent(&mut self, chance: u32) -> bool {
+        self.next_u64() % 100 < u64::from(chance)
+    }
+
+    /// Octets that differ from draw to draw and from place to place.
+    pub fn octets(&mut self, length: usize) -> Vec<u8> {
+        let mut octets = Vec::with_capacity(length + 8);
+        while octets.len() < length {
+            octets.extend_from_slice(&self.next_u64().to_le_bytes());
+        }
+        octets.truncate(length);
+        octets
+    }
+}
+
+impl Entropy for Random {
+    fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}

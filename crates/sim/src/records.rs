@@ -1,0 +1,128 @@
+//! The judge of the file that everybody appends to at once.
+//!
+//! Invariant: every record that was acknowledged lies where its answer said, once; one
+//! whose connection broke lies somewhere once, or nowhere; nothing else is there.
+
+use std::collections::BTreeMap;
+
+use dafs_types::Entropy;
+
+use crate::operation::OperationNumber;
+use crate::random::Random;
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    appends: BTreeMap<OperationNumber, Record>,
+    /// Octets that acknowledged records reach.
+    reached: u64,
+}
+
+#[derive(Debug)]
+struct Record {
+    length: u32,
+    offset: Option<u64>,
+    /// It cannot come to be there any more.
+    is_over: bool,
+}
+
+/// Octets of a record: its operation, its length, then what follows from both.
+pub(crate) fn record(number: OperationNumber, length: u32) -> Vec<u8> {
+    let mut octets = Vec::with_capacity(length as usize);
+    octets.extend_from_slice(&number.0.to_le_bytes());
+    octets.extend_from_slice(&u64::from(length).to_le_bytes());
+    let seed = Random::new(number.0).next_u64();
+    octets.extend(Random::new(seed).octets(length as usize - HEAD_BYTES));
+    octets
+}
+
+impl Records {
+    pub(crate) fn begin(&mut self, number: OperationNumber, length: u32) {
+        self.appends.insert(number, Record { length, offset: None, is_over: false });
+    }
+
+    /// An append was acknowledged.
+    pub(crate) fn end(&mut self, number: OperationNumber, offset: u64) {
+        if let Some(record) = self.appends.get_mut(&number) {
+            record.offset = Some(offset);
+            record.is_over = true;
+            self.reached = self.reached.max(offset + u64::from(record.length));
+        }
+    }
+
+    /// An append can no longer take place.
+    pub(crate) fn settle(&mut self, number: OperationNumber) {
+        if let Some(record) = self.appends.get_mut(&number) {
+            record.is_over = true;
+        }
+    }
+
+    /// Octets that acknowledged records reach.
+    pub(crate) fn reached(&self) -> u64 {
+        self.reached
+    }
+
+    /// The file's beginning was read; `reached` octets had been acknowledged before.
+    pub(crate) fn see(&self, octets: &[u8], wanted: u32, reached: u64) -> Result<(), String> {
+        let least = reached.min(u64::from(wanted));
+        if (octets.len() as u64) < least {
+            return Err(format!("{} octets of records where {least} must be", octets.len()));
+        }
+        let mut at = 0;
+        let mut found = BTreeMap::new();
+        while octets.len() - at >= HEAD_BYTES {
+            let word = |at: usize| octets[at..at + 8].try_into().map(u64::from_le_bytes);
+            let (Ok(number), Ok(length)) = (word(at), word(at + 8)) else { break };
+            let number = OperationNumber(number);
+            let known = self.appends.get(&number).filter(|r| u64::from(r.length) == length);
+            let Some(known) = known else {
+                return Err(format!("no record begins at {at}: operation {number:?}, {length}"));
+            };
+            if known.offset.is_some_and(|offset| offset != at as u64) {
+                return Err(format!("{number:?} is at {at}, acknowledged as {known:?}"));
+            }
+            let expected = record(number, known.length);
+            let here = expected.len().min(octets.len() - at);
+            if octets[at..at + here] != expected[..here] {
+                return Err(format!("the record of {number:?} at {at} is damaged"));
+            }
+            if found.insert(number, at).is_some() {
+                return Err(format!("{number:?} is there twice"));
+            }
+            at += here;
+        }
+        let is_missing = |(number, record): &(&OperationNumber, &Record)| {
+            record.offset.is_some_and(|offset| {
+                offset + (HEAD_BYTES as u64) <= octets.len() as u64 && !found.contains_key(number)
+            })
+        };
+        match self.appends.iter().find(is_missing) {
+            Some((number, record)) => Err(format!("{number:?} is missing: {record:?}")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Octets of a record's head, which is the shortest record.
+pub(crate) const HEAD_BYTES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledged_records_must_be_in_their_place() {
+        let mut records = Records::default();
+        let (one, two) = (OperationNumber(1), OperationNumber(2));
+        records.begin(one, 20);
+        records.begin(two, 30);
+        records.end(two, 0);
+        let (first, second) = (record(one, 20), record(two, 30));
+        let both = [second.clone(), first.clone()].concat();
+        assert!(records.see(&both, 100, 30).is_ok());
+        assert!(records.see(&second, 100, 30).is_ok());
+        assert!(records.see(&[first, second.clone()].concat(), 100, 30).is_err());
+        assert!(records.see(&[second.clone(), second.clone()].concat(), 100, 30).is_err());
+        assert!(records.see(&second[..29], 100, 30).is_err());
+    }
+}

@@ -1,0 +1,381 @@
+//! One run: a server, its clients, the network between them, and the scheduler.
+//!
+//! Invariant: everything happens in this thread, in an order that the seed decides, and
+//! nothing looks at a clock: two runs of one seed are the same run.
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use dafs_dat::sim::{Network, Statistics};
+use dafs_dat::{Interface, InterfaceConfig};
+use dafs_server::SteppedServer;
+use dafs_store::Store;
+use dafs_types::{FileHandle, Moment};
+
+use crate::actor::Actor;
+use crate::failure::Failure;
+use crate::judge::{Judge, brief};
+use crate::operation::{Answer, Operation, OperationNumber, Outcome};
+use crate::plan::{Plan, SERVER_NODE};
+use crate::random::Random;
+use crate::request::Raw;
+use crate::stage::{Stage, set};
+use crate::workload::{Chosen, choose};
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Operations begun, the final audit's among them.
+    pub operations: u64,
+    /// Operations whose outcome their clients never learned.
+    pub lost: u64,
+    /// Steps of the scheduler.
+    pub steps: u64,
+    /// Sessions that were made.
+    pub sessions: u64,
+    /// A hash over everything that happened; equal for equal plans.
+    pub trace: u64,
+    /// What the network did.
+    pub network: Statistics,
+}
+
+/// A run under way.
+pub(crate) struct Simulation {
+    pub plan: Plan,
+    pub network: Network,
+    pub server: SteppedServer,
+    pub actors: Vec<Actor>,
+    pub judge: Judge,
+    pub directories: Vec<FileHandle>,
+    root: FileHandle,
+    random: Random,
+    /// What is under way: what was asked, for the trace and the failure's message.
+    pub asked: std::collections::BTreeMap<OperationNumber, (usize, Operation)>,
+    /// Operations whose connection broke, with the connections that may still carry them.
+    pub limbo: Vec<Limbo>,
+    history: VecDeque<String>,
+    trace: DefaultHasher,
+    steps: u64,
+    ended: u64,
+    lost: u64,
+    sessions: u64,
+    /// Nothing goes wrong any more.
+    pub is_calm: bool,
+    /// Nobody comes back any more.
+    pub is_over: bool,
+}
+
+pub(crate) struct Limbo {
+    number: OperationNumber,
+    node: u32,
+    /// Connections of that node up to this one.
+    newest: Option<dafs_dat::sim::ConnectionId>,
+}
+
+/// Runs a plan on a store, which must be empty.
+///
+/// # Errors
+/// [`Failure`] with what went wrong, what led to it, and how to see it again.
+pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
+    let _guard = crate::failure::SeedGuard(plan.seed);
+    let mut simulation = Simulation::new(plan.clone(), store)
+        .map_err(|what| Failure::new(plan.seed, what, Vec::new()))?;
+    let result = simulation.play();
+    result.map_err(|what| {
+        let history = simulation.history.iter().cloned().collect();
+        Failure::new(plan.seed, what, history)
+    })
+}
+
+impl Simulation {
+    fn new(plan: Plan, store: Arc<dyn Store>) -> Result<Self, String> {
+        let mut random = Random::new(plan.seed ^ 0x5eed);
+        let Stage { root, directories } = set(store.as_ref())?;
+        let network = Network::new(plan.network());
+        let interface = |node| {
+            let sim = Some(network.at(node));
+            Interface::new(InterfaceConfig { sim, ..InterfaceConfig::default() })
+                .map_err(|error| format!("an interface: {error}"))
+        };
+        let config = plan.server(&mut random);
+        let (entropy, order) = (Box::new(random.fork()), Box::new(random.fork()));
+        let server = SteppedServer::new(&config, store, interface(SERVER_NODE)?, entropy, order)
+            .map_err(|error| error.to_string())?;
+        let nodes = (1..).take(plan.clients);
+        let actors = nodes
+            .map(|node| Ok(Actor::new(node, interface(node)?, &plan)))
+            .collect::<Result<_, String>>()?;
+        let octets_flip = plan.faults.flip_silent_ppm > 0;
+        Ok(Self {
+            plan,
+            network,
+            server,
+            actors,
+            judge: Judge::new(octets_flip),
+            directories,
+            root,
+            random,
+            asked: std::collections::BTreeMap::new(),
+            limbo: Vec::new(),
+            history: VecDeque::new(),
+            trace: DefaultHasher::new(),
+            steps: 0,
+            ended: 0,
+            lost: 0,
+            sessions: 0,
+            is_calm: false,
+            is_over: false,
+        })
+    }
+
+    fn play(&mut self) -> Result<Report, String> {
+        while self.judge.next_number().0 <= self.plan.operations {
+            self.step()?;
+            self.begin_some()?;
+        }
+        self.calm();
+        self.finish_all()?;
+        self.audit()?;
+        self.depart()?;
+        self.network.trace_hash().hash(&mut self.trace);
+        Ok(Report {
+            operations: self.judge.next_number().0 - 1,
+            lost: self.lost,
+            steps: self.steps,
+            sessions: self.sessions,
+            trace: self.trace.finish(),
+            network: self.network.statistics(),
+        })
+    }
+
+    // ---- steps ----------------------------------------------------------------------
+
+    /// One step of the server, a client or the clock.
+    pub(crate) fn step(&mut self) -> Result<(), String> {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            return Err(format!("nothing ends: {:?} are under way", self.asked));
+        }
+        let connects = self.actors.iter().any(Actor::is_connecting);
+        if !self.is_calm {
+            self.network.set_faults(self.plan.faults_now(connects));
+        }
+        match self.random.below(100) {
+            0..35 => self.step_server()?,
+            35..75 => {
+                let actor = self.random.below(self.actors.len());
+                self.step_actor(actor)?;
+            }
+            75..99 => {
+                self.network.advance();
+            }
+            _ => {
+                // What only time brings: ticks, write-back, leases.
+                let span_ns = 1 + self.random.below(20_000_000) as u64;
+                self.network.advance_to(self.network.now_ns() + span_ns);
+            }
+        }
+        if !self.is_calm && (self.random.below(1_000) as u32) < self.plan.trouble_permille {
+            self.make_trouble()?;
+        }
+        Ok(())
+    }
+
+    fn step_server(&mut self) -> Result<(), String> {
+        self.server.step(Moment(self.network.now_ns()));
+        self.settle()
+    }
+
+    fn step_actor(&mut self, index: usize) -> Result<(), String> {
+        let actor = &mut self.actors[index];
+        let was_connecting = actor.is_connecting();
+        let newest = newest_of(&self.network, actor.node);
+        let stepped = actor.step();
+        self.sessions += u64::from(was_connecting && actor.is_here());
+        if let Some(trouble) = stepped.trouble {
+            return Err(format!("client {index} cannot make a session: {trouble}"));
+        }
+        if stepped.is_cut {
+            self.note(format!("client {index}: its session is gone"));
+        }
+        for (number, raw) in stepped.ended {
+            self.end(index, number, raw, newest)?;
+        }
+        if self.actors[index].is_away() && !self.is_over && self.random.percent(20) {
+            self.connect(index)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn connect(&mut self, index: usize) -> Result<(), String> {
+        let (root, keeps_name) = (self.root, self.plan.keeps_name);
+        self.actors[index].connect(root, keeps_name).map_err(|error| error.to_string())
+    }
+
+    /// Breaks something.
+    fn make_trouble(&mut self) -> Result<(), String> {
+        let index = self.random.below(self.actors.len());
+        let node = self.actors[index].node;
+        match self.random.below(5) {
+            0 | 1 => {
+                let connections = self.network.connections();
+                if !connections.is_empty() {
+                    let hit = connections[self.random.below(connections.len())];
+                    self.note(format!("trouble: the connection of node {} is cut", hit.initiator));
+                    self.network.break_connection(hit.id);
+                }
+            }
+            2 => {
+                self.note(format!("trouble: node {node} is parted"));
+                self.network.partition(node);
+            }
+            3 => self.network.heal(node),
+            _ => {
+                self.note(format!("trouble: client {index} leaves"));
+                let newest = newest_of(&self.network, node);
+                for number in self.actors[index].leave() {
+                    self.end(index, number, Raw::Lost, newest)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    // ---- operations -------------------------------------------------------------------
+
+    fn begin_some(&mut self) -> Result<(), String> {
+        let index = self.random.below(self.actors.len());
+        let actor = &mut self.actors[index];
+        if !actor.is_here() || !self.random.percent(30) {
+            return Ok(());
+        }
+        if actor.under_way() == 0 && self.random.percent(1) {
+            actor.disconnect();
+            self.note(format!("client {index} disconnects"));
+            return Ok(());
+        }
+        let chosen = choose(&mut self.random, &self.plan, &self.judge, actor);
+        let Some(Chosen { operation, open }) = chosen else { return Ok(()) };
+        if matches!(operation, Operation::Close(_)) && self.random.percent(30) {
+            if let Some(open) = open {
+                self.actors[index].forget(open);
+            }
+            return Ok(());
+        }
+        self.begin(index, operation, open);
+        Ok(())
+    }
+
+    pub(crate) fn begin(&mut self, index: usize, operation: Operation, open: Option<u64>) {
+        use crate::operation::NameOperation::{Link, Links};
+        let file = match &operation {
+            Operation::Name(Link { file, .. } | Links { file }) => {
+                Some(self.judge.handle_of(*file))
+            }
+            _ => None,
+        };
+        let number = self.judge.begin(operation.clone());
+        self.note(format!("{} begins at client {index}: {}", number.0, brief(&operation, None)));
+        self.actors[index].send(number, &operation, (file, open), &self.directories);
+        self.asked.insert(number, (index, operation));
+    }
+
+    fn end(
+        &mut self,
+        index: usize,
+        number: OperationNumber,
+        raw: Raw,
+        newest: Option<dafs_dat::sim::ConnectionId>,
+    ) -> Result<(), String> {
+        let outcome = self.understand(index, raw)?;
+        self.ended += 1;
+        let Some((_, operation)) = self.asked.remove(&number) else {
+            return Err(format!("{number:?} ends, and was not under way"));
+        };
+        let line = match &outcome {
+            Outcome::Known(answer) => brief(&operation, Some(answer)),
+            other => format!("{other:?}"),
+        };
+        self.note(format!("{} ends at client {index}: {line}", number.0));
+        if let Outcome::Known(Answer::Octets(octets, _)) = &outcome {
+            octets.hash(&mut self.trace);
+        }
+        if outcome == Outcome::Damaged && !self.plan.checksums {
+            return Err(format!("{operation:?}: damage was seen where nothing checks"));
+        }
+        if outcome == Outcome::Lost {
+            if self.plan.is_faultless() {
+                return Err(format!("{number:?} is lost where nothing goes wrong"));
+            }
+            self.lost += 1;
+            let node = self.actors[index].node;
+            self.limbo.push(Limbo { number, node, newest });
+        }
+        self.judge.end(number, &outcome)
+    }
+
+    /// Puts the judge's names for things into an answer.
+    fn understand(&mut self, index: usize, raw: Raw) -> Result<Outcome, String> {
+        Ok(Outcome::Known(match raw {
+            Raw::Opened(handle, state) => {
+                let file = self.judge.number_of(handle);
+                self.actors[index].keep(handle, state, file);
+                Answer::File(file)
+            }
+            Raw::Found(handle) => Answer::File(self.judge.number_of(handle)),
+            Raw::Names(names) => {
+                let number = |(name, handle)| (name, self.judge.number_of(handle));
+                Answer::Names(names.into_iter().map(number).collect())
+            }
+            Raw::Status(status) => Answer::Status(status),
+            Raw::Done => Answer::Done,
+            Raw::Links(count) => Answer::Links(count),
+            Raw::Octets(octets, is_end) => Answer::Octets(octets, is_end),
+            Raw::Written(length) => Answer::Written(length),
+            Raw::Offset(offset) => Answer::Offset(offset),
+            Raw::Size(size) => Answer::Size(size),
+            Raw::Damaged => return Ok(Outcome::Damaged),
+            Raw::Lost => return Ok(Outcome::Lost),
+            Raw::Nonsense(what) => return Err(format!("client {index}: {what}")),
+        }))
+    }
+
+    /// Ends the limbo of operations that the server cannot carry out any more: their
+    /// connections are gone, and no request is parked.
+    fn settle(&mut self) -> Result<(), String> {
+        if self.limbo.is_empty() || self.server.stats().parked_requests > 0 {
+            return Ok(());
+        }
+        let connections = self.network.connections();
+        let is_carried = |limbo: &Limbo| {
+            connections.iter().any(|c| c.initiator == limbo.node && Some(c.id) <= limbo.newest)
+        };
+        let (left, over) = self.limbo.drain(..).partition(is_carried);
+        self.limbo = left;
+        for limbo in over {
+            self.note(format!("{} is settled", limbo.number.0));
+            self.judge.settle(limbo.number)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn note(&mut self, line: String) {
+        line.hash(&mut self.trace);
+        self.steps.hash(&mut self.trace);
+        if self.history.len() == HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back(format!("{:>12} ns  {line}", self.network.now_ns()));
+    }
+}
+
+fn newest_of(network: &Network, node: u32) -> Option<dafs_dat::sim::ConnectionId> {
+    let connections = network.connections();
+    connections.iter().filter(|c| c.initiator == node).map(|c| c.id).max()
+}
+
+/// Steps of a run, by far.
+const STEPS_MAX: u64 = 5_000_000;
+/// Lines that a failure may tell.
+const HISTORY_MAX: usize = 5_000;

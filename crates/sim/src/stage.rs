@@ -1,0 +1,32 @@
+//! What every run finds in its store: some directories and the file of records.
+//!
+//! Invariant: nothing else is there.
+
+use dafs_store::{AttributeChanges, NewNode, Store};
+use dafs_types::{CreateMode, FileHandle};
+
+use crate::plan::root as who;
+use crate::workload::DIRECTORIES;
+
+/// Handles of what is there.
+pub(crate) struct Stage {
+    pub root: FileHandle,
+    pub directories: Vec<FileHandle>,
+}
+
+/// Makes it.
+pub(crate) fn set(store: &dyn Store) -> Result<Stage, String> {
+    let failed = |error| format!("preparing the store: {error:?}");
+    let root = store.root(&who()).map_err(failed)?.handle;
+    let changes = AttributeChanges::default();
+    let mut directories = Vec::new();
+    for number in 0..DIRECTORIES {
+        let name = format!("directory-{number}");
+        let made = store
+            .create_node(&who(), &root, name.as_bytes(), NewNode::Directory, &changes)
+            .map_err(failed)?;
+        directories.push(made.object.handle);
+    }
+    store.create_file(&who(), &root, b"records", CreateMode::Guarded, &changes).map_err(failed)?;
+    Ok(Stage { root, directories })
+}

@@ -1,0 +1,148 @@
+//! What a client does next.
+//!
+//! Invariant: an operation is only begun where the judge can tell what it must bring:
+//! what changes a file's size has that file for itself, and few changes of names are
+//! undecided at one time.
+
+use dafs_client::Stability;
+
+use crate::actor::Actor;
+use crate::judge::Judge;
+use crate::operation::{DataOperation, FileNumber, Name, NameOperation, Operation, Way};
+use crate::plan::Plan;
+use crate::random::Random;
+use crate::records::HEAD_BYTES;
+
+/// An operation and the open it uses.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub operation: Operation,
+    pub open: Option<u64>,
+}
+
+/// The next operation of a client that is connected, if it may have one more.
+pub(crate) fn choose(
+    random: &mut Random,
+    plan: &Plan,
+    judge: &Judge,
+    actor: &Actor,
+) -> Option<Chosen> {
+    if actor.under_way() >= plan.depth || judge.limbo() > LIMBO_MAX {
+        return None;
+    }
+    let opens: Vec<_> = actor.opens().collect();
+    match random.below(100) {
+        _ if opens.is_empty() => choose_name(random, judge, &opens),
+        0..28 => choose_name(random, judge, &opens),
+        28..80 => {
+            let (open, file, _) = opens[random.below(opens.len())];
+            let operation = choose_data(random, plan, judge, file)?;
+            Some(Chosen { operation: Operation::Data(file, operation), open: Some(open) })
+        }
+        80..90 => {
+            let length = (HEAD_BYTES + random.below(9_000)) as u32;
+            let way = if length < 4_000 { choose_way(random) } else { Way::Direct };
+            Some(Chosen { operation: Operation::Record { length, way }, open: None })
+        }
+        90..93 => {
+            let length = (judge.records_reached() as u32 + 4_096).min(1 << 20);
+            Some(Chosen { operation: Operation::Records { length }, open: None })
+        }
+        _ => {
+            let (open, file, is_idle) = opens[random.below(opens.len())];
+            is_idle.then_some(Chosen { operation: Operation::Close(file), open: Some(open) })
+        }
+    }
+}
+
+fn choose_name(
+    random: &mut Random,
+    judge: &Judge,
+    opens: &[(u64, FileNumber, bool)],
+) -> Option<Chosen> {
+    let may_change = judge.name_changes_under_way() < NAME_CHANGES_MAX;
+    let may_open = opens.len() < OPENS_MAX;
+    let name = any_name(random);
+    let file = match opens.len() {
+        0 => None,
+        count => Some(opens[random.below(count)].1),
+    };
+    let operation = match random.below(100) {
+        0..28 if may_change && may_open => {
+            NameOperation::Create { name, guarded: random.percent(50) }
+        }
+        28..45 if may_open => NameOperation::Open { name },
+        45..60 if may_change => NameOperation::Remove { name },
+        60..72 if may_change => NameOperation::Rename { from: name, to: any_name(random) },
+        72..80 if may_change => NameOperation::Link { file: file?, name },
+        80..87 => NameOperation::List { directory: name.directory },
+        87..93 => NameOperation::Links { file: file? },
+        _ => NameOperation::Lookup { name },
+    };
+    Some(Chosen { operation: Operation::Name(operation), open: None })
+}
+
+fn choose_data(
+    random: &mut Random,
+    plan: &Plan,
+    judge: &Judge,
+    file: FileNumber,
+) -> Option<DataOperation> {
+    let is_quiet = judge.is_quiet(file);
+    let Some(size) = judge.size_of(file) else {
+        return is_quiet.then_some(DataOperation::Size);
+    };
+    let length_max = plan.file_bytes / 4;
+    let bound = [64, 4_000, length_max][random.below(3)].min(length_max);
+    let length = 1 + random.below(bound);
+    let stability =
+        [Stability::Unstable, Stability::DataSync, Stability::FileSync][random.below(3)];
+    match random.below(100) {
+        0..35 => Some(choose_read(random, size, length)),
+        35..65 if size > 0 => {
+            let offset = random.below(size);
+            let data = random.octets(length.min(size - offset));
+            Some(DataOperation::Write { offset: offset as u64, data, stability })
+        }
+        35..80 if is_quiet && size < plan.file_bytes => {
+            let offset = (size + random.below(300)).saturating_sub(random.below(600)) as u64;
+            Some(DataOperation::Write { offset, data: random.octets(length), stability })
+        }
+        80..86 if is_quiet && size < plan.file_bytes => {
+            let way = if length < 4_000 { choose_way(random) } else { Way::Direct };
+            Some(DataOperation::Append { data: random.octets(length), way })
+        }
+        86..92 if is_quiet => {
+            Some(DataOperation::SetSize { size: random.below(size + size / 4 + 2) as u64 })
+        }
+        92..97 => Some(DataOperation::Commit),
+        _ => Some(DataOperation::Size),
+    }
+}
+
+fn choose_read(random: &mut Random, size: usize, length: usize) -> DataOperation {
+    let offset = random.below(size + 10) as u64;
+    let way = choose_way(random);
+    let length = if way == Way::Inline { length.min(4_000) } else { length * 2 };
+    DataOperation::Read { offset, length: length as u32, way }
+}
+
+fn choose_way(random: &mut Random) -> Way {
+    if random.percent(50) { Way::Inline } else { Way::Direct }
+}
+
+fn any_name(random: &mut Random) -> Name {
+    let directory = random.below(DIRECTORIES) as u8;
+    Name { directory, index: random.below(NAMES_PER_DIRECTORY) as u8 }
+}
+
+/// Directories every run begins with.
+pub(crate) const DIRECTORIES: usize = 2;
+const NAMES_PER_DIRECTORY: usize = 6;
+/// Opens of one client.
+const OPENS_MAX: usize = 8;
+/// Operations that may still take place though their connection broke, beyond which
+/// nobody begins another.
+const LIMBO_MAX: usize = 12;
+/// Changes of names under way at one time, whose orders the judge tries.
+const NAME_CHANGES_MAX: usize = 4;

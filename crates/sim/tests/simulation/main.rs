@@ -1,0 +1,108 @@
+//! Whole runs: fixed seeds, fresh ones, and a store that lies.
+//!
+//! A failure prints the command that replays it.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dafs_sim::{Plan, Report, SEED_VARIABLE, run};
+use dafs_store::Store;
+use dafs_store::memory::{MemoryLimits, MemoryStore};
+
+mod lossy;
+
+fn memory() -> Arc<dyn Store> {
+    let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
+    Arc::new(MemoryStore::new(limits))
+}
+
+fn check(plan: &Plan) -> Report {
+    match run(plan, memory()) {
+        Ok(report) => report,
+        Err(failure) => panic!("seed {}\n{failure}", plan.seed),
+    }
+}
+
+#[test]
+fn fixed_seeds() {
+    let reports: Vec<Report> = (1..=16).map(|seed| check(&Plan::new(seed))).collect();
+    let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
+    // The runs must really meet what they are for.
+    assert!(sum(|report| report.operations) > 3_000);
+    assert!(sum(|report| report.lost) > 20);
+    assert!(sum(|report| report.network.breaks_before) > 5);
+    assert!(sum(|report| report.network.breaks_after) > 5);
+    assert!(sum(|report| report.network.delays) > 50);
+    assert!(sum(|report| report.network.flips_caught) > 2);
+    assert!(sum(|report| report.network.flips_silent) > 5);
+}
+
+#[test]
+fn a_network_without_faults_loses_nothing() {
+    for seed in 100..108 {
+        let report = check(&Plan::new(seed).without_faults());
+        assert_eq!(report.lost, 0, "seed {seed}");
+    }
+}
+
+#[test]
+fn fresh_seeds() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let first = now.as_nanos() as u64;
+    println!("fresh seeds from {first}");
+    for seed in (0..6).map(|step| first.wrapping_add(step)) {
+        check(&Plan::new(seed));
+    }
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    for seed in [3, 5, 9] {
+        assert_eq!(check(&Plan::new(seed)), check(&Plan::new(seed)), "seed {seed}");
+    }
+    assert_ne!(check(&Plan::new(3)).trace, check(&Plan::new(4)).trace);
+}
+
+/// As many fresh seeds as asked for (`make soak`).
+#[test]
+#[ignore = "runs as long as DAFS_SIM_RUNS says"]
+fn soak() {
+    let runs = std::env::var("DAFS_SIM_RUNS").ok().and_then(|text| text.parse().ok());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let first = now.as_nanos() as u64;
+    let failures: Vec<_> = (0..runs.unwrap_or(1_000))
+        .filter_map(|step| run(&Plan::new(first.wrapping_add(step)), memory()).err())
+        .inspect(|failure| println!("{failure:#}\n"))
+        .collect();
+    assert!(failures.is_empty(), "{} runs failed", failures.len());
+}
+
+/// Does nothing unless a failure's message said how to call it.
+#[test]
+fn replay() {
+    let Ok(text) = std::env::var(SEED_VARIABLE) else { return };
+    let seed = text.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE}={text} is no number"));
+    match run(&Plan::new(seed), memory()) {
+        Ok(report) => println!("{report:?}"),
+        Err(failure) => panic!("{failure:#}"),
+    }
+}
+
+#[test]
+fn a_store_that_loses_one_write_is_caught() {
+    let mut caught = 0;
+    for seed in 200..206 {
+        let store = lossy::LossyStore::new(memory(), 5);
+        let lost = store.lost();
+        let result = run(&Plan::new(seed).without_faults(), Arc::new(store));
+        if !lost.load(std::sync::atomic::Ordering::Relaxed) {
+            continue;
+        }
+        if let Err(failure) = result {
+            let text = failure.to_string();
+            assert!(text.contains(&dafs_sim::command(seed)), "{text}");
+            caught += 1;
+        }
+    }
+    assert!(caught > 0, "a lost write went unnoticed in every run");
+}
