@@ -238,19 +238,48 @@ fn checked_length(length: usize) -> io::Result<usize> {
     Ok(length)
 }
 
+/// Maps a memory file where huge pages fit, if it is long enough to have any.
 fn map_file(fd: &OwnedFd, length: usize, writable: bool, pages: Pages) -> io::Result<NonNull<u8>> {
     let mut protection = ProtFlags::READ;
     if writable {
         protection |= ProtFlags::WRITE;
     }
-    // SAFETY: a fresh mapping at an address the kernel chooses; the file is sealed
-    // against shrinking, so no access inside `length` can fault.
-    let map = unsafe {
-        rustix::mm::mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, fd, 0)?
+    let is_huge = pages == Pages::Huge && length >= HUGE_PAGE_BYTES;
+    let (place, flags) = if is_huge {
+        (reserve_aligned(length)?, MapFlags::SHARED | MapFlags::FIXED)
+    } else {
+        (std::ptr::null_mut(), MapFlags::SHARED)
     };
+    // SAFETY: a fresh mapping, at an address the kernel chooses or over the range that
+    // was reserved for it just now; the file is sealed against shrinking, so no access
+    // inside `length` can fault.
+    let map = unsafe { rustix::mm::mmap(place, length, protection, flags, fd, 0)? };
     let base = NonNull::new(map.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
     advise(base, length, pages);
     Ok(base)
+}
+
+/// Addresses for `length` octets, whole pages, that begin at a multiple of a huge page
+/// and hold nothing.
+fn reserve_aligned(length: usize) -> io::Result<*mut std::ffi::c_void> {
+    let length = length.next_multiple_of(crate::PAGE_BYTES);
+    let map_length = length.checked_add(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a fresh mapping that nobody can touch, at an address the kernel chooses.
+    let map = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), map_length, ProtFlags::empty(), flags)?
+    };
+    let shift = map.cast::<u8>().align_offset(HUGE_PAGE_BYTES);
+    // SAFETY: shift < HUGE_PAGE_BYTES, so head, range and tail lie inside the mapping;
+    // the head and the tail are given back, whole pages that nothing refers to.
+    unsafe {
+        let base = map.cast::<u8>().add(shift);
+        if shift > 0 {
+            rustix::mm::munmap(map, shift)?;
+        }
+        rustix::mm::munmap(base.add(length).cast(), HUGE_PAGE_BYTES - shift)?;
+        Ok(base.cast())
+    }
 }
 
 fn advise(base: NonNull<u8>, length: usize, pages: Pages) {
