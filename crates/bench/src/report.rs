@@ -1,7 +1,6 @@
 //! All measurements of one run, and their tables.
 
 use std::io::Write;
-use std::process::Command;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -191,12 +190,10 @@ fn machine() -> String {
     format!("{model}, {cores} cores, Linux {}", kernel.trim())
 }
 
-/// The version, and the commit where this is run in a checkout.
+/// The version, and the commit where this was built in a checkout.
 fn version() -> String {
-    let version = env!("CARGO_PKG_VERSION");
-    let output = Command::new("git").args(["describe", "--always", "--dirty"]).output();
-    match output.ok().filter(|output| output.status.success()) {
-        Some(output) => format!("{version} ({})", String::from_utf8_lossy(&output.stdout).trim()),
-        None => version.to_owned(),
+    match (env!("CARGO_PKG_VERSION"), env!("DAFS_COMMIT")) {
+        (version, "") => version.to_owned(),
+        (version, commit) => format!("{version} ({commit})"),
     }
 }
