@@ -4,11 +4,11 @@
 //! completion or an error; a session that ends ends all of its operations.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dafs_dat::{
     BreakReason, CompletionStatus, Domain, EndpointId, Event, Gather, Interface, LocalSegment,
-    Operation, Region, SendOptions, Signal,
+    Operation, Region, SendOptions, Signal, coarse_now,
 };
 use dafs_memory::Memory;
 use dafs_types::{Status, StreamId, Verifier};
@@ -208,13 +208,13 @@ impl Core {
 
     /// One turn of waiting for a session, which is given up if the silence, kept in
     /// `heard` between turns, has lasted too long.
-    pub fn turn_patiently(&mut self, index: usize, heard: &mut Option<Instant>) {
+    pub fn turn_patiently(&mut self, index: usize, heard: &mut Option<Duration>) {
         let limit = self.sessions[index].answer_timeout;
-        let since = *heard.get_or_insert_with(Instant::now);
+        let since = *heard.get_or_insert_with(coarse_now);
         if self.turn(1, limit) > 0 {
             *heard = None;
         } else if let Some(limit) = limit
-            && since.elapsed() >= limit
+            && coarse_now().saturating_sub(since) >= limit
         {
             self.give_up(index, &format!("no answer for {} s", limit.as_secs_f32()));
         }

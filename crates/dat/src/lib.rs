@@ -36,7 +36,7 @@ pub use address::{Address, AddressError, Peer, PeerProcess};
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
 pub use interface::{EndpointConfig, Interface, InterfaceConfig};
 pub use region::{LocalSegment, Region, RegionPath, RemoteSegment, Rights};
-pub use wait::WaitPolicy;
+pub use wait::{WaitPolicy, coarse_now};
 pub use waker::Waker;
 pub use work::{
     BreakReason, Completion, CompletionStatus, Event, Gather, Operation, PostError, SendOptions,

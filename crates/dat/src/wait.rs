@@ -9,6 +9,16 @@
 
 use std::time::{Duration, Instant};
 
+/// Time since some moment before this process, exact to a few milliseconds: for limits
+/// that are looked at in every turn, where reading the exact clock would cost as much as
+/// the work. Never goes back.
+#[must_use]
+#[inline]
+pub fn coarse_now() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
+}
+
 /// Bounds for adaptive waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
@@ -47,6 +57,13 @@ impl Waiter {
             crowded_until: None,
             crowded_span: CROWDED_SPAN_MIN,
         }
+    }
+
+    /// Whether a wait may begin with a few polls before it looks at the clock: nothing
+    /// speaks against spinning.
+    #[inline]
+    pub(crate) fn is_at_ease(&self) -> bool {
+        self.crowded_until.is_none() && self.rest_left == 0 && !self.policy.spin_max.is_zero()
     }
 
     /// How long to spin in a wait that begins now.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use dafs_dat::{
     Address, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Interface,
-    InterfaceConfig, Operation, Peer, PendingId, Region, Rights, Waker,
+    InterfaceConfig, Operation, Peer, PendingId, Region, Rights, Waker, coarse_now,
 };
 use dafs_filer::{
     ChannelDescription, ChannelEnd, ChannelKind, Counters, Filer, PeerIdentity, Refusal,
@@ -140,7 +140,7 @@ pub(crate) struct Reactor {
     pub(crate) unsent: Option<ResponseHeader>,
     /// Connections to break once the present event is dealt with.
     dropped: Vec<EndpointId>,
-    started: Instant,
+    started: Duration,
     pub(crate) now: Moment,
     last_tick: Moment,
     /// Fills go to the pool until then: the disk was slow.
@@ -249,7 +249,7 @@ impl Reactor {
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
             dropped: Vec::new(),
-            started: Instant::now(),
+            started: coarse_now(),
             now: Moment(0),
             last_tick: Moment(0),
             slow_until: Moment(0),
@@ -266,7 +266,7 @@ impl Reactor {
             let idle = self.tasks.count() == 0 && self.cache.stats().dirty_bytes == 0;
             let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };
             self.interface.wait(1, Some(pause));
-            let elapsed = self.started.elapsed().as_nanos();
+            let elapsed = coarse_now().saturating_sub(self.started).as_nanos();
             self.turn(Moment(u64::try_from(elapsed).unwrap_or(u64::MAX)));
         }
     }
