@@ -69,6 +69,7 @@ impl Server {
         let mut interface = Interface::new(InterfaceConfig {
             wait: config.wait,
             endpoints_max: config.filer.channels_max as usize + 64,
+            connect_timeout: config.connect_timeout,
             ..InterfaceConfig::default()
         })
         .map_err(system("creating the transport interface"))?;

@@ -278,6 +278,7 @@ impl Connection {
         });
         let process = self.socket.peer();
         if let Some(process) = process
+            && may_reach(process.uid, rustix::process::geteuid().as_raw())
             && reaches_process(process.pid, &hello)
         {
             self.peer_regions.set_process(process.pid);
@@ -491,6 +492,14 @@ impl crate::connection::Connection for Connection {
     }
 }
 
+/// Whether another process may be read and written by its number at all. The process
+/// that connected may end, or become another program, while its socket lives on in a
+/// child; the number then names whoever it pleases. The kernel judges by our rights, so
+/// nothing must be reached that the peer could not reach itself.
+fn may_reach(peer_uid: u32, own_uid: u32) -> bool {
+    peer_uid == own_uid
+}
+
 /// Tries to read the initiator's probe word out of its process.
 fn reaches_process(pid: i32, hello: &Hello) -> bool {
     if pid <= 0 {
@@ -519,3 +528,15 @@ fn no_rings() -> BreakReason {
 const CONTROL: u8 = 0;
 const WAKE: u8 = 1;
 const PROBE_VALUE: u64 = 0x5d_af_50_b0_c0_de_77_01;
+
+#[cfg(test)]
+mod tests {
+    use super::may_reach;
+
+    #[test]
+    fn a_privileged_server_reaches_into_nobody_elses_process() {
+        assert!(!may_reach(1000, 0));
+        assert!(!may_reach(1000, 1001));
+        assert!(may_reach(1000, 1000));
+    }
+}

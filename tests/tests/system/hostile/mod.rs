@@ -7,5 +7,11 @@
 //! offences and watches what the server's process holds.
 
 mod buffers;
+mod control;
+mod flood;
+mod frames;
 mod handles;
 mod requests;
+mod rings;
+mod shm;
+mod tcp;

@@ -132,10 +132,10 @@ fn names_that_lead_astray_are_refused() {
 /// The message with another name, no longer, in the place of the first `blank`.
 fn renamed(message: &[u8], blank: &str, name: &str) -> Vec<u8> {
     let mut message = message.to_vec();
-    let at = message.windows(blank.len()).position(|w| w == blank.as_bytes()).unwrap();
-    let length = (name.len() as u32).to_ne_bytes();
-    assert_eq!(message[at - 4..at], (blank.len() as u32).to_ne_bytes());
-    message[at - 4..at].copy_from_slice(&length);
+    // With its count before it: a handle may hold any octets.
+    let counted = [&(blank.len() as u32).to_ne_bytes(), blank.as_bytes()].concat();
+    let at = 4 + message.windows(counted.len()).position(|w| w == counted).unwrap();
+    message[at - 4..at].copy_from_slice(&(name.len() as u32).to_ne_bytes());
     message[at..at + name.len()].copy_from_slice(name.as_bytes());
     message
 }
