@@ -136,6 +136,19 @@ impl Server {
         Stopper { stop: self.reactor.stop.clone(), waker: self.reactor.interface.waker() }
     }
 
+    /// One turn of the loop, which waits for nothing.
+    pub(crate) fn step(&mut self) {
+        self.reactor.interface.poll();
+        self.reactor.turn();
+    }
+
+    /// What is held for connections: channels, endpoints, requests parked, opens.
+    pub(crate) fn held(&self) -> [usize; 4] {
+        let reactor = &self.reactor;
+        let (tasks, opens) = (reactor.tasks.count(), reactor.opens.len());
+        [reactor.channels.count, reactor.interface.endpoint_count(), tasks, opens]
+    }
+
     /// Serves until stopped; then writes everything back. Returns the last numbers.
     pub fn run(mut self) -> ServerStats {
         self.reactor.run();

@@ -216,7 +216,7 @@ pub fn terminate(text: &str) -> Vec<u8> {
     packet
 }
 
-fn parse(packet: &[u8], fds: Vec<OwnedFd>) -> Option<Packet> {
+pub(super) fn parse(packet: &[u8], fds: Vec<OwnedFd>) -> Option<Packet> {
     let (kind, rest) = packet.split_first()?;
     let mut reader = Reader(rest);
     let mut fds = fds.into_iter();

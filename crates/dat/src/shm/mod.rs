@@ -12,6 +12,7 @@
 
 mod control;
 mod delta;
+pub(crate) mod fuzzing;
 mod intake;
 mod listener;
 mod remote;
