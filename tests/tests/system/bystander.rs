@@ -102,7 +102,7 @@ pub fn contents() -> Vec<u8> {
 /// Runs a case over every transport, each on a fresh server, beside sessions over all
 /// transports that must go on while it runs and after.
 pub fn beside_bystanders(case: impl Fn(&Fixture, Transport)) {
-    beside_bystanders_with(|_| {}, |transport| Some(transport), case);
+    beside_bystanders_with(|_| {}, Some, case);
 }
 
 /// The same over one transport alone, with changes to the server's configuration.

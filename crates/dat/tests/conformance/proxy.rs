@@ -51,7 +51,7 @@ fn hand_on(from: TcpStream, mut to: TcpStream, mut dice: Dice) {
             0..4 => 1 + dice.next() as usize % 3,
             4..12 => 1 + dice.next() as usize % 2000,
             // Let it pile up, unless there is nothing more to come.
-            12..14 if is_open && held < PILE_BYTES && dice.next() % 4 > 0 => 0,
+            12..14 if is_open && held < PILE_BYTES && !dice.next().is_multiple_of(4) => 0,
             _ => held,
         };
         let count = most.min(held);

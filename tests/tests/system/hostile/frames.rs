@@ -111,7 +111,7 @@ fn segments_that_cannot_be_end_the_stream_with_their_reason() {
             body
         };
         // Message 1 was the login.
-        let cases: Vec<(&str, Vec<u8>, (u8, u8, u8))> = vec![
+        let cases = [
             ("write to no region", tagged(0xc1, 0x40, 0xdead, 0, b"x"), (1, 1, 0)),
             ("write to stag 0", tagged(0xc1, 0x40, 0, 0, b"x"), (1, 1, 0)),
             ("write around the end", tagged(0xc1, 0x40, 0x101, u64::MAX, b"xy"), (1, 1, 3)),
