@@ -433,6 +433,13 @@ impl Interface {
         Ok(EndpointId { index, generation })
     }
 
+    /// Takes a connection in as if a listener had accepted it.
+    pub(crate) fn adopt(&mut self, connection: Box<dyn Connection>) {
+        if let Ok(endpoint) = self.insert(connection, Domain::default()) {
+            self.start(endpoint);
+        }
+    }
+
     /// Lets a new connection register its descriptors and speak first if it must.
     fn start(&mut self, endpoint: EndpointId) {
         self.with(endpoint, |connection, context| connection.progress(context).map(|_| ()));

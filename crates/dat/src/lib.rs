@@ -21,6 +21,8 @@
 
 mod address;
 mod connection;
+#[doc(hidden)]
+pub mod fuzzing;
 mod ids;
 mod interface;
 mod region;

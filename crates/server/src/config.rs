@@ -25,6 +25,9 @@ pub struct ServerConfig {
     pub wait: WaitPolicy,
     /// Whether iWARP frames carry a CRC even if the client does not ask.
     pub crc: bool,
+    /// How long a connection may take to stand; then it has as long as
+    /// [`FilerConfig::authentication_timeout`] to authenticate.
+    pub connect_timeout: Duration,
 }
 
 impl Default for ServerConfig {
@@ -54,6 +57,7 @@ impl Default for ServerConfig {
             password_file: None,
             wait: WaitPolicy::default(),
             crc: false,
+            connect_timeout: Duration::from_secs(10),
         }
     }
 }

@@ -18,6 +18,8 @@ mod channel;
 mod config;
 mod data;
 mod direct;
+#[doc(hidden)]
+pub mod fuzzing;
 mod jobs;
 mod names;
 mod object;

@@ -77,6 +77,7 @@ impl Server {
         let interface = Interface::new(InterfaceConfig {
             wait: config.wait,
             endpoints_max: config.filer.channels_max as usize + 64,
+            connect_timeout: config.connect_timeout,
             ..InterfaceConfig::default()
         })
         .map_err(system("creating the transport interface"))?;
@@ -97,6 +98,19 @@ impl Server {
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { stop: self.reactor.stop.clone(), waker: self.reactor.interface.waker() }
+    }
+
+    /// One turn of the loop, which waits for nothing.
+    pub(crate) fn step(&mut self) {
+        self.reactor.interface.poll();
+        self.reactor.turn();
+    }
+
+    /// What is held for connections: channels, endpoints, requests parked, opens.
+    pub(crate) fn held(&self) -> [usize; 4] {
+        let reactor = &self.reactor;
+        let (tasks, opens) = (reactor.tasks.count(), reactor.opens.len());
+        [reactor.channels.count, reactor.interface.endpoint_count(), tasks, opens]
     }
 
     /// Serves until stopped; then writes everything back. Returns the last numbers.

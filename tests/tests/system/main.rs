@@ -2,9 +2,11 @@
 //!
 //! Each case runs once for each transport that this build has.
 
+mod bystander;
 mod data;
 mod fixture;
 mod hostile;
 mod names;
 mod opens;
+mod rogue;
 mod sessions;

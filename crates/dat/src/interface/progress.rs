@@ -49,17 +49,17 @@ impl Interface {
         }
         self.poll_hot();
         if self.satisfied(threshold) {
-            self.look_at_sockets_in_turn();
+            self.pass_sockets_by();
             return self.events.len();
         }
         if self.waiter.is_at_ease() && self.spin_unclocked(threshold) {
-            self.look_at_sockets_in_turn();
+            self.pass_sockets_by();
             return self.events.len();
         }
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             if self.spin(threshold, deadline) {
-                self.look_at_sockets_in_turn();
+                self.pass_sockets_by();
                 break;
             }
             if self.doze(threshold, deadline) {
@@ -72,15 +72,6 @@ impl Interface {
             }
         }
         self.events.len()
-    }
-
-    /// Memory alone has satisfied a wait: now and then sockets get a look all the same.
-    #[inline]
-    fn look_at_sockets_in_turn(&mut self) {
-        self.turns_without_sockets += 1;
-        if self.turns_without_sockets >= TURNS_PER_SOCKET_LOOK {
-            self.sleep(Some(Duration::ZERO));
-        }
     }
 
     /// Something that ends this interface's waits from another thread.
@@ -192,6 +183,7 @@ impl Interface {
         }
         let mut last = start;
         let mut until = start + budget;
+        let limit = start + budget * SPIN_STRETCH_MAX;
         loop {
             for _ in 0..SPINS_PER_CLOCK {
                 let moved = self.poll_hot();
@@ -200,7 +192,7 @@ impl Interface {
                     return true;
                 }
                 if moved {
-                    until = last + budget;
+                    until = (last + budget).min(limit);
                 }
                 std::hint::spin_loop();
             }
@@ -229,12 +221,22 @@ impl Interface {
                 timeout = Some(timeout.map_or(left, |t| t.min(left)));
             }
             self.sleep(timeout);
+        } else {
+            self.pass_sockets_by();
         }
         if missing > 1 {
             self.heat_all();
         }
         self.poll_hot();
         self.satisfied(threshold)
+    }
+
+    /// Memory kept us from looking at sockets; but not every time.
+    fn pass_sockets_by(&mut self) {
+        self.turns_without_sockets += 1;
+        if self.turns_without_sockets >= TURNS_PER_SOCKET_LOOK {
+            self.sleep(Some(Duration::ZERO));
+        }
     }
 
     /// One epoll call and what follows from it.
@@ -364,7 +366,11 @@ impl Interface {
 /// Empty polls between two looks at the clock.
 const SPINS_PER_CLOCK: u32 = 64;
 
-/// Waits satisfied from memory before sockets get a look, so that busy shared
+/// Budgets that one spin may take together while something moves but nothing ends it:
+/// a peer could keep us at its memory for ever.
+const SPIN_STRETCH_MAX: u32 = 16;
+
+/// Turns that memory alone took up before sockets get a look, so that busy shared
 /// memory never starves them.
 const TURNS_PER_SOCKET_LOOK: u32 = 32;
 

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 
@@ -19,10 +19,11 @@ use crate::{PeerProcess, Stag};
 /// What the two sides say to each other beside the rings.
 #[derive(Debug)]
 pub enum Packet {
-    /// Initiator's first word. With it: ring memory, its wake-up, the acceptor's.
-    Hello(Hello, [OwnedFd; 3]),
-    /// The connection stands. `reaches_process` says that `process_vm_*` works.
-    Accept { reaches_process: bool, private_data: Box<[u8]> },
+    /// Initiator's first word. With it: ring memory.
+    Hello(Hello, OwnedFd),
+    /// The connection stands. `reaches_process` says that `process_vm_*` works. With
+    /// it: what wakes the acceptor, and what becomes readable to wake the initiator.
+    Accept { reaches_process: bool, private_data: Box<[u8]>, wakes: [OwnedFd; 2] },
     /// It does not.
     Reject { private_data: Box<[u8]> },
     /// A region became reachable; with its memory file, if it has one.
@@ -128,8 +129,8 @@ impl ControlSocket {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let slices = &mut [io::IoSliceMut::new(&mut buffer)];
-        let length = match rustix::net::recvmsg(socket, slices, &mut control, flags) {
-            Ok(message) => message.bytes,
+        let (length, is_cut) = match rustix::net::recvmsg(socket, slices, &mut control, flags) {
+            Ok(message) => (message.bytes, message.flags.contains(ReturnFlags::TRUNC)),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
@@ -144,7 +145,8 @@ impl ControlSocket {
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        parse(&buffer[..length], fds)
+        let whole = if is_cut { &[] } else { &buffer[..length] };
+        parse(whole, fds)
             .map(Some)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "malformed control packet"))
     }
@@ -169,7 +171,7 @@ impl ControlSocket {
 pub const PRIVATE_BYTES_MAX: usize = 512;
 const PACKET_BYTES_MAX: usize = 1024;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
-const MAGIC: &[u8; 8] = b"DATSHM\x00\x01";
+const MAGIC: &[u8; 8] = b"DATSHM\x00\x02";
 
 pub fn hello(hello: &Hello) -> Vec<u8> {
     let mut packet = vec![1];
@@ -214,7 +216,7 @@ pub fn terminate(text: &str) -> Vec<u8> {
     packet
 }
 
-fn parse(packet: &[u8], fds: Vec<OwnedFd>) -> Option<Packet> {
+pub(super) fn parse(packet: &[u8], fds: Vec<OwnedFd>) -> Option<Packet> {
     let (kind, rest) = packet.split_first()?;
     let mut reader = Reader(rest);
     let mut fds = fds.into_iter();
@@ -227,11 +229,13 @@ fn parse(packet: &[u8], fds: Vec<OwnedFd>) -> Option<Packet> {
                 probe_value: reader.u64()?,
                 private_data: reader.rest(),
             };
-            Packet::Hello(hello, [fds.next()?, fds.next()?, fds.next()?])
+            Packet::Hello(hello, fds.next()?)
         }
-        2 => {
-            Packet::Accept { reaches_process: reader.take(1)?[0] != 0, private_data: reader.rest() }
-        }
+        2 => Packet::Accept {
+            reaches_process: reader.take(1)?[0] != 0,
+            private_data: reader.rest(),
+            wakes: [fds.next()?, fds.next()?],
+        },
         3 => Packet::Reject { private_data: reader.rest() },
         4 => {
             let rights = reader.take(1)?[0];

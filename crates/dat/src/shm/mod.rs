@@ -1,8 +1,8 @@
 //! Provider `shm`: two processes of one host, over rings in shared memory.
 //!
 //! Set up over a Unix socket (`control`): the initiator makes a sealed memory
-//! file with one ring of frames for each direction (`ring`) and two event
-//! descriptors to wake a sleeper. Messages go through the rings. RDMA is done by
+//! file with one ring of frames for each direction (`ring`), the acceptor what
+//! wakes a sleeper (`wake`). Messages go through the rings. RDMA is done by
 //! whoever posts it, by copying straight into or out of the peer's region where
 //! that is mapped, with `process_vm_*` where the kernel permits it, and through
 //! the ring otherwise (`remote`).
@@ -12,11 +12,13 @@
 
 mod control;
 mod delta;
+pub(crate) mod fuzzing;
 mod intake;
 mod listener;
 mod remote;
 mod ring;
 mod transfer;
+mod wake;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -31,6 +33,7 @@ pub(crate) use self::listener::Listener;
 use self::remote::PeerRegions;
 use self::ring::{Consumer, Layout, Producer};
 use self::transfer::{Answer, Piece, Receive, StagedRead, Work};
+use self::wake::Wakes;
 use crate::connection::{Context, Interest, Readiness};
 use crate::region::RegionEntry;
 use crate::{
@@ -93,8 +96,8 @@ struct Rings {
     consumer: Consumer,
     /// The short message that came in last.
     last: Last,
-    wake_self: OwnedFd,
-    wake_peer: OwnedFd,
+    /// Both once the connection stands.
+    wakes: Option<Wakes>,
 }
 
 impl Connection {
@@ -125,8 +128,7 @@ impl Connection {
             consumer: Consumer::new(memory.clone(), back),
             last: Last::new(),
             memory,
-            wake_self: event_descriptor().map_err(failed)?,
-            wake_peer: event_descriptor().map_err(failed)?,
+            wakes: None,
         });
         Ok(connection)
     }
@@ -171,12 +173,10 @@ impl Connection {
                     private_data,
                 });
                 let ring = rings.memory.file().ok_or_else(no_rings)?;
-                let fds = [ring, rings.wake_self.as_fd(), rings.wake_peer.as_fd()];
-                self.socket.send(&packet, &fds).map_err(system)?;
+                self.socket.send(&packet, &[ring]).map_err(system)?;
                 context
                     .watch(self.socket.fd().map_err(system)?, CONTROL, Interest::Read)
-                    .map_err(system)?;
-                context.watch(rings.wake_self.as_fd(), WAKE, Interest::ReadEdge).map_err(system)
+                    .map_err(system)
             }
             Phase::Answering { listener, .. } => {
                 self.phase = Phase::Answering { listener, watched: true };
@@ -221,11 +221,12 @@ impl Connection {
 
     fn on_packet(&mut self, context: &mut Context<'_>, packet: Packet) -> Result<(), BreakReason> {
         match (packet, &self.phase) {
-            (Packet::Hello(hello, fds), Phase::Answering { listener, .. }) => {
+            (Packet::Hello(hello, ring), Phase::Answering { listener, .. }) => {
                 let listener = *listener;
-                self.on_hello(context, listener, hello, fds)
+                self.on_hello(context, listener, hello, ring)
             }
-            (Packet::Accept { reaches_process, private_data }, Phase::Called) => {
+            (Packet::Accept { reaches_process, private_data, wakes }, Phase::Called) => {
+                self.watch_wakes(context, Wakes::imported(wakes).map_err(system)?)?;
                 self.peer_reaches_process = reaches_process;
                 self.phase = Phase::Established;
                 let endpoint = context.endpoint;
@@ -259,7 +260,7 @@ impl Connection {
         context: &mut Context<'_>,
         listener: ListenerId,
         hello: Hello,
-        [ring, wake_peer, wake_self]: [OwnedFd; 3],
+        ring: OwnedFd,
     ) -> Result<(), BreakReason> {
         let violation = |text: String| BreakReason::PeerViolation(text);
         let capacity = hello.capacity as usize;
@@ -268,21 +269,17 @@ impl Connection {
         }
         let memory = Memory::import(ring, Layout::total_bytes(capacity), true)
             .map_err(|e| violation(e.to_string()))?;
-        // The peer chose these descriptors. An event descriptor never blocks a
-        // writer that asks for it; anything else must not be able to stall us.
-        rustix::io::ioctl_fionbio(&wake_peer, true).map_err(|e| violation(e.to_string()))?;
         let [forth, back] = Layout::pair(capacity);
-        context.watch(wake_self.as_fd(), WAKE, Interest::ReadEdge).map_err(system)?;
         self.rings = Some(Rings {
             producer: Producer::new(memory.clone(), back),
             consumer: Consumer::new(memory.clone(), forth),
             last: Last::new(),
             memory,
-            wake_self,
-            wake_peer,
+            wakes: None,
         });
         let process = self.socket.peer();
         if let Some(process) = process
+            && may_reach(process.uid, rustix::process::geteuid().as_raw())
             && reaches_process(process.pid, &hello)
         {
             self.peer_regions.set_process(process.pid);
@@ -302,10 +299,15 @@ impl Connection {
         matches!(self.phase, Phase::Established)
     }
 
+    fn watch_wakes(&mut self, context: &Context<'_>, wakes: Wakes) -> Result<(), BreakReason> {
+        context.watch(wakes.watched(), WAKE, Interest::ReadEdge).map_err(system)?;
+        self.rings.as_mut().ok_or_else(no_rings)?.wakes = Some(wakes);
+        Ok(())
+    }
+
     fn wake_peer(&self) {
-        if let Some(rings) = &self.rings {
-            // A full counter means that the peer has a wake-up to come already.
-            let _ = rustix::io::write(&rings.wake_peer, &1u64.to_ne_bytes());
+        if let Some(Rings { wakes: Some(wakes), .. }) = &self.rings {
+            wakes.wake_peer();
         }
     }
 }
@@ -418,8 +420,11 @@ impl crate::connection::Connection for Connection {
         }
         self.config = config.clone();
         let reaches = self.peer_regions.has_process();
+        let (wakes, [peer_writes, peer_watches]) = Wakes::new().map_err(system)?;
         let packet = control::accept(reaches, private_data);
-        self.socket.send(&packet, &[]).map_err(|_| BreakReason::Peer)?;
+        let fds = [peer_writes.as_fd(), peer_watches.as_fd()];
+        self.socket.send(&packet, &fds).map_err(|_| BreakReason::Peer)?;
+        self.watch_wakes(context, wakes)?;
         self.phase = Phase::Established;
         let endpoint = context.endpoint;
         context.events.push(Event::Established { endpoint, private_data: Box::default() });
@@ -488,6 +493,14 @@ impl crate::connection::Connection for Connection {
     }
 }
 
+/// Whether another process may be read and written by its number at all. The process
+/// that connected may end, or become another program, while its socket lives on in a
+/// child; the number then names whoever it pleases. The kernel judges by our rights, so
+/// nothing must be reached that the peer could not reach itself.
+fn may_reach(peer_uid: u32, own_uid: u32) -> bool {
+    peer_uid == own_uid
+}
+
 /// Tries to read the initiator's probe word out of its process.
 fn reaches_process(pid: i32, hello: &Hello) -> bool {
     if pid <= 0 {
@@ -504,11 +517,6 @@ fn is_end(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
 
-fn event_descriptor() -> std::io::Result<OwnedFd> {
-    let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-    Ok(rustix::event::eventfd(0, flags)?)
-}
-
 fn system(error: std::io::Error) -> BreakReason {
     BreakReason::System(error.to_string())
 }
@@ -521,3 +529,15 @@ fn no_rings() -> BreakReason {
 const CONTROL: u8 = 0;
 const WAKE: u8 = 1;
 const PROBE_VALUE: u64 = 0x5d_af_50_b0_c0_de_77_01;
+
+#[cfg(test)]
+mod tests {
+    use super::may_reach;
+
+    #[test]
+    fn a_privileged_server_reaches_into_nobody_elses_process() {
+        assert!(!may_reach(1000, 0));
+        assert!(!may_reach(1000, 1001));
+        assert!(may_reach(1000, 1000));
+    }
+}

@@ -5,6 +5,7 @@
 //! connection ends; its memory file is sealed, so it cannot shrink under a copy.
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dafs_memory::Memory;
 
@@ -26,8 +27,38 @@ pub struct PeerRegions {
 #[derive(Debug)]
 pub struct PeerRegion {
     announced: ExposedRegion,
-    mapping: Option<Memory>,
+    mapping: Option<Mapping>,
 }
+
+/// A mapping of a peer's file, counted while it stands: the kernel grants a process so
+/// many, and a process that has none left cannot even allocate.
+#[derive(Debug)]
+struct Mapping(Memory);
+
+impl Mapping {
+    fn new(file: OwnedFd, length: usize, writable: bool, most: usize) -> Result<Self, String> {
+        if MAPPINGS.fetch_add(1, Ordering::Relaxed) >= most {
+            MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+            return Err(format!("more than {most} regions of all peers are mapped"));
+        }
+        match Memory::import(file, length, writable) {
+            Ok(memory) => Ok(Self(memory)),
+            Err(error) => {
+                MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+                Err(error.to_string())
+            }
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        MAPPINGS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Mappings of all connections of this process.
+static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// How the bytes of a checked range are reached.
 #[derive(Debug)]
@@ -71,7 +102,7 @@ impl PeerRegions {
             Some(file) => {
                 let length = usize::try_from(announced.length).map_err(|e| e.to_string())?;
                 let writable = announced.remote_write;
-                Some(Memory::import(file, length, writable).map_err(|e| e.to_string())?)
+                Some(Mapping::new(file, length, writable, MAPPINGS_MAX)?)
             }
             None => None,
         };
@@ -115,7 +146,7 @@ impl PeerRegions {
             return Err(format!("STag {:#x} lacks the right", remote.stag.0));
         }
         match (&region.mapping, process) {
-            (Some(memory), _) => {
+            (Some(Mapping(memory)), _) => {
                 Ok(Reach::Mapped(memory, usize::try_from(offset).map_err(|e| e.to_string())?))
             }
             (None, Some(pid)) => Ok(Reach::Process(pid)),
@@ -180,3 +211,26 @@ pub fn copy_process(
 
 /// Most regions one peer may expose: each costs a mapping.
 const REGIONS_MAX: usize = 1024;
+/// Most mappings for all peers together: half of what Linux grants a process unless told
+/// otherwise (vm.max_map_count).
+const MAPPINGS_MAX: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use dafs_memory::Pages;
+
+    use super::*;
+
+    #[test]
+    fn mappings_of_all_peers_together_are_bounded() {
+        let memory = Memory::shared(4096, Pages::Small).unwrap();
+        let file = || memory.file().unwrap().as_fd().try_clone_to_owned().unwrap();
+        let first = Mapping::new(file(), 4096, true, 1).unwrap();
+        assert!(Mapping::new(file(), 4096, true, 1).is_err());
+        assert!(Mapping::new(file(), 8192, true, 2).is_err(), "the file is too short");
+        drop(first);
+        assert!(Mapping::new(file(), 4096, true, 1).is_ok());
+    }
+}

@@ -340,7 +340,7 @@ impl Producer {
     /// enough messages are there, or `urgent`.
     #[inline]
     pub fn must_wake(&self, urgent: bool) -> bool {
-        self.control.produced().store(self.units, Ordering::Relaxed);
+        self.control.produced().store(self.units, Ordering::Release);
         // Orders our commits before the look at the sleeper's word; the consumer
         // fences between setting that word and its last look at `produced`.
         fence(Ordering::SeqCst);
@@ -463,10 +463,12 @@ impl Consumer {
         // Pairs with the fence in `must_wake`: either the producer sees our word or
         // we see its count.
         fence(Ordering::SeqCst);
-        let produced = self.control.produced().load(Ordering::Relaxed);
+        let produced = self.control.produced().load(Ordering::Acquire);
         let enough = produced.wrapping_sub(wake_at) < u64::MAX / 2;
-        let waiting_other = threshold == 1 && matches!(self.peek(), Ok(Some(_)) | Err(_));
-        !enough && !waiting_other
+        // The count is the peer's word: without a frame to show for it, it would keep us
+        // awake for nothing, and from everybody else.
+        let has_work = (enough || threshold == 1) && !matches!(self.peek(), Ok(None));
+        !has_work
     }
 
     /// Whether the producer waits for room; clears the flag.

@@ -96,7 +96,12 @@ impl Connection {
         Ok(connection)
     }
 
-    fn inbound(socket: OwnedFd, listener: ListenerId, peer: SocketAddr, deadline: Instant) -> Self {
+    pub(crate) fn inbound(
+        socket: OwnedFd,
+        listener: ListenerId,
+        peer: SocketAddr,
+        deadline: Instant,
+    ) -> Self {
         let responder = Box::default();
         Self::new(socket, peer, Phase::Answering { listener, responder }, deadline)
     }

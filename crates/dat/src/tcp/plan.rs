@@ -3,9 +3,12 @@
 //!
 //! Invariant: a plan is a guess about the layout of the stream and nothing more. Each
 //! gap (octets that bypass the staging buffer) lies in memory that the peer may write
-//! at the moment of the call, or that waits for its answer; whether the guess was right
+//! at the moment of the call, or that waits for its answer, and overlaps no other;
+//! whether the guess was right
 //! is judged afterwards from the headers, frame by frame, and what was misplaced is
 //! gathered in stream order and placed again.
+
+use std::ops::Range;
 
 use dafs_iwarp::fpdu::{
     TAGGED_DDP_OCTETS, TAGGED_HEADER_OCTETS, UNTAGGED_DDP_OCTETS, UNTAGGED_HEADER_OCTETS,
@@ -58,6 +61,8 @@ pub(super) struct Plan {
     pub vector: Vec<libc::iovec>,
     /// Octets asked for.
     pub wanted: usize,
+    /// Addresses that all gaps lie between.
+    pub span: Range<usize>,
 }
 
 /// A plan in the making.
@@ -93,6 +98,7 @@ impl Plan {
         self.gaps.clear();
         self.vector.clear();
         self.wanted = 0;
+        self.span = 0..0;
         let mut layout = Layout { plan: self, staging, at: 0, named: kept, gaps_left: 0 };
         let complete = match knowledge {
             Some(knowledge) if !knowledge.receiver.crc_in_use() => {
@@ -208,12 +214,35 @@ impl Layout<'_> {
         if self.plan.wanted >= PLAN_BYTES_MAX || self.at < self.named {
             return Err(Full);
         }
+        let base: *mut libc::c_void = run.memory.pointer(run.offset, run.length).cast();
+        self.claim(base as usize..base as usize + run.length)?;
         self.name_staged();
-        let base = run.memory.pointer(run.offset, run.length).cast();
         self.plan.vector.push(libc::iovec { iov_base: base, iov_len: run.length });
         self.plan.wanted += run.length;
         let Run { key, offset, length, .. } = *run;
         self.plan.gaps.push(Gap { at: self.at, key, offset, length });
+        Ok(())
+    }
+
+    /// Gaps must not overlap: where one call puts octets twice, the first are lost, and if
+    /// the guess was wrong they were the stream's. What is foretold may overlap, though,
+    /// and so may what comes instead of it.
+    fn claim(&mut self, range: Range<usize>) -> Result<(), Full> {
+        let span = &mut self.plan.span;
+        if self.plan.gaps.is_empty() {
+            *span = range;
+            return Ok(());
+        }
+        // Mostly one lies behind the other, and no search is needed.
+        let is_taken = overlap(&range, span)
+            && self.plan.vector.iter().any(|piece| {
+                let start = piece.iov_base as usize;
+                overlap(&range, &(start..start + piece.iov_len))
+            });
+        if is_taken {
+            return Err(Full);
+        }
+        *span = span.start.min(range.start)..span.end.max(range.end);
         Ok(())
     }
 
@@ -244,6 +273,11 @@ impl Layout<'_> {
         self.at = (self.at.max(self.named) + room).min(self.staging.len());
         self.name_staged();
     }
+}
+
+/// Whether two ranges of addresses have something in common.
+pub(super) fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
 }
 
 /// Octets of pad and CRC behind a tagged frame with that payload.

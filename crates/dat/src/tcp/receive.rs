@@ -1,11 +1,13 @@
 //! Receiving: small things through a staging buffer, payload straight into place.
 //!
-//! Invariants: octets are judged in stream order; payload is delivered only where the
+//! Invariants: octets are judged in stream order, and none is put over others that are
+//! not judged yet; payload is delivered only where the
 //! machine and the region table allow; what is left in the staging buffer after a turn
 //! is part of one frame's header or trailer (with CRC, of one frame) and is kept with
 //! the connection, so that all connections of a thread share one staging buffer.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use dafs_iwarp::{Event as Happening, PlacementError, ReadRequest, Step, Target};
@@ -13,7 +15,7 @@ use dafs_iwarp::{Event as Happening, PlacementError, ReadRequest, Step, Target};
 use super::establish::{Phase, io_reason};
 use super::expect::Expectations;
 use super::place::{Directory, Place, access_error, directory};
-use super::plan::{Gap, Habits, Knowledge, Plan, STAGING_BYTES};
+use super::plan::{Gap, Habits, Knowledge, Plan, STAGING_BYTES, overlap};
 use super::transmit::Answer;
 use super::{Connection, system};
 use crate::connection::Context;
@@ -168,12 +170,13 @@ impl Connection {
             if left == 0 {
                 break;
             }
-            start += self.take(context, &staging[start..filled])?;
+            let pending = Pending { gaps: &plan.gaps[count..], span: plan.span.clone() };
+            start += self.take(context, &staging[start..filled], &pending)?;
             if start < filled || !self.is_in_place(context, gap) {
                 let misplaced = Misplaced { gaps: &plan.gaps[count..], start, filled, left };
                 misplaced.gather(context, staging, aside)?;
                 self.inbound.habits.on_gaps(count);
-                let used = self.take(context, aside)?;
+                let used = self.take(context, aside, &Pending::NONE)?;
                 self.keep(&aside[used..]);
                 return Ok(());
             }
@@ -184,7 +187,7 @@ impl Connection {
         }
         self.inbound.habits.on_gaps(count);
         filled += left;
-        let used = self.take(context, &staging[start..filled])?;
+        let used = self.take(context, &staging[start..filled], &Pending::NONE)?;
         self.keep(&staging[start + used..filled]);
         Ok(())
     }
@@ -220,8 +223,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes octets in, as far as they go. Returns how many were used.
-    fn take(&mut self, context: &mut Context<'_>, octets: &[u8]) -> Result<usize, BreakReason> {
+    /// Takes octets in, as far as they go, and not so far that they would be put over
+    /// those of the stream that lie in gaps yet. Returns how many were used.
+    fn take(
+        &mut self,
+        context: &mut Context<'_>,
+        octets: &[u8],
+        pending: &Pending<'_>,
+    ) -> Result<usize, BreakReason> {
         let mut used = 0;
         while self.stream.is_none() && used < octets.len() {
             if self.socket.is_none() {
@@ -250,6 +259,9 @@ impl Connection {
                         return Ok(used);
                     }
                     let count = rest.len().min(left as usize);
+                    if pending.lies_under(context, self, count) {
+                        return Ok(used);
+                    }
                     self.put(context, &rest[..count])?;
                     used += count;
                 }
@@ -427,6 +439,48 @@ impl Connection {
             let _ = stream.receiver.refuse_read(answer.sequence, &answer.request, error);
         }
         BreakReason::PeerViolation(format!("RDMA read refused: {error}"))
+    }
+}
+
+/// Gaps whose octets have come and have not been judged.
+struct Pending<'p> {
+    gaps: &'p [Gap],
+    /// Addresses that they lie between.
+    span: Range<usize>,
+}
+
+impl Pending<'_> {
+    const NONE: Pending<'static> = Pending { gaps: &[], span: 0..0 };
+
+    /// Whether the next octets of the present frame go where such octets lie. So it is
+    /// when a frame is longer than was thought, and goes on where the next one was to be.
+    #[inline]
+    fn lies_under(&self, context: &Context<'_>, connection: &Connection, count: usize) -> bool {
+        let place = connection.inbound.place.as_ref().filter(|place| place.is_memory());
+        let (false, Some(place)) = (self.gaps.is_empty(), place) else { return false };
+        let directory = connection.directory(context);
+        let mut ahead = 0;
+        while ahead < count {
+            // What cannot be placed is put nowhere.
+            let Ok(run) = place.run(&directory, ahead as u32) else { return false };
+            let length = run.length.min(count - ahead);
+            let start = run.memory.pointer(run.offset, length) as usize;
+            let range = start..start + length;
+            if overlap(&range, &self.span) && self.holds(context, &range) {
+                return true;
+            }
+            ahead += length;
+        }
+        false
+    }
+
+    fn holds(&self, context: &Context<'_>, range: &Range<usize>) -> bool {
+        self.gaps.iter().any(|gap| {
+            context.regions.get(gap.key).is_some_and(|entry| {
+                let start = entry.memory.pointer(gap.offset, gap.length) as usize;
+                overlap(range, &(start..start + gap.length))
+            })
+        })
     }
 }
 

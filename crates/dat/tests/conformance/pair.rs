@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use dafs_dat::{
-    Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
-    LocalSegment, Operation, PendingId, Region, RemoteSegment, Rights, SendOptions, Signal,
+    Address, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather,
+    Interface, LocalSegment, Operation, PendingId, Region, RemoteSegment, Rights, SendOptions,
+    Signal,
 };
 use dafs_memory::{Memory, Pages};
 
@@ -266,6 +267,9 @@ impl Pair {
         let mut acceptor = Side::new(world.acceptor.clone());
         let listener = acceptor.interface.listen(&world.address).expect("a listener");
         world.address = acceptor.interface.listener_address(listener).expect("its address");
+        if let (Some(seed), Address::Tcp(address)) = (world.dribbles, &world.address) {
+            world.address = Address::Tcp(crate::proxy::before(*address, seed));
+        }
         Self { initiator, acceptor, world }
     }
 

@@ -1,0 +1,205 @@
+//! Bodies of the fuzz targets, shared with the tests that replay their corpora.
+//!
+//! Invariant: every body takes any octets at all, and panics exactly if a provider broke
+//! a promise. Not part of the interface.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use dafs_iwarp::FpduShape;
+use dafs_memory::{Memory, Pages};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+
+use crate::{
+    BreakReason, CompletionStatus, Domain, EndpointConfig, Event, Interface, InterfaceConfig,
+    ListenerId, LocalSegment, Operation, Region, Rights, tcp,
+};
+
+/// Shared memory as a hostile process may use it.
+pub fn shm_control(data: &[u8]) {
+    crate::shm::fuzzing::control(data);
+}
+
+/// A TCP stream of any octets behind a good start. They mean the same whether they come
+/// at once, to a receiver that expects something else, or piece by piece to one that
+/// expects nothing. Octet 0 chooses options, octet 1 the pieces, octet 2 what is expected.
+pub fn tcp_receive(data: &[u8]) {
+    let Some((&[mode, cut, foretold], octets)) = data.split_first_chunk() else { return };
+    let crc = mode & 1 != 0;
+    let octets = octets[..octets.len().min(OCTETS_MAX)].to_vec();
+    let sound = mode & 2 != 0;
+    let at_once = Stream::new(crc, sound).run(&octets, usize::MAX, Some(foretold));
+    let piecewise = Stream::new(crc, sound).run(&octets, usize::from(cut).max(1), None);
+    assert_eq!(at_once.is_violated, piecewise.is_violated);
+    assert_eq!(at_once.messages, piecewise.messages);
+    if !at_once.is_violated {
+        // What is foretold and does not come may hold anything: a guess went there.
+        let start = foretold_octets(foretold);
+        assert!(at_once.memory[start..] == piecewise.memory[start..], "octets have gone astray");
+    }
+}
+
+/// Octets at the beginning of the exposed memory that hold all that is foretold.
+fn foretold_octets(foretold: u8) -> usize {
+    usize::from(foretold % 8) * 64
+}
+
+/// What a stream came to.
+struct Outcome {
+    /// Contents of the receives that completed.
+    messages: Vec<Vec<u8>>,
+    /// What the peer could write to.
+    memory: Vec<u8>,
+    is_violated: bool,
+}
+
+/// An acceptor with receives posted and memory exposed, and the peer's end of its socket.
+struct Stream {
+    interface: Interface,
+    peer: OwnedFd,
+    inbox: Memory,
+    inbox_region: Region,
+    exposed: Memory,
+    exposed_region: Region,
+    outcome: Outcome,
+    is_broken: bool,
+    /// Whether frames get the checksum they ought to have.
+    sound: bool,
+}
+
+impl Stream {
+    fn new(crc: bool, sound: bool) -> Self {
+        let mut interface = Interface::new(InterfaceConfig::default()).expect("an interface");
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (peer, own) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+                .expect("a pair of sockets");
+        let anywhere = ([127, 0, 0, 1], 1).into();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let connection = tcp::Connection::inbound(own, ListenerId(0), anywhere, deadline);
+        let memory = || Memory::anonymous(MEMORY_BYTES, Pages::Small).expect("a little memory");
+        let (inbox, exposed) = (memory(), memory());
+        let exposed_region = interface.register(&exposed, Domain(0), Rights::REMOTE);
+        let inbox_region = interface.register(&inbox, Domain(0), Rights::LOCAL);
+        interface.adopt(Box::new(connection));
+        let outcome = Outcome { messages: Vec::new(), memory: Vec::new(), is_violated: false };
+        let mut stream = Self {
+            interface,
+            peer,
+            inbox,
+            inbox_region: inbox_region.expect("a free slot"),
+            exposed,
+            exposed_region: exposed_region.expect("a free slot"),
+            outcome,
+            is_broken: false,
+            sound,
+        };
+        let flags = if crc { 0x40 } else { 0 };
+        let mut request = b"MPA ID Req Frame".to_vec();
+        request.extend_from_slice(&[flags, 1, 0, 0]);
+        stream.feed(&request);
+        stream
+    }
+
+    fn run(mut self, octets: &[u8], cut: usize, foretold: Option<u8>) -> Outcome {
+        // What is foretold is asked for at once, and may never come, or otherwise.
+        let endpoint = crate::EndpointId { index: 0, generation: 1 };
+        for index in 0..u32::from(foretold.unwrap_or(0) % 8) {
+            let write = self.exposed_region.remote(u64::from(index) * 64, 48 + index);
+            self.interface.expect(endpoint, &[write], u32::from(foretold.unwrap_or(0)));
+        }
+        let octets = self.located(octets);
+        for piece in octets.chunks(cut.min(OCTETS_MAX)) {
+            self.feed(piece);
+        }
+        let _ = rustix::net::shutdown(&self.peer, rustix::net::Shutdown::Write);
+        for _ in 0..TURNS_MAX {
+            self.turn();
+        }
+        assert!(self.is_broken, "the end of the stream was not seen");
+        self.outcome.memory = self.exposed.to_vec(0, MEMORY_BYTES);
+        self.outcome
+    }
+
+    /// The stream with the place of our region in each whole frame that names it: the
+    /// address differs from run to run.
+    fn located(&self, octets: &[u8]) -> Vec<u8> {
+        let mut octets = octets.to_vec();
+        let mut rest = octets.as_mut_slice();
+        while let Some(shape) = FpduShape::peek(rest) {
+            let total = shape.total_length();
+            if rest.len() < total {
+                break;
+            }
+            let (frame, behind) = rest.split_at_mut(total);
+            if let [_, _, ddp, _, stag @ ..] = &mut *frame
+                && *ddp & 0x80 != 0
+                && let Some((stag, to)) = stag.split_first_chunk_mut::<4>()
+                && let Some((to, _)) = to.split_first_chunk_mut::<8>()
+                && u32::from_be_bytes(*stag) == self.exposed_region.stag.0
+            {
+                let offset = u64::from_be_bytes(*to) % (2 * MEMORY_BYTES as u64);
+                *to = (self.exposed_region.address + offset).to_be_bytes();
+            }
+            if self.sound {
+                let (covered, crc) = frame.split_at_mut(total - 4);
+                crc.copy_from_slice(&dafs_iwarp::crc::checksum_of(covered));
+            }
+            rest = behind;
+        }
+        octets
+    }
+
+    fn feed(&mut self, octets: &[u8]) {
+        let _ = rustix::net::send(&self.peer, octets, SendFlags::NOSIGNAL);
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        if self.is_broken {
+            return;
+        }
+        self.interface.poll();
+        while let Some(event) = self.interface.next_event() {
+            self.on_event(event);
+        }
+        self.interface.flush();
+    }
+
+    fn on_event(&mut self, event: Event) {
+        match event {
+            Event::ConnectionRequest { pending, .. } => {
+                let config = EndpointConfig { read_depth: 2, ..EndpointConfig::default() };
+                let endpoint = self.interface.accept(pending, Domain(0), &config, b"");
+                for slot in 0..RECEIVES {
+                    // In two parts, and each another length.
+                    let segments: [LocalSegment; 2] = [
+                        self.inbox_region.local(slot * 256, 16),
+                        self.inbox_region.local(slot * 256 + 16, 100 + slot as u32),
+                    ];
+                    let posted = self.interface.post_receive(endpoint, slot, &segments);
+                    assert_eq!(posted, Ok(()));
+                }
+            }
+            Event::Completion(done) if done.operation == Operation::Receive => {
+                if done.status == CompletionStatus::Success {
+                    let (at, length) = (done.context as usize * 256, done.length as usize);
+                    assert!(length <= 116 + done.context as usize);
+                    self.outcome.messages.push(self.inbox.to_vec(at, length));
+                }
+            }
+            Event::Completion(_) | Event::Established { .. } | Event::Rejected { .. } => {}
+            Event::Broken { reason, .. } => {
+                self.is_broken = true;
+                self.outcome.is_violated = reason != BreakReason::Peer;
+            }
+        }
+    }
+}
+
+/// Longest stream; it fits a socket's buffer.
+const OCTETS_MAX: usize = 32 << 10;
+const MEMORY_BYTES: usize = 8 << 10;
+const RECEIVES: u64 = 16;
+/// Turns that take in any stream that fits.
+const TURNS_MAX: usize = 64;

@@ -1,0 +1,115 @@
+//! What a hostile process may say beside the rings and write into them.
+
+use std::os::fd::OwnedFd;
+
+use dafs_memory::{Memory, Pages};
+
+use super::control::{self, Packet};
+use super::delta::{Delta, LINE_BODY_BYTES, Last, SHORT_BYTES_MAX};
+use super::ring::{Consumer, FrameHeader, FrameKind, Layout, Producer};
+
+/// The first octet chooses: a control packet, a ring's frames, or a ring's words.
+pub fn control(data: &[u8]) {
+    let Some((&[mode, count], octets)) = data.split_first_chunk() else { return };
+    match mode % 3 {
+        0 => packet(octets, usize::from(count % 4)),
+        1 => frames(octets, usize::from(count)),
+        _ => words(octets),
+    }
+}
+
+/// A packet means the same however often it is read, and what we would say is read back.
+fn packet(octets: &[u8], descriptor_count: usize) {
+    let fds = || -> Vec<OwnedFd> {
+        let null = || std::fs::File::open("/dev/null").map(OwnedFd::from);
+        (0..descriptor_count).filter_map(|_| null().ok()).collect()
+    };
+    let again = match control::parse(octets, fds()) {
+        None => return,
+        Some(Packet::Hello(hello, _)) => control::hello(&hello),
+        Some(Packet::Accept { reaches_process, private_data, .. }) => {
+            control::accept(reaches_process, &private_data)
+        }
+        Some(Packet::Reject { private_data }) => control::reject(&private_data),
+        Some(Packet::Expose(region, _)) => control::expose(&region),
+        Some(Packet::Withdraw(stag)) => control::withdraw(stag),
+        Some(Packet::Terminate(text)) => control::terminate(&text),
+    };
+    let reread = control::parse(&again, fds());
+    assert!(reread.is_some(), "our own packet {again:?} is read");
+}
+
+/// Frames as a peer may have put them: nothing leads outside the ring, and there is an
+/// end to them.
+fn frames(octets: &[u8], head_laps: usize) {
+    let memory = ring();
+    let [forth, _] = Layout::pair(CAPACITY);
+    let mut consumer = Consumer::new(memory.clone(), forth);
+    let start = Layout::total_bytes(0);
+    memory.write(start, &octets[..octets.len().min(CAPACITY)]);
+    let mut last = Last::new();
+    let mut line = [0; LINE_BODY_BYTES];
+    for _ in 0..FRAMES_MAX {
+        let Ok(Some((header, at))) = consumer.peek() else { break };
+        let length = header.length as usize;
+        match header.kind {
+            FrameKind::Delta => {
+                assert!(at + LINE_BODY_BYTES <= start + CAPACITY);
+                memory.read(at, &mut line);
+                if last.apply(&Delta::from_line(&line), length).is_err() {
+                    break;
+                }
+                assert_eq!(last.octets().len(), length);
+            }
+            FrameKind::Send if length <= SHORT_BYTES_MAX => {
+                let message = memory.to_vec(at, length);
+                last.remember(&message);
+            }
+            _ => assert!(at >= start && at + length <= start + CAPACITY, "{header:?} leaves"),
+        }
+        consumer.advance(header);
+        consumer.publish();
+        consumer.arm(head_laps % 3);
+    }
+}
+
+/// The words of the other end lie: what we put stays inside our half of the ring.
+fn words(octets: &[u8]) {
+    let memory = ring();
+    let [_, back] = Layout::pair(CAPACITY);
+    let mut producer = Producer::new(memory.clone(), back);
+    let start = Layout::total_bytes(0) + CAPACITY;
+    for step in octets.chunks_exact(11) {
+        let (&[place, low, high], word) = step.split_first_chunk().unwrap_or((&[0; 3], &[]));
+        let at = CONTROL_BYTES + usize::from(place) % (CONTROL_BYTES / 8) * 8;
+        memory.write(at, word);
+        let length = u32::from(u16::from_le_bytes([low, high]) % 9000);
+        let Some(at) = producer.reserve(length) else {
+            producer.block(length);
+            continue;
+        };
+        assert!(at >= start && at + length as usize <= memory.length(), "{length} at {at}");
+        if length as usize <= SHORT_BYTES_MAX {
+            let message = [place; SHORT_BYTES_MAX];
+            let header = FrameHeader { kind: FrameKind::Send, length, word: 0 };
+            producer.put(at, header, &message[..length as usize]);
+        } else {
+            producer.commit(FrameHeader { kind: FrameKind::Write, length, word: 1 });
+        }
+        producer.must_wake(place % 2 == 0);
+    }
+    // Whatever was said, the other half is untouched.
+    let other = memory.to_vec(Layout::total_bytes(0), CAPACITY);
+    assert!(other.iter().all(|octet| *octet == 0));
+}
+
+fn ring() -> Memory {
+    // Zeroed and aligned as the rings of two processes are.
+    Memory::anonymous(Layout::total_bytes(CAPACITY), Pages::Small).expect("a little memory")
+}
+
+const CAPACITY: usize = 16 << 10;
+/// Words of one direction.
+const CONTROL_BYTES: usize = 512;
+/// More frames than any lap holds.
+const FRAMES_MAX: usize = 4 * CAPACITY / 64;

@@ -1,0 +1,60 @@
+//! Replays the fuzz corpora, and pseudo-random changes of them, in every test run.
+
+use std::fs;
+use std::path::PathBuf;
+
+use dafs_dat::fuzzing;
+
+/// xorshift64*: enough to wander about, and the same in every run.
+struct Wanderer(u64);
+
+impl Wanderer {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound.max(1)
+    }
+}
+
+fn mutate(seeds: &[Vec<u8>], wanderer: &mut Wanderer) -> Vec<u8> {
+    let mut octets = seeds[wanderer.below(seeds.len())].clone();
+    for _ in 0..=wanderer.below(4) {
+        let place = wanderer.below(octets.len());
+        match wanderer.below(6) {
+            0 | 1 if !octets.is_empty() => octets[place] ^= 1 << wanderer.below(8),
+            2 if !octets.is_empty() => octets[place] = wanderer.below(256) as u8,
+            3 => octets.truncate(place),
+            4 => octets.insert(place.min(octets.len()), wanderer.below(256) as u8),
+            _ => {
+                let other = &seeds[wanderer.below(seeds.len())];
+                octets.extend_from_slice(&other[wanderer.below(other.len())..]);
+            }
+        }
+    }
+    octets
+}
+
+fn replay(target: &str, mutation_count: usize, body: fn(&[u8])) {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let seeds: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
+    assert!(!seeds.is_empty());
+    seeds.iter().for_each(|seed| body(seed));
+    let mut wanderer = Wanderer(0x9e37_79b9_7f4a_7c15);
+    for _ in 0..mutation_count {
+        body(&mutate(&seeds, &mut wanderer));
+    }
+}
+
+#[test]
+fn shm_control() {
+    replay("shm_control", 20_000, fuzzing::shm_control);
+}
+
+#[test]
+fn tcp_receive() {
+    replay("tcp_receive", 3000, fuzzing::tcp_receive);
+}

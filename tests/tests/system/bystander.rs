@@ -1,0 +1,130 @@
+//! Sessions that notice nothing: they read while others offend, and every octet is right.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
+use dafs_dat::Address;
+
+use crate::fixture::{Fixture, Transport, pattern};
+
+/// Honest sessions, each on a thread of its own, one for every address.
+pub struct Bystanders {
+    stop: Arc<AtomicBool>,
+    all: Vec<Bystander>,
+}
+
+struct Bystander {
+    address: Address,
+    rounds: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bystanders {
+    /// Begins once every session has read right; the file must be [`contents`].
+    pub fn start(addresses: &[Address]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let all = addresses
+            .iter()
+            .map(|address| {
+                let rounds = Arc::new(AtomicU64::new(0));
+                let (place, count, ends) = (address.clone(), rounds.clone(), stop.clone());
+                let thread = std::thread::spawn(move || read_on(&place, &count, &ends));
+                Bystander { address: address.clone(), rounds, thread: Some(thread) }
+            })
+            .collect();
+        let mut bystanders = Self { stop, all };
+        bystanders.go_on();
+        bystanders
+    }
+
+    /// Each has read right several times from now.
+    pub fn go_on(&mut self) {
+        let marks: Vec<u64> = self.all.iter().map(Bystander::rounds).collect();
+        let begun = Instant::now();
+        for (bystander, mark) in self.all.iter_mut().zip(marks) {
+            while bystander.rounds() < mark + ROUNDS {
+                if bystander.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+                    bystander.thread.take().unwrap().join().unwrap();
+                    unreachable!("a bystander ends only when told to");
+                }
+                assert!(begun.elapsed() < HANG, "the session on {} stands", bystander.address);
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl Bystander {
+    fn rounds(&self) -> u64 {
+        self.rounds.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Bystanders {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        for bystander in &mut self.all {
+            let ended = bystander.thread.take().map(JoinHandle::join);
+            if !std::thread::panicking() {
+                ended.into_iter().for_each(|ended| ended.unwrap());
+            }
+        }
+    }
+}
+
+fn read_on(address: &Address, rounds: &AtomicU64, stop: &AtomicBool) {
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let session = client.connect_to(address, &SessionOptions::default()).unwrap();
+    let file = session.open("/bystander", &OpenOptions::read()).unwrap();
+    let contents = contents();
+    let mut bytes = vec![0; CHUNK_BYTES];
+    let mut at = 0;
+    while !stop.load(Ordering::Acquire) {
+        at = (at + 4 * CHUNK_BYTES + 1000) % (contents.len() - CHUNK_BYTES);
+        bytes.fill(0);
+        assert_eq!(file.read_at(&mut bytes, at as u64).unwrap(), CHUNK_BYTES);
+        assert!(bytes == contents[at..at + CHUNK_BYTES], "wrong octets at {at} over {address}");
+        rounds.fetch_add(1, Ordering::Release);
+        // Two cores: those who offend want their turn.
+        std::thread::yield_now();
+    }
+    session.disconnect().unwrap();
+}
+
+/// What the file `bystander` holds.
+pub fn contents() -> Vec<u8> {
+    pattern(512 << 10, 77)
+}
+
+/// Runs a case over every transport, each on a fresh server, beside sessions over all
+/// transports that must go on while it runs and after.
+pub fn beside_bystanders(case: impl Fn(&Fixture, Transport)) {
+    beside_bystanders_with(|_| {}, Some, case);
+}
+
+/// The same over one transport alone, with changes to the server's configuration.
+pub fn beside_bystanders_with(
+    change: impl Fn(&mut dafs_server::ServerConfig),
+    choose: impl Fn(Transport) -> Option<Transport>,
+    case: impl Fn(&Fixture, Transport),
+) {
+    let transports = Fixture::new().transports();
+    for transport in transports.iter().copied().filter_map(choose) {
+        eprintln!("over {transport:?}");
+        let fixture = Fixture::with(&change);
+        std::fs::write(fixture.local("bystander"), contents()).unwrap();
+        let addresses: Vec<Address> = transports.iter().map(|t| fixture.address(*t)).collect();
+        let mut bystanders = Bystanders::start(&addresses);
+        case(&fixture, transport);
+        bystanders.go_on();
+    }
+}
+
+/// Reads that show that a session goes on.
+const ROUNDS: u64 = 20;
+const CHUNK_BYTES: usize = 20_000;
+/// A guard against hanging; no test expects anything of time.
+const HANG: Duration = Duration::from_secs(60);

@@ -1,0 +1,209 @@
+//! Memory that a client advertises and does not own, or not so much of, or no more.
+
+use dafs_dat::{Domain, EndpointConfig, Region, Rights};
+use dafs_memory::{Memory, Pages};
+use dafs_types::{CacheHint, FileHandle, RmrContext, RmrTarget, Stability, StateId, Status};
+use dafs_wire::messages::{GetAttributesDirect, ReadDirect, WriteDirect};
+use dafs_wire::{AttributeBitmap, Checksum, DirectBuffer, DirectBuffers, Request};
+
+use crate::bystander::beside_bystanders;
+use crate::fixture::{Fixture, Transport, pattern};
+use crate::rogue::Rogue;
+
+const FILE_BYTES: usize = 64 << 10;
+
+/// A session with a file of [`FILE_BYTES`] open.
+fn prepared(fixture: &Fixture, transport: Transport) -> (Rogue, FileHandle, StateId) {
+    std::fs::write(fixture.local("file"), pattern(FILE_BYTES, 5)).unwrap();
+    let mut rogue = Rogue::logged_in(&fixture.address(transport));
+    let (file, state) = rogue.open("file");
+    (rogue, file, state)
+}
+
+fn buffer(region: &Region, offset: u64, length: u32) -> DirectBuffer {
+    DirectBuffer {
+        target: RmrTarget(region.address.wrapping_add(offset)),
+        length,
+        context: RmrContext(region.stag.0),
+    }
+}
+
+fn reading(file: FileHandle, state: StateId, length: u32, buffers: &[DirectBuffer]) -> Request<'_> {
+    let (hint, buffers) = (CacheHint::default(), DirectBuffers::from(buffers));
+    Request::ReadDirect(ReadDirect { file, state, offset: 0, length, hint, buffers })
+}
+
+fn writing(file: FileHandle, state: StateId, length: u32, buffers: &[DirectBuffer]) -> Request<'_> {
+    Request::WriteDirect(WriteDirect {
+        file,
+        state,
+        offset: 0,
+        length,
+        stability: Stability::FileSync,
+        hint: CacheHint::default(),
+        checksum: Checksum::NONE,
+        buffers: DirectBuffers::from(buffers),
+    })
+}
+
+/// The memory that a rogue really has.
+const OWN_BYTES: u32 = 16 << 10;
+
+/// Advertises what `forge` makes of a good region, to be read and to be written.
+fn advertises(rights: Rights, forge: impl Fn(&Region) -> DirectBuffer) {
+    beside_bystanders(|fixture, transport| {
+        let before = pattern(FILE_BYTES, 5);
+        for kind in 0..6 {
+            let (mut rogue, file, state) = prepared(fixture, transport);
+            let memory = if kind % 2 == 0 {
+                Memory::shared(OWN_BYTES as usize, Pages::Small).unwrap()
+            } else {
+                Memory::from_heap(vec![0; OWN_BYTES as usize].into())
+            };
+            let region = rogue.interface.register(&memory, Domain(0), rights).unwrap();
+            let forged = [forge(&region)];
+            let length = forged[0].length;
+            let request = match kind / 2 {
+                0 => reading(file, state, length, &forged),
+                1 => writing(file, state, length, &forged),
+                _ => {
+                    let wanted = AttributeBitmap::of(5);
+                    let forged = forged[0];
+                    Request::GetAttrDirect(GetAttributesDirect { file, wanted, buffer: forged })
+                }
+            };
+            rogue.request(0, 900, &request);
+            assert!(rogue.ends(), "{request:?}");
+            assert_eq!(memory.to_vec(0, OWN_BYTES as usize), vec![0; OWN_BYTES as usize]);
+        }
+        assert!(std::fs::read(fixture.local("file")).unwrap() == before, "the file has changed");
+    });
+}
+
+#[test]
+fn memory_that_was_never_registered_ends_the_connection() {
+    advertises(Rights::REMOTE, |region| DirectBuffer {
+        context: RmrContext(region.stag.0 ^ 0xdead_be00),
+        ..buffer(region, 0, 4096)
+    });
+}
+
+#[test]
+fn memory_beyond_its_end_ends_the_connection() {
+    advertises(Rights::REMOTE, |region| buffer(region, u64::from(OWN_BYTES) - 8, 4096));
+}
+
+#[test]
+fn memory_before_its_beginning_ends_the_connection() {
+    advertises(Rights::REMOTE, |region| buffer(region, 1u64.wrapping_neg(), 4096));
+}
+
+#[test]
+fn memory_around_the_end_of_all_addresses_ends_the_connection() {
+    advertises(Rights::REMOTE, |region| DirectBuffer {
+        target: RmrTarget(u64::MAX - 100),
+        ..buffer(region, 0, 4096)
+    });
+}
+
+#[test]
+fn memory_without_rights_ends_the_connection() {
+    advertises(Rights::LOCAL, |region| buffer(region, 0, 4096));
+}
+
+#[test]
+fn memory_with_the_other_right_ends_the_connection() {
+    beside_bystanders(|fixture, transport| {
+        for is_read in [true, false] {
+            let (mut rogue, file, state) = prepared(fixture, transport);
+            let memory = Memory::shared(OWN_BYTES as usize, Pages::Small).unwrap();
+            // A READ of the file writes this memory, and the other way round.
+            let rights = Rights { remote_read: is_read, remote_write: !is_read };
+            let region = rogue.interface.register(&memory, Domain(0), rights).unwrap();
+            let buffers = [buffer(&region, 0, 4096)];
+            let request = if is_read {
+                reading(file, state, 4096, &buffers)
+            } else {
+                writing(file, state, 4096, &buffers)
+            };
+            rogue.request(0, 900, &request);
+            assert!(rogue.ends());
+            assert_eq!(memory.to_vec(0, OWN_BYTES as usize), vec![0; OWN_BYTES as usize]);
+        }
+        assert!(std::fs::read(fixture.local("file")).unwrap() == pattern(FILE_BYTES, 5));
+    });
+}
+
+#[test]
+fn memory_taken_back_ends_the_connection() {
+    beside_bystanders(|fixture, transport| {
+        let (mut rogue, file, state) = prepared(fixture, transport);
+        let memory = Memory::shared(OWN_BYTES as usize, Pages::Small).unwrap();
+        let region = rogue.expose(&memory);
+        let buffers = [buffer(&region, 0, 4096)];
+        assert_eq!(rogue.outcome(&reading(file, state, 4096, &buffers)), Some(Status::Ok));
+        assert!(memory.to_vec(0, 4096) == pattern(FILE_BYTES, 5)[..4096]);
+        memory.write(0, &[0; 4096]);
+        rogue.interface.deregister(region.key);
+        rogue.request(0, 900, &reading(file, state, 4096, &buffers));
+        assert!(rogue.ends());
+        assert_eq!(memory.to_vec(0, 4096), vec![0; 4096]);
+    });
+}
+
+#[test]
+fn buffers_that_do_not_fit_their_request_are_refused() {
+    beside_bystanders(|fixture, transport| {
+        let (mut rogue, file, state) = prepared(fixture, transport);
+        let memory = Memory::shared(OWN_BYTES as usize, Pages::Small).unwrap();
+        let region = rogue.expose(&memory);
+        let too_small = [buffer(&region, 0, 100), buffer(&region, 100, 99)];
+        let all_lengths = [buffer(&region, 0, u32::MAX), buffer(&region, 0, u32::MAX)];
+        for (length, buffers) in
+            [(200, &too_small[..]), (200, &too_small[..1]), (1, &[]), (u32::MAX, &all_lengths[..])]
+        {
+            let refused = [Status::TooSmall, Status::Inval];
+            let status = rogue.outcome(&reading(file, state, length, buffers));
+            assert!(status.is_some_and(|status| refused.contains(&status)), "{status:?}");
+            let status = rogue.outcome(&writing(file, state, length, buffers));
+            assert!(status.is_some_and(|status| refused.contains(&status)), "{status:?}");
+        }
+        // Many empty ones are merely odd.
+        let mut many = vec![buffer(&region, 0, 0); 40];
+        many.push(buffer(&region, 0, 4096));
+        assert_eq!(rogue.outcome(&reading(file, state, 4096, &many)), Some(Status::Ok));
+        assert!(memory.to_vec(0, 4096) == pattern(FILE_BYTES, 5)[..4096]);
+    });
+}
+
+#[test]
+fn a_client_that_dies_amid_transfers_leaves_the_file_whole() {
+    beside_bystanders(|fixture, transport| {
+        let contents = pattern(8 << 20, 6);
+        std::fs::write(fixture.local("large"), &contents).unwrap();
+        for round in 0..12 {
+            let config = EndpointConfig::default();
+            let mut rogue = Rogue::connect_with(&fixture.address(transport), &config);
+            rogue.log_in();
+            let (file, state) = rogue.open("large");
+            let memory = if round % 2 == 0 {
+                Memory::shared(8 << 20, Pages::Small).unwrap()
+            } else {
+                Memory::anonymous(8 << 20, Pages::Small).unwrap()
+            };
+            memory.write(0, &contents);
+            let region = rogue.expose(&memory);
+            let buffers = [buffer(&region, 0, 8 << 20)];
+            rogue.request(0, 900, &reading(file, state, 8 << 20, &buffers));
+            rogue.request(1, 0, &writing(file, state, 8 << 20, &buffers));
+            for _ in 0..round {
+                rogue.interface.poll();
+            }
+        }
+        let (_, honest) = fixture.connect(transport);
+        let file = honest.open("/large", &dafs_client::OpenOptions::read()).unwrap();
+        let mut bytes = vec![0; contents.len()];
+        assert_eq!(file.read_at(&mut bytes, 0).unwrap(), contents.len());
+        assert!(bytes == contents, "what was written was the same, so it is the same");
+    });
+}

@@ -1,0 +1,17 @@
+//! Clients that break the rules: each gets its error or loses its connection, and
+//! neighbours' sessions notice nothing.
+//!
+//! By what is abused: `requests` (well-formed transport, bad DAFS), `handles`, `buffers`
+//! (memory that a client advertises); below them the transports, spoken by hand:
+//! `control` and `rings` (shared memory), `setup` and `frames` (TCP). `flood` repeats
+//! offences and watches what the server's process holds.
+
+mod buffers;
+mod control;
+mod flood;
+mod frames;
+mod handles;
+mod requests;
+mod rings;
+mod shm;
+mod tcp;

@@ -1,0 +1,155 @@
+//! TCP spoken by hand: MPA start-up frames and FPDUs, octet by octet.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use dafs_dat::Address;
+
+use crate::rogue::{connect_data, encoded, login};
+
+/// A plain socket to the server.
+pub struct Wire {
+    socket: TcpStream,
+    crc: bool,
+    /// Number of the next message.
+    sequence: u32,
+}
+
+impl Wire {
+    pub fn open(address: &Address) -> Self {
+        let Address::Tcp(address) = address else { panic!("{address} is no TCP address") };
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        Self { socket, crc: false, sequence: 1 }
+    }
+
+    /// A stream that stands. The server may have `depth` reads open and we may, too.
+    pub fn connect(address: &Address, crc: bool) -> Self {
+        let mut wire = Self::open(address);
+        wire.crc = crc;
+        wire.send(&request(if crc { 0x50 } else { 0x10 }, 2, &enhanced(DEPTH, &connect_data())));
+        let reply = wire.receive(20).expect("a reply");
+        assert_eq!(&reply[..16], b"MPA ID Rep Frame");
+        assert_eq!(reply[16] & 0x20, 0, "accepted");
+        let length = usize::from(u16::from_be_bytes([reply[18], reply[19]]));
+        wire.receive(length).expect("private data");
+        wire
+    }
+
+    pub fn logged_in(address: &Address, crc: bool) -> Self {
+        let mut wire = Self::connect(address, crc);
+        wire.message(&encoded(0, 0, &login()));
+        let (answer, _) = wire.frame().expect("an answer");
+        assert_eq!(answer[1] & 0xf, 3, "a Send");
+        wire
+    }
+
+    /// Sends octets; a server that has closed already takes none.
+    pub fn send(&mut self, octets: &[u8]) {
+        let _ = self.socket.write_all(octets);
+    }
+
+    fn receive(&mut self, count: usize) -> Option<Vec<u8>> {
+        let mut octets = vec![0; count];
+        self.socket.read_exact(&mut octets).ok().map(|()| octets)
+    }
+
+    /// The next frame's DDP segment, and its trailer.
+    pub fn frame(&mut self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let length = usize::from(u16::from_be_bytes(self.receive(2)?.try_into().unwrap()));
+        let segment = self.receive(length)?;
+        let pad = (4 - (length + 2) % 4) % 4;
+        Some((segment, self.receive(pad + 4)?))
+    }
+
+    /// A message in good order.
+    pub fn message(&mut self, body: &[u8]) {
+        let segment = untagged(0x41, 0x43, 0, self.sequence, 0, body);
+        self.sequence += 1;
+        self.segment(&segment);
+    }
+
+    /// A DDP segment in a whole frame.
+    pub fn segment(&mut self, segment: &[u8]) {
+        let frame = fpdu(segment, self.crc);
+        self.send(&frame);
+    }
+
+    /// Waits for the end of the connection; the Terminate that came before it, if one
+    /// did: layer, type and code.
+    pub fn ends(mut self) -> Option<(u8, u8, u8)> {
+        let mut terminate = None;
+        while let Some((segment, _)) = self.frame() {
+            if segment[1] & 0xf == 7 {
+                let control = &segment[18..];
+                terminate = Some((control[0] >> 4, control[0] & 0xf, control[1]));
+            }
+        }
+        terminate
+    }
+
+    /// The same, for a stream that never was one.
+    pub fn closes(mut self) {
+        let mut rest = Vec::new();
+        // A reset is an end, too.
+        let _ = self.socket.read_to_end(&mut rest);
+    }
+}
+
+/// A start-up request frame.
+pub fn request(flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+    start_up(b"MPA ID Req Frame", flags, revision, private_data)
+}
+
+/// Any start-up frame.
+pub fn start_up(key: &[u8; 16], flags: u8, revision: u8, private_data: &[u8]) -> Vec<u8> {
+    let mut frame = key.to_vec();
+    frame.extend_from_slice(&[flags, revision]);
+    frame.extend_from_slice(&(private_data.len() as u16).to_be_bytes());
+    frame.extend_from_slice(private_data);
+    frame
+}
+
+/// Read depths both ways before private data, client-server.
+pub fn enhanced(depth: u16, private_data: &[u8]) -> Vec<u8> {
+    [&depth.to_be_bytes(), &depth.to_be_bytes(), private_data].concat()
+}
+
+/// An untagged segment.
+pub fn untagged(
+    ddp: u8,
+    rdmap: u8,
+    queue: u32,
+    sequence: u32,
+    offset: u32,
+    body: &[u8],
+) -> Vec<u8> {
+    let mut segment = vec![ddp, rdmap, 0, 0, 0, 0];
+    for word in [queue, sequence, offset] {
+        segment.extend_from_slice(&word.to_be_bytes());
+    }
+    segment.extend_from_slice(body);
+    segment
+}
+
+/// A tagged segment.
+pub fn tagged(ddp: u8, rdmap: u8, stag: u32, offset: u64, body: &[u8]) -> Vec<u8> {
+    let mut segment = vec![ddp, rdmap];
+    segment.extend_from_slice(&stag.to_be_bytes());
+    segment.extend_from_slice(&offset.to_be_bytes());
+    segment.extend_from_slice(body);
+    segment
+}
+
+/// A whole frame around a segment.
+pub fn fpdu(segment: &[u8], crc: bool) -> Vec<u8> {
+    let mut frame = (segment.len() as u16).to_be_bytes().to_vec();
+    frame.extend_from_slice(segment);
+    frame.resize(frame.len().next_multiple_of(4), 0);
+    let checksum = if crc { dafs_iwarp::crc::checksum_of(&frame) } else { [0; 4] };
+    frame.extend_from_slice(&checksum);
+    frame
+}
+
+/// Reads that either side may have open.
+pub const DEPTH: u16 = 4;

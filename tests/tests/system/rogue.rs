@@ -1,0 +1,230 @@
+//! A client that says whatever a test wants, over a real transport.
+
+use std::time::Duration;
+
+use dafs_dat::{
+    Address, BreakReason, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event,
+    Gather, Interface, InterfaceConfig, LocalSegment, Operation, Region, Rights, SendOptions,
+};
+use dafs_memory::{Memory, Pages};
+use dafs_types::{
+    FileHandle, SequenceNumber, ShareAccess, ShareDeny, StateId, Status, StreamId, Verifier,
+};
+use dafs_wire::messages::{
+    AuthRequest, ClientConnectAuth, Empty, Lookup, Open, OpenCreation, OpenTarget,
+    SessionOptions as WireOptions,
+};
+use dafs_wire::{
+    ByteOrder, ChannelType, ConnectData, Path, Procedure, Request, RequestHeader, Response,
+    ResponseHeader, decode_response, encode_request,
+};
+
+/// One connection, and what the server has said on it.
+pub struct Rogue {
+    pub interface: Interface,
+    pub endpoint: EndpointId,
+    pub broken: Option<BreakReason>,
+    inbox: Memory,
+    region: Region,
+    sequence: u16,
+}
+
+impl Rogue {
+    /// A connection that has said nothing yet.
+    pub fn connect(address: &Address) -> Self {
+        Self::connect_with(address, &EndpointConfig::default())
+    }
+
+    pub fn connect_with(address: &Address, config: &EndpointConfig) -> Self {
+        let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
+        let inbox = Memory::anonymous(SLOTS as usize * SLOT_BYTES, Pages::Small).unwrap();
+        let region = interface.register(&inbox, Domain(0), Rights::LOCAL).unwrap();
+        let data = connect_data();
+        let endpoint = interface.connect(address, Domain(0), config, &data).unwrap();
+        let mut rogue = Self { interface, endpoint, broken: None, inbox, region, sequence: 0 };
+        for slot in 0..SLOTS {
+            rogue.post(slot);
+        }
+        assert!(matches!(rogue.event(), Event::Established { .. }));
+        rogue
+    }
+
+    /// A session in good order.
+    pub fn logged_in(address: &Address) -> Self {
+        let mut rogue = Self::connect(address);
+        rogue.log_in();
+        rogue
+    }
+
+    fn post(&mut self, slot: u64) {
+        let segment: LocalSegment =
+            self.region.local(slot * SLOT_BYTES as u64, u32::try_from(SLOT_BYTES).unwrap());
+        let _ = self.interface.post_receive(self.endpoint, slot, &[segment]);
+    }
+
+    pub fn event(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.interface.next_event() {
+                if let Event::Broken { reason, .. } = &event {
+                    self.broken = Some(reason.clone());
+                }
+                return event;
+            }
+            let count = self.interface.wait(1, Some(HANG));
+            assert!(count > 0, "nothing happens any more");
+        }
+    }
+
+    /// Sends octets as one message, whatever they are.
+    pub fn send(&mut self, bytes: &[u8]) {
+        let gather = [Gather::Bytes(bytes)];
+        let _ = self.interface.post_send(self.endpoint, 99, &gather, SendOptions::default());
+        self.interface.flush();
+    }
+
+    /// Sends a request under any stream and number.
+    pub fn request(&mut self, stream: u16, sequence: u16, request: &Request<'_>) {
+        self.send(&encoded(stream, sequence, request));
+    }
+
+    /// The next answer; `None` if the connection ended instead.
+    pub fn answer(&mut self) -> Option<Vec<u8>> {
+        loop {
+            match self.event() {
+                Event::Completion(Completion {
+                    operation: Operation::Receive,
+                    status: CompletionStatus::Success,
+                    context,
+                    length,
+                    ..
+                }) => {
+                    let bytes = self.inbox.to_vec(context as usize * SLOT_BYTES, length as usize);
+                    self.post(context);
+                    return Some(bytes);
+                }
+                Event::Broken { .. } => return None,
+                _ => {}
+            }
+        }
+    }
+
+    /// The status of the next answer.
+    pub fn status(&mut self) -> Option<Status> {
+        let bytes = self.answer()?;
+        Some(ResponseHeader::decode(ByteOrder::NATIVE, &bytes).unwrap().status)
+    }
+
+    /// Asks in good order on stream 0. `None` if the connection ended instead.
+    pub fn ask(&mut self, request: &Request<'_>) -> Option<Vec<u8>> {
+        self.sequence += 1;
+        self.request(0, self.sequence, request);
+        self.answer()
+    }
+
+    /// The same with a message made by hand, for a stream and a number.
+    pub fn outcome_of(&mut self, make: impl FnOnce(u16, u16) -> Vec<u8>) -> Option<Status> {
+        self.sequence += 1;
+        self.send(&make(0, self.sequence));
+        self.status()
+    }
+
+    /// The same, and the status alone.
+    pub fn outcome(&mut self, request: &Request<'_>) -> Option<Status> {
+        let bytes = self.ask(request)?;
+        Some(ResponseHeader::decode(ByteOrder::NATIVE, &bytes).unwrap().status)
+    }
+
+    pub fn log_in(&mut self) {
+        self.request(0, 0, &login());
+        assert_eq!(self.status(), Some(Status::Ok));
+    }
+
+    pub fn root(&mut self) -> FileHandle {
+        let bytes = self.ask(&Request::GetRootHandle(Empty)).unwrap();
+        match decoded(Procedure::GetRootHandle, &bytes) {
+            Response::GetRootHandle(root) => root.file,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn lookup(&mut self, name: &str) -> FileHandle {
+        let (directory, names) = (self.root(), [name]);
+        let lookup = Lookup { directory, path: Path::new(&names) };
+        let bytes = self.ask(&Request::Lookup(lookup)).unwrap();
+        match decoded(Procedure::Lookup, &bytes) {
+            Response::Lookup(found) => found.file,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Opens a file of the root to read and write.
+    pub fn open(&mut self, name: &str) -> (FileHandle, StateId) {
+        let (directory, names) = (self.root(), [name]);
+        let bytes = self.ask(&Request::Open(opening(directory, Path::new(&names)))).unwrap();
+        match decoded(Procedure::Open, &bytes) {
+            Response::Open(opened) => (opened.file, opened.state),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Registers memory that the server may read and write.
+    pub fn expose(&mut self, memory: &Memory) -> Region {
+        self.interface.register(memory, Domain(0), Rights::REMOTE).unwrap()
+    }
+
+    /// Whether the server ends the connection, whatever it answers before.
+    pub fn ends(&mut self) -> bool {
+        while self.answer().is_some() {}
+        self.broken.is_some()
+    }
+}
+
+/// The connect data of an operation channel.
+pub fn connect_data() -> Vec<u8> {
+    let channel = ChannelType::Operation;
+    ConnectData { client_instance: 1, client_session: 2, channel }
+        .encode(ByteOrder::NATIVE)
+        .to_vec()
+}
+
+/// A request as octets.
+pub fn encoded(stream: u16, sequence: u16, request: &Request<'_>) -> Vec<u8> {
+    let mut buffer = vec![0; 1 << 20];
+    let header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
+    let length = encode_request(ByteOrder::NATIVE, &header, request, &mut buffer).unwrap();
+    buffer.truncate(length);
+    buffer
+}
+
+/// The first request of a session.
+pub fn login() -> Request<'static> {
+    Request::ClientConnectAuth(ClientConnectAuth {
+        options: WireOptions::default(),
+        fence_id: "",
+        client_string: b"rogue",
+        verifier: Verifier([7; 8]),
+        authentication: AuthRequest::None,
+    })
+}
+
+/// An open to read and write that denies nobody anything.
+pub fn opening<'a>(directory: FileHandle, path: Path<'a>) -> Open<'a> {
+    Open {
+        target: OpenTarget::Null { directory, path },
+        creation: OpenCreation::NoCreate,
+        delete_disposition: dafs_types::DeleteDisposition::DontCare,
+        owner: b"rogue",
+        access: ShareAccess::Both,
+        deny: ShareDeny::None,
+        key: None,
+    }
+}
+
+fn decoded(procedure: Procedure, bytes: &[u8]) -> Response<'_> {
+    decode_response(ByteOrder::NATIVE, procedure, bytes).unwrap().1
+}
+
+const SLOTS: u64 = 64;
+const SLOT_BYTES: usize = 4608;
+/// A guard against hanging; no test expects anything of time.
+const HANG: Duration = Duration::from_secs(60);
