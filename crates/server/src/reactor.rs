@@ -103,7 +103,7 @@ impl Server {
     /// One turn of the loop, which waits for nothing.
     pub(crate) fn step(&mut self) {
         self.reactor.interface.poll();
-        self.reactor.turn();
+        self.reactor.turn(self.reactor.present());
     }
 
     /// What is held for connections: channels, endpoints, requests parked, opens.
@@ -280,9 +280,15 @@ impl Reactor {
             let idle = self.tasks.count() == 0 && self.cache.stats().dirty_bytes == 0;
             let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };
             self.interface.wait(1, Some(pause));
-            let elapsed = coarse_now().saturating_sub(self.started).as_nanos();
-            self.turn(Moment(u64::try_from(elapsed).unwrap_or(u64::MAX)));
+            self.turn(self.present());
         }
+    }
+
+    /// The present moment by the machine's clock, exact to a few milliseconds.
+    #[inline]
+    fn present(&self) -> Moment {
+        let elapsed = coarse_now().saturating_sub(self.started).as_nanos();
+        Moment(u64::try_from(elapsed).unwrap_or(u64::MAX))
     }
 
     /// Everything that has happened since the last wait.
