@@ -85,13 +85,14 @@ impl Samples {
     /// hand for each operation.
     fn take(&mut self, peer: &mut dyn Peer, block: usize, rounds: Rounds) -> Result<u64> {
         peer.run(block, rounds.span / 10, None)?;
-        let (start, cpu) = (Instant::now(), thread_cpu());
+        // Looking at the server costs this thread time: outside of what is measured.
         let server_cpu = rounds.server.and_then(process_cpu);
+        let (start, cpu) = (Instant::now(), thread_cpu());
         let tally = peer.run(block, rounds.span, None)?;
-        let wall = start.elapsed();
+        let (wall, cpu) = (start.elapsed(), thread_cpu().saturating_sub(cpu));
         let each = |time: Duration| time.as_secs_f64() * 1e6 / tally.count.max(1) as f64;
         self.wall_us.push(each(wall));
-        self.client_cpu_us.push(each(thread_cpu().saturating_sub(cpu)));
+        self.client_cpu_us.push(each(cpu));
         let is_remote = matches!(peer.label().peer, "shm" | "tcp" | "sim");
         if let (true, Some(before), Some(after)) =
             (is_remote, server_cpu, rounds.server.and_then(process_cpu))

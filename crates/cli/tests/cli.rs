@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::event::{PollFd, PollFlags};
+
 struct Server {
     child: Child,
     directory: tempfile::TempDir,
@@ -14,10 +16,15 @@ struct Server {
 
 impl Server {
     fn start(more: &[&str]) -> Self {
+        Self::start_by(dafs(), more)
+    }
+
+    /// With `command` for `dafs`.
+    fn start_by(mut command: Command, more: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let export = directory.path().join("export");
         std::fs::create_dir(&export).unwrap();
-        let mut child = dafs()
+        let mut child = command
             .arg("serve")
             .arg(&export)
             .args(["--tcp", "127.0.0.1:0", "--anonymous", &identity()])
@@ -277,4 +284,26 @@ fn the_benchmark_runs_and_leaves_a_report_and_plots() {
     let plots = std::fs::read_dir(&output).unwrap();
     let is_plot = |entry: &std::fs::DirEntry| entry.path().extension().is_some_and(|e| e == "svg");
     assert_eq!(plots.map(Result::unwrap).filter(is_plot).count(), 4);
+}
+
+/// Those for whom there is no descriptor are turned away at once instead of waiting for
+/// others to go, and the server goes on.
+#[test]
+fn a_server_without_descriptors_turns_connections_away() {
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -n 64; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_dafs")]);
+    let server = Server::start_by(limited, &["--no-socket"]);
+    let url = &server.urls[0];
+    let address = url.strip_prefix("dafs://").unwrap();
+    let connect = |_| std::net::TcpStream::connect(address).unwrap();
+    let streams: Vec<_> = (0..80).map(connect).collect();
+    let ends = [&streams[0], &streams[79]];
+    let mut fds = ends.map(|end| PollFd::new(end, PollFlags::IN));
+    rustix::event::poll(&mut fds, None).unwrap();
+    assert!(fds[0].revents().is_empty(), "the first waited in vain as long as the last");
+    assert!(!fds[1].revents().is_empty());
+    drop(streams);
+    // The server learns of the ends in the order of its turns: it may refuse once more.
+    let is_well = (0..100).any(|_| run(&["ls", &format!("{url}/")]).status.success());
+    assert!(is_well, "the server did not recover");
 }

@@ -392,6 +392,17 @@ impl Interface {
 
     // ---- inside ---------------------------------------------------------------
 
+    /// Peers that listeners have turned away because there were no more descriptors.
+    #[must_use]
+    pub fn turned_away(&self) -> u64 {
+        let count = |listener: &Listener| match listener {
+            Listener::Shm(listener) => listener.turned_away(),
+            Listener::Tcp(listener) => listener.turned_away(),
+            Listener::Sim(_) => 0,
+        };
+        self.listeners.iter().flatten().map(count).sum()
+    }
+
     fn accept_ready(&mut self, index: u32) {
         let timeout = self.config.connect_timeout;
         for _ in 0..ACCEPTS_PER_TURN {

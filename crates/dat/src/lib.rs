@@ -26,6 +26,7 @@ pub mod fuzzing;
 mod ids;
 mod interface;
 mod region;
+mod spare;
 mod wait;
 mod waker;
 mod work;

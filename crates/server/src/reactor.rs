@@ -155,6 +155,8 @@ pub(crate) struct Reactor {
     /// Connections to break once the present event is dealt with.
     dropped: Vec<EndpointId>,
     started: Duration,
+    /// Peers turned away for want of descriptors that the log knows of.
+    turned_away: u64,
     pub(crate) now: Moment,
     last_tick: Moment,
     /// Fills go to the pool until then: the disk was slow.
@@ -264,6 +266,7 @@ impl Reactor {
             unsent: None,
             dropped: Vec::new(),
             started: coarse_now(),
+            turned_away: 0,
             now: Moment(0),
             last_tick: Moment(0),
             slow_until: Moment(0),
@@ -630,6 +633,15 @@ impl Reactor {
     }
 
     fn tick(&mut self) {
+        let turned_away = self.interface.turned_away();
+        if turned_away > self.turned_away {
+            let count = turned_away - self.turned_away;
+            tracing::warn!(
+                "no more file descriptors: {count} connections turned away; raise LimitNOFILE \
+                 or ulimit -n"
+            );
+            self.turned_away = turned_away;
+        }
         self.cache.on_tick(self.now);
         self.flush_due();
         let actions = self.filer.on_tick(self.now);

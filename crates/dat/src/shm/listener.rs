@@ -7,6 +7,7 @@ use std::time::Instant;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::Connection;
+use crate::spare::Spare;
 use crate::{Address, AddressError, ListenerId};
 
 /// Listens on a path; the socket file is removed when it goes.
@@ -14,6 +15,7 @@ use crate::{Address, AddressError, ListenerId};
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
+    spare: Spare,
 }
 
 impl Listener {
@@ -42,7 +44,7 @@ impl Listener {
             other => other?,
         }
         rustix::net::listen(&socket, BACKLOG)?;
-        Ok(Self { socket, path: path.to_path_buf() })
+        Ok(Self { socket, path: path.to_path_buf(), spare: Spare::new() })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -53,9 +55,15 @@ impl Listener {
         Address::Shm(self.path.clone())
     }
 
+    /// Peers turned away for want of descriptors.
+    pub(crate) fn turned_away(&self) -> u64 {
+        self.spare.turned_away()
+    }
+
     pub(crate) fn accept(&mut self, id: ListenerId, deadline: Instant) -> Option<Connection> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::accept_with(&self.socket, flags).ok()?;
+        let listening = &self.socket;
+        let socket = self.spare.accept(|| rustix::net::accept_with(listening, flags))?;
         Some(Connection::inbound(socket, id, self.path.clone(), deadline))
     }
 }

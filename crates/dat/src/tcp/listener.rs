@@ -7,6 +7,7 @@ use std::time::Instant;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use super::Connection;
+use crate::spare::Spare;
 use crate::{Address, AddressError, ListenerId};
 
 /// Listens on an address.
@@ -14,6 +15,7 @@ use crate::{Address, AddressError, ListenerId};
 pub struct Listener {
     socket: OwnedFd,
     address: SocketAddr,
+    spare: Spare,
 }
 
 impl Listener {
@@ -28,7 +30,7 @@ impl Listener {
         rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
         let bound = rustix::net::getsockname(&socket).map_err(failed)?;
         let address = SocketAddr::try_from(bound).unwrap_or(address);
-        Ok(Self { socket, address })
+        Ok(Self { socket, address, spare: Spare::new() })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -39,9 +41,16 @@ impl Listener {
         Address::Tcp(self.address)
     }
 
+    /// Peers turned away for want of descriptors.
+    pub(crate) fn turned_away(&self) -> u64 {
+        self.spare.turned_away()
+    }
+
     pub(crate) fn accept(&mut self, id: ListenerId, deadline: Instant) -> Option<Connection> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags).ok()?;
+        let listening = &self.socket;
+        let (socket, peer) =
+            self.spare.accept(|| rustix::net::acceptfrom_with(listening, flags))?;
         sockopt::set_tcp_nodelay(&socket, true).ok()?;
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(self.address);
         Some(Connection::inbound(socket, id, peer, deadline))

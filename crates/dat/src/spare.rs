@@ -1,0 +1,72 @@
+//! A descriptor kept for the moment in which there are no more.
+//!
+//! A listener without descriptors cannot accept, and a waiting peer keeps it readable:
+//! its owner would turn around it for ever, and the peer would wait as long. With the
+//! spare one given up for a moment the peer is accepted and turned away at once.
+//!
+//! Invariant: the spare is there whenever descriptors are to be had.
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+#[derive(Debug)]
+pub struct Spare {
+    descriptor: Option<OwnedFd>,
+    /// Peers turned away so far.
+    turned_away: u64,
+}
+
+impl Spare {
+    pub fn new() -> Self {
+        Self { descriptor: placeholder(), turned_away: 0 }
+    }
+
+    pub fn turned_away(&self) -> u64 {
+        self.turned_away
+    }
+
+    /// What `accept` gives, if anything. A peer for whom there is no descriptor is turned
+    /// away.
+    pub fn accept<T>(&mut self, accept: impl Fn() -> Result<T, Errno>) -> Option<T> {
+        if self.descriptor.is_none() {
+            self.descriptor = placeholder();
+        }
+        match accept() {
+            Ok(accepted) => Some(accepted),
+            Err(Errno::MFILE | Errno::NFILE) => {
+                self.turned_away += 1;
+                self.descriptor = None;
+                drop(accept());
+                self.descriptor = placeholder();
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
+
+fn placeholder() -> Option<OwnedFd> {
+    rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_without_a_descriptor_is_accepted_once_and_let_go() {
+        let (mut spare, calls) = (Spare::new(), Cell::new(0));
+        let accepted = spare.accept(|| {
+            calls.set(calls.get() + 1);
+            if calls.get() == 1 { Err(Errno::MFILE) } else { Ok(()) }
+        });
+        assert_eq!((accepted, calls.get()), (None, 2));
+        assert!(spare.descriptor.is_some() && spare.turned_away() == 1);
+        assert_eq!(spare.accept(|| Ok(7)), Some(7));
+        assert_eq!(spare.accept(|| Err::<(), _>(Errno::AGAIN)), None);
+    }
+}
