@@ -129,12 +129,12 @@ fn names_that_lead_astray_are_refused() {
     });
 }
 
-/// The message with another name, no longer, in the place of the first `blank`.
+/// The message with another name, no longer, in the place of the last `blank`: names come
+/// behind handles, which may hold any octets.
 fn renamed(message: &[u8], blank: &str, name: &str) -> Vec<u8> {
     let mut message = message.to_vec();
-    // With its count before it: a handle may hold any octets.
     let counted = [&(blank.len() as u32).to_ne_bytes(), blank.as_bytes()].concat();
-    let at = 4 + message.windows(counted.len()).position(|w| w == counted).unwrap();
+    let at = 4 + message.windows(counted.len()).rposition(|w| w == counted).unwrap();
     message[at - 4..at].copy_from_slice(&(name.len() as u32).to_ne_bytes());
     message[at..at + name.len()].copy_from_slice(name.as_bytes());
     message
