@@ -93,9 +93,8 @@ impl Samples {
         let each = |time: Duration| time.as_secs_f64() * 1e6 / tally.count.max(1) as f64;
         self.wall_us.push(each(wall));
         self.client_cpu_us.push(each(cpu));
-        let is_remote = matches!(peer.label().peer, "shm" | "tcp" | "sim");
         if let (true, Some(before), Some(after)) =
-            (is_remote, server_cpu, rounds.server.and_then(process_cpu))
+            (peer.label().is_remote(), server_cpu, rounds.server.and_then(process_cpu))
         {
             self.server_cpu_us.push(each(after.saturating_sub(before)));
         }

@@ -58,9 +58,8 @@ struct Plot {
 impl Plot {
     /// Remote peers at this depth, and the machine's limits.
     fn shows(&self, label: Label) -> bool {
-        let is_remote = matches!(label.peer, "shm" | "tcp" | "sim");
         match label.kind {
-            Kind::Read if is_remote => label.depth == self.depth,
+            Kind::Read if label.is_remote() => label.depth == self.depth,
             Kind::Read => label.depth == 1 || label.depth == self.depth,
             Kind::Echo => label.peer == "tcp echo" && self.depth == 1,
             Kind::Write => false,

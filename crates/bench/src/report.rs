@@ -101,7 +101,7 @@ fn peers(options: &Options, links: &mut Links) -> Result<Vec<Box<dyn Peer>>> {
         Box::new(Local::new(bytes, Kind::Write)?),
         Box::new(Copies::new(bytes, 1)?),
         Box::new(Copies::new(bytes, DEPTH_MAX)?),
-        Box::new(PingPong::new()?),
+        Box::new(PingPong::default()),
         Box::new(Echo::new(program)?),
         Box::new(Stream::new(program)?),
     ];

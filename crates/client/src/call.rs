@@ -9,11 +9,11 @@ use std::task::{Context, Poll};
 
 use dafs_types::{FileHandle, StateId, Status};
 use dafs_wire::messages::Close;
-use dafs_wire::{ByteOrder, DirectBuffer, Procedure, Request, Response, decode_response};
+use dafs_wire::{DirectBuffer, Procedure, Request, Response};
 
 use crate::buffer::Slice;
 use crate::client::Shared;
-use crate::core::Phase;
+use crate::core::{Phase, decode_any};
 use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::session::Session;
@@ -69,7 +69,7 @@ impl File {
     /// # Errors
     /// If the session has ended.
     pub fn start_close(self) -> Result<Call> {
-        self.is_closed.set(true);
+        self.note_closed();
         self.session().start(&Request::Close(Close { file: self.handle(), state: self.state() }))
     }
 }
@@ -95,13 +95,8 @@ impl Reply {
     /// # Errors
     /// [`ClientError::Protocol`] if it is no answer to what was asked.
     pub fn read(&self) -> Result<(Status, Response<'_>)> {
-        match decode_response(ByteOrder::NATIVE, self.procedure, &self.message) {
-            Ok((header, response)) => Ok((header.status, response)),
-            Err(error) => Err(ClientError::Protocol {
-                address: self.address.clone(),
-                what: format!("{} answer: {error}", self.procedure.name()),
-            }),
-        }
+        let (header, response) = decode_any(self.procedure, &self.message, &self.address)?;
+        Ok((header.status, response))
     }
 }
 

@@ -84,13 +84,13 @@ impl OpenOptions {
 pub struct File {
     session: Session,
     handle: FileHandle,
-    pub(crate) state: StateId,
+    state: StateId,
     path: String,
     /// Verifier of unstable writes not yet committed.
     unstable: Cell<Option<Verifier>>,
     /// Registered memory for plain slices.
     staging: RefCell<Option<Buffer>>,
-    pub(crate) is_closed: Cell<bool>,
+    is_closed: Cell<bool>,
 }
 
 impl Session {

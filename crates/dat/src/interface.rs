@@ -390,8 +390,6 @@ impl Interface {
         }
     }
 
-    // ---- inside ---------------------------------------------------------------
-
     /// Peers that listeners have turned away because there were no more descriptors.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
@@ -402,6 +400,8 @@ impl Interface {
         };
         self.listeners.iter().flatten().map(count).sum()
     }
+
+    // ---- inside ---------------------------------------------------------------
 
     fn accept_ready(&mut self, index: u32) {
         let timeout = self.config.connect_timeout;

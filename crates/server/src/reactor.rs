@@ -737,12 +737,11 @@ fn head_of(header: &RequestHeader) -> RequestHead {
 
 fn head_of_damaged(header: &RequestHeader) -> RequestHead {
     RequestHead {
-        stream: header.stream,
-        sequence: header.sequence,
         desired_nreq: 0,
         chain_flags: dafs_filer::ChainFlags::default(),
         cred_handle: CredHandle::default(),
         class: RequestClass::Ordinary,
+        ..head_of(header)
     }
 }
 

@@ -2,14 +2,13 @@
 //! cache line to and fro.
 
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
 use dafs_memory::{Memory, Pages};
 
-use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat};
+use super::{BLOCK_BYTES_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat};
 
 /// `pread` or `pwrite` of a file in the page cache.
 pub struct Local {
@@ -94,8 +93,9 @@ impl Peer for Copies {
 
 /// Two threads that pass a number to and fro through memory: what a round trip over
 /// shared memory costs at least.
+#[derive(Default)]
 pub struct PingPong {
-    shared: Arc<Lines>,
+    shared: Lines,
 }
 
 /// The number on its way there and on its way back, each on lines of its own.
@@ -107,14 +107,6 @@ struct Line(AtomicU64);
 struct Lines {
     there: Line,
     back: Line,
-}
-
-impl PingPong {
-    /// # Errors
-    /// Never; the same shape as the others.
-    pub fn new() -> Result<Self> {
-        Ok(Self { shared: Arc::default() })
-    }
 }
 
 impl Peer for PingPong {
@@ -173,6 +165,3 @@ fn filled(length: usize) -> Result<Memory> {
     }
     Ok(memory)
 }
-
-// All blocks in flight have room of their own.
-const _: () = assert!(DEPTH_MAX * BLOCK_BYTES_MAX <= 64 << 20);

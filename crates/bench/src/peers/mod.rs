@@ -53,15 +53,22 @@ impl Label {
     }
 }
 
+impl Label {
+    /// Whether a server does the work.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        matches!(self.peer, "shm" | "tcp" | "sim")
+    }
+}
+
 impl std::fmt::Display for Label {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.peer, self.kind) {
-            ("shm" | "tcp" | "sim", Kind::Read) => write!(f, "{} read x{}", self.peer, self.depth)?,
-            ("shm" | "tcp" | "sim", Kind::Write) => {
-                write!(f, "{} write x{}", self.peer, self.depth)?;
-            }
-            _ if self.depth > 1 => write!(f, "{} x{}", self.peer, self.depth)?,
-            _ => f.write_str(self.peer)?,
+        let Self { peer, depth, .. } = self;
+        match self.kind {
+            Kind::Read if self.is_remote() => write!(f, "{peer} read x{depth}")?,
+            Kind::Write if self.is_remote() => write!(f, "{peer} write x{depth}")?,
+            _ if *depth > 1 => write!(f, "{peer} x{depth}")?,
+            _ => f.write_str(peer)?,
         }
         if self.sleeps { f.write_str(", sleeping") } else { Ok(()) }
     }

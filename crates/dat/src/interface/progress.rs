@@ -48,11 +48,7 @@ impl Interface {
             return self.wait_sim(&network, threshold, timeout);
         }
         self.poll_hot();
-        if self.satisfied(threshold) {
-            self.pass_sockets_by();
-            return self.events.len();
-        }
-        if self.waiter.is_at_ease() && self.spin_unclocked(threshold) {
+        if self.satisfied(threshold) || self.spin_unclocked(threshold) {
             self.pass_sockets_by();
             return self.events.len();
         }
@@ -157,18 +153,27 @@ impl Interface {
     /// than two looks at the clock are worth. True when satisfied.
     #[inline]
     fn spin_unclocked(&mut self, threshold: usize) -> bool {
-        if self.hot.is_empty() {
-            return false;
-        }
+        !self.hot.is_empty()
+            && self.waiter.is_at_ease()
+            && matches!(self.spin_a_while(threshold), Spun::Satisfied)
+    }
+
+    /// As many polls as go between two looks at the clock.
+    #[inline]
+    fn spin_a_while(&mut self, threshold: usize) -> Spun {
+        let mut spun = Spun::Vain;
         for _ in 0..SPINS_PER_CLOCK {
             let moved = self.poll_hot();
             if (moved || self.waker.is_woken()) && self.satisfied(threshold) {
                 self.waiter.paid();
-                return true;
+                return Spun::Satisfied;
+            }
+            if moved {
+                spun = Spun::Moved;
             }
             std::hint::spin_loop();
         }
-        false
+        spun
     }
 
     /// Spins within the learned budget. True when satisfied.
@@ -185,16 +190,10 @@ impl Interface {
         let mut until = start + budget;
         let limit = start + budget * SPIN_STRETCH_MAX;
         loop {
-            for _ in 0..SPINS_PER_CLOCK {
-                let moved = self.poll_hot();
-                if (moved || self.waker.is_woken()) && self.satisfied(threshold) {
-                    self.waiter.paid();
-                    return true;
-                }
-                if moved {
-                    until = (last + budget).min(limit);
-                }
-                std::hint::spin_loop();
+            match self.spin_a_while(threshold) {
+                Spun::Satisfied => return true,
+                Spun::Moved => until = (last + budget).min(limit),
+                Spun::Vain => {}
             }
             let now = Instant::now();
             if self.waiter.was_preempted(now - last, now) {
@@ -361,6 +360,15 @@ impl Interface {
             self.heat(endpoint.index);
         }
     }
+}
+
+/// What a few polls came to.
+enum Spun {
+    /// The wait is over.
+    Satisfied,
+    /// Something has come, but not enough.
+    Moved,
+    Vain,
 }
 
 /// Empty polls between two looks at the clock.
