@@ -1,9 +1,8 @@
-//! Replays the fuzz corpora, and pseudo-random changes of them, in every test run.
+//! Replays the fuzz corpora of the transports, and pseudo-random changes of them, in every
+//! test run. Those of `wire` and `server` have changes of their own kind, and stand there.
 
 use std::fs;
 use std::path::PathBuf;
-
-use dafs_dat::fuzzing;
 
 /// xorshift64*: enough to wander about, and the same in every run.
 struct Wanderer(u64);
@@ -36,7 +35,7 @@ fn mutate(seeds: &[Vec<u8>], wanderer: &mut Wanderer) -> Vec<u8> {
 }
 
 fn replay(target: &str, mutation_count: usize, body: fn(&[u8])) {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
     let mut paths: Vec<PathBuf> =
         fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
@@ -50,11 +49,21 @@ fn replay(target: &str, mutation_count: usize, body: fn(&[u8])) {
 }
 
 #[test]
+fn iwarp_connect() {
+    replay("iwarp_connect", 20_000, dafs_iwarp::fuzzing::connect);
+}
+
+#[test]
+fn iwarp_stream() {
+    replay("iwarp_stream", 20_000, dafs_iwarp::fuzzing::stream);
+}
+
+#[test]
 fn shm_control() {
-    replay("shm_control", 20_000, fuzzing::shm_control);
+    replay("shm_control", 20_000, dafs_dat::fuzzing::shm_control);
 }
 
 #[test]
 fn tcp_receive() {
-    replay("tcp_receive", 3000, fuzzing::tcp_receive);
+    replay("tcp_receive", 3000, dafs_dat::fuzzing::tcp_receive);
 }
