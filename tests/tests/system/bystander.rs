@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
 use dafs_dat::Address;
 
-use crate::fixture::{Fixture, Transport, pattern};
+use crate::fixture::{Fixture, HANG, Transport, pattern};
 
 /// Honest sessions, each on a thread of its own, one for every address.
 pub struct Bystanders {
@@ -126,5 +126,3 @@ pub fn beside_bystanders_with(
 /// Reads that show that a session goes on.
 const ROUNDS: u64 = 20;
 const CHUNK_BYTES: usize = 20_000;
-/// A guard against hanging; no test expects anything of time.
-const HANG: Duration = Duration::from_secs(60);

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use dafs_dat::Address;
@@ -9,6 +10,18 @@ use dafs_server::{Server, ServerConfig, ServerStats, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
+
+/// A guard against hanging; no test expects anything of time.
+pub const HANG: Duration = Duration::from_secs(60);
+
+/// Waits for what another thread brings about.
+pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < HANG, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
 
 /// What a case runs over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

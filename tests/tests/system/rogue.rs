@@ -1,7 +1,5 @@
 //! A client that says whatever a test wants, over a real transport.
 
-use std::time::Duration;
-
 use dafs_dat::{
     Address, BreakReason, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event,
     Gather, Interface, InterfaceConfig, LocalSegment, Operation, Region, Rights, SendOptions,
@@ -18,6 +16,8 @@ use dafs_wire::{
     ByteOrder, ChannelType, ConnectData, Path, Procedure, Request, RequestHeader, Response,
     ResponseHeader, decode_response, encode_request,
 };
+
+use crate::fixture::HANG;
 
 /// One connection, and what the server has said on it.
 pub struct Rogue {
@@ -226,5 +226,3 @@ fn decoded(procedure: Procedure, bytes: &[u8]) -> Response<'_> {
 
 const SLOTS: u64 = 64;
 const SLOT_BYTES: usize = 4608;
-/// A guard against hanging; no test expects anything of time.
-const HANG: Duration = Duration::from_secs(60);

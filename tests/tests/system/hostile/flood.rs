@@ -6,7 +6,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dafs_dat::{Address, EndpointConfig};
 use dafs_memory::{Memory, Pages};
@@ -16,7 +16,7 @@ use dafs_wire::messages::Empty;
 use super::shm::{CAPACITY, Control, Rings, expose, hello};
 use super::tcp::{DEPTH, Wire, enhanced, request};
 use crate::bystander::{Bystanders, contents};
-use crate::fixture::{Fixture, Transport, pattern};
+use crate::fixture::{Fixture, HANG, Transport, pattern};
 use crate::rogue::{Rogue, connect_data};
 
 /// A server in a process of its own.
@@ -187,8 +187,6 @@ const ROUNDS: u64 = 1500;
 const MAPPINGS_SLACK: usize = 16;
 /// A leak of one KiB in a round would show; what an allocator keeps is much less.
 const GROWTH_KIB: u64 = 1 << 10;
-/// A guard against hanging; no test expects anything of time.
-const HANG: Duration = Duration::from_secs(60);
 /// Tells the program that it is to be a server.
 const SERVES: &str = "DAFS_TEST_SERVES";
 const READY: &str = "ready: ";

@@ -6,11 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use dafs_dat::Address;
 use dafs_memory::{Memory, Pages};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use crate::fixture::{HANG, await_that};
 use crate::rogue::{connect_data, encoded, login};
 
 /// Octets of frames in each direction of a good ring.
@@ -31,6 +33,7 @@ impl Control {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
         rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        set_socket_timeout(&socket, Timeout::Recv, Some(HANG)).unwrap();
         Self(socket)
     }
 
@@ -52,6 +55,8 @@ impl Control {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let slices = &mut [std::io::IoSliceMut::new(&mut buffer)];
         let received = rustix::net::recvmsg(&self.0, slices, &mut control, RecvFlags::empty());
+        let stays = received.as_ref().is_err_and(|error| *error == rustix::io::Errno::AGAIN);
+        assert!(!stays, "the server says nothing and stays");
         // A connection that is reset has ended, too.
         let length = received.map_or(0, |received| received.bytes);
         let fds = control
@@ -172,9 +177,7 @@ impl Rings {
 
     /// Waits until the server has put so many frames into its ring since the beginning.
     pub fn await_answers(&self, count: usize) {
-        while self.answers() < count {
-            std::thread::yield_now();
-        }
+        await_that("the server answers", || self.answers() >= count);
     }
 
     /// Frames in the server's ring, which has not come to its end.
@@ -194,11 +197,19 @@ impl Rings {
         }
     }
 
-    /// Waits until the server has taken every frame out of our ring.
-    pub fn await_taken(&self) {
-        while self.memory.to_vec(0, 8) != (self.tail as u64).to_ne_bytes() {
-            std::thread::yield_now();
-        }
+    /// Waits until the server has announced so many answers since the beginning, however
+    /// often its ring was read to its end.
+    pub fn await_announced(&self, count: u64) {
+        await_that("the server announces an answer", || self.word(BACK + 256) >= count);
+    }
+
+    /// Gives the server `octets` of its ring back, counted from the beginning.
+    pub fn give_back(&self, octets: u64) {
+        self.set_word(BACK, octets);
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.memory.to_vec(at, 8).try_into().unwrap())
     }
 
     /// A word of the shared control block.

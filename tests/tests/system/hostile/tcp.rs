@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use dafs_dat::Address;
 
+use crate::fixture::HANG;
 use crate::rogue::{connect_data, encoded, login};
 
 /// A plain socket to the server.
@@ -20,6 +21,7 @@ impl Wire {
         let Address::Tcp(address) = address else { panic!("{address} is no TCP address") };
         let socket = TcpStream::connect(address).unwrap();
         socket.set_nodelay(true).unwrap();
+        socket.set_read_timeout(Some(HANG)).unwrap();
         Self { socket, crc: false, sequence: 1 }
     }
 
@@ -51,7 +53,9 @@ impl Wire {
 
     fn receive(&mut self, count: usize) -> Option<Vec<u8>> {
         let mut octets = vec![0; count];
-        self.socket.read_exact(&mut octets).ok().map(|()| octets)
+        let read = self.socket.read_exact(&mut octets);
+        self.said_something(&read);
+        read.ok().map(|()| octets)
     }
 
     /// The next frame's DDP segment, and its trailer.
@@ -92,7 +96,14 @@ impl Wire {
     pub fn closes(mut self) {
         let mut rest = Vec::new();
         // A reset is an end, too.
-        let _ = self.socket.read_to_end(&mut rest);
+        let read = self.socket.read_to_end(&mut rest);
+        self.said_something(&read);
+    }
+
+    /// The server did not stay silent until the guard against hanging.
+    fn said_something<T>(&self, read: &std::io::Result<T>) {
+        let stays = read.as_ref().is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!stays, "the server says nothing and stays: {:?}", self.socket);
     }
 }
 
