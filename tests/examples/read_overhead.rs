@@ -1,0 +1,107 @@
+//! What the product's own code costs for one read: client and server turn by turn in one
+//! thread over shared memory, so that nothing waits for another core. Small blocks make
+//! the copy vanish.
+//!
+//! `cargo run --release -p dafs-tests --example read_overhead [in flight] [block] [reads]`;
+//! under `valgrind --tool=callgrind` it shows where the instructions go.
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions, Stability};
+use dafs_dat::{Address, Interface, InterfaceConfig};
+use dafs_server::{ServerConfig, SteppedServer};
+use dafs_store::memory::{MemoryLimits, MemoryStore};
+use dafs_types::{Entropy, Moment};
+
+struct Count(u64);
+
+impl Entropy for Count {
+    fn next_u64(&mut self) -> u64 {
+        self.0 += 1;
+        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1).map(|word| word.parse::<usize>().unwrap());
+    let depth = arguments.next().unwrap_or(32);
+    let block = arguments.next().unwrap_or(64);
+    let reads = arguments.next().unwrap_or(2_000_000) / depth * depth;
+    let directory = tempfile::tempdir().unwrap();
+    let address = Address::Shm(directory.path().join("dafs.sock"));
+    let config = ServerConfig { listen: vec![address.clone()], ..ServerConfig::default() };
+    let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10 };
+    let store = Arc::new(MemoryStore::new(limits));
+    let interface = Interface::new(InterfaceConfig::default()).unwrap();
+    let (entropy, order) = (Box::new(Count(1)), Box::new(Count(2)));
+    let mut server = SteppedServer::new(&config, store, interface, entropy, order).unwrap();
+    let begun = Instant::now();
+    let mut step = move || server.step(Moment(begun.elapsed().as_nanos() as u64));
+
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let options = SessionOptions::default();
+    let mut connecting = Box::pin(client.connect_async(&address, &options).unwrap());
+    let mut context = Context::from_waker(Waker::noop());
+    let session = loop {
+        if let Poll::Ready(session) = connecting.as_mut().poll(&mut context) {
+            break session.unwrap();
+        }
+        step();
+        client.turn(Some(Duration::ZERO));
+    };
+    let mut opening = Box::pin({
+        let creating = OpenOptions { create: true, ..OpenOptions::write() };
+        session.open_in_async(session.root(), "file", "/file", &creating)
+    });
+    let file = loop {
+        if let Poll::Ready(file) = opening.as_mut().poll(&mut context) {
+            break file.unwrap();
+        }
+        step();
+        client.turn(Some(Duration::ZERO));
+    };
+    drop(opening);
+    let buffer = client.allocate(depth * block.max(4096)).unwrap();
+    let group = client.group();
+    let file_bytes = 1 << 20;
+    for offset in (0..file_bytes).step_by(4096) {
+        let slice = buffer.slice(0, 4096).unwrap();
+        session.submit_write(&file, offset, slice, Stability::Unstable, group, 0).unwrap();
+        while client.next(group).is_none() {
+            step();
+            client.poll(group);
+        }
+    }
+    let start = Instant::now();
+    let mut offset = 0;
+    for _ in 0..reads / depth {
+        for slot in 0..depth {
+            offset = (offset + 12_288) % (file_bytes - block as u64);
+            let slice = buffer.slice(slot * block, block).unwrap();
+            session.submit_read(&file, offset, slice, group, slot as u64).unwrap();
+        }
+        client.poll(group);
+        step();
+        client.poll(group);
+        let mut done = 0;
+        while done < depth {
+            match client.next(group) {
+                Some(completion) => {
+                    assert_eq!(completion.result.unwrap().length as usize, block);
+                    done += 1;
+                }
+                // Credits were fewer than reads.
+                None => {
+                    step();
+                    client.poll(group);
+                }
+            }
+        }
+    }
+    let each = start.elapsed().as_nanos() as f64 / reads as f64;
+    println!("{each:.0} ns for both sides of a read of {block} octets, {depth} in flight");
+    std::mem::forget(file);
+    std::mem::forget(session);
+}
