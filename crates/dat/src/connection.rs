@@ -96,6 +96,18 @@ pub trait Connection: Send {
         signal: Signal,
     ) -> Result<(), PostError>;
 
+    /// Does an RDMA write at once if it takes no more than a copy. False if nothing was
+    /// done: then it must be posted.
+    fn write_now(
+        &mut self,
+        context: &mut Context<'_>,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+    ) -> bool {
+        let _ = (context, local, remote);
+        false
+    }
+
     /// Queues an RDMA read of `remote` into the local segments; lengths agree.
     fn post_rdma_read(
         &mut self,

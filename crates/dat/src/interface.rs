@@ -362,6 +362,22 @@ impl Interface {
         Ok(())
     }
 
+    /// Does an RDMA write at once, if the transport can do that with no more than a copy and
+    /// nothing posted before still waits: for the source, nothing outlives the call then,
+    /// and the bytes are in place before any message sent afterwards arrives. False if
+    /// nothing was done, for whatever reason: then [`Interface::post_rdma_write`] it.
+    #[inline]
+    pub fn rdma_write_now(
+        &mut self,
+        endpoint: EndpointId,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+    ) -> bool {
+        self.lend(endpoint).is_some_and(|(connection, mut context)| {
+            connection.write_now(&mut context, local, remote)
+        })
+    }
+
     /// Posts an RDMA read; `remote.length` is the sum of the local lengths.
     ///
     /// # Errors

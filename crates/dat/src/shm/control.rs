@@ -171,7 +171,7 @@ impl ControlSocket {
 pub const PRIVATE_BYTES_MAX: usize = 512;
 const PACKET_BYTES_MAX: usize = 1024;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
-const MAGIC: &[u8; 8] = b"DATSHM\x00\x02";
+const MAGIC: &[u8; 8] = b"DATSHM\x00\x03";
 
 pub fn hello(hello: &Hello) -> Vec<u8> {
     let mut packet = vec![1];

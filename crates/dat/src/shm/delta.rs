@@ -5,23 +5,16 @@
 //! transfer costs, a cache line at a time; as a difference such a request takes one
 //! line instead of three.
 //!
-//! Invariant: both ends keep the last short message that went by in full or as a
-//! difference, and keep the same one: whatever goes by otherwise makes the sender
-//! forget its copy, so that it sends the next one in full.
+//! Invariant: both ends keep the last short message that took more than one line or
+//! went by as a difference, and keep the same one: whatever goes by otherwise makes the
+//! sender forget its copy, so that it sends the next one in full.
 
-/// The last short message.
+/// The last short message that takes more than one line.
 #[derive(Debug)]
 pub struct Last {
     octets: [u8; SHORT_BYTES_MAX],
     /// Octets; 0 while there is none.
     length: usize,
-}
-
-/// A difference: which words of eight octets change, and what they become.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Delta {
-    mask: u64,
-    words: [u64; CHANGES_MAX],
 }
 
 /// A difference that fits no message this side has seen.
@@ -34,96 +27,75 @@ impl Last {
     }
 
     /// The next message cannot be a difference.
+    #[inline]
     pub fn forget(&mut self) {
         self.length = 0;
     }
 
-    /// The message.
+    /// Remembers a message of more than one line and at most [`SHORT_BYTES_MAX`] octets
+    /// that comes by in full, which `fill` puts into place.
     #[inline]
-    pub fn octets(&self) -> &[u8] {
-        &self.octets[..self.length]
-    }
-
-    /// Remembers a message of at most [`SHORT_BYTES_MAX`] octets that goes by in full.
-    pub fn remember(&mut self, message: &[u8]) {
-        self.length = if message.len().is_multiple_of(8) { message.len() } else { 0 };
-        self.octets[..message.len()].copy_from_slice(message);
+    pub fn refill(&mut self, length: usize, fill: impl FnOnce(&mut [u8])) -> &[u8] {
+        self.length = if length.is_multiple_of(8) { length } else { 0 };
+        let octets = &mut self.octets[..length];
+        fill(octets);
+        octets
     }
 
     /// Remembers a message, and says how it differs from the one before if that is
-    /// shorter than the message.
+    /// shorter than the message: first which words of eight octets change, as bits, then
+    /// what they become.
     #[inline]
-    pub fn advance(&mut self, message: &[u8]) -> Option<Delta> {
-        if message.len() != self.length || message.len() <= LINE_BODY_BYTES {
-            self.remember(message);
+    pub fn advance(&mut self, message: &[u8]) -> Option<[u8; LINE_BODY_BYTES]> {
+        if message.len() <= LINE_BODY_BYTES {
             return None;
         }
-        let mut mask = 0u64;
-        let pairs = self.octets[..self.length].chunks_exact(8).zip(message.chunks_exact(8));
-        for (index, (old, new)) in pairs.enumerate() {
-            mask |= u64::from(word_of(old) != word_of(new)) << index;
+        let mut changes = u64::MAX;
+        if message.len() == self.length {
+            let pairs = self.octets[..self.length].chunks_exact(8).zip(message.chunks_exact(8));
+            changes = pairs.enumerate().fold(0, |changes, (index, (old, new))| {
+                changes | u64::from(word_of(old) != word_of(new)) << index
+            });
         }
-        let mut delta = Delta { mask, words: [0; CHANGES_MAX] };
-        if mask.count_ones() as usize > CHANGES_MAX {
-            self.remember(message);
+        if changes.count_ones() as usize > CHANGES_MAX {
+            self.refill(message.len(), |octets| octets.copy_from_slice(message));
             return None;
         }
-        for word in &mut delta.words {
-            if mask == 0 {
-                break;
-            }
-            let at = mask.trailing_zeros() as usize * 8;
-            mask &= mask - 1;
-            let changed = &message[at..at + 8];
-            self.octets[at..at + 8].copy_from_slice(changed);
-            *word = word_of(changed);
+        let mut line = [0; LINE_BODY_BYTES];
+        let (mask, words) = line.split_at_mut(8);
+        mask.copy_from_slice(&changes.to_ne_bytes());
+        for word in words.chunks_exact_mut(8).take(changes.count_ones() as usize) {
+            let at = changes.trailing_zeros() as usize * 8;
+            changes &= changes - 1;
+            word.copy_from_slice(&message[at..at + 8]);
+            self.octets[at..at + 8].copy_from_slice(word);
         }
-        Some(delta)
+        Some(line)
     }
 
-    /// Makes the next message from a difference. `length` is what the frame says.
+    /// Makes the next message from what [`Last::advance`] gave. `length` is what the frame
+    /// says.
     #[inline]
-    pub fn apply(&mut self, delta: &Delta, length: usize) -> Result<(), BadDelta> {
-        let changes = delta.mask.count_ones() as usize;
+    pub fn apply(
+        &mut self,
+        line: &[u8; LINE_BODY_BYTES],
+        length: usize,
+    ) -> Result<&[u8], BadDelta> {
+        let (mask, words) = line.split_at(8);
+        let mut changes = word_of(mask);
         let fits = length == self.length
             && length > 0
-            && changes <= CHANGES_MAX
-            && (64 - delta.mask.leading_zeros()) as usize <= length / 8;
+            && changes.count_ones() as usize <= CHANGES_MAX
+            && (64 - changes.leading_zeros()) as usize <= length / 8;
         if !fits {
             return Err(BadDelta);
         }
-        let mut mask = delta.mask;
-        for word in &delta.words[..changes] {
-            let at = mask.trailing_zeros() as usize * 8;
-            self.octets[at..at + 8].copy_from_slice(&word.to_ne_bytes());
-            mask &= mask - 1;
+        for word in words.chunks_exact(8).take(changes.count_ones() as usize) {
+            let at = changes.trailing_zeros() as usize * 8;
+            changes &= changes - 1;
+            self.octets[at..at + 8].copy_from_slice(word);
         }
-        Ok(())
-    }
-}
-
-impl Delta {
-    /// As it stands in a line behind the frame's header.
-    #[inline]
-    pub fn to_line(self) -> [u8; LINE_BODY_BYTES] {
-        let mut line = [0; LINE_BODY_BYTES];
-        let (mask, words) = line.split_at_mut(8);
-        mask.copy_from_slice(&self.mask.to_ne_bytes());
-        for (place, word) in words.chunks_exact_mut(8).zip(self.words) {
-            place.copy_from_slice(&word.to_ne_bytes());
-        }
-        line
-    }
-
-    /// Reads what [`Delta::to_line`] wrote.
-    #[inline]
-    pub fn from_line(line: &[u8; LINE_BODY_BYTES]) -> Self {
-        let (mask, rest) = line.split_at(8);
-        let mut words = [0; CHANGES_MAX];
-        for (word, octets) in words.iter_mut().zip(rest.chunks_exact(8)) {
-            *word = word_of(octets);
-        }
-        Self { mask: word_of(mask), words }
+        Ok(&self.octets[..length])
     }
 }
 
@@ -156,7 +128,7 @@ mod tests {
         for _ in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(77);
             if state >> 58 == 0 {
-                message = vec![3; 64 + (state >> 40) as usize % 40 * 8];
+                message = vec![3; 40 + (state >> 40) as usize % 40 * 8];
             }
             for change in 1..(state >> 20) as usize % 9 {
                 let length = message.len().max(1);
@@ -165,13 +137,14 @@ mod tests {
                 }
             }
             match sender.advance(&message) {
-                Some(delta) => {
+                Some(line) => {
                     deltas += 1;
-                    let delta = Delta::from_line(&delta.to_line());
-                    receiver.apply(&delta, message.len()).unwrap();
-                    assert_eq!(receiver.octets(), message);
+                    assert_eq!(receiver.apply(&line, message.len()), Ok(&message[..]));
                 }
-                None => receiver.remember(&message),
+                None if message.len() > LINE_BODY_BYTES => {
+                    receiver.refill(message.len(), |octets| octets.copy_from_slice(&message));
+                }
+                None => {}
             }
         }
         assert!(deltas > 5000);
@@ -180,12 +153,16 @@ mod tests {
     #[test]
     fn a_difference_from_nothing_or_beyond_the_message_is_refused() {
         let mut last = Last::new();
-        let delta = |mask| Delta { mask, words: [1; CHANGES_MAX] };
-        assert_eq!(last.apply(&delta(1), 160), Err(BadDelta));
-        last.remember(&[0; 160]);
-        assert_eq!(last.apply(&delta(1), 168), Err(BadDelta));
-        assert_eq!(last.apply(&delta(1 << 20), 160), Err(BadDelta));
-        assert_eq!(last.apply(&delta(0xff), 160), Err(BadDelta));
-        assert_eq!(last.apply(&delta(1 << 19), 160), Ok(()));
+        let line = |changes: u64| {
+            let mut line = [1; LINE_BODY_BYTES];
+            line[..8].copy_from_slice(&changes.to_ne_bytes());
+            line
+        };
+        assert_eq!(last.apply(&line(1), 160), Err(BadDelta));
+        last.refill(160, |octets| octets.fill(0));
+        assert_eq!(last.apply(&line(1), 168), Err(BadDelta));
+        assert_eq!(last.apply(&line(1 << 20), 160), Err(BadDelta));
+        assert_eq!(last.apply(&line(0xff), 160), Err(BadDelta));
+        assert!(last.apply(&line(1 << 19), 160).is_ok());
     }
 }

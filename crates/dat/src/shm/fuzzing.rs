@@ -5,8 +5,9 @@ use std::os::fd::OwnedFd;
 use dafs_memory::{Memory, Pages};
 
 use super::control::{self, Packet};
-use super::delta::{Delta, LINE_BODY_BYTES, Last, SHORT_BYTES_MAX};
-use super::ring::{Consumer, FrameHeader, FrameKind, Layout, Producer};
+use super::delta::SHORT_BYTES_MAX;
+use super::lane::Layout;
+use super::ring::{Consumer, FrameHeader, FrameKind, Producer};
 
 /// The first octet chooses: a control packet, a ring's frames, or a ring's words.
 pub fn control(data: &[u8]) {
@@ -47,25 +48,14 @@ fn frames(octets: &[u8], head_laps: usize) {
     let mut consumer = Consumer::new(memory.clone(), forth);
     let start = Layout::total_bytes(0);
     memory.write(start, &octets[..octets.len().min(CAPACITY)]);
-    let mut last = Last::new();
-    let mut line = [0; LINE_BODY_BYTES];
     for _ in 0..FRAMES_MAX {
         let Ok(Some((header, at))) = consumer.peek() else { break };
         let length = header.length as usize;
-        match header.kind {
-            FrameKind::Delta => {
-                assert!(at + LINE_BODY_BYTES <= start + CAPACITY);
-                memory.read(at, &mut line);
-                if last.apply(&Delta::from_line(&line), length).is_err() {
-                    break;
-                }
-                assert_eq!(last.octets().len(), length);
-            }
-            FrameKind::Send if length <= SHORT_BYTES_MAX => {
-                let message = memory.to_vec(at, length);
-                last.remember(&message);
-            }
-            _ => assert!(at >= start && at + length <= start + CAPACITY, "{header:?} leaves"),
+        if header.is_short() {
+            let Ok(message) = consumer.message(header) else { break };
+            assert_eq!(message.len(), length);
+        } else {
+            assert!(at >= start && at + length <= start + CAPACITY, "{header:?} leaves");
         }
         consumer.advance(header);
         consumer.publish();
@@ -91,8 +81,7 @@ fn words(octets: &[u8]) {
         assert!(at >= start && at + length as usize <= memory.length(), "{length} at {at}");
         if length as usize <= SHORT_BYTES_MAX {
             let message = [place; SHORT_BYTES_MAX];
-            let header = FrameHeader { kind: FrameKind::Send, length, word: 0 };
-            producer.put(at, header, &message[..length as usize]);
+            assert!(producer.put(&message[..length as usize], 0), "room was reserved");
         } else {
             producer.commit(FrameHeader { kind: FrameKind::Write, length, word: 1 });
         }

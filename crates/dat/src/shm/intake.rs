@@ -5,7 +5,6 @@
 
 use dafs_memory::Memory;
 
-use super::delta::{Delta, LINE_BODY_BYTES, SHORT_BYTES_MAX};
 use super::ring::{FrameHeader, FrameKind};
 use super::transfer::{Answer, Receive, local, refuse_peer};
 use super::{BreakReason, CompletionStatus, Connection, Context, Operation, no_rings};
@@ -22,17 +21,12 @@ impl Connection {
             })?;
             let Some((header, offset)) = frame else { break };
             match header.kind {
-                FrameKind::Send if header.length as usize <= SHORT_BYTES_MAX => {
-                    self.on_short(context, header, offset)?;
-                }
+                _ if header.is_short() => self.on_short(context, header)?,
                 FrameKind::Send => self.on_send(context, header, offset)?,
-                FrameKind::Delta => self.on_delta(context, header, offset)?,
                 FrameKind::Write => self.on_write(context, header, offset)?,
                 FrameKind::ReadRequest => self.on_read_request(header, offset)?,
                 FrameKind::ReadResponse => self.on_read_response(context, header, offset)?,
-                FrameKind::Wrap => {
-                    return Err(BreakReason::PeerViolation("wrap marker out of place".into()));
-                }
+                FrameKind::Delta | FrameKind::Wrap => return Err(short_frame()),
             }
             let rings = self.rings.as_mut().ok_or_else(no_rings)?;
             rings.consumer.advance(header);
@@ -75,33 +69,11 @@ impl Connection {
         &mut self,
         context: &mut Context<'_>,
         header: FrameHeader,
-        offset: usize,
     ) -> Result<(), BreakReason> {
-        let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-        let mut message = [0; SHORT_BYTES_MAX];
-        let message = &mut message[..header.length as usize];
-        rings.memory.read(offset, message);
-        rings.last.remember(message);
         let receive = self.take_receive(header.length)?;
+        let rings = self.rings.as_mut().ok_or_else(no_rings)?;
+        let message = rings.consumer.message(header).map_err(|_| short_frame())?;
         scatter(context, &receive, message)?;
-        received(context, &receive, header.length, header.word)
-    }
-
-    #[inline]
-    fn on_delta(
-        &mut self,
-        context: &mut Context<'_>,
-        header: FrameHeader,
-        offset: usize,
-    ) -> Result<(), BreakReason> {
-        let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-        let mut line = [0; LINE_BODY_BYTES];
-        rings.memory.read(offset, &mut line);
-        let delta = Delta::from_line(&line);
-        rings.last.apply(&delta, header.length as usize).map_err(|_| short_frame())?;
-        let receive = self.take_receive(header.length)?;
-        let rings = self.rings.as_ref().ok_or_else(no_rings)?;
-        scatter(context, &receive, rings.last.octets())?;
         received(context, &receive, header.length, header.word)
     }
 
@@ -109,7 +81,7 @@ impl Connection {
     #[inline]
     fn take_receive(&mut self, length: u32) -> Result<Receive, BreakReason> {
         match self.receives.front() {
-            Some(receive) if receive.room() >= u64::from(length) => {}
+            Some(receive) if receive.room >= u64::from(length) => {}
             _ => return Err(BreakReason::ReceiverNotReady),
         }
         self.receives.pop_front().ok_or(BreakReason::ReceiverNotReady)
@@ -194,6 +166,11 @@ fn scatter(
     receive: &Receive,
     mut message: &[u8],
 ) -> Result<(), BreakReason> {
+    if !message.is_empty() && message.len() <= receive.first.length as usize {
+        let (memory, to) = local(context, &receive.first)?;
+        memory.write(to, message);
+        return Ok(());
+    }
     for segment in receive.segments() {
         let count = (segment.length as usize).min(message.len());
         let (memory, to) = local(context, segment)?;

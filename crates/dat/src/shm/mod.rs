@@ -14,6 +14,7 @@ mod control;
 mod delta;
 pub(crate) mod fuzzing;
 mod intake;
+mod lane;
 mod listener;
 mod remote;
 mod ring;
@@ -28,10 +29,10 @@ use std::time::Instant;
 use dafs_memory::{Memory, Pages};
 
 use self::control::{ControlSocket, ExposedRegion, Hello, Packet};
-use self::delta::Last;
+use self::lane::Layout;
 pub(crate) use self::listener::Listener;
 use self::remote::PeerRegions;
-use self::ring::{Consumer, Layout, Producer};
+use self::ring::{Consumer, Producer};
 use self::transfer::{Answer, Piece, Receive, StagedRead, Work};
 use self::wake::Wakes;
 use crate::connection::{Context, Interest, Readiness};
@@ -94,8 +95,6 @@ struct Rings {
     memory: Memory,
     producer: Producer,
     consumer: Consumer,
-    /// The short message that came in last.
-    last: Last,
     /// Both once the connection stands.
     wakes: Option<Wakes>,
 }
@@ -126,7 +125,6 @@ impl Connection {
         connection.rings = Some(Rings {
             producer: Producer::new(memory.clone(), forth),
             consumer: Consumer::new(memory.clone(), back),
-            last: Last::new(),
             memory,
             wakes: None,
         });
@@ -273,7 +271,6 @@ impl Connection {
         self.rings = Some(Rings {
             producer: Producer::new(memory.clone(), back),
             consumer: Consumer::new(memory.clone(), forth),
-            last: Last::new(),
             memory,
             wakes: None,
         });
@@ -344,6 +341,15 @@ impl crate::connection::Connection for Connection {
         signal: Signal,
     ) -> Result<(), PostError> {
         self.queue_write(context, cookie, local, remote, signal)
+    }
+
+    fn write_now(
+        &mut self,
+        context: &mut Context<'_>,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+    ) -> bool {
+        self.is_open() && self.try_write(context, local, &remote)
     }
 
     fn post_rdma_read(

@@ -13,11 +13,12 @@
 //!   checked against the ring, and bodies are copied out before they are parsed.
 //!   A hostile peer can spoil its own messages only.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
 use dafs_memory::Memory;
 
-use super::delta::Last;
+use super::delta::{LINE_BODY_BYTES, Last, SHORT_BYTES_MAX};
+use super::lane::{HEADER_BYTES, LINE, Lane, Layout};
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,107 +98,25 @@ impl FrameHeader {
     fn frame_bytes(self) -> u64 {
         match self.kind {
             FrameKind::Delta => LINE as u64,
-            _ => (u64::from(self.length) + HEADER_BYTES as u64).next_multiple_of(LINE as u64),
+            _ => frame_bytes(self.length),
         }
     }
-}
 
-/// Where one direction's words and bytes lie in the shared memory.
-#[derive(Clone, Copy, Debug)]
-pub struct Layout {
-    /// Offset of this direction's control words.
-    control: usize,
-    /// Offset of this direction's frames.
-    data: usize,
-    /// Octets of frames, a power of two.
-    capacity: usize,
-}
-
-impl Layout {
-    /// The layouts of both directions: initiator to acceptor, then back.
-    pub fn pair(capacity: usize) -> [Self; 2] {
-        [0, 1].map(|direction| Self {
-            control: direction * CONTROL_BYTES,
-            data: 2 * CONTROL_BYTES + direction * capacity,
-            capacity,
-        })
-    }
-
-    /// Octets of shared memory for both directions.
-    pub fn total_bytes(capacity: usize) -> usize {
-        2 * CONTROL_BYTES + 2 * capacity
-    }
-
-    /// Whether a capacity that a peer announces is acceptable.
-    pub fn is_valid_capacity(capacity: usize) -> bool {
-        capacity.is_power_of_two() && (CAPACITY_MIN..=CAPACITY_MAX).contains(&capacity)
-    }
-
-    /// The capacity that suits messages of up to `message_bytes` octets.
-    pub fn capacity_for(message_bytes: u32) -> usize {
-        let wanted = (message_bytes as usize).saturating_mul(4).saturating_add(4 * LINE);
-        wanted.next_power_of_two().clamp(CAPACITY_DEFAULT, CAPACITY_MAX)
-    }
-
-    /// Longest body one frame may have.
-    pub fn body_bytes_max(capacity: usize) -> u32 {
-        u32::try_from(capacity / 2 - LINE).unwrap_or(u32::MAX)
-    }
-}
-
-/// One direction's shared words.
-#[derive(Debug)]
-struct Control {
-    memory: Memory,
-    offset: usize,
-}
-
-impl Control {
+    /// Whether it carries a message that [`Consumer::message`] copies out.
     #[inline]
-    fn word(&self, at: usize) -> &AtomicU64 {
-        let pointer = self.memory.pointer(self.offset + at, 8);
-        // SAFETY: inside the mapping, which lives as long as `self.memory`; aligned,
-        // since mappings are page-aligned and `at` is a multiple of 8; the other
-        // process uses the same word atomically or spoils only its own connection.
-        unsafe { AtomicU64::from_ptr(pointer.cast()) }
-    }
-
-    /// Octets consumed; written by the consumer.
-    fn head(&self) -> &AtomicU64 {
-        self.word(0)
-    }
-
-    /// Count of wake units at which to wake the consumer, zero while it is awake.
-    fn wake_at(&self) -> &AtomicU64 {
-        self.word(128)
-    }
-
-    /// Wake units produced; written by the producer.
-    fn produced(&self) -> &AtomicU64 {
-        self.word(256)
-    }
-
-    /// Counts what the producer's side has taken back from its peer; written by the
-    /// producer's side.
-    fn revision(&self) -> &AtomicU64 {
-        self.word(448)
-    }
-
-    /// Whether the producer waits for room; set by the producer.
-    fn blocked(&self) -> &AtomicU32 {
-        let pointer = self.memory.pointer(self.offset + 384, 4);
-        // SAFETY: as in `word`.
-        unsafe { AtomicU32::from_ptr(pointer.cast()) }
+    pub fn is_short(self) -> bool {
+        match self.kind {
+            FrameKind::Send => self.length as usize <= SHORT_BYTES_MAX,
+            FrameKind::Delta => true,
+            _ => false,
+        }
     }
 }
 
 /// The sending end.
 #[derive(Debug)]
 pub struct Producer {
-    memory: Memory,
-    control: Control,
-    data: usize,
-    capacity: u64,
+    lane: Lane,
     tail: u64,
     head_seen: u64,
     units: u64,
@@ -209,39 +128,27 @@ pub struct Producer {
 
 impl Producer {
     pub fn new(memory: Memory, layout: Layout) -> Self {
-        let control = Control { memory: memory.clone(), offset: layout.control };
-        let capacity = layout.capacity as u64;
-        Self {
-            memory,
-            control,
-            data: layout.data,
-            capacity,
-            tail: 0,
-            head_seen: 0,
-            units: 0,
-            last: Last::new(),
-            payload_lines: vec![0; layout.capacity / LINE / 64].into(),
-        }
+        let lane = Lane::new(memory, layout);
+        let payload_lines = vec![0; lane.capacity() as usize / LINE / 64].into();
+        Self { lane, tail: 0, head_seen: 0, units: 0, last: Last::new(), payload_lines }
     }
 
     /// Offset in the shared memory at which the body of the next frame goes, if the
     /// ring has room for it. Nothing is visible before [`Producer::commit`].
     #[inline]
     pub fn reserve(&mut self, length: u32) -> Option<usize> {
-        let header = FrameHeader { kind: FrameKind::Send, length, word: 0 };
-        let size = header.frame_bytes();
-        let position = self.tail & (self.capacity - 1);
-        let to_end = self.capacity - position;
+        let size = frame_bytes(length);
+        let to_end = self.lane.capacity() - self.lane.place(self.tail);
         // A frame that would cross the end is preceded by a wrap marker.
         let (skip, room) = if size > to_end { (to_end, to_end + size) } else { (0, size) };
         if !self.has_room(room + LINE as u64) {
             return None;
         }
         if skip != 0 {
-            let wrap = FrameHeader { kind: FrameKind::Wrap, length: 0, word: 0 };
-            self.commit_lines(wrap, skip);
+            self.clear_next(skip);
+            self.show(FrameHeader { kind: FrameKind::Wrap, length: 0, word: 0 }, skip);
         }
-        Some(self.data + (self.tail & (self.capacity - 1)) as usize + HEADER_BYTES)
+        Some(self.lane.body(self.tail))
     }
 
     /// Makes the frame whose body was put at the reserved place visible.
@@ -250,16 +157,53 @@ impl Producer {
         if header.kind == FrameKind::Send {
             self.last.forget();
         }
-        self.commit_lines(header, header.frame_bytes());
+        let size = header.frame_bytes();
+        self.clear_next(size);
+        self.show(header, size);
         self.own_ahead();
     }
 
-    /// Makes `size` octets from the tail visible as one frame.
+    /// Puts a message of at most [`SHORT_BYTES_MAX`] octets into the ring and makes it
+    /// visible, as a difference from the one before where that is shorter. False if there
+    /// is no room. `word` names a region to invalidate, or is zero.
     #[inline]
-    fn commit_lines(&mut self, header: FrameHeader, size: u64) {
+    pub fn put(&mut self, message: &[u8], word: u32) -> bool {
+        let length = message.len() as u32;
+        if self.reserve(length).is_none() {
+            return false;
+        }
+        match self.last.advance(message) {
+            Some(delta) if word == 0 => {
+                self.put_body(FrameHeader { kind: FrameKind::Delta, length, word }, &delta);
+            }
+            _ => self.put_body(FrameHeader { kind: FrameKind::Send, length, word }, message),
+        }
+        true
+    }
+
+    /// The first line, which the consumer polls, is touched last and only once: touched
+    /// earlier, it would travel to the other core and back before the frame is whole.
+    #[inline]
+    fn put_body(&mut self, header: FrameHeader, body: &[u8]) {
+        let size = header.frame_bytes();
         self.clear_next(size);
-        let lap = lap_of(self.tail, self.capacity);
-        self.header_word(self.tail).store(header.pack(lap), Ordering::Release);
+        if let Some((first, rest)) = body.split_at_checked(LINE_BODY_BYTES) {
+            self.lane.write(self.tail, LINE_BODY_BYTES, rest);
+            fence(Ordering::Release);
+            self.lane.write(self.tail, 0, first);
+        } else {
+            self.lane.write(self.tail, 0, body);
+        }
+        self.show(header, size);
+        self.own_ahead();
+    }
+
+    /// Makes `size` octets from the tail visible as one frame. The place of the next
+    /// header is clear.
+    #[inline]
+    fn show(&mut self, header: FrameHeader, size: u64) {
+        let lap = lap_of(self.tail, self.lane.capacity());
+        self.lane.header(self.tail).store(header.pack(lap), Ordering::Release);
         self.tail += size;
         self.units = self.units.wrapping_add(header.wake_units());
     }
@@ -268,62 +212,30 @@ impl Producer {
     /// the account of payload lines.
     #[inline]
     fn clear_next(&mut self, size: u64) {
-        let first = self.tail & (self.capacity - 1);
+        let first = self.lane.place(self.tail);
         self.mark_payload(first, false);
         for line in 1..size / LINE as u64 {
             self.mark_payload(first + line * LINE as u64, true);
         }
-        let next = (self.tail + size) & (self.capacity - 1);
+        let next = self.lane.place(self.tail + size);
         if self.is_payload(next) {
-            self.header_word(next).store(0, Ordering::Relaxed);
+            self.lane.header(next).store(0, Ordering::Relaxed);
             self.mark_payload(next, false);
         }
     }
 
     #[inline]
-    fn mark_payload(&mut self, position: u64, is_payload: bool) {
-        let line = position as usize / LINE;
+    fn mark_payload(&mut self, place: u64, is_payload: bool) {
+        let line = place as usize / LINE;
         let bit = 1 << (line % 64);
         let word = &mut self.payload_lines[line / 64];
         *word = if is_payload { *word | bit } else { *word & !bit };
     }
 
     #[inline]
-    fn is_payload(&self, position: u64) -> bool {
-        let line = position as usize / LINE;
+    fn is_payload(&self, place: u64) -> bool {
+        let line = place as usize / LINE;
         self.payload_lines[line / 64] & (1 << (line % 64)) != 0
-    }
-
-    /// Puts a short message at the reserved place and makes it visible, as a difference
-    /// from the one before where that is shorter. The first line,
-    /// which the consumer polls, is touched last and only once: touched earlier, it
-    /// would travel to the other core and back before the frame is whole.
-    #[inline]
-    pub fn put(&mut self, at: usize, header: FrameHeader, message: &[u8]) {
-        match self.last.advance(message) {
-            Some(delta) if header.word == 0 => {
-                let header = FrameHeader { kind: FrameKind::Delta, ..header };
-                self.put_frame(at, header, &delta.to_line());
-            }
-            _ => self.put_frame(at, header, message),
-        }
-    }
-
-    #[inline]
-    fn put_frame(&mut self, at: usize, header: FrameHeader, body: &[u8]) {
-        let size = header.frame_bytes();
-        let (first, rest) = body.split_at(body.len().min(LINE - HEADER_BYTES));
-        if !rest.is_empty() {
-            self.memory.write(at + first.len(), rest);
-        }
-        self.clear_next(size);
-        fence(Ordering::Release);
-        self.memory.write(at, first);
-        let lap = lap_of(self.tail, self.capacity);
-        self.header_word(self.tail).store(header.pack(lap), Ordering::Release);
-        self.tail += size;
-        self.units = self.units.wrapping_add(header.wake_units());
-        self.own_ahead();
     }
 
     /// Asks for the lines behind the next header now, while there is time: the consumer
@@ -331,8 +243,7 @@ impl Producer {
     #[inline]
     fn own_ahead(&self) {
         for line in 1..=LINES_AHEAD {
-            let position = (self.tail + line * LINE as u64) & (self.capacity - 1);
-            self.memory.prefetch_for_write(self.data + position as usize);
+            self.lane.prefetch_for_write(self.tail + line * LINE as u64);
         }
     }
 
@@ -340,15 +251,15 @@ impl Producer {
     /// enough messages are there, or `urgent`.
     #[inline]
     pub fn must_wake(&self, urgent: bool) -> bool {
-        self.control.produced().store(self.units, Ordering::Release);
+        self.lane.produced().store(self.units, Ordering::Release);
         // Orders our commits before the look at the sleeper's word; the consumer
         // fences between setting that word and its last look at `produced`.
         fence(Ordering::SeqCst);
-        let wake_at = self.control.wake_at().load(Ordering::Relaxed);
+        let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
         wake_at != 0
             && (urgent || self.units.wrapping_sub(wake_at) < u64::MAX / 2)
             && self
-                .control
+                .lane
                 .wake_at()
                 .compare_exchange(wake_at, 0, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
@@ -356,85 +267,97 @@ impl Producer {
 
     /// Asks to be woken when there is room. True if room appeared meanwhile.
     pub fn block(&mut self, length: u32) -> bool {
-        self.control.blocked().store(1, Ordering::Relaxed);
+        self.lane.blocked().store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let head = self.control.head().load(Ordering::Acquire);
+        let head = self.lane.head().load(Ordering::Acquire);
         let freed = head != self.head_seen;
         if freed {
-            self.control.blocked().store(0, Ordering::Relaxed);
+            self.lane.blocked().store(0, Ordering::Relaxed);
         }
         freed && self.reserve(length).is_some()
     }
 
     /// Tells the peer that control packets take something back from it.
     pub fn revise(&self) {
-        self.control.revision().fetch_add(1, Ordering::Release);
+        self.lane.revision().fetch_add(1, Ordering::Release);
     }
 
     #[inline]
     fn has_room(&mut self, bytes: u64) -> bool {
-        if self.capacity - (self.tail - self.head_seen) >= bytes {
+        let capacity = self.lane.capacity();
+        if capacity - (self.tail - self.head_seen) >= bytes {
             return true;
         }
-        let head = self.control.head().load(Ordering::Acquire);
+        let head = self.lane.head().load(Ordering::Acquire);
         // A head outside what was produced is the peer's lie; ignoring it leaves the
         // ring full, and the connection's own time-outs end it.
         if head >= self.head_seen && head <= self.tail {
             self.head_seen = head;
         }
-        self.capacity - (self.tail - self.head_seen) >= bytes
-    }
-
-    #[inline]
-    fn header_word(&self, at: u64) -> &AtomicU64 {
-        header_word(&self.memory, self.data, at & (self.capacity - 1))
+        capacity - (self.tail - self.head_seen) >= bytes
     }
 }
 
 /// The receiving end.
 #[derive(Debug)]
 pub struct Consumer {
-    memory: Memory,
-    control: Control,
-    data: usize,
-    capacity: u64,
+    lane: Lane,
     head: u64,
     published: u64,
     units: u64,
+    /// The short message that came by last.
+    last: Last,
+    /// A message that fits one line, copied out of the ring.
+    line: [u8; LINE_BODY_BYTES],
 }
 
-/// The peer put something into the ring that cannot be a frame.
+/// The peer put something into the ring that cannot be a frame: its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadFrame(pub u64);
 
 impl Consumer {
     pub fn new(memory: Memory, layout: Layout) -> Self {
-        let control = Control { memory: memory.clone(), offset: layout.control };
-        let capacity = layout.capacity as u64;
-        Self { memory, control, data: layout.data, capacity, head: 0, published: 0, units: 0 }
+        let (lane, line) = (Lane::new(memory, layout), [0; LINE_BODY_BYTES]);
+        Self { lane, head: 0, published: 0, units: 0, last: Last::new(), line }
     }
 
     /// The next frame's header and the offset of its body in the shared memory.
     #[inline]
     pub fn peek(&mut self) -> Result<Option<(FrameHeader, usize)>, BadFrame> {
         loop {
-            let position = self.head & (self.capacity - 1);
-            let bits = header_word(&self.memory, self.data, position).load(Ordering::Acquire);
-            let lap = lap_of(self.head, self.capacity);
+            let bits = self.lane.header(self.head).load(Ordering::Acquire);
+            let lap = lap_of(self.head, self.lane.capacity());
             if bits == 0 || (bits >> 4) & 0xff != lap {
                 return Ok(None);
             }
             let header = FrameHeader::unpack(bits).ok_or(BadFrame(bits))?;
-            if header.kind == FrameKind::Wrap && position != 0 {
-                self.head += self.capacity - position;
+            let place = self.lane.place(self.head);
+            if header.kind == FrameKind::Wrap && place != 0 {
+                self.head += self.lane.capacity() - place;
                 continue;
             }
-            let fits = header.frame_bytes() <= self.capacity - position;
+            let fits = header.frame_bytes() <= self.lane.capacity() - place;
             if !fits || header.kind == FrameKind::Wrap {
                 return Err(BadFrame(bits));
             }
-            return Ok(Some((header, self.data + position as usize + HEADER_BYTES)));
+            return Ok(Some((header, self.lane.body(self.head))));
         }
+    }
+
+    /// The message of the frame last peeked at, copied out of the ring: one that
+    /// [`FrameHeader::is_short`].
+    #[inline]
+    pub fn message(&mut self, header: FrameHeader) -> Result<&[u8], BadFrame> {
+        let length = header.length as usize;
+        if header.kind == FrameKind::Delta {
+            self.lane.read(self.head, &mut self.line);
+            return self.last.apply(&self.line, length).map_err(|_| BadFrame(header.pack(0)));
+        }
+        if length <= LINE_BODY_BYTES {
+            self.lane.read(self.head, &mut self.line);
+            return Ok(&self.line[..length]);
+        }
+        Ok(self.last.refill(length, |octets| self.lane.read(self.head, octets)))
     }
 
     /// The frame last peeked at has been copied out.
@@ -449,7 +372,7 @@ impl Consumer {
     #[inline]
     pub fn publish(&mut self) -> bool {
         if self.published != self.head {
-            self.control.head().store(self.head, Ordering::Release);
+            self.lane.head().store(self.head, Ordering::Release);
             self.published = self.head;
         }
         self.take_blocked()
@@ -459,11 +382,11 @@ impl Consumer {
     /// they are there already, or something else is that cannot wait.
     pub fn arm(&mut self, threshold: usize) -> bool {
         let wake_at = self.units.wrapping_add(threshold as u64).max(1);
-        self.control.wake_at().store(wake_at, Ordering::Relaxed);
+        self.lane.wake_at().store(wake_at, Ordering::Relaxed);
         // Pairs with the fence in `must_wake`: either the producer sees our word or
         // we see its count.
         fence(Ordering::SeqCst);
-        let produced = self.control.produced().load(Ordering::Acquire);
+        let produced = self.lane.produced().load(Ordering::Acquire);
         let enough = produced.wrapping_sub(wake_at) < u64::MAX / 2;
         // The count is the peer's word: without a frame to show for it, it would keep us
         // awake for nothing, and from everybody else.
@@ -472,20 +395,21 @@ impl Consumer {
     }
 
     /// Whether the producer waits for room; clears the flag.
+    #[inline]
     pub fn take_blocked(&self) -> bool {
-        self.control.blocked().load(Ordering::Relaxed) != 0
-            && self.control.blocked().swap(0, Ordering::AcqRel) != 0
+        self.lane.blocked().load(Ordering::Relaxed) != 0
+            && self.lane.blocked().swap(0, Ordering::AcqRel) != 0
     }
 
     /// The peer's count of what it has taken back from us.
     #[inline]
     pub fn revision(&self) -> u64 {
-        self.control.revision().load(Ordering::Acquire)
+        self.lane.revision().load(Ordering::Acquire)
     }
 
     /// We are awake again.
     pub fn disarm(&self) {
-        self.control.wake_at().store(0, Ordering::Relaxed);
+        self.lane.wake_at().store(0, Ordering::Relaxed);
     }
 }
 
@@ -498,53 +422,43 @@ fn lap_of(position: u64, capacity: u64) -> u64 {
     ((position >> capacity.trailing_zeros()) + 1) & 0xff
 }
 
+/// Octets that a frame with a body of `length` octets takes.
 #[inline]
-fn header_word(memory: &Memory, data: usize, position: u64) -> &AtomicU64 {
-    let pointer = memory.pointer(data + position as usize, HEADER_BYTES);
-    // SAFETY: inside the mapping, which the borrow keeps alive; frames start on
-    // multiples of LINE, so the word is aligned; both processes use it atomically.
-    unsafe { AtomicU64::from_ptr(pointer.cast()) }
+fn frame_bytes(length: u32) -> u64 {
+    (u64::from(length) + HEADER_BYTES as u64).next_multiple_of(LINE as u64)
 }
 
-/// Octets of a frame header.
-pub const HEADER_BYTES: usize = 8;
-/// Frames start on multiples of this: a cache line.
-const LINE: usize = 64;
 /// Lines a usual request takes, and one for the header after it.
 const LINES_AHEAD: u64 = 4;
 /// More than any threshold.
 const URGENT_UNITS: u64 = 1 << 32;
-const CONTROL_BYTES: usize = 512;
-const CAPACITY_DEFAULT: usize = 64 << 10;
-const CAPACITY_MIN: usize = 16 << 10;
-const CAPACITY_MAX: usize = 2 << 20;
-
-const _: () = assert!(CAPACITY_MAX / 2 <= 1 << 20, "a body's length must fit its 20 bits");
 
 #[cfg(test)]
 mod tests {
     use dafs_memory::Pages;
 
+    use super::super::lane::CAPACITY_MIN;
     use super::*;
 
-    fn ring() -> (Producer, Consumer) {
+    fn ring() -> (Memory, Producer, Consumer) {
         let memory = Memory::shared(Layout::total_bytes(CAPACITY_MIN), Pages::Small).unwrap();
         let layout = Layout::pair(CAPACITY_MIN)[1];
-        (Producer::new(memory.clone(), layout), Consumer::new(memory, layout))
+        let (near, far) = (memory.clone(), memory.clone());
+        (memory, Producer::new(near, layout), Consumer::new(far, layout))
     }
 
-    fn send(producer: &mut Producer, body: &[u8]) -> bool {
+    fn send(memory: &Memory, producer: &mut Producer, body: &[u8]) -> bool {
         let length = u32::try_from(body.len()).unwrap();
         let Some(offset) = producer.reserve(length) else { return false };
-        producer.memory.write(offset, body);
+        memory.write(offset, body);
         producer.commit(FrameHeader { kind: FrameKind::Send, length, word: 7 });
         true
     }
 
-    fn receive(consumer: &mut Consumer) -> Option<Vec<u8>> {
+    fn receive(memory: &Memory, consumer: &mut Consumer) -> Option<Vec<u8>> {
         let (header, offset) = consumer.peek().unwrap()?;
         assert_eq!(header.word, 7);
-        let body = consumer.memory.to_vec(offset, header.length as usize);
+        let body = memory.to_vec(offset, header.length as usize);
         consumer.advance(header);
         consumer.publish();
         Some(body)
@@ -552,54 +466,54 @@ mod tests {
 
     #[test]
     fn frames_of_all_sizes_pass_in_order_around_the_ring() {
-        let (mut producer, mut consumer) = ring();
+        let (memory, mut producer, mut consumer) = ring();
         let mut expected = std::collections::VecDeque::new();
         let mut state = 1u64;
         for _ in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
             let length = (state >> 33) as usize % 3000;
             let body = vec![(state >> 20) as u8; length];
-            if send(&mut producer, &body) {
+            if send(&memory, &mut producer, &body) {
                 expected.push_back(body);
             } else {
-                assert_eq!(receive(&mut consumer), expected.pop_front());
+                assert_eq!(receive(&memory, &mut consumer), expected.pop_front());
             }
         }
         while let Some(body) = expected.pop_front() {
-            assert_eq!(receive(&mut consumer), Some(body));
+            assert_eq!(receive(&memory, &mut consumer), Some(body));
         }
-        assert_eq!(receive(&mut consumer), None);
+        assert_eq!(receive(&memory, &mut consumer), None);
     }
 
     #[test]
     fn stale_bytes_are_never_taken_for_a_frame() {
-        let (mut producer, mut consumer) = ring();
+        let (memory, mut producer, mut consumer) = ring();
         // Bodies full of what would be valid headers.
         let body = FrameHeader { kind: FrameKind::Send, length: 1, word: 7 }.pack(1).to_le_bytes();
         for count in (0..500).map(|i| i % 90) {
-            assert!(send(&mut producer, &body.repeat(count)));
-            assert_eq!(receive(&mut consumer).map(|b| b.len()), Some(count * 8));
-            assert_eq!(receive(&mut consumer), None);
+            assert!(send(&memory, &mut producer, &body.repeat(count)));
+            assert_eq!(receive(&memory, &mut consumer).map(|b| b.len()), Some(count * 8));
+            assert_eq!(receive(&memory, &mut consumer), None);
         }
     }
 
     #[test]
     fn garbage_is_an_error() {
-        let (producer, mut consumer) = ring();
-        producer.header_word(0).store(0x1f, Ordering::Release);
+        let (_, producer, mut consumer) = ring();
+        producer.lane.header(0).store(0x1f, Ordering::Release);
         assert!(consumer.peek().is_err());
         let long = FrameHeader { kind: FrameKind::Send, length: 0xf_ffff, word: 0 };
-        producer.header_word(0).store(long.pack(1), Ordering::Release);
+        producer.lane.header(0).store(long.pack(1), Ordering::Release);
         assert!(consumer.peek().is_err());
     }
 
     #[test]
     fn the_sleeper_is_woken_once_when_its_count_is_reached() {
-        let (mut producer, mut consumer) = ring();
+        let (memory, mut producer, mut consumer) = ring();
         assert!(consumer.arm(2));
-        assert!(send(&mut producer, b"a"));
+        assert!(send(&memory, &mut producer, b"a"));
         assert!(!producer.must_wake(false));
-        assert!(send(&mut producer, b"b"));
+        assert!(send(&memory, &mut producer, b"b"));
         assert!(producer.must_wake(false));
         assert!(!producer.must_wake(false));
         assert!(!consumer.arm(2));
@@ -607,12 +521,12 @@ mod tests {
 
     #[test]
     fn a_full_ring_blocks_until_room_is_published() {
-        let (mut producer, mut consumer) = ring();
-        while send(&mut producer, &[0; 1000]) {}
+        let (memory, mut producer, mut consumer) = ring();
+        while send(&memory, &mut producer, &[0; 1000]) {}
         assert!(!producer.block(1000));
         let (header, _) = consumer.peek().unwrap().unwrap();
         consumer.advance(header);
         assert!(consumer.publish());
-        assert!(send(&mut producer, &[0; 1000]));
+        assert!(send(&memory, &mut producer, &[0; 1000]));
     }
 }

@@ -10,8 +10,9 @@ use std::collections::VecDeque;
 use dafs_memory::Memory;
 
 use super::delta::SHORT_BYTES_MAX;
+use super::lane::Layout;
 use super::remote::{self, Reach};
-use super::ring::{FrameHeader, FrameKind, Layout};
+use super::ring::{FrameHeader, FrameKind};
 use super::{
     BreakReason, CompletionStatus, Connection, Context, Gather, LocalSegment, Operation, PostError,
     RemoteSegment, SendOptions, Signal, no_rings,
@@ -23,17 +24,13 @@ use crate::{Domain, Stag};
 #[derive(Debug)]
 pub struct Receive {
     pub cookie: u64,
-    first: LocalSegment,
-    rest: Box<[LocalSegment]>,
+    /// Octets in all segments.
+    pub room: u64,
+    pub first: LocalSegment,
+    pub rest: Box<[LocalSegment]>,
 }
 
 impl Receive {
-    #[inline]
-    pub fn room(&self) -> u64 {
-        self.segments().map(|segment| u64::from(segment.length)).sum()
-    }
-
-    #[inline]
     pub fn segments(&self) -> impl Iterator<Item = &LocalSegment> {
         std::iter::once(&self.first).chain(self.rest.iter()).filter(|s| s.length > 0)
     }
@@ -132,14 +129,17 @@ impl Connection {
         if self.receives.len() >= self.config.receives_max as usize {
             return Err(PostError::QueueFull);
         }
+        let mut room = 0;
         for segment in scatter {
             context.regions.local(context.domain, segment)?;
+            room += u64::from(segment.length);
         }
         let (first, rest) = match scatter {
             [] => (EMPTY_SEGMENT, Box::default()),
+            [first] => (*first, Box::default()),
             [first, rest @ ..] => (*first, rest.into()),
         };
-        self.receives.push_back(Receive { cookie, first, rest });
+        self.receives.push_back(Receive { cookie, room, first, rest });
         Ok(())
     }
 
@@ -151,6 +151,15 @@ impl Connection {
         options: SendOptions,
     ) -> Result<(), PostError> {
         self.check_post()?;
+        if let [Gather::Bytes(message)] = gather
+            && self.put_at_once(message, options.invalidate)
+        {
+            if options.signal == Signal::Always {
+                let length = u32::try_from(message.len()).unwrap_or(0);
+                context.complete(Operation::Send, cookie, CompletionStatus::Success, length);
+            }
+            return Ok(());
+        }
         let mut length = 0u64;
         for element in gather {
             length += match element {
@@ -165,12 +174,6 @@ impl Connection {
             .ok()
             .filter(|length| *length <= self.message_bytes_max())
             .ok_or(PostError::TooLong)?;
-        if self.work.is_empty() && self.send_at_once(context, gather, length, options) {
-            if options.signal == Signal::Always {
-                context.complete(Operation::Send, cookie, CompletionStatus::Success, length);
-            }
-            return Ok(());
-        }
         for element in gather {
             self.pieces.push_back(match element {
                 Gather::Bytes(bytes) => {
@@ -224,7 +227,7 @@ impl Connection {
     ) -> Result<(), PostError> {
         self.check_post()?;
         check_local(context.regions, context.domain, local, remote.length)?;
-        if self.read_at_once(context, local, &remote) {
+        if self.move_at_once(context, local, &remote, false) {
             let length = remote.length;
             context.complete(Operation::RdmaRead, cookie, CompletionStatus::Success, length);
             return Ok(());
@@ -233,22 +236,35 @@ impl Connection {
         Ok(())
     }
 
-    /// Copies from a region of the peer's that is mapped here, when nothing is queued
-    /// before it. False if the work must take the long way, where whatever is wrong with
-    /// it breaks the connection.
+    /// Writes without queuing. False if that cannot be or must not be.
     #[inline]
-    fn read_at_once(
+    pub(super) fn try_write(
         &mut self,
         context: &Context<'_>,
         local: &[LocalSegment],
         remote: &RemoteSegment,
     ) -> bool {
+        check_local(context.regions, context.domain, local, remote.length).is_ok()
+            && self.move_at_once(context, local, remote, true)
+    }
+
+    /// Copies into or out of a region of the peer's that is mapped here, when nothing is
+    /// queued before it. False if the work must take the long way, where whatever is wrong
+    /// with it breaks the connection.
+    #[inline]
+    fn move_at_once(
+        &mut self,
+        context: &Context<'_>,
+        local: &[LocalSegment],
+        remote: &RemoteSegment,
+        write: bool,
+    ) -> bool {
         let Some(rings) = &self.rings else { return false };
         let is_known = rings.consumer.revision() == self.revision_seen;
-        if !self.work.is_empty() || !self.staged_reads.is_empty() || !is_known {
+        if !self.is_idle() || !is_known {
             return false;
         }
-        let Ok(Reach::Mapped(theirs, mut at)) = self.peer_regions.reach(remote, false) else {
+        let Ok(Reach::Mapped(theirs, mut at)) = self.peer_regions.reach(remote, write) else {
             return false;
         };
         for segment in local {
@@ -256,10 +272,20 @@ impl Connection {
                 return false;
             };
             let length = segment.length as usize;
-            Memory::copy(theirs, at, ours, offset, length);
+            if write {
+                Memory::copy(ours, offset, theirs, at, length);
+            } else {
+                Memory::copy(theirs, at, ours, offset, length);
+            }
             at += length;
         }
         true
+    }
+
+    /// Nothing that was posted waits.
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.work.is_empty() && self.staged_reads.is_empty()
     }
 
     #[inline]
@@ -366,44 +392,13 @@ impl Connection {
         ring.min(self.config.message_bytes_max)
     }
 
-    /// Puts a message straight into the ring when nothing is queued before it.
-    fn send_at_once(
-        &mut self,
-        context: &Context<'_>,
-        gather: &[Gather<'_>],
-        length: u32,
-        options: SendOptions,
-    ) -> bool {
-        let Some(rings) = &mut self.rings else { return false };
-        if !self.staged_reads.is_empty() {
-            return false;
-        }
-        let Some(mut at) = rings.producer.reserve(length) else { return false };
-        if let [Gather::Bytes(bytes)] = gather
-            && bytes.len() <= SHORT_BYTES_MAX
-        {
-            rings.producer.put(at, send_header(length, options), bytes);
-            return true;
-        }
-        for element in gather {
-            match element {
-                Gather::Bytes(bytes) => {
-                    rings.memory.write(at, bytes);
-                    at += bytes.len();
-                }
-                Gather::Segment(segment) => {
-                    let Ok((memory, offset)) = context.regions.local(context.domain, segment)
-                    else {
-                        return false;
-                    };
-                    let length = segment.length as usize;
-                    Memory::copy(memory, offset, &rings.memory, at, length);
-                    at += length;
-                }
-            }
-        }
-        rings.producer.commit(send_header(length, options));
-        true
+    /// Puts a short message straight into the ring when nothing is queued before it.
+    #[inline]
+    fn put_at_once(&mut self, message: &[u8], invalidate: Option<Stag>) -> bool {
+        let is_short = message.len() <= SHORT_BYTES_MAX.min(self.config.message_bytes_max as usize);
+        let may_pass = is_short && self.is_idle();
+        let word = invalidate.map_or(0, |stag| stag.0);
+        may_pass && self.rings.as_mut().is_some_and(|rings| rings.producer.put(message, word))
     }
 
     #[inline]
@@ -413,7 +408,6 @@ impl Connection {
         }
         let rings = self.rings.as_mut().ok_or_else(no_rings)?;
         let length = work.length();
-        let header = FrameHeader { kind: FrameKind::Send, length, word: work.invalidate };
         let mut reserved = rings.producer.reserve(length);
         if reserved.is_none() && rings.producer.block(length) {
             reserved = rings.producer.reserve(length);
@@ -422,8 +416,8 @@ impl Connection {
         if let (1, Some(Piece::Inline { start, length })) = (work.pieces, self.pieces.front())
             && *length as usize <= SHORT_BYTES_MAX
         {
-            let bytes = &self.inline[*start..*start + *length as usize];
-            rings.producer.put(at, header, bytes);
+            let message = &self.inline[*start..*start + *length as usize];
+            rings.producer.put(message, work.invalidate);
             return Ok(Outcome::Done);
         }
         for piece in self.pieces.iter().take(work.pieces as usize) {
@@ -441,7 +435,7 @@ impl Connection {
                 }
             }
         }
-        rings.producer.commit(header);
+        rings.producer.commit(FrameHeader { kind: FrameKind::Send, length, word: work.invalidate });
         Ok(Outcome::Done)
     }
 
@@ -675,11 +669,6 @@ pub(super) fn local<'c>(
     context.regions.local(context.domain, segment).map_err(|_| {
         BreakReason::System("a region was deregistered while posted work used it".into())
     })
-}
-
-fn send_header(length: u32, options: SendOptions) -> FrameHeader {
-    let word = options.invalidate.map_or(0, |stag| stag.0);
-    FrameHeader { kind: FrameKind::Send, length, word }
 }
 
 fn operation_of(kind: WorkKind) -> Operation {

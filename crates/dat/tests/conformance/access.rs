@@ -67,6 +67,7 @@ pub fn a_refused_write_breaks_and_moves_nothing(fixture: &dyn Fixture) {
         // The peer has learned of the region, where it learns at all.
         pair.settle();
         let remote = attempt(&mut pair, &target);
+        assert!(!pair.acceptor.write_now(&[source.whole()], remote), "{name}");
         pair.acceptor.write(2, &[source.whole()], remote);
         pair.acceptor.send(3, b"late");
         pair.until_broken();
@@ -106,6 +107,7 @@ pub fn a_deregistered_region_is_out_of_reach_at_once(fixture: &dyn Fixture) {
         if reading {
             pair.acceptor.read(2, &[local.whole()], gone.all_remote());
         } else {
+            assert!(!pair.acceptor.write_now(&[local.whole()], gone.all_remote()));
             pair.acceptor.write(2, &[local.whole()], gone.all_remote());
         }
         pair.until_broken();

@@ -62,6 +62,7 @@ macro_rules! provider {
                     a_write_touches_nothing_else
                     every_kind_of_memory_can_be_written
                     many_writes_precede_one_message
+                    a_write_now_is_done_in_its_turn_or_not_at_all
                     both_sides_write_at_once;
                 reads:
                     a_read_of_any_size

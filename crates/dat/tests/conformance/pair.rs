@@ -117,6 +117,12 @@ impl Side {
         self.write_signal(context, local, remote, Signal::Always);
     }
 
+    /// Writes without posting, if the transport can.
+    pub fn write_now(&mut self, local: &[LocalSegment], remote: RemoteSegment) -> bool {
+        let endpoint = self.endpoint();
+        self.interface.rdma_write_now(endpoint, local, remote)
+    }
+
     pub fn write_signal(
         &mut self,
         context: u64,

@@ -132,6 +132,32 @@ pub fn many_writes_precede_one_message(fixture: &dyn Fixture) {
     assert_eq!(order, (0..500).collect::<Vec<_>>());
 }
 
+pub fn a_write_now_is_done_in_its_turn_or_not_at_all(fixture: &dyn Fixture) {
+    let mut pair = Pair::new(fixture);
+    let source = pair.acceptor.filled(&pattern(3, 600), Rights::LOCAL);
+    let (first, second) = (source.region.local(0, 300), source.region.local(300, 300));
+    for (context, memory) in (1..).zip(memories(600)) {
+        let target = pair.initiator.register(memory, Rights::REMOTE);
+        // The peer has used the region, so that it knows all it can know of it.
+        pair.acceptor.write(context, &[source.whole()], target.all_remote());
+        pair.fence(100 + context);
+        let before = pair.acceptor.events.len();
+        let is_done = pair.acceptor.write_now(&[second, first], target.all_remote());
+        assert_eq!(pair.acceptor.events.len(), before, "nothing tells of it");
+        pair.fence(200 + context);
+        let turned = [&pattern(3, 600)[300..], &pattern(3, 600)[..300]].concat();
+        assert_eq!(target.bytes(), if is_done { turned } else { pattern(3, 600) });
+        // Never past what is posted, never beyond what is asked for.
+        pair.acceptor.write(300 + context, &[source.whole()], target.all_remote());
+        pair.acceptor.write_now(&[second, first], target.all_remote());
+        assert!(!pair.acceptor.write_now(&[first], target.all_remote()));
+        assert!(!pair.acceptor.write_now(&[first, second, first], target.all_remote()));
+        pair.fence(400 + context);
+        assert_eq!(target.bytes(), pattern(3, 600));
+    }
+    pair.assert_alive(1000);
+}
+
 pub fn both_sides_write_at_once(fixture: &dyn Fixture) {
     let mut pair = Pair::new(fixture);
     let length = 200_000;

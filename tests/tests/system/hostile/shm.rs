@@ -78,7 +78,7 @@ impl Control {
 
 /// The initiator's first packet.
 pub fn hello(capacity: u32) -> Vec<u8> {
-    let mut packet = b"\x01DATSHM\x00\x02".to_vec();
+    let mut packet = b"\x01DATSHM\x00\x03".to_vec();
     packet.extend_from_slice(&capacity.to_le_bytes());
     // No word that anybody could read: everything is to go by files and rings.
     packet.extend_from_slice(&[0; 16]);
