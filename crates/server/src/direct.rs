@@ -113,6 +113,6 @@ impl Reactor {
     }
 }
 
-fn remote_of(buffer: &DirectBuffer, length: u32) -> RemoteSegment {
+pub(crate) fn remote_of(buffer: &DirectBuffer, length: u32) -> RemoteSegment {
     RemoteSegment { stag: Stag(buffer.context.0), address: buffer.target.0, length }
 }

@@ -30,6 +30,7 @@ use crate::config::{ServerConfig, ServerError};
 use crate::jobs::{Done, Job, Pool};
 use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
+use crate::read::Found;
 use crate::task::{Answer, Tasks};
 use crate::transfer::{Cookie, Loan, Loans};
 
@@ -143,6 +144,8 @@ pub(crate) struct Reactor {
     pub(crate) opens: HashMap<StateId, OpenRecord>,
     /// Open files by handle: how to reach them whatever happened to their names.
     pub(crate) open_files: HashMap<FileHandle, (Arc<dyn File>, usize)>,
+    /// Reads about to be moved; empty between turns.
+    pub(crate) found: Vec<Found>,
     /// Files whose end an append is about to move.
     pub(crate) appending: Vec<dafs_store::cache::CachedFile>,
     pub(crate) passwords: Arc<PasswordFile>,
@@ -258,6 +261,7 @@ impl Reactor {
             loans: Loans::default(),
             opens: HashMap::new(),
             open_files: HashMap::new(),
+            found: Vec::new(),
             appending: Vec::new(),
             passwords: Arc::new(passwords),
             entropy,
@@ -303,6 +307,7 @@ impl Reactor {
         while let Some(done) = self.pool.take() {
             self.on_done(done);
         }
+        self.move_found();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
         }
