@@ -30,7 +30,7 @@ use crate::config::{ServerConfig, ServerError};
 use crate::jobs::{Done, Job, Pool};
 use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
-use crate::read::Found;
+use crate::read::Hit;
 use crate::task::{Answer, Tasks};
 use crate::transfer::{Cookie, Loan, Loans};
 
@@ -145,7 +145,7 @@ pub(crate) struct Reactor {
     /// Open files by handle: how to reach them whatever happened to their names.
     pub(crate) open_files: HashMap<FileHandle, (Arc<dyn File>, usize)>,
     /// Reads about to be moved; empty between turns.
-    pub(crate) found: Vec<Found>,
+    pub(crate) hits: Vec<Hit>,
     /// Files whose end an append is about to move.
     pub(crate) appending: Vec<dafs_store::cache::CachedFile>,
     pub(crate) passwords: Arc<PasswordFile>,
@@ -261,7 +261,7 @@ impl Reactor {
             loans: Loans::default(),
             opens: HashMap::new(),
             open_files: HashMap::new(),
-            found: Vec::new(),
+            hits: Vec::new(),
             appending: Vec::new(),
             passwords: Arc::new(passwords),
             entropy,
@@ -307,7 +307,7 @@ impl Reactor {
         while let Some(done) = self.pool.take() {
             self.on_done(done);
         }
-        self.move_found();
+        self.move_hits();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
         }

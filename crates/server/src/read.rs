@@ -3,9 +3,9 @@
 //! Invariant: bytes are posted from pinned pieces only, and every pin comes back with
 //! the completion of what was posted, whatever happens to the connection.
 
-use dafs_dat::{LocalSegment, Signal};
+use dafs_dat::{EndpointId, LocalSegment, RemoteSegment, Signal};
 use dafs_filer::IoKind;
-use dafs_store::cache::{CachedFile, Piece, Pieces, Planned, Read, Span};
+use dafs_store::cache::{CachedFile, Piece, Pieces, Pin, Planned, Read, Span};
 use dafs_types::Status;
 use dafs_wire::messages::{InlineData, ReadDirect, ReadDirectResult, ReadInline, ReadInlineResult};
 use dafs_wire::{Checksum, DirectBuffer, Response};
@@ -18,13 +18,16 @@ use crate::task::{Answer, Buffers, ReadTarget, ReadTask, Task, Wait};
 use crate::transfer::{Cookie, Cut, Loan};
 
 /// A read whose bytes lie in one piece of the cache, on their way into the processor's
-/// own while other requests are looked at.
+/// own while other requests are looked at. All that is needed to move and answer it is
+/// made beforehand: what is stored right behind the copy of a page and loaded again in
+/// other words waits until the page is through (docs/decisions/0003).
 #[derive(Debug)]
-pub(crate) struct Found {
-    answer: Answer,
-    piece: Piece,
-    buffer: DirectBuffer,
-    is_end: bool,
+pub(crate) struct Hit {
+    endpoint: EndpointId,
+    local: LocalSegment,
+    remote: RemoteSegment,
+    pin: Pin,
+    answer: [u8; READ_ANSWER_BYTES],
     file: CachedFile,
     borrowed: bool,
 }
@@ -190,13 +193,7 @@ impl Reactor {
                     && piece.length == task.done
                     && let Some(piece) = pieces.pop()
                 {
-                    let at = usize::try_from(piece.offset).unwrap_or(usize::MAX);
-                    self.cache.arena().prefetch(at, piece.length as usize);
-                    let (buffer, file, borrowed) = (*buffer, task.file, task.borrowed);
-                    self.found.push(Found { answer, piece, buffer, is_end, file, borrowed });
-                    if self.found.len() == FOUND_MAX {
-                        self.move_found();
-                    }
+                    self.keep_hit(answer, task, piece, buffer, is_end);
                     return Step::Done;
                 }
                 let here: u32 = pieces.iter().map(|piece| piece.length).sum();
@@ -227,28 +224,61 @@ impl Reactor {
         Step::Done
     }
 
-    /// Moves what was found to the clients, and answers.
+    /// Keeps a read that needs one copy until others have been looked at.
     #[inline]
-    pub(crate) fn move_found(&mut self) {
-        let mut all = std::mem::take(&mut self.found);
-        for Found { answer, piece, buffer, is_end, file, borrowed } in all.drain(..) {
-            let (endpoint, length) = (answer.endpoint, piece.length);
-            let (local, remote) =
-                ([self.arena.local(piece.offset, length)], remote_of(&buffer, length));
-            if self.interface.rdma_write_now(endpoint, &local, remote) {
-                self.cache.unpin(piece.pin);
+    fn keep_hit(
+        &mut self,
+        answer: Answer,
+        task: &ReadTask,
+        piece: Piece,
+        buffer: &DirectBuffer,
+        is_end: bool,
+    ) {
+        let length = piece.length;
+        let at = usize::try_from(piece.offset).unwrap_or(usize::MAX);
+        self.cache.arena().prefetch(at, length as usize);
+        let mut message = [0; READ_ANSWER_BYTES];
+        let response = read_response(length, is_end, Checksum::NONE);
+        if self.encode(answer, Status::Ok, &response, &mut message).is_err() {
+            // The connection is gone: nobody else has an answer that could be wrong.
+            self.cache.unpin(piece.pin);
+            return self.give_back(task.file, task.borrowed);
+        }
+        self.hits.push(Hit {
+            endpoint: answer.endpoint,
+            local: self.arena.local(piece.offset, length),
+            remote: remote_of(buffer, length),
+            pin: piece.pin,
+            answer: message,
+            file: task.file,
+            borrowed: task.borrowed,
+        });
+        if self.hits.len() == HITS_MAX {
+            self.move_hits();
+        }
+    }
+
+    /// Moves hits to the clients, and answers.
+    #[inline]
+    pub(crate) fn move_hits(&mut self) {
+        let mut all = std::mem::take(&mut self.hits);
+        for hit in all.drain(..) {
+            let (endpoint, remote) = (hit.endpoint, hit.remote);
+            let local = std::slice::from_ref(&hit.local);
+            if self.interface.rdma_write_now(endpoint, local, remote) {
+                self.cache.unpin(hit.pin);
             } else {
-                let cookie = self.loans.insert(Loan::Pin(piece.pin));
+                let cookie = self.loans.insert(Loan::Pin(hit.pin));
                 let (word, signal) = (cookie.pack(), Signal::Always);
-                if self.interface.post_rdma_write(endpoint, word, &local, remote, signal).is_err() {
+                if self.interface.post_rdma_write(endpoint, word, local, remote, signal).is_err() {
                     self.give_up(endpoint);
                     self.on_loan_done(cookie);
                 }
             }
-            self.reply_read(answer, length, is_end, Checksum::NONE);
-            self.give_back(file, borrowed);
+            self.send(endpoint, &hit.answer);
+            self.give_back(hit.file, hit.borrowed);
         }
-        self.found = all;
+        self.hits = all;
     }
 
     /// Posts RDMA writes of the pieces, which are the last `length` octets done so far,
@@ -285,9 +315,8 @@ impl Reactor {
         }
     }
 
-    fn reply_read(&mut self, answer: Answer, length: u32, end_of_file: bool, checksum: Checksum) {
-        let result = ReadDirectResult { end_of_file, length, checksum };
-        self.reply(answer, &Response::ReadDirect(result));
+    fn reply_read(&mut self, answer: Answer, length: u32, is_end: bool, checksum: Checksum) {
+        self.reply(answer, &read_response(length, is_end, checksum));
     }
 
     pub(crate) fn unpin_all(&mut self, pieces: &mut Pieces) {
@@ -297,8 +326,14 @@ impl Reactor {
     }
 }
 
-/// Reads found before the first of them is moved: by then its bytes are near.
-const FOUND_MAX: usize = 8;
+fn read_response(length: u32, end_of_file: bool, checksum: Checksum) -> Response<'static> {
+    Response::ReadDirect(ReadDirectResult { end_of_file, length, checksum })
+}
+
+/// Octets of the answer to a READ_DIRECT.
+const READ_ANSWER_BYTES: usize = 56;
+/// Hits kept before the first of them is moved: by then its bytes are near.
+const HITS_MAX: usize = 8;
 /// Octets gathered for one read in a session with checksums.
 const SEALED_READ_BYTES_MAX: u32 = 1 << 20;
 /// Header and fixed section of READ_INLINE's results.

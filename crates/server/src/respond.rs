@@ -85,7 +85,7 @@ impl Reactor {
     }
 
     #[inline]
-    fn encode(
+    pub(crate) fn encode(
         &mut self,
         answer: Answer,
         status: Status,
@@ -157,7 +157,7 @@ impl Reactor {
     }
 
     #[inline]
-    fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
+    pub(crate) fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
         let options = SendOptions { signal: Signal::OnError, invalidate: None };
         let gather = [Gather::Bytes(message)];
         let silent = Cookie::Silent.pack();
