@@ -96,15 +96,16 @@ pub trait Connection: Send {
         signal: Signal,
     ) -> Result<(), PostError>;
 
-    /// Does an RDMA write at once if it takes no more than a copy. False if nothing was
-    /// done: then it must be posted.
-    fn write_now(
+    /// Does an RDMA write, or read, at once if it takes no more than a copy. False if
+    /// nothing was done: then it must be posted.
+    fn move_now(
         &mut self,
         context: &mut Context<'_>,
         local: &[LocalSegment],
         remote: RemoteSegment,
+        write: bool,
     ) -> bool {
-        let _ = (context, local, remote);
+        let _ = (context, local, remote, write);
         false
     }
 

@@ -374,7 +374,21 @@ impl Interface {
         remote: RemoteSegment,
     ) -> bool {
         self.lend(endpoint).is_some_and(|(connection, mut context)| {
-            connection.write_now(&mut context, local, remote)
+            connection.move_now(&mut context, local, remote, true)
+        })
+    }
+
+    /// Does an RDMA read at once, as [`Interface::rdma_write_now`] a write: the bytes are
+    /// there when the call returns.
+    #[inline]
+    pub fn rdma_read_now(
+        &mut self,
+        endpoint: EndpointId,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+    ) -> bool {
+        self.lend(endpoint).is_some_and(|(connection, mut context)| {
+            connection.move_now(&mut context, local, remote, false)
         })
     }
 

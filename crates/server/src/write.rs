@@ -112,23 +112,9 @@ impl Reactor {
     }
 
     pub(crate) fn step_write(&mut self, id: TaskId, answer: Answer, task: &mut WriteTask) -> Step {
-        if let Some(token) = task.token.take() {
-            // The transfers into this room have ended.
-            let length = token.length();
-            let failed = task.transfer_failed || !self.is_intact(task, length);
-            let progress = if failed {
-                self.cache.write_abort(token, self.now)
-            } else {
-                self.cache.write_done(token, self.now)
-            };
-            self.on_progress(progress);
-            if failed {
-                self.end_write(task);
-                let broken = task.transfer_failed;
-                self.fail(answer, if broken { Status::Io } else { Status::Chksum });
-                return Step::Done;
-            }
-            task.done += length;
+        // The transfers into a room have ended.
+        if let Some(step) = self.end_room(answer, task) {
+            return step;
         }
         if task.is_append && !task.has_place {
             match self.claim_end(task) {
@@ -151,7 +137,12 @@ impl Reactor {
                         self.on_progress(progress);
                     }
                     WriteSource::Direct(..) => {
-                        return self.fetch_into(id, answer, task, token, &spans);
+                        if !self.fetch_into(id, answer, task, token, &spans) {
+                            return Step::Wait(Wait::Transfers);
+                        }
+                        if let Some(step) = self.end_room(answer, task) {
+                            return step;
+                        }
                     }
                 },
                 Prepared::Fill => {
@@ -177,6 +168,27 @@ impl Reactor {
         self.finish_write(answer, task)
     }
 
+    /// Gives the room that was filled to the file. A step if the write ends with it.
+    fn end_room(&mut self, answer: Answer, task: &mut WriteTask) -> Option<Step> {
+        let token = task.token.take()?;
+        let length = token.length();
+        let failed = task.transfer_failed || !self.is_intact(task, length);
+        let progress = if failed {
+            self.cache.write_abort(token, self.now)
+        } else {
+            self.cache.write_done(token, self.now)
+        };
+        self.on_progress(progress);
+        if failed {
+            self.end_write(task);
+            let broken = task.transfer_failed;
+            self.fail(answer, if broken { Status::Io } else { Status::Chksum });
+            return Some(Step::Done);
+        }
+        task.done += length;
+        None
+    }
+
     /// All bytes are in the cache: answer, or make them stable first.
     fn finish_write(&mut self, answer: Answer, task: &mut WriteTask) -> Step {
         if task.stability == Stability::Unstable {
@@ -198,7 +210,7 @@ impl Reactor {
         Step::Become(Box::new(Task::Commit(answer, commit)))
     }
 
-    /// Posts RDMA reads of the client's buffers into the room.
+    /// Has the client's bytes come into the room. True if they are there, or never will be.
     fn fetch_into(
         &mut self,
         id: TaskId,
@@ -206,34 +218,29 @@ impl Reactor {
         task: &mut WriteTask,
         token: WriteToken,
         spans: &Spans,
-    ) -> Step {
-        let WriteSource::Direct(buffers, checksum) = &task.source else { return Step::Done };
-        let buffers = buffers.clone();
+    ) -> bool {
+        let WriteSource::Direct(buffers, checksum) = &task.source else { return true };
         if checksum.is_some() {
             // Looked at once the bytes are there; nobody else is let into a fresh room.
             task.check.get_or_insert_default().spans = spans.clone();
         }
+        let endpoint = answer.endpoint;
         let mut cut = Cut::new(spans, buffers.as_slice(), task.done, token.length());
-        let mut posted = 0;
-        let mut failed = false;
+        (task.transfers_left, task.transfer_failed) = (0, false);
         while let Some((local, remote)) = cut.next(&self.arena) {
+            if self.interface.rdma_read_now(endpoint, &local, remote) {
+                continue;
+            }
             let word = Cookie::Task(id).pack();
-            if self.interface.post_rdma_read(answer.endpoint, word, &local, remote).is_err() {
-                failed = true;
+            if self.interface.post_rdma_read(endpoint, word, &local, remote).is_err() {
+                self.give_up(endpoint);
+                task.transfer_failed = true;
                 break;
             }
-            posted += 1;
+            task.transfers_left += 1;
         }
         task.token = Some(token);
-        task.transfers_left = posted;
-        task.transfer_failed = failed;
-        if failed {
-            self.give_up(answer.endpoint);
-            if posted == 0 {
-                return self.step_write(id, answer, task);
-            }
-        }
-        Step::Wait(Wait::Transfers)
+        task.transfers_left == 0
     }
 
     /// Whether what was fetched is what the client's checksum says. That of a write in

@@ -343,13 +343,14 @@ impl crate::connection::Connection for Connection {
         self.queue_write(context, cookie, local, remote, signal)
     }
 
-    fn write_now(
+    fn move_now(
         &mut self,
         context: &mut Context<'_>,
         local: &[LocalSegment],
         remote: RemoteSegment,
+        write: bool,
     ) -> bool {
-        self.is_open() && self.try_write(context, local, &remote)
+        self.is_open() && self.move_at_once(context, local, &remote, write)
     }
 
     fn post_rdma_read(

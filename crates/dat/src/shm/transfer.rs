@@ -226,33 +226,21 @@ impl Connection {
         remote: RemoteSegment,
     ) -> Result<(), PostError> {
         self.check_post()?;
-        check_local(context.regions, context.domain, local, remote.length)?;
         if self.move_at_once(context, local, &remote, false) {
             let length = remote.length;
             context.complete(Operation::RdmaRead, cookie, CompletionStatus::Success, length);
             return Ok(());
         }
+        check_local(context.regions, context.domain, local, remote.length)?;
         self.queue_transfer(WorkKind::Read, cookie, local, remote, Signal::Always);
         Ok(())
-    }
-
-    /// Writes without queuing. False if that cannot be or must not be.
-    #[inline]
-    pub(super) fn try_write(
-        &mut self,
-        context: &Context<'_>,
-        local: &[LocalSegment],
-        remote: &RemoteSegment,
-    ) -> bool {
-        check_local(context.regions, context.domain, local, remote.length).is_ok()
-            && self.move_at_once(context, local, remote, true)
     }
 
     /// Copies into or out of a region of the peer's that is mapped here, when nothing is
     /// queued before it. False if the work must take the long way, where whatever is wrong
     /// with it breaks the connection.
     #[inline]
-    fn move_at_once(
+    pub(super) fn move_at_once(
         &mut self,
         context: &Context<'_>,
         local: &[LocalSegment],
@@ -261,7 +249,8 @@ impl Connection {
     ) -> bool {
         let Some(rings) = &self.rings else { return false };
         let is_known = rings.consumer.revision() == self.revision_seen;
-        if !self.is_idle() || !is_known {
+        let fits = check_local(context.regions, context.domain, local, remote.length).is_ok();
+        if !self.is_idle() || !is_known || !fits {
             return false;
         }
         let Ok(Reach::Mapped(theirs, mut at)) = self.peer_regions.reach(remote, write) else {

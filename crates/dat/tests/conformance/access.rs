@@ -85,6 +85,7 @@ pub fn a_refused_read_breaks_and_moves_nothing(fixture: &dyn Fixture) {
         // The peer has learned of the region, where it learns at all.
         pair.settle();
         let remote = attempt(&mut pair, &source);
+        assert!(!pair.acceptor.read_now(&[target.whole()], remote), "{name}");
         pair.acceptor.read(1, &[target.whole()], remote);
         pair.until_broken();
         assert_eq!(target.bytes(), pattern(2, 64), "{name}");
@@ -105,6 +106,7 @@ pub fn a_deregistered_region_is_out_of_reach_at_once(fixture: &dyn Fixture) {
         pair.settle();
         pair.initiator.interface.deregister(gone.region.key);
         if reading {
+            assert!(!pair.acceptor.read_now(&[local.whole()], gone.all_remote()));
             pair.acceptor.read(2, &[local.whole()], gone.all_remote());
         } else {
             assert!(!pair.acceptor.write_now(&[local.whole()], gone.all_remote()));

@@ -67,6 +67,7 @@ macro_rules! provider {
                 reads:
                     a_read_of_any_size
                     a_read_scatters_odd_pieces
+                    a_read_now_is_done_in_its_turn_or_not_at_all
                     more_reads_than_the_read_depth
                     unequal_read_depths
                     every_kind_of_memory_can_be_read

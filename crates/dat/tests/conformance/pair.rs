@@ -123,6 +123,12 @@ impl Side {
         self.interface.rdma_write_now(endpoint, local, remote)
     }
 
+    /// Reads without posting, if the transport can.
+    pub fn read_now(&mut self, local: &[LocalSegment], remote: RemoteSegment) -> bool {
+        let endpoint = self.endpoint();
+        self.interface.rdma_read_now(endpoint, local, remote)
+    }
+
     pub fn write_signal(
         &mut self,
         context: u64,

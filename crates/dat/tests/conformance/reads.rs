@@ -38,6 +38,27 @@ pub fn a_read_scatters_odd_pieces(fixture: &dyn Fixture) {
     assert!(target.bytes() == bytes);
 }
 
+pub fn a_read_now_is_done_in_its_turn_or_not_at_all(fixture: &dyn Fixture) {
+    let mut pair = Pair::new(fixture);
+    for (context, memory) in (1..).zip(memories(600)) {
+        memory.write(0, &pattern(3, 600));
+        let source = pair.initiator.register(memory, Rights::REMOTE);
+        let target = pair.acceptor.buffer(600, Rights::LOCAL);
+        let (first, second) = (target.region.local(0, 300), target.region.local(300, 300));
+        // We have used the region, so that we know all we can know of it.
+        pair.acceptor.read(context, &[target.whole()], source.all_remote());
+        pair.until("a read", |pair| pair.acceptor.completion(context).is_some());
+        let before = pair.acceptor.events.len();
+        let is_done = pair.acceptor.read_now(&[second, first], source.all_remote());
+        assert_eq!(pair.acceptor.events.len(), before, "nothing tells of it");
+        let turned = [&pattern(3, 600)[300..], &pattern(3, 600)[..300]].concat();
+        assert_eq!(target.bytes(), if is_done { turned } else { pattern(3, 600) });
+        assert!(!pair.acceptor.read_now(&[first], source.all_remote()));
+        assert!(!pair.acceptor.read_now(&[first, second, first], source.all_remote()));
+    }
+    pair.assert_alive(1000);
+}
+
 fn read_many(pair: &mut Pair, count: u64) {
     let length = count as usize * 50;
     let bytes = pattern(3, length);
