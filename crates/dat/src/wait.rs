@@ -45,6 +45,8 @@ pub struct Waiter {
     crowded_until: Option<Instant>,
     /// How long the next crowded period lasts.
     crowded_span: Duration,
+    /// A peer woke us ahead of what it has for us.
+    is_forewarned: bool,
 }
 
 impl Waiter {
@@ -56,7 +58,19 @@ impl Waiter {
             rest_left: 0,
             crowded_until: None,
             crowded_span: CROWDED_SPAN_MIN,
+            is_forewarned: false,
         }
+    }
+
+    /// A peer woke us and had nothing yet: it wakes us early when it is about to have.
+    pub(crate) fn forewarn(&mut self) {
+        self.is_forewarned = true;
+    }
+
+    /// How long to spin for what a peer has announced. Whatever comes of it teaches nothing
+    /// about other waits.
+    pub(crate) fn forewarned(&mut self) -> Option<Duration> {
+        std::mem::take(&mut self.is_forewarned).then_some(FOREWARNED_SPAN)
     }
 
     /// Whether a wait may begin with a few polls before it looks at the clock: nothing
@@ -112,6 +126,8 @@ impl Waiter {
 /// A gap in our own running that only another thread on the core explains: a scheduler
 /// hands it the core for milliseconds. Shorter gaps are a noisy machine.
 const PREEMPTED_GAP: Duration = Duration::from_millis(1);
+/// How long something is worth waiting for that a peer has announced by waking us.
+const FOREWARNED_SPAN: Duration = Duration::from_micros(30);
 const CROWDED_SPAN_MIN: Duration = Duration::from_millis(2);
 const CROWDED_SPAN_MAX: Duration = Duration::from_millis(64);
 /// Vain spins that may be chance.

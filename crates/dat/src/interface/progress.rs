@@ -153,9 +153,13 @@ impl Interface {
     /// than two looks at the clock are worth. True when satisfied.
     #[inline]
     fn spin_unclocked(&mut self, threshold: usize) -> bool {
-        !self.hot.is_empty()
+        let is_there = !self.hot.is_empty()
             && self.waiter.is_at_ease()
-            && matches!(self.spin_a_while(threshold), Spun::Satisfied)
+            && matches!(self.spin_a_while(threshold), Spun::Satisfied);
+        if is_there {
+            self.waiter.paid();
+        }
+        is_there
     }
 
     /// As many polls as go between two looks at the clock.
@@ -165,7 +169,6 @@ impl Interface {
         for _ in 0..SPINS_PER_CLOCK {
             let moved = self.poll_hot();
             if (moved || self.waker.is_woken()) && self.satisfied(threshold) {
-                self.waiter.paid();
                 return Spun::Satisfied;
             }
             if moved {
@@ -176,35 +179,52 @@ impl Interface {
         spun
     }
 
-    /// Spins within the learned budget. True when satisfied.
+    /// Spins within the learned budget, or for what a peer has announced. True when
+    /// satisfied.
     pub(super) fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
+        let forewarned = self.waiter.forewarned();
         if self.hot.is_empty() {
             return false;
         }
         let start = Instant::now();
-        let budget = self.waiter.budget(start);
+        let budget = forewarned.unwrap_or_else(|| self.waiter.budget(start));
         if budget.is_zero() {
             return false;
         }
+        match self.spin_for(threshold, start, budget, deadline) {
+            Spun::Satisfied if forewarned.is_none() => self.waiter.paid(),
+            Spun::Vain if forewarned.is_none() => self.waiter.vain(),
+            Spun::Satisfied | Spun::Vain | Spun::Moved => {}
+        }
+        self.satisfied(threshold)
+    }
+
+    /// Spins until satisfied, or in vain, or until something else ends it.
+    fn spin_for(
+        &mut self,
+        threshold: usize,
+        start: Instant,
+        budget: Duration,
+        deadline: Option<Instant>,
+    ) -> Spun {
         let mut last = start;
         let mut until = start + budget;
         let limit = start + budget * SPIN_STRETCH_MAX;
         loop {
             match self.spin_a_while(threshold) {
-                Spun::Satisfied => return true,
+                Spun::Satisfied => return Spun::Satisfied,
                 Spun::Moved => until = (last + budget).min(limit),
                 Spun::Vain => {}
             }
             let now = Instant::now();
             if self.waiter.was_preempted(now - last, now) {
-                return false;
+                return Spun::Moved;
             }
             if now >= until {
-                self.waiter.vain();
-                return false;
+                return Spun::Vain;
             }
             if deadline.is_some_and(|deadline| now >= deadline) {
-                return false;
+                return Spun::Moved;
             }
             last = now;
         }
@@ -212,7 +232,9 @@ impl Interface {
 
     /// Arms everything and sleeps until a descriptor is ready. True when satisfied.
     pub(super) fn doze(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
-        let missing = threshold.saturating_sub(self.events.len()).max(1);
+        let before = self.events.len();
+        let missing = threshold.saturating_sub(before).max(1);
+        let mut woken = false;
         if self.arm_hot(missing) {
             let mut timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if let Some(first) = self.first_deadline() {
@@ -220,6 +242,7 @@ impl Interface {
                 timeout = Some(timeout.map_or(left, |t| t.min(left)));
             }
             self.sleep(timeout);
+            woken = !self.hot.is_empty();
         } else {
             self.pass_sockets_by();
         }
@@ -227,6 +250,9 @@ impl Interface {
             self.heat_all();
         }
         self.poll_hot();
+        if woken && self.events.len() == before {
+            self.waiter.forewarn();
+        }
         self.satisfied(threshold)
     }
 
@@ -362,11 +388,11 @@ impl Interface {
     }
 }
 
-/// What a few polls came to.
+/// What some polls came to.
 enum Spun {
     /// The wait is over.
     Satisfied,
-    /// Something has come, but not enough.
+    /// Neither: something has come, but not enough, or there was no time.
     Moved,
     Vain,
 }

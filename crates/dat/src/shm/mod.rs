@@ -303,7 +303,15 @@ impl Connection {
     }
 
     fn wake_peer(&self) {
-        if let Some(Rings { wakes: Some(wakes), .. }) = &self.rings {
+        if let Some(rings) = &self.rings {
+            rings.wake_peer();
+        }
+    }
+}
+
+impl Rings {
+    fn wake_peer(&self) {
+        if let Some(wakes) = &self.wakes {
             wakes.wake_peer();
         }
     }

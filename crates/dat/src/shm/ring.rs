@@ -256,13 +256,24 @@ impl Producer {
         // fences between setting that word and its last look at `produced`.
         fence(Ordering::SeqCst);
         let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
-        wake_at != 0
-            && (urgent || self.units.wrapping_sub(wake_at) < u64::MAX / 2)
-            && self
-                .lane
-                .wake_at()
-                .compare_exchange(wake_at, 0, Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
+        (urgent || self.units.wrapping_sub(wake_at) < u64::MAX / 2) && self.take_sleeper(wake_at)
+    }
+
+    /// True if the consumer sleeps and one more message is what it waits for: that is about
+    /// to come, and a wake-up takes its time.
+    pub fn must_wake_early(&self) -> bool {
+        let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
+        let units = self.units.wrapping_add(1);
+        units.wrapping_sub(wake_at) < u64::MAX / 2 && self.take_sleeper(wake_at)
+    }
+
+    /// Whether the consumer sleeps and it is ours to wake it.
+    #[inline]
+    fn take_sleeper(&self, wake_at: u64) -> bool {
+        let word = self.lane.wake_at();
+        let (old, awake) = (wake_at, 0);
+        old != awake
+            && word.compare_exchange(old, awake, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Asks to be woken when there is room. True if room appeared meanwhile.
@@ -517,6 +528,20 @@ mod tests {
         assert!(producer.must_wake(false));
         assert!(!producer.must_wake(false));
         assert!(!consumer.arm(2));
+    }
+
+    #[test]
+    fn the_sleeper_is_woken_ahead_of_the_message_it_waits_for() {
+        let (memory, mut producer, mut consumer) = ring();
+        assert!(!producer.must_wake_early(), "nobody sleeps");
+        assert!(consumer.arm(2));
+        assert!(!producer.must_wake_early(), "two are missing");
+        assert!(send(&memory, &mut producer, b"a"));
+        assert!(producer.must_wake_early());
+        // It has found nothing and sleeps again: the message itself wakes it.
+        assert!(consumer.arm(2));
+        assert!(send(&memory, &mut producer, b"b"));
+        assert!(producer.must_wake(false));
     }
 
     #[test]

@@ -445,12 +445,24 @@ impl Connection {
         if matches!(reach, Reach::Staged) {
             return self.stage_write(context, work);
         }
+        let is_followed = self.work.get(1).is_some_and(|next| next.kind == WorkKind::Send);
+        let early = (remote.length as usize).checked_sub(EARLY_BYTES).filter(|_| is_followed);
         let mut done = 0;
         for segment in work.segments(&self.pieces) {
-            let (memory, offset) = local(context, segment)?;
-            let length = segment.length as usize;
+            let (memory, mut offset) = local(context, segment)?;
+            let mut length = segment.length as usize;
             match &reach {
                 Reach::Mapped(target, at) => {
+                    if let Some(first) = early.and_then(|early| early.checked_sub(done))
+                        && first < length
+                    {
+                        Memory::copy(memory, offset, target, *at + done, first);
+                        (done, offset, length) = (done + first, offset + first, length - first);
+                        let rings = self.rings.as_ref().ok_or_else(no_rings)?;
+                        if rings.producer.must_wake_early() {
+                            rings.wake_peer();
+                        }
+                    }
                     Memory::copy(memory, offset, target, *at + done, length);
                 }
                 Reach::Process(pid) => {
@@ -672,6 +684,9 @@ pub(super) fn refuse_peer(error: crate::region::AccessError) -> BreakReason {
     BreakReason::PeerViolation(format!("remote access refused: {error:?}"))
 }
 
+/// What is left of a write when a sleeper is woken that waits for the message behind it:
+/// about as much as is copied while it wakes up.
+const EARLY_BYTES: usize = 96 << 10;
 const EMPTY_SEGMENT: LocalSegment = LocalSegment { key: crate::LocalKey(0), offset: 0, length: 0 };
 /// Octets of payload in one frame of a staged transfer: small enough that several
 /// fit the smallest ring.
