@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use dafs_dat::Address;
 use dafs_memory::{Memory, Pages};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::SealFlags;
 
 use super::shm::{
     CAPACITY, Control, FRAMES, RING_BYTES, Rings, borrowed, expose, hello, memory_file,
 };
 use crate::bystander::beside_bystanders_with;
-use crate::fixture::{Fixture, Transport, pattern};
+use crate::fixture::{Fixture, HANG, Transport, pattern};
 use crate::rogue::encoded;
 
 /// Long enough for the honest ones.
@@ -162,8 +163,10 @@ fn descriptors_that_nobody_asked_for_are_closed() {
         rings.control.send(&[5, 1, 0, 0, 0], &[writer.as_fd(), writer.as_fd()]);
         drop(writer);
         // The pipe ends once nobody, the server included, has its writing end.
-        let mut byte = [0];
-        assert_eq!(rustix::io::read(&reader, &mut byte).unwrap(), 0);
+        let mut end = [PollFd::new(&reader, PollFlags::empty())];
+        let hang = HANG.try_into().unwrap();
+        assert_eq!(rustix::event::poll(&mut end, Some(&hang)).unwrap(), 1, "it stays open");
+        assert!(end[0].revents().contains(PollFlags::HUP));
         rings.message(&encoded(0, 1, &dafs_wire::Request::Null(dafs_wire::messages::Empty)));
         rings.await_answers(2);
     });

@@ -10,7 +10,7 @@ use dafs_wire::messages::{
 use dafs_wire::{ByteOrder, FileAttributeBlock, Path, Request};
 
 use crate::bystander::beside_bystanders;
-use crate::fixture::Transport;
+use crate::fixture::{Transport, await_that};
 use crate::rogue::{Rogue, encoded, login, opening};
 
 #[test]
@@ -235,8 +235,6 @@ fn a_client_that_vanishes_half_way_leaves_nothing_behind() {
         // What those had open hinders nobody, once the server has heard of their end.
         let (_, honest) = fixture.connect(transport);
         let deny = OpenOptions { deny: dafs_client::ShareDeny::Both, ..OpenOptions::read() };
-        while honest.open("/file", &deny).is_err() {
-            honest.ping().unwrap();
-        }
+        await_that("what the vanished had open is closed", || honest.open("/file", &deny).is_ok());
     });
 }
