@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 use std::fs::File as LocalFile;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -80,6 +80,26 @@ impl Side {
             Side::Remote(session, path) => {
                 session.metadata(path).is_ok_and(|m| m.kind == ObjectType::Directory)
             }
+        }
+    }
+
+    /// Whether both lead to one object. A copy would empty it before it is read.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Side::Local(left), Side::Local(right)) => match (left.metadata(), right.metadata()) {
+                (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),
+                _ => false,
+            },
+            (Side::Remote(one, left), Side::Remote(other, right)) => {
+                // Servers of memory have the same handles, but not the same times.
+                match (one.metadata(left), other.metadata(right)) {
+                    (Ok(left), Ok(right)) => {
+                        (left.handle, left.time_metadata) == (right.handle, right.time_metadata)
+                    }
+                    _ => false,
+                }
+            }
+            _ => false,
         }
     }
 
