@@ -182,8 +182,9 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
         .iter()
         .map(|text| {
             let (name, path) = match text.split_once('=') {
-                Some((name, path)) => (name.to_owned(), PathBuf::from(path)),
-                None => (name_of(Path::new(text)), PathBuf::from(text)),
+                // No name has a slash: what stands before this sign is part of a path.
+                Some((name, path)) if !name.contains('/') => (name.to_owned(), PathBuf::from(path)),
+                _ => (name_of(Path::new(text)), PathBuf::from(text)),
             };
             Export { name, path, read_only: arguments.read_only }
         })

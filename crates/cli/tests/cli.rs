@@ -320,6 +320,15 @@ fn mistakes_are_explained() {
     std::fs::write(&config, "colour = \"blue\"\n").unwrap();
     assert!(fails(&["serve", "--config", config.to_str().unwrap()]).contains("colour"));
     assert!(fails(&["serve", "/no/such/directory"]).contains("/no/such/directory"));
+    // A sign of equality that is part of the path, and not behind a name.
+    assert!(fails(&["serve", "/no/such=one"]).contains("/no/such=one: No such file"));
+    let [one, other] = ["a/data", "b/data"].map(|below| place.path().join(below));
+    let both = [&one, &other].map(|path| path.to_str().unwrap());
+    both.iter().for_each(|path| std::fs::create_dir_all(path).unwrap());
+    assert!(fails(&["serve", both[0], both[1]]).contains("used twice; choose one by NAME="));
+    let file = place.path().join("passwords");
+    let said = fails(&["passwd", "--file", file.to_str().unwrap(), "ann"]);
+    assert!(said.contains("empty password") && !file.exists(), "{said}");
 }
 
 #[test]
