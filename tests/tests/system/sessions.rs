@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dafs_client::{Client, ClientConfig, ClientError, Login, OpenOptions, SessionOptions, Status};
 use dafs_server::PasswordFile;
 
-use crate::fixture::{Ending, Fixture, Transport, await_that, me, over_each};
+use crate::fixture::{Ending, Fixture, TRANSPORTS, Transport, await_that, me, over_each};
 
 #[test]
 fn passwords_are_checked_and_give_their_identity() {
@@ -14,7 +14,7 @@ fn passwords_are_checked_and_give_their_identity() {
     let mut passwords = PasswordFile::default();
     passwords.set("ann", me(), "right").unwrap();
     passwords.save(&file).unwrap();
-    for transport in probe.transports() {
+    for transport in TRANSPORTS {
         let fixture = Fixture::with(|config| {
             config.password_file = Some(file.clone());
             config.filer.anonymous = None;

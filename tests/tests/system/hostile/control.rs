@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use dafs_dat::Address;
 use dafs_memory::{Memory, Pages};
+use dafs_server::ServerConfig;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::SealFlags;
 
 use super::shm::{
     CAPACITY, Control, FRAMES, RING_BYTES, Rings, borrowed, expose, hello, memory_file,
 };
-use crate::bystander::beside_bystanders_with;
+use crate::bystander::beside_bystanders_of;
 use crate::fixture::{Fixture, HANG, Transport, pattern};
 use crate::rogue::encoded;
 
@@ -20,12 +21,12 @@ use crate::rogue::encoded;
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Runs a case against the Unix socket, beside sessions that must go on.
-fn beside(case: impl Fn(&Fixture, &Address)) {
-    beside_bystanders_with(
-        |_| {},
-        |transport| (transport == Transport::Shm).then_some(transport),
-        |fixture, transport| case(fixture, &fixture.address(transport)),
-    );
+fn beside(case: impl FnOnce(&Fixture, &Address)) {
+    beside_with(|_| {}, case);
+}
+
+fn beside_with(change: impl FnOnce(&mut ServerConfig), case: impl FnOnce(&Fixture, &Address)) {
+    beside_bystanders_of(change, |fixture| case(fixture, &fixture.address(Transport::Shm)));
 }
 
 #[test]
@@ -221,12 +222,10 @@ fn a_wake_up_that_would_block_stalls_nobody() {
 
 #[test]
 fn a_connection_that_says_nothing_is_ended() {
-    beside_bystanders_with(
+    beside_with(
         |config| config.connect_timeout = SHORT,
-        |transport| (transport == Transport::Shm).then_some(transport),
-        |fixture, transport| {
-            let silent: Vec<Control> =
-                (0..20).map(|_| Control::connect(&fixture.address(transport))).collect();
+        |_, address| {
+            let silent: Vec<Control> = (0..20).map(|_| Control::connect(address)).collect();
             silent.iter().for_each(Control::ends);
         },
     );
@@ -234,12 +233,10 @@ fn a_connection_that_says_nothing_is_ended() {
 
 #[test]
 fn a_session_that_never_logs_in_is_ended() {
-    beside_bystanders_with(
+    beside_with(
         |config| config.filer.authentication_timeout = SHORT,
-        |transport| (transport == Transport::Shm).then_some(transport),
-        |fixture, transport| {
-            let silent: Vec<Rings> =
-                (0..20).map(|_| Rings::connect(&fixture.address(transport))).collect();
+        |_, address| {
+            let silent: Vec<Rings> = (0..20).map(|_| Rings::connect(address)).collect();
             silent.iter().for_each(Rings::ends);
         },
     );

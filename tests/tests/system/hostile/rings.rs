@@ -7,8 +7,8 @@ use dafs_wire::Request;
 use dafs_wire::messages::Empty;
 
 use super::shm::{BACK, CAPACITY, FRAMES, RING_BYTES, Rings};
-use crate::bystander::beside_bystanders_with;
-use crate::fixture::{Ending, Fixture, Transport, pattern};
+use crate::bystander::beside_bystanders_of;
+use crate::fixture::{Ending, Fixture, TRANSPORTS, Transport, pattern};
 use crate::rogue::encoded;
 
 const SEND: u64 = 1;
@@ -19,12 +19,8 @@ const DELTA: u64 = 5;
 const WRAP: u64 = 6;
 
 /// Runs a case over shared memory, beside sessions that must go on.
-fn beside(case: impl Fn(&Address)) {
-    beside_bystanders_with(
-        |_| {},
-        |transport| (transport == Transport::Shm).then_some(transport),
-        |fixture, transport| case(&fixture.address(transport)),
-    );
+fn beside(case: impl FnOnce(&Address)) {
+    beside_bystanders_of(|_| {}, |fixture| case(&fixture.address(Transport::Shm)));
 }
 
 #[test]
@@ -130,7 +126,7 @@ fn a_count_that_lies_keeps_nobody_awake() {
     // Messages without end are announced to a sleeper, and none is there.
     rings.set_word(256, u64::MAX / 4);
     rings.wake();
-    for transport in fixture.transports() {
+    for transport in TRANSPORTS {
         let (_, honest) = fixture.connect(transport);
         honest.ping().unwrap();
     }
