@@ -41,6 +41,9 @@ enum Command {
     /// Write files to standard output.
     Cat(files::cat::Arguments),
     /// Copy files between here and servers, or between servers.
+    ///
+    /// Copies keep modes and times of modification. Owners do not come along, nor do the
+    /// bits that have a program run as its owner or group.
     Cp(copy::Arguments),
     /// Rename on one server.
     Mv(files::mv::Arguments),
