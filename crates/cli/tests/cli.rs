@@ -320,6 +320,9 @@ fn mistakes_are_explained() {
     std::fs::write(&config, "colour = \"blue\"\n").unwrap();
     assert!(fails(&["serve", "--config", config.to_str().unwrap()]).contains("colour"));
     assert!(fails(&["serve", "/no/such/directory"]).contains("/no/such/directory"));
+    // The reason is told once, however many causes tell it.
+    let said = fails(&["serve", "--memory", "1M", "--password-file", "/no/such/file"]);
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
     // A sign of equality that is part of the path, and not behind a name.
     assert!(fails(&["serve", "/no/such=one"]).contains("/no/such=one: No such file"));
     let [one, other] = ["a/data", "b/data"].map(|below| place.path().join(below));

@@ -169,7 +169,7 @@ impl<'r> Run<'r> {
     }
 
     fn count_failure(&self, error: &Error) {
-        self.bar.suspend(|| eprintln!("dafs: {error:#}"));
+        self.bar.suspend(|| eprintln!("dafs: {}", crate::told(error)));
         self.outcome.borrow_mut().failed += 1;
     }
 }
