@@ -240,9 +240,12 @@ fn a_copy_onto_itself_is_refused() {
     std::os::unix::fs::symlink("file", server.local("link")).unwrap();
     let at = |index: usize, path: &str| format!("{}/{path}", server.urls[index]);
     let here = here.to_str().unwrap().to_owned();
-    // By one way, by two, through a link, and a whole directory.
+    let served = server.local("file").to_str().unwrap().to_owned();
+    // By one way, by two, through a link, past the server, and a whole directory.
     for (from, to) in [
         (here.clone(), here.clone()),
+        (served.clone(), at(0, "file")),
+        (at(1, "file"), served),
         (at(0, "file"), at(0, "file")),
         (at(0, "file"), at(1, "file")),
         (at(1, "link"), at(1, "file")),

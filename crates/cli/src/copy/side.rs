@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use dafs_client::{Client, File, ObjectType, OpenOptions, Session, Status};
+use dafs_client::{Client, File, ObjectType, OpenOptions, Session, Status, Timestamp};
 use dafs_types::FileHandle;
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
@@ -85,21 +85,22 @@ impl Side {
 
     /// Whether both lead to one object. A copy would empty it before it is read.
     pub fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Side::Local(left), Side::Local(right)) => match (left.metadata(), right.metadata()) {
-                (Ok(left), Ok(right)) => (left.dev(), left.ino()) == (right.dev(), right.ino()),
-                _ => false,
-            },
-            (Side::Remote(one, left), Side::Remote(other, right)) => {
-                // Servers of memory have the same handles, but not the same times.
-                match (one.metadata(left), other.metadata(right)) {
-                    (Ok(left), Ok(right)) => {
-                        (left.handle, left.time_metadata) == (right.handle, right.time_metadata)
-                    }
-                    _ => false,
-                }
+        self.identity().is_some_and(|own| other.identity() == Some(own))
+    }
+
+    /// What an object has alone and shows alike here and through any of its servers: its
+    /// number, and when anything of it was changed last.
+    fn identity(&self) -> Option<(u64, Timestamp)> {
+        match self {
+            Side::Local(path) => {
+                let found = path.metadata().ok()?;
+                let nanoseconds = u32::try_from(found.ctime_nsec()).ok()?;
+                Some((found.ino(), Timestamp { seconds: found.ctime(), nanoseconds }))
             }
-            _ => false,
+            Side::Remote(session, path) => {
+                let found = session.metadata(path).ok()?;
+                Some((found.file_id, found.time_metadata))
+            }
         }
     }
 
