@@ -5,6 +5,7 @@
 //! `cargo run --release -p dafs-tests --example read_overhead [in flight] [block] [reads]`;
 //! under `valgrind --tool=callgrind` it shows where the instructions go.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -42,27 +43,15 @@ fn main() {
 
     let client = Client::new(ClientConfig::default()).unwrap();
     let options = SessionOptions::default();
-    let mut connecting = Box::pin(client.connect_async(&address, &options).unwrap());
-    let mut context = Context::from_waker(Waker::noop());
-    let session = loop {
-        if let Poll::Ready(session) = connecting.as_mut().poll(&mut context) {
-            break session.unwrap();
-        }
+    let mut turn = || {
         step();
         client.turn(Some(Duration::ZERO));
     };
-    let mut opening = Box::pin({
-        let creating = OpenOptions { create: true, ..OpenOptions::write() };
-        session.open_in_async(session.root(), "file", "/file", &creating)
-    });
-    let file = loop {
-        if let Poll::Ready(file) = opening.as_mut().poll(&mut context) {
-            break file.unwrap();
-        }
-        step();
-        client.turn(Some(Duration::ZERO));
-    };
-    drop(opening);
+    let connecting = client.connect_async(&address, &options).unwrap();
+    let session = drive(connecting, &mut turn).unwrap();
+    let creating = OpenOptions::write();
+    let opening = session.open_in_async(session.root(), "file", "/file", &creating);
+    let file = drive(opening, &mut turn).unwrap();
     let buffer = client.allocate(depth * block.max(4096)).unwrap();
     let group = client.group();
     let file_bytes = 1 << 20;
@@ -102,6 +91,19 @@ fn main() {
     }
     let each = start.elapsed().as_nanos() as f64 / reads as f64;
     println!("{each:.0} ns for both sides of a read of {block} octets, {depth} in flight");
+    // To leave in order they would wait for a server that nobody steps any more.
     std::mem::forget(file);
     std::mem::forget(session);
+}
+
+/// Polls a future to its end, with a turn of both sides in between.
+fn drive<F: Future>(future: F, mut turn: impl FnMut()) -> F::Output {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        turn();
+    }
 }

@@ -63,9 +63,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     println!("\nEvery octet was read back and compared: no difference.");
     println!("All of it took {:.0} s.", start.elapsed().as_secs_f64());
-    println!("Next: dafs serve DIR          serve a directory of your own");
+    println!("Next: dafs serve DIR              serve a directory of your own");
     println!("      dafs ls dafs://localhost/   look at it from another terminal");
-    println!("      dafs bench              all block sizes, as JSON and plots");
+    println!("      dafs bench --output DIR     all block sizes, as JSON and plots");
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use dafs_client::{Location, RegionPath, ServerName, Session, local_socket_candidates};
 use rustix::process::{Resource, getrlimit};
 
-use crate::place::{Access, Transport, connect};
+use crate::place::{Access, DEFAULT_PORT, Transport, connect};
 
 /// Arguments of `dafs doctor`.
 #[derive(Debug, Args)]
@@ -115,23 +115,20 @@ fn foreign_memory(findings: &Findings) {
     }
 }
 
-fn sockets(findings: &Findings, port: u16) -> bool {
-    let mut any = false;
+fn sockets(findings: &Findings, port: u16) {
     for path in local_socket_candidates(port) {
-        let there = path.exists();
-        any |= there;
-        let what = if there { "a server's socket" } else { "nothing" };
-        findings.note(&format!("shared memory: {}: {what}", path.display()));
+        socket(findings, &path);
     }
-    any
+}
+
+fn socket(findings: &Findings, path: &Path) {
+    let what = if path.exists() { "a server's socket" } else { "nothing" };
+    findings.note(&format!("shared memory: {}: {what}", path.display()));
 }
 
 fn server(findings: &mut Findings, location: &Location, access: &Access) {
     match &location.server {
-        ServerName::Socket(path) => {
-            let what = if path.exists() { "there" } else { "not there" };
-            findings.note(&format!("shared memory: {}: {what}", path.display()));
-        }
+        ServerName::Socket(path) => socket(findings, path),
         ServerName::Host { host, port } => {
             if access.transport != Transport::Tcp {
                 sockets(findings, *port);
@@ -174,7 +171,6 @@ fn way_of(session: &Session) -> &'static str {
     }
 }
 
-const DEFAULT_PORT: u16 = 2050;
 /// Fewer open files than this end a busy server.
 const FILES_MIN: u64 = 4096;
 const TCP_PATIENCE: Duration = Duration::from_secs(2);

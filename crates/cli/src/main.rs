@@ -41,6 +41,9 @@ enum Command {
     /// Write files to standard output.
     Cat(files::cat::Arguments),
     /// Copy files between here and servers, or between servers.
+    ///
+    /// Copies keep modes and times of modification. Owners do not come along, nor do the
+    /// bits that have a program run as its owner or group.
     Cp(copy::Arguments),
     /// Rename on one server.
     Mv(files::mv::Arguments),
@@ -99,10 +102,23 @@ fn main() -> ExitCode {
         // Whoever read the output has had enough of it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("dafs: {error:#}");
+            eprintln!("dafs: {}", told(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// An error with its causes, but for those that it has told itself.
+fn told(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| {
+        if text.is_empty() {
+            cause
+        } else if text.ends_with(&cause) {
+            text
+        } else {
+            format!("{text}: {cause}")
+        }
+    })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

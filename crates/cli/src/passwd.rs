@@ -49,7 +49,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut groups = arguments.groups.clone();
     groups.sort_unstable();
     let who = Credentials { uid: arguments.uid, gid: arguments.gid, groups: groups.into() };
-    passwords.set(user, who, &read_password(user)?)?;
+    let password = read_password(user)?;
+    if password.is_empty() {
+        bail!("an empty password keeps nobody out; nothing was changed");
+    }
+    passwords.set(user, who, &password)?;
     Ok(passwords.save(&arguments.file)?)
 }
 

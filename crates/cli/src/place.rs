@@ -95,3 +95,6 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
         ..SessionOptions::default()
     })
 }
+
+/// Where a server listens, and is looked for, unless told otherwise.
+pub const DEFAULT_PORT: u16 = 2050;

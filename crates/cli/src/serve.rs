@@ -1,6 +1,6 @@
 //! `dafs serve`: from flags and a file to a running server.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::local_socket_candidates;
-use dafs_dat::Address;
-use dafs_server::{Server, ServerConfig, Stopper};
+use dafs_dat::{Address, AddressError};
+use dafs_server::{Server, ServerConfig, ServerError, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use serde::Deserialize;
+
+use crate::place::DEFAULT_PORT;
 
 /// Arguments of `dafs serve`; the configuration file has the same keys.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
@@ -92,18 +94,19 @@ pub fn run(flags: Arguments) -> Result<()> {
 }
 
 /// Adds what to do where that is not plain from what went wrong.
-fn explain(error: dafs_server::ServerError) -> anyhow::Error {
-    let text = error.to_string();
+fn explain(error: ServerError) -> anyhow::Error {
     let advice = match &error {
-        dafs_server::ServerError::Address(_) if text.contains("os error 98") => {
+        ServerError::Address(AddressError::System { source, .. })
+            if source.kind() == ErrorKind::AddrInUse =>
+        {
             "is another server running? Choose another --tcp ADDR or --socket PATH"
         }
-        dafs_server::ServerError::Address(_) => {
+        ServerError::Address(_) => {
             "choose another --tcp ADDR or --socket PATH, or give --no-tcp or --no-socket"
         }
         _ => return error.into(),
     };
-    anyhow::anyhow!("{text}; {advice}")
+    anyhow::anyhow!("{error}; {advice}")
 }
 
 /// Says that the server is ready, to people and to systemd.
@@ -182,8 +185,9 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
         .iter()
         .map(|text| {
             let (name, path) = match text.split_once('=') {
-                Some((name, path)) => (name.to_owned(), PathBuf::from(path)),
-                None => (name_of(Path::new(text)), PathBuf::from(text)),
+                // No name has a slash: what stands before this sign is part of a path.
+                Some((name, path)) if !name.contains('/') => (name.to_owned(), PathBuf::from(path)),
+                _ => (name_of(Path::new(text)), PathBuf::from(text)),
             };
             Export { name, path, read_only: arguments.read_only }
         })
@@ -195,7 +199,7 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
 }
 
 fn config(arguments: &Arguments) -> Result<ServerConfig> {
-    let tcp = arguments.tcp.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 2050)));
+    let tcp = arguments.tcp.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)));
     let mut config = ServerConfig::default();
     if !arguments.no_tcp {
         config.listen.push(Address::Tcp(tcp));

@@ -4,8 +4,33 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A guard against hanging; no test expects anything of time.
+const HANG: Duration = Duration::from_secs(300);
+
+/// Kills a program that stays too long, which ends what waits for it.
+struct Watch {
+    _ended: Sender<()>,
+}
+
+impl Watch {
+    /// Watches until it is dropped.
+    fn over(child: &Child) -> Self {
+        let (ended, watched) = channel::<()>();
+        let pid = Pid::from_child(child);
+        std::thread::spawn(move || {
+            if watched.recv_timeout(HANG) == Err(RecvTimeoutError::Timeout) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        });
+        Self { _ended: ended }
+    }
+}
 
 struct Server {
     child: Child,
@@ -37,7 +62,9 @@ impl Server {
             .spawn()
             .unwrap();
         let mut line = String::new();
+        let watch = Watch::over(&child);
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        drop(watch);
         let urls = line
             .trim()
             .strip_prefix("ready: ")
@@ -57,8 +84,8 @@ impl Server {
 
     /// Ends the server in order; true if it says that all went well.
     fn stop(&mut self) -> bool {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        let _watch = Watch::over(&self.child);
         self.child.wait().unwrap().success()
     }
 }
@@ -80,7 +107,17 @@ fn dafs() -> Command {
 }
 
 fn run(arguments: &[&str]) -> Output {
-    dafs().args(arguments).output().unwrap()
+    let mut command = dafs();
+    command.args(arguments).stdin(Stdio::null());
+    finish(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+}
+
+/// Waits for a program's own end.
+fn finish(child: Child) -> Output {
+    let _watch = Watch::over(&child);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.code().is_some(), "killed, it may have hung: {output:?}");
+    output
 }
 
 /// Runs a command that must succeed; returns what it printed.
@@ -91,10 +128,10 @@ fn ok(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Runs a command that must fail; returns its complaint.
+/// Runs a command that must fail in good order; returns its complaint.
 fn fails(arguments: &[&str]) -> String {
     let output = run(arguments);
-    assert!(!output.status.success(), "{arguments:?} succeeded");
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {output:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
@@ -159,12 +196,12 @@ fn what_has_no_name_in_the_protocol_is_counted_as_failed() {
     for (index, url) in server.urls.iter().enumerate() {
         let inwards = format!("{url}/in-{index}");
         let said = fails(&["cp", "-r", "--verify", tree.to_str().unwrap(), &inwards]);
-        assert!(said.contains("b\\xFFd") && said.contains("1 objects failed"), "{said}");
+        assert!(said.contains("b\\xFFd") && said.contains("1 object failed"), "{said}");
         assert_eq!(std::fs::read(server.local(&format!("in-{index}/deep/good"))).unwrap(), b"good");
         let back = place.path().join(format!("back-{index}"));
         let outwards = format!("{url}/tree");
         let said = fails(&["cp", "-r", "--verify", &outwards, back.to_str().unwrap()]);
-        assert!(said.contains("b\u{fffd}d") && said.contains("1 objects failed"), "{said}");
+        assert!(said.contains("b\u{fffd}d") && said.contains("1 object failed"), "{said}");
         assert_eq!(std::fs::read(back.join("deep/good")).unwrap(), b"good");
     }
 }
@@ -193,6 +230,55 @@ fn what_fails_is_named_and_the_rest_is_copied() {
 }
 
 #[test]
+fn a_copy_onto_itself_is_refused() {
+    let server = Server::start(&[]);
+    let place = tempfile::tempdir().unwrap();
+    let here = place.path().join("file");
+    for file in [here.clone(), server.local("file")] {
+        std::fs::write(file, b"content").unwrap();
+    }
+    std::os::unix::fs::symlink("file", server.local("link")).unwrap();
+    let at = |index: usize, path: &str| format!("{}/{path}", server.urls[index]);
+    let here = here.to_str().unwrap().to_owned();
+    let served = server.local("file").to_str().unwrap().to_owned();
+    // By one way, by two, through a link, past the server, and a whole directory.
+    for (from, to) in [
+        (here.clone(), here.clone()),
+        (served.clone(), at(0, "file")),
+        (at(1, "file"), served),
+        (at(0, "file"), at(0, "file")),
+        (at(0, "file"), at(1, "file")),
+        (at(1, "link"), at(1, "file")),
+        (at(0, ""), at(1, "")),
+    ] {
+        let said = fails(&["cp", "-r", &from, &to]);
+        assert!(said.contains("are the same"), "{said}");
+    }
+    assert_eq!(std::fs::read(here).unwrap(), b"content");
+    assert_eq!(std::fs::read(server.local("file")).unwrap(), b"content");
+}
+
+#[test]
+fn a_copy_does_not_run_as_whoever_made_it() {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let server = Server::start(&[]);
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    std::fs::write(tree.join("program"), b"#!/bin/sh").unwrap();
+    std::fs::set_permissions(tree.join("program"), Permissions::from_mode(0o6755)).unwrap();
+    let there = format!("{}/tree", server.urls[0]);
+    let back = place.path().join("back");
+    ok(&["cp", "-r", tree.to_str().unwrap(), &there]);
+    let copy = server.local("tree/program");
+    assert_eq!(copy.metadata().unwrap().mode() & 0o7777, 0o755);
+    std::fs::set_permissions(copy, Permissions::from_mode(0o6755)).unwrap();
+    ok(&["cp", "-r", &there, back.to_str().unwrap()]);
+    assert_eq!(back.join("program").metadata().unwrap().mode() & 0o7777, 0o755);
+}
+
+#[test]
 fn an_orderly_end_keeps_what_was_written() {
     let mut server = Server::start(&[]);
     let file = server.directory.path().join("file");
@@ -216,7 +302,7 @@ fn passwords_are_managed_and_asked_for() {
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(b"open sesame\n").unwrap();
-    assert!(child.wait().unwrap().success());
+    assert!(finish(child).status.success());
     assert_eq!(ok(&["passwd", "--file", file]), "ann\n");
     let server = Server::start(&["--password-file", file, "--no-anonymous"]);
     let tcp = server.urls.iter().find(|url| url.starts_with("dafs://")).unwrap();
@@ -237,6 +323,18 @@ fn mistakes_are_explained() {
     std::fs::write(&config, "colour = \"blue\"\n").unwrap();
     assert!(fails(&["serve", "--config", config.to_str().unwrap()]).contains("colour"));
     assert!(fails(&["serve", "/no/such/directory"]).contains("/no/such/directory"));
+    // The reason is told once, however many causes tell it.
+    let said = fails(&["serve", "--memory", "1M", "--password-file", "/no/such/file"]);
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+    // A sign of equality that is part of the path, and not behind a name.
+    assert!(fails(&["serve", "/no/such=one"]).contains("/no/such=one: No such file"));
+    let [one, other] = ["a/data", "b/data"].map(|below| place.path().join(below));
+    let both = [&one, &other].map(|path| path.to_str().unwrap());
+    both.iter().for_each(|path| std::fs::create_dir_all(path).unwrap());
+    assert!(fails(&["serve", both[0], both[1]]).contains("used twice; choose one by NAME="));
+    let file = place.path().join("passwords");
+    let said = fails(&["passwd", "--file", file.to_str().unwrap(), "ann"]);
+    assert!(said.contains("empty password") && !file.exists(), "{said}");
 }
 
 #[test]
@@ -299,7 +397,7 @@ fn a_server_without_descriptors_turns_connections_away() {
     let streams: Vec<_> = (0..80).map(connect).collect();
     let ends = [&streams[0], &streams[79]];
     let mut fds = ends.map(|end| PollFd::new(end, PollFlags::IN));
-    rustix::event::poll(&mut fds, None).unwrap();
+    rustix::event::poll(&mut fds, Some(&HANG.try_into().unwrap())).unwrap();
     assert!(fds[0].revents().is_empty(), "the first waited in vain as long as the last");
     assert!(!fds[1].revents().is_empty());
     drop(streams);

@@ -15,7 +15,7 @@ use dafs_wire::{Path, Request, Response};
 
 use crate::operation::{FileNumber, Operation, OperationNumber};
 use crate::plan::{Plan, SERVER_NODE};
-use crate::request::{Arrivals, Flight, Line, Raw, finish, understand};
+use crate::request::{Arrivals, Flight, Line, Raw, finish, ready, understand};
 
 /// See the [module](self).
 pub(crate) struct Actor {
@@ -195,7 +195,7 @@ impl Actor {
             checksums: self.checksums,
         };
         let opened = open.and_then(|open| self.opens.get(&open)).map(|opened| &opened.file);
-        let flight = match (operation, opened, &self.records) {
+        let sent = match (operation, opened, &self.records) {
             (Operation::Name(operation), _, _) => line.name(number, operation, file),
             (Operation::Data(_, operation), Some(file), _) => line.data(number, file, operation),
             (Operation::Record { length, way }, _, Some(records)) => {
@@ -207,6 +207,7 @@ impl Actor {
             (Operation::Close(_), Some(_), _) => return self.close(number, open),
             _ => return,
         };
+        let flight = sent.unwrap_or_else(ready);
         if let Some(opened) = open.and_then(|open| self.opens.get_mut(&open)) {
             opened.uses += 1;
         }
@@ -217,7 +218,7 @@ impl Actor {
         let opened = open.and_then(|open| self.opens.remove(&open));
         let flight: Flight = match opened.map(|opened| opened.file.start_close()) {
             Some(Ok(call)) => finish(call, understand),
-            Some(Err(_)) | None => Box::pin(std::future::ready(Raw::Lost)),
+            Some(Err(_)) | None => ready(Raw::Lost),
         };
         self.flights.push(InFlight { number, open: None, flight });
     }

@@ -17,12 +17,6 @@ impl Failure {
     pub(crate) fn new(seed: u64, what: String, history: Vec<String>) -> Self {
         Self { seed, what, history }
     }
-
-    /// What cannot be.
-    #[must_use]
-    pub fn what(&self) -> &str {
-        &self.what
-    }
 }
 
 impl fmt::Display for Failure {

@@ -17,7 +17,7 @@ use crate::records::Records;
 
 /// See the [module](self).
 #[derive(Debug)]
-pub struct Judge {
+pub(crate) struct Judge {
     names: Names,
     contents: BTreeMap<FileNumber, Content>,
     records: Records,
@@ -43,8 +43,7 @@ struct Begun {
 impl Judge {
     /// A judge of empty directories. `octets_flip` if a write without an answer may have
     /// left octets that nobody sent.
-    #[must_use]
-    pub fn new(octets_flip: bool) -> Self {
+    pub(crate) fn new(octets_flip: bool) -> Self {
         Self {
             names: Names::new(),
             contents: BTreeMap::new(),
@@ -62,7 +61,7 @@ impl Judge {
     // ---- files ----------------------------------------------------------------------
 
     /// The number of the file with this handle; a new one for one never seen.
-    pub fn number_of(&mut self, handle: FileHandle) -> FileNumber {
+    pub(crate) fn number_of(&mut self, handle: FileHandle) -> FileNumber {
         if let Some(number) = self.numbers.get(&handle) {
             return *number;
         }
@@ -74,63 +73,54 @@ impl Judge {
     }
 
     /// The handle of a file.
-    #[must_use]
-    pub fn handle_of(&self, file: FileNumber) -> FileHandle {
+    pub(crate) fn handle_of(&self, file: FileNumber) -> FileHandle {
         self.handles[file.0 as usize]
     }
 
     /// Octets of a file; `None` while that is not decided.
-    #[must_use]
-    pub fn size_of(&self, file: FileNumber) -> Option<usize> {
+    pub(crate) fn size_of(&self, file: FileNumber) -> Option<usize> {
         self.contents.get(&file)?.size()
     }
 
     /// Whether nothing that concerns the content of a file is under way.
-    #[must_use]
-    pub fn is_quiet(&self, file: FileNumber) -> bool {
+    pub(crate) fn is_quiet(&self, file: FileNumber) -> bool {
         self.contents.get(&file).is_none_or(Content::is_quiet)
     }
 
     /// Whether every octet of a file is known.
-    #[must_use]
-    pub fn is_certain(&self, file: FileNumber) -> bool {
+    pub(crate) fn is_certain(&self, file: FileNumber) -> bool {
         self.contents.get(&file).is_some_and(|content| content.certain().is_some())
     }
 
     /// The names, if there is only one way they can be.
-    #[must_use]
-    pub fn names(&self) -> Option<Vec<(Name, Option<FileNumber>)>> {
+    pub(crate) fn names(&self) -> Option<Vec<(Name, Option<FileNumber>)>> {
         self.names.certain()
     }
 
     /// Octets that acknowledged records reach.
-    #[must_use]
-    pub fn records_reached(&self) -> u64 {
+    pub(crate) fn records_reached(&self) -> u64 {
         self.records.reached()
     }
 
     /// Operations under way that may change names.
-    #[must_use]
-    pub fn name_changes_under_way(&self) -> usize {
+    pub(crate) fn name_changes_under_way(&self) -> usize {
         self.names.changes_under_way()
     }
 
     /// Operations whose connection broke and that may still take place.
-    #[must_use]
-    pub fn limbo(&self) -> usize {
+    pub(crate) fn limbo(&self) -> usize {
         self.limbo
     }
 
     // ---- operations -----------------------------------------------------------------
 
     /// The number the next operation gets.
-    #[must_use]
-    pub fn next_number(&self) -> OperationNumber {
+    pub(crate) fn next_number(&self) -> OperationNumber {
         OperationNumber(self.last_number + 1)
     }
 
     /// An operation begins.
-    pub fn begin(&mut self, operation: Operation) -> OperationNumber {
+    pub(crate) fn begin(&mut self, operation: Operation) -> OperationNumber {
         let number = self.next_number();
         self.last_number = number.0;
         self.now += 1;
@@ -159,10 +149,7 @@ impl Judge {
     }
 
     /// An operation has ended for its client.
-    ///
-    /// # Errors
-    /// Says what cannot be.
-    pub fn end(&mut self, number: OperationNumber, outcome: &Outcome) -> Result<(), String> {
+    pub(crate) fn end(&mut self, number: OperationNumber, outcome: &Outcome) -> Result<(), String> {
         match outcome {
             Outcome::Known(answer) => {
                 let Some(begun) = self.begun.remove(&number) else {
@@ -180,10 +167,7 @@ impl Judge {
     }
 
     /// An operation whose connection broke can no longer take place.
-    ///
-    /// # Errors
-    /// Says what cannot be.
-    pub fn settle(&mut self, number: OperationNumber) -> Result<(), String> {
+    pub(crate) fn settle(&mut self, number: OperationNumber) -> Result<(), String> {
         self.limbo -= 1;
         self.settle_one(number)
     }

@@ -7,23 +7,19 @@ use dafs_types::{Stability, Status};
 
 /// A name in one of the directories every run begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name {
-    /// Which directory.
+pub(crate) struct Name {
     pub directory: u8,
-    /// Which name in it.
     pub index: u8,
 }
 
 impl Name {
     /// As the server knows it.
-    #[must_use]
-    pub fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         format!("file-{}", self.index)
     }
 
     /// The name with this text.
-    #[must_use]
-    pub fn parse(directory: u8, text: &str) -> Option<Self> {
+    pub(crate) fn parse(directory: u8, text: &str) -> Option<Self> {
         let index = text.strip_prefix("file-")?.parse().ok()?;
         Some(Self { directory, index })
     }
@@ -31,67 +27,44 @@ impl Name {
 
 /// A file, numbered in the order in which handles were first seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileNumber(pub u32);
+pub(crate) struct FileNumber(pub u32);
 
 /// Names an operation of a run, in the order of their beginnings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OperationNumber(pub u64);
+pub(crate) struct OperationNumber(pub u64);
 
 /// An operation on names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NameOperation {
+pub(crate) enum NameOperation {
     /// OPEN that makes the file; guarded, it must not be there.
     Create {
-        /// Where.
         name: Name,
         /// Whether an existing file is an error.
         guarded: bool,
     },
     /// OPEN of what must be there.
-    Open {
-        /// Where.
-        name: Name,
-    },
+    Open { name: Name },
     /// LOOKUP.
-    Lookup {
-        /// Where.
-        name: Name,
-    },
+    Lookup { name: Name },
     /// REMOVE.
-    Remove {
-        /// Which.
-        name: Name,
-    },
+    Remove { name: Name },
     /// RENAME, replacing what is there.
-    Rename {
-        /// The old name.
-        from: Name,
-        /// The new name.
-        to: Name,
-    },
+    Rename { from: Name, to: Name },
     /// LINK.
     Link {
-        /// Which file.
         file: FileNumber,
         /// Its further name.
         name: Name,
     },
     /// READDIR of a whole directory in one page.
-    List {
-        /// Which.
-        directory: u8,
-    },
+    List { directory: u8 },
     /// GETATTR of the count of names.
-    Links {
-        /// Which file.
-        file: FileNumber,
-    },
+    Links { file: FileNumber },
 }
 
 impl NameOperation {
     /// Whether it may change anything.
-    #[must_use]
-    pub fn changes(&self) -> bool {
+    pub(crate) fn changes(&self) -> bool {
         match self {
             Self::Create { .. } | Self::Remove { .. } | Self::Rename { .. } | Self::Link { .. } => {
                 true
@@ -105,7 +78,7 @@ impl NameOperation {
 
 /// How the octets of a read or write travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// In the message.
     Inline,
     /// By RDMA.
@@ -114,46 +87,35 @@ pub enum Way {
 
 /// An operation on the content of an open file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DataOperation {
+pub(crate) enum DataOperation {
     /// READ.
     Read {
         /// Octets from the file's beginning.
         offset: u64,
-        /// Octets wanted.
         length: u32,
-        /// How they come.
         way: Way,
     },
     /// WRITE; short ones travel inline by the client's own choice.
     Write {
         /// Octets from the file's beginning.
         offset: u64,
-        /// What to write.
         data: Vec<u8>,
         /// How stable the data must be when the answer comes.
         stability: Stability,
     },
     /// APPEND.
-    Append {
-        /// What to append.
-        data: Vec<u8>,
-        /// How it goes.
-        way: Way,
-    },
+    Append { data: Vec<u8>, way: Way },
     /// COMMIT.
     Commit,
     /// SETATTR of the size.
-    SetSize {
-        /// The new size.
-        size: u64,
-    },
+    SetSize { size: u64 },
     /// GETATTR of the size.
     Size,
 }
 
 /// Any operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub(crate) enum Operation {
     /// On names.
     Name(NameOperation),
     /// On the content of one of the files with names.
@@ -162,21 +124,17 @@ pub enum Operation {
     Record {
         /// Octets of the record, its head included.
         length: u32,
-        /// How it goes.
         way: Way,
     },
     /// READ of that file, from its beginning.
-    Records {
-        /// Octets wanted.
-        length: u32,
-    },
+    Records { length: u32 },
     /// CLOSE of an open file.
     Close(FileNumber),
 }
 
 /// An answer whose meaning is certain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// The procedure failed.
     Status(Status),
     /// It was done; there is nothing more to say.
@@ -199,7 +157,7 @@ pub enum Answer {
 
 /// How an operation ended, as far as its client can tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The server has answered.
     Known(Answer),
     /// The server, or the client, has seen that octets were damaged on their way.

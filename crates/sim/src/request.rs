@@ -18,6 +18,7 @@ use dafs_types::{
     ShareAccess, ShareDeny, StateId,
 };
 use dafs_wire::attributes::file::bits;
+use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
 use dafs_wire::messages::{
     AppendDirect, AppendInline, GetAttributes, InlineData, Link, Lookup, Open, OpenCreation,
     OpenTarget, Placement, ReadDirectory, ReadInline, Remove, Rename, SetAttributesInline,
@@ -47,6 +48,9 @@ pub(crate) enum Raw {
 
 pub(crate) type Flight = Pin<Box<dyn Future<Output = Raw>>>;
 
+/// An operation under way, or how it ended before it was.
+pub(crate) type Sent = Result<Flight, Raw>;
+
 /// Completions of submitted transfers, by the context given.
 pub(crate) type Arrivals = Rc<RefCell<BTreeMap<u64, Result<Transferred, ClientError>>>>;
 
@@ -66,7 +70,7 @@ impl Line<'_> {
         number: OperationNumber,
         operation: &NameOperation,
         file: Option<FileHandle>,
-    ) -> Flight {
+    ) -> Sent {
         let directory = |name: &Name| self.directories[usize::from(name.directory)];
         let file = file.unwrap_or(FileHandle::NULL);
         match operation {
@@ -100,13 +104,10 @@ impl Line<'_> {
         }
     }
 
-    fn open(&self, number: OperationNumber, name: &Name, creates: Option<bool>) -> Flight {
+    fn open(&self, number: OperationNumber, name: &Name, creates: Option<bool>) -> Sent {
         let wanted = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
-        let mut buffer = [0; 256];
-        let Ok(block) = FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut buffer)
-        else {
-            return ready(Raw::Nonsense("attributes do not fit".into()));
-        };
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let block = encoded(&wanted, &mut buffer)?;
         let text = name.text();
         let names = [text.as_str()];
         let directory = self.directories[usize::from(name.directory)];
@@ -125,7 +126,7 @@ impl Line<'_> {
         }))
     }
 
-    fn list(&self, directory: u8) -> Flight {
+    fn list(&self, directory: u8) -> Sent {
         let request = Request::ReadDirInline(ReadDirectory {
             directory: self.directories[usize::from(directory)],
             cookie: ReaddirCookie(0),
@@ -142,7 +143,7 @@ impl Line<'_> {
         number: OperationNumber,
         file: &File,
         operation: &DataOperation,
-    ) -> Flight {
+    ) -> Sent {
         let (handle, state) = (file.handle(), file.state());
         match operation {
             DataOperation::Read { offset, length, way: Way::Direct } => {
@@ -157,10 +158,10 @@ impl Line<'_> {
                 self.write(number, file, *offset, data, *stability)
             }
             DataOperation::Append { data, way } => self.append(file, data, *way),
-            DataOperation::Commit => match self.session.submit_commit(file, self.group, number.0) {
-                Ok(_) => self.transfer(number, |_| Raw::Done),
-                Err(error) => ready(outcome_of(error)),
-            },
+            DataOperation::Commit => {
+                self.session.submit_commit(file, self.group, number.0).map_err(outcome_of)?;
+                Ok(self.transfer(number, |_| Raw::Done))
+            }
             DataOperation::SetSize { size } => self.set_size(file, *size),
             DataOperation::Size => {
                 let wanted = bits::OBJECT_SIZE;
@@ -170,24 +171,19 @@ impl Line<'_> {
     }
 
     /// Reads the beginning of the file that everybody appends to.
-    pub(crate) fn records(&self, number: OperationNumber, file: &File, length: u32) -> Flight {
+    pub(crate) fn records(&self, number: OperationNumber, file: &File, length: u32) -> Sent {
         self.read(number, file, 0, length)
     }
 
-    fn read(&self, number: OperationNumber, file: &File, offset: u64, length: u32) -> Flight {
-        let slice = match self.buffer(length as usize, None) {
-            Ok(slice) => slice,
-            Err(raw) => return ready(raw),
-        };
-        let (buffer, slice) = slice;
-        match self.session.submit_read(file, offset, slice, self.group, number.0) {
-            Ok(_) => self.transfer(number, move |done| {
-                let mut octets = vec![0; done.length as usize];
-                buffer.read(0, &mut octets);
-                Raw::Octets(octets, done.end_of_file)
-            }),
-            Err(error) => ready(outcome_of(error)),
-        }
+    fn read(&self, number: OperationNumber, file: &File, offset: u64, length: u32) -> Sent {
+        let (buffer, slice) = self.buffer(length as usize, None)?;
+        let submitted = self.session.submit_read(file, offset, slice, self.group, number.0);
+        submitted.map_err(outcome_of)?;
+        Ok(self.transfer(number, move |done| {
+            let mut octets = vec![0; done.length as usize];
+            buffer.read(0, &mut octets);
+            Raw::Octets(octets, done.end_of_file)
+        }))
     }
 
     fn write(
@@ -197,21 +193,18 @@ impl Line<'_> {
         offset: u64,
         data: &[u8],
         stability: Stability,
-    ) -> Flight {
-        let (buffer, slice) = match self.buffer(data.len(), Some(data)) {
-            Ok(slice) => slice,
-            Err(raw) => return ready(raw),
-        };
-        match self.session.submit_write(file, offset, slice, stability, self.group, number.0) {
-            Ok(_) => self.transfer(number, move |done| {
-                drop(buffer);
-                Raw::Written(done.length)
-            }),
-            Err(error) => ready(outcome_of(error)),
-        }
+    ) -> Sent {
+        let (buffer, slice) = self.buffer(data.len(), Some(data))?;
+        let submitted =
+            self.session.submit_write(file, offset, slice, stability, self.group, number.0);
+        submitted.map_err(outcome_of)?;
+        Ok(self.transfer(number, move |done| {
+            drop(buffer);
+            Raw::Written(done.length)
+        }))
     }
 
-    pub(crate) fn append(&self, file: &File, data: &[u8], way: Way) -> Flight {
+    pub(crate) fn append(&self, file: &File, data: &[u8], way: Way) -> Sent {
         let (handle, state, hint) = (file.handle(), file.state(), CacheHint::default());
         let stability = Stability::DataSync;
         if way == Way::Inline {
@@ -224,10 +217,7 @@ impl Line<'_> {
                 data: InlineData::Here(data),
             }));
         }
-        let (buffer, slice) = match self.buffer(data.len(), Some(data)) {
-            Ok(slice) => slice,
-            Err(raw) => return ready(raw),
-        };
+        let (buffer, slice) = self.buffer(data.len(), Some(data))?;
         let request = Request::AppendDirect(AppendDirect {
             file: handle,
             state,
@@ -243,14 +233,10 @@ impl Line<'_> {
         })
     }
 
-    fn set_size(&self, file: &File, size: u64) -> Flight {
+    fn set_size(&self, file: &File, size: u64) -> Sent {
         let wanted = SetAttributes { size: Some(size), ..SetAttributes::default() };
-        let mut buffer = [0; 256];
-        let Ok(attributes) =
-            FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut buffer)
-        else {
-            return ready(Raw::Nonsense("attributes do not fit".into()));
-        };
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let attributes = encoded(&wanted, &mut buffer)?;
         let (file, state) = (file.handle(), file.state());
         self.call(&Request::SetAttrInline(SetAttributesInline { file, state, attributes }))
     }
@@ -268,7 +254,7 @@ impl Line<'_> {
     }
 
     /// A request whose answer explains itself.
-    pub(crate) fn call(&self, request: &Request<'_>) -> Flight {
+    fn call(&self, request: &Request<'_>) -> Sent {
         self.finish(self.session.start(request), understand)
     }
 
@@ -276,11 +262,8 @@ impl Line<'_> {
         &self,
         call: Result<Call, ClientError>,
         read: impl FnOnce(&Reply) -> Raw + 'static,
-    ) -> Flight {
-        match call {
-            Ok(call) => finish(call, read),
-            Err(error) => ready(outcome_of(error)),
-        }
+    ) -> Sent {
+        call.map(|call| finish(call, read)).map_err(outcome_of)
     }
 
     fn transfer(
@@ -324,8 +307,17 @@ impl Future for Arrival {
     }
 }
 
-fn ready(raw: Raw) -> Flight {
+/// What has ended before it was under way.
+pub(crate) fn ready(raw: Raw) -> Flight {
     Box::pin(std::future::ready(raw))
+}
+
+fn encoded<'b>(
+    wanted: &SetAttributes,
+    buffer: &'b mut [u8; ATTRIBUTE_BYTES_MAX],
+) -> Result<FileAttributeBlock<'b>, Raw> {
+    FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, buffer)
+        .map_err(|_| Raw::Nonsense("attributes do not fit".into()))
 }
 
 fn broken(error: &ClientError) -> Raw {

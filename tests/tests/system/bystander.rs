@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
 use dafs_dat::Address;
+use dafs_server::ServerConfig;
 
-use crate::fixture::{Fixture, HANG, Transport, pattern};
+use crate::fixture::{Fixture, HANG, TRANSPORTS, Transport, pattern};
 
 /// Honest sessions, each on a thread of its own, one for every address.
 pub struct Bystanders {
@@ -102,25 +103,20 @@ pub fn contents() -> Vec<u8> {
 /// Runs a case over every transport, each on a fresh server, beside sessions over all
 /// transports that must go on while it runs and after.
 pub fn beside_bystanders(case: impl Fn(&Fixture, Transport)) {
-    beside_bystanders_with(|_| {}, Some, case);
+    for transport in TRANSPORTS {
+        eprintln!("over {transport:?}");
+        beside_bystanders_of(|_| {}, |fixture| case(fixture, transport));
+    }
 }
 
-/// The same over one transport alone, with changes to the server's configuration.
-pub fn beside_bystanders_with(
-    change: impl Fn(&mut dafs_server::ServerConfig),
-    choose: impl Fn(Transport) -> Option<Transport>,
-    case: impl Fn(&Fixture, Transport),
-) {
-    let transports = Fixture::new().transports();
-    for transport in transports.iter().copied().filter_map(choose) {
-        eprintln!("over {transport:?}");
-        let fixture = Fixture::with(&change);
-        std::fs::write(fixture.local("bystander"), contents()).unwrap();
-        let addresses: Vec<Address> = transports.iter().map(|t| fixture.address(*t)).collect();
-        let mut bystanders = Bystanders::start(&addresses);
-        case(&fixture, transport);
-        bystanders.go_on();
-    }
+/// The same for a case that knows its transport, with changes to the server's
+/// configuration.
+pub fn beside_bystanders_of(change: impl FnOnce(&mut ServerConfig), case: impl FnOnce(&Fixture)) {
+    let fixture = Fixture::with(change);
+    std::fs::write(fixture.local("bystander"), contents()).unwrap();
+    let mut bystanders = Bystanders::start(&TRANSPORTS.map(|transport| fixture.address(transport)));
+    case(&fixture);
+    bystanders.go_on();
 }
 
 /// Reads that show that a session goes on.

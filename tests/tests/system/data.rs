@@ -7,7 +7,7 @@ use dafs_client::{
     WriteStream, block_on,
 };
 
-use crate::fixture::{Fixture, Transport, over_each, pattern};
+use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each, pattern};
 
 #[test]
 fn what_is_written_is_read_back_and_lies_in_the_file() {
@@ -223,8 +223,7 @@ fn stable_writes_are_in_the_file_when_they_are_answered() {
 
 #[test]
 fn a_file_larger_than_the_cache_goes_through_it() {
-    let transports = Fixture::new().transports();
-    for transport in transports {
+    for transport in TRANSPORTS {
         let fixture = Fixture::with(|config| {
             config.cache.arena_bytes = 4 << 20;
             config.cache.dirty_bytes_max = 1 << 20;
@@ -243,8 +242,7 @@ fn a_file_larger_than_the_cache_goes_through_it() {
 
 #[test]
 fn an_orderly_stop_loses_nothing_that_was_acknowledged() {
-    let transports = Fixture::new().transports();
-    for transport in transports {
+    for transport in TRANSPORTS {
         let fixture = Fixture::new();
         let (client, session) = fixture.connect(transport);
         let file = session.open("/kept", &OpenOptions::write()).unwrap();

@@ -1,7 +1,10 @@
 //! A server on a thread of its own, with a directory of its own.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use dafs_client::{Client, ClientConfig, Session, SessionOptions};
@@ -13,6 +16,42 @@ use dafs_store::memory::{MemoryLimits, MemoryStore};
 
 /// A guard against hanging; no test expects anything of time.
 pub const HANG: Duration = Duration::from_secs(60);
+/// The same for a test as a whole, however busy the machine.
+const TEST_HANG: Duration = Duration::from_secs(600);
+
+/// A guard around a whole test: ends this program if it stands, wherever it stands. A
+/// client's own calls wait for as long as its server lives.
+pub struct Watch {
+    _ended: Sender<()>,
+}
+
+impl Watch {
+    /// Watches until it is dropped.
+    pub fn start() -> Self {
+        let (ended, watched) = channel::<()>();
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        std::thread::spawn(move || {
+            if watched.recv_timeout(TEST_HANG) == Err(RecvTimeoutError::Timeout) {
+                // Written past the harness, which keeps what it captures from a program
+                // that is aborted.
+                let text = format!("{test} hangs: not over after {TEST_HANG:?}\n");
+                let _ = std::io::stderr().write_all(text.as_bytes());
+                std::process::abort();
+            }
+        });
+        Self { _ended: ended }
+    }
+}
+
+/// Tells threads to end when it goes, a panic included: a scope waits for its threads
+/// before it lets a panic through.
+pub struct Ending<'f>(pub &'f AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
 
 /// Waits for what another thread brings about.
 pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
@@ -30,12 +69,16 @@ pub enum Transport {
     Tcp,
 }
 
+/// All there are, in the order of a fixture's addresses.
+pub const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Tcp];
+
 /// A running server.
 pub struct Fixture {
     pub directory: tempfile::TempDir,
     addresses: Vec<Address>,
     stopper: Stopper,
     thread: Option<std::thread::JoinHandle<ServerStats>>,
+    _watch: Watch,
 }
 
 impl Fixture {
@@ -74,6 +117,7 @@ impl Fixture {
         store: Arc<dyn Store>,
         change: impl FnOnce(&mut ServerConfig),
     ) -> Self {
+        let watch = Watch::start();
         let mut config = ServerConfig {
             listen: vec![
                 Address::Shm(directory.path().join("socket")),
@@ -85,18 +129,11 @@ impl Fixture {
         config.cache.dirty_bytes_max = 16 << 20;
         config.filer.anonymous = Some(me());
         change(&mut config);
-        let server = match Server::new(&config, store.clone()) {
-            Ok(server) => server,
-            Err(error) if is_missing(&error.to_string()) => {
-                config.listen.truncate(1);
-                Server::new(&config, store).unwrap()
-            }
-            Err(error) => panic!("{error}"),
-        };
+        let server = Server::new(&config, store).unwrap();
         let addresses = server.addresses().to_vec();
         let stopper = server.stopper();
         let thread = std::thread::spawn(move || server.run());
-        Self { directory, addresses, stopper, thread: Some(thread) }
+        Self { directory, addresses, stopper, thread: Some(thread), _watch: watch }
     }
 
     /// The served directory, as local processes see it.
@@ -109,17 +146,8 @@ impl Fixture {
         self.directory.path()
     }
 
-    pub fn transports(&self) -> Vec<Transport> {
-        let mut transports = vec![Transport::Shm];
-        if self.addresses.len() > 1 {
-            transports.push(Transport::Tcp);
-        }
-        transports
-    }
-
     pub fn address(&self, transport: Transport) -> Address {
-        let index = usize::from(transport == Transport::Tcp);
-        self.addresses[index].clone()
+        self.addresses[transport as usize].clone()
     }
 
     /// A client with a session.
@@ -167,14 +195,9 @@ pub fn me() -> dafs_types::Credentials {
     }
 }
 
-fn is_missing(text: &str) -> bool {
-    text.contains("no provider")
-}
-
 /// Runs a case over every transport, each on a fresh server.
 pub fn over_each(case: impl Fn(&Fixture, Transport)) {
-    let transports = Fixture::new().transports();
-    for transport in transports {
+    for transport in TRANSPORTS {
         eprintln!("over {transport:?}");
         case(&Fixture::new(), transport);
     }

@@ -1,6 +1,6 @@
 //! The whole system: a real server on a real directory, real clients, every transport.
 //!
-//! Each case runs once for each transport that this build has.
+//! Each case runs once for each transport.
 
 mod bystander;
 mod data;

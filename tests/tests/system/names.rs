@@ -2,7 +2,7 @@
 
 use dafs_client::{ObjectType, OpenOptions, SetAttributes, SetTime, Status, Timestamp};
 
-use crate::fixture::{Fixture, over_each, pattern};
+use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each, pattern};
 
 #[test]
 fn directories_are_made_listed_and_removed() {
@@ -76,9 +76,8 @@ fn symbolic_links_are_followed_by_the_client() {
 #[test]
 fn handles_outlive_renames_and_restarts_and_names_do_not_outlive_removal() {
     let fixture = Fixture::new();
-    let transport = fixture.transports()[0];
     std::fs::write(fixture.local("old"), pattern(1000, 1)).unwrap();
-    let (client, session) = fixture.connect(transport);
+    let (client, session) = fixture.connect(Transport::Shm);
     let file = session.open("/old", &OpenOptions::read()).unwrap();
     session.rename("/old", "/new").unwrap();
     let mut bytes = vec![0; 1000];
@@ -87,7 +86,7 @@ fn handles_outlive_renames_and_restarts_and_names_do_not_outlive_removal() {
     drop((file, session, client));
     let (directory, _) = fixture.stop();
     let fixture = Fixture::again(directory);
-    let (_, session) = fixture.connect(fixture.transports()[0]);
+    let (_, session) = fixture.connect(Transport::Shm);
     assert_eq!(session.metadata("/new").unwrap().handle, handle);
     assert_eq!(session.metadata("/old").unwrap_err().status(), Some(Status::NoEnt));
 }
@@ -145,7 +144,7 @@ fn the_file_system_tells_its_limits() {
 #[test]
 fn a_memory_store_serves_alike() {
     let fixture = Fixture::in_memory();
-    for transport in fixture.transports() {
+    for transport in TRANSPORTS {
         let (_, session) = fixture.connect(transport);
         let path = format!("/file-{transport:?}");
         let made = session.open(&path, &OpenOptions::write());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use dafs_client::{Client, ClientConfig, ClientError, Login, OpenOptions, SessionOptions, Status};
 use dafs_server::PasswordFile;
 
-use crate::fixture::{Fixture, Transport, me, over_each};
+use crate::fixture::{Ending, Fixture, TRANSPORTS, Transport, await_that, me, over_each};
 
 #[test]
 fn passwords_are_checked_and_give_their_identity() {
@@ -14,7 +14,7 @@ fn passwords_are_checked_and_give_their_identity() {
     let mut passwords = PasswordFile::default();
     passwords.set("ann", me(), "right").unwrap();
     passwords.save(&file).unwrap();
-    for transport in probe.transports() {
+    for transport in TRANSPORTS {
         let fixture = Fixture::with(|config| {
             config.password_file = Some(file.clone());
             config.filer.anonymous = None;
@@ -70,9 +70,7 @@ fn the_end_of_a_session_releases_its_opens() {
         assert!(watcher.open("/file", &OpenOptions::read()).is_err());
         session.disconnect().unwrap();
         // The server may hear of the end after the next request of somebody else.
-        while watcher.open("/file", &OpenOptions::read()).is_err() {
-            watcher.ping().unwrap();
-        }
+        await_that("the file is free", || watcher.open("/file", &OpenOptions::read()).is_ok());
         assert!(matches!(file.close(), Err(ClientError::SessionEnded { .. })));
         drop(client);
     });
@@ -139,15 +137,14 @@ fn a_busy_neighbour_in_memory_does_not_starve_sockets() {
     let fixture = Fixture::new();
     let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        let _ending = Ending(&is_done);
         scope.spawn(|| {
             let (_client, session) = fixture.connect(Transport::Shm);
-            while !is_done.load(Ordering::Relaxed) {
+            while !is_done.load(Ordering::Acquire) {
                 session.ping().unwrap();
             }
         });
         let (_client, session) = fixture.connect(Transport::Tcp);
-        let answers: Result<Vec<()>, _> = (0..500).map(|_| session.ping()).collect();
-        is_done.store(true, Ordering::Relaxed);
-        answers.unwrap();
+        (0..500).for_each(|_| session.ping().unwrap());
     });
 }

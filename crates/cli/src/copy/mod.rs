@@ -82,6 +82,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let contents = text.ends_with('/') && source.is_directory();
         let into = into.clone();
         let target = if is_directory && !contents { into.below(source.last_name()?) } else { into };
+        if source.is_same(&target) {
+            bail!("{text} and {} are the same; name another target", target.name(""));
+        }
         let extras = Extras { verify: arguments.verify, sync: arguments.sync };
         let outcome = copy(&mover, &source, &target, extras)?;
         report(&source, &target, &outcome);
@@ -90,8 +93,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     match (failed, differing) {
         (0, 0) => Ok(()),
-        (0, _) => bail!("{differing} files differ after copying"),
-        _ => bail!("{failed} objects failed; they are named above"),
+        (0, _) => bail!("{} differ after copying; see above", counted(differing, "file")),
+        _ => bail!("{} failed; see above", counted(failed, "object")),
     }
 }
 
@@ -114,20 +117,24 @@ fn report(source: &Side, target: &Side, outcome: &Outcome) {
         })
         .collect();
     let mut line = format!(
-        "{} files, {} octets in {seconds:.2} s, {:.0} MB/s over {}",
-        outcome.files,
+        "{}, {} octets in {seconds:.2} s, {:.0} MB/s over {}",
+        counted(outcome.files, "file"),
         outcome.bytes,
         outcome.bytes as f64 / seconds / 1e6,
         if way.is_empty() { "local access".into() } else { way.join(" and ") },
     );
     if outcome.skipped > 0 {
-        line += &format!(", {} special files skipped", outcome.skipped);
+        line += &format!(", {} skipped", counted(outcome.skipped, "special file"));
     }
     if !outcome.verifying.is_zero() {
         let verdict = if outcome.differing + outcome.failed == 0 { "verified" } else { "compared" };
         line += &format!(", {verdict} in {:.2} s", outcome.verifying.as_secs_f64());
     }
     eprintln!("{line}");
+}
+
+fn counted(count: u64, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Copies a tree, or one file.

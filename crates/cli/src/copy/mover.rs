@@ -10,6 +10,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use anyhow::{Result, bail};
@@ -23,7 +24,16 @@ pub struct Mover {
     pub client: Client,
     /// Each holds two blocks: one for each side when files are compared.
     buffers: RefCell<Vec<Buffer>>,
-    waiting: RefCell<VecDeque<Waker>>,
+    /// Blocks without a buffer, the longest wait first.
+    waiting: RefCell<VecDeque<Rc<Place>>>,
+}
+
+/// A place in the queue for buffers. A buffer that is given back is put here, so that
+/// nobody takes it who came later and was polled earlier.
+#[derive(Default)]
+struct Place {
+    buffer: RefCell<Option<Buffer>>,
+    waker: RefCell<Option<Waker>>,
 }
 
 /// A buffer in use.
@@ -112,25 +122,34 @@ impl Mover {
     }
 
     async fn lend(&self) -> Lent<'_> {
-        std::future::poll_fn(|context| match self.buffers.borrow_mut().pop() {
-            Some(buffer) => Poll::Ready(Lent { mover: self, buffer }),
+        let free = self.buffers.borrow_mut().pop();
+        let buffer = match free {
+            Some(buffer) => buffer,
             None => {
-                let mut waiting = self.waiting.borrow_mut();
-                if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-                    waiting.push_back(context.waker().clone());
-                }
-                Poll::Pending
+                let place = Rc::new(Place::default());
+                self.waiting.borrow_mut().push_back(place.clone());
+                std::future::poll_fn(|context| match place.buffer.take() {
+                    Some(buffer) => Poll::Ready(buffer),
+                    None => {
+                        place.waker.replace(Some(context.waker().clone()));
+                        Poll::Pending
+                    }
+                })
+                .await
             }
-        })
-        .await
+        };
+        Lent { mover: self, buffer }
     }
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.mover.buffers.borrow_mut().push(self.buffer.clone());
-        if let Some(waker) = self.mover.waiting.borrow_mut().pop_front() {
-            waker.wake();
+        match self.mover.waiting.borrow_mut().pop_front() {
+            Some(place) => {
+                place.buffer.replace(Some(self.buffer.clone()));
+                place.waker.take().into_iter().for_each(Waker::wake);
+            }
+            None => self.mover.buffers.borrow_mut().push(self.buffer.clone()),
         }
     }
 }
@@ -200,3 +219,45 @@ pub const BLOCK_BYTES: usize = 512 << 10;
 const BLOCKS_PER_FILE_MAX: u64 = 8;
 /// Octets compared in one step: two of them fit the first cache.
 const COMPARE_BYTES: usize = 8 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Wake};
+
+    use super::*;
+    use dafs_client::ClientConfig;
+
+    struct Ignored;
+
+    impl Wake for Ignored {
+        fn wake(self: std::sync::Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_buffer_goes_to_whoever_waits_longest() {
+        let mover = Mover::new(&Client::new(ClientConfig::default()).unwrap()).unwrap();
+        // Wakers of two tasks: the first has two blocks that wait.
+        let wakers = [(), ()].map(|()| Waker::from(std::sync::Arc::new(Ignored)));
+        let [mut first, mut second] = [0, 1].map(|index| Context::from_waker(&wakers[index]));
+        let mut lent: Vec<Lent<'_>> = Vec::new();
+        for _ in 0..BUFFERS {
+            match Box::pin(mover.lend()).as_mut().poll(&mut first) {
+                Poll::Ready(one) => lent.push(one),
+                Poll::Pending => panic!("{} buffers are there", lent.len()),
+            }
+        }
+        let mut waiting = [0, 1, 2].map(|_| Box::pin(mover.lend()));
+        assert!(waiting[0].as_mut().poll(&mut second).is_pending());
+        assert!(waiting[1].as_mut().poll(&mut first).is_pending());
+        lent.pop();
+        // The first task is polled for some other reason, before the second, and with one
+        // more block: neither gets what is the second's.
+        assert!(waiting[1].as_mut().poll(&mut first).is_pending());
+        assert!(waiting[2].as_mut().poll(&mut first).is_pending());
+        assert!(waiting[0].as_mut().poll(&mut second).is_ready());
+        lent.clear();
+        assert!(waiting[1].as_mut().poll(&mut first).is_ready());
+        assert!(waiting[2].as_mut().poll(&mut first).is_ready());
+        assert_eq!(mover.buffers.borrow().len(), BUFFERS);
+    }
+}

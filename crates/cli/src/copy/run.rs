@@ -94,6 +94,9 @@ impl<'r> Run<'r> {
                 let from = self.source.open_to_read(item, item.handle, directory).await?;
                 let to = self.target.open_to_write(item, parent).await?;
                 let moved = self.mover.copy(&from, &to, item.size).await?;
+                if moved < item.size {
+                    bail!("it had {} octets when it was listed, and {moved} now", item.size);
+                }
                 let copied = self.target.complete(item, to, sync).await?;
                 self.bar.inc(item.size);
                 let mut outcome = self.outcome.borrow_mut();
@@ -166,7 +169,7 @@ impl<'r> Run<'r> {
     }
 
     fn count_failure(&self, error: &Error) {
-        self.bar.suspend(|| eprintln!("dafs: {error:#}"));
+        self.bar.suspend(|| eprintln!("dafs: {}", crate::told(error)));
         self.outcome.borrow_mut().failed += 1;
     }
 }

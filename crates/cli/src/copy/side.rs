@@ -6,11 +6,11 @@
 use std::ffi::OsStr;
 use std::fs::File as LocalFile;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use dafs_client::{Client, File, ObjectType, OpenOptions, Session, Status};
+use dafs_client::{Client, File, ObjectType, OpenOptions, Session, Status, Timestamp};
 use dafs_types::FileHandle;
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
@@ -79,6 +79,27 @@ impl Side {
             Side::Local(path) => path.is_dir(),
             Side::Remote(session, path) => {
                 session.metadata(path).is_ok_and(|m| m.kind == ObjectType::Directory)
+            }
+        }
+    }
+
+    /// Whether both lead to one object. A copy would empty it before it is read.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.identity().is_some_and(|own| other.identity() == Some(own))
+    }
+
+    /// What an object has alone and shows alike here and through any of its servers: its
+    /// number, and when anything of it was changed last.
+    fn identity(&self) -> Option<(u64, Timestamp)> {
+        match self {
+            Side::Local(path) => {
+                let found = path.metadata().ok()?;
+                let nanoseconds = u32::try_from(found.ctime_nsec()).ok()?;
+                Some((found.ino(), Timestamp { seconds: found.ctime(), nanoseconds }))
+            }
+            Side::Remote(session, path) => {
+                let found = session.metadata(path).ok()?;
+                Some((found.file_id, found.time_metadata))
             }
         }
     }

@@ -133,7 +133,7 @@ fn local_item(path: &Path, metadata: &std::fs::Metadata) -> Result<Item> {
         depth: 0,
         kind,
         size: if kind == ObjectType::Regular { metadata.len() } else { 0 },
-        mode: metadata.mode() & 0o7777,
+        mode: metadata.mode() & COPIED_MODE,
         modified: Timestamp {
             seconds: metadata.mtime(),
             nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or(0),
@@ -256,7 +256,7 @@ fn remote_item(metadata: &Metadata, link: Vec<u8>) -> Item {
         depth: 0,
         kind: metadata.kind,
         size: if metadata.kind == ObjectType::Regular { metadata.size } else { 0 },
-        mode: metadata.mode,
+        mode: metadata.mode & COPIED_MODE,
         modified: metadata.time_modify,
         link,
         handle: Some(metadata.handle),
@@ -266,3 +266,7 @@ fn remote_item(metadata: &Metadata, link: Vec<u8>) -> Item {
 fn join_relative(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
 }
+
+/// The bits of a mode that a copy gets. Owner and group stay behind, and so must the bits
+/// that have a program run as them: it would run as whoever made the copy.
+const COPIED_MODE: u32 = 0o1777;

@@ -1,13 +1,13 @@
 //! `dafs ls`: what is in a directory.
 
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 
 use anyhow::Result;
 use clap::Args;
 use dafs_client::{DirectoryEntry, ObjectType, Session};
 use serde_json::json;
 
-use super::show::{letter, permissions, time, to_json};
+use super::show::{letter, permissions, printable, time, to_json};
 use crate::place::{Access, open};
 
 /// Arguments of `dafs ls`.
@@ -35,12 +35,14 @@ struct Listing<'l> {
     arguments: &'l Arguments,
     session: &'l Session,
     out: BufWriter<std::io::StdoutLock<'static>>,
+    is_terminal: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let (session, path) = open(&arguments.url, &arguments.access)?;
+    let is_terminal = std::io::stdout().is_terminal();
     let out = BufWriter::new(std::io::stdout().lock());
-    let mut listing = Listing { arguments, session: &session, out };
+    let mut listing = Listing { arguments, session: &session, out, is_terminal };
     let named = session.symlink_metadata(&path)?;
     let is_directory = match named.kind {
         ObjectType::Directory => true,
@@ -89,14 +91,23 @@ impl Listing<'_> {
                 }
                 let mode = format!("{}{}", letter(m.kind), permissions(m.mode));
                 let time = time(m.time_modify.seconds);
+                let name = self.shown(name);
                 writeln!(
                     self.out,
                     "{mode} {:>3} {:>6} {:>6} {:>12} {time} {name}",
                     m.link_count, m.owner, m.owner_group, m.size
                 )?;
             }
-            _ => writeln!(self.out, "{name}")?,
+            _ => {
+                let name = self.shown(name);
+                writeln!(self.out, "{name}")?;
+            }
         }
         Ok(())
+    }
+
+    /// Whatever else reads the list gets the names as they are.
+    fn shown(&self, name: String) -> String {
+        if self.is_terminal { printable(&name) } else { name }
     }
 }

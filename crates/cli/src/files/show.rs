@@ -28,6 +28,20 @@ pub fn permissions(mode: u32) -> String {
     text.into_iter().collect()
 }
 
+/// Text for a terminal: what would steer it, as any server may put into a name, is spelled
+/// out.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
+}
+
 /// Seconds since 1970 as a date and time, UTC.
 pub fn time(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -62,6 +76,12 @@ mod tests {
         assert_eq!(time(951_782_400 + 86_399), "2000-02-29 23:59");
         assert_eq!(time(-1), "1969-12-31 23:59");
         assert_eq!(time(4_102_444_800), "2100-01-01 00:00");
+    }
+
+    #[test]
+    fn names_do_not_steer_the_terminal() {
+        assert_eq!(printable("plain ü name"), "plain ü name");
+        assert_eq!(printable("\x1b[2Jgone\n\u{9b}"), "\\u{1b}[2Jgone\\n\\u{9b}");
     }
 
     #[test]

@@ -271,11 +271,18 @@ fn check_names(exports: &[Export]) -> std::result::Result<(), StartError> {
         return Err(StartError::Config(text));
     }
     for (index, export) in exports.iter().enumerate() {
-        let is_twice = exports[..index].iter().any(|other| other.name == export.name);
-        if is_twice || crate::name::check(export.name.as_bytes()).is_err() {
-            let text = format!("export name {:?} is no file name, or used twice", export.name);
-            return Err(StartError::Config(text));
-        }
+        let name = &export.name;
+        let what = if crate::name::check(name.as_bytes()).is_err() {
+            "is no file name"
+        } else if exports[..index].iter().any(|other| other.name == *name) {
+            "is used twice"
+        } else {
+            continue;
+        };
+        let path = export.path.display();
+        return Err(StartError::Config(format!(
+            "{path}: the name {name:?} {what}; choose one by NAME={path}"
+        )));
     }
     Ok(())
 }

@@ -376,33 +376,29 @@ impl Hints {
     }
 }
 
+/// Opens an object by its kernel handle, past the moment in which its inode number is
+/// being given to a new file: `iget_locked` then finds an inode that is still being
+/// made, and ext4 says ENOMEM where ESTALE will be true a moment later.
+fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    for tries in 0..SETTLE_TRIES {
+        match kernel.open(mount) {
+            Err(error) if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) => {}
+            settled => return settled,
+        }
+        if tries < SETTLE_YIELDS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    kernel.open(mount)
+}
+
 /// How long an object counts as beneath its export without another look.
 const PROOF_AGE: Duration = Duration::from_secs(1);
 /// Names remembered for objects without kernel handles.
 const HINT_COUNT_MAX: usize = 262_144;
 const SEARCH_BUFFER_BYTES: usize = 16 << 10;
-
-/// Opens an object by its kernel handle, past the moment in which its inode number is
-/// being given to a new file: `iget_locked` then finds an inode that is still being
-/// made, and ext4 says ENOMEM where ESTALE will be true a moment later.
-fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    const TRIES_MAX: u32 = 100;
-    const YIELDS_MAX: u32 = 80;
-    let mut tries = 0;
-    loop {
-        match kernel.open(mount) {
-            Err(error)
-                if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error())
-                    && tries < TRIES_MAX =>
-            {
-                tries += 1;
-                if tries < YIELDS_MAX {
-                    std::thread::yield_now();
-                } else {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            }
-            settled => return settled,
-        }
-    }
-}
+/// Looks at an inode that is being made: most after a turn of its maker, some after it slept.
+const SETTLE_TRIES: u32 = 100;
+const SETTLE_YIELDS: u32 = 80;

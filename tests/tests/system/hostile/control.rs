@@ -6,25 +6,27 @@ use std::time::Duration;
 
 use dafs_dat::Address;
 use dafs_memory::{Memory, Pages};
+use dafs_server::ServerConfig;
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::SealFlags;
 
 use super::shm::{
     CAPACITY, Control, FRAMES, RING_BYTES, Rings, borrowed, expose, hello, memory_file,
 };
-use crate::bystander::beside_bystanders_with;
-use crate::fixture::{Fixture, Transport, pattern};
+use crate::bystander::beside_bystanders_of;
+use crate::fixture::{Fixture, HANG, Transport, pattern};
 use crate::rogue::encoded;
 
 /// Long enough for the honest ones.
 const SHORT: Duration = Duration::from_secs(1);
 
 /// Runs a case against the Unix socket, beside sessions that must go on.
-fn beside(case: impl Fn(&Fixture, &Address)) {
-    beside_bystanders_with(
-        |_| {},
-        |transport| (transport == Transport::Shm).then_some(transport),
-        |fixture, transport| case(fixture, &fixture.address(transport)),
-    );
+fn beside(case: impl FnOnce(&Fixture, &Address)) {
+    beside_with(|_| {}, case);
+}
+
+fn beside_with(change: impl FnOnce(&mut ServerConfig), case: impl FnOnce(&Fixture, &Address)) {
+    beside_bystanders_of(change, |fixture| case(fixture, &fixture.address(Transport::Shm)));
 }
 
 #[test]
@@ -162,8 +164,10 @@ fn descriptors_that_nobody_asked_for_are_closed() {
         rings.control.send(&[5, 1, 0, 0, 0], &[writer.as_fd(), writer.as_fd()]);
         drop(writer);
         // The pipe ends once nobody, the server included, has its writing end.
-        let mut byte = [0];
-        assert_eq!(rustix::io::read(&reader, &mut byte).unwrap(), 0);
+        let mut end = [PollFd::new(&reader, PollFlags::empty())];
+        let hang = HANG.try_into().unwrap();
+        assert_eq!(rustix::event::poll(&mut end, Some(&hang)).unwrap(), 1, "it stays open");
+        assert!(end[0].revents().contains(PollFlags::HUP));
         rings.message(&encoded(0, 1, &dafs_wire::Request::Null(dafs_wire::messages::Empty)));
         rings.await_answers(2);
     });
@@ -218,12 +222,10 @@ fn a_wake_up_that_would_block_stalls_nobody() {
 
 #[test]
 fn a_connection_that_says_nothing_is_ended() {
-    beside_bystanders_with(
+    beside_with(
         |config| config.connect_timeout = SHORT,
-        |transport| (transport == Transport::Shm).then_some(transport),
-        |fixture, transport| {
-            let silent: Vec<Control> =
-                (0..20).map(|_| Control::connect(&fixture.address(transport))).collect();
+        |_, address| {
+            let silent: Vec<Control> = (0..20).map(|_| Control::connect(address)).collect();
             silent.iter().for_each(Control::ends);
         },
     );
@@ -231,12 +233,10 @@ fn a_connection_that_says_nothing_is_ended() {
 
 #[test]
 fn a_session_that_never_logs_in_is_ended() {
-    beside_bystanders_with(
+    beside_with(
         |config| config.filer.authentication_timeout = SHORT,
-        |transport| (transport == Transport::Shm).then_some(transport),
-        |fixture, transport| {
-            let silent: Vec<Rings> =
-                (0..20).map(|_| Rings::connect(&fixture.address(transport))).collect();
+        |_, address| {
+            let silent: Vec<Rings> = (0..20).map(|_| Rings::connect(address)).collect();
             silent.iter().for_each(Rings::ends);
         },
     );

@@ -3,25 +3,22 @@
 use std::time::Duration;
 
 use dafs_dat::Address;
+use dafs_server::ServerConfig;
 use dafs_wire::Request;
 use dafs_wire::messages::Empty;
 
 use super::tcp::{DEPTH, Wire, enhanced, fpdu, request, start_up, tagged, untagged};
-use crate::bystander::beside_bystanders_with;
+use crate::bystander::beside_bystanders_of;
 use crate::fixture::{Transport, pattern};
 use crate::rogue::{connect_data, encoded};
 
 /// Runs a case against the TCP listener, beside sessions that must go on.
-fn beside(case: impl Fn(&Address)) {
+fn beside(case: impl FnOnce(&Address)) {
     beside_with(|_| {}, case);
 }
 
-fn beside_with(change: impl Fn(&mut dafs_server::ServerConfig), case: impl Fn(&Address)) {
-    beside_bystanders_with(
-        change,
-        |transport| (transport == Transport::Tcp).then_some(transport),
-        |fixture, transport| case(&fixture.address(transport)),
-    );
+fn beside_with(change: impl FnOnce(&mut ServerConfig), case: impl FnOnce(&Address)) {
+    beside_bystanders_of(change, |fixture| case(&fixture.address(Transport::Tcp)));
 }
 
 #[test]

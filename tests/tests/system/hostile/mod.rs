@@ -3,8 +3,8 @@
 //!
 //! By what is abused: `requests` (well-formed transport, bad DAFS), `handles`, `buffers`
 //! (memory that a client advertises); below them the transports, spoken by hand:
-//! `control` and `rings` (shared memory), `setup` and `frames` (TCP). `flood` repeats
-//! offences and watches what the server's process holds.
+//! `control` and `rings` (shared memory, by `shm`), `frames` (TCP, by `tcp`). `flood`
+//! repeats offences and watches what the server's process holds.
 
 mod buffers;
 mod control;

@@ -1,12 +1,14 @@
 //! A client that scribbles over the rings it shares with the server.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use dafs_dat::Address;
 use dafs_wire::Request;
 use dafs_wire::messages::Empty;
 
 use super::shm::{BACK, CAPACITY, FRAMES, RING_BYTES, Rings};
-use crate::bystander::beside_bystanders_with;
-use crate::fixture::{Transport, pattern};
+use crate::bystander::beside_bystanders_of;
+use crate::fixture::{Ending, Fixture, TRANSPORTS, Transport, pattern};
 use crate::rogue::encoded;
 
 const SEND: u64 = 1;
@@ -17,12 +19,8 @@ const DELTA: u64 = 5;
 const WRAP: u64 = 6;
 
 /// Runs a case over shared memory, beside sessions that must go on.
-fn beside(case: impl Fn(&Address)) {
-    beside_bystanders_with(
-        |_| {},
-        |transport| (transport == Transport::Shm).then_some(transport),
-        |fixture, transport| case(&fixture.address(transport)),
-    );
+fn beside(case: impl FnOnce(&Address)) {
+    beside_bystanders_of(|_| {}, |fixture| case(&fixture.address(Transport::Shm)));
 }
 
 #[test]
@@ -123,12 +121,12 @@ fn words_that_lie_harm_their_own_connection_alone() {
 #[test]
 fn a_count_that_lies_keeps_nobody_awake() {
     // Nobody else over shared memory: what sockets bring must be seen all the same.
-    let fixture = crate::fixture::Fixture::new();
+    let fixture = Fixture::new();
     let rings = Rings::logged_in(&fixture.address(Transport::Shm));
     // Messages without end are announced to a sleeper, and none is there.
     rings.set_word(256, u64::MAX / 4);
     rings.wake();
-    for transport in fixture.transports() {
+    for transport in TRANSPORTS {
         let (_, honest) = fixture.connect(transport);
         honest.ping().unwrap();
     }
@@ -178,12 +176,13 @@ fn a_message_that_changes_under_the_server_is_read_once() {
         let mut rings = Rings::logged_in(address);
         let good = encoded(0, 1, &Request::Null(Empty));
         let memory = rings.memory.clone();
-        let stop = std::sync::atomic::AtomicBool::new(false);
+        let is_done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let scribbler = scope.spawn(|| {
+            let _ending = Ending(&is_done);
+            scope.spawn(|| {
                 let rubbish = pattern(4096, 3);
                 let mut at = 0;
-                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                while !is_done.load(Ordering::Acquire) {
                     memory.write(FRAMES + 8 + at % 8192, &rubbish[..56]);
                     at += 64;
                 }
@@ -194,8 +193,6 @@ fn a_message_that_changes_under_the_server_is_read_once() {
                 }
                 rings.message(&good);
             }
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
-            scribbler.join().unwrap();
         });
     });
 }

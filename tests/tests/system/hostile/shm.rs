@@ -32,8 +32,10 @@ impl Control {
         let Address::Shm(path) = address else { panic!("{address} is no socket") };
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+        for direction in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, direction, Some(HANG)).unwrap();
+        }
         rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-        set_socket_timeout(&socket, Timeout::Recv, Some(HANG)).unwrap();
         Self(socket)
     }
 

@@ -22,6 +22,7 @@ impl Wire {
         let socket = TcpStream::connect(address).unwrap();
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(HANG)).unwrap();
+        socket.set_write_timeout(Some(HANG)).unwrap();
         Self { socket, crc: false, sequence: 1 }
     }
 
