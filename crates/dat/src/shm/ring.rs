@@ -259,12 +259,14 @@ impl Producer {
         (urgent || self.units.wrapping_sub(wake_at) < u64::MAX / 2) && self.take_sleeper(wake_at)
     }
 
-    /// True if the consumer sleeps and one more message is what it waits for: that is about
-    /// to come, and a wake-up takes its time.
+    /// True if the consumer has taken everything and sleeps for one more message: that is
+    /// about to come, and a wake-up takes its time. One that sleeps for more, or has more
+    /// to take, gains nothing by coming early.
     pub fn must_wake_early(&self) -> bool {
         let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
-        let units = self.units.wrapping_add(1);
-        units.wrapping_sub(wake_at) < u64::MAX / 2 && self.take_sleeper(wake_at)
+        wake_at == self.units.wrapping_add(1)
+            && self.lane.head().load(Ordering::Relaxed) == self.tail
+            && self.take_sleeper(wake_at)
     }
 
     /// Whether the consumer sleeps and it is ours to wake it.
@@ -535,11 +537,15 @@ mod tests {
         let (memory, mut producer, mut consumer) = ring();
         assert!(!producer.must_wake_early(), "nobody sleeps");
         assert!(consumer.arm(2));
-        assert!(!producer.must_wake_early(), "two are missing");
         assert!(send(&memory, &mut producer, b"a"));
+        assert!(!producer.must_wake_early(), "there is more to take");
+        assert!(receive(&memory, &mut consumer).is_some());
+        assert!(consumer.arm(2));
+        assert!(!producer.must_wake_early(), "two are missing");
+        assert!(consumer.arm(1));
         assert!(producer.must_wake_early());
         // It has found nothing and sleeps again: the message itself wakes it.
-        assert!(consumer.arm(2));
+        assert!(consumer.arm(1));
         assert!(send(&memory, &mut producer, b"b"));
         assert!(producer.must_wake(false));
     }

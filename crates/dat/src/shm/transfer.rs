@@ -445,8 +445,9 @@ impl Connection {
         if matches!(reach, Reach::Staged) {
             return self.stage_write(context, work);
         }
-        let is_followed = self.work.get(1).is_some_and(|next| next.kind == WorkKind::Send);
-        let early = (remote.length as usize).checked_sub(EARLY_BYTES).filter(|_| is_followed);
+        // While more follows, the peer need not hurry.
+        let is_last = self.work.len() == 2 && self.work[1].kind == WorkKind::Send;
+        let early = (remote.length as usize).checked_sub(EARLY_BYTES).filter(|_| is_last);
         let mut done = 0;
         for segment in work.segments(&self.pieces) {
             let (memory, mut offset) = local(context, segment)?;
@@ -686,7 +687,7 @@ pub(super) fn refuse_peer(error: crate::region::AccessError) -> BreakReason {
 
 /// What is left of a write when a sleeper is woken that waits for the message behind it:
 /// about as much as is copied while it wakes up.
-const EARLY_BYTES: usize = 96 << 10;
+const EARLY_BYTES: usize = 64 << 10;
 const EMPTY_SEGMENT: LocalSegment = LocalSegment { key: crate::LocalKey(0), offset: 0, length: 0 };
 /// Octets of payload in one frame of a staged transfer: small enough that several
 /// fit the smallest ring.
