@@ -115,8 +115,8 @@ pub trait Connection: Send {
     fn flush(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason>;
 
     /// Takes in what has arrived, without a system call where possible. Called
-    /// often for connections with [`Connection::is_polled`]. Says whether anything
-    /// moved.
+    /// often for connections with [`Connection::is_polled`] or
+    /// [`Connection::awaits_one`]. Says whether anything moved.
     fn progress(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason>;
 
     /// A watched descriptor became ready.
@@ -129,6 +129,12 @@ pub trait Connection: Send {
 
     /// Whether inbound work shows in memory, so that polling beats sleeping.
     fn is_polled(&self) -> bool;
+
+    /// Whether the application waits for one answer and no more, as it said through
+    /// [`Connection::expect`]: then asking a socket for it beats sleeping, for a while.
+    fn awaits_one(&self) -> bool {
+        false
+    }
 
     /// Prepares for sleep: the peer must wake us through a watched descriptor once
     /// `threshold` messages have arrived. False if work is already there.

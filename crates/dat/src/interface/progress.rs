@@ -17,6 +17,7 @@ impl Interface {
         while let Some(index) = self.dirty.pop() {
             let endpoint = self.slots[index as usize].clear_dirty(index);
             self.with(endpoint, |connection, context| connection.flush(context));
+            self.asked = Some(endpoint);
         }
     }
 
@@ -161,6 +162,9 @@ impl Interface {
     /// As many polls as go between two looks at the clock.
     #[inline]
     fn spin_a_while(&mut self, threshold: usize) -> Spun {
+        if self.hot.is_empty() {
+            return self.spin_on_socket(threshold);
+        }
         let mut spun = Spun::Vain;
         for _ in 0..SPINS_PER_CLOCK {
             let moved = self.poll_hot();
@@ -176,9 +180,38 @@ impl Interface {
         spun
     }
 
+    /// One look at the socket that owes an answer: a system call takes longer than a look
+    /// at the clock.
+    fn spin_on_socket(&mut self, threshold: usize) -> Spun {
+        let mut moved = false;
+        if let Some(endpoint) = self.asked {
+            self.with(endpoint, |connection, context| {
+                moved = connection.progress(context)?;
+                Ok(())
+            });
+        }
+        if self.satisfied(threshold) {
+            self.waiter.paid();
+            Spun::Satisfied
+        } else if moved {
+            Spun::Moved
+        } else {
+            Spun::Vain
+        }
+    }
+
+    /// Whether the endpoint that was asked last owes one answer and no more. Of several
+    /// the others would come while the first is dealt with: waking up once for many is
+    /// cheaper than looking for each.
+    fn awaits_one(&mut self) -> bool {
+        self.asked.is_some_and(|endpoint| {
+            self.lend(endpoint).is_some_and(|(connection, _)| connection.awaits_one())
+        })
+    }
+
     /// Spins within the learned budget. True when satisfied.
     pub(super) fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
-        if self.hot.is_empty() {
+        if self.hot.is_empty() && !self.awaits_one() {
             return false;
         }
         let start = Instant::now();

@@ -99,6 +99,12 @@ impl Expectations {
         self.groups.range(..count)
     }
 
+    /// Whether exactly one answer is outstanding.
+    #[inline]
+    pub fn awaits_one(&self) -> bool {
+        self.groups.len() + self.unknown as usize == 1
+    }
+
     /// Whether all writes of the first group have come but not its message.
     pub fn awaits_message(&self) -> bool {
         self.is_active && self.groups.front().is_some_and(Group::is_done)

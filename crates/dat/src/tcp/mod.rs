@@ -216,8 +216,9 @@ impl crate::connection::Connection for Connection {
     fn progress(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         if !self.is_watched {
             self.begin(context)?;
+            return Ok(false);
         }
-        Ok(false)
+        self.read_in(context)
     }
 
     fn ready(
@@ -232,11 +233,18 @@ impl crate::connection::Connection for Connection {
         if readiness.writable {
             self.push_out(context)?;
         }
-        if readiness.readable { self.read_in(context) } else { Ok(()) }
+        if readiness.readable {
+            self.read_in(context)?;
+        }
+        Ok(())
     }
 
     fn is_polled(&self) -> bool {
         false
+    }
+
+    fn awaits_one(&self) -> bool {
+        self.inbound.expectations.awaits_one()
     }
 
     fn accept(

@@ -33,6 +33,15 @@ pub(super) struct Inbound {
     read_done: u32,
 }
 
+/// What one system call has brought.
+enum Read {
+    Nothing,
+    /// Less than it had room for: there is no more.
+    Rest,
+    /// As much as it had room for: there may be more.
+    Full,
+}
+
 /// What the connections of a thread share for the length of one call.
 struct Buffers {
     staging: Vec<u8>,
@@ -62,38 +71,47 @@ impl Default for Inbound {
 }
 
 impl Connection {
-    /// Takes in what the socket has, and sends what that has set free.
-    pub(super) fn read_in(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
-        self.read_turn(context)?;
-        self.push_out(context)
+    /// Takes in what the socket has, and sends what that has set free. True if there was
+    /// anything.
+    pub(super) fn read_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        let has_read = self.read_turn(context)?;
+        if has_read {
+            self.push_out(context)?;
+        }
+        Ok(has_read)
     }
 
-    /// Takes in what the socket has, a bounded part of it.
-    pub(super) fn read_turn(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+    /// Takes in what the socket has, a bounded part of it. True if there was anything.
+    pub(super) fn read_turn(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         BUFFERS.with_borrow_mut(|buffers| {
-            for _ in 0..READS_PER_TURN {
-                if self.socket.is_none() || !self.read_once(context, buffers)? {
-                    break;
+            for count in 0..READS_PER_TURN {
+                if self.socket.is_none() {
+                    return Ok(count > 0);
+                }
+                match self.read_once(context, buffers)? {
+                    Read::Nothing => return Ok(count > 0),
+                    Read::Rest => return Ok(true),
+                    Read::Full => {}
                 }
             }
-            Ok(())
+            Ok(true)
         })
     }
 
-    /// One system call and what follows from it. True if there may be more at once.
+    /// One system call and what follows from it.
     fn read_once(
         &mut self,
         context: &mut Context<'_>,
         buffers: &mut Buffers,
-    ) -> Result<bool, BreakReason> {
+    ) -> Result<Read, BreakReason> {
         let kept = self.inbound.kept.len();
         buffers.staging[..kept].copy_from_slice(&self.inbound.kept);
         match self.receive(context, buffers, kept)? {
-            None => Ok(false),
-            Some(0) => self.on_end().map(|()| false),
+            None => Ok(Read::Nothing),
+            Some(0) => self.on_end().map(|()| Read::Rest),
             Some(received) => {
                 self.judge(context, buffers, kept, received)?;
-                Ok(received == buffers.plan.wanted)
+                Ok(if received == buffers.plan.wanted { Read::Full } else { Read::Rest })
             }
         }
     }

@@ -1,0 +1,79 @@
+//! A wait for answers that were foretold ends as any other wait, whatever the peer does
+//! instead.
+
+use std::io::Write;
+use std::time::Duration;
+
+use dafs_dat::{BreakReason, Event, Gather, InterfaceConfig, SendOptions, Signal, WaitPolicy};
+
+use crate::peer::{ANSWER, HANG, Scene, send};
+
+/// A scene whose one request, for a block, is under way.
+fn asked(config: InterfaceConfig) -> Scene {
+    let mut scene = Scene::new(config, BLOCK_BYTES);
+    scene.expect(0, BLOCK_BYTES as u32);
+    let options = SendOptions { signal: Signal::OnError, invalidate: None };
+    scene.interface.post_send(scene.endpoint, 1, &[Gather::Bytes(b"?")], options).unwrap();
+    scene.interface.flush();
+    scene
+}
+
+/// Waits that ask the socket for long, and waits that sleep at once.
+fn configs() -> [InterfaceConfig; 2] {
+    [HANG, Duration::ZERO].map(|spin_max| {
+        let wait = WaitPolicy { spin_max };
+        InterfaceConfig { wait, ..InterfaceConfig::default() }
+    })
+}
+
+#[test]
+fn an_answer_ends_it() {
+    for config in configs() {
+        let mut scene = asked(config);
+        let bytes = vec![7; BLOCK_BYTES];
+        let mut stream = scene.write(0, &bytes, 1000);
+        stream.extend(send(1, ANSWER));
+        scene.socket.write_all(&stream).unwrap();
+        scene.assert_received(ANSWER.len() as u32);
+        assert!(scene.memory.to_vec(0, BLOCK_BYTES) == bytes);
+    }
+}
+
+#[test]
+fn its_time_ends_it() {
+    for config in configs() {
+        let mut scene = asked(config);
+        assert_eq!(scene.interface.wait(1, Some(Duration::ZERO)), 0);
+        assert_eq!(scene.interface.wait(1, Some(SHORT)), 0);
+    }
+}
+
+#[test]
+fn the_end_of_the_connection_ends_it() {
+    for config in configs() {
+        let mut scene = asked(config);
+        scene.socket.shutdown(std::net::Shutdown::Both).unwrap();
+        loop {
+            match scene.next() {
+                Event::Completion(_) => {}
+                Event::Broken { reason: BreakReason::Peer, .. } => break,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_waker_ends_it() {
+    for config in configs() {
+        let mut scene = asked(config);
+        let waker = scene.interface.waker();
+        let thread = std::thread::spawn(move || waker.wake());
+        assert_eq!(scene.interface.wait(1, Some(HANG)), 0);
+        thread.join().unwrap();
+    }
+}
+
+/// Small enough for the socket to take whole while nobody reads.
+const BLOCK_BYTES: usize = 64 << 10;
+const SHORT: Duration = Duration::from_millis(2);
