@@ -146,6 +146,20 @@ pub trait Connection: Send {
     /// Takes [`Connection::arm`] back.
     fn disarm(&mut self) {}
 
+    /// Prepares for a short sleep: the descriptor keeps quiet until most of what
+    /// `threshold` messages are likely to bring is there. False if it does not, and then
+    /// nothing is to be taken back.
+    fn gather(&mut self, threshold: usize) -> bool {
+        let _ = threshold;
+        false
+    }
+
+    /// Takes [`Connection::gather`] back, and takes in what it has kept quiet about.
+    fn end_gathering(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        let _ = context;
+        Ok(())
+    }
+
     /// Accepts a pending inbound connection.
     fn accept(
         &mut self,

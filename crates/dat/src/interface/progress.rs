@@ -252,7 +252,7 @@ impl Interface {
                 let left = first.saturating_duration_since(Instant::now());
                 timeout = Some(timeout.map_or(left, |t| t.min(left)));
             }
-            self.sleep(timeout);
+            self.sleep_through(missing, timeout);
         } else {
             self.pass_sockets_by();
         }
@@ -261,6 +261,17 @@ impl Interface {
         }
         self.poll_hot();
         self.satisfied(threshold)
+    }
+
+    /// Sleeps until a descriptor is ready. Where the answers that are missing have begun
+    /// to come, the first octets of the rest are not worth waking for.
+    fn sleep_through(&mut self, missing: usize, timeout: Option<Duration>) {
+        let gathers = self.asked.filter(|endpoint| {
+            self.lend(*endpoint).is_some_and(|(connection, _)| connection.gather(missing))
+        });
+        let Some(endpoint) = gathers else { return self.sleep(timeout) };
+        self.sleep(Some(timeout.map_or(GATHERING_MAX, |timeout| timeout.min(GATHERING_MAX))));
+        self.with(endpoint, |connection, context| connection.end_gathering(context));
     }
 
     /// Memory kept us from looking at sockets; but not every time.
@@ -414,6 +425,10 @@ const SPIN_STRETCH_MAX: u32 = 16;
 /// Turns that memory alone took up before sockets get a look, so that busy shared
 /// memory never starves them.
 const TURNS_PER_SOCKET_LOOK: u32 = 32;
+
+/// Longest sleep for much at once: what the peer has said instead, if it is less, waits
+/// so long at most.
+const GATHERING_MAX: Duration = Duration::from_millis(2);
 
 /// Polls in vain after which a peer is no longer expected to say something soon: some
 /// milliseconds of a busy interface.

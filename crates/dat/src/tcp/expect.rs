@@ -61,6 +61,11 @@ impl Group {
         first.into_iter().chain(others)
     }
 
+    /// Octets of the writes and the message that have not come.
+    pub fn octets_left(&self) -> usize {
+        self.rest().map(|write| write.length as usize).sum::<usize>() + self.message_length as usize
+    }
+
     fn is_done(&self) -> bool {
         self.present == self.count
     }

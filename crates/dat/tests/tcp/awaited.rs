@@ -5,6 +5,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use dafs_dat::{BreakReason, Event, Gather, InterfaceConfig, SendOptions, Signal, WaitPolicy};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::peer::{ANSWER, HANG, Scene, send};
 
@@ -36,6 +37,33 @@ fn an_answer_ends_it() {
         scene.socket.write_all(&stream).unwrap();
         scene.assert_received(ANSWER.len() as u32);
         assert!(scene.memory.to_vec(0, BLOCK_BYTES) == bytes);
+    }
+}
+
+#[test]
+fn less_than_was_foretold_ends_it() {
+    for config in configs() {
+        let mut scene = asked(config);
+        let half = vec![7; BLOCK_BYTES / 2];
+        let mut stream = scene.write(0, &half, 1000);
+        stream.extend(send(1, b"failed"));
+        scene.socket.write_all(&stream).unwrap();
+        scene.assert_received(6);
+        assert!(scene.memory.to_vec(0, half.len()) == half);
+    }
+}
+
+#[test]
+fn the_descriptor_tells_of_less_than_was_foretold() {
+    for config in configs() {
+        let mut scene = asked(config);
+        assert_eq!(scene.interface.wait(1, Some(SHORT)), 0);
+        assert!(scene.interface.arm());
+        scene.socket.write_all(&send(1, b"failed")).unwrap();
+        let mut descriptors = [PollFd::from_borrowed_fd(scene.interface.as_fd(), PollFlags::IN)];
+        let hang = Timespec { tv_sec: HANG.as_secs() as i64, tv_nsec: 0 };
+        assert_eq!(rustix::event::poll(&mut descriptors, Some(&hang)), Ok(1));
+        scene.assert_received(6);
     }
 }
 
