@@ -130,8 +130,9 @@ pub trait Connection: Send {
     /// Whether inbound work shows in memory, so that polling beats sleeping.
     fn is_polled(&self) -> bool;
 
-    /// Whether the application waits for one answer and no more, as it said through
-    /// [`Connection::expect`]: then asking a socket for it beats sleeping, for a while.
+    /// Whether one message is likely to come next and no more: an answer, as the
+    /// application said through [`Connection::expect`], or a request of a peer that asks
+    /// one by one. Then asking a socket for it beats sleeping, for a while.
     fn awaits_one(&self) -> bool {
         false
     }

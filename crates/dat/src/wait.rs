@@ -6,7 +6,7 @@
 //! is cheaper spun through; stop trying after several vain spins, try again now and
 //! then; never spin while more threads want cores than there are (seen as gaps in
 //! our own running). A socket is asked in vain at the price of a system call, so it is
-//! spun on only while it owes a single answer: with more under way, those that come
+//! spun on only while a single message is likely: with more under way, those that come
 //! during a sleep are had for one wake-up.
 
 use std::time::{Duration, Instant};

@@ -180,11 +180,13 @@ impl Interface {
         spun
     }
 
-    /// One look at the socket that owes an answer: a system call takes longer than a look
-    /// at the clock.
+    /// One look at the socket that a message is awaited from: a system call takes longer
+    /// than a look at the clock. Who listens serves many, and looks at all of them.
     fn spin_on_socket(&mut self, threshold: usize) -> Spun {
         let mut moved = false;
-        if let Some(endpoint) = self.asked {
+        if !self.listeners.is_empty() {
+            moved = self.sleep(Some(Duration::ZERO));
+        } else if let Some(endpoint) = self.asked {
             self.with(endpoint, |connection, context| {
                 moved = connection.progress(context)?;
                 Ok(())
@@ -200,9 +202,9 @@ impl Interface {
         }
     }
 
-    /// Whether the endpoint that was asked last owes one answer and no more. Of several
-    /// the others would come while the first is dealt with: waking up once for many is
-    /// cheaper than looking for each.
+    /// Whether the endpoint that was flushed last is likely to bring one message and no
+    /// more. Of several the others would come while the first is dealt with: waking up
+    /// once for many is cheaper than looking for each.
     fn awaits_one(&mut self) -> bool {
         self.asked.is_some_and(|endpoint| {
             self.lend(endpoint).is_some_and(|(connection, _)| connection.awaits_one())
@@ -269,7 +271,10 @@ impl Interface {
         let gathers = self.asked.filter(|endpoint| {
             self.lend(*endpoint).is_some_and(|(connection, _)| connection.gather(missing))
         });
-        let Some(endpoint) = gathers else { return self.sleep(timeout) };
+        let Some(endpoint) = gathers else {
+            self.sleep(timeout);
+            return;
+        };
         self.sleep(Some(timeout.map_or(GATHERING_MAX, |timeout| timeout.min(GATHERING_MAX))));
         self.with(endpoint, |connection, context| connection.end_gathering(context));
     }
@@ -282,14 +287,15 @@ impl Interface {
         }
     }
 
-    /// One epoll call and what follows from it.
-    pub(super) fn sleep(&mut self, timeout: Option<Duration>) {
+    /// One epoll call and what follows from it. True if anything was ready.
+    pub(super) fn sleep(&mut self, timeout: Option<Duration>) -> bool {
         self.turns_without_sockets = 0;
         let mut ready = std::mem::take(&mut self.ready);
         if let Err(error) = self.poller.wait(&mut ready, timeout) {
             // Only our own misuse of the descriptor can lead here.
             unreachable!("epoll_wait failed: {error}");
         }
+        let is_any = !ready.is_empty();
         for (token, readiness) in ready.drain(..) {
             match token {
                 Token::Listener(index) => self.accept_ready(index),
@@ -304,6 +310,7 @@ impl Interface {
         self.ready = ready;
         self.expire();
         self.flush();
+        is_any
     }
 
     /// Polls every hot endpoint once. True if anything moved.

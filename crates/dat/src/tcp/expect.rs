@@ -104,10 +104,10 @@ impl Expectations {
         self.groups.range(..count)
     }
 
-    /// Whether exactly one answer is outstanding.
+    /// Answers outstanding.
     #[inline]
-    pub fn awaits_one(&self) -> bool {
-        self.groups.len() + self.unknown as usize == 1
+    pub fn outstanding(&self) -> usize {
+        self.groups.len() + self.unknown as usize
     }
 
     /// Whether all writes of the first group have come but not its message.

@@ -261,7 +261,10 @@ impl crate::connection::Connection for Connection {
     }
 
     fn awaits_one(&self) -> bool {
-        self.inbound.expectations.awaits_one()
+        match self.inbound.expectations.outstanding() {
+            0 => self.inbound.lone_count >= LONE_COUNT_MIN,
+            outstanding => outstanding == 1,
+        }
     }
 
     fn gather(&mut self, threshold: usize) -> bool {
@@ -324,6 +327,8 @@ fn system(error: std::io::Error) -> BreakReason {
     BreakReason::System(error.to_string())
 }
 
+/// Messages that came one by one before the next is thought to.
+const LONE_COUNT_MIN: u32 = 4;
 /// Less than this comes in one piece anyway.
 const GATHERED_BYTES_MIN: usize = 32 << 10;
 /// The one descriptor of a connection.

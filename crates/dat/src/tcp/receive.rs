@@ -33,6 +33,8 @@ pub(super) struct Inbound {
     read_done: u32,
     /// Something has come since a sleep last waited for much at once.
     pub flows: bool,
+    /// Messages that came one by one, since several came together.
+    pub lone_count: u32,
 }
 
 /// What the connections of a thread share for the length of one call.
@@ -60,6 +62,7 @@ impl Default for Inbound {
             habits: Habits::new(dafs_iwarp::fpdu::MULPDU_MAX),
             read_done: 0,
             flows: false,
+            lone_count: 0,
         }
     }
 }
@@ -78,7 +81,7 @@ impl Connection {
     /// Takes in what the socket has, a bounded part of it. True if there was anything.
     pub(super) fn read_turn(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         BUFFERS.with_borrow_mut(|buffers| {
-            let mut total = 0;
+            let (mut total, before) = (0, self.receives.len());
             for _ in 0..READS_PER_TURN {
                 if self.socket.is_none() {
                     break;
@@ -90,6 +93,12 @@ impl Connection {
                     break;
                 }
             }
+            let lone_count = self.inbound.lone_count;
+            self.inbound.lone_count = match before - self.receives.len() {
+                0 => lone_count,
+                1 => lone_count.saturating_add(1),
+                _ => 0,
+            };
             Ok(total > 0)
         })
     }

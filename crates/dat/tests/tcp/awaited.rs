@@ -4,7 +4,11 @@
 use std::io::Write;
 use std::time::Duration;
 
-use dafs_dat::{BreakReason, Event, Gather, InterfaceConfig, SendOptions, Signal, WaitPolicy};
+use dafs_dat::{
+    Address, BreakReason, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
+    InterfaceConfig, Region, Rights, SendOptions, Signal, WaitPolicy,
+};
+use dafs_memory::{Memory, Pages};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::peer::{ANSWER, HANG, Scene, send};
@@ -89,6 +93,64 @@ fn the_end_of_the_connection_ends_it() {
             }
         }
     }
+}
+
+/// A client that has connected to `server`, which can take 20 messages of it.
+fn visitor(server: &mut Interface, inbox: &Region, address: &Address) -> (Interface, EndpointId) {
+    let mut client = Interface::new(InterfaceConfig::default()).unwrap();
+    let config = EndpointConfig::default();
+    let endpoint = client.connect(address, Domain(0), &config, b"").unwrap();
+    while !matches!(client.next_event(), Some(Event::Established { .. })) {
+        client.poll();
+        server.poll();
+        if let Some(Event::ConnectionRequest { pending, .. }) = server.next_event() {
+            let endpoint = server.accept(pending, Domain(0), &config, b"");
+            for _ in 0..20 {
+                server.post_receive(endpoint, 0, &[inbox.local(0, 64)]).unwrap();
+            }
+        }
+    }
+    (client, endpoint)
+}
+
+/// One message from a client to `server`, whose wait it ends.
+fn say(client: &mut Interface, endpoint: EndpointId, server: &mut Interface) -> EndpointId {
+    let options = SendOptions { signal: Signal::OnError, invalidate: None };
+    client.post_send(endpoint, 1, &[Gather::Bytes(b"?")], options).unwrap();
+    client.flush();
+    assert!(server.wait(1, Some(HANG)) > 0, "nothing happens any more");
+    match server.next_event() {
+        Some(Event::Completion(done)) => done.endpoint,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_peer_that_asks_one_by_one_does_not_hide_another() {
+    let wait = WaitPolicy { spin_max: HANG };
+    let mut server =
+        Interface::new(InterfaceConfig { wait, ..InterfaceConfig::default() }).unwrap();
+    let any = Address::Tcp(([127, 0, 0, 1], 0).into());
+    let listener = server.listen(&any).unwrap();
+    let address = server.listener_address(listener).unwrap();
+    let memory = Memory::anonymous(4096, Pages::Small).unwrap();
+    let inbox = server.register(&memory, Domain(0), Rights::LOCAL).unwrap();
+    let mut clients = [(); 2].map(|()| visitor(&mut server, &inbox, &address));
+    server.poll();
+    while server.next_event().is_some() {}
+    let mut seen = Vec::new();
+    for turn in [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 1] {
+        let (client, endpoint) = &mut clients[turn];
+        let from = say(client, *endpoint, &mut server);
+        // The server answers, so that it awaits this peer's next word.
+        let options = SendOptions { signal: Signal::OnError, invalidate: None };
+        server.post_send(from, 2, &[Gather::Bytes(b"!")], options).unwrap();
+        server.flush();
+        seen.push((turn, from));
+    }
+    let (first, second) = (seen[0].1, seen[8].1);
+    assert!(first != second);
+    assert!(seen.iter().all(|(turn, from)| *from == [first, second][*turn]));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The tcp provider against what its own peers never do.
 //!
 //! `mispredicted`: what arrives is not what was foretold; `growing`: frames change their
-//! size; `awaited`: waits for answers that come, come in part, or never; `setup`: MPA
+//! size; `awaited`: waits for messages that come, come in part, or never; `setup`: MPA
 //! start-up frames over a plain socket. `peer` is what the middle two talk to.
 
 mod awaited;
