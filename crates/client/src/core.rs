@@ -291,7 +291,9 @@ impl Core {
         match pending {
             Pending::Silent => {}
             Pending::Call(ticket) => self.replies.put(ticket, Ok(message.to_vec())),
-            Pending::Transfer(transfer) => self.on_transferred(index, transfer, message),
+            Pending::Transfer(transfer) => {
+                self.on_transferred(index, transfer, &header, message);
+            }
         }
         self.pump(index);
     }

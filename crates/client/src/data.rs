@@ -13,7 +13,7 @@ use dafs_types::{
 use dafs_wire::messages::{Commit, InlineData, Placement, ReadDirect, WriteDirect, WriteInline};
 use dafs_wire::{
     ByteOrder, Checksum, DirectBuffer, DirectBuffers, DirectChecksum, Procedure, Request,
-    RequestHeader, Response, decode_response, encode_request, seal,
+    RequestHeader, Response, ResponseHeader, decode_results, encode_request, seal,
 };
 
 use crate::buffer::{Registered, Slice};
@@ -131,8 +131,14 @@ impl Core {
 
     /// The answer to a transfer came.
     #[inline]
-    pub fn on_transferred(&mut self, index: usize, mut transfer: Transfer, message: &[u8]) {
-        let mut result = transfer.finish(message, &self.sessions[index]);
+    pub fn on_transferred(
+        &mut self,
+        index: usize,
+        mut transfer: Transfer,
+        header: &ResponseHeader,
+        message: &[u8],
+    ) {
+        let mut result = transfer.finish(header, message, &self.sessions[index]);
         if let Some(rest) = transfer.rest.take() {
             match transfer.follow(rest, result) {
                 Ok(next) => return self.sessions[index].queue.push_front(next),
@@ -280,11 +286,16 @@ impl SessionState {
 impl Transfer {
     /// Turns the answer into a result.
     #[inline]
-    fn finish(&self, message: &[u8], session: &SessionState) -> Result<Transferred> {
+    fn finish(
+        &self,
+        header: &ResponseHeader,
+        message: &[u8],
+        session: &SessionState,
+    ) -> Result<Transferred> {
         if self.is_cancelled {
             return Err(ClientError::Cancelled);
         }
-        let moved = self.read_answer(message, session)?;
+        let moved = self.read_answer(header, message, session)?;
         if moved.length > self.length {
             return Err(ClientError::Protocol {
                 address: session.address.clone(),
@@ -331,12 +342,17 @@ impl Transfer {
     }
 
     #[inline]
-    fn read_answer(&self, message: &[u8], session: &SessionState) -> Result<Transferred> {
+    fn read_answer(
+        &self,
+        header: &ResponseHeader,
+        message: &[u8],
+        session: &SessionState,
+    ) -> Result<Transferred> {
         let protocol = |what: String| ClientError::Protocol {
             address: session.address.clone(),
             what: format!("{} answer: {what}", self.procedure.name()),
         };
-        let (header, response) = decode_response(ByteOrder::NATIVE, self.procedure, message)
+        let response = decode_results(ByteOrder::NATIVE, self.procedure, header, message)
             .map_err(|error| protocol(error.to_string()))?;
         if header.status != Status::Ok {
             return Err(ClientError::Status {

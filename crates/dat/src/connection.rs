@@ -128,8 +128,8 @@ pub trait Connection: Send {
     fn flush(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason>;
 
     /// Takes in what has arrived, without a system call where possible. Called
-    /// often for connections with [`Connection::is_polled`]. Says whether anything
-    /// moved.
+    /// often for connections with [`Connection::is_polled`] or
+    /// [`Connection::awaits_one`]. Says whether anything moved.
     fn progress(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason>;
 
     /// A watched descriptor became ready.
@@ -143,6 +143,13 @@ pub trait Connection: Send {
     /// Whether inbound work shows in memory, so that polling beats sleeping.
     fn is_polled(&self) -> bool;
 
+    /// Whether one message is likely to come next and no more: an answer, as the
+    /// application said through [`Connection::expect`], or a request of a peer that asks
+    /// one by one. Then asking a socket for it beats sleeping, for a while.
+    fn awaits_one(&self) -> bool {
+        false
+    }
+
     /// Prepares for sleep: the peer must wake us through a watched descriptor once
     /// `threshold` messages have arrived. False if work is already there.
     fn arm(&mut self, threshold: usize) -> bool {
@@ -152,6 +159,20 @@ pub trait Connection: Send {
 
     /// Takes [`Connection::arm`] back.
     fn disarm(&mut self) {}
+
+    /// Prepares for a short sleep: the descriptor keeps quiet until most of what
+    /// `threshold` messages are likely to bring is there. False if it does not, and then
+    /// nothing is to be taken back.
+    fn gather(&mut self, threshold: usize) -> bool {
+        let _ = threshold;
+        false
+    }
+
+    /// Takes [`Connection::gather`] back, and takes in what it has kept quiet about.
+    fn end_gathering(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        let _ = context;
+        Ok(())
+    }
 
     /// Accepts a pending inbound connection.
     fn accept(

@@ -87,6 +87,8 @@ pub struct Interface {
     poller: Poller,
     hot: Vec<u32>,
     dirty: Vec<u32>,
+    /// The endpoint that was flushed last.
+    asked: Option<EndpointId>,
     /// Endpoints whose connect or accept is not finished.
     unfinished: Vec<u32>,
     ready: Vec<(Token, Readiness)>,
@@ -132,6 +134,7 @@ impl Interface {
             poller,
             hot: Vec::new(),
             dirty: Vec::new(),
+            asked: None,
             unfinished: Vec::new(),
             ready: Vec::new(),
             turns_without_sockets: 0,

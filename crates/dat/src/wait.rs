@@ -5,7 +5,9 @@
 //! rule: spin for as long as a wake-up would cost, since a wait that ends within it
 //! is cheaper spun through; stop trying after several vain spins, try again now and
 //! then; never spin while more threads want cores than there are (seen as gaps in
-//! our own running), and never for sockets.
+//! our own running). A socket is asked in vain at the price of a system call, so it is
+//! spun on only while a single message is likely: with more under way, those that come
+//! during a sleep are had for one wake-up.
 
 use std::time::{Duration, Instant};
 

@@ -32,6 +32,9 @@ pub struct Channel {
     pub slot_bytes: u32,
     /// Slots that are not posted.
     pub free_slots: Vec<u16>,
+    /// Receives to post once the answer that brings their credits is on its way: nothing is
+    /// taken in meanwhile.
+    pub receives_due: u16,
     /// Largest response, negotiated.
     pub response_bytes_max: usize,
     /// Who asks.

@@ -420,6 +420,7 @@ impl Reactor {
             inbox_region,
             slot_bytes: self.request_bytes,
             free_slots: (0..credits).rev().collect(),
+            receives_due: 0,
             response_bytes_max: limits::CONNECT_MESSAGE_BYTES,
             who: Arc::new(Credentials::nobody()),
             recent: [None; 16],

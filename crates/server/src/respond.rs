@@ -67,6 +67,7 @@ impl Reactor {
         gather.extend(segments.iter().map(|segment| Gather::Segment(*segment)));
         let options = SendOptions { signal: Signal::Always, invalidate: None };
         let posted = self.interface.post_send(answer.endpoint, cookie.pack(), &gather, options);
+        self.post_receives(answer.endpoint);
         if posted.is_err() {
             self.give_up(answer.endpoint);
             self.on_loan_done(cookie);
@@ -138,21 +139,14 @@ impl Reactor {
         }
     }
 
-    /// Takes the grant that goes along and posts its receives.
+    /// Takes the grant that goes along; its receives are posted behind the answer.
     #[inline]
     fn header(&mut self, answer: Answer, status: Status) -> ResponseHeader {
         let Some(channel) = self.channels.get_mut(answer.endpoint) else {
             return blank(answer, status, 1);
         };
         let grant = self.filer.finish(channel.id, answer.stream);
-        for _ in 0..grant.receives_to_post {
-            let Some(slot) = channel.free_slots.pop() else { break };
-            let cookie = Cookie::Slot(slot).pack();
-            let segment = channel.slot(slot);
-            if self.interface.post_receive(channel.endpoint, cookie, &[segment]).is_err() {
-                channel.free_slots.push(slot);
-            }
-        }
+        channel.receives_due += grant.receives_to_post;
         blank(answer, status, grant.target_nreq)
     }
 
@@ -163,6 +157,20 @@ impl Reactor {
         let silent = Cookie::Silent.pack();
         if self.interface.post_send(endpoint, silent, &gather, options).is_err() {
             self.give_up(endpoint);
+        }
+        self.post_receives(endpoint);
+    }
+
+    /// Posts the receives for the credits that answers have brought the client.
+    #[inline]
+    fn post_receives(&mut self, endpoint: EndpointId) {
+        let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        for _ in 0..std::mem::take(&mut channel.receives_due) {
+            let Some(slot) = channel.free_slots.pop() else { break };
+            let (cookie, segment) = (Cookie::Slot(slot).pack(), channel.slot(slot));
+            if self.interface.post_receive(endpoint, cookie, &[segment]).is_err() {
+                channel.free_slots.push(slot);
+            }
         }
     }
 

@@ -273,26 +273,51 @@ pub fn decode_response(
     with_order!(order, O => decode_response_in::<O>(procedure, message))
 }
 
+/// Decodes the results behind a header that was read before. Otherwise as
+/// [`decode_response`].
+///
+/// # Errors
+/// As [`decode_response`].
+#[inline]
+pub fn decode_results<'m>(
+    order: ByteOrder,
+    procedure: Procedure,
+    header: &ResponseHeader,
+    message: &'m [u8],
+) -> Result<Response<'m>, DecodeError> {
+    with_order!(order, O => decode_results_in::<O>(procedure, header, message))
+}
+
 #[inline]
 fn decode_response_in<O: Order>(
     procedure: Procedure,
     message: &[u8],
 ) -> Result<(ResponseHeader, Response<'_>), DecodeError> {
     let header = ResponseHeader::read(Scope::<O>::new(message))?;
+    let response = decode_results_in::<O>(procedure, &header, message)?;
+    Ok((header, response))
+}
+
+#[inline]
+fn decode_results_in<'m, O: Order>(
+    procedure: Procedure,
+    header: &ResponseHeader,
+    message: &'m [u8],
+) -> Result<Response<'m>, DecodeError> {
     if header.version != PROTOCOL_VERSION && header.status != Status::IllegalProt {
         return Err(DecodeError::Version(header.version));
     }
     let body = message.get(HEADER_BYTES..).unwrap_or_default();
     match presence(procedure, header.status) {
-        Presence::Never => return Ok((header, Response::Failed)),
-        Presence::May if body.is_empty() => return Ok((header, Response::Failed)),
+        Presence::Never => return Ok(Response::Failed),
+        Presence::May if body.is_empty() => return Ok(Response::Failed),
         Presence::Must | Presence::May => {}
     }
     let response = Response::read(procedure, Scope::<O>::new(body))?;
     if !agrees(header.status, &response) {
         return Err(DecodeError::Results);
     }
-    Ok((header, response))
+    Ok(response)
 }
 
 /// Encodes a response into the front of `buffer` and returns the octets written.

@@ -17,6 +17,7 @@ impl Interface {
         while let Some(index) = self.dirty.pop() {
             let endpoint = self.slots[index as usize].clear_dirty(index);
             self.with(endpoint, |connection, context| connection.flush(context));
+            self.asked = Some(endpoint);
         }
     }
 
@@ -165,6 +166,9 @@ impl Interface {
     /// As many polls as go between two looks at the clock.
     #[inline]
     fn spin_a_while(&mut self, threshold: usize) -> Spun {
+        if self.hot.is_empty() {
+            return self.spin_on_socket(threshold);
+        }
         let mut spun = Spun::Vain;
         for _ in 0..SPINS_PER_CLOCK {
             let moved = self.poll_hot();
@@ -179,11 +183,41 @@ impl Interface {
         spun
     }
 
+    /// One look at the socket that a message is awaited from: a system call takes longer
+    /// than a look at the clock. Who listens serves many, and looks at all of them.
+    fn spin_on_socket(&mut self, threshold: usize) -> Spun {
+        let mut moved = false;
+        if !self.listeners.is_empty() {
+            moved = self.sleep(Some(Duration::ZERO));
+        } else if let Some(endpoint) = self.asked {
+            self.with(endpoint, |connection, context| {
+                moved = connection.progress(context)?;
+                Ok(())
+            });
+        }
+        if self.satisfied(threshold) {
+            Spun::Satisfied
+        } else if moved {
+            Spun::Moved
+        } else {
+            Spun::Vain
+        }
+    }
+
+    /// Whether the endpoint that was flushed last is likely to bring one message and no
+    /// more. Of several the others would come while the first is dealt with: waking up
+    /// once for many is cheaper than looking for each.
+    fn awaits_one(&mut self) -> bool {
+        self.asked.is_some_and(|endpoint| {
+            self.lend(endpoint).is_some_and(|(connection, _)| connection.awaits_one())
+        })
+    }
+
     /// Spins within the learned budget, or for what a peer has announced. True when
     /// satisfied.
     pub(super) fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
         let forewarned = self.waiter.forewarned();
-        if self.hot.is_empty() {
+        if self.hot.is_empty() && !self.awaits_one() {
             return false;
         }
         let start = Instant::now();
@@ -241,7 +275,7 @@ impl Interface {
                 let left = first.saturating_duration_since(Instant::now());
                 timeout = Some(timeout.map_or(left, |t| t.min(left)));
             }
-            self.sleep(timeout);
+            self.sleep_through(missing, timeout);
             woken = !self.hot.is_empty();
         } else {
             self.pass_sockets_by();
@@ -256,6 +290,20 @@ impl Interface {
         self.satisfied(threshold)
     }
 
+    /// Sleeps until a descriptor is ready. Where the answers that are missing have begun
+    /// to come, the first octets of the rest are not worth waking for.
+    fn sleep_through(&mut self, missing: usize, timeout: Option<Duration>) {
+        let gathers = self.asked.filter(|endpoint| {
+            self.lend(*endpoint).is_some_and(|(connection, _)| connection.gather(missing))
+        });
+        let Some(endpoint) = gathers else {
+            self.sleep(timeout);
+            return;
+        };
+        self.sleep(Some(timeout.map_or(GATHERING_MAX, |timeout| timeout.min(GATHERING_MAX))));
+        self.with(endpoint, |connection, context| connection.end_gathering(context));
+    }
+
     /// Memory kept us from looking at sockets; but not every time.
     fn pass_sockets_by(&mut self) {
         self.turns_without_sockets += 1;
@@ -264,14 +312,15 @@ impl Interface {
         }
     }
 
-    /// One epoll call and what follows from it.
-    pub(super) fn sleep(&mut self, timeout: Option<Duration>) {
+    /// One epoll call and what follows from it. True if anything was ready.
+    pub(super) fn sleep(&mut self, timeout: Option<Duration>) -> bool {
         self.turns_without_sockets = 0;
         let mut ready = std::mem::take(&mut self.ready);
         if let Err(error) = self.poller.wait(&mut ready, timeout) {
             // Only our own misuse of the descriptor can lead here.
             unreachable!("epoll_wait failed: {error}");
         }
+        let is_any = !ready.is_empty();
         for (token, readiness) in ready.drain(..) {
             match token {
                 Token::Listener(index) => self.accept_ready(index),
@@ -286,6 +335,7 @@ impl Interface {
         self.ready = ready;
         self.expire();
         self.flush();
+        is_any
     }
 
     /// Polls every hot endpoint once. True if anything moved.
@@ -407,6 +457,10 @@ const SPIN_STRETCH_MAX: u32 = 16;
 /// Turns that memory alone took up before sockets get a look, so that busy shared
 /// memory never starves them.
 const TURNS_PER_SOCKET_LOOK: u32 = 32;
+
+/// Longest sleep for much at once: what the peer has said instead, if it is less, waits
+/// so long at most.
+const GATHERING_MAX: Duration = Duration::from_millis(2);
 
 /// Polls in vain after which a peer is no longer expected to say something soon: some
 /// milliseconds of a busy interface.

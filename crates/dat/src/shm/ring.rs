@@ -160,7 +160,7 @@ impl Producer {
         let size = header.frame_bytes();
         self.clear_next(size);
         self.show(header, size);
-        self.own_ahead();
+        self.own_ahead(size);
     }
 
     /// Puts a message of at most [`SHORT_BYTES_MAX`] octets into the ring and makes it
@@ -195,7 +195,7 @@ impl Producer {
             self.lane.write(self.tail, 0, body);
         }
         self.show(header, size);
-        self.own_ahead();
+        self.own_ahead(size);
     }
 
     /// Makes `size` octets from the tail visible as one frame. The place of the next
@@ -239,11 +239,13 @@ impl Producer {
     }
 
     /// Asks for the lines behind the next header now, while there is time: the consumer
-    /// does not look at them before they carry a frame.
+    /// does not look at them before they carry a frame. All but the last `size` octets of
+    /// them were asked for before.
     #[inline]
-    fn own_ahead(&self) {
-        for line in 1..=LINES_AHEAD {
-            self.lane.prefetch_for_write(self.tail + line * LINE as u64);
+    fn own_ahead(&self, size: u64) {
+        let end = self.tail + (LINES_AHEAD + 1) * LINE as u64;
+        for line in 1..=(size / LINE as u64).min(LINES_AHEAD) {
+            self.lane.prefetch_for_write(end - line * LINE as u64);
         }
     }
 

@@ -61,6 +61,11 @@ impl Group {
         first.into_iter().chain(others)
     }
 
+    /// Octets of the writes and the message that have not come.
+    pub fn octets_left(&self) -> usize {
+        self.rest().map(|write| write.length as usize).sum::<usize>() + self.message_length as usize
+    }
+
     fn is_done(&self) -> bool {
         self.present == self.count
     }
@@ -97,6 +102,12 @@ impl Expectations {
         let known = self.unknown == 0 && !self.is_foreign;
         let count = if known { self.groups.len() } else { 0 };
         self.groups.range(..count)
+    }
+
+    /// Answers outstanding.
+    #[inline]
+    pub fn outstanding(&self) -> usize {
+        self.groups.len() + self.unknown as usize
     }
 
     /// Whether all writes of the first group have come but not its message.

@@ -25,7 +25,7 @@ mod transmit;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Instant;
 
 use dafs_iwarp::{Receiver, Transmitter};
@@ -34,7 +34,7 @@ use self::establish::Phase;
 pub(crate) use self::listener::Listener;
 use self::outgoing::Outgoing;
 use self::place::Receive;
-use self::receive::Inbound;
+use self::receive::{Inbound, TURN_BYTES_MAX};
 use self::segments::SegmentList;
 use self::transmit::{Underway, Work};
 use crate::connection::{Context, Interest, Readiness};
@@ -141,6 +141,23 @@ impl Connection {
         Ok(())
     }
 
+    /// Octets that must be there before epoll speaks of them. False if it will not have it.
+    fn set_low_water(&self, octets: usize) -> bool {
+        let Some(socket) = &self.socket else { return false };
+        let octets = octets as libc::c_int;
+        // SAFETY: the kernel reads one integer, whose size it is told.
+        let result = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVLOWAT,
+                (&raw const octets).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        result == 0
+    }
+
     /// Completes everything outstanding as flushed.
     fn abandon(&mut self, context: &mut Context<'_>) {
         self.outgoing.abandon(context);
@@ -216,8 +233,9 @@ impl crate::connection::Connection for Connection {
     fn progress(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         if !self.is_watched {
             self.begin(context)?;
+            return Ok(false);
         }
-        Ok(false)
+        self.read_in(context)
     }
 
     fn ready(
@@ -232,11 +250,36 @@ impl crate::connection::Connection for Connection {
         if readiness.writable {
             self.push_out(context)?;
         }
-        if readiness.readable { self.read_in(context) } else { Ok(()) }
+        if readiness.readable {
+            self.read_in(context)?;
+        }
+        Ok(())
     }
 
     fn is_polled(&self) -> bool {
         false
+    }
+
+    fn awaits_one(&self) -> bool {
+        match self.inbound.expectations.outstanding() {
+            0 => self.inbound.lone_count >= LONE_COUNT_MIN,
+            outstanding => outstanding == 1,
+        }
+    }
+
+    fn gather(&mut self, threshold: usize) -> bool {
+        let octets = self.octets_due(threshold).min(TURN_BYTES_MAX);
+        // Once for what has come, so that a peer who stops is waited for in peace.
+        let is_worth_it = octets >= GATHERED_BYTES_MIN && std::mem::take(&mut self.inbound.flows);
+        is_worth_it && self.set_low_water(octets)
+    }
+
+    fn end_gathering(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        self.set_low_water(1);
+        if !self.inbound.flows {
+            self.read_in(context)?;
+        }
+        Ok(())
     }
 
     fn accept(
@@ -284,5 +327,9 @@ fn system(error: std::io::Error) -> BreakReason {
     BreakReason::System(error.to_string())
 }
 
+/// Messages that came one by one before the next is thought to.
+const LONE_COUNT_MIN: u32 = 4;
+/// Less than this comes in one piece anyway.
+const GATHERED_BYTES_MIN: usize = 32 << 10;
 /// The one descriptor of a connection.
 const SOCKET: u8 = 0;

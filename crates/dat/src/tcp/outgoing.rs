@@ -99,7 +99,8 @@ impl Outgoing {
     /// Octets to be sent, copied.
     #[inline]
     pub fn put(&mut self, octets: &[u8]) {
-        self.room(octets.len()).copy_from_slice(octets);
+        self.scratch.extend_from_slice(octets);
+        self.name_scratch(octets.len());
     }
 
     /// Room for octets to be sent.
@@ -107,14 +108,21 @@ impl Outgoing {
     pub fn room(&mut self, count: usize) -> &mut [u8] {
         let start = self.scratch.len();
         self.scratch.resize(start + count, 0);
+        self.name_scratch(count);
+        &mut self.scratch[start..]
+    }
+
+    /// The last `count` octets of the scratch buffer come next in the stream.
+    #[inline]
+    fn name_scratch(&mut self, count: usize) {
         self.framed_total += count as u64;
+        let start = self.scratch.len() - count;
         match self.chunks.back_mut() {
             Some(Chunk::Scratch { start: before, length }) if *before + *length == start => {
                 *length += count;
             }
             _ => self.chunks.push_back(Chunk::Scratch { start, length: count }),
         }
-        &mut self.scratch[start..]
     }
 
     /// The last `count` octets put.

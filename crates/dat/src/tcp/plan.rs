@@ -19,6 +19,7 @@ use dafs_iwarp::{Receiver, Step};
 
 use super::expect::Expectations;
 use super::place::{Directory, Place, Run};
+use super::receive::TURN_BYTES_MAX;
 use crate::{LocalKey, RemoteSegment};
 
 /// Octets that go past the staging buffer.
@@ -211,7 +212,7 @@ impl Layout<'_> {
 
     fn gap(&mut self, run: &Run<'_>) -> Result<(), Full> {
         self.gaps_left = self.gaps_left.checked_sub(1).ok_or(Full)?;
-        if self.plan.wanted >= PLAN_BYTES_MAX || self.at < self.named {
+        if self.plan.wanted >= TURN_BYTES_MAX || self.at < self.named {
             return Err(Full);
         }
         let base: *mut libc::c_void = run.memory.pointer(run.offset, run.length).cast();
@@ -293,8 +294,7 @@ const STAGED_MAX: usize = STAGING_BYTES - ROOM_UNTOLD;
 /// Room behind the plan when nothing is foretold, and when something is.
 const ROOM_UNTOLD: usize = 64 << 10;
 const ROOM_BEHIND: usize = 4 << 10;
-/// A call that would move more than this is cut into several.
-const PLAN_BYTES_MAX: usize = 1 << 20;
+
 /// Gaps of one plan: with the staged octets between them they fit one call's vector.
 const GAPS_MAX: usize = 256;
 const REACH_MIN: usize = 16;

@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use dafs_iwarp::{Event as Happening, PlacementError, ReadRequest, Step, Target};
 
 use super::establish::{Phase, io_reason};
-use super::expect::Expectations;
+use super::expect::{Expectations, Group};
 use super::place::{Directory, Place, access_error, directory};
 use super::plan::{Gap, Habits, Knowledge, Plan, STAGING_BYTES, overlap};
 use super::transmit::Answer;
@@ -31,6 +31,10 @@ pub(super) struct Inbound {
     pub habits: Habits,
     /// Octets of the oldest open read that have come, the present frame included.
     read_done: u32,
+    /// Something has come since a sleep last waited for much at once.
+    pub flows: bool,
+    /// Messages that came one by one, since several came together.
+    pub lone_count: u32,
 }
 
 /// What the connections of a thread share for the length of one call.
@@ -57,45 +61,79 @@ impl Default for Inbound {
             expectations: Expectations::default(),
             habits: Habits::new(dafs_iwarp::fpdu::MULPDU_MAX),
             read_done: 0,
+            flows: false,
+            lone_count: 0,
         }
     }
 }
 
 impl Connection {
-    /// Takes in what the socket has, and sends what that has set free.
-    pub(super) fn read_in(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
-        self.read_turn(context)?;
-        self.push_out(context)
+    /// Takes in what the socket has, and sends what that has set free. True if there was
+    /// anything.
+    pub(super) fn read_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        let has_read = self.read_turn(context)?;
+        if has_read {
+            self.push_out(context)?;
+        }
+        Ok(has_read)
     }
 
-    /// Takes in what the socket has, a bounded part of it.
-    pub(super) fn read_turn(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+    /// Takes in what the socket has, a bounded part of it. True if there was anything.
+    pub(super) fn read_turn(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         BUFFERS.with_borrow_mut(|buffers| {
+            let (mut total, before) = (0, self.receives.len());
             for _ in 0..READS_PER_TURN {
-                if self.socket.is_none() || !self.read_once(context, buffers)? {
+                if self.socket.is_none() {
+                    break;
+                }
+                let received = self.read_once(context, buffers)?;
+                total += received;
+                // Less than there was room for: there is no more.
+                if received < buffers.plan.wanted || total >= TURN_BYTES_MAX {
                     break;
                 }
             }
-            Ok(())
+            let lone_count = self.inbound.lone_count;
+            self.inbound.lone_count = match before - self.receives.len() {
+                0 => lone_count,
+                1 => lone_count.saturating_add(1),
+                _ => 0,
+            };
+            Ok(total > 0)
         })
     }
 
-    /// One system call and what follows from it. True if there may be more at once.
+    /// One system call and what follows from it. The number of octets it brought.
     fn read_once(
         &mut self,
         context: &mut Context<'_>,
         buffers: &mut Buffers,
-    ) -> Result<bool, BreakReason> {
+    ) -> Result<usize, BreakReason> {
         let kept = self.inbound.kept.len();
         buffers.staging[..kept].copy_from_slice(&self.inbound.kept);
         match self.receive(context, buffers, kept)? {
-            None => Ok(false),
-            Some(0) => self.on_end().map(|()| false),
+            None => Ok(0),
+            Some(0) => self.on_end().map(|()| 0),
             Some(received) => {
+                self.inbound.flows = true;
                 self.judge(context, buffers, kept, received)?;
-                Ok(received == buffers.plan.wanted)
+                Ok(received)
             }
         }
+    }
+
+    /// Octets that the next `threshold` messages bring, as far as they are foretold: some
+    /// less, for headers are not counted.
+    pub(super) fn octets_due(&self, threshold: usize) -> usize {
+        let Some(stream) = &self.stream else { return 0 };
+        let present = match stream.receiver.next_step() {
+            Step::Payload { octets } => octets as usize,
+            _ => 0,
+        };
+        let read = self.outgoing.reads.front().filter(|_| self.inbound.read_done > 0);
+        let read = read.map_or(0, |read| read.length() as usize - self.inbound.read_done as usize);
+        let groups = self.inbound.expectations.likely().take(threshold);
+        present + read + groups.map(Group::octets_left).sum::<usize>()
     }
 
     /// The peer has closed.
@@ -536,3 +574,6 @@ pub(super) fn refused(refusal: &dafs_iwarp::Refusal) -> BreakReason {
 
 /// System calls in one turn, so that other connections are served too.
 const READS_PER_TURN: usize = 8;
+/// A turn that has brought so much ends: the application asks for more while the peer, who
+/// would else run dry, still sends.
+pub(super) const TURN_BYTES_MAX: usize = 512 << 10;

@@ -1,9 +1,11 @@
 //! The tcp provider against what its own peers never do.
 //!
 //! `mispredicted`: what arrives is not what was foretold; `growing`: frames change their
-//! size; `setup`: MPA start-up frames
-//! over a plain socket.
+//! size; `awaited`: waits for messages that come, come in part, or never; `setup`: MPA
+//! start-up frames over a plain socket. `peer` is what the middle two talk to.
 
+mod awaited;
 mod growing;
 mod mispredicted;
+mod peer;
 mod setup;
