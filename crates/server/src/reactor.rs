@@ -22,7 +22,7 @@ use dafs_store::cache::{Cache, CacheStats, Progress};
 use dafs_store::{File, Store};
 use dafs_types::{CredHandle, Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
 use dafs_wire::{
-    ByteOrder, ConnectData, Request, RequestHeader, ResponseHeader, decode_request, is_intact,
+    ByteOrder, ConnectData, Request, RequestHeader, ResponseHeader, decode_arguments, is_intact,
 };
 
 use crate::channel::Channel;
@@ -483,16 +483,12 @@ impl Reactor {
             tracing::debug!(?endpoint, "first message is no DAFS request");
             return self.give_up(endpoint);
         };
-        let decoded = decode_request(order, message);
-        let header = match &decoded {
-            Ok((header, _)) => *header,
-            Err(error) => match error.header {
-                Some(header) => header,
-                None => {
-                    tracing::debug!(?endpoint, %error, "message without a readable header");
-                    return self.give_up(endpoint);
-                }
-            },
+        let header = match RequestHeader::decode(order, message) {
+            Ok(header) => header,
+            Err(error) => {
+                tracing::debug!(?endpoint, %error, "message without a readable header");
+                return self.give_up(endpoint);
+            }
         };
         let answer = Answer {
             endpoint,
@@ -514,8 +510,8 @@ impl Reactor {
         if is_damaged {
             return self.fail(answer, dafs_types::Status::Chksum);
         }
-        match decoded {
-            Ok((header, request)) => {
+        match decode_arguments(order, &header, message) {
+            Ok(request) => {
                 if let Err(status) = self.dispatch(answer, &header, &request) {
                     self.fail(answer, status);
                 }

@@ -126,6 +126,7 @@ impl RequestHeader {
     ///
     /// # Errors
     /// Truncated, wrong magic for `order`, or a length other than `message.len()`.
+    #[inline]
     pub fn decode(order: ByteOrder, message: &[u8]) -> Result<Self, DecodeError> {
         with_order!(order, O => Self::read(Scope::<O>::new(message)))
     }
@@ -220,6 +221,7 @@ impl ResponseHeader {
     /// # Errors
     /// Truncated, wrong magic for `order`, a length other than `message.len()`, or a
     /// reserved field that is not zero.
+    #[inline]
     pub fn decode(order: ByteOrder, message: &[u8]) -> Result<Self, DecodeError> {
         with_order!(order, O => Self::read(Scope::<O>::new(message)))
     }

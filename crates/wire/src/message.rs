@@ -161,14 +161,28 @@ fn decode_request_in<O: Order>(
         Ok(header) => header,
         Err(error) => return Err(RequestError { header: None, error }),
     };
-    match decode_body::<O>(&header, message) {
+    match decode_arguments_in::<O>(&header, message) {
         Ok(request) => Ok((header, request)),
         Err(error) => Err(RequestError { header: Some(header), error }),
     }
 }
 
+/// Decodes the arguments behind a header that was read before. Otherwise as
+/// [`decode_request`].
+///
+/// # Errors
+/// As [`decode_request`].
+#[inline]
+pub fn decode_arguments<'m>(
+    order: ByteOrder,
+    header: &RequestHeader,
+    message: &'m [u8],
+) -> Result<Request<'m>, DecodeError> {
+    with_order!(order, O => decode_arguments_in::<O>(header, message))
+}
+
 #[inline(always)]
-fn decode_body<'a, O: Order>(
+fn decode_arguments_in<'a, O: Order>(
     header: &RequestHeader,
     message: &'a [u8],
 ) -> Result<Request<'a>, DecodeError> {
