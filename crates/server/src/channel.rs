@@ -59,8 +59,9 @@ pub struct RecentFile {
 impl Channel {
     /// The file of a state id, if it was used lately with this very handle.
     #[inline]
-    pub fn recent(&self, state: StateId, handle: &FileHandle) -> Option<RecentFile> {
-        self.recent[slot_of(state)].filter(|r| r.state == state && r.handle == *handle)
+    pub fn recent(&self, state: StateId, handle: &FileHandle) -> Option<&RecentFile> {
+        let recent = self.recent[slot_of(state)].as_ref();
+        recent.filter(|r| r.state == state && r.handle == *handle)
     }
 
     /// Remembers a file.

@@ -67,8 +67,9 @@ impl Reactor {
         let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?;
         let id = channel.id;
         if let Some(recent) = channel.recent(state, handle) {
-            self.filer.check_io(id, state, dafs_filer::FileKey(recent.key.0), kind)?;
-            return Ok(IoFile { file: recent.file, borrowed: false });
+            let (key, file) = (dafs_filer::FileKey(recent.key.0), recent.file);
+            self.filer.check_io(id, state, key, kind)?;
+            return Ok(IoFile { file, borrowed: false });
         }
         if state == StateId::ANONYMOUS {
             return self.anonymous_file(answer, handle, kind);
