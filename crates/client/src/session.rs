@@ -265,7 +265,9 @@ async fn establish(
     let request = connect_request(options, &name, shared.borrow().sessions[index].wish);
     let reply = Answer::to(shared, index, &request)?.await?;
     let what = || match &options.login {
-        Login::None => format!("connecting to {address} without a login"),
+        Login::None => {
+            format!("connecting to {address} without a login (a URL with USER@ has one)")
+        }
         Login::Password { user, .. } => format!("logging in to {address} as {user}"),
     };
     let (_, response) = decode(Procedure::ClientConnectAuth, &reply, &address, what)?;

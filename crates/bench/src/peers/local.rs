@@ -125,18 +125,26 @@ impl Peer for PingPong {
         shared.back.0.store(0, Ordering::Release);
         std::thread::scope(|scope| {
             scope.spawn(|| answer(shared));
+            let _ends = Ends(shared);
             let mut number = 0;
-            let tally = repeat(span, times, || {
+            repeat(span, times, || {
                 number += 1;
                 shared.there.0.store(number, Ordering::Release);
                 while shared.back.0.load(Ordering::Acquire) != number {
                     std::hint::spin_loop();
                 }
                 Ok(number)
-            });
-            shared.there.0.store(END, Ordering::Release);
-            tally
+            })
         })
+    }
+}
+
+/// Ends the other thread, whatever ends ours.
+struct Ends<'l>(&'l Lines);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.there.0.store(END, Ordering::Release);
     }
 }
 

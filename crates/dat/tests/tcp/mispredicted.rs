@@ -1,7 +1,7 @@
 //! A receiver that was told what to expect, and a peer that does otherwise: in another
 //! order, in other sizes, to other places. Every octet lands where its header says.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dafs_dat::{
     Address, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
@@ -96,17 +96,21 @@ impl Scene {
         sender.memory.write(0, &source);
         let (image, expected) = (vec![0; REGION_BYTES], Vec::new());
         let mut scene = Self { receiver, sender, config, image, expected, dice, liar };
-        while !scene.receiver.is_established {
-            scene.turn();
-        }
+        scene.turn_until(|scene| scene.receiver.is_established);
         // The first word is the initiator's.
         let (endpoint, options) = (scene.receiver.endpoint.unwrap(), SendOptions::default());
         let gather = [Gather::Bytes(b"begin")];
         scene.receiver.interface.post_send(endpoint, 1, &gather, options).unwrap();
-        while scene.sender.messages.is_empty() {
-            scene.turn();
-        }
+        scene.turn_until(|scene| !scene.sender.messages.is_empty());
         scene
+    }
+
+    fn turn_until(&mut self, condition: impl Fn(&Self) -> bool) {
+        let begun = Instant::now();
+        while !condition(self) {
+            assert!(begun.elapsed() < HANG, "nothing happens any more");
+            self.turn();
+        }
     }
 
     fn turn(&mut self) {
@@ -148,7 +152,7 @@ impl Scene {
     /// Everything that was sent is here, and where it belongs.
     fn settle(&mut self, replay: &str) {
         self.sender.interface.flush();
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while self.receiver.messages.len() < self.expected.len() {
             self.turn();
             assert!(begun.elapsed() < HANG, "messages are missing: {replay}");
