@@ -59,20 +59,6 @@ impl Memory {
         bytes
     }
 
-    /// Asks the processor for the line at `offset`, to be written soon. Does nothing
-    /// where the processor has no such instruction.
-    #[inline]
-    pub fn prefetch_for_write(&self, offset: usize) {
-        let at = self.pointer(offset, 1);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch of any address cannot fault; this one is inside.
-        unsafe {
-            std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, preserves_flags));
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
-    }
-
     /// Asks the processor to fetch the first lines of a range, whose copy follows
     /// soon; the hardware prefetcher goes on from there.
     #[inline]

@@ -294,7 +294,6 @@ const STAGED_MAX: usize = STAGING_BYTES - ROOM_UNTOLD;
 /// Room behind the plan when nothing is foretold, and when something is.
 const ROOM_UNTOLD: usize = 64 << 10;
 const ROOM_BEHIND: usize = 4 << 10;
-
 /// Gaps of one plan: with the staged octets between them they fit one call's vector.
 const GAPS_MAX: usize = 256;
 const REACH_MIN: usize = 16;
