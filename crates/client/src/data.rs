@@ -13,7 +13,8 @@ use dafs_types::{
 use dafs_wire::messages::{Commit, InlineData, Placement, ReadDirect, WriteDirect, WriteInline};
 use dafs_wire::{
     ByteOrder, Checksum, DirectBuffer, DirectBuffers, DirectChecksum, Procedure, Request,
-    RequestHeader, Response, ResponseHeader, decode_results, encode_request, seal,
+    RequestHeader, Response, ResponseHeader, TRANSFER_ANSWER_BYTES, decode_results, encode_request,
+    seal,
 };
 
 use crate::buffer::{Registered, Slice};
@@ -405,5 +406,4 @@ impl Transfer {
 const REQUEST_BYTES: usize = 256;
 /// Header and arguments of WRITE_INLINE.
 const INLINE_HEAD_BYTES: u32 = 136;
-/// Octets of the answer to a READ_DIRECT or WRITE.
-const ANSWER_BYTES: u32 = 56;
+const ANSWER_BYTES: u32 = TRANSFER_ANSWER_BYTES as u32;

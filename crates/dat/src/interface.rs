@@ -376,9 +376,7 @@ impl Interface {
         local: &[LocalSegment],
         remote: RemoteSegment,
     ) -> bool {
-        self.lend(endpoint).is_some_and(|(connection, mut context)| {
-            connection.move_now(&mut context, local, remote, true)
-        })
+        self.move_now(endpoint, local, remote, true)
     }
 
     /// Does an RDMA read at once, as [`Interface::rdma_write_now`] a write: the bytes are
@@ -390,9 +388,7 @@ impl Interface {
         local: &[LocalSegment],
         remote: RemoteSegment,
     ) -> bool {
-        self.lend(endpoint).is_some_and(|(connection, mut context)| {
-            connection.move_now(&mut context, local, remote, false)
-        })
+        self.move_now(endpoint, local, remote, false)
     }
 
     /// Posts an RDMA read; `remote.length` is the sum of the local lengths.
@@ -435,6 +431,19 @@ impl Interface {
     }
 
     // ---- inside ---------------------------------------------------------------
+
+    #[inline]
+    fn move_now(
+        &mut self,
+        endpoint: EndpointId,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+        write: bool,
+    ) -> bool {
+        self.lend(endpoint).is_some_and(|(connection, mut context)| {
+            connection.move_now(&mut context, local, remote, write)
+        })
+    }
 
     fn accept_ready(&mut self, index: u32) {
         let timeout = self.config.connect_timeout;

@@ -4,7 +4,7 @@
 //! Invariant: staging memory is registered for one transfer and let go at its
 //! completion.
 
-use dafs_dat::{Domain, RemoteSegment, Rights, Signal, Stag};
+use dafs_dat::{Domain, EndpointId, LocalSegment, RemoteSegment, Rights, Signal, Stag};
 use dafs_memory::Memory;
 use dafs_types::Status;
 use dafs_wire::{Checksum, DirectBuffer};
@@ -52,22 +52,35 @@ impl Reactor {
             let local = [staging.region.local(done as u64, length)];
             let remote = remote_of(buffer, length);
             done += length as usize;
-            let (signal, word) = if done == bytes.len() {
-                (Signal::Always, cookie.pack())
-            } else {
-                (Signal::OnError, Cookie::Silent.pack())
-            };
-            let endpoint = answer.endpoint;
-            if self.interface.post_rdma_write(endpoint, word, &local, remote, signal).is_err() {
-                self.give_up(endpoint);
-                self.on_loan_done(cookie);
-                break;
-            }
-            if done == bytes.len() {
+            let is_last = done == bytes.len();
+            if !self.post_write(answer.endpoint, &local, remote, cookie, is_last) || is_last {
                 break;
             }
         }
         Ok(checksum)
+    }
+
+    /// Posts one RDMA write out of what is lent under `cookie`, which comes back with the
+    /// last. False if the connection is at its end, and the loan with it.
+    pub(crate) fn post_write(
+        &mut self,
+        endpoint: EndpointId,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+        cookie: Cookie,
+        is_last: bool,
+    ) -> bool {
+        let (signal, word) = if is_last {
+            (Signal::Always, cookie.pack())
+        } else {
+            (Signal::OnError, Cookie::Silent.pack())
+        };
+        let posted = self.interface.post_rdma_write(endpoint, word, local, remote, signal).is_ok();
+        if !posted {
+            self.give_up(endpoint);
+            self.on_loan_done(cookie);
+        }
+        posted
     }
 
     /// Starts to fetch `length` octets of the client's memory for a task.

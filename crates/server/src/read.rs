@@ -3,12 +3,12 @@
 //! Invariant: bytes are posted from pinned pieces only, and every pin comes back with
 //! the completion of what was posted, whatever happens to the connection.
 
-use dafs_dat::{EndpointId, LocalSegment, RemoteSegment, Signal};
+use dafs_dat::{EndpointId, LocalSegment, RemoteSegment};
 use dafs_filer::IoKind;
 use dafs_store::cache::{CachedFile, Piece, Pieces, Pin, Planned, Read, Span};
 use dafs_types::Status;
 use dafs_wire::messages::{InlineData, ReadDirect, ReadDirectResult, ReadInline, ReadInlineResult};
-use dafs_wire::{Checksum, DirectBuffer, Response};
+use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES};
 
 use crate::data::{Step, check_range, fills_are_few, take_buffers};
 use crate::direct::remote_of;
@@ -27,7 +27,7 @@ pub(crate) struct Hit {
     local: LocalSegment,
     remote: RemoteSegment,
     pin: Pin,
-    answer: [u8; READ_ANSWER_BYTES],
+    answer: [u8; TRANSFER_ANSWER_BYTES],
     file: CachedFile,
     borrowed: bool,
 }
@@ -237,11 +237,11 @@ impl Reactor {
         let length = piece.length;
         let at = usize::try_from(piece.offset).unwrap_or(usize::MAX);
         self.cache.arena().prefetch(at, length as usize);
-        let mut message = [0; READ_ANSWER_BYTES];
+        let mut message = [0; TRANSFER_ANSWER_BYTES];
         let response = read_response(length, is_end, Checksum::NONE);
-        if self.encode(answer, Status::Ok, &response, &mut message).is_err() {
-            // The connection is gone: nobody else has an answer that could be wrong.
+        if let Err(error) = self.encode(answer, Status::Ok, &response, &mut message) {
             self.cache.unpin(piece.pin);
+            self.send_failure(answer, error.status());
             return self.give_back(task.file, task.borrowed);
         }
         self.hits.push(Hit {
@@ -269,11 +269,7 @@ impl Reactor {
                 self.cache.unpin(hit.pin);
             } else {
                 let cookie = self.loans.insert(Loan::Pin(hit.pin));
-                let (word, signal) = (cookie.pack(), Signal::Always);
-                if self.interface.post_rdma_write(endpoint, word, local, remote, signal).is_err() {
-                    self.give_up(endpoint);
-                    self.on_loan_done(cookie);
-                }
+                self.post_write(endpoint, local, remote, cookie, true);
             }
             self.send(endpoint, &hit.answer);
             self.give_back(hit.file, hit.borrowed);
@@ -294,24 +290,10 @@ impl Reactor {
             pieces.iter().map(|p| Span { offset: p.offset, length: p.length }).collect();
         let cookie = Loan::of(pieces).map_or(Cookie::Silent, |loan| self.loans.insert(loan));
         let mut cut = Cut::new(&spans, buffers.as_slice(), start, length);
-        let mut posted = true;
         while let Some((local, remote)) = cut.next(&self.arena) {
-            let (signal, word) = if cut.is_empty() {
-                (Signal::Always, cookie.pack())
-            } else {
-                (Signal::OnError, Cookie::Silent.pack())
-            };
-            posted = self
-                .interface
-                .post_rdma_write(answer.endpoint, word, &local, remote, signal)
-                .is_ok();
-            if !posted {
+            if !self.post_write(answer.endpoint, &local, remote, cookie, cut.is_empty()) {
                 break;
             }
-        }
-        if !posted {
-            self.give_up(answer.endpoint);
-            self.on_loan_done(cookie);
         }
     }
 
@@ -330,8 +312,6 @@ fn read_response(length: u32, end_of_file: bool, checksum: Checksum) -> Response
     Response::ReadDirect(ReadDirectResult { end_of_file, length, checksum })
 }
 
-/// Octets of the answer to a READ_DIRECT.
-const READ_ANSWER_BYTES: usize = 56;
 /// Hits kept before the first of them is moved: by then its bytes are near.
 const HITS_MAX: usize = 8;
 /// Octets gathered for one read in a session with checksums.

@@ -126,7 +126,7 @@ impl Reactor {
     }
 
     /// Sends a failure under the header whose results could not be encoded.
-    fn send_failure(&mut self, answer: Answer, status: Status) {
+    pub(crate) fn send_failure(&mut self, answer: Answer, status: Status) {
         let Some(mut header) = self.unsent.take() else { return };
         let Some(order) = self.order_of(answer.endpoint) else { return };
         header.status = status;

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use dafs_memory::{Memory, Pages};
 
 use super::control::{self, Packet};
-use super::delta::SHORT_BYTES_MAX;
+use super::delta::{LINE_BODY_BYTES, SHORT_BYTES_MAX};
 use super::lane::Layout;
 use super::ring::{Consumer, FrameHeader, FrameKind, Producer};
 
@@ -51,11 +51,11 @@ fn frames(octets: &[u8], head_laps: usize) {
     for _ in 0..FRAMES_MAX {
         let Ok(Some((header, at))) = consumer.peek() else { break };
         let length = header.length as usize;
+        let here = if header.kind == FrameKind::Delta { LINE_BODY_BYTES } else { length };
+        assert!(at >= start && at + here <= start + CAPACITY, "{header:?} leaves");
         if header.is_short() {
             let Ok(message) = consumer.message(header) else { break };
             assert_eq!(message.len(), length);
-        } else {
-            assert!(at >= start && at + length <= start + CAPACITY, "{header:?} leaves");
         }
         consumer.advance(header);
         consumer.publish();

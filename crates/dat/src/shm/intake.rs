@@ -5,7 +5,7 @@
 
 use dafs_memory::Memory;
 
-use super::ring::{FrameHeader, FrameKind};
+use super::ring::{BadFrame, FrameHeader, FrameKind};
 use super::transfer::{Answer, Receive, local, refuse_peer};
 use super::{BreakReason, CompletionStatus, Connection, Context, Operation, no_rings};
 use crate::{Completion, Stag};
@@ -16,17 +16,18 @@ impl Connection {
         let mut moved = false;
         for _ in 0..FRAMES_PER_TURN {
             let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-            let frame = rings.consumer.peek().map_err(|bad| {
-                BreakReason::PeerViolation(format!("frame header {:#x} in the ring", bad.0))
-            })?;
+            let frame = rings.consumer.peek().map_err(bad_frame)?;
             let Some((header, offset)) = frame else { break };
             match header.kind {
-                _ if header.is_short() => self.on_short(context, header)?,
+                FrameKind::Delta => self.on_short(context, header)?,
+                FrameKind::Send if header.is_short() => self.on_short(context, header)?,
                 FrameKind::Send => self.on_send(context, header, offset)?,
                 FrameKind::Write => self.on_write(context, header, offset)?,
                 FrameKind::ReadRequest => self.on_read_request(header, offset)?,
                 FrameKind::ReadResponse => self.on_read_response(context, header, offset)?,
-                FrameKind::Delta | FrameKind::Wrap => return Err(short_frame()),
+                FrameKind::Wrap => {
+                    return Err(BreakReason::PeerViolation("wrap marker out of place".into()));
+                }
             }
             let rings = self.rings.as_mut().ok_or_else(no_rings)?;
             rings.consumer.advance(header);
@@ -72,7 +73,7 @@ impl Connection {
     ) -> Result<(), BreakReason> {
         let receive = self.take_receive(header.length)?;
         let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-        let message = rings.consumer.message(header).map_err(|_| short_frame())?;
+        let message = rings.consumer.message(header).map_err(bad_frame)?;
         scatter(context, &receive, message)?;
         received(context, &receive, header.length, header.word)
     }
@@ -166,6 +167,7 @@ fn scatter(
     receive: &Receive,
     mut message: &[u8],
 ) -> Result<(), BreakReason> {
+    // Nearly all: one segment has room for it.
     if !message.is_empty() && message.len() <= receive.first.length as usize {
         let (memory, to) = local(context, &receive.first)?;
         memory.write(to, message);
@@ -214,6 +216,10 @@ fn received(
         invalidated,
     });
     Ok(())
+}
+
+fn bad_frame(bad: BadFrame) -> BreakReason {
+    BreakReason::PeerViolation(format!("frame header {:#x} in the ring", bad.0))
 }
 
 fn short_frame() -> BreakReason {

@@ -310,6 +310,13 @@ impl Connection {
 }
 
 impl Rings {
+    /// Wakes a peer that sleeps for the one message that is about to come.
+    fn wake_peer_early(&self) {
+        if self.producer.must_wake_early() {
+            self.wake_peer();
+        }
+    }
+
     fn wake_peer(&self) {
         if let Some(wakes) = &self.wakes {
             wakes.wake_peer();

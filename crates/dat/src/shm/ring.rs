@@ -275,9 +275,18 @@ impl Producer {
     #[inline]
     fn take_sleeper(&self, wake_at: u64) -> bool {
         let word = self.lane.wake_at();
-        let (old, awake) = (wake_at, 0);
-        old != awake
-            && word.compare_exchange(old, awake, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        wake_at != 0
+            && word.compare_exchange(wake_at, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Reserves as [`Producer::reserve`]; without room, asks to be woken when there is.
+    #[inline]
+    pub fn reserve_or_block(&mut self, length: u32) -> Option<usize> {
+        self.reserve(length).or_else(
+            || {
+                if self.block(length) { self.reserve(length) } else { None }
+            },
+        )
     }
 
     /// Asks to be woken when there is room. True if room appeared meanwhile.

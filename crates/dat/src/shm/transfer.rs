@@ -397,17 +397,14 @@ impl Connection {
         }
         let rings = self.rings.as_mut().ok_or_else(no_rings)?;
         let length = work.length();
-        let mut reserved = rings.producer.reserve(length);
-        if reserved.is_none() && rings.producer.block(length) {
-            reserved = rings.producer.reserve(length);
-        }
+        let reserved = rings.producer.reserve_or_block(length);
         let Some(mut at) = reserved else { return Ok(Outcome::Blocked) };
         if let (1, Some(Piece::Inline { start, length })) = (work.pieces, self.pieces.front())
             && *length as usize <= SHORT_BYTES_MAX
         {
             let message = &self.inline[*start..*start + *length as usize];
-            rings.producer.put(message, work.invalidate);
-            return Ok(Outcome::Done);
+            let is_put = rings.producer.put(message, work.invalidate);
+            return Ok(if is_put { Outcome::Done } else { Outcome::Blocked });
         }
         for piece in self.pieces.iter().take(work.pieces as usize) {
             match piece {
@@ -450,21 +447,18 @@ impl Connection {
         let early = (remote.length as usize).checked_sub(EARLY_BYTES).filter(|_| is_last);
         let mut done = 0;
         for segment in work.segments(&self.pieces) {
-            let (memory, mut offset) = local(context, segment)?;
-            let mut length = segment.length as usize;
+            let (memory, offset) = local(context, segment)?;
+            let length = segment.length as usize;
             match &reach {
                 Reach::Mapped(target, at) => {
-                    if let Some(first) = early.and_then(|early| early.checked_sub(done))
-                        && first < length
-                    {
-                        Memory::copy(memory, offset, target, *at + done, first);
-                        (done, offset, length) = (done + first, offset + first, length - first);
-                        let rings = self.rings.as_ref().ok_or_else(no_rings)?;
-                        if rings.producer.must_wake_early() {
-                            rings.wake_peer();
-                        }
+                    let to = *at + done;
+                    let here = early.filter(|early| (done..done + length).contains(early));
+                    let first = here.map_or(0, |early| early - done);
+                    Memory::copy(memory, offset, target, to, first);
+                    if here.is_some() {
+                        self.rings.as_ref().ok_or_else(no_rings)?.wake_peer_early();
                     }
-                    Memory::copy(memory, offset, target, *at + done, length);
+                    Memory::copy(memory, offset + first, target, to + first, length - first);
                 }
                 Reach::Process(pid) => {
                     let address = remote.address + done as u64;
@@ -527,10 +521,7 @@ impl Connection {
             let count = (remote.length - done).min(STAGED_BYTES_MAX);
             let rings = self.rings.as_mut().ok_or_else(no_rings)?;
             let body = count + 8;
-            let mut reserved = rings.producer.reserve(body);
-            if reserved.is_none() && rings.producer.block(body) {
-                reserved = rings.producer.reserve(body);
-            }
+            let reserved = rings.producer.reserve_or_block(body);
             let Some(at) = reserved else {
                 if let Some(front) = self.work.front_mut() {
                     front.done = done;
@@ -557,10 +548,7 @@ impl Connection {
             return Ok(Outcome::Blocked);
         }
         let rings = self.rings.as_mut().ok_or_else(no_rings)?;
-        let mut reserved = rings.producer.reserve(12);
-        if reserved.is_none() && rings.producer.block(12) {
-            reserved = rings.producer.reserve(12);
-        }
+        let reserved = rings.producer.reserve_or_block(12);
         let Some(at) = reserved else { return Ok(Outcome::Blocked) };
         rings.memory.write(at, &remote.address.to_le_bytes());
         rings.memory.write(at + 8, &remote.length.to_le_bytes());
@@ -579,10 +567,7 @@ impl Connection {
         while let Some(answer) = self.answers.front_mut() {
             let rings = self.rings.as_mut().ok_or_else(no_rings)?;
             let count = answer.left.min(STAGED_BYTES_MAX);
-            let mut reserved = rings.producer.reserve(count);
-            if reserved.is_none() && rings.producer.block(count) {
-                reserved = rings.producer.reserve(count);
-            }
+            let reserved = rings.producer.reserve_or_block(count);
             let Some(at) = reserved else { return Ok(()) };
             let (memory, offset) = context
                 .regions
