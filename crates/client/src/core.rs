@@ -375,12 +375,6 @@ impl Core {
         }
     }
 
-    /// Makes a call and waits for its answer.
-    pub fn call(&mut self, index: usize, request: &Request<'_>) -> Result<Vec<u8>> {
-        let ticket = self.start_call(index, request)?;
-        self.turn_until(index, |core| core.replies.take(ticket))
-    }
-
     fn send_call(
         &mut self,
         index: usize,

@@ -6,7 +6,6 @@
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use dafs_dat::{Address, EndpointConfig, RegionPath, Rights};
@@ -18,11 +17,11 @@ use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Respons
 use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
-use crate::core::{
-    Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, decode_any, slot_segment,
-};
+use crate::core::{Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, slot_segment};
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
+use crate::future::run;
+use crate::typed::done;
 use crate::url::{Location, ServerName, local_socket_candidates};
 
 /// Which transports may be used.
@@ -152,15 +151,7 @@ impl Client {
     /// As [`Client::connect`].
     pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
         let (index, establishing) = self.start_connect(address, options)?;
-        let mut establishing = std::pin::pin!(establishing);
-        let mut context = Context::from_waker(Waker::noop());
-        let mut heard = None;
-        loop {
-            if let Poll::Ready(result) = establishing.as_mut().poll(&mut context) {
-                return result;
-            }
-            self.0.borrow_mut().turn_patiently(index, &mut heard);
-        }
+        run(&self.0, index, establishing)
     }
 
     /// Connects to one transport address while the thread does other things; it is under
@@ -361,7 +352,7 @@ impl Session {
     /// # Errors
     /// If the session has ended.
     pub fn ping(&self) -> Result<()> {
-        self.request(&Request::Null(Empty), || "NULL".into(), |_| ()).map(|_| ())
+        self.call(&Request::Null(Empty), |status, _| done("NULL", status))
     }
 
     /// Leaves in order. Every operation that is outstanding fails.
@@ -369,39 +360,26 @@ impl Session {
     /// # Errors
     /// If the session has ended already.
     pub fn disconnect(self) -> Result<()> {
-        let result = self.request(&Request::Disconnect(Empty), || "DISCONNECT".into(), |_| ());
+        let result = self.call(&Request::Disconnect(Empty), |status, _| done("DISCONNECT", status));
         let mut core = self.shared.borrow_mut();
         let endpoint = core.sessions[self.index].endpoint;
         core.end_session(self.index, "disconnected".into());
         core.interface.disconnect(endpoint);
-        result.map(|_| ())
+        result
     }
 
-    /// Makes a call and reads its answer.
-    pub(crate) fn request<T>(
-        &self,
-        request: &Request<'_>,
-        what: impl FnOnce() -> String,
-        read: impl FnOnce(&Response<'_>) -> T,
-    ) -> Result<T> {
-        let mut core = self.shared.borrow_mut();
-        let reply = core.call(self.index, request)?;
-        let address = &core.sessions[self.index].address;
-        let (_, response) = decode(request.procedure(), &reply, address, what)?;
-        Ok(read(&response))
+    /// Runs a future of this session's on this thread.
+    pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
+        run(&self.shared, self.index, future)
     }
 
-    /// Makes a call whose failure has results too.
-    pub(crate) fn request_any<T>(
+    /// Makes a call and reads its answer, be it a failure.
+    pub(crate) fn call<T>(
         &self,
         request: &Request<'_>,
-        read: impl FnOnce(Status, &Response<'_>) -> T,
+        read: impl FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
     ) -> Result<T> {
-        let mut core = self.shared.borrow_mut();
-        let reply = core.call(self.index, request)?;
-        let address = &core.sessions[self.index].address;
-        let (header, response) = decode_any(request.procedure(), &reply, address)?;
-        Ok(read(header.status, &response))
+        self.run(self.ask(request, read))
     }
 
     pub(crate) fn protocol_error(&self, what: &str) -> ClientError {
