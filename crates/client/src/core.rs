@@ -532,6 +532,8 @@ pub(crate) fn system(what: &'static str, error: std::io::Error) -> ClientError {
 fn describe(reason: &BreakReason) -> String {
     match reason {
         BreakReason::Peer => "the server closed the connection".into(),
+        // That it is about connecting says the error it becomes.
+        BreakReason::Unreachable(why) => why.clone(),
         other => other.to_string(),
     }
 }

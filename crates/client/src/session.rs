@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use dafs_dat::{Address, EndpointConfig, RegionPath, Rights};
+use dafs_dat::{Address, AddressError, EndpointConfig, RegionPath, Rights};
 use dafs_memory::{Memory, Pages};
 use dafs_types::{FileHandle, Status, Verifier, limits};
 use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
@@ -17,7 +17,9 @@ use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Respons
 use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
-use crate::core::{Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, slot_segment};
+use crate::core::{
+    Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, decode_any, slot_segment,
+};
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
 use crate::future::run;
@@ -117,7 +119,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Connect`] with every address tried and why it failed;
-    /// [`ClientError::Status`] if the server refuses the identity.
+    /// [`ClientError::Login`] if the server refuses the identity.
     pub fn connect(&self, location: &Location, options: &SessionOptions) -> Result<Session> {
         let mut options = options.clone();
         if let Some((user, password)) = &location.user {
@@ -130,9 +132,13 @@ impl Client {
         }
         let addresses = candidates(&location.server, options.transport)?;
         let mut reasons = Vec::new();
-        for address in addresses {
-            match self.connect_to(&address, &options) {
+        for address in &addresses {
+            match self.connect_to(address, &options) {
                 Ok(session) => return Ok(session),
+                // The only address says no more than the server's name.
+                Err(ClientError::Connect { reason, .. }) if addresses.len() == 1 => {
+                    reasons.push(reason);
+                }
                 Err(ClientError::Connect { reason, .. }) => {
                     reasons.push(format!("{address}: {reason}"));
                 }
@@ -141,7 +147,7 @@ impl Client {
         }
         Err(ClientError::Connect {
             address: location.server.to_string(),
-            reason: format!("{}. Is `dafs serve` running there?", reasons.join("; ")),
+            reason: format!("{}; is `dafs serve` running there?", reasons.join("; ")),
         })
     }
 
@@ -211,7 +217,10 @@ impl Client {
             Ok(endpoint) => endpoint,
             Err(error) => {
                 core.interface.deregister(inbox_region.key);
-                return Err(failed(error.to_string()));
+                return Err(failed(match error {
+                    AddressError::System { source, .. } => source.to_string(),
+                    other => other.to_string(),
+                }));
             }
         };
         for slot in 0..slots {
@@ -255,13 +264,14 @@ async fn establish(
     };
     let request = connect_request(options, &name, shared.borrow().sessions[index].wish);
     let reply = Answer::to(shared, index, &request)?.await?;
-    let what = || match &options.login {
-        Login::None => {
-            format!("connecting to {address} without a login (a URL with USER@ has one)")
-        }
-        Login::Password { user, .. } => format!("logging in to {address} as {user}"),
-    };
-    let (_, response) = decode(Procedure::ClientConnectAuth, &reply, &address, what)?;
+    let (header, response) = decode_any(Procedure::ClientConnectAuth, &reply, &address)?;
+    if header.status != Status::Ok {
+        let user = match &options.login {
+            Login::None => None,
+            Login::Password { user, .. } => Some(user.clone()),
+        };
+        return Err(ClientError::Login { address, user, status: header.status });
+    }
     let Response::ClientConnectAuth(result) = response else {
         return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
     };

@@ -28,7 +28,7 @@ impl std::fmt::Display for Address {
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
     /// The operating system said no.
-    #[error("{address}: {source}")]
+    #[error("cannot open {address}")]
     System {
         /// The address asked for.
         address: Address,
