@@ -2,6 +2,7 @@
 //! subcommand, over every transport.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -168,6 +169,8 @@ fn trees_go_out_and_in_and_are_verified() {
     }
     std::fs::write(tree.join("deep/er/large"), vec![9; 5_000_001]).unwrap();
     std::os::unix::fs::symlink("deep/f3", tree.join("link")).unwrap();
+    let octets = PathBuf::from(std::ffi::OsStr::from_bytes(b"b\xffd"));
+    std::os::unix::fs::symlink(&octets, tree.join("octets")).unwrap();
     let tree = tree.to_str().unwrap();
     for (index, url) in server.urls.iter().enumerate() {
         let there = format!("{url}/in-{index}");
@@ -176,15 +179,16 @@ fn trees_go_out_and_in_and_are_verified() {
         ok(&["cp", "-r", "--verify", &there, &again]);
         let back = place.path().join(format!("back-{index}"));
         ok(&["cp", "-r", "--verify", &again, back.to_str().unwrap()]);
-        let same = Command::new("diff").args(["-r", tree]).arg(&back).status().unwrap();
-        assert!(same.success());
+        let diff = ["-r", "--no-dereference", tree];
+        assert!(Command::new("diff").args(diff).arg(&back).status().unwrap().success());
+        assert_eq!(std::fs::read_link(back.join("octets")).unwrap(), octets);
+        assert!(ok(&["ls", "-l", &there]).contains("octets -> b\\xffd"));
         assert_eq!(std::fs::read_link(back.join("link")).unwrap(), PathBuf::from("deep/f3"));
     }
 }
 
 #[test]
 fn what_has_no_name_in_the_protocol_is_counted_as_failed() {
-    use std::os::unix::ffi::OsStrExt;
     let server = Server::start(&[]);
     let place = tempfile::tempdir().unwrap();
     let tree = place.path().join("tree");

@@ -21,6 +21,7 @@ use crate::data::{Destination, TransferJob, TransferKind};
 use crate::error::{ClientError, Result};
 use crate::groups::Group;
 use crate::names::Metadata;
+use crate::path::link_path;
 use crate::session::Session;
 use crate::typed::{done, encode_set, failed};
 use crate::waiters::Ticket;
@@ -155,7 +156,7 @@ impl Session {
         let parent = self.resolve_parent(path)?;
         match self.open_in(parent.directory, &parent.name, whole, options) {
             Err(error) if error.status() == Some(Status::Symlink) => {
-                let text = self.read_link(path)?;
+                let text = link_path(self.read_link(path)?, whole)?;
                 let base = path.trim_end_matches('/').rsplit_once('/').map_or("", |p| p.0);
                 let next = if text.starts_with('/') { text } else { format!("{base}/{text}") };
                 self.open_at(&next, whole, options, links + 1)

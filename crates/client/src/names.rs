@@ -150,8 +150,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn symlink(&self, text: &str, path: &str) -> Result<()> {
-        let (parent, text) = (self.resolve_parent(path)?, text.as_bytes());
+    pub fn symlink(&self, text: impl AsRef<[u8]>, path: &str) -> Result<()> {
+        let (parent, text) = (self.resolve_parent(path)?, text.as_ref());
         self.run(self.symlink_in_async(parent.directory, &parent.name, path, text)).map(drop)
     }
 
@@ -166,14 +166,13 @@ impl Session {
         self.run(made).map(drop)
     }
 
-    /// The text of a symbolic link.
+    /// The text of a symbolic link, which is any octets.
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn read_link(&self, path: &str) -> Result<String> {
+    pub fn read_link(&self, path: &str) -> Result<Vec<u8>> {
         let handle = self.resolve(path, false)?;
-        let text = self.run(self.read_link_async(handle, path))?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        self.run(self.read_link_async(handle, path))
     }
 
     /// Gives the object at `path` another name.

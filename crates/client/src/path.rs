@@ -111,10 +111,7 @@ impl Session {
             return Err(ClientError::TooManyLinks(whole.to_owned()));
         }
         let text = self.run(self.read_link_async(link, whole))?;
-        let text = String::from_utf8(text).map_err(|_| ClientError::Status {
-            what: format!("{whole}: link text is not UTF-8"),
-            status: Status::Inval,
-        })?;
+        let text = link_path(text, whole)?;
         self.walk(base, &text, whole, true, links)
     }
 
@@ -160,6 +157,17 @@ impl Session {
         })?;
         kind.ok_or_else(|| self.protocol_error("GETATTR_INLINE"))
     }
+}
+
+/// The text of a link as a path, which DAFS has in UTF-8 only.
+pub(crate) fn link_path(text: Vec<u8>, whole: &str) -> Result<String> {
+    String::from_utf8(text).map_err(|error| ClientError::Status {
+        what: format!(
+            "{whole}: a link leads to \"{}\", which is not UTF-8",
+            error.as_bytes().escape_ascii()
+        ),
+        status: Status::Inval,
+    })
 }
 
 const LINKS_MAX: u32 = 40;
