@@ -275,7 +275,7 @@ impl Connection {
             wakes: None,
         });
         let process = self.socket.peer();
-        if let Some(process) = process
+        if let Some(process) = &process
             && may_reach(process.uid, rustix::process::geteuid().as_raw())
             && reaches_process(process.pid, &hello)
         {
