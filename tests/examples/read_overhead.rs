@@ -14,16 +14,7 @@ use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions, Stability};
 use dafs_dat::{Address, Interface, InterfaceConfig};
 use dafs_server::{ServerConfig, SteppedServer};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
-use dafs_types::{Entropy, Moment};
-
-struct Count(u64);
-
-impl Entropy for Count {
-    fn next_u64(&mut self) -> u64 {
-        self.0 += 1;
-        self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
-}
+use dafs_types::{Moment, Random};
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|word| word.parse::<usize>().unwrap());
@@ -36,7 +27,7 @@ fn main() {
     let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10 };
     let store = Arc::new(MemoryStore::new(limits));
     let interface = Interface::new(InterfaceConfig::default()).unwrap();
-    let (entropy, order) = (Box::new(Count(1)), Box::new(Count(2)));
+    let (entropy, order) = (Box::new(Random::new(1)), Box::new(Random::new(2)));
     let mut server = SteppedServer::new(&config, store, interface, entropy, order).unwrap();
     let begun = Instant::now();
     let mut step = move || server.step(Moment(begun.elapsed().as_nanos() as u64));

@@ -4,30 +4,20 @@
 use std::fs;
 use std::path::PathBuf;
 
-/// xorshift64*: enough to wander about, and the same in every run.
-struct Wanderer(u64);
+use dafs_types::Random;
 
-impl Wanderer {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound.max(1)
-    }
-}
-
-fn mutate(seeds: &[Vec<u8>], wanderer: &mut Wanderer) -> Vec<u8> {
-    let mut octets = seeds[wanderer.below(seeds.len())].clone();
-    for _ in 0..=wanderer.below(4) {
-        let place = wanderer.below(octets.len());
-        match wanderer.below(6) {
-            0 | 1 if !octets.is_empty() => octets[place] ^= 1 << wanderer.below(8),
-            2 if !octets.is_empty() => octets[place] = wanderer.below(256) as u8,
+fn mutate(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut octets = seeds[random.below(seeds.len())].clone();
+    for _ in 0..=random.below(4) {
+        let place = random.below(octets.len());
+        match random.below(6) {
+            0 | 1 if !octets.is_empty() => octets[place] ^= 1 << random.below(8),
+            2 if !octets.is_empty() => octets[place] = random.below(256) as u8,
             3 => octets.truncate(place),
-            4 => octets.insert(place.min(octets.len()), wanderer.below(256) as u8),
+            4 => octets.insert(place.min(octets.len()), random.below(256) as u8),
             _ => {
-                let other = &seeds[wanderer.below(seeds.len())];
-                octets.extend_from_slice(&other[wanderer.below(other.len())..]);
+                let other = &seeds[random.below(seeds.len())];
+                octets.extend_from_slice(&other[random.below(other.len())..]);
             }
         }
     }
@@ -42,9 +32,9 @@ fn replay(target: &str, mutation_count: usize, body: fn(&[u8])) {
     let seeds: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
     assert!(!seeds.is_empty());
     seeds.iter().for_each(|seed| body(seed));
-    let mut wanderer = Wanderer(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     for _ in 0..mutation_count {
-        body(&mutate(&seeds, &mut wanderer));
+        body(&mutate(&seeds, &mut random));
     }
 }
 

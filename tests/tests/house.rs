@@ -167,6 +167,27 @@ fn no_test_sleeps() {
     }
 }
 
+/// An error says its cause once: in its own words or by `source()`.
+#[test]
+fn errors_leave_their_source_to_whoever_joins_the_chain() {
+    for path in files_in("src", 50) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        if !text.contains("thiserror::Error") {
+            continue;
+        }
+        // Each part begins with what one error displays; its fields follow.
+        for part in text.split("#[error(").skip(1) {
+            let (shown, rest) = part.split_once(")]").unwrap();
+            let fields = rest.split('}').next().unwrap();
+            let has_source = fields.contains("source:") || fields.contains("#[from]");
+            let shows_it = shown.contains("{source") || shown.contains("{0");
+            assert!(!has_source || !shows_it, "{}: #[error({shown})]", path.display());
+            let hides_one = fields.contains("#[source]");
+            assert!(!hides_one, "{}: name the field `source`", path.display());
+        }
+    }
+}
+
 #[test]
 fn nothing_is_left_to_do_by_panicking() {
     for path in files_in("src", 50) {

@@ -102,23 +102,10 @@ fn main() -> ExitCode {
         // Whoever read the output has had enough of it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("dafs: {}", told(&error));
+            eprintln!("dafs: {error:#}");
             ExitCode::FAILURE
         }
     }
-}
-
-/// An error with its causes, but for those that it has told itself.
-fn told(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| {
-        if text.is_empty() {
-            cause
-        } else if text.ends_with(&cause) {
-            text
-        } else {
-            format!("{text}: {cause}")
-        }
-    })
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -106,7 +106,7 @@ fn explain(error: ServerError) -> anyhow::Error {
         }
         _ => return error.into(),
     };
-    anyhow::anyhow!("{error}; {advice}")
+    anyhow::anyhow!("{:#}; {advice}", anyhow::Error::from(error))
 }
 
 /// Says that the server is ready, to people and to systemd.

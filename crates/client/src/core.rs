@@ -375,12 +375,6 @@ impl Core {
         }
     }
 
-    /// Makes a call and waits for its answer.
-    pub fn call(&mut self, index: usize, request: &Request<'_>) -> Result<Vec<u8>> {
-        let ticket = self.start_call(index, request)?;
-        self.turn_until(index, |core| core.replies.take(ticket))
-    }
-
     fn send_call(
         &mut self,
         index: usize,
@@ -538,6 +532,8 @@ pub(crate) fn system(what: &'static str, error: std::io::Error) -> ClientError {
 fn describe(reason: &BreakReason) -> String {
     match reason {
         BreakReason::Peer => "the server closed the connection".into(),
+        // That it is about connecting says the error it becomes.
+        BreakReason::Unreachable(why) => why.clone(),
         other => other.to_string(),
     }
 }

@@ -24,6 +24,16 @@ pub enum ClientError {
         /// Why not, and what to do.
         reason: String,
     },
+    /// The server does not let this client in.
+    #[error("{address} refused {}: {status}{}", named(user), login_advice(user, *status))]
+    Login {
+        /// Which server.
+        address: String,
+        /// As whom; `None` without a login.
+        user: Option<String>,
+        /// The answer.
+        status: Status,
+    },
     /// The session has ended; everything outstanding has failed with it.
     #[error("session with {address} ended: {reason}")]
     SessionEnded {
@@ -86,7 +96,7 @@ impl ClientError {
     #[must_use]
     pub fn status(&self) -> Option<Status> {
         match self {
-            Self::Status { status, .. } => Some(*status),
+            Self::Status { status, .. } | Self::Login { status, .. } => Some(*status),
             Self::Connect { .. }
             | Self::SessionEnded { .. }
             | Self::Protocol { .. }
@@ -105,7 +115,7 @@ impl ClientError {
     pub fn errno(&self) -> i32 {
         use rustix::io::Errno;
         match self {
-            Self::Status { status, .. } => status.errno(),
+            Self::Status { status, .. } | Self::Login { status, .. } => status.errno(),
             Self::Connect { .. } => Errno::CONNREFUSED.raw_os_error(),
             Self::SessionEnded { .. } => Errno::CONNRESET.raw_os_error(),
             Self::Protocol { .. } => Errno::PROTO.raw_os_error(),
@@ -122,5 +132,40 @@ impl From<ClientError> for std::io::Error {
     fn from(error: ClientError) -> Self {
         let kind = std::io::Error::from_raw_os_error(error.errno()).kind();
         std::io::Error::new(kind, error)
+    }
+}
+
+fn named(user: &Option<String>) -> String {
+    user.as_ref().map_or_else(|| "a client without a login".into(), |user| format!("user {user}"))
+}
+
+/// What to do where the identity is at fault.
+fn login_advice(user: &Option<String>, status: Status) -> &'static str {
+    let is_refusal = matches!(status, Status::Access | Status::Perm | Status::NotAuthorized);
+    match user {
+        Some(_) if is_refusal => "; check the name and the password",
+        Some(_) if status == Status::NotSupp => "; this server has no passwords",
+        None if is_refusal || status == Status::NotSupp => "; name a user, as in dafs://USER@host/",
+        Some(_) | None => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_login_says_who_and_what_to_do() {
+        let refused = |user: Option<&str>, status| {
+            let (address, user) = ("tcp:x:1".to_owned(), user.map(str::to_owned));
+            ClientError::Login { address, user, status }.to_string()
+        };
+        let text = refused(Some("ann"), Status::Access);
+        assert!(text.starts_with("tcp:x:1 refused user ann: permission denied"), "{text}");
+        assert!(text.ends_with("check the name and the password"), "{text}");
+        assert!(refused(Some("ann"), Status::NotSupp).ends_with("has no passwords"));
+        let text = refused(None, Status::NotSupp);
+        assert!(text.contains("without a login") && text.contains("USER@"), "{text}");
+        assert!(!refused(None, Status::Resource).contains("USER@"));
     }
 }

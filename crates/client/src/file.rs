@@ -11,10 +11,9 @@ use dafs_types::{
     CacheHint, CachePattern, DeleteDisposition, FileHandle, SetAttributes, ShareAccess, ShareDeny,
     ShareKey, Stability, StateId, Status, Verifier,
 };
-use dafs_wire::attributes::FileAttributeBlock;
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
 use dafs_wire::messages::{AppendDirect, CacheHintRequest, Close, Open, OpenCreation, OpenTarget};
-use dafs_wire::{ByteOrder, Checksum, DirectBuffer, Path, Request, Response};
+use dafs_wire::{Checksum, DirectBuffer, Request, Response};
 
 use crate::buffer::{Buffer, Slice};
 use crate::core::{OperationId, Transferred};
@@ -22,7 +21,9 @@ use crate::data::{Destination, TransferJob, TransferKind};
 use crate::error::{ClientError, Result};
 use crate::groups::Group;
 use crate::names::Metadata;
+use crate::path::link_path;
 use crate::session::Session;
+use crate::typed::{done, encode_set, failed};
 use crate::waiters::Ticket;
 
 /// How a file is opened.
@@ -73,10 +74,9 @@ impl OpenOptions {
     }
 
     /// Whether the size must be set after the open, since OPEN without creation carries
-    /// no attributes; and what to set then.
-    pub(crate) fn later(&self) -> (bool, SetAttributes) {
-        let wanted = SetAttributes { size: Some(0), ..SetAttributes::default() };
-        (self.truncate && !self.creates(), wanted)
+    /// no attributes.
+    pub(crate) fn truncates_later(&self) -> bool {
+        self.truncate && !self.creates()
     }
 }
 
@@ -99,8 +99,7 @@ impl Session {
     /// # Errors
     /// As the server says, with the path.
     pub fn open(&self, path: &str, options: &OpenOptions) -> Result<File> {
-        let (handle, state) = self.open_at(path, options, 0)?;
-        Ok(self.file(handle, state, path))
+        self.open_at(path, path, options, 0)
     }
 
     /// Makes a file without a name, in the file system of a directory. It lives while
@@ -109,13 +108,8 @@ impl Session {
     /// # Errors
     /// As the server says.
     pub fn create_unlinked(&self, directory: &str, options: &OpenOptions) -> Result<File> {
-        let directory_handle = self.resolve(directory, true)?;
-        let target = OpenTarget::CreateUnlinked { directory: directory_handle };
-        let opened = self.send_open(target, options)?;
-        match opened {
-            (Status::Ok, handle, state) => Ok(self.file(handle, state, directory)),
-            (status, ..) => Err(ClientError::Status { what: directory.to_owned(), status }),
-        }
+        let target = OpenTarget::CreateUnlinked { directory: self.resolve(directory, true)? };
+        self.run(self.open_target(Ok(target), directory, options))
     }
 
     /// Opens a file by its name in a directory that is known by handle, which saves the
@@ -130,12 +124,7 @@ impl Session {
         path: &str,
         options: &OpenOptions,
     ) -> Result<File> {
-        let names = [crate::names::name_of(name, path)?];
-        let target = OpenTarget::Null { directory, path: Path::new(&names) };
-        match self.send_open(target, options)? {
-            (Status::Ok, handle, state) => Ok(self.file(handle, state, path)),
-            (status, ..) => Err(ClientError::Status { what: path.to_owned(), status }),
-        }
+        self.run(self.open_in_async(directory, name, path, options))
     }
 
     /// A file to be read by its handle, without an open: fit for a few reads. The server
@@ -159,52 +148,28 @@ impl Session {
         }
     }
 
-    fn open_at(
-        &self,
-        path: &str,
-        options: &OpenOptions,
-        links: u32,
-    ) -> Result<(FileHandle, StateId)> {
+    /// Opens what `path` leads to; messages and the file say `whole`.
+    fn open_at(&self, path: &str, whole: &str, options: &OpenOptions, links: u32) -> Result<File> {
         if links > LINKS_MAX {
-            return Err(ClientError::TooManyLinks(path.to_owned()));
+            return Err(ClientError::TooManyLinks(whole.to_owned()));
         }
         let parent = self.resolve_parent(path)?;
-        let names = [crate::names::name_of(&parent.name, path)?];
-        let target = OpenTarget::Null { directory: parent.directory, path: Path::new(&names) };
-        match self.send_open(target, options)? {
-            (Status::Ok, handle, state) => Ok((handle, state)),
-            (Status::Symlink, ..) => {
-                let text = self.read_link(path)?;
+        match self.open_in(parent.directory, &parent.name, whole, options) {
+            Err(error) if error.status() == Some(Status::Symlink) => {
+                let text = link_path(self.read_link(path)?, whole)?;
                 let base = path.trim_end_matches('/').rsplit_once('/').map_or("", |p| p.0);
                 let next = if text.starts_with('/') { text } else { format!("{base}/{text}") };
-                self.open_at(&next, options, links + 1)
+                self.open_at(&next, whole, options, links + 1)
             }
-            (status, ..) => Err(ClientError::Status { what: path.to_owned(), status }),
+            opened => opened,
         }
-    }
-
-    fn send_open(
-        &self,
-        target: OpenTarget<'_>,
-        options: &OpenOptions,
-    ) -> Result<(Status, FileHandle, StateId)> {
-        let (status, handle, state) = self.with_open(target, options, |request| {
-            self.request_any(request, |status, response| match response {
-                Response::Open(opened) => (status, opened.file, opened.state),
-                _ => (status, FileHandle::NULL, StateId::ANONYMOUS),
-            })
-        })??;
-        let (truncates_later, wanted) = options.later();
-        if status == Status::Ok && truncates_later {
-            self.set_attributes_of(handle, state, &wanted, "truncating")?;
-        }
-        Ok((status, handle, state))
     }
 
     /// Puts an OPEN together, and has it sent.
     pub(crate) fn with_open<T>(
         &self,
         target: OpenTarget<'_>,
+        path: &str,
         options: &OpenOptions,
         send: impl FnOnce(&Request<'_>) -> T,
     ) -> Result<T> {
@@ -214,8 +179,7 @@ impl Session {
             ..SetAttributes::default()
         };
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
-        let block = FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut buffer)
-            .map_err(|e| ClientError::Status { what: "OPEN".into(), status: e.status() })?;
+        let block = encode_set(&wanted, &mut buffer, path)?;
         let creation = match (options.creates(), options.create_new) {
             (_, true) => OpenCreation::Guarded(block),
             (true, false) => OpenCreation::Unchecked(block),
@@ -503,17 +467,14 @@ impl File {
                 context: dafs_types::RmrContext(region.stag.0),
             },
         });
-        let offset = self.session.request(
-            &request,
-            || self.path.clone(),
-            |r| match r {
-                Response::AppendDirect(result) | Response::AppendInline(result) => {
-                    Some(result.offset)
-                }
-                _ => None,
-            },
-        )?;
-        offset.ok_or_else(|| self.session.protocol_error("APPEND_DIRECT"))
+        self.session.call(&request, |status, response| match response {
+            Response::AppendDirect(result) | Response::AppendInline(result)
+                if status == Status::Ok =>
+            {
+                Ok(result.offset)
+            }
+            _ => Err(failed(&self.path, status)),
+        })
     }
 
     /// Brings everything written to stable storage.
@@ -536,7 +497,7 @@ impl File {
     /// # Errors
     /// As the server says, with the path.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.session.metadata_of(self.handle, &self.path)
+        self.session.run(self.session.metadata_async(self.handle, &self.path))
     }
 
     /// Sets attributes, the size among them.
@@ -544,7 +505,7 @@ impl File {
     /// # Errors
     /// As the server says, with the path.
     pub fn set_attributes(&self, wanted: &SetAttributes) -> Result<()> {
-        self.session.set_attributes_of(self.handle, self.state, wanted, &self.path)
+        self.session.run(self.session.set_with(self.handle, self.state, wanted, &self.path))
     }
 
     /// Cuts or extends the file.
@@ -568,7 +529,7 @@ impl File {
     ) -> Result<()> {
         let file = self.handle;
         let request = Request::CacheHint(CacheHintRequest { file, offset, length, pattern, hint });
-        self.session.request(&request, || self.path.clone(), |_| ())
+        self.session.call(&request, |status, _| done(&self.path, status))
     }
 
     /// Closes the file: local processes on the server see what was written.
@@ -576,7 +537,8 @@ impl File {
     /// # Errors
     /// As the server says, with the path.
     pub fn close(self) -> Result<()> {
-        self.send_close()
+        let session = self.session.clone();
+        session.run(self.close_async())
     }
 
     /// Names this open in requests of the caller's own.
@@ -588,14 +550,6 @@ impl File {
     /// From now on it counts as closed. True if it did before.
     pub(crate) fn note_closed(&self) -> bool {
         self.is_closed.replace(true)
-    }
-
-    fn send_close(&self) -> Result<()> {
-        if self.note_closed() {
-            return Ok(());
-        }
-        let request = Request::Close(Close { file: self.handle, state: self.state });
-        self.session.request(&request, || self.path.clone(), |_| ())
     }
 
     /// A slice of registered memory for up to `wanted` octets, and its buffer.

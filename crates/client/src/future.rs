@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 use dafs_types::Stability;
 
 use crate::buffer::Slice;
-use crate::client::Client;
+use crate::client::{Client, Shared};
 use crate::core::{OperationId, Transferred};
 use crate::data::TransferKind;
 use crate::error::{ClientError, Result};
@@ -104,6 +104,20 @@ impl File {
             Err(error) => Started::Refused(error),
         };
         TransferFuture { file: self, started }
+    }
+}
+
+/// Runs a future that waits for one session on this thread. A server that is silent for
+/// the session's limit is given up, which makes the future ready too.
+pub(crate) fn run<F: Future>(shared: &Shared, session: usize, future: F) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut heard = None;
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        shared.borrow_mut().turn_patiently(session, &mut heard);
     }
 }
 

@@ -1,21 +1,19 @@
-//! Names and attributes: everything of a file system but the data.
+//! Names and attributes: everything of a file system but the data. What is asked for by
+//! handle is put together in `typed.rs`; here are the paths that lead there.
 //!
 //! Invariant: every error names the path that was asked for.
 
 use dafs_types::{
-    AccessMask, CookieVerifier, FileAttributes, FileHandle, FileSystemAttributes, ObjectType,
-    ReaddirCookie, RemoveMode, SetAttributes, StateId, Status, Timestamp,
+    AccessMask, FileAttributes, FileHandle, FileSystemAttributes, ObjectType, SetAttributes,
+    Status, Timestamp,
 };
 use dafs_wire::attributes::{file::bits, file_system};
-use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
-use dafs_wire::messages::{
-    Access, Create, GetAttributes, Link, NewObject, OneHandle, ReadDirectory, ReadDirectoryResult,
-    Remove, Rename, SetAttributesInline,
-};
-use dafs_wire::{AttributeBitmap, ByteOrder, FileAttributeBlock, Request, Response};
+use dafs_wire::messages::{Access, GetAttributes, Link, NewObject, Rename};
+use dafs_wire::{AttributeBitmap, Request, Response};
 
 use crate::error::{ClientError, Result};
 use crate::session::Session;
+use crate::typed::{done, failed};
 
 /// Attributes of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +63,7 @@ impl Session {
     /// As the server says, with the path.
     pub fn metadata(&self, path: &str) -> Result<Metadata> {
         let handle = self.resolve(path, true)?;
-        self.metadata_of(handle, path)
+        self.run(self.metadata_async(handle, path))
     }
 
     /// Attributes of the object itself, be it a symbolic link.
@@ -74,36 +72,7 @@ impl Session {
     /// As [`Session::metadata`].
     pub fn symlink_metadata(&self, path: &str) -> Result<Metadata> {
         let handle = self.resolve(path, false)?;
-        self.metadata_of(handle, path)
-    }
-
-    pub(crate) fn metadata_of(&self, file: FileHandle, what: &str) -> Result<Metadata> {
-        let request = Request::GetAttrInline(GetAttributes { file, wanted: METADATA });
-        let attributes = self.request(
-            &request,
-            || what.to_owned(),
-            |response| match response {
-                Response::GetAttrInline(result) => Some(result.attributes.file()),
-                _ => None,
-            },
-        )?;
-        attributes
-            .and_then(|attributes| to_metadata(attributes, file))
-            .ok_or_else(|| self.protocol_error("GETATTR_INLINE"))
-    }
-
-    pub(crate) fn kind_of(&self, file: FileHandle, what: &str) -> Result<ObjectType> {
-        let wanted = bits::OBJECT_TYPE;
-        let request = Request::GetAttrInline(GetAttributes { file, wanted });
-        let kind = self.request(
-            &request,
-            || what.to_owned(),
-            |response| match response {
-                Response::GetAttrInline(result) => result.attributes.file().object_type,
-                _ => None,
-            },
-        )?;
-        kind.ok_or_else(|| self.protocol_error("GETATTR_INLINE"))
+        self.run(self.metadata_async(handle, path))
     }
 
     /// Sets attributes; a symbolic link at the end of the path is not followed.
@@ -112,7 +81,7 @@ impl Session {
     /// As [`Session::metadata`].
     pub fn set_attributes(&self, path: &str, wanted: &SetAttributes) -> Result<()> {
         let handle = self.resolve(path, false)?;
-        self.set_attributes_of(handle, StateId::ANONYMOUS, wanted, path)
+        self.set_attributes_by_handle(handle, wanted, path)
     }
 
     /// Sets attributes of an object known by its handle. `path` is for messages.
@@ -125,21 +94,7 @@ impl Session {
         wanted: &SetAttributes,
         path: &str,
     ) -> Result<()> {
-        self.set_attributes_of(handle, StateId::ANONYMOUS, wanted, path)
-    }
-
-    pub(crate) fn set_attributes_of(
-        &self,
-        file: FileHandle,
-        state: StateId,
-        wanted: &SetAttributes,
-        what: &str,
-    ) -> Result<()> {
-        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
-        let attributes = FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, &mut buffer)
-            .map_err(|e| ClientError::Status { what: what.to_owned(), status: e.status() })?;
-        let request = Request::SetAttrInline(SetAttributesInline { file, state, attributes });
-        self.request(&request, || what.to_owned(), |_| ())
+        self.run(self.set_attributes_async(handle, wanted, path))
     }
 
     /// Which of these rights this session has.
@@ -149,14 +104,10 @@ impl Session {
     pub fn access(&self, path: &str, access: AccessMask) -> Result<AccessMask> {
         let file = self.resolve(path, true)?;
         let request = Request::Access(Access { file, access });
-        self.request(
-            &request,
-            || path.to_owned(),
-            |response| match response {
-                Response::Access(result) => result.access,
-                _ => AccessMask::default(),
-            },
-        )
+        self.call(&request, |status, response| match response {
+            Response::Access(result) if status == Status::Ok => Ok(result.access),
+            _ => Err(failed(path, status)),
+        })
     }
 
     /// Attributes of the file system a path is in.
@@ -167,15 +118,12 @@ impl Session {
         let file = self.resolve(path, true)?;
         let wanted = file_system::bits::ALL;
         let request = Request::GetFsAttr(GetAttributes { file, wanted });
-        let attributes = self.request(
-            &request,
-            || path.to_owned(),
-            |response| match response {
-                Response::GetFsAttr(result) => Some(result.attributes.file_system()),
-                _ => None,
-            },
-        )?;
-        attributes.ok_or_else(|| self.protocol_error("GET_FSATTR"))
+        self.call(&request, |status, response| match response {
+            Response::GetFsAttr(result) if status == Status::Ok => {
+                Ok(result.attributes.file_system())
+            }
+            _ => Err(failed(path, status)),
+        })
     }
 
     // ---- directories ----------------------------------------------------------------
@@ -186,26 +134,7 @@ impl Session {
     /// As [`Session::metadata`].
     pub fn read_dir(&self, path: &str) -> Result<Vec<DirectoryEntry>> {
         let directory = self.resolve(path, true)?;
-        let mut entries = Vec::new();
-        let (mut cookie, mut verifier) = (ReaddirCookie(0), CookieVerifier::default());
-        loop {
-            let request = page_request(directory, cookie, verifier);
-            let page = self.request(
-                &request,
-                || path.to_owned(),
-                |response| {
-                    let Response::ReadDirInline(page) = response else { return None };
-                    Page::read(page, cookie, &mut entries)
-                },
-            )?;
-            match page.ok_or_else(|| self.protocol_error("READDIR_INLINE"))? {
-                Page { is_end: true, .. } => return Ok(entries),
-                Page { last, .. } if last == cookie => {
-                    return Err(self.protocol_error("READDIR_INLINE without an entry"));
-                }
-                page => (cookie, verifier) = (page.last, page.verifier),
-            }
-        }
+        self.run(self.list_async(directory, path))
     }
 
     /// Makes a directory.
@@ -213,17 +142,17 @@ impl Session {
     /// # Errors
     /// As [`Session::metadata`].
     pub fn create_dir(&self, path: &str, mode: u32) -> Result<()> {
-        let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-        self.create(path, NewObject::Directory, &attributes)
+        let parent = self.resolve_parent(path)?;
+        self.run(self.create_dir_in_async(parent.directory, &parent.name, path, mode)).map(drop)
     }
 
     /// Makes a symbolic link at `path` that says `text`.
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn symlink(&self, text: &str, path: &str) -> Result<()> {
-        let object = NewObject::SymbolicLink(text.as_bytes());
-        self.create(path, object, &SetAttributes::default())
+    pub fn symlink(&self, text: impl AsRef<[u8]>, path: &str) -> Result<()> {
+        let (parent, text) = (self.resolve_parent(path)?, text.as_ref());
+        self.run(self.symlink_in_async(parent.directory, &parent.name, path, text)).map(drop)
     }
 
     /// Makes a named pipe.
@@ -231,45 +160,19 @@ impl Session {
     /// # Errors
     /// As [`Session::metadata`].
     pub fn create_fifo(&self, path: &str, mode: u32) -> Result<()> {
-        let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-        self.create(path, NewObject::Fifo, &attributes)
-    }
-
-    fn create(&self, path: &str, object: NewObject<'_>, wanted: &SetAttributes) -> Result<()> {
         let parent = self.resolve_parent(path)?;
-        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
-        let attributes = FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, &mut buffer)
-            .map_err(|e| ClientError::Status { what: path.to_owned(), status: e.status() })?;
-        let request = Request::Create(Create {
-            directory: parent.directory,
-            name: name_of(&parent.name, path)?,
-            object,
-            attributes,
-        });
-        self.request(&request, || path.to_owned(), |_| ())
+        let wanted = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        let made = self.create_in(parent.directory, &parent.name, path, NewObject::Fifo, &wanted);
+        self.run(made).map(drop)
     }
 
-    /// The text of a symbolic link.
+    /// The text of a symbolic link, which is any octets.
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn read_link(&self, path: &str) -> Result<String> {
+    pub fn read_link(&self, path: &str) -> Result<Vec<u8>> {
         let handle = self.resolve(path, false)?;
-        let text = self.read_link_of(handle, path)?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
-    }
-
-    pub(crate) fn read_link_of(&self, file: FileHandle, what: &str) -> Result<Vec<u8>> {
-        let request = Request::ReadLinkInline(OneHandle { file });
-        let text = self.request(
-            &request,
-            || what.to_owned(),
-            |response| match response {
-                Response::ReadLinkInline(link) => Some(link.text.to_vec()),
-                _ => None,
-            },
-        )?;
-        text.ok_or_else(|| self.protocol_error("READLINK_INLINE"))
+        self.run(self.read_link_async(handle, path))
     }
 
     /// Gives the object at `path` another name.
@@ -281,7 +184,7 @@ impl Session {
         let parent = self.resolve_parent(new_path)?;
         let name = name_of(&parent.name, new_path)?;
         let request = Request::Link(Link { source, directory: parent.directory, name });
-        self.request(&request, || format!("{path} -> {new_path}"), |_| ())
+        self.call(&request, |status, _| done(&format!("{path} -> {new_path}"), status))
     }
 
     /// Removes a file, a link or an empty directory.
@@ -290,10 +193,7 @@ impl Session {
     /// As [`Session::metadata`].
     pub fn remove(&self, path: &str) -> Result<()> {
         let parent = self.resolve_parent(path)?;
-        let name = name_of(&parent.name, path)?;
-        let (directory, mode) = (parent.directory, RemoveMode::Unchecked);
-        let request = Request::Remove(Remove { directory, name, mode });
-        self.request(&request, || path.to_owned(), |_| ())
+        self.run(self.remove_in_async(parent.directory, &parent.name, path))
     }
 
     /// Renames, replacing what is there.
@@ -309,7 +209,7 @@ impl Session {
             old_name: name_of(&from.name, path)?,
             new_name: name_of(&to.name, new_path)?,
         });
-        self.request(&request, || format!("{path} -> {new_path}"), |_| ())
+        self.call(&request, |status, _| done(&format!("{path} -> {new_path}"), status))
     }
 }
 
@@ -321,49 +221,6 @@ pub(crate) fn name_of<'n>(name: &'n str, path: &str) -> Result<&'n str> {
         }
         name => Ok(name),
     }
-}
-
-/// Where a listing goes on.
-pub(crate) struct Page {
-    pub is_end: bool,
-    pub verifier: CookieVerifier,
-    pub last: ReaddirCookie,
-}
-
-impl Page {
-    /// Adds a page to the entries. `None` if one of them cannot be decoded.
-    pub fn read(
-        page: &ReadDirectoryResult<'_>,
-        cookie: ReaddirCookie,
-        entries: &mut Vec<DirectoryEntry>,
-    ) -> Option<Self> {
-        let mut last = cookie;
-        for entry in page.entries.iter() {
-            let entry = entry.ok()?;
-            last = entry.cookie;
-            let attributes = entry.attributes.file();
-            let handle = attributes.file_handle.unwrap_or(FileHandle::NULL);
-            let (name, metadata) = (entry.name.to_owned(), to_metadata(attributes, handle));
-            entries.push(DirectoryEntry { name, metadata });
-        }
-        Some(Self { is_end: page.end_of_directory, verifier: page.verifier, last })
-    }
-}
-
-/// READDIR for the page behind a cookie.
-pub(crate) fn page_request(
-    directory: FileHandle,
-    cookie: ReaddirCookie,
-    verifier: CookieVerifier,
-) -> Request<'static> {
-    Request::ReadDirInline(ReadDirectory {
-        directory,
-        cookie,
-        verifier,
-        names_bytes: LISTING_BYTES,
-        result_bytes_max: LISTING_BYTES,
-        wanted: METADATA,
-    })
 }
 
 pub(crate) fn to_metadata(attributes: FileAttributes, handle: FileHandle) -> Option<Metadata> {
@@ -398,5 +255,3 @@ pub(crate) const METADATA: AttributeBitmap = bits::OBJECT_TYPE
     .with(bits::FILEHANDLE)
     .with(bits::OWNER)
     .with(bits::OWNER_GROUP);
-/// Octets asked for in one page of a listing; the session's response size bounds it.
-const LISTING_BYTES: u32 = 4096;

@@ -4,11 +4,13 @@
 //! [`LINKS_MAX`] links are followed.
 
 use dafs_types::{FileHandle, ObjectType, Status};
-use dafs_wire::messages::{Lookup, OneHandle};
+use dafs_wire::attributes::file::bits;
+use dafs_wire::messages::{GetAttributes, Lookup, OneHandle};
 use dafs_wire::{Path, Request, Response};
 
 use crate::error::{ClientError, Result};
 use crate::session::Session;
+use crate::typed::failed;
 
 /// Where a path leads: its parent directory and last name, or the root itself.
 pub(crate) struct Resolved {
@@ -108,11 +110,8 @@ impl Session {
         if *links > LINKS_MAX {
             return Err(ClientError::TooManyLinks(whole.to_owned()));
         }
-        let text = self.read_link_of(link, whole)?;
-        let text = String::from_utf8(text).map_err(|_| ClientError::Status {
-            what: format!("{whole}: link text is not UTF-8"),
-            status: Status::Inval,
-        })?;
+        let text = self.run(self.read_link_async(link, whole))?;
+        let text = link_path(text, whole)?;
         self.walk(base, &text, whole, true, links)
     }
 
@@ -129,25 +128,46 @@ impl Session {
     /// LOOKUP: the object reached, how many names led to it, and why no further.
     fn lookup(&self, directory: FileHandle, names: &[&str]) -> Result<(FileHandle, usize, Status)> {
         let request = Request::Lookup(Lookup { directory, path: Path::new(names) });
-        self.request_any(&request, |status, response| match response {
-            Response::Lookup(found) => (found.file, found.component_count as usize, status),
-            _ => (directory, 0, status),
+        self.call(&request, |status, response| {
+            Ok(match response {
+                Response::Lookup(found) => (found.file, found.component_count as usize, status),
+                _ => (directory, 0, status),
+            })
         })
     }
 
     fn parent(&self, directory: FileHandle, whole: &str) -> Result<FileHandle> {
         let request = Request::LookupP(OneHandle { file: directory });
-        let answer = self.request_any(&request, |status, response| match response {
-            Response::LookupP(parent) => Ok(parent.file),
-            _ => Err(status),
-        })?;
-        match answer {
-            Ok(parent) => Ok(parent),
+        self.call(&request, |status, response| match response {
+            Response::LookupP(parent) if status == Status::Ok => Ok(parent.file),
             // The root is its own parent.
-            Err(Status::NoEnt) => Ok(self.root),
-            Err(status) => Err(ClientError::Status { what: whole.to_owned(), status }),
-        }
+            _ if status == Status::NoEnt => Ok(self.root),
+            _ => Err(failed(whole, status)),
+        })
     }
+
+    fn kind_of(&self, file: FileHandle, whole: &str) -> Result<ObjectType> {
+        let wanted = bits::OBJECT_TYPE;
+        let request = Request::GetAttrInline(GetAttributes { file, wanted });
+        let kind = self.call(&request, |status, response| match response {
+            Response::GetAttrInline(result) if status == Status::Ok => {
+                Ok(result.attributes.file().object_type)
+            }
+            _ => Err(failed(whole, status)),
+        })?;
+        kind.ok_or_else(|| self.protocol_error("GETATTR_INLINE"))
+    }
+}
+
+/// The text of a link as a path, which DAFS has in UTF-8 only.
+pub(crate) fn link_path(text: Vec<u8>, whole: &str) -> Result<String> {
+    String::from_utf8(text).map_err(|error| ClientError::Status {
+        what: format!(
+            "{whole}: a link leads to \"{}\", which is not UTF-8",
+            error.as_bytes().escape_ascii()
+        ),
+        status: Status::Inval,
+    })
 }
 
 const LINKS_MAX: u32 = 40;

@@ -6,10 +6,9 @@
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use dafs_dat::{Address, EndpointConfig, RegionPath, Rights};
+use dafs_dat::{Address, AddressError, EndpointConfig, RegionPath, Rights};
 use dafs_memory::{Memory, Pages};
 use dafs_types::{FileHandle, Status, Verifier, limits};
 use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
@@ -23,6 +22,8 @@ use crate::core::{
 };
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
+use crate::future::run;
+use crate::typed::done;
 use crate::url::{Location, ServerName, local_socket_candidates};
 
 /// Which transports may be used.
@@ -118,7 +119,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Connect`] with every address tried and why it failed;
-    /// [`ClientError::Status`] if the server refuses the identity.
+    /// [`ClientError::Login`] if the server refuses the identity.
     pub fn connect(&self, location: &Location, options: &SessionOptions) -> Result<Session> {
         let mut options = options.clone();
         if let Some((user, password)) = &location.user {
@@ -131,9 +132,13 @@ impl Client {
         }
         let addresses = candidates(&location.server, options.transport)?;
         let mut reasons = Vec::new();
-        for address in addresses {
-            match self.connect_to(&address, &options) {
+        for address in &addresses {
+            match self.connect_to(address, &options) {
                 Ok(session) => return Ok(session),
+                // The only address says no more than the server's name.
+                Err(ClientError::Connect { reason, .. }) if addresses.len() == 1 => {
+                    reasons.push(reason);
+                }
                 Err(ClientError::Connect { reason, .. }) => {
                     reasons.push(format!("{address}: {reason}"));
                 }
@@ -142,7 +147,7 @@ impl Client {
         }
         Err(ClientError::Connect {
             address: location.server.to_string(),
-            reason: format!("{}. Is `dafs serve` running there?", reasons.join("; ")),
+            reason: format!("{}; is `dafs serve` running there?", reasons.join("; ")),
         })
     }
 
@@ -152,15 +157,7 @@ impl Client {
     /// As [`Client::connect`].
     pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
         let (index, establishing) = self.start_connect(address, options)?;
-        let mut establishing = std::pin::pin!(establishing);
-        let mut context = Context::from_waker(Waker::noop());
-        let mut heard = None;
-        loop {
-            if let Poll::Ready(result) = establishing.as_mut().poll(&mut context) {
-                return result;
-            }
-            self.0.borrow_mut().turn_patiently(index, &mut heard);
-        }
+        run(&self.0, index, establishing)
     }
 
     /// Connects to one transport address while the thread does other things; it is under
@@ -220,7 +217,10 @@ impl Client {
             Ok(endpoint) => endpoint,
             Err(error) => {
                 core.interface.deregister(inbox_region.key);
-                return Err(failed(error.to_string()));
+                return Err(failed(match error {
+                    AddressError::System { source, .. } => source.to_string(),
+                    other => other.to_string(),
+                }));
             }
         };
         for slot in 0..slots {
@@ -264,13 +264,14 @@ async fn establish(
     };
     let request = connect_request(options, &name, shared.borrow().sessions[index].wish);
     let reply = Answer::to(shared, index, &request)?.await?;
-    let what = || match &options.login {
-        Login::None => {
-            format!("connecting to {address} without a login (a URL with USER@ has one)")
-        }
-        Login::Password { user, .. } => format!("logging in to {address} as {user}"),
-    };
-    let (_, response) = decode(Procedure::ClientConnectAuth, &reply, &address, what)?;
+    let (header, response) = decode_any(Procedure::ClientConnectAuth, &reply, &address)?;
+    if header.status != Status::Ok {
+        let user = match &options.login {
+            Login::None => None,
+            Login::Password { user, .. } => Some(user.clone()),
+        };
+        return Err(ClientError::Login { address, user, status: header.status });
+    }
     let Response::ClientConnectAuth(result) = response else {
         return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
     };
@@ -361,7 +362,7 @@ impl Session {
     /// # Errors
     /// If the session has ended.
     pub fn ping(&self) -> Result<()> {
-        self.request(&Request::Null(Empty), || "NULL".into(), |_| ()).map(|_| ())
+        self.call(&Request::Null(Empty), |status, _| done("NULL", status))
     }
 
     /// Leaves in order. Every operation that is outstanding fails.
@@ -369,39 +370,26 @@ impl Session {
     /// # Errors
     /// If the session has ended already.
     pub fn disconnect(self) -> Result<()> {
-        let result = self.request(&Request::Disconnect(Empty), || "DISCONNECT".into(), |_| ());
+        let result = self.call(&Request::Disconnect(Empty), |status, _| done("DISCONNECT", status));
         let mut core = self.shared.borrow_mut();
         let endpoint = core.sessions[self.index].endpoint;
         core.end_session(self.index, "disconnected".into());
         core.interface.disconnect(endpoint);
-        result.map(|_| ())
+        result
     }
 
-    /// Makes a call and reads its answer.
-    pub(crate) fn request<T>(
-        &self,
-        request: &Request<'_>,
-        what: impl FnOnce() -> String,
-        read: impl FnOnce(&Response<'_>) -> T,
-    ) -> Result<T> {
-        let mut core = self.shared.borrow_mut();
-        let reply = core.call(self.index, request)?;
-        let address = &core.sessions[self.index].address;
-        let (_, response) = decode(request.procedure(), &reply, address, what)?;
-        Ok(read(&response))
+    /// Runs a future of this session's on this thread.
+    pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
+        run(&self.shared, self.index, future)
     }
 
-    /// Makes a call whose failure has results too.
-    pub(crate) fn request_any<T>(
+    /// Makes a call and reads its answer, be it a failure.
+    pub(crate) fn call<T>(
         &self,
         request: &Request<'_>,
-        read: impl FnOnce(Status, &Response<'_>) -> T,
+        read: impl FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
     ) -> Result<T> {
-        let mut core = self.shared.borrow_mut();
-        let reply = core.call(self.index, request)?;
-        let address = &core.sessions[self.index].address;
-        let (header, response) = decode_any(request.procedure(), &reply, address)?;
-        Ok(read(header.status, &response))
+        self.run(self.ask(request, read))
     }
 
     pub(crate) fn protocol_error(&self, what: &str) -> ClientError {

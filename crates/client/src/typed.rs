@@ -1,5 +1,5 @@
 //! Requests without bulk data as futures: opens, closes, names and attributes, many in
-//! flight at once.
+//! flight at once. The calls that wait run these futures.
 //!
 //! Invariant: a request is under way once its future is there. A future that is dropped
 //! early does not take the request back; an open that nobody hears of lasts until its
@@ -18,8 +18,8 @@ use dafs_types::{
 use dafs_wire::attributes::FileAttributeBlock;
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
 use dafs_wire::messages::{
-    Close, Create, GetAttributes, Lookup, NewObject, OneHandle, OpenTarget, Remove,
-    SetAttributesInline,
+    Close, Create, GetAttributes, Lookup, NewObject, OneHandle, OpenTarget, ReadDirectory,
+    ReadDirectoryResult, Remove, SetAttributesInline,
 };
 use dafs_wire::{ByteOrder, Path, Procedure, Request, Response};
 
@@ -27,7 +27,7 @@ use crate::call::Answer;
 use crate::core::decode_any;
 use crate::error::{ClientError, Result};
 use crate::file::{File, OpenOptions};
-use crate::names::{DirectoryEntry, METADATA, Metadata, Page, name_of, page_request, to_metadata};
+use crate::names::{DirectoryEntry, METADATA, Metadata, name_of, to_metadata};
 use crate::session::Session;
 
 /// A request on its way, and how its answer is read.
@@ -76,13 +76,18 @@ impl Session {
         Typed { session: self, procedure: request.procedure(), answer, read: Some(read) }
     }
 
-    /// A request that could not be made.
-    fn refuse<T, R>(&self, error: ClientError, read: R) -> Typed<'_, R>
+    /// Sends a request that could be made, or ends at once.
+    fn ask_if<T, R>(&self, request: Result<Request<'_>>, read: R) -> Typed<'_, R>
     where
         R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
     {
-        let procedure = Procedure::Null;
-        Typed { session: self, procedure, answer: Err(error), read: Some(read) }
+        match request {
+            Ok(request) => self.ask(&request, read),
+            Err(error) => {
+                let (procedure, answer) = (Procedure::Null, Err(error));
+                Typed { session: self, procedure, answer, read: Some(read) }
+            }
+        }
     }
 
     /// Opens a file by its name in a directory; under way at once. A symbolic link is
@@ -94,23 +99,32 @@ impl Session {
         path: &'s str,
         options: &OpenOptions,
     ) -> impl Future<Output = Result<File>> + use<'s> {
-        let (truncates_later, wanted) = options.later();
-        let started = name_of(name, path).and_then(|name| {
-            let names = [name];
-            let target = OpenTarget::Null { directory, path: Path::new(&names) };
-            self.with_open(target, options, |request| {
-                self.ask(request, |status, response| match response {
-                    Response::Open(opened) if status == Status::Ok => {
-                        Ok((opened.file, opened.state))
-                    }
-                    _ => Err(failed(path, status)),
-                })
-            })
+        let names = name_of(name, path).map(|name| [name]);
+        let target =
+            names.as_ref().map(|names| OpenTarget::Null { directory, path: Path::new(names) });
+        self.open_target(target.map_err(Clone::clone), path, options)
+    }
+
+    /// Opens what a request leads to; under way at once.
+    pub(crate) fn open_target<'s>(
+        &'s self,
+        target: Result<OpenTarget<'_>>,
+        path: &'s str,
+        options: &OpenOptions,
+    ) -> impl Future<Output = Result<File>> + use<'s> {
+        let truncates_later = options.truncates_later();
+        let read = move |status, response: &Response<'_>| match response {
+            Response::Open(opened) if status == Status::Ok => Ok((opened.file, opened.state)),
+            _ => Err(failed(path, status)),
+        };
+        let opened = target.and_then(|target| {
+            self.with_open(target, path, options, |request| self.ask(request, read))
         });
         async move {
-            let (handle, state) = started?.await?;
+            let (handle, state) = opened?.await?;
             let file = self.file(handle, state, path);
             if truncates_later {
+                let wanted = SetAttributes { size: Some(0), ..SetAttributes::default() };
                 self.set_with(handle, state, &wanted, path).await?;
             }
             Ok(file)
@@ -142,7 +156,7 @@ impl Session {
         self.create_in(directory, name, path, object, &SetAttributes::default())
     }
 
-    fn create_in<'s>(
+    pub(crate) fn create_in<'s>(
         &'s self,
         directory: FileHandle,
         name: &str,
@@ -151,9 +165,7 @@ impl Session {
         wanted: &SetAttributes,
     ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
-        let attributes = FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, &mut buffer)
-            .map_err(|error| failed(path, error.status()));
-        let request = attributes.and_then(|attributes| {
+        let request = encode_set(wanted, &mut buffer, path).and_then(|attributes| {
             let name = name_of(name, path)?;
             Ok(Request::Create(Create { directory, name, object, attributes }))
         });
@@ -161,10 +173,7 @@ impl Session {
             Response::Create(created) if status == Status::Ok => Ok(created.file),
             _ => Err(failed(path, status)),
         };
-        match request {
-            Ok(request) => self.ask(&request, read),
-            Err(error) => self.refuse(error, read),
-        }
+        self.ask_if(request, read)
     }
 
     /// Removes a name from a directory; under way at once.
@@ -174,8 +183,10 @@ impl Session {
         name: &str,
         path: &'s str,
     ) -> impl Future<Output = Result<()>> + use<'s> {
-        let request = Request::Remove(Remove { directory, name, mode: RemoveMode::Unchecked });
-        self.ask(&request, |status, _| done(path, status))
+        let mode = RemoveMode::Unchecked;
+        let request =
+            name_of(name, path).map(|name| Request::Remove(Remove { directory, name, mode }));
+        self.ask_if(request, |status, _| done(path, status))
     }
 
     /// The handle a name in a directory stands for; under way at once. A symbolic link
@@ -221,7 +232,7 @@ impl Session {
     }
 
     /// Sets attributes by the right of an open.
-    fn set_with<'s>(
+    pub(crate) fn set_with<'s>(
         &'s self,
         handle: FileHandle,
         state: StateId,
@@ -229,15 +240,11 @@ impl Session {
         path: &'s str,
     ) -> impl Future<Output = Result<()>> + use<'s> {
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
-        let attributes = FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, &mut buffer);
-        let read = |status, _: &Response<'_>| done(path, status);
-        match attributes {
-            Ok(attributes) => {
-                let request = SetAttributesInline { file: handle, state, attributes };
-                self.ask(&Request::SetAttrInline(request), read)
-            }
-            Err(error) => self.refuse(failed(path, error.status()), read),
-        }
+        let attributes = encode_set(wanted, &mut buffer, path);
+        let request = attributes.map(|attributes| {
+            Request::SetAttrInline(SetAttributesInline { file: handle, state, attributes })
+        });
+        self.ask_if(request, |status, _| done(path, status))
     }
 
     /// The text of a symbolic link; under way at once.
@@ -299,14 +306,70 @@ impl File {
     }
 }
 
-fn done(path: &str, status: Status) -> Result<()> {
+/// Where a listing goes on.
+struct Page {
+    is_end: bool,
+    verifier: CookieVerifier,
+    last: ReaddirCookie,
+}
+
+impl Page {
+    /// Adds a page to the entries. `None` if one of them cannot be decoded.
+    fn read(
+        page: &ReadDirectoryResult<'_>,
+        cookie: ReaddirCookie,
+        entries: &mut Vec<DirectoryEntry>,
+    ) -> Option<Self> {
+        let mut last = cookie;
+        for entry in page.entries.iter() {
+            let entry = entry.ok()?;
+            last = entry.cookie;
+            let attributes = entry.attributes.file();
+            let handle = attributes.file_handle.unwrap_or(FileHandle::NULL);
+            let (name, metadata) = (entry.name.to_owned(), to_metadata(attributes, handle));
+            entries.push(DirectoryEntry { name, metadata });
+        }
+        Some(Self { is_end: page.end_of_directory, verifier: page.verifier, last })
+    }
+}
+
+/// READDIR for the page behind a cookie.
+fn page_request(
+    directory: FileHandle,
+    cookie: ReaddirCookie,
+    verifier: CookieVerifier,
+) -> Request<'static> {
+    Request::ReadDirInline(ReadDirectory {
+        directory,
+        cookie,
+        verifier,
+        names_bytes: LISTING_BYTES,
+        result_bytes_max: LISTING_BYTES,
+        wanted: METADATA,
+    })
+}
+
+/// Encodes what is to be set.
+pub(crate) fn encode_set<'b>(
+    wanted: &SetAttributes,
+    buffer: &'b mut [u8; ATTRIBUTE_BYTES_MAX],
+    path: &str,
+) -> Result<FileAttributeBlock<'b>> {
+    FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, buffer)
+        .map_err(|error| failed(path, error.status()))
+}
+
+pub(crate) fn done(path: &str, status: Status) -> Result<()> {
     if status == Status::Ok { Ok(()) } else { Err(failed(path, status)) }
 }
 
-fn failed(path: &str, status: Status) -> ClientError {
+pub(crate) fn failed(path: &str, status: Status) -> ClientError {
     match status {
         // The answer had the form of another procedure, which decoding does not allow.
         Status::Ok => failed(path, Status::ServerFault),
         status => ClientError::Status { what: path.to_owned(), status },
     }
 }
+
+/// Octets asked for in one page of a listing; the session's response size bounds it.
+const LISTING_BYTES: u32 = 4096;

@@ -76,7 +76,8 @@ impl Location {
             Some((name, password)) => (decode(name), Some(decode(password))),
             None => (decode(user), None),
         });
-        let (host, port) = split_port(host).ok_or_else(|| wrong("the port is not a number"))?;
+        let no_port = || wrong("the port is no number from 0 to 65535");
+        let (host, port) = split_port(host).ok_or_else(no_port)?;
         if host.is_empty() {
             return Err(wrong("the host is missing"));
         }

@@ -28,7 +28,7 @@ impl std::fmt::Display for Address {
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
     /// The operating system said no.
-    #[error("{address}: {source}")]
+    #[error("cannot open {address}")]
     System {
         /// The address asked for.
         address: Address,
@@ -60,8 +60,8 @@ pub struct Peer {
     pub process: Option<PeerProcess>,
 }
 
-/// Kernel-verified identity of a process on the same host (SO_PEERCRED).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Kernel-verified identity of a process on the same host (SO_PEERCRED, SO_PEERGROUPS).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerProcess {
     /// Process id, 0 if it lies outside our pid namespace.
     pub pid: i32,
@@ -69,4 +69,6 @@ pub struct PeerProcess {
     pub uid: u32,
     /// Effective group at connect.
     pub gid: u32,
+    /// Supplementary groups at connect; none where the kernel does not tell.
+    pub groups: Box<[u32]>,
 }

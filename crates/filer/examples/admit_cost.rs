@@ -10,22 +10,13 @@ use dafs_filer::{
     PROTOCOL_VERSION, PeerIdentity, RequestClass, RequestHead,
 };
 use dafs_types::{
-    CredHandle, DeleteDisposition, Entropy, Moment, SequenceNumber, ShareAccess, ShareDeny,
-    StateId, StreamId, Verifier,
+    CredHandle, DeleteDisposition, Moment, Random, SequenceNumber, ShareAccess, ShareDeny, StateId,
+    StreamId, Verifier,
 };
 
 const CHANNELS: usize = 64;
 const ROUNDS: u64 = 20_000_000;
 const TEST_ROUNDS: u64 = 10_000;
-
-struct Counting(u64);
-
-impl Entropy for Counting {
-    fn next_u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        self.0
-    }
-}
 
 fn head(class: RequestClass, stream: u16) -> RequestHead {
     RequestHead {
@@ -38,7 +29,7 @@ fn head(class: RequestClass, stream: u16) -> RequestHead {
     }
 }
 
-fn session(filer: &mut Filer, entropy: &mut Counting, number: usize) -> (ChannelId, StateId) {
+fn session(filer: &mut Filer, entropy: &mut Random, number: usize) -> (ChannelId, StateId) {
     let description =
         ChannelDescription { client_instance: 1, client_session: 1, kind: ChannelKind::Operation };
     let channel = filer.channel_opened(PeerIdentity::Remote, description, Moment(0)).unwrap();
@@ -82,7 +73,7 @@ fn main() {
     let testing = std::env::args().any(|argument| argument == "--test");
     let rounds = if testing { TEST_ROUNDS } else { ROUNDS };
     let mut filer = Filer::new(FilerConfig::default(), 7).unwrap();
-    let mut entropy = Counting(1);
+    let mut entropy = Random::new(1);
     let sessions: Vec<_> =
         (0..CHANNELS).map(|number| session(&mut filer, &mut entropy, number)).collect();
 

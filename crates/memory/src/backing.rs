@@ -41,7 +41,7 @@ pub enum ImportError {
     #[error("memory of {0} octets cannot be mapped")]
     BadLength(usize),
     /// The kernel refused.
-    #[error("mapping the peer's memory file failed: {0}")]
+    #[error("the peer's memory file cannot be mapped")]
     System(#[from] io::Error),
 }
 

@@ -66,7 +66,7 @@ impl Default for ServerConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The system refused something the server cannot do without.
-    #[error("{what}: {source}")]
+    #[error("cannot start: {what} failed")]
     System {
         /// What was tried.
         what: &'static str,
@@ -74,10 +74,10 @@ pub enum ServerError {
         source: std::io::Error,
     },
     /// An address could not be listened on.
-    #[error("cannot listen: {0}")]
+    #[error(transparent)]
     Address(#[from] AddressError),
     /// A limit makes no sense.
-    #[error("configuration: {0}")]
+    #[error("the server's limits make no sense")]
     Config(#[from] dafs_filer::ConfigError),
     /// The password file could not be read.
     #[error(transparent)]

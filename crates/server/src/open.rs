@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dafs_filer::{Closed, OpenArguments};
 use dafs_store::cache::CachedFile;
-use dafs_store::{Created, File, FileKey, StoreError};
+use dafs_store::{File, FileKey, FileVersion, StoreError};
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, Stability, StateId,
     Status,
@@ -46,6 +46,8 @@ struct Found {
     /// An existing file must be truncated once the open is granted.
     truncate: bool,
     unlinked: bool,
+    /// What the store said while it made the file.
+    version: Option<FileVersion>,
 }
 
 impl Reactor {
@@ -72,7 +74,10 @@ impl Reactor {
             | OpenTarget::DelegateCurrent { .. }
             | OpenTarget::DelegatePrevious { .. } => return Err(Status::NotSupp),
         };
-        let version = found.file.version()?;
+        let version = match found.version {
+            Some(version) => version,
+            None => found.file.version()?,
+        };
         let cached = self.cache.open(found.file.clone(), version)?;
         let key = found.file.key();
         let granted = self.filer.open(
@@ -188,8 +193,8 @@ impl Reactor {
             }
             let file = self.store.open(who, &object.handle, request.access).map_err(failed)?;
             let directory = ChangeInfo::default();
-            let (truncate, unlinked) = (false, false);
-            return Ok(Found { file, directory, component_count, truncate, unlinked });
+            let (truncate, unlinked, version) = (false, false, None);
+            return Ok(Found { file, directory, component_count, truncate, unlinked, version });
         }
         let mut changes = match request.creation.attributes() {
             Some(block) => {
@@ -203,39 +208,20 @@ impl Reactor {
             changes.size = None;
         }
         let mode = request.creation.mode();
-        let created =
-            self.store.create_file(who, &walked.handle, last, mode, &changes).map_err(failed)?;
-        let file = self.open_created(who, &created, request, truncates).map_err(failed)?;
-        Ok(Found {
-            file,
-            directory: created.change,
-            component_count,
-            truncate: truncates && !created.is_new,
-            unlinked: false,
-        })
-    }
-
-    fn open_created(
-        &mut self,
-        who: &Credentials,
-        created: &Created,
-        request: &Open<'_>,
-        truncates: bool,
-    ) -> Result<Arc<dyn File>, StoreError> {
-        let handle = &created.object.handle;
-        if created.is_new {
-            return self.store.open_created(who, handle, request.access);
-        }
-        if created.object.attributes.kind == ObjectType::SymbolicLink {
-            return Err(StoreError::IsSymlink);
-        }
-        if truncates && !request.access.writes() {
-            let granted = self.store.access(who, handle, AccessMask::MODIFY)?;
-            if granted != AccessMask::MODIFY {
-                return Err(StoreError::Access);
+        let (created, file) = self
+            .store
+            .create_file(who, &walked.handle, last, mode, &changes, request.access)
+            .map_err(failed)?;
+        let truncate = truncates && !created.is_new;
+        if truncate && !request.access.writes() {
+            let granted = self.store.access(who, &created.object.handle, AccessMask::MODIFY);
+            if granted.map_err(failed)? != AccessMask::MODIFY {
+                return Err(failed(StoreError::Access));
             }
         }
-        self.store.open(who, handle, request.access)
+        let version = created.is_new.then(|| FileVersion::from(&created.object.attributes));
+        let (directory, unlinked) = (created.change, false);
+        Ok(Found { file, directory, component_count, truncate, unlinked, version })
     }
 
     fn make_unlinked(
@@ -248,13 +234,14 @@ impl Reactor {
             Some(block) => changes_of(block)?,
             None => dafs_store::AttributeChanges::default(),
         };
-        let (_, file) = self.store.create_unlinked(who, directory, &changes)?;
+        let (object, file) = self.store.create_unlinked(who, directory, &changes)?;
         Ok(Found {
             file,
             directory: ChangeInfo::default(),
             component_count: 0,
             truncate: false,
             unlinked: true,
+            version: Some(FileVersion::from(&object.attributes)),
         })
     }
 

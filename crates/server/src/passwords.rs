@@ -27,7 +27,7 @@ struct User {
 #[derive(Debug, thiserror::Error)]
 pub enum PasswordError {
     /// It could not be read or written.
-    #[error("password file {path}: {source}")]
+    #[error("cannot use the password file {path} (`dafs passwd` makes one)")]
     System {
         /// The file.
         path: PathBuf,

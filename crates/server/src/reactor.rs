@@ -372,7 +372,7 @@ impl Reactor {
             tracing::debug!(peer = %peer.address, "connection without DAFS connect data");
             return self.interface.reject(pending, b"");
         };
-        let identity = match peer.process {
+        let identity = match &peer.process {
             Some(process) => PeerIdentity::Local(credentials_of(process)),
             None => PeerIdentity::Remote,
         };
@@ -747,17 +747,11 @@ fn head_of_damaged(header: &RequestHeader) -> RequestHead {
     }
 }
 
-/// The identity the kernel vouches for, with the process's groups.
-fn credentials_of(process: dafs_dat::PeerProcess) -> Credentials {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid));
-    let mut groups: Vec<u32> = status
-        .unwrap_or_default()
-        .lines()
-        .find_map(|line| line.strip_prefix("Groups:"))
-        .map(|list| list.split_whitespace().filter_map(|g| g.parse().ok()).collect())
-        .unwrap_or_default();
+/// The identity the kernel vouches for, as it was when the peer connected.
+fn credentials_of(process: &dafs_dat::PeerProcess) -> Credentials {
+    let mut groups = process.groups.clone();
     groups.sort_unstable();
-    Credentials { uid: process.uid, gid: process.gid, groups: groups.into() }
+    Credentials { uid: process.uid, gid: process.gid, groups }
 }
 
 /// Makes the directory of a Unix socket, if it is missing; binding tells the rest.

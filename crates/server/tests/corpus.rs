@@ -4,6 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use dafs_server::fuzzing;
+use dafs_types::Random;
 
 #[test]
 fn the_corpus_harms_no_server() {
@@ -19,18 +20,15 @@ fn the_corpus_harms_no_server() {
 
 #[test]
 fn random_requests_harm_no_server() {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut next = move || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
-        (state >> 33) as usize
-    };
+    let mut random = Random::new(1);
     for _ in 0..300 {
         let mut data = Vec::new();
-        for _ in 0..next() % 8 {
-            let length = next() % 100;
-            data.extend([next() as u8, next() as u8, length as u8]);
+        for _ in 0..random.below(8) {
+            let length = random.below(100);
+            data.extend(random.octets(2));
+            data.push(length as u8);
             // Mostly zeros, as in requests.
-            data.extend((0..2 * length).map(|_| (next() % 8 / 7 * next() % 256) as u8));
+            data.extend((0..2 * length).map(|_| (random.below(8) / 7 * random.below(256)) as u8));
         }
         fuzzing::request(&data);
     }

@@ -22,14 +22,13 @@ mod judge;
 mod names;
 mod operation;
 mod plan;
-mod random;
 mod records;
 mod request;
 mod simulation;
 mod stage;
 mod workload;
 
+pub use dafs_types::Random;
 pub use failure::{Failure, SEED_VARIABLE, command};
 pub use plan::Plan;
-pub use random::Random;
 pub use simulation::{Report, run};

@@ -9,7 +9,7 @@ use dafs_dat::sim::{FaultPlan, NetworkConfig};
 use dafs_server::ServerConfig;
 use dafs_types::{Credentials, Entropy};
 
-use crate::random::Random;
+use dafs_types::Random;
 
 /// One run.
 #[derive(Clone, Debug)]

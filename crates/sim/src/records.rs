@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use dafs_types::Entropy;
 
 use crate::operation::OperationNumber;
-use crate::random::Random;
+use dafs_types::Random;
 
 /// See the [module](self).
 #[derive(Debug, Default)]

@@ -18,10 +18,10 @@ use crate::failure::Failure;
 use crate::judge::{Judge, brief};
 use crate::operation::{Answer, Operation, OperationNumber, Outcome};
 use crate::plan::{Plan, SERVER_NODE};
-use crate::random::Random;
 use crate::request::Raw;
 use crate::stage::{Stage, set};
 use crate::workload::{Chosen, choose};
+use dafs_types::Random;
 
 /// What a run did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

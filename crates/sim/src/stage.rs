@@ -3,7 +3,7 @@
 //! Invariant: nothing else is there.
 
 use dafs_store::{AttributeChanges, NewNode, Store};
-use dafs_types::{CreateMode, FileHandle};
+use dafs_types::{CreateMode, FileHandle, ShareAccess};
 
 use crate::plan::root as who;
 use crate::workload::DIRECTORIES;
@@ -27,6 +27,8 @@ pub(crate) fn set(store: &dyn Store) -> Result<Stage, String> {
             .map_err(failed)?;
         directories.push(made.object.handle);
     }
-    store.create_file(&who(), &root, b"records", CreateMode::Guarded, &changes).map_err(failed)?;
+    store
+        .create_file(&who(), &root, b"records", CreateMode::Guarded, &changes, ShareAccess::Both)
+        .map_err(failed)?;
     Ok(Stage { root, directories })
 }

@@ -10,8 +10,8 @@ use crate::actor::Actor;
 use crate::judge::Judge;
 use crate::operation::{DataOperation, FileNumber, Name, NameOperation, Operation, Way};
 use crate::plan::Plan;
-use crate::random::Random;
 use crate::records::HEAD_BYTES;
+use dafs_types::Random;
 
 /// An operation and the open it uses.
 #[derive(Debug)]

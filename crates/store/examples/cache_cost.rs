@@ -17,10 +17,9 @@ fn main() {
     let store = MemoryStore::new(limits);
     let who = Credentials::superuser();
     let top = store.root(&who).expect("a root").handle;
-    let made = store
-        .create_file(&who, &top, b"f", CreateMode::Guarded, &AttributeChanges::default())
-        .expect("a file");
-    let file = store.open(&who, &made.object.handle, ShareAccess::Both).expect("an open");
+    let (changes, access) = (AttributeChanges::default(), ShareAccess::Both);
+    let (_, file) =
+        store.create_file(&who, &top, b"f", CreateMode::Guarded, &changes, access).expect("a file");
     file.set_size(FILE_BYTES).expect("space");
     let version = file.version().expect("a version");
     let mut cache = Cache::new(CacheConfig {

@@ -1,14 +1,36 @@
-//! Rules that hold in every store: who may change which attribute, and what a store
-//! says of itself.
+//! Rules that hold in every store: who may open what, who may change which attribute,
+//! and what a store says of itself.
 //!
 //! Invariant: a change that passed [`check_changes`] needs no further permission.
 
 use dafs_types::limits::{APPEND_BYTES_MAX, FILE_OFFSET_MAX, NAME_BYTES_MAX, TRANSFER_BYTES_MAX};
-use dafs_types::permission::{self, WRITE};
-use dafs_types::{Credentials, FileHandle, FileSystemAttributes, ObjectType, SetTime};
+use dafs_types::permission::{self, EXECUTE, READ, WRITE};
+use dafs_types::{Credentials, FileHandle, FileSystemAttributes, ObjectType, SetTime, ShareAccess};
 
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
+
+/// Checks that an object is a regular file and open to the asker.
+pub(crate) fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) -> Result<()> {
+    match found.kind {
+        ObjectType::Regular => {}
+        ObjectType::Directory => return Err(StoreError::IsDirectory),
+        ObjectType::SymbolicLink => return Err(StoreError::IsSymlink),
+        ObjectType::BlockDevice
+        | ObjectType::CharacterDevice
+        | ObjectType::Socket
+        | ObjectType::Fifo
+        | ObjectType::AttributeDirectory
+        | ObjectType::NamedAttribute => return Err(StoreError::BadType),
+    }
+    let bits = permission::granted(who, found.kind, found.uid, found.gid, found.mode);
+    // Who may execute a file may read it: clients read what they execute.
+    let may_read = bits & (READ | EXECUTE) != 0;
+    if access.reads() && !may_read || access.writes() && bits & WRITE == 0 {
+        return Err(StoreError::Access);
+    }
+    Ok(())
+}
 
 /// Checks a change of attributes against the rules of POSIX, and takes away what the
 /// asker's identity does not carry.

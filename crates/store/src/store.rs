@@ -209,18 +209,10 @@ pub trait Store: Send + Sync {
         access: ShareAccess,
     ) -> Result<Arc<dyn File>>;
 
-    /// Opens a regular file that this very asker has just created, whatever its mode
-    /// says: POSIX lets the creator of a read-only file write it through that open.
-    /// Otherwise as [`Store::open`]. Allowed to the owner only.
-    fn open_created(
-        &self,
-        who: &Credentials,
-        handle: &FileHandle,
-        access: ShareAccess,
-    ) -> Result<Arc<dyn File>>;
-
-    /// Finds or makes a regular file, as `mode` says. Without a mode in `changes` a new
-    /// file gets 0600. `changes` applies to a new file; to one found (`Unchecked`) only
+    /// Finds or makes a regular file, as `mode` says, and opens it. Without a mode in
+    /// `changes` a new file gets 0600, and is open whatever its mode says: POSIX lets the
+    /// creator of a read-only file write it through that open. One found is opened as by
+    /// [`Store::open`]. `changes` applies to a new file; to one found (`Unchecked`) only
     /// `size` does, if it is 0 and the asker may write.
     fn create_file(
         &self,
@@ -229,7 +221,8 @@ pub trait Store: Send + Sync {
         name: &[u8],
         mode: CreateMode,
         changes: &AttributeChanges,
-    ) -> Result<Created>;
+        access: ShareAccess,
+    ) -> Result<(Created, Arc<dyn File>)>;
 
     /// Makes a regular file without a name, in the file system of `directory`. It lives
     /// while the returned [`File`] does, or until [`Store::link`] names it.

@@ -106,11 +106,10 @@ impl Rig {
         let files = (0..file_count)
             .map(|i| {
                 let name = format!("f{i}");
-                let changes = AttributeChanges::default();
-                let made = store
-                    .create_file(&who, &top, name.as_bytes(), CreateMode::Guarded, &changes)
+                let (changes, access) = (AttributeChanges::default(), ShareAccess::Both);
+                let (_, inner) = store
+                    .create_file(&who, &top, name.as_bytes(), CreateMode::Guarded, &changes, access)
                     .unwrap();
-                let inner = store.open(&who, &made.object.handle, ShareAccess::Both).unwrap();
                 let disk = Arc::new(Fragile {
                     inner,
                     write_fails: AtomicBool::new(false),

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use dafs_memory::{Memory, Pages};
 use dafs_store::local::{LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
-use dafs_store::{AttributeChanges, Credentials, File, ListRequest, NewNode, Store, StoreError};
+use dafs_store::{
+    AttributeChanges, Created, Credentials, File, FileVersion, ListRequest, NewNode, Store,
+    StoreError,
+};
 use dafs_types::{
     AccessMask, CookieVerifier, CreateMode, FileHandle, ObjectType, ReaddirCookie, SetTime,
     ShareAccess, Timestamp, Verifier,
@@ -45,10 +48,20 @@ fn top(store: &dyn Store) -> FileHandle {
     store.root(&root()).unwrap().handle
 }
 
+/// Makes a file that must not be there, and closes it.
+fn create(
+    store: &dyn Store,
+    who: &Credentials,
+    directory: &FileHandle,
+    name: &str,
+    changes: &AttributeChanges,
+) -> dafs_store::Result<Created> {
+    let (mode, access) = (CreateMode::Guarded, ShareAccess::Both);
+    store.create_file(who, directory, name.as_bytes(), mode, changes, access).map(|made| made.0)
+}
+
 fn make(store: &dyn Store, directory: &FileHandle, name: &str, bits: u32) -> FileHandle {
-    let made = store
-        .create_file(&root(), directory, name.as_bytes(), CreateMode::Guarded, &mode(bits))
-        .unwrap();
+    let made = create(store, &root(), directory, name, &mode(bits)).unwrap();
     assert!(made.is_new);
     made.object.handle
 }
@@ -141,7 +154,9 @@ fn creation_modes_keep_their_promises() {
     everywhere(|store| {
         let top = top(store);
         let none = AttributeChanges::default();
-        let create = |mode| store.create_file(&root(), &top, b"f", mode, &none);
+        let access = ShareAccess::Both;
+        let create =
+            |mode| store.create_file(&root(), &top, b"f", mode, &none, access).map(|made| made.0);
         assert_eq!(create(CreateMode::NoCreate), Err(StoreError::NotFound));
         let first = Verifier(*b"\x11\x22\x33\x44\x55\x66\x77\x08");
         let made = create(CreateMode::Exclusive(first)).unwrap();
@@ -156,9 +171,79 @@ fn creation_modes_keep_their_promises() {
         assert!(!create(CreateMode::Unchecked).unwrap().is_new);
         assert_eq!(read(&*file, 9, 0), b"data");
         let cut = AttributeChanges { size: Some(0), ..none };
-        store.create_file(&root(), &top, b"f", CreateMode::Unchecked, &cut).unwrap();
+        store.create_file(&root(), &top, b"f", CreateMode::Unchecked, &cut, access).unwrap();
         assert_eq!(read(&*file, 9, 0), b"");
         assert!(!create(CreateMode::NoCreate).unwrap().is_new);
+    });
+}
+
+#[test]
+fn what_is_created_comes_open_and_as_it_is() {
+    everywhere(|store| {
+        let top = top(store);
+        let (guarded, access) = (CreateMode::Guarded, ShareAccess::Both);
+        let (made, file) =
+            store.create_file(&root(), &top, b"f", guarded, &mode(0o400), access).unwrap();
+        assert_eq!(file.handle(), made.object.handle);
+        assert_eq!(file.version().unwrap(), FileVersion::from(&made.object.attributes));
+        assert_eq!(store.attributes(&root(), &file.handle()).unwrap(), made.object.attributes);
+        write(&*file, b"data", 0);
+        assert_eq!(read(&*file, 9, 0), b"data");
+        // One object, one file, whoever opens it how.
+        let unchecked = CreateMode::Unchecked;
+        let none = AttributeChanges::default();
+        let (found, again) =
+            store.create_file(&root(), &top, b"f", unchecked, &none, access).unwrap();
+        assert!(!found.is_new && again.key() == file.key());
+        assert_eq!(found.object.attributes.size, 4);
+        // It outlives its opens under its handle, and its name.
+        drop((file, again));
+        assert_eq!(store.attributes(&root(), &made.object.handle).unwrap().size, 4);
+        store.remove(&root(), &top, b"f").unwrap();
+        assert_eq!(store.attributes(&root(), &made.object.handle), Err(StoreError::Stale));
+    });
+}
+
+#[test]
+fn what_is_there_is_opened_by_its_own_rules() {
+    everywhere(|store| {
+        let (who, top) = (root(), top(store));
+        let none = AttributeChanges::default();
+        make_directory(store, &top, "d", 0o755);
+        store.create_node(&who, &top, b"l", NewNode::SymbolicLink(b"f"), &none).unwrap();
+        store.create_node(&who, &top, b"p", NewNode::Fifo, &none).unwrap();
+        for (name, expected) in [
+            (b"d", StoreError::IsDirectory),
+            (b"l", StoreError::IsSymlink),
+            (b"p", StoreError::BadType),
+        ] {
+            let cut = AttributeChanges { size: Some(0), ..none };
+            let (mode, access) = (CreateMode::Unchecked, ShareAccess::Both);
+            let opened = store.create_file(&who, &top, name, mode, &cut, access);
+            assert_eq!(opened.err(), Some(expected));
+        }
+    });
+}
+
+#[test]
+fn a_failed_open_cuts_nothing() {
+    if !is_privileged() {
+        return; // Without privilege nothing can belong to somebody else.
+    }
+    everywhere(|store| {
+        let top = top(store);
+        store.set_attributes(&root(), &top, &mode(0o755)).unwrap();
+        let handle = make(store, &top, "f", 0o602);
+        let file = store.open(&root(), &handle, ShareAccess::Both).unwrap();
+        write(&*file, b"data", 0);
+        let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
+        let (mode, access) = (CreateMode::Unchecked, ShareAccess::Both);
+        let opened = store.create_file(&user(1001), &top, b"f", mode, &cut, access);
+        assert_eq!(opened.err(), Some(StoreError::Access));
+        assert_eq!(read(&*file, 9, 0), b"data");
+        let access = ShareAccess::Write;
+        store.create_file(&user(1001), &top, b"f", mode, &cut, access).unwrap();
+        assert_eq!(read(&*file, 9, 0), b"");
     });
 }
 
@@ -172,8 +257,9 @@ fn names_that_are_none_are_refused_by_every_call() {
             let expected =
                 if name.len() > 255 { StoreError::NameTooLong } else { StoreError::Invalid };
             assert_eq!(store.lookup(&who, &top, name).unwrap_err(), expected);
-            let file = store.create_file(&who, &top, name, CreateMode::Unchecked, &none);
-            assert_eq!(file.unwrap_err(), expected);
+            let (mode, access) = (CreateMode::Unchecked, ShareAccess::Both);
+            let file = store.create_file(&who, &top, name, mode, &none, access);
+            assert_eq!(file.err(), Some(expected));
             let node = store.create_node(&who, &top, name, NewNode::Directory, &none);
             assert_eq!(node.unwrap_err(), expected);
             assert_eq!(store.link(&who, &handle, &top, name).unwrap_err(), expected);
@@ -363,7 +449,7 @@ fn permission_bits_bind_everybody_but_the_superuser() {
         let home = make_directory(store, &top, "home", 0o755);
         let give = AttributeChanges { uid: Some(1001), gid: Some(1001), ..Default::default() };
         store.set_attributes(&root(), &home, &give).unwrap();
-        let made = store.create_file(&ann, &home, b"f", CreateMode::Guarded, &mode(0o640)).unwrap();
+        let made = create(store, &ann, &home, "f", &mode(0o640)).unwrap();
         let (f, found) = (made.object.handle, made.object.attributes);
         assert_eq!((found.uid, found.gid, found.mode), (1001, 1001, 0o640));
         assert_eq!(store.open(&bob, &f, ShareAccess::Read).err(), Some(StoreError::Access));
@@ -371,7 +457,7 @@ fn permission_bits_bind_everybody_but_the_superuser() {
         let all = store.access(&ann, &f, AccessMask::ALL).unwrap();
         assert_eq!(all, AccessMask::READ | AccessMask::MODIFY | AccessMask::EXTEND);
         assert_eq!(store.access(&bob, &f, AccessMask::ALL).unwrap(), AccessMask(0));
-        let refused = store.create_file(&bob, &home, b"g", CreateMode::Guarded, &mode(0o600));
+        let refused = create(store, &bob, &home, "g", &mode(0o600));
         assert_eq!(refused.unwrap_err(), StoreError::Access);
         assert_eq!(store.remove(&bob, &home, b"f").unwrap_err(), StoreError::Access);
         let chmod = store.set_attributes(&bob, &f, &mode(0o777));
@@ -395,7 +481,7 @@ fn the_sticky_bit_and_inherited_groups_work() {
     everywhere(|store| {
         let (ann, bob, top) = (user(1001), user(1002), top(store));
         let shared = make_directory(store, &top, "shared", 0o1777);
-        store.create_file(&ann, &shared, b"f", CreateMode::Guarded, &mode(0o666)).unwrap();
+        create(store, &ann, &shared, "f", &mode(0o666)).unwrap();
         assert_eq!(store.remove(&bob, &shared, b"f").unwrap_err(), StoreError::NotPermitted);
         let renamed = store.rename(&bob, &shared, b"f", &shared, b"g");
         assert_eq!(renamed.unwrap_err(), StoreError::NotPermitted);
@@ -406,7 +492,7 @@ fn the_sticky_bit_and_inherited_groups_work() {
         let made = store.create_node(&ann, &team, b"sub", NewNode::Directory, &mode(0o755));
         let found = made.unwrap().object.attributes;
         assert_eq!((found.uid, found.gid, found.mode), (1001, 77, 0o2755));
-        let made = store.create_file(&ann, &team, b"f", CreateMode::Guarded, &mode(0o2755));
+        let made = create(store, &ann, &team, "f", &mode(0o2755));
         let found = made.unwrap().object.attributes;
         assert_eq!((found.gid, found.mode), (77, 0o755), "set-group-id needs membership");
     });
@@ -494,7 +580,7 @@ fn the_memory_store_stays_within_its_bounds() {
     assert_eq!(file.write_at(&memory, 0, 1, u64::MAX / 2), Err(StoreError::NoSpace));
     assert_eq!(file.write_at(&memory, 0, 1000, 0), Ok(()));
     make(&store, &top, "b", 0o600);
-    let third = store.create_file(&root(), &top, b"c", CreateMode::Guarded, &mode(0));
+    let third = create(&store, &root(), &top, "c", &mode(0));
     assert_eq!(third.unwrap_err(), StoreError::NoSpace);
     store.remove(&root(), &top, b"a").unwrap();
     drop(file);

@@ -75,17 +75,18 @@ fn symbolic_links_are_objects_and_never_ways() {
             let into = store.lookup(&root(), &link, b"secret");
             assert_eq!(into.unwrap_err(), StoreError::NotDirectory);
             let none = AttributeChanges::default();
-            let made = store.create_file(&root(), &link, b"x", CreateMode::Unchecked, &none);
-            assert_eq!(made.unwrap_err(), StoreError::NotDirectory);
+            let (mode, access) = (CreateMode::Unchecked, ShareAccess::Both);
+            let made = store.create_file(&root(), &link, b"x", mode, &none, access);
+            assert_eq!(made.err(), Some(StoreError::NotDirectory));
             let cut = AttributeChanges { size: Some(0), ..none };
             assert_eq!(store.set_attributes(&root(), &link, &cut), Err(StoreError::Invalid));
             let mode = AttributeChanges { mode: Some(0o777), ..none };
             store.set_attributes(&root(), &link, &mode).unwrap();
         }
-        let none = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
-        let through =
-            store.create_file(&root(), &top(&store), b"file", CreateMode::Unchecked, &none);
-        assert!(!through.unwrap().is_new);
+        let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
+        let (mode, access) = (CreateMode::Unchecked, ShareAccess::Both);
+        let through = store.create_file(&root(), &top(&store), b"file", mode, &cut, access);
+        assert_eq!(through.err(), Some(StoreError::IsSymlink));
         assert_eq!(std::fs::read(place.outside.join("secret")).unwrap(), b"secret");
         assert_ne!(std::fs::metadata(place.outside.join("secret")).unwrap().mode() & 0o777, 0o777);
     });

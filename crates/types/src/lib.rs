@@ -13,6 +13,7 @@ pub mod identity;
 pub mod ids;
 pub mod limits;
 pub mod permission;
+pub mod random;
 pub mod status;
 pub mod time;
 
@@ -26,5 +27,6 @@ pub use ids::{
     ClientId, CookieVerifier, CredHandle, FileHandle, FsHandle, ReaddirCookie, RequestId,
     RmrContext, RmrTarget, SequenceNumber, SessionId, StateId, StreamId, Verifier,
 };
+pub use random::Random;
 pub use status::Status;
 pub use time::{Clock, Entropy, Moment, Timestamp};

@@ -132,7 +132,6 @@ pub struct RequestError {
     /// connection is of no more use.
     pub header: Option<RequestHeader>,
     /// What is wrong.
-    #[source]
     pub error: DecodeError,
 }
 

@@ -6,7 +6,7 @@ mod material;
 use std::fs;
 use std::path::PathBuf;
 
-use dafs_types::{SequenceNumber, Status, StreamId};
+use dafs_types::{Random, SequenceNumber, Status, StreamId};
 use dafs_wire::*;
 use material::{Scratch, material, prepare};
 use proptest::strategy::{Strategy, ValueTree};
@@ -19,19 +19,7 @@ fn folder(target: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
 }
 
-/// A generator whose sequence a seed repeats (xorshift).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) as usize % bound.max(1)
-    }
-}
-
-fn mutate(seed: &[u8], other: &[u8], numbers: &mut Numbers) -> Vec<u8> {
+fn mutate(seed: &[u8], other: &[u8], numbers: &mut Random) -> Vec<u8> {
     let mut octets = seed.to_vec();
     for _ in 0..=numbers.below(4) {
         let at = numbers.below(octets.len());
@@ -61,7 +49,7 @@ fn run(target: &str, body: fn(&[u8])) {
     let seeds: Vec<_> = files.iter().map(|file| fs::read(file).expect("a readable seed")).collect();
     assert!(!seeds.is_empty(), "no seeds for {target}");
     seeds.iter().for_each(|seed| body(seed));
-    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut numbers = Random::new(1);
     for _ in 0..MUTATIONS {
         let (seed, other) = (numbers.below(seeds.len()), numbers.below(seeds.len()));
         body(&mutate(&seeds[seed], &seeds[other], &mut numbers));

@@ -13,6 +13,7 @@ use dafs_server::{Server, ServerConfig, ServerStats, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
+use dafs_types::Random;
 
 /// A guard against hanging; no test expects anything of time.
 pub const HANG: Duration = Duration::from_secs(60);
@@ -205,11 +206,5 @@ pub fn over_each(case: impl Fn(&Fixture, Transport)) {
 
 /// Bytes that differ from place to place.
 pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    (0..length)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
-            (state >> 33) as u8
-        })
-        .collect()
+    Random::new(seed).octets(length)
 }

@@ -67,7 +67,16 @@ fn symbolic_links_are_followed_by_the_client() {
             assert_eq!(file.read_at(&mut bytes, 0).unwrap(), 5, "{path}");
             assert_eq!(&bytes, b"found");
         }
-        assert_eq!(session.read_link("/far").unwrap(), "/a/b/back");
+        assert_eq!(session.read_link("/far").unwrap(), b"/a/b/back");
+        session.symlink(b"b\xffd", "/octets").unwrap();
+        assert_eq!(session.read_link("/octets").unwrap(), b"b\xffd");
+        for followed in [
+            session.metadata("/octets").map(drop),
+            session.open("/octets", &OpenOptions::read()).map(drop),
+        ] {
+            let said = followed.unwrap_err().to_string();
+            assert!(said.contains("/octets") && said.contains("b\\xffd"), "{said}");
+        }
         assert!(session.metadata("/loop").is_err());
         assert_eq!(session.metadata("/out").unwrap_err().status(), Some(Status::NoEnt));
     });

@@ -74,7 +74,7 @@ impl<'r> Run<'r> {
             }
             // What cannot hold anything would fail with all that is in it, one by one.
             Err(error) if item.path.is_empty() => {
-                Err(error).context(format!("copying to {}", self.target.name("")))
+                Err(error).context(format!("copying {}", self.source.name("")))
             }
             Err(error) => self.fail("copying", item, error),
         }
@@ -169,7 +169,7 @@ impl<'r> Run<'r> {
     }
 
     fn count_failure(&self, error: &Error) {
-        self.bar.suspend(|| eprintln!("dafs: {}", crate::told(error)));
+        self.bar.suspend(|| eprintln!("dafs: {error:#}"));
         self.outcome.borrow_mut().failed += 1;
     }
 }

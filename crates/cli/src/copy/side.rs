@@ -52,11 +52,13 @@ impl Side {
     /// The name that a copy in a directory gets.
     pub fn last_name(&self) -> Result<String> {
         let name = match self {
-            Side::Local(path) => path
-                .canonicalize()
-                .with_context(|| path.display().to_string())?
-                .file_name()
-                .map(|name| name.to_string_lossy().into_owned()),
+            Side::Local(path) => {
+                let path = path.canonicalize().with_context(|| path.display().to_string())?;
+                match path.file_name().map(|name| name.to_str()) {
+                    Some(None) => bail!("{path:?}: the name is not UTF-8; name the copy"),
+                    name => name.flatten().map(str::to_owned),
+                }
+            }
             Side::Remote(_, path) => {
                 path.trim_end_matches('/').rsplit('/').next().map(str::to_owned)
             }

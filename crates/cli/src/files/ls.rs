@@ -7,7 +7,7 @@ use clap::Args;
 use dafs_client::{DirectoryEntry, ObjectType, Session};
 use serde_json::json;
 
-use super::show::{letter, permissions, printable, time, to_json};
+use super::show::{letter, link_text, permissions, printable, time, to_json};
 use crate::place::{Access, open};
 
 /// Arguments of `dafs ls`.
@@ -87,7 +87,7 @@ impl Listing<'_> {
             }
             Some(m) if self.arguments.long => {
                 if m.kind == ObjectType::SymbolicLink {
-                    name = format!("{name} -> {}", self.session.read_link(path)?);
+                    name = format!("{name} -> {}", link_text(&self.session.read_link(path)?));
                 }
                 let mode = format!("{}{}", letter(m.kind), permissions(m.mode));
                 let time = time(m.time_modify.seconds);

@@ -42,6 +42,13 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
+/// The text of a link: octets that are not UTF-8 are spelled out.
+pub fn link_text(text: &[u8]) -> String {
+    text.utf8_chunks().fold(String::with_capacity(text.len()), |shown, chunk| {
+        format!("{shown}{}{}", chunk.valid(), chunk.invalid().escape_ascii())
+    })
+}
+
 /// Seconds since 1970 as a date and time, UTC.
 pub fn time(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));

@@ -5,7 +5,7 @@ use clap::Args;
 use dafs_client::ObjectType;
 use serde_json::json;
 
-use super::show::to_json;
+use super::show::{link_text, to_json};
 use crate::place::{Access, open};
 
 /// Arguments of `dafs stat`.
@@ -25,7 +25,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let metadata = session.symlink_metadata(&path)?;
     let mut value = to_json(&metadata);
     if metadata.kind == ObjectType::SymbolicLink {
-        value["target"] = json!(session.read_link(&path)?);
+        value["target"] = json!(link_text(&session.read_link(&path)?));
     }
     if arguments.json {
         println!("{value}");

@@ -57,6 +57,16 @@ pub struct ExposedRegion {
     pub remote_write: bool,
 }
 
+/// What the kernel may write into.
+///
+/// # Safety
+/// Any octets are a value.
+unsafe trait SocketOption {}
+// SAFETY: a number.
+unsafe impl SocketOption for u32 {}
+// SAFETY: three numbers without padding.
+unsafe impl SocketOption for libc::ucred {}
+
 /// The socket, non-blocking; `None` once closed.
 #[derive(Debug)]
 pub struct ControlSocket(Option<OwnedFd>);
@@ -76,26 +86,43 @@ impl ControlSocket {
         self.0 = None;
     }
 
-    /// Who the kernel says connected.
+    /// Who the kernel says connected. Number, identity and groups are those of that
+    /// moment, whatever the process has become since.
     pub fn peer(&self) -> Option<PeerProcess> {
-        let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).ok()?;
-        // SAFETY: the kernel writes at most `length` octets of a plain structure.
-        // (The safe wrapper cannot express pid 0, a peer outside our namespace.)
+        let mut credentials = [libc::ucred { pid: 0, uid: 0, gid: 0 }];
+        // The safe wrapper cannot express pid 0, a peer outside our namespace.
+        self.option(libc::SO_PEERCRED, &mut credentials).ok()?;
+        let [libc::ucred { pid, uid, gid }] = credentials;
+        Some(PeerProcess { pid, uid, gid, groups: self.peer_groups() })
+    }
+
+    /// Kernels before 4.13 do not know; none then, which gives no right to anybody.
+    fn peer_groups(&self) -> Box<[u32]> {
+        let mut groups = vec![0u32; GROUPS_AT_FIRST];
+        let mut found = self.option(libc::SO_PEERGROUPS, &mut groups);
+        if found.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ERANGE)) {
+            groups = vec![0; GROUPS_MAX];
+            found = self.option(libc::SO_PEERGROUPS, &mut groups);
+        }
+        groups.truncate(found.unwrap_or(0));
+        groups.into()
+    }
+
+    /// Has the kernel write an option of the socket into `values`; how many it wrote.
+    fn option<T: SocketOption>(&self, name: i32, values: &mut [T]) -> io::Result<usize> {
+        let socket = self.fd()?.as_raw_fd();
+        let mut length = libc::socklen_t::try_from(size_of_val(values)).unwrap_or(0);
+        // SAFETY: the kernel writes at most `length` octets, which are `values`' own, and
+        // any octets are values of a `SocketOption`.
         let result = unsafe {
-            libc::getsockopt(
-                self.0.as_ref()?.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERCRED,
-                (&raw mut credentials).cast(),
-                &raw mut length,
-            )
+            let place = values.as_mut_ptr().cast();
+            libc::getsockopt(socket, libc::SOL_SOCKET, name, place, &raw mut length)
         };
-        (result == 0).then_some(PeerProcess {
-            pid: credentials.pid,
-            uid: credentials.uid,
-            gid: credentials.gid,
-        })
+        if result == 0 {
+            Ok(length as usize / size_of::<T>())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 
     /// Sends a packet with descriptors. Waits for room in the socket for a bounded
@@ -169,6 +196,9 @@ impl ControlSocket {
 
 /// Longest private data a connection may carry (that of MPA, RFC 5044 7.1).
 pub const PRIVATE_BYTES_MAX: usize = 512;
+/// Supplementary groups of most, and the most that Linux lets a process have.
+const GROUPS_AT_FIRST: usize = 64;
+const GROUPS_MAX: usize = 65_536;
 const PACKET_BYTES_MAX: usize = 1024;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 const MAGIC: &[u8; 8] = b"DATSHM\x00\x03";
@@ -274,5 +304,44 @@ impl<'a> Reader<'a> {
 
     fn rest(&mut self) -> Box<[u8]> {
         std::mem::take(&mut self.0).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use rustix::fs::Gid;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    fn peer() -> PeerProcess {
+        let flags = SocketFlags::CLOEXEC;
+        let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        ControlSocket::new(pair.0).peer().unwrap()
+    }
+
+    #[test]
+    fn the_kernel_says_who_connected() {
+        let peer = peer();
+        assert_eq!(peer.pid, rustix::process::getpid().as_raw_nonzero().get());
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(peer.gid, rustix::process::getegid().as_raw());
+    }
+
+    #[test]
+    fn groups_are_those_of_who_connected_however_many() {
+        if !rustix::process::geteuid().is_root() {
+            return; // Without privilege groups cannot be chosen.
+        }
+        for count in [0, 2, GROUPS_AT_FIRST, GROUPS_AT_FIRST + 1, 1000] {
+            let groups: Vec<u32> = (0..count as u32).map(|number| 5000 + number).collect();
+            let chosen: Vec<Gid> = groups.iter().map(|group| Gid::from_raw(*group)).collect();
+            // Groups are each thread's own, and go with it.
+            let found = std::thread::spawn(move || {
+                rustix::thread::set_thread_groups(&chosen).unwrap();
+                peer().groups
+            });
+            assert_eq!(*found.join().unwrap(), *groups);
+        }
     }
 }

@@ -31,7 +31,7 @@ use dafs_memory::{Memory, Pages};
 use self::control::{ControlSocket, ExposedRegion, Hello, Packet};
 use self::lane::Layout;
 pub(crate) use self::listener::Listener;
-use self::remote::PeerRegions;
+use self::remote::{PeerRegions, import_failure};
 use self::ring::{Consumer, Producer};
 use self::transfer::{Answer, Piece, Receive, StagedRead, Work};
 use self::wake::Wakes;
@@ -266,7 +266,7 @@ impl Connection {
             return Err(violation(format!("ring of {capacity} octets")));
         }
         let memory = Memory::import(ring, Layout::total_bytes(capacity), true)
-            .map_err(|e| violation(e.to_string()))?;
+            .map_err(|error| violation(import_failure(&error)))?;
         let [forth, back] = Layout::pair(capacity);
         self.rings = Some(Rings {
             producer: Producer::new(memory.clone(), back),
@@ -275,7 +275,7 @@ impl Connection {
             wakes: None,
         });
         let process = self.socket.peer();
-        if let Some(process) = process
+        if let Some(process) = &process
             && may_reach(process.uid, rustix::process::geteuid().as_raw())
             && reaches_process(process.pid, &hello)
         {

@@ -4,10 +4,11 @@
 //! the right is there. A mapped region stays mapped until it is withdrawn or the
 //! connection ends; its memory file is sealed, so it cannot shrink under a copy.
 
+use std::error::Error;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dafs_memory::Memory;
+use dafs_memory::{ImportError, Memory};
 
 use super::control::ExposedRegion;
 use crate::{RegionPath, RemoteSegment, Stag};
@@ -45,9 +46,17 @@ impl Mapping {
             Ok(memory) => Ok(Self(memory)),
             Err(error) => {
                 MAPPINGS.fetch_sub(1, Ordering::Relaxed);
-                Err(error.to_string())
+                Err(import_failure(&error))
             }
         }
+    }
+}
+
+/// Why memory could not be mapped, with the cause: a connection keeps its end as text.
+pub(super) fn import_failure(error: &ImportError) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
     }
 }
 

@@ -4,11 +4,13 @@
 //! behind the reply belong to the stream and are kept.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use dafs_iwarp::connect::{
     ConnectConfig, Established, Initiator, InitiatorOutcome, ReadyToReceiveSet, Responder, Role,
 };
 use dafs_iwarp::{Receiver, Transmitter, mulpdu_for_segment_size};
+use rustix::net::sockopt;
 
 use super::plan::Habits;
 use super::{Connection, Stream, system};
@@ -240,6 +242,19 @@ impl Connection {
     }
 }
 
+/// Has the kernel ask a silent peer whether it is there: one that lost its power says
+/// nothing, and owed nothing it would never be missed.
+pub(super) fn watch_over(socket: impl AsFd) {
+    let set = || {
+        sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
+        sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT)?;
+        sockopt::set_socket_keepalive(&socket, true)
+    };
+    // A kernel that refuses leaves a connection that works as well until its peer vanishes.
+    let _: rustix::io::Result<()> = set();
+}
+
 pub(super) fn io_reason(error: rustix::io::Errno) -> BreakReason {
     match error {
         rustix::io::Errno::CONNRESET | rustix::io::Errno::PIPE => BreakReason::Peer,
@@ -247,7 +262,37 @@ pub(super) fn io_reason(error: rustix::io::Errno) -> BreakReason {
     }
 }
 
+/// Silence before the first question, and between questions; so many without an answer
+/// end the connection: two minutes after the last word.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_COUNT: u32 = 6;
 /// An Ethernet frame's worth.
 const SEGMENT_BYTES_DEFAULT: u32 = 1460;
 /// What fits a request beside the enhanced data.
 const PRIVATE_BYTES_MAX: usize = dafs_iwarp::connect::PRIVATE_DATA_OUT_OCTETS_MAX;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn both_sides_ask_after_a_silent_peer() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (config, now) = (EndpointConfig::default(), Instant::now());
+        let out = Connection::connect(address, &config, b"", now).unwrap();
+        let (socket, peer) = listener.accept().unwrap();
+        let back = Connection::inbound(socket.into(), ListenerId(0), peer, now);
+        for socket in [out.socket.as_ref().unwrap(), back.socket.as_ref().unwrap()] {
+            assert!(sockopt::socket_keepalive(socket).unwrap());
+            let idle = sockopt::tcp_keepidle(socket).unwrap();
+            let questions =
+                sockopt::tcp_keepintvl(socket).unwrap() * sockopt::tcp_keepcnt(socket).unwrap();
+            assert_eq!(idle + questions, Duration::from_secs(120));
+        }
+    }
+}

@@ -107,6 +107,7 @@ impl Connection {
     }
 
     fn new(socket: OwnedFd, peer: SocketAddr, phase: Phase, deadline: Instant) -> Self {
+        establish::watch_over(&socket);
         Self {
             socket: Some(socket),
             peer,

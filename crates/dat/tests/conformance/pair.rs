@@ -12,6 +12,7 @@ use dafs_dat::{
     Signal,
 };
 use dafs_memory::{Memory, Pages};
+use dafs_types::Random;
 
 use crate::fixture::{Fixture, World};
 
@@ -410,15 +411,7 @@ fn tail(events: &[Event]) -> &[Event] {
 
 /// Octets that depend on a seed and on their place.
 pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    (0..length)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state >> 24) as u8
-        })
-        .collect()
+    Random::new(seed).octets(length)
 }
 
 /// The protection domain of all tests, unless they are about domains.

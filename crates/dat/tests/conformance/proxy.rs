@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
+use dafs_types::Random;
 use rustix::net::RecvFlags;
 
 /// Starts a proxy before `target`, and says where it listens. `seed` says how it cuts.
@@ -13,7 +14,7 @@ pub fn before(target: SocketAddr, seed: u64) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut dice = Random::new(seed);
         while let Ok((client, _)) = listener.accept() {
             let Ok(server) = TcpStream::connect(target) else {
                 // Nobody there: so the client learns by the end of its connection.
@@ -22,7 +23,7 @@ pub fn before(target: SocketAddr, seed: u64) -> SocketAddr {
             for (from, to) in [(&client, &server), (&server, &client)] {
                 let _ = to.set_nodelay(true);
                 let (from, to) = (from.try_clone(), to.try_clone());
-                let dice = Dice(dice.next() | 1);
+                let dice = dice.fork();
                 if let (Ok(from), Ok(to)) = (from, to) {
                     std::thread::spawn(move || hand_on(from, to, dice));
                 }
@@ -32,7 +33,7 @@ pub fn before(target: SocketAddr, seed: u64) -> SocketAddr {
     address
 }
 
-fn hand_on(from: TcpStream, mut to: TcpStream, mut dice: Dice) {
+fn hand_on(from: TcpStream, mut to: TcpStream, mut dice: Random) {
     let mut heap = vec![0; HEAP_BYTES];
     let (mut held, mut is_open) = (0, true);
     while is_open || held > 0 {
@@ -47,11 +48,11 @@ fn hand_on(from: TcpStream, mut to: TcpStream, mut dice: Dice) {
                 Err(_) => is_open = false,
             }
         }
-        let most = match dice.next() % 16 {
-            0..4 => 1 + dice.next() as usize % 3,
-            4..12 => 1 + dice.next() as usize % 2000,
+        let most = match dice.below(16) {
+            0..4 => 1 + dice.below(3),
+            4..12 => 1 + dice.below(2000),
             // Let it pile up, unless there is nothing more to come.
-            12..14 if is_open && held < PILE_BYTES && !dice.next().is_multiple_of(4) => 0,
+            12..14 if is_open && held < PILE_BYTES && dice.below(4) > 0 => 0,
             _ => held,
         };
         let count = most.min(held);
@@ -63,18 +64,6 @@ fn hand_on(from: TcpStream, mut to: TcpStream, mut dice: Dice) {
         held -= count;
     }
     let _ = to.shutdown(Shutdown::Write);
-}
-
-/// xorshift64*.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33
-    }
 }
 
 const HEAP_BYTES: usize = 256 << 10;

@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use dafs_dat::{CompletionStatus, Gather, LocalSegment, Operation, Rights, SendOptions, Signal};
+use dafs_types::Random;
 
 use crate::fixture::Fixture;
 use crate::pair::{Buffer, Pair, Side};
@@ -39,7 +40,7 @@ impl Drop for Replay {
 
 struct Run {
     pair: Pair,
-    dice: Dice,
+    dice: Random,
     models: [Model; 2],
     contexts: u64,
 }
@@ -87,8 +88,8 @@ struct Read {
 }
 
 impl Model {
-    fn new(side: &mut Side, dice: &mut Dice) -> Self {
-        let image = dice.bytes(CELLS * CELL_BYTES);
+    fn new(side: &mut Side, dice: &mut Random) -> Self {
+        let image = dice.octets(CELLS * CELL_BYTES);
         let memory = memories(image.len())[dice.below(4)].clone();
         memory.write(0, &image);
         Self {
@@ -107,7 +108,7 @@ impl Model {
     }
 
     /// Fresh scratch space, cut at random.
-    fn take(&mut self, dice: &mut Dice, length: usize) -> (u64, Vec<LocalSegment>) {
+    fn take(&mut self, dice: &mut Random, length: usize) -> (u64, Vec<LocalSegment>) {
         let start = self.used;
         self.used += length as u64;
         let mut segments = Vec::new();
@@ -128,7 +129,7 @@ impl Model {
 
 impl Run {
     fn new(fixture: &dyn Fixture, seed: u64) -> Self {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5dee_ce66);
+        let mut dice = Random::new(seed);
         let world = fixture.world(seed);
         let mut config = world.endpoint.clone();
         config.read_depth = 1 + dice.below(8) as u16;
@@ -196,7 +197,7 @@ impl Run {
         }
         let context = self.context();
         let length = self.dice.below(MESSAGE_BYTES_MAX + 1);
-        let bytes = self.dice.bytes(length);
+        let bytes = self.dice.octets(length);
         let (at, segments) = self.models[here].take(&mut self.dice, length);
         self.models[here].scratch.memory.write(at as usize, &bytes);
         let plain = self.dice.below(3) == 0;
@@ -227,7 +228,7 @@ impl Run {
         let context = self.context();
         let offset = self.dice.below(CELL_BYTES);
         let length = self.dice.below(CELL_BYTES - offset + 1);
-        let bytes = self.dice.bytes(length);
+        let bytes = self.dice.octets(length);
         let (at, segments) = self.models[here].take(&mut self.dice, length);
         self.models[here].scratch.memory.write(at as usize, &bytes);
         let start = cell * CELL_BYTES + offset;
@@ -344,27 +345,6 @@ impl Run {
             budget -= 1;
             assert!(budget > 0, "the last messages are stuck");
         }
-    }
-}
-
-/// A small generator of its own, so that a seed means the same for ever.
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number below `bound`, often a small one or the last.
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() >> 33) as usize % bound.max(1)
-    }
-
-    fn bytes(&mut self, length: usize) -> Vec<u8> {
-        (0..length).map(|_| (self.next() >> 56) as u8).collect()
     }
 }
 

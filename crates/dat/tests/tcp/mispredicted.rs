@@ -8,6 +8,7 @@ use dafs_dat::{
     InterfaceConfig, Operation, Region, RemoteSegment, Rights, SendOptions, Signal,
 };
 use dafs_memory::{Memory, Pages};
+use dafs_types::Random;
 
 const REGION_BYTES: usize = 1 << 20;
 const CELL_BYTES: u32 = 16 << 10;
@@ -77,7 +78,7 @@ struct Scene {
     config: EndpointConfig,
     image: Vec<u8>,
     expected: Vec<Vec<u8>>,
-    dice: Dice,
+    dice: Random,
     /// What is foretold need not come.
     liar: bool,
 }
@@ -91,8 +92,8 @@ impl Scene {
         let address = sender.interface.listener_address(listener).unwrap();
         let begun = receiver.interface.connect(&address, Domain(0), &config, b"");
         receiver.begin(begun.unwrap());
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let source: Vec<u8> = (0..REGION_BYTES).map(|_| dice.below(256) as u8).collect();
+        let mut dice = Random::new(seed);
+        let source = dice.octets(REGION_BYTES);
         sender.memory.write(0, &source);
         let (image, expected) = (vec![0; REGION_BYTES], Vec::new());
         let mut scene = Self { receiver, sender, config, image, expected, dice, liar };
@@ -131,7 +132,7 @@ impl Scene {
 
     fn write(&mut self, cell: u64, skip: u32, length: u32) {
         let at = cell * u64::from(CELL_BYTES) + u64::from(skip);
-        let from = self.dice.below(REGION_BYTES as u64 - u64::from(length));
+        let from = self.dice.below(REGION_BYTES - length as usize) as u64;
         let local = [self.sender.region.local(from, length)];
         let remote = self.receiver.region.remote(at, length);
         let endpoint = self.sender.endpoint.unwrap();
@@ -142,7 +143,7 @@ impl Scene {
     }
 
     fn send(&mut self, length: u32) {
-        let bytes: Vec<u8> = (0..length).map(|_| self.dice.below(256) as u8).collect();
+        let bytes = self.dice.octets(length as usize);
         let (endpoint, options) = (self.sender.endpoint.unwrap(), SendOptions::default());
         let gather = [Gather::Bytes(&bytes)];
         self.sender.interface.post_send(endpoint, 3, &gather, options).unwrap();
@@ -172,11 +173,11 @@ impl Scene {
 /// even numbers are foretold; the others are merely written to.
 fn round(scene: &mut Scene) {
     let liar = scene.liar;
-    let count = 1 + scene.dice.below(6);
-    let first = 2 * scene.dice.below(CELLS / 2 - 6);
+    let count = 1 + scene.dice.below(6) as u64;
+    let first = 2 * scene.dice.below(CELLS as usize / 2 - 6) as u64;
     let answers: Vec<(u64, u32, u32)> = (0..count)
         .map(|index| {
-            let length = 1 + scene.dice.below(u64::from(CELL_BYTES)) as u32;
+            let length = 1 + scene.dice.below(CELL_BYTES as usize) as u32;
             (first + 2 * index, length, 1 + scene.dice.below(200) as u32)
         })
         .collect();
@@ -185,7 +186,7 @@ fn round(scene: &mut Scene) {
         match if liar { truth } else { 3 } {
             // Other sizes than will come; two parts, one over the other; the truth.
             0 => {
-                let length = 1 + scene.dice.below(u64::from(*length)) as u32;
+                let length = 1 + scene.dice.below(*length as usize) as u32;
                 let message = 1 + scene.dice.below(200) as u32;
                 scene.foretell(&[(*cell, length)], message);
             }
@@ -202,19 +203,19 @@ fn round(scene: &mut Scene) {
         match scene.dice.below(6) {
             // In pieces, the last first.
             0 if liar && length > 1 => {
-                let cut = 1 + scene.dice.below(u64::from(length - 1)) as u32;
+                let cut = 1 + scene.dice.below(length as usize - 1) as u32;
                 scene.write(cell, cut, length - cut);
                 scene.write(cell, 0, cut);
             }
             // In pieces, in order.
             3 if length > 1 => {
-                let cut = 1 + scene.dice.below(u64::from(length - 1)) as u32;
+                let cut = 1 + scene.dice.below(length as usize - 1) as u32;
                 scene.write(cell, 0, cut);
                 scene.write(cell, cut, length - cut);
             }
             // Something else before, that nobody spoke of.
             1 if liar => {
-                let other = 1 + scene.dice.below(u64::from(CELL_BYTES)) as u32;
+                let other = 1 + scene.dice.below(CELL_BYTES as usize) as u32;
                 scene.write(cell + 1, 0, other);
                 scene.write(cell, 0, length);
             }
@@ -248,18 +249,6 @@ fn octets_land_where_their_headers_say() {
             }
             scene.settle(&replay);
         }
-    }
-}
-
-/// xorshift64*.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
     }
 }
 

@@ -134,15 +134,6 @@ impl Store for LossyStore {
         self.inner.open(who, handle, access).map(|file| self.wrap(file))
     }
 
-    fn open_created(
-        &self,
-        who: &Credentials,
-        handle: &FileHandle,
-        access: ShareAccess,
-    ) -> Result<Arc<dyn File>> {
-        self.inner.open_created(who, handle, access).map(|file| self.wrap(file))
-    }
-
     fn create_file(
         &self,
         who: &Credentials,
@@ -150,8 +141,11 @@ impl Store for LossyStore {
         name: &[u8],
         mode: CreateMode,
         changes: &AttributeChanges,
-    ) -> Result<Created> {
-        self.inner.create_file(who, directory, name, mode, changes)
+        access: ShareAccess,
+    ) -> Result<(Created, Arc<dyn File>)> {
+        let (created, file) =
+            self.inner.create_file(who, directory, name, mode, changes, access)?;
+        Ok((created, self.wrap(file)))
     }
 
     fn create_unlinked(

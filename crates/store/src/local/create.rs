@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use dafs_types::permission::{self, EXECUTE, WRITE};
 use dafs_types::{
-    ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, SetTime, Timestamp, Verifier,
+    ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, SetTime, ShareAccess, Timestamp,
+    Verifier,
 };
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::file::LocalFile;
 use super::node::Node;
+use super::sys::Status;
 use super::{LocalStore, sys};
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
@@ -29,85 +31,88 @@ impl LocalStore {
         name: &[u8],
         mode: CreateMode,
         changes: &AttributeChanges,
-    ) -> Result<Created> {
+        access: ShareAccess,
+    ) -> Result<(Created, Arc<dyn File>)> {
         name::check(name)?;
         let parent = self.resolve_node(directory)?;
         let before = self.check_directory(who, &parent, EXECUTE)?;
-        match self.child(&parent, name) {
-            Ok((node, status)) => {
-                let object = Object { handle: node.handle, attributes: status.attributes };
-                let attributes =
-                    self.take_existing(who, &node, &object.attributes, mode, changes)?;
-                let change = same(&before);
-                let object = Object { attributes, ..object };
-                return Ok(Created { object, is_new: false, change });
+        let may_make = self.may_make(who, &parent, &before);
+        if mode != CreateMode::NoCreate && may_make.is_ok() {
+            // Most names that are to be made are new: the attempt is the look for one.
+            match self.make_new_file(who, (&parent, &before), name, mode, changes) {
+                Err(StoreError::Exists) if mode != CreateMode::Guarded => {}
+                made => return made,
             }
-            Err(StoreError::NotFound) if mode != CreateMode::NoCreate => {}
-            Err(error) => return Err(error),
         }
-        self.check_writable(&parent)?;
-        let (kind, uid, gid) = (before.kind, before.uid, before.gid);
-        if !permission::allows(who, kind, uid, gid, before.mode, EXECUTE | WRITE) {
+        let (node, status) = match self.child(&parent, name) {
+            Err(StoreError::NotFound) if mode != CreateMode::NoCreate => {
+                return Err(may_make.err().unwrap_or(StoreError::NotFound));
+            }
+            other => other?,
+        };
+        let mut attributes = status.attributes;
+        check_existing(&attributes, mode)?;
+        let file = self.open_found(who, &node, &attributes, access)?;
+        if mode == CreateMode::Unchecked && changes.size == Some(0) {
+            self.cut(who, &node, &attributes)?;
+            attributes = sys::status(node.fd())?.attributes;
+        }
+        let object = Object { handle: node.handle, attributes };
+        Ok((Created { object, is_new: false, change: same(&before) }, file))
+    }
+
+    /// Whether the asker may make names in a directory that is as `found` says.
+    fn may_make(&self, who: &Credentials, directory: &Node, found: &Attributes) -> Result<()> {
+        self.check_writable(directory)?;
+        let (kind, uid, gid) = (found.kind, found.uid, found.gid);
+        if !permission::allows(who, kind, uid, gid, found.mode, EXECUTE | WRITE) {
             return Err(StoreError::Access);
         }
+        Ok(())
+    }
+
+    /// Makes a file that is not there. The descriptor that the kernel gives for the new
+    /// object is kept: what the name leads to a moment later may be another's.
+    fn make_new_file(
+        &self,
+        who: &Credentials,
+        (parent, before): (&Arc<Node>, &Attributes),
+        name: &[u8],
+        mode: CreateMode,
+        changes: &AttributeChanges,
+    ) -> Result<(Created, Arc<dyn File>)> {
         let flags =
-            OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let early = self.early_mode(who, &before, changes.mode.unwrap_or(FILE_MODE));
-        match rustix::fs::openat(parent.fd(), name, flags, early) {
-            Ok(fd) => drop(fd),
-            // Somebody else was faster; the second look finds it.
-            Err(rustix::io::Errno::EXIST) if mode != CreateMode::Guarded => {
-                return self.make_file(who, directory, name, CreateMode::NoCreate, changes);
-            }
-            Err(error) => return Err(error.into()),
-        }
+            OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let early = self.early_mode(who, before, changes.mode.unwrap_or(FILE_MODE));
+        let writer = rustix::fs::openat(parent.fd(), name, flags, early)?;
         let mut changes = *changes;
         if let CreateMode::Exclusive(verifier) = mode {
             let (access, modify) = verifier_times(verifier);
             changes.time_access = Some(SetTime::Client(access));
             changes.time_modify = Some(SetTime::Client(modify));
         }
-        let created = self.finish(who, &parent, name, &before, &changes, FILE_MODE)?;
+        // A node outlives the open, and must not keep the file busy for whoever would
+        // execute it.
+        let (node, made) = self.adopt(sys::reopen_path(writer.as_fd())?, parent)?;
+        self.remember(&node, parent, name);
+        let created = self.finish(who, (&node, made), (parent, before), &changes, FILE_MODE)?;
         if matches!(mode, CreateMode::Exclusive(_)) {
-            let node = self.resolve_node(&created.object.handle)?;
-            rustix::fs::fsync(sys::reopen(node.fd(), OFlags::RDONLY)?)?;
+            rustix::fs::fsync(&writer)?;
         }
-        Ok(created)
+        let file = self.file_for(node.handle, |key| LocalFile::new(key, node));
+        file.allow_with(writer, !who.is_superuser());
+        Ok((created, file))
     }
 
-    /// What OPEN with creation does with an object that is there.
-    fn take_existing(
-        &self,
-        who: &Credentials,
-        node: &Arc<Node>,
-        found: &Attributes,
-        mode: CreateMode,
-        changes: &AttributeChanges,
-    ) -> Result<Attributes> {
-        match mode {
-            CreateMode::NoCreate => Ok(*found),
-            CreateMode::Guarded => Err(StoreError::Exists),
-            CreateMode::Exclusive(verifier) => {
-                let (access, modify) = verifier_times(verifier);
-                let is_ours = found.kind == ObjectType::Regular
-                    && found.time_access == access
-                    && found.time_modify == modify;
-                if is_ours { Ok(*found) } else { Err(StoreError::Exists) }
-            }
-            CreateMode::Unchecked => {
-                if changes.size != Some(0) || found.kind != ObjectType::Regular {
-                    return Ok(*found);
-                }
-                self.check_writable(node)?;
-                let (kind, uid, gid) = (found.kind, found.uid, found.gid);
-                if !permission::allows(who, kind, uid, gid, found.mode, WRITE) {
-                    return Err(StoreError::Access);
-                }
-                let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
-                sys::apply(node.fd(), &cut)?;
-                Ok(sys::status(node.fd())?.attributes)
-            }
+    /// Truncates a file that is as `found` says.
+    fn cut(&self, who: &Credentials, node: &Node, found: &Attributes) -> Result<()> {
+        self.check_writable(node)?;
+        let (kind, uid, gid) = (found.kind, found.uid, found.gid);
+        if !permission::allows(who, kind, uid, gid, found.mode, WRITE) {
+            return Err(StoreError::Access);
         }
+        let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
+        sys::apply(node.fd(), &cut)
     }
 
     pub(super) fn make_unlinked(
@@ -124,7 +129,8 @@ impl LocalStore {
         let status = sys::status(fd.as_fd())?;
         let own = fd.try_clone().map_err(StoreError::from)?;
         let node = Arc::new(self.make(own, parent.export, parent.file_system, &status));
-        let file = self.file_for(node.handle, |key| LocalFile::with_writer(key, node, fd));
+        let file = self.file_for(node.handle, |key| LocalFile::new(key, node));
+        file.allow_with(fd, !who.is_superuser());
         self.own(who, &file.node, &status.attributes, &before, changes, FILE_MODE)?;
         let object = Object { handle: file.node.handle, attributes: file.attributes()? };
         Ok((object, file))
@@ -173,22 +179,21 @@ impl LocalStore {
                 special(kind, number)?;
             }
         }
-        self.finish(who, &parent, name, &before, changes, default_mode)
+        let (node, made) = self.child(&parent, name)?;
+        self.finish(who, (&node, made), (&parent, &before), changes, default_mode)
     }
 
     /// Gives what was just made to the asker and describes it.
     fn finish(
         &self,
         who: &Credentials,
-        parent: &Arc<Node>,
-        name: &[u8],
-        before: &Attributes,
+        (node, made): (&Node, Status),
+        (parent, before): (&Node, &Attributes),
         changes: &AttributeChanges,
         default_mode: u32,
     ) -> Result<Created> {
-        let (node, made) = self.child(parent, name)?;
         let made = made.attributes;
-        let attributes = if self.own(who, &node, &made, before, changes, default_mode)? {
+        let attributes = if self.own(who, node, &made, before, changes, default_mode)? {
             sys::status(node.fd())?.attributes
         } else {
             made
@@ -247,6 +252,21 @@ impl LocalStore {
         };
         sys::apply(node.fd(), &set)?;
         Ok(has_size || !set.is_empty())
+    }
+}
+
+/// What OPEN with creation says to an object that is there.
+fn check_existing(found: &Attributes, mode: CreateMode) -> Result<()> {
+    match mode {
+        CreateMode::NoCreate | CreateMode::Unchecked => Ok(()),
+        CreateMode::Guarded => Err(StoreError::Exists),
+        CreateMode::Exclusive(verifier) => {
+            let (access, modify) = verifier_times(verifier);
+            let is_ours = found.kind == ObjectType::Regular
+                && found.time_access == access
+                && found.time_modify == modify;
+            if is_ours { Ok(()) } else { Err(StoreError::Exists) }
+        }
     }
 }
 

@@ -39,11 +39,12 @@ impl LocalFile {
         }
     }
 
-    /// A file that came open.
-    pub fn with_writer(key: FileKey, node: Arc<Node>, writer: OwnedFd) -> Self {
-        let file = Self::new(key, node);
-        file.writer.get_or_init(|| writer);
-        file
+    /// A new file comes open for both, whatever its mode says.
+    pub fn allow_with(&self, writer: OwnedFd, strips_set_id: bool) {
+        if strips_set_id {
+            self.strips_set_id.store(true, Ordering::Relaxed);
+        }
+        self.writer.get_or_init(|| writer);
     }
 
     /// Opens for reading, or for both: write-back reads the rest of blocks.

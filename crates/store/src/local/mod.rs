@@ -87,13 +87,21 @@ pub enum StartError {
     /// The configuration contradicts itself.
     #[error("{0}")]
     Config(String),
-    /// A path could not be used.
-    #[error("{path}: {cause}")]
-    Path {
-        /// The path.
+    /// A directory could not be opened.
+    #[error("cannot serve {path}")]
+    Export {
+        /// The directory.
         path: PathBuf,
         /// What the system said.
-        cause: std::io::Error,
+        source: std::io::Error,
+    },
+    /// The key that seals handles could not be read or made.
+    #[error("cannot keep the key of file handles in {path}")]
+    State {
+        /// The directory it was to be in.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
     },
 }
 
@@ -136,7 +144,7 @@ impl LocalStore {
     pub fn new(config: &LocalConfig) -> std::result::Result<Self, StartError> {
         check_names(&config.exports)?;
         let sealer = Sealer::load(&config.state_directory)
-            .map_err(|cause| StartError::Path { path: config.state_directory.clone(), cause })?;
+            .map_err(|source| StartError::State { path: config.state_directory.clone(), source })?;
         let export_ids: Vec<u64> =
             config.exports.iter().map(|export| sealer.export_id(&export.name)).collect();
         let virtual_root = Parts { export: 0, file_system: 0, identity: Identity::VirtualRoot };
@@ -160,7 +168,7 @@ impl LocalStore {
         for (index, export) in config.exports.iter().enumerate() {
             store
                 .add_export(index, export)
-                .map_err(|cause| StartError::Path { path: export.path.clone(), cause })?;
+                .map_err(|source| StartError::Export { path: export.path.clone(), source })?;
         }
         Ok(store)
     }

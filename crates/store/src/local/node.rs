@@ -102,13 +102,18 @@ impl LocalStore {
     pub(super) fn child(&self, directory: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
         let fd = sys::open_component(directory.fd(), name)?;
         let (node, status) = self.adopt(fd, directory)?;
+        self.remember(&node, directory, name);
+        Ok((node, status))
+    }
+
+    /// Takes note of where an object was seen that the kernel has no handle for.
+    pub(super) fn remember(&self, node: &Node, directory: &Node, name: &[u8]) {
         if matches!(
             self.sealer.open(&node.handle).map(|parts| parts.identity),
             Some(Identity::Inode { .. })
         ) {
             lock(&self.hints).insert(node.handle, directory.handle, name);
         }
-        Ok((node, status))
     }
 
     /// Makes a node of a descriptor that was opened beneath `near`.

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dafs_types::limits::LINK_TEXT_BYTES_MAX;
-use dafs_types::permission::{self, EXECUTE, READ, WRITE};
+use dafs_types::permission::{self, EXECUTE, WRITE};
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ObjectType,
     ShareAccess, Timestamp,
@@ -22,7 +22,7 @@ use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::File;
 use crate::name;
-use crate::rules::{check_changes, common_fs_attributes};
+use crate::rules::{check_changes, check_open, common_fs_attributes};
 use crate::store::{Created, ListPage, ListRequest, NewNode, Object, Removed, Renamed, Store};
 
 impl LocalStore {
@@ -102,37 +102,24 @@ impl LocalStore {
         Ok(Entry { parent, before, found })
     }
 
-    fn open_checked(
+    /// Opens an object that is as `found` says.
+    pub(super) fn open_found(
         &self,
         who: &Credentials,
         node: &Arc<Node>,
-        writes: bool,
+        found: &Attributes,
+        access: ShareAccess,
     ) -> Result<Arc<dyn File>> {
+        check_open(who, found, access)?;
+        if access.writes() {
+            self.check_writable(node)?;
+        }
         let file = match self.open_file(&node.handle) {
             Some(file) => file,
             None => self.file_for(node.handle, |key| LocalFile::new(key, node.clone())),
         };
-        file.allow(writes, !who.is_superuser())?;
+        file.allow(access.writes(), !who.is_superuser())?;
         Ok(file)
-    }
-
-    /// A regular file, and what it is.
-    fn regular(&self, handle: &FileHandle) -> Result<(Arc<Node>, Attributes)> {
-        let Target::Node(node) = self.resolve(handle)? else {
-            return Err(StoreError::IsDirectory);
-        };
-        let found = self.live_status(&node)?.attributes;
-        match found.kind {
-            ObjectType::Regular => Ok((node, found)),
-            ObjectType::Directory => Err(StoreError::IsDirectory),
-            ObjectType::SymbolicLink => Err(StoreError::IsSymlink),
-            ObjectType::BlockDevice
-            | ObjectType::CharacterDevice
-            | ObjectType::Socket
-            | ObjectType::Fifo
-            | ObjectType::AttributeDirectory
-            | ObjectType::NamedAttribute => Err(StoreError::BadType),
-        }
     }
 }
 
@@ -267,32 +254,11 @@ impl Store for LocalStore {
         handle: &FileHandle,
         access: ShareAccess,
     ) -> Result<Arc<dyn File>> {
-        let (node, found) = self.regular(handle)?;
-        if access.writes() {
-            self.check_writable(&node)?;
-        }
-        let bits = permission::granted(who, found.kind, found.uid, found.gid, found.mode);
-        // Who may execute a file may read it: clients read what they execute.
-        let may_read = bits & (READ | EXECUTE) != 0;
-        if access.reads() && !may_read || access.writes() && bits & WRITE == 0 {
-            return Err(StoreError::Access);
-        }
-        self.open_checked(who, &node, access.writes())
-    }
-
-    fn open_created(
-        &self,
-        who: &Credentials,
-        handle: &FileHandle,
-        access: ShareAccess,
-    ) -> Result<Arc<dyn File>> {
-        let (node, found) = self.regular(handle)?;
-        let is_owner = who.is_superuser() || who.uid == found.uid || self.effective_uid != 0;
-        if !is_owner {
-            return Err(StoreError::Access);
-        }
-        self.check_writable(&node)?;
-        self.open_checked(who, &node, access.writes())
+        let Target::Node(node) = self.resolve(handle)? else {
+            return Err(StoreError::IsDirectory);
+        };
+        let found = self.live_status(&node)?.attributes;
+        self.open_found(who, &node, &found, access)
     }
 
     fn create_file(
@@ -302,8 +268,9 @@ impl Store for LocalStore {
         name: &[u8],
         mode: CreateMode,
         changes: &AttributeChanges,
-    ) -> Result<Created> {
-        self.make_file(who, directory, name, mode, changes)
+        access: ShareAccess,
+    ) -> Result<(Created, Arc<dyn File>)> {
+        self.make_file(who, directory, name, mode, changes, access)
     }
 
     fn create_unlinked(

@@ -113,6 +113,12 @@ pub(super) fn reopen(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     }
 }
 
+/// A descriptor of an open object that stands for it without holding it open.
+pub(super) fn reopen_path(object: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(magic_path(object).as_str(), flags, Mode::empty())?)
+}
+
 /// The kernel's own link to what a descriptor stands for: the one path that is followed,
 /// because no name of a client is in it.
 pub(super) fn magic_path(object: BorrowedFd<'_>) -> String {

@@ -18,7 +18,7 @@ use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::File;
 use crate::name;
-use crate::rules::{check_changes, common_fs_attributes};
+use crate::rules::{check_changes, check_open, common_fs_attributes};
 use crate::store::{
     Created, ListEntry, ListPage, ListRequest, NewNode, Object, Removed, Renamed, Store,
 };
@@ -36,22 +36,6 @@ impl MemoryStore {
         let file = Arc::new(MemoryFile { tree: self.tree.clone(), number });
         inode.open = Arc::downgrade(&file);
         Ok(file)
-    }
-
-    fn regular(tree: &Tree, handle: &FileHandle) -> Result<(Number, Attributes)> {
-        let number = tree.resolve(handle)?;
-        let found = tree.get(number)?.attributes;
-        match found.kind {
-            ObjectType::Regular => Ok((number, found)),
-            ObjectType::Directory => Err(StoreError::IsDirectory),
-            ObjectType::SymbolicLink => Err(StoreError::IsSymlink),
-            ObjectType::BlockDevice
-            | ObjectType::CharacterDevice
-            | ObjectType::Socket
-            | ObjectType::Fifo
-            | ObjectType::AttributeDirectory
-            | ObjectType::NamedAttribute => Err(StoreError::BadType),
-        }
     }
 }
 
@@ -265,26 +249,8 @@ impl Store for MemoryStore {
         access: ShareAccess,
     ) -> Result<Arc<dyn File>> {
         let mut tree = self.tree();
-        let (number, found) = Self::regular(&tree, handle)?;
-        let bits = permission::granted(who, found.kind, found.uid, found.gid, found.mode);
-        let may_read = bits & (READ | EXECUTE) != 0;
-        if access.reads() && !may_read || access.writes() && bits & WRITE == 0 {
-            return Err(StoreError::Access);
-        }
-        Ok(self.open_number(&mut tree, number)?)
-    }
-
-    fn open_created(
-        &self,
-        who: &Credentials,
-        handle: &FileHandle,
-        _access: ShareAccess,
-    ) -> Result<Arc<dyn File>> {
-        let mut tree = self.tree();
-        let (number, found) = Self::regular(&tree, handle)?;
-        if !who.is_superuser() && who.uid != found.uid {
-            return Err(StoreError::Access);
-        }
+        let number = tree.resolve(handle)?;
+        check_open(who, &tree.get(number)?.attributes, access)?;
         Ok(self.open_number(&mut tree, number)?)
     }
 
@@ -295,15 +261,17 @@ impl Store for MemoryStore {
         name: &[u8],
         mode: CreateMode,
         changes: &AttributeChanges,
-    ) -> Result<Created> {
+        access: ShareAccess,
+    ) -> Result<(Created, Arc<dyn File>)> {
         name::check(name)?;
         let mut tree = self.tree();
         let parent = tree.directory(who, directory, EXECUTE)?;
         let before = tree.get(parent)?.attributes.change;
         if let Some(number) = tree.entries(parent)?.get(name) {
-            take_existing(&mut tree, who, number, mode, changes)?;
+            take_existing(&mut tree, who, number, mode, changes, access)?;
             let change = ChangeInfo { before, after: before, atomic: true };
-            return Ok(Created { object: tree.object(number)?, is_new: false, change });
+            let created = Created { object: tree.object(number)?, is_new: false, change };
+            return Ok((created, self.open_number(&mut tree, number)?));
         }
         if mode == CreateMode::NoCreate {
             return Err(StoreError::NotFound);
@@ -315,7 +283,8 @@ impl Store for MemoryStore {
             tree.get_mut(number)?.verifier = Some(verifier);
         }
         let change = tree.change(parent, |entries| entries.insert(name, number))?;
-        Ok(Created { object: tree.object(number)?, is_new: true, change })
+        let created = Created { object: tree.object(number)?, is_new: true, change };
+        Ok((created, self.open_number(&mut tree, number)?))
     }
 
     fn create_unlinked(
@@ -494,26 +463,25 @@ fn take_existing(
     number: Number,
     mode: CreateMode,
     changes: &AttributeChanges,
+    access: ShareAccess,
 ) -> Result<()> {
     let found = tree.get(number)?.attributes;
     match mode {
-        CreateMode::NoCreate => Ok(()),
-        CreateMode::Guarded => Err(StoreError::Exists),
-        CreateMode::Exclusive(verifier) => {
-            let is_ours = tree.get(number)?.verifier == Some(verifier);
-            if is_ours { Ok(()) } else { Err(StoreError::Exists) }
+        CreateMode::Guarded => return Err(StoreError::Exists),
+        CreateMode::Exclusive(verifier) if tree.get(number)?.verifier != Some(verifier) => {
+            return Err(StoreError::Exists);
         }
-        CreateMode::Unchecked => {
-            if changes.size != Some(0) || found.kind != ObjectType::Regular {
-                return Ok(());
-            }
-            if !permission::allows(who, found.kind, found.uid, found.gid, found.mode, WRITE) {
-                return Err(StoreError::Access);
-            }
-            let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
-            tree.apply(number, &cut)
-        }
+        CreateMode::NoCreate | CreateMode::Unchecked | CreateMode::Exclusive(_) => {}
     }
+    check_open(who, &found, access)?;
+    if mode != CreateMode::Unchecked || changes.size != Some(0) {
+        return Ok(());
+    }
+    if !permission::allows(who, found.kind, found.uid, found.gid, found.mode, WRITE) {
+        return Err(StoreError::Access);
+    }
+    let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
+    tree.apply(number, &cut)
 }
 
 /// What a new object other than a file is made of.

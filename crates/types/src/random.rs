@@ -1,10 +1,11 @@
-//! The dice of a run.
+//! Random numbers that can be had again: the dice of simulations and tests.
 //!
-//! Invariant: the sequence depends on the seed alone.
+//! Invariant: the sequence depends on the seed alone, and never changes between versions:
+//! seeds of failures are written down.
 
-use dafs_types::Entropy;
+use crate::time::Entropy;
 
-/// SplitMix64: small, well mixed, and any seed will do.
+/// SplitMix64: small, well mixed, and any seed will do. No source of secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -21,9 +22,9 @@ impl Random {
         Self(self.next_u64())
     }
 
-    /// A number below `bound`, which is not 0.
+    /// A number below `bound`; 0 if there is none.
     pub fn below(&mut self, bound: usize) -> usize {
-        (self.next_u64() % bound as u64) as usize
+        (self.next_u64() % bound.max(1) as u64) as usize
     }
 
     /// True so many times in a hundred.
@@ -49,5 +50,28 @@ impl Entropy for Random {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_means_the_same_for_ever() {
+        let mut random = Random::new(1_234_567);
+        let drawn = [(); 3].map(|()| random.next_u64());
+        // From the reference implementation of SplitMix64.
+        let expected = [6457827717110365317, 3203168211198807973, 9817491932198370423];
+        assert_eq!(drawn, expected);
+        assert_eq!(Random::new(7).octets(9), Random::new(7).octets(11)[..9]);
+    }
+
+    #[test]
+    fn numbers_stay_in_bounds() {
+        let mut random = Random::new(7);
+        assert!((0..1000).all(|_| random.below(10) < 10));
+        assert_eq!(random.below(0), 0);
+        assert!(!random.percent(0) && random.percent(100));
     }
 }
