@@ -441,6 +441,7 @@ impl Connection {
             return Err(self.refuse_placement(PlacementError::CannotInvalidate));
         }
         self.inbound.expectations.on_message(length);
+        self.inbound.habits.on_message(length);
         if let Some(receive) = self.receives.pop_front() {
             context.events.push_completion(Completion {
                 endpoint: context.endpoint,
