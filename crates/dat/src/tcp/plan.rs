@@ -14,8 +14,9 @@ use dafs_iwarp::fpdu::{
     TAGGED_DDP_OCTETS, TAGGED_HEADER_OCTETS, UNTAGGED_DDP_OCTETS, UNTAGGED_HEADER_OCTETS,
     trailer_length,
 };
+use dafs_iwarp::receive::{WriteHeader, write_header};
 use dafs_iwarp::transmit::payload_max;
-use dafs_iwarp::{Receiver, Step};
+use dafs_iwarp::{Receiver, Stag, Step, TaggedOffset};
 
 use super::expect::Expectations;
 use super::place::{Directory, Place, Run};
@@ -32,6 +33,10 @@ pub(super) struct Gap {
     pub key: LocalKey,
     pub offset: usize,
     pub length: usize,
+    /// If the gap is the payload of a whole RDMA write: the frame's header, and the octets
+    /// of its trailer.
+    pub write: Option<WriteHeader>,
+    pub trailer_length: usize,
 }
 
 /// What a guess is made from.
@@ -205,12 +210,15 @@ impl Layout<'_> {
         let mut done = 0;
         while done < write.length {
             let count = (write.length - done).min(knowledge.habits.payload_max);
+            let address = write.address.wrapping_add(u64::from(done));
+            let run = knowledge.directory.remote(write.stag, address, count).map_err(|_| Full)?;
             self.stage(TAGGED_HEADER_OCTETS)?;
-            self.runs(count, |ahead| {
-                let address = write.address.wrapping_add(u64::from(done + ahead));
-                knowledge.directory.remote(write.stag, address, count - ahead).ok()
-            })?;
-            self.stage(tagged_trailer(count))?;
+            let trailer_length = tagged_trailer(count);
+            let is_whole = count == write.length;
+            let (stag, offset) = (Stag(write.stag.0), TaggedOffset(address));
+            let header = if is_whole { write_header(stag, offset, count) } else { None };
+            self.gap(&run, header, trailer_length)?;
+            self.stage(trailer_length)?;
             done += count;
         }
         Ok(())
@@ -258,13 +266,18 @@ impl Layout<'_> {
         while ahead < length {
             // What cannot be placed will be judged when its header is there.
             let found = run(ahead).ok_or(Full)?;
-            self.gap(&found)?;
+            self.gap(&found, None, 0)?;
             ahead += found.length as u32;
         }
         Ok(())
     }
 
-    fn gap(&mut self, run: &Run<'_>) -> Result<(), Full> {
+    fn gap(
+        &mut self,
+        run: &Run<'_>,
+        write: Option<WriteHeader>,
+        trailer_length: usize,
+    ) -> Result<(), Full> {
         self.gaps_left = self.gaps_left.checked_sub(1).ok_or(Full)?;
         if self.plan.wanted >= TURN_BYTES_MAX || self.at < self.named {
             return Err(Full);
@@ -275,7 +288,7 @@ impl Layout<'_> {
         self.plan.vector.push(libc::iovec { iov_base: base, iov_len: run.length });
         self.plan.wanted += run.length;
         let Run { key, offset, length, .. } = *run;
-        self.plan.gaps.push(Gap { at: self.at, key, offset, length });
+        self.plan.gaps.push(Gap { at: self.at, key, offset, length, write, trailer_length });
         Ok(())
     }
 
