@@ -127,6 +127,10 @@ impl Expectations {
             self.is_foreign |= !takes;
             return;
         }
+        if self.groups.front_mut().is_some_and(|group| group.takes(stag, address, length)) {
+            self.is_active = true;
+            return;
+        }
         match self.groups.iter_mut().position(|group| group.takes(stag, address, length)) {
             Some(index) => {
                 // Those passed over are slow: likely to be so for a while.

@@ -104,6 +104,11 @@ impl Place {
         matches!(self.target, PlaceOf::Receive { .. })
     }
 
+    /// Octets of the frame's payload.
+    pub fn length(&self) -> u64 {
+        u64::from(self.length)
+    }
+
     /// The run that begins `ahead` octets after those already placed.
     #[inline]
     pub fn run<'a>(

@@ -14,12 +14,14 @@ use dafs_iwarp::fpdu::{
     TAGGED_DDP_OCTETS, TAGGED_HEADER_OCTETS, UNTAGGED_DDP_OCTETS, UNTAGGED_HEADER_OCTETS,
     trailer_length,
 };
+use dafs_iwarp::receive::{WriteHeader, write_header};
 use dafs_iwarp::transmit::payload_max;
-use dafs_iwarp::{Receiver, Step};
+use dafs_iwarp::{Receiver, Stag, Step, TaggedOffset};
 
 use super::expect::Expectations;
 use super::place::{Directory, Place, Run};
 use super::receive::TURN_BYTES_MAX;
+use super::segments::SegmentList;
 use crate::{LocalKey, RemoteSegment};
 
 /// Octets that go past the staging buffer.
@@ -31,6 +33,10 @@ pub(super) struct Gap {
     pub key: LocalKey,
     pub offset: usize,
     pub length: usize,
+    /// If the gap is the payload of a whole RDMA write: the frame's header, and the octets
+    /// of its trailer.
+    pub write: Option<WriteHeader>,
+    pub trailer_length: usize,
 }
 
 /// What a guess is made from.
@@ -52,6 +58,9 @@ pub(super) struct Habits {
     pub payload_max: u32,
     /// Gaps worth laying out: what has arrived at once lately, and more.
     pub reach: usize,
+    /// Octets of its last message, and how many before it were as long.
+    message_length: u32,
+    alike: u32,
 }
 
 /// A plan for one receive call. Reused, so that no call allocates.
@@ -84,12 +93,26 @@ struct Full;
 impl Habits {
     /// A guess from our own limit: peers on one path mostly have the same.
     pub fn new(mulpdu: u16) -> Self {
-        Self { payload_max: payload_max(mulpdu, true), reach: REACH_MIN }
+        let payload_max = payload_max(mulpdu, true);
+        Self { payload_max, reach: REACH_MIN, message_length: 0, alike: 0 }
     }
 
     /// A plan has held for so many gaps.
     pub fn on_gaps(&mut self, count: usize) {
         self.reach = (2 * count).clamp(REACH_MIN, GAPS_MAX);
+    }
+
+    /// A whole message has come.
+    #[inline]
+    pub fn on_message(&mut self, length: u32) {
+        self.alike = if length == self.message_length { self.alike.saturating_add(1) } else { 0 };
+        self.message_length = length;
+    }
+
+    /// The length of the next message, where that is likely and worth a gap.
+    fn next_message(&self) -> Option<u32> {
+        let is_likely = self.alike >= ALIKE_MIN && self.message_length >= MESSAGE_GAP_MIN;
+        is_likely.then_some(self.message_length)
     }
 }
 
@@ -101,21 +124,30 @@ impl Plan {
         self.wanted = 0;
         self.span = 0..0;
         let mut layout = Layout { plan: self, staging, at: 0, named: kept, gaps_left: 0 };
-        let complete = match knowledge {
+        let room = match knowledge {
             Some(knowledge) if !knowledge.receiver.crc_in_use() => {
                 layout.gaps_left = knowledge.habits.reach;
-                layout.guess(knowledge).is_ok()
+                match layout.guess(knowledge) {
+                    Ok(room) => room,
+                    Err(Full) if layout.plan.gaps.is_empty() => ROOM_UNTOLD,
+                    // The next octets are the trailer and header that come before a gap.
+                    Err(Full) => 0,
+                }
             }
-            _ => true,
+            // Whole frames are gathered, and the longest must fit.
+            Some(_) => layout.staging.len(),
+            None => ROOM_UNTOLD,
         };
-        layout.finish(knowledge, complete);
+        layout.finish(room);
     }
 }
 
 impl Layout<'_> {
-    /// The rest of the present frame, then the frames that are likely to follow.
-    fn guess(&mut self, knowledge: &Knowledge<'_>) -> Result<(), Full> {
+    /// The rest of the present frame, then the frames that are likely to follow. The room
+    /// that is worth having behind them.
+    fn guess(&mut self, knowledge: &Knowledge<'_>) -> Result<usize, Full> {
         let directory = &knowledge.directory;
+        let mut room = ROOM_UNTOLD;
         let is_within = match knowledge.receiver.next_step() {
             Step::Header { .. } => false,
             Step::Trailer { octets } => {
@@ -124,18 +156,19 @@ impl Layout<'_> {
             }
             Step::Payload { octets } => {
                 let Some(place) = knowledge.place.filter(|place| place.is_memory()) else {
-                    return Ok(());
+                    return Ok(ROOM_UNTOLD);
                 };
                 self.runs(octets, |ahead| place.run(directory, ahead).ok())?;
                 self.stage(place.trailer_length)?;
+                room = room_before(place.length());
                 true
             }
-            Step::Closed => return Ok(()),
+            Step::Closed => return Ok(ROOM_UNTOLD),
         };
         let is_message = is_within && knowledge.place.is_some_and(Place::is_message);
-        let awaits_message = knowledge.expectations.awaits_message();
-        if is_message && !awaits_message {
-            return Ok(());
+        if is_message && !knowledge.expectations.awaits_message() {
+            self.messages(knowledge, 1)?;
+            return Ok(room);
         }
         let mut is_any = false;
         for group in knowledge.expectations.likely().skip(usize::from(is_message)) {
@@ -145,7 +178,31 @@ impl Layout<'_> {
             }
             self.message(group.message_length)?;
         }
-        if is_any || is_message { Ok(()) } else { self.response(knowledge) }
+        if is_any || is_message {
+            return Ok(ROOM_BEHIND);
+        }
+        if let Some(scatter) = directory.reads.front() {
+            self.response(knowledge, scatter)?;
+            let next = if knowledge.read_done > 0 { directory.reads.get(1) } else { Some(scatter) };
+            return Ok(next.map_or(room, |read| room_before(read.length())));
+        }
+        self.messages(knowledge, 0)?;
+        Ok(room)
+    }
+
+    /// Messages like those before, into the posted receives behind the first `skip`: they
+    /// are ours to write until they complete.
+    fn messages(&mut self, knowledge: &Knowledge<'_>, skip: usize) -> Result<(), Full> {
+        let Some(length) = knowledge.habits.next_message() else { return Ok(()) };
+        let directory = &knowledge.directory;
+        let ulpdu = u16::try_from(UNTAGGED_DDP_OCTETS as u32 + length).map_err(|_| Full)?;
+        for receive in directory.receives.iter().skip(skip) {
+            self.stage(UNTAGGED_HEADER_OCTETS)?;
+            let scatter = receive.scatter.as_slice();
+            self.runs(length, |ahead| directory.local(scatter, ahead, length - ahead).ok())?;
+            self.stage(trailer_length(ulpdu))?;
+        }
+        Ok(())
     }
 
     /// The frames of an RDMA write that the application foretold.
@@ -153,12 +210,15 @@ impl Layout<'_> {
         let mut done = 0;
         while done < write.length {
             let count = (write.length - done).min(knowledge.habits.payload_max);
+            let address = write.address.wrapping_add(u64::from(done));
+            let run = knowledge.directory.remote(write.stag, address, count).map_err(|_| Full)?;
             self.stage(TAGGED_HEADER_OCTETS)?;
-            self.runs(count, |ahead| {
-                let address = write.address.wrapping_add(u64::from(done + ahead));
-                knowledge.directory.remote(write.stag, address, count - ahead).ok()
-            })?;
-            self.stage(tagged_trailer(count))?;
+            let trailer_length = tagged_trailer(count);
+            let is_whole = count == write.length;
+            let (stag, offset) = (Stag(write.stag.0), TaggedOffset(address));
+            let header = if is_whole { write_header(stag, offset, count) } else { None };
+            self.gap(&run, header, trailer_length)?;
+            self.stage(trailer_length)?;
             done += count;
         }
         Ok(())
@@ -172,10 +232,12 @@ impl Layout<'_> {
 
     /// The rest of an answer that has begun. One that has not may be a refusal, and
     /// that must leave the sink as it is.
-    fn response(&mut self, knowledge: &Knowledge<'_>) -> Result<(), Full> {
+    fn response(&mut self, knowledge: &Knowledge<'_>, scatter: &SegmentList) -> Result<(), Full> {
         let directory = &knowledge.directory;
         let mut done = knowledge.read_done;
-        let Some(scatter) = directory.reads.front().filter(|_| done > 0) else { return Ok(()) };
+        if done == 0 {
+            return Ok(());
+        }
         let length = u32::try_from(scatter.length()).map_err(|_| Full)?;
         while done < length {
             let count = (length - done).min(knowledge.habits.payload_max);
@@ -204,13 +266,18 @@ impl Layout<'_> {
         while ahead < length {
             // What cannot be placed will be judged when its header is there.
             let found = run(ahead).ok_or(Full)?;
-            self.gap(&found)?;
+            self.gap(&found, None, 0)?;
             ahead += found.length as u32;
         }
         Ok(())
     }
 
-    fn gap(&mut self, run: &Run<'_>) -> Result<(), Full> {
+    fn gap(
+        &mut self,
+        run: &Run<'_>,
+        write: Option<WriteHeader>,
+        trailer_length: usize,
+    ) -> Result<(), Full> {
         self.gaps_left = self.gaps_left.checked_sub(1).ok_or(Full)?;
         if self.plan.wanted >= TURN_BYTES_MAX || self.at < self.named {
             return Err(Full);
@@ -221,7 +288,7 @@ impl Layout<'_> {
         self.plan.vector.push(libc::iovec { iov_base: base, iov_len: run.length });
         self.plan.wanted += run.length;
         let Run { key, offset, length, .. } = *run;
-        self.plan.gaps.push(Gap { at: self.at, key, offset, length });
+        self.plan.gaps.push(Gap { at: self.at, key, offset, length, write, trailer_length });
         Ok(())
     }
 
@@ -258,22 +325,19 @@ impl Layout<'_> {
         }
     }
 
-    /// Room for what comes behind. Much of it where nothing is foretold; little where
-    /// more payload is likely, which must not be copied; never none, so that getting
-    /// less than asked for tells that there is no more.
-    fn finish(mut self, knowledge: Option<&Knowledge<'_>>, complete: bool) {
-        let is_checked = knowledge.is_some_and(|knowledge| knowledge.receiver.crc_in_use());
-        let room = match (self.plan.gaps.last(), complete) {
-            // Whole frames are gathered, and the longest must fit.
-            _ if is_checked => self.staging.len(),
-            (None, _) => ROOM_UNTOLD,
-            (Some(_), true) => ROOM_BEHIND,
-            // The next octets are the trailer and header that come before a gap.
-            (Some(_), false) => 0,
-        };
+    /// Room for what comes behind; never none, so that getting less than asked for tells
+    /// that there is no more.
+    fn finish(mut self, room: usize) {
         self.at = (self.at.max(self.named) + room).min(self.staging.len());
         self.name_staged();
     }
+}
+
+/// Room for what is not foretold, where so much payload at a time is likely: much where
+/// it takes many short frames to fill it, little where payload would be copied that a look
+/// at its header spares.
+fn room_before(payload_length: u64) -> usize {
+    if payload_length < LONG_BYTES_MIN { ROOM_UNTOLD } else { ROOM_BEHIND }
 }
 
 /// Whether two ranges of addresses have something in common.
@@ -294,6 +358,12 @@ const STAGED_MAX: usize = STAGING_BYTES - ROOM_UNTOLD;
 /// Room behind the plan when nothing is foretold, and when something is.
 const ROOM_UNTOLD: usize = 64 << 10;
 const ROOM_BEHIND: usize = 4 << 10;
+/// Payload that is better waited for than copied.
+const LONG_BYTES_MIN: u64 = 16 << 10;
+/// Messages of one length after which the next is thought to be as long, and the shortest
+/// that is not better copied.
+const ALIKE_MIN: u32 = 4;
+const MESSAGE_GAP_MIN: u32 = 2 << 10;
 /// Gaps of one plan: with the staged octets between them they fit one call's vector.
 const GAPS_MAX: usize = 256;
 const REACH_MIN: usize = 16;

@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
+use dafs_iwarp::receive::WriteHeader;
 use dafs_iwarp::{Event as Happening, PlacementError, ReadRequest, Step, Target};
 
 use super::establish::{Phase, io_reason};
@@ -209,6 +210,20 @@ impl Connection {
                 break;
             }
             let pending = Pending { gaps: &plan.gaps[count..], span: plan.span.clone() };
+            if let Some(header) = &gap.write
+                && left >= gap.length + gap.trailer_length
+                && staging[start..filled].ends_with(header)
+            {
+                let end = filled - header.len();
+                start += self.take(context, &staging[start..end], &pending)?;
+                if start == end && self.on_foretold(context, header, gap) {
+                    // Without CRC nothing is told by the trailer, which comes next.
+                    start = filled + gap.trailer_length;
+                    left -= gap.length;
+                    count += 1;
+                    continue;
+                }
+            }
             start += self.take(context, &staging[start..filled], &pending)?;
             if start < filled || !self.is_in_place(context, gap) {
                 let misplaced = Misplaced { gaps: &plan.gaps[count..], start, filled, left };
@@ -233,6 +248,53 @@ impl Connection {
     fn keep(&mut self, octets: &[u8]) {
         self.inbound.kept.clear();
         self.inbound.kept.extend_from_slice(octets);
+    }
+
+    /// A foretold RDMA write has come whole. False if it must be looked at more closely.
+    #[inline]
+    fn on_foretold(&mut self, context: &Context<'_>, header: &WriteHeader, gap: &Gap) -> bool {
+        let Some(stream) = &mut self.stream else { return false };
+        // What a message has just invalidated was still open to the peer in the plan.
+        if context.regions.has_revoked() || !stream.receiver.on_whole_write(header) {
+            return false;
+        }
+        stream.transmitter.on_peer_spoke();
+        let [.., a, b, c, d, e, f, g, h] = *header;
+        let address = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+        self.inbound.expectations.on_write(Stag(gap.key.0), address, gap.length as u32);
+        true
+    }
+
+    /// Takes in a plain message that is whole and fits one run of memory, if one comes
+    /// next. The octets used.
+    #[inline]
+    fn take_message(
+        &mut self,
+        context: &mut Context<'_>,
+        octets: &[u8],
+        pending: &Pending<'_>,
+    ) -> Result<Option<usize>, BreakReason> {
+        let Some(stream) = &mut self.stream else { return Ok(None) };
+        let (Some(payload), Some(receive)) =
+            (stream.receiver.whole_send(octets), self.receives.front())
+        else {
+            return Ok(None);
+        };
+        // A frame is below 64 KiB.
+        let length = payload.len() as u32;
+        let directory = directory(context, &self.receives, &self.outgoing.reads);
+        let Ok(run) = directory.local(receive.scatter.as_slice(), 0, length) else {
+            return Ok(None);
+        };
+        let base = run.memory.pointer(run.offset, run.length) as usize;
+        if run.length < payload.len() || pending.holds(context, &(base..base + run.length)) {
+            return Ok(None);
+        }
+        run.memory.write(run.offset, payload);
+        let used = stream.receiver.on_whole_send(octets);
+        stream.transmitter.on_peer_spoke();
+        self.on_received(context, length, None)?;
+        Ok(Some(used))
     }
 
     /// Whether the next octets of the stream belong exactly where the gap lies.
@@ -287,6 +349,11 @@ impl Connection {
                     }
                 }
                 Step::Header { .. } => {
+                    if let Some(count) = self.take_message(context, rest, pending)? {
+                        used += count;
+                        continue;
+                    }
+                    let Some(stream) = &mut self.stream else { return Ok(used) };
                     let header = stream.receiver.on_header(rest).map_err(|v| violated(&v))?;
                     let Some(placement) = header else { return Ok(used) };
                     used += usize::from(placement.header_length);
@@ -441,6 +508,7 @@ impl Connection {
             return Err(self.refuse_placement(PlacementError::CannotInvalidate));
         }
         self.inbound.expectations.on_message(length);
+        self.inbound.habits.on_message(length);
         if let Some(receive) = self.receives.pop_front() {
             context.events.push_completion(Completion {
                 endpoint: context.endpoint,
@@ -504,7 +572,7 @@ impl Pending<'_> {
             let length = run.length.min(count - ahead);
             let start = run.memory.pointer(run.offset, length) as usize;
             let range = start..start + length;
-            if overlap(&range, &self.span) && self.holds(context, &range) {
+            if self.holds(context, &range) {
                 return true;
             }
             ahead += length;
@@ -512,13 +580,16 @@ impl Pending<'_> {
         false
     }
 
+    #[inline]
     fn holds(&self, context: &Context<'_>, range: &Range<usize>) -> bool {
-        self.gaps.iter().any(|gap| {
-            context.regions.get(gap.key).is_some_and(|entry| {
-                let start = entry.memory.pointer(gap.offset, gap.length) as usize;
-                overlap(range, &(start..start + gap.length))
+        let may_hold = !self.gaps.is_empty() && overlap(range, &self.span);
+        may_hold
+            && self.gaps.iter().any(|gap| {
+                context.regions.get(gap.key).is_some_and(|entry| {
+                    let start = entry.memory.pointer(gap.offset, gap.length) as usize;
+                    overlap(range, &(start..start + gap.length))
+                })
             })
-        })
     }
 }
 

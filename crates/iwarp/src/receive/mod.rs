@@ -16,7 +16,9 @@
 //! * **Predicted:** one `recvmsg` has put header, payload and trailer of many
 //!   frames where they were expected. For each: [`Receiver::check_header`],
 //!   compare the [`Placement`] with the prediction, then as piecemeal. Where it
-//!   differs, the octets from there on are merely staged in odd places.
+//!   differs, the octets from there on are merely staged in odd places. Frames that are
+//!   whole messages, which most are, have a shorter way: [`Receiver::on_whole_write`] and
+//!   [`Receiver::whole_send`].
 //!
 //! With CRC in use the last two place before the CRC is known, so a damaged
 //! header may misplace octets before it is found out, within what the driver lets
@@ -25,8 +27,10 @@
 mod order;
 mod reads;
 mod step;
+mod whole;
 
 pub use step::{Event, Fpdu, Placement, Step, Target};
+pub use whole::{WriteHeader, write_header};
 
 use order::{
     ReadRequestOrder, SendOrder, TaggedSegment, UntaggedSegment, WriteOrder, on_terminate_segment,

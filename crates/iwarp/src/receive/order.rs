@@ -57,6 +57,18 @@ impl SendOrder {
         Self { sequence: MessageSequence::FIRST, open: None, length: 0 }
     }
 
+    /// Whether a message with this number may begin now.
+    #[inline]
+    pub(super) fn is_next(&self, sequence: u32) -> bool {
+        self.open.is_none() && self.sequence.0 == sequence
+    }
+
+    /// The next message has come in one segment.
+    #[inline]
+    pub(super) fn on_whole(&mut self) {
+        self.sequence = self.sequence.next();
+    }
+
     #[inline]
     pub(super) fn on_segment(&mut self, segment: &UntaggedSegment) -> Result<Target, Violation> {
         if segment.sequence != self.sequence {
@@ -97,6 +109,11 @@ pub(super) struct WriteOrder {
 impl WriteOrder {
     pub(super) const fn new() -> Self {
         Self { open: None }
+    }
+
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.open.is_some()
     }
 
     #[inline]

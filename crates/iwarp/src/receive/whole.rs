@@ -1,0 +1,186 @@
+//! Messages of one frame that is there whole, by a short way.
+//!
+//! Invariant: what is taken in here the long way would take in as well, to the same end.
+//! What is not plain, or not in order, changes nothing here: it is left to the long way.
+
+use super::{Phase, Receiver};
+use crate::fpdu::{
+    TAGGED_DDP_OCTETS, TAGGED_HEADER_OCTETS, UNTAGGED_DDP_OCTETS, UNTAGGED_HEADER_OCTETS,
+    fpdu_length,
+};
+use crate::header::{Form, Header, Opcode};
+use crate::ids::{Stag, TaggedOffset};
+
+/// The header of a Write of one frame.
+pub type WriteHeader = [u8; TAGGED_HEADER_OCTETS];
+
+/// The header that a Write of `length` octets has if it comes in one frame. `None` if it
+/// cannot.
+#[inline]
+#[must_use]
+pub fn write_header(stag: Stag, offset: TaggedOffset, length: u32) -> Option<WriteHeader> {
+    let ulpdu_length = u16::try_from(length.checked_add(TAGGED_DDP_OCTETS as u32)?).ok()?;
+    offset.checked_add(length)?;
+    let mut octets = [0; UNTAGGED_HEADER_OCTETS];
+    let form = Form::Tagged { stag, offset };
+    Header { opcode: Opcode::Write, last: true, ulpdu_length, form }.encode(&mut octets);
+    octets.first_chunk().copied()
+}
+
+impl Receiver {
+    /// The payload of the plain Send, whole and in order, that `octets` begin with, if they
+    /// do. Place it, then call [`Receiver::on_whole_send`] with the same octets.
+    #[inline]
+    #[must_use]
+    pub fn whole_send<'o>(&self, octets: &'o [u8]) -> Option<&'o [u8]> {
+        let header: &[u8; UNTAGGED_HEADER_OCTETS] = octets.first_chunk()?;
+        let [l0, l1, PLAIN_SEND_DDP, PLAIN_SEND_RDMAP, _, _, _, _, 0, 0, 0, 0, rest @ ..] = header
+        else {
+            return None;
+        };
+        let [s0, s1, s2, s3, 0, 0, 0, 0] = rest else { return None };
+        let sequence = u32::from_be_bytes([*s0, *s1, *s2, *s3]);
+        let ulpdu_length = u16::from_be_bytes([*l0, *l1]);
+        let payload_length = usize::from(ulpdu_length).checked_sub(UNTAGGED_DDP_OCTETS)?;
+        let is_next = self.takes_whole() && self.sends.is_next(sequence);
+        if !is_next || octets.len() < fpdu_length(ulpdu_length) {
+            return None;
+        }
+        octets.get(UNTAGGED_HEADER_OCTETS..UNTAGGED_HEADER_OCTETS + payload_length)
+    }
+
+    /// The Send that [`Receiver::whole_send`] has found is placed. Octets of its frame.
+    #[inline]
+    pub fn on_whole_send(&mut self, octets: &[u8]) -> usize {
+        self.sends.on_whole();
+        self.on_whole(octets);
+        let [high, low] = [octets[0], octets[1]];
+        fpdu_length(u16::from_be_bytes([high, low]))
+    }
+
+    /// A frame with just this header, whole, has been placed where the header says. False
+    /// if a Write of one frame may not come now; then nothing has changed.
+    #[inline]
+    pub fn on_whole_write(&mut self, header: &WriteHeader) -> bool {
+        if !self.takes_whole() || self.writes.is_open() {
+            return false;
+        }
+        self.on_whole(header);
+        true
+    }
+
+    #[inline]
+    fn on_whole(&mut self, header: &[u8]) {
+        self.keep_header(header);
+        self.control.length = 0;
+        self.heard = true;
+    }
+
+    /// Between two frames, which carry no CRC.
+    #[inline]
+    fn takes_whole(&self) -> bool {
+        self.phase == Phase::Header && !self.crc
+    }
+}
+
+/// The third and fourth octet of a Send of one frame: untagged, last, version 1; version 1,
+/// Send.
+const PLAIN_SEND_DDP: u8 = 0x41;
+const PLAIN_SEND_RDMAP: u8 = 0x43;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::{Established, Role};
+    use crate::fpdu::HEADER_OCTETS_MAX;
+    use crate::receive::{Event, Step};
+    use crate::transmit::{Outbound, Transmitter};
+
+    const WRITE: Outbound = Outbound::Write { stag: Stag(7), offset: TaggedOffset(1 << 40) };
+    const SEND: Outbound = Outbound::Send { solicited: false, invalidate: None };
+
+    fn ends(crc: bool) -> (Transmitter, Receiver) {
+        let here = Established::client_server(Role::Initiator, crc, 1, 1);
+        let there = Established::client_server(Role::Responder, crc, 1, 1);
+        (Transmitter::new(&here, 1440), Receiver::new(&there))
+    }
+
+    /// The frames of a message of zeros.
+    fn frames(transmitter: &mut Transmitter, message: Outbound, length: u32) -> Vec<Vec<u8>> {
+        let mut segments = transmitter.begin(message, length).unwrap();
+        let mut header = [0; HEADER_OCTETS_MAX];
+        let frame = |segment: crate::Segment, header: &[u8]| {
+            let mut frame = header[..segment.header_length].to_vec();
+            frame.resize(segment.total_length(), 0);
+            frame
+        };
+        std::iter::from_fn(|| segments.next_segment(&mut header).map(|s| frame(s, &header)))
+            .collect()
+    }
+
+    #[test]
+    fn either_way_may_follow_the_other() {
+        let (mut transmitter, mut receiver) = ends(false);
+        for round in 0..4 {
+            let send = frames(&mut transmitter, SEND, 56 + round).remove(0);
+            let write = frames(&mut transmitter, WRITE, 1000 + round).remove(0);
+            if round % 2 == 0 {
+                let payload = receiver.whole_send(&send).expect("it is whole and the next");
+                assert_eq!(payload.len() as u32, 56 + round);
+                assert_eq!(receiver.on_whole_send(&send), send.len());
+                let header = write_header(Stag(7), TaggedOffset(1 << 40), 1000 + round).unwrap();
+                assert_eq!(header, write[..TAGGED_HEADER_OCTETS]);
+                assert!(receiver.on_whole_write(&header));
+            } else {
+                let sent = receiver.on_fpdu(&send).unwrap().unwrap().event;
+                assert!(matches!(sent, Event::Received { length, .. } if length == 56 + round));
+                assert_eq!(receiver.on_fpdu(&write).unwrap().unwrap().event, Event::Written);
+            }
+            assert!(receiver.has_heard());
+            assert!(matches!(receiver.next_step(), Step::Header { .. }));
+        }
+    }
+
+    #[test]
+    fn what_is_not_plain_and_next_is_left_alone() {
+        let (mut transmitter, mut receiver) = ends(false);
+        let send = frames(&mut transmitter, SEND, 56).remove(0);
+        for length in 0..send.len() {
+            assert_eq!(receiver.whole_send(&send[..length]), None, "{length} octets");
+        }
+        // Not the next; of two frames; something else.
+        let later = frames(&mut transmitter, SEND, 56).remove(0);
+        assert_eq!(receiver.whole_send(&later), None);
+        let (mut other, _) = ends(false);
+        assert_eq!(receiver.whole_send(&frames(&mut other, SEND, 2000)[0]), None);
+        for (solicited, invalidate) in [(true, None), (false, Some(Stag(1)))] {
+            let (mut other, _) = ends(false);
+            let message = Outbound::Send { solicited, invalidate };
+            assert_eq!(receiver.whole_send(&frames(&mut other, message, 56)[0]), None);
+        }
+        assert!(receiver.whole_send(&send).is_some());
+        // Within a message, and within a frame.
+        let parts = frames(&mut other, WRITE, 2000);
+        receiver.on_fpdu(&parts[0]).unwrap();
+        let header = write_header(Stag(7), TaggedOffset(0), 8).unwrap();
+        assert!(!receiver.on_whole_write(&header));
+        receiver.check_header(&parts[1]).unwrap();
+        assert!(!receiver.on_whole_write(&header));
+        assert_eq!(receiver.whole_send(&send), None);
+    }
+
+    #[test]
+    fn a_checked_stream_has_no_short_way() {
+        let (mut transmitter, mut receiver) = ends(true);
+        let send = frames(&mut transmitter, SEND, 56).remove(0);
+        assert_eq!(receiver.whole_send(&send), None);
+        assert!(!receiver.on_whole_write(&[0; TAGGED_HEADER_OCTETS]));
+    }
+
+    #[test]
+    fn a_write_that_wraps_or_needs_two_frames_has_no_header() {
+        assert_eq!(write_header(Stag(1), TaggedOffset(u64::MAX), 1), None);
+        assert_eq!(write_header(Stag(1), TaggedOffset(0), 65_522), None);
+        assert_eq!(write_header(Stag(1), TaggedOffset(0), u32::MAX), None);
+    }
+}
