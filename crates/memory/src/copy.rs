@@ -1,6 +1,6 @@
 //! Copies into, out of and between memories.
 
-use crate::Memory;
+use crate::{Memory, forward};
 
 impl Memory {
     /// Copies `bytes` to `offset`.
@@ -36,6 +36,29 @@ impl Memory {
         let target = to.pointer(to_offset, length);
         // SAFETY: both ranges were checked; `copy` allows them to overlap.
         unsafe { std::ptr::copy(source, target, length) }
+    }
+
+    /// As [`Memory::copy`], for blocks out of memory that is likely not in the processor's
+    /// caches: from front to back, whatever the addresses, so that what
+    /// [`Memory::prefetch`] has asked for comes first.
+    ///
+    /// # Panics
+    /// If either range is not inside.
+    #[inline]
+    pub fn copy_forward(
+        from: &Memory,
+        from_offset: usize,
+        to: &Memory,
+        to_offset: usize,
+        length: usize,
+    ) {
+        let source = from.pointer(from_offset, length);
+        let target = to.pointer(to_offset, length);
+        if source.addr().abs_diff(target.addr()) < length {
+            return Self::copy(from, from_offset, to, to_offset, length);
+        }
+        // SAFETY: both ranges were checked, and they lie apart.
+        unsafe { forward::copy(source, target, length) }
     }
 
     /// Sets a range to zeros.

@@ -14,6 +14,7 @@
 mod backing;
 mod copy;
 mod file_io;
+mod forward;
 pub mod kernel_handle;
 
 pub use backing::{ImportError, Memory, Pages};

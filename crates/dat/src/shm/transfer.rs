@@ -262,9 +262,9 @@ impl Connection {
             };
             let length = segment.length as usize;
             if write {
-                Memory::copy(ours, offset, theirs, at, length);
+                Memory::copy_forward(ours, offset, theirs, at, length);
             } else {
-                Memory::copy(theirs, at, ours, offset, length);
+                Memory::copy_forward(theirs, at, ours, offset, length);
             }
             at += length;
         }
@@ -454,11 +454,17 @@ impl Connection {
                     let to = *at + done;
                     let here = early.filter(|early| (done..done + length).contains(early));
                     let first = here.map_or(0, |early| early - done);
-                    Memory::copy(memory, offset, target, to, first);
+                    Memory::copy_forward(memory, offset, target, to, first);
                     if here.is_some() {
                         self.rings.as_ref().ok_or_else(no_rings)?.wake_peer_early();
                     }
-                    Memory::copy(memory, offset + first, target, to + first, length - first);
+                    Memory::copy_forward(
+                        memory,
+                        offset + first,
+                        target,
+                        to + first,
+                        length - first,
+                    );
                 }
                 Reach::Process(pid) => {
                     let address = remote.address + done as u64;
@@ -488,7 +494,7 @@ impl Connection {
             let length = segment.length as usize;
             match &reach {
                 Reach::Mapped(source, at) => {
-                    Memory::copy(source, *at + done, memory, offset, length);
+                    Memory::copy_forward(source, *at + done, memory, offset, length);
                 }
                 Reach::Process(pid) => {
                     let address = remote.address + done as u64;
