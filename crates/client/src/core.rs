@@ -74,6 +74,8 @@ pub(crate) struct SessionState {
     pub credits: Credits,
     pub inbox: Memory,
     pub inbox_region: Region,
+    /// Inbox slots whose answers were taken in: receives to post behind the next request.
+    pub slots_due: arrayvec::ArrayVec<u64, SLOTS_DUE_MAX>,
     pub pending: Vec<Option<Pending>>,
     pub queue: VecDeque<QueuedTransfer>,
     pub calls: VecDeque<QueuedCall>,
@@ -271,9 +273,11 @@ impl Core {
             long = session.inbox.to_vec(at, length.min(SLOT_BYTES));
             &long
         };
-        let segment = slot_segment(&session.inbox_region, slot);
-        // A failure means that the connection is ending, which an event tells.
-        let _ = self.interface.post_receive(session.endpoint, slot, &[segment]);
+        session.slots_due.push(slot);
+        if session.slots_due.is_full() {
+            self.post_receives(index);
+        }
+        let session = &mut self.sessions[index];
         let Ok(header) = ResponseHeader::decode(ByteOrder::NATIVE, message) else {
             return self.violate(index, "an answer without a readable header");
         };
@@ -388,9 +392,8 @@ impl Core {
         if session.checksums {
             seal(&mut call.message, &[]);
         }
-        session.set_pending(stream, call.ticket.map_or(Pending::Silent, Pending::Call));
-        let endpoint = session.endpoint;
-        self.post(index, endpoint, &[Gather::Bytes(&call.message)]);
+        let pending = call.ticket.map_or(Pending::Silent, Pending::Call);
+        self.post(index, stream, pending, &[Gather::Bytes(&call.message)]);
     }
 
     /// Tells the server that this client has seen its lower target.
@@ -409,17 +412,40 @@ impl Core {
         if session.checksums {
             seal(&mut message[..length], &[]);
         }
-        session.set_pending(stream, Pending::Silent);
-        let endpoint = session.endpoint;
-        self.post(index, endpoint, &[Gather::Bytes(&message[..length])]);
+        self.post(index, stream, Pending::Silent, &[Gather::Bytes(&message[..length])]);
     }
 
+    /// Sends a request, and remembers who waits for its answer. The server has it before
+    /// anything else is put in order here: that is done while it works.
     #[inline]
-    pub fn post(&mut self, index: usize, endpoint: EndpointId, gather: &[Gather<'_>]) {
+    pub fn post(
+        &mut self,
+        index: usize,
+        stream: StreamId,
+        pending: Pending,
+        gather: &[Gather<'_>],
+    ) {
+        let session = &mut self.sessions[index];
+        let endpoint = session.endpoint;
         let options = SendOptions { signal: Signal::OnError, invalidate: None };
-        if let Err(error) = self.interface.post_send(endpoint, SEND_COOKIE, gather, options) {
+        let posted = self.interface.post_send(endpoint, SEND_COOKIE, gather, options);
+        session.set_pending(stream, pending);
+        if !session.slots_due.is_empty() {
+            self.post_receives(index);
+        }
+        if let Err(error) = posted {
             self.end_session(index, format!("sending failed: {error}"));
             self.interface.disconnect(endpoint);
+        }
+    }
+
+    /// Posts the receives whose answers have been taken in.
+    fn post_receives(&mut self, index: usize) {
+        let session = &mut self.sessions[index];
+        for slot in session.slots_due.drain(..) {
+            let segment = slot_segment(&session.inbox_region, slot);
+            // A failure means that the connection is ending, which an event tells.
+            let _ = self.interface.post_receive(session.endpoint, slot, &[segment]);
         }
     }
 
@@ -544,6 +570,10 @@ pub(crate) const DOMAIN: Domain = Domain(0);
 pub(crate) const SLOT_BYTES: usize = 4096 + 512;
 /// Answers to transfers fit this; longer ones are taken to the heap.
 const HEAD_BYTES: usize = 64;
+/// Inbox slots beyond one for each credit.
+pub(crate) const SPARE_SLOTS: u16 = 8;
+/// Receives that are not posted yet; fewer than there are to spare.
+const SLOTS_DUE_MAX: usize = SPARE_SLOTS as usize / 2;
 const SEND_COOKIE: u64 = u64::MAX;
 
 /// Decodes a reply, be it a failure.

@@ -226,13 +226,13 @@ impl Core {
             }
         }
         let is_read = job.kind == TransferKind::Read;
-        session.set_pending(stream, Pending::Transfer(transfer));
+        let pending = Pending::Transfer(transfer);
         match inline {
             Some(segment) => {
                 let gather = [Gather::Bytes(&message[..written]), Gather::Segment(segment)];
-                self.post(index, endpoint, &gather);
+                self.post(index, stream, pending, &gather);
             }
-            None => self.post(index, endpoint, &[Gather::Bytes(&message[..written])]),
+            None => self.post(index, stream, pending, &[Gather::Bytes(&message[..written])]),
         }
         match target {
             Some(target) if is_read => {

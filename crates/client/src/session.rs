@@ -18,7 +18,7 @@ use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
 use crate::core::{
-    Core, DOMAIN, Phase, SLOT_BYTES, SessionState, decode, decode_any, slot_segment,
+    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, decode, decode_any, slot_segment,
 };
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
@@ -193,7 +193,7 @@ impl Client {
     fn begin(&self, address: &Address, options: &SessionOptions) -> Result<usize> {
         let mut core = self.0.borrow_mut();
         let credits = options.credits.clamp(1, limits::CREDITS_MAX);
-        let slots = u64::from(credits) + SPARE_RECEIVES;
+        let slots = u64::from(credits) + u64::from(SPARE_SLOTS);
         let failed = |reason: String| ClientError::Connect { address: address.to_string(), reason };
         let inbox = Memory::anonymous(slots as usize * SLOT_BYTES, Pages::Small)
             .map_err(|error| failed(error.to_string()))?;
@@ -236,6 +236,7 @@ impl Client {
             credits: Credits::new(credits),
             inbox,
             inbox_region,
+            slots_due: arrayvec::ArrayVec::new(),
             pending: Vec::new(),
             queue: std::collections::VecDeque::new(),
             calls: std::collections::VecDeque::new(),
@@ -457,5 +458,3 @@ fn random() -> u64 {
 
 /// A server that works at something answers far sooner.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);
-/// Receives beyond the credits, for answers to NULLs and a shrinking window.
-const SPARE_RECEIVES: u64 = 8;

@@ -94,6 +94,7 @@ pub struct Interface {
     ready: Vec<(Token, Readiness)>,
     /// Waits that memory alone satisfied since sockets were last looked at.
     turns_without_sockets: u32,
+    has_slept: bool,
     waiter: Waiter,
     waker: Waker,
 }
@@ -138,6 +139,7 @@ impl Interface {
             unfinished: Vec::new(),
             ready: Vec::new(),
             turns_without_sockets: 0,
+            has_slept: false,
             waiter,
             waker,
         })

@@ -104,7 +104,9 @@ impl Server {
     /// One turn of the loop, which waits for nothing.
     pub(crate) fn step(&mut self) {
         self.reactor.interface.poll();
-        self.reactor.turn(self.reactor.present());
+        self.reactor.now = self.reactor.present();
+        self.reactor.turn();
+        self.reactor.pass_time(self.reactor.now);
     }
 
     /// What is held for connections: channels, endpoints, requests parked, opens.
@@ -287,7 +289,12 @@ impl Reactor {
             let idle = self.tasks.count() == 0 && self.cache.stats().dirty_bytes == 0;
             let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };
             self.interface.wait(1, Some(pause));
-            self.turn(self.present());
+            // Otherwise no time worth a look at the clock has passed since the last turn.
+            if self.interface.has_slept() {
+                self.now = self.present();
+            }
+            self.turn();
+            self.pass_time(self.present());
         }
     }
 
@@ -299,8 +306,7 @@ impl Reactor {
     }
 
     /// Everything that has happened since the last wait.
-    pub(crate) fn turn(&mut self, now: Moment) {
-        self.now = now;
+    pub(crate) fn turn(&mut self) {
         while let Some(event) = self.interface.next_event() {
             self.on_event(event);
         }
@@ -311,6 +317,11 @@ impl Reactor {
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
         }
+    }
+
+    /// Does what is due by time. Behind a turn: who asks gets the answer first.
+    pub(crate) fn pass_time(&mut self, now: Moment) {
+        self.now = now;
         if self.now.since(self.last_tick) >= TICK {
             self.last_tick = self.now;
             self.tick();

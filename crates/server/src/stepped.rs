@@ -49,7 +49,9 @@ impl SteppedServer {
     /// step further. `now` never goes back.
     pub fn step(&mut self, now: Moment) {
         self.reactor.interface.poll();
-        self.reactor.turn(now);
+        self.reactor.now = now;
+        self.reactor.turn();
+        self.reactor.pass_time(now);
         self.reactor.interface.flush();
     }
 

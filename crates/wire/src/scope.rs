@@ -176,7 +176,7 @@ impl<'b, O: Order> Writer<'b, O> {
 
     /// Takes octets behind what is written, on the next multiple of eight; the gap
     /// is zeroed. Returns their offset in this scope.
-    #[inline]
+    #[inline(always)]
     pub fn allocate(&mut self, length: usize) -> Result<usize, EncodeError> {
         let at = self.cursor.next_multiple_of(ALIGNMENT);
         let end = at.checked_add(length).ok_or(EncodeError::Space)?;
@@ -201,7 +201,7 @@ impl<'b, O: Order> Writer<'b, O> {
 
     /// Starts a variable field: notes its offset at `at` and lets `fill` write its
     /// scope, of which the first `fixed` octets are zeroed.
-    #[inline]
+    #[inline(always)]
     pub fn variable(
         &mut self,
         at: usize,

@@ -44,6 +44,7 @@ impl Interface {
     }
 
     pub(super) fn wait_for(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
+        self.has_slept = false;
         self.flush();
         if let Some(network) = self.config.sim.clone() {
             return self.wait_sim(&network, threshold, timeout);
@@ -69,6 +70,13 @@ impl Interface {
             }
         }
         self.events.len()
+    }
+
+    /// Whether the last wait slept, and so may have lasted. Spins are short.
+    #[must_use]
+    #[inline]
+    pub fn has_slept(&self) -> bool {
+        self.has_slept
     }
 
     /// Something that ends this interface's waits from another thread.
@@ -266,6 +274,7 @@ impl Interface {
 
     /// Arms everything and sleeps until a descriptor is ready. True when satisfied.
     pub(super) fn doze(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
+        self.has_slept = true;
         let before = self.events.len();
         let missing = threshold.saturating_sub(before).max(1);
         let mut woken = false;

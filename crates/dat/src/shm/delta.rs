@@ -46,7 +46,7 @@ impl Last {
     /// shorter than the message: first which words of eight octets change, as bits, then
     /// what they become.
     #[inline]
-    pub fn advance(&mut self, message: &[u8]) -> Option<[u8; LINE_BODY_BYTES]> {
+    pub fn advance(&mut self, message: &[u8]) -> Option<[u64; LINE_WORDS]> {
         if message.len() <= LINE_BODY_BYTES {
             return None;
         }
@@ -61,14 +61,16 @@ impl Last {
             self.refill(message.len(), |octets| octets.copy_from_slice(message));
             return None;
         }
-        let mut line = [0; LINE_BODY_BYTES];
-        let (mask, words) = line.split_at_mut(8);
-        mask.copy_from_slice(&changes.to_ne_bytes());
-        for word in words.chunks_exact_mut(8).take(changes.count_ones() as usize) {
+        let mut line = [0; LINE_WORDS];
+        line[0] = changes;
+        for word in &mut line[1..] {
+            if changes == 0 {
+                break;
+            }
             let at = changes.trailing_zeros() as usize * 8;
             changes &= changes - 1;
-            word.copy_from_slice(&message[at..at + 8]);
-            self.octets[at..at + 8].copy_from_slice(word);
+            *word = word_of(&message[at..at + 8]);
+            self.octets[at..at + 8].copy_from_slice(&word.to_ne_bytes());
         }
         Some(line)
     }
@@ -76,13 +78,8 @@ impl Last {
     /// Makes the next message from what [`Last::advance`] gave. `length` is what the frame
     /// says.
     #[inline]
-    pub fn apply(
-        &mut self,
-        line: &[u8; LINE_BODY_BYTES],
-        length: usize,
-    ) -> Result<&[u8], BadDelta> {
-        let (mask, words) = line.split_at(8);
-        let mut changes = word_of(mask);
+    pub fn apply(&mut self, line: &[u64; LINE_WORDS], length: usize) -> Result<&[u8], BadDelta> {
+        let mut changes = line[0];
         let fits = length == self.length
             && length > 0
             && changes.count_ones() as usize <= CHANGES_MAX
@@ -90,10 +87,13 @@ impl Last {
         if !fits {
             return Err(BadDelta);
         }
-        for word in words.chunks_exact(8).take(changes.count_ones() as usize) {
+        for word in &line[1..] {
+            if changes == 0 {
+                break;
+            }
             let at = changes.trailing_zeros() as usize * 8;
             changes &= changes - 1;
-            self.octets[at..at + 8].copy_from_slice(word);
+            self.octets[at..at + 8].copy_from_slice(&word.to_ne_bytes());
         }
         Ok(&self.octets[..length])
     }
@@ -110,8 +110,10 @@ fn word_of(octets: &[u8]) -> u64 {
 pub const SHORT_BYTES_MAX: usize = 512;
 /// Octets of a cache line behind a frame's header.
 pub const LINE_BODY_BYTES: usize = 56;
+/// The same in words.
+pub const LINE_WORDS: usize = LINE_BODY_BYTES / 8;
 /// Changed words that fit a line behind the mask.
-const CHANGES_MAX: usize = LINE_BODY_BYTES / 8 - 1;
+const CHANGES_MAX: usize = LINE_WORDS - 1;
 
 const _: () = assert!(SHORT_BYTES_MAX / 8 <= 64, "the mask has a bit for each word");
 
@@ -154,8 +156,8 @@ mod tests {
     fn a_difference_from_nothing_or_beyond_the_message_is_refused() {
         let mut last = Last::new();
         let line = |changes: u64| {
-            let mut line = [1; LINE_BODY_BYTES];
-            line[..8].copy_from_slice(&changes.to_ne_bytes());
+            let mut line = [1; LINE_WORDS];
+            line[0] = changes;
             line
         };
         assert_eq!(last.apply(&line(1), 160), Err(BadDelta));

@@ -5,9 +5,11 @@
 //! stay good as long as the lane, which keeps the mapping.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use dafs_memory::Memory;
+
+use super::delta::LINE_WORDS;
 
 /// Where one direction's words and octets lie in the shared memory.
 #[derive(Clone, Copy, Debug)]
@@ -160,6 +162,33 @@ impl Lane {
         }
     }
 
+    /// Stores the words of a body that fills its header's line. Word by word: it is made
+    /// of words of late, and loaded back as vectors each would wait for its stores.
+    #[inline]
+    pub fn write_line(&self, position: u64, words: &[u64; LINE_WORDS]) {
+        for (word, value) in self.line_words(position).zip(words) {
+            word.store(*value, Ordering::Relaxed);
+        }
+    }
+
+    /// Loads the words of a body that fills its header's line.
+    #[inline]
+    pub fn read_line(&self, position: u64) -> [u64; LINE_WORDS] {
+        let mut words = [0; LINE_WORDS];
+        for (word, value) in self.line_words(position).zip(&mut words) {
+            *value = word.load(Ordering::Relaxed);
+        }
+        words
+    }
+
+    /// The words behind the header in the line of a position.
+    #[inline]
+    fn line_words(&self, position: u64) -> impl Iterator<Item = &AtomicU64> {
+        let line: *mut u64 = self.line(position).cast();
+        // SAFETY: a line is inside the frames and aligned; see `header`.
+        (1..=LINE_WORDS).map(move |index| unsafe { AtomicU64::from_ptr(line.add(index)) })
+    }
+
     /// Asks the processor for a line that is to be written soon. Does nothing where the
     /// processor has no such instruction.
     #[inline]
@@ -195,6 +224,7 @@ impl Lane {
 pub const HEADER_BYTES: usize = 8;
 /// Frames start on multiples of this: a cache line.
 pub const LINE: usize = 64;
+const _: () = assert!(HEADER_BYTES + LINE_WORDS * 8 == LINE);
 const CONTROL_BYTES: usize = 512;
 const CAPACITY_DEFAULT: usize = 64 << 10;
 pub const CAPACITY_MIN: usize = 16 << 10;

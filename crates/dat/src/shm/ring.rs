@@ -124,13 +124,23 @@ pub struct Producer {
     last: Last,
     /// A bit for each line whose first word may be anything, since it was payload.
     payload_lines: Box<[u64]>,
+    /// How many such bits are set.
+    payload_line_count: u32,
 }
 
 impl Producer {
     pub fn new(memory: Memory, layout: Layout) -> Self {
         let lane = Lane::new(memory, layout);
         let payload_lines = vec![0; lane.capacity() as usize / LINE / 64].into();
-        Self { lane, tail: 0, head_seen: 0, units: 0, last: Last::new(), payload_lines }
+        Self {
+            lane,
+            tail: 0,
+            head_seen: 0,
+            units: 0,
+            last: Last::new(),
+            payload_lines,
+            payload_line_count: 0,
+        }
     }
 
     /// Offset in the shared memory at which the body of the next frame goes, if the
@@ -174,7 +184,11 @@ impl Producer {
         }
         match self.last.advance(message) {
             Some(delta) if word == 0 => {
-                self.put_body(FrameHeader { kind: FrameKind::Delta, length, word }, &delta);
+                let size = LINE as u64;
+                self.clear_next(size);
+                self.lane.write_line(self.tail, &delta);
+                self.show(FrameHeader { kind: FrameKind::Delta, length, word }, size);
+                self.own_ahead(size);
             }
             _ => self.put_body(FrameHeader { kind: FrameKind::Send, length, word }, message),
         }
@@ -212,6 +226,9 @@ impl Producer {
     /// the account of payload lines.
     #[inline]
     fn clear_next(&mut self, size: u64) {
+        if size == LINE as u64 && self.payload_line_count == 0 {
+            return;
+        }
         let first = self.lane.place(self.tail);
         self.mark_payload(first, false);
         for line in 1..size / LINE as u64 {
@@ -229,7 +246,11 @@ impl Producer {
         let line = place as usize / LINE;
         let bit = 1 << (line % 64);
         let word = &mut self.payload_lines[line / 64];
-        *word = if is_payload { *word | bit } else { *word & !bit };
+        if (*word & bit != 0) != is_payload {
+            *word ^= bit;
+            let change = if is_payload { 1 } else { u32::MAX };
+            self.payload_line_count = self.payload_line_count.wrapping_add(change);
+        }
     }
 
     #[inline]
@@ -374,8 +395,8 @@ impl Consumer {
     pub fn message(&mut self, header: FrameHeader) -> Result<&[u8], BadFrame> {
         let length = header.length as usize;
         if header.kind == FrameKind::Delta {
-            self.lane.read(self.head, &mut self.line);
-            return self.last.apply(&self.line, length).map_err(|_| BadFrame(header.pack(0)));
+            let line = self.lane.read_line(self.head);
+            return self.last.apply(&line, length).map_err(|_| BadFrame(header.pack(0)));
         }
         if length <= LINE_BODY_BYTES {
             self.lane.read(self.head, &mut self.line);
