@@ -5,6 +5,8 @@
 //! asked for ahead come last, and out of memory that is not cached such a copy takes a
 //! quarter longer (docs/decisions/0003).
 
+use crate::PAGE_BYTES;
+
 /// Copies `length` octets.
 ///
 /// # Safety
@@ -21,7 +23,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     unsafe { std::ptr::copy_nonoverlapping(from, to, length) }
 }
 
-/// As [`copy`], of at least [`STEP_BYTES`].
+/// As [`copy`], of at least a line.
 ///
 /// # Safety
 /// As [`copy`]; the processor must have AVX.
@@ -31,54 +33,63 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, length: usize) {
     use std::arch::x86_64::{
         __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256,
     };
-    // SAFETY: `at + STEP_BYTES <= length` wherever this is called, so all of it is inside.
-    let step = |at: usize| unsafe {
-        let source = from.add(at).cast::<__m256i>();
-        let target = to.add(at).cast::<__m256i>();
-        let lines = [0, 1, 2, 3].map(|place| _mm256_loadu_si256(source.add(place)));
-        for (place, line) in lines.into_iter().enumerate() {
-            _mm256_storeu_si256(target.add(place), line);
-        }
+    // SAFETY: of both ranges, `at + LINE_BYTES <= length` wherever this is called.
+    let line = |at: usize| unsafe {
+        let (source, target) = (from.add(at).cast::<__m256i>(), to.add(at).cast::<__m256i>());
+        let (first, second) = (_mm256_loadu_si256(source), _mm256_loadu_si256(source.add(1)));
+        _mm256_storeu_si256(target, first);
+        _mm256_storeu_si256(target.add(1), second);
     };
-    // The first step reaches to where the target's alignment begins, or beyond it.
-    step(0);
-    let mut at = STEP_BYTES - to.addr() % 32;
-    while at + AHEAD_BYTES < length {
-        // SAFETY: a prefetch cannot fault; these are inside or a line behind the end.
-        unsafe {
-            let ahead = from.add(at + AHEAD_BYTES).cast::<i8>();
-            _mm_prefetch::<_MM_HINT_T0>(ahead);
-            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(STEP_BYTES / 2));
+    let fetch = |at: usize| {
+        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + AHEAD_BYTES).cast());
+    };
+    // The first line reaches to where the target's alignment begins, or beyond it.
+    line(0);
+    let mut at = LINE_BYTES - to.addr() % 32;
+    while at + PAGES_AT_ONCE * PAGE_BYTES + AHEAD_BYTES <= length {
+        for place in (at..at + PAGE_BYTES).step_by(LINE_BYTES) {
+            for page in 0..PAGES_AT_ONCE {
+                fetch(place + page * PAGE_BYTES);
+                line(place + page * PAGE_BYTES);
+            }
         }
-        step(at);
-        at += STEP_BYTES;
+        at += PAGES_AT_ONCE * PAGE_BYTES;
     }
-    while at + STEP_BYTES <= length {
-        step(at);
-        at += STEP_BYTES;
+    while at + 2 * LINE_BYTES + AHEAD_BYTES <= length {
+        fetch(at);
+        fetch(at + LINE_BYTES);
+        line(at);
+        line(at + LINE_BYTES);
+        at += 2 * LINE_BYTES;
+    }
+    while at + LINE_BYTES <= length {
+        line(at);
+        at += LINE_BYTES;
     }
     if at < length {
         // Overlaps what was copied just now, which is the same.
-        step(length - STEP_BYTES);
+        line(length - LINE_BYTES);
     }
 }
 
 /// Shorter copies are left to the C library.
 const LONG_BYTES: usize = 1024;
-/// Octets copied in one step: two cache lines.
-const STEP_BYTES: usize = 128;
+/// A cache line.
+const LINE_BYTES: usize = 64;
 /// How far ahead of the copy lines are asked for: the hardware's own prefetcher stops at
 /// the end of each page.
 const AHEAD_BYTES: usize = 512;
-
-const _: () = assert!(LONG_BYTES >= STEP_BYTES + AHEAD_BYTES);
+/// Pages copied side by side where there are so many: each has a prefetcher's attention.
+const PAGES_AT_ONCE: usize = 4;
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn every_octet_arrives_whatever_the_length_and_the_alignment() {
-        let source: Vec<u8> = (0..20_000u32).map(|n| (n * 7 + n / 251) as u8).collect();
-        for length in (0..300).chain((1000..1400).step_by(7)).chain([4096, 4097, 9999, 16_384]) {
+        let source: Vec<u8> = (0..50_000u32).map(|n| (n * 7 + n / 251) as u8).collect();
+        for length in
+            (0..300).chain((1000..1400).step_by(7)).chain([4096, 9999, 16_384, 17_000, 40_961])
+        {
             for (skip, shift) in [(0, 0), (1, 0), (0, 1), (31, 5), (7, 63), (33, 32)] {
                 let mut target = vec![0; length + shift + 64];
                 let from = &source[skip..skip + length];
