@@ -89,7 +89,7 @@ pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
 }
 
 impl Simulation {
-    fn new(plan: Plan, store: Arc<dyn Store>) -> Result<Self, String> {
+    pub(crate) fn new(plan: Plan, store: Arc<dyn Store>) -> Result<Self, String> {
         let mut random = Random::new(plan.seed ^ 0x5eed);
         let Stage { root, directories } = set(store.as_ref())?;
         let network = Network::new(plan.network());
@@ -267,7 +267,12 @@ impl Simulation {
         Ok(())
     }
 
-    pub(crate) fn begin(&mut self, index: usize, operation: Operation, open: Option<u64>) {
+    pub(crate) fn begin(
+        &mut self,
+        index: usize,
+        operation: Operation,
+        open: Option<u64>,
+    ) -> OperationNumber {
         use crate::operation::NameOperation::{Link, Links};
         let file = match &operation {
             Operation::Name(Link { file, .. } | Links { file }) => {
@@ -279,6 +284,12 @@ impl Simulation {
         self.note(format!("{} begins at client {index}: {}", number.0, brief(&operation, None)));
         self.actors[index].send(number, &operation, (file, open), &self.directories);
         self.asked.insert(number, (index, operation));
+        number
+    }
+
+    /// Operations lost so far.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
     }
 
     fn end(
