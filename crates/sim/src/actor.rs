@@ -176,8 +176,8 @@ impl Actor {
 
     // ---- operations ---------------------------------------------------------------------
 
-    /// Sends an operation. `file` is the handle of a name's operation that takes one,
-    /// `open` the open of one on content.
+    /// Sends an operation; without a session it is lost at once. `file` is the handle of a
+    /// name's operation that takes one, `open` the open of one on content.
     pub(crate) fn send(
         &mut self,
         number: OperationNumber,
@@ -185,7 +185,9 @@ impl Actor {
         (file, open): (Option<FileHandle>, Option<u64>),
         directories: &[FileHandle],
     ) {
-        let Life::Here(session) = &self.life else { return };
+        let Life::Here(session) = &self.life else {
+            return self.flights.push(InFlight { number, open: None, flight: ready(Raw::Lost) });
+        };
         let line = Line {
             client: &self.client,
             session,
@@ -205,7 +207,7 @@ impl Actor {
                 line.records(number, records, *length)
             }
             (Operation::Close(_), Some(_), _) => return self.close(number, open),
-            _ => return,
+            _ => Err(Raw::Nonsense(format!("{operation:?} on a file that is not open"))),
         };
         let flight = sent.unwrap_or_else(ready);
         if let Some(opened) = open.and_then(|open| self.opens.get_mut(&open)) {
@@ -296,5 +298,26 @@ impl Actor {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dafs_dat::InterfaceConfig;
+    use dafs_dat::sim::{Network, NetworkConfig};
+
+    use super::*;
+    use crate::operation::NameOperation;
+
+    #[test]
+    fn what_is_sent_without_a_session_is_lost_once() {
+        let sim = Some(Network::new(NetworkConfig::new(1)).at(1));
+        let interface = Interface::new(InterfaceConfig { sim, ..InterfaceConfig::default() });
+        let mut actor = Actor::new(1, interface.unwrap(), &Plan::new(1));
+        let number = OperationNumber(7);
+        actor.send(number, &NameOperation::List { directory: 0 }.into(), (None, None), &[]);
+        let ended = actor.step().ended;
+        assert!(matches!(ended[..], [(ended, Raw::Lost)] if ended == number), "{ended:?}");
+        assert!(actor.step().ended.is_empty());
     }
 }

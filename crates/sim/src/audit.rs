@@ -53,6 +53,9 @@ impl Simulation {
 
     /// Reads back every name, every octet and every record.
     pub(crate) fn audit(&mut self) -> Result<(), String> {
+        // A session from before may have ended without its client's knowledge, which asked
+        // nothing since, and what struck it before the calm may be still to come.
+        drop(self.actors[0].leave());
         self.step_until("connecting", |simulation| simulation.actors[0].is_here())?;
         for directory in 0..DIRECTORIES as u8 {
             self.ask(NameOperation::List { directory }.into(), None)?;
@@ -89,8 +92,13 @@ impl Simulation {
 
     /// One operation of the first client, to its end.
     fn ask(&mut self, operation: Operation, open: Option<u64>) -> Result<(), String> {
-        self.begin(0, operation, open);
-        self.finish_all()
+        let lost = self.lost();
+        let number = self.begin(0, operation, open);
+        self.finish_all()?;
+        if self.lost() > lost {
+            return Err(format!("{number:?} is lost after all trouble"));
+        }
+        Ok(())
     }
 
     /// Everybody leaves; the server forgets all of it.
@@ -127,3 +135,61 @@ impl Simulation {
 const ARENA: usize = 1;
 /// Steps in which everything under way must end.
 const PATIENCE_STEPS: u64 = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dafs_dat::sim::FaultPlan;
+    use dafs_store::memory::{MemoryLimits, MemoryStore};
+
+    use super::*;
+    use crate::Plan;
+
+    /// A calm run whose first client has a session.
+    fn connected(seed: u64) -> Simulation {
+        // No fault is drawn, yet one may be made: the plan is not that of a faultless run.
+        let faults = FaultPlan { count_max: 0, ..FaultPlan::default() };
+        let plan = Plan { faults, trouble_permille: 0, ..Plan::new(seed) };
+        let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
+        let store = Arc::new(MemoryStore::new(limits));
+        let mut simulation = Simulation::new(plan, store).unwrap();
+        simulation.calm();
+        simulation.step_until("connecting", |s| s.actors[0].is_here()).unwrap();
+        simulation
+    }
+
+    fn break_first(simulation: &Simulation) {
+        let node = simulation.actors[0].node;
+        for connection in simulation.network.connections() {
+            if connection.initiator == node {
+                simulation.network.break_connection(connection.id);
+            }
+        }
+    }
+
+    #[test]
+    fn an_audit_is_of_a_sound_session_whatever_came_of_the_last_one() {
+        for seed in 1..=4 {
+            let mut simulation = connected(seed);
+            break_first(&simulation);
+            simulation.audit().unwrap();
+
+            // The client took the end in, and does not know it.
+            break_first(&simulation);
+            for _ in 0..100 {
+                simulation.step().unwrap();
+            }
+            simulation.audit().unwrap();
+            simulation.depart().unwrap();
+        }
+    }
+
+    #[test]
+    fn an_operation_lost_in_an_audit_is_told() {
+        let mut simulation = connected(1);
+        break_first(&simulation);
+        let told = simulation.ask(NameOperation::List { directory: 0 }.into(), None);
+        assert!(told.unwrap_err().contains("is lost"));
+    }
+}

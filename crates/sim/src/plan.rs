@@ -80,7 +80,9 @@ impl Plan {
     }
 
     pub(crate) fn network(&self) -> NetworkConfig {
-        NetworkConfig { hold_ns_max: 5_000_000, ..NetworkConfig::new(self.seed) }
+        // A few steps of the clock: a server that is late with its own lets a connect die.
+        let (hold_ns_max, connect_ns_max) = (5_000_000, 50_000_000);
+        NetworkConfig { hold_ns_max, connect_ns_max, ..NetworkConfig::new(self.seed) }
     }
 
     /// Faults that may strike now. Octets flip unnoticed only where checksums are agreed

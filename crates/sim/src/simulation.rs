@@ -89,7 +89,7 @@ pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
 }
 
 impl Simulation {
-    fn new(plan: Plan, store: Arc<dyn Store>) -> Result<Self, String> {
+    pub(crate) fn new(plan: Plan, store: Arc<dyn Store>) -> Result<Self, String> {
         let mut random = Random::new(plan.seed ^ 0x5eed);
         let Stage { root, directories } = set(store.as_ref())?;
         let network = Network::new(plan.network());
@@ -167,12 +167,10 @@ impl Simulation {
                 let actor = self.random.below(self.actors.len());
                 self.step_actor(actor)?;
             }
-            75..99 => {
-                self.network.advance();
-            }
+            75..99 => self.step_clock(),
             _ => {
                 // What only time brings: ticks, write-back, leases.
-                let span_ns = 1 + self.random.below(20_000_000) as u64;
+                let span_ns = 1 + self.random.below(SPAN_NS_MAX as usize) as u64;
                 self.network.advance_to(self.network.now_ns() + span_ns);
             }
         }
@@ -180,6 +178,16 @@ impl Simulation {
             self.make_trouble()?;
         }
         Ok(())
+    }
+
+    /// To the next thing that happens, but never far: where nothing but deadlines is to
+    /// come, the clock does not leap over the time that everybody has to keep them.
+    fn step_clock(&mut self) {
+        let far_ns = self.network.now_ns() + SPAN_NS_MAX;
+        match self.network.next_ns() {
+            Some(next_ns) if next_ns > far_ns => self.network.advance_to(far_ns),
+            _ => drop(self.network.advance()),
+        }
     }
 
     fn step_server(&mut self) -> Result<(), String> {
@@ -267,7 +275,12 @@ impl Simulation {
         Ok(())
     }
 
-    pub(crate) fn begin(&mut self, index: usize, operation: Operation, open: Option<u64>) {
+    pub(crate) fn begin(
+        &mut self,
+        index: usize,
+        operation: Operation,
+        open: Option<u64>,
+    ) -> OperationNumber {
         use crate::operation::NameOperation::{Link, Links};
         let file = match &operation {
             Operation::Name(Link { file, .. } | Links { file }) => {
@@ -279,6 +292,12 @@ impl Simulation {
         self.note(format!("{} begins at client {index}: {}", number.0, brief(&operation, None)));
         self.actors[index].send(number, &operation, (file, open), &self.directories);
         self.asked.insert(number, (index, operation));
+        number
+    }
+
+    /// Operations lost so far.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
     }
 
     fn end(
@@ -375,7 +394,33 @@ fn newest_of(network: &Network, node: u32) -> Option<dafs_dat::sim::ConnectionId
     connections.iter().filter(|c| c.initiator == node).map(|c| c.id).max()
 }
 
+/// Longest step of the clock.
+const SPAN_NS_MAX: u64 = 20_000_000;
 /// Steps of a run, by far.
 const STEPS_MAX: u64 = 5_000_000;
 /// Lines that a failure may tell.
 const HISTORY_MAX: usize = 5_000;
+
+#[cfg(test)]
+mod tests {
+    use dafs_store::memory::{MemoryLimits, MemoryStore};
+
+    use super::*;
+
+    #[test]
+    fn a_connect_outlives_a_server_that_is_a_step_late() {
+        let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
+        let store = Arc::new(MemoryStore::new(limits));
+        let mut simulation = Simulation::new(Plan::new(1).without_faults(), store).unwrap();
+        simulation.connect(0).unwrap();
+        // It arrives; then nothing is to come but the moment at which it is given up.
+        simulation.step_clock();
+        simulation.step_clock();
+        assert_eq!(simulation.network.statistics().severed, 0);
+        simulation.step_server().unwrap();
+        while !simulation.actors[0].is_here() {
+            simulation.step().unwrap();
+        }
+        assert_eq!(simulation.sessions, 1);
+    }
+}

@@ -13,7 +13,7 @@ use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_store::{
     AttributeChanges, Attributes, Credentials, File, FileKey, FileVersion, Store, StoreError,
 };
-use dafs_types::{CacheHint, CreateMode, FileHandle, Moment, ShareAccess, Stability};
+use dafs_types::{CacheHint, CreateMode, FileHandle, Moment, ShareAccess, Stability, Timestamp};
 use proptest::prelude::*;
 
 /// A file that fails on demand.
@@ -482,6 +482,37 @@ fn a_broken_transfer_leaves_no_trace_behind_the_end() {
     rig.set_size(0, 200);
     let seen = rig.read(0, 0, 300).unwrap();
     assert_eq!((seen.len(), &seen[100..]), (200, &[0; 100][..]));
+}
+
+#[test]
+fn a_broken_transfer_leaves_the_room_to_the_others_in_it() {
+    let mut rig = Rig::new(1, 2 << 20);
+    rig.write(0, 0, &[1; 4096]).unwrap();
+    rig.commit(0, Stability::Unstable).unwrap();
+    let file = rig.files[0].open;
+    let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+    let mut prepare = |rig: &mut Rig| {
+        spans.clear();
+        match rig.cache.prepare_write(file, 0, 4096, &mut spans, &mut jobs) {
+            Prepared::Ready(token) => (token, spans[0].offset as usize),
+            _ => panic!("the block is there"),
+        }
+    };
+    let ((broken, _), (whole, place)) = (prepare(&mut rig), prepare(&mut rig));
+    rig.cache.arena().write(place, &[2; 4096]);
+    // The file was changed by somebody else: its clean blocks are to be read again.
+    let version = rig.files[0].disk.version().unwrap();
+    let time_modify = Timestamp { seconds: 1, ..version.time_modify };
+    rig.cache.revalidate(file, FileVersion { time_modify, ..version });
+    let _ = rig.cache.write_abort(broken, Moment(1));
+    rig.cache.plan_fill(file, 0, 4096, CacheHint::default(), &mut jobs);
+    for job in jobs {
+        let _ = rig.cache.on_filled(job.run());
+    }
+    let _ = rig.cache.write_done(whole, Moment(1));
+    assert_eq!(rig.read(0, 0, 4096).unwrap(), [2; 4096]);
+    rig.commit(0, Stability::Unstable).unwrap();
+    assert_eq!(rig.disk(0), [2; 4096]);
 }
 
 #[test]

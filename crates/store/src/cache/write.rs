@@ -222,7 +222,9 @@ impl Cache {
             self.dirty_blocks += (taken & !segment.unflushed()).count_ones() as usize;
             segment.valid |= taken;
             segment.dirty |= taken;
-            segment.writing &= !bits;
+            // What is not taken may be another writer's room too, if it was valid when that
+            // came: until all are through, nobody reads the file into it.
+            segment.writing &= !taken;
             segment.writers -= 1;
             if segment.writers == 0 {
                 segment.writing = 0;
