@@ -89,7 +89,7 @@ fn shm(figures: &Figures<'_>) -> Vec<Goal> {
             if let (Some(ours), Some(copies)) =
                 (read(depth, false, block), figures.local("memcpy", depth, block))
             {
-                let value = ours.throughput / copies.throughput;
+                let value = time_us(copies) / time_us(ours);
                 let what = format!("shm {name} x{depth}: throughput against memcpy");
                 goals.push(Goal::least(what, value, 0.9));
             }
