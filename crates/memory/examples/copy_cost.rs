@@ -6,6 +6,7 @@
 use std::time::Instant;
 
 use dafs_memory::{Memory, Pages};
+use dafs_types::Random;
 
 type Copy = fn(&Memory, usize, &Memory, usize, usize);
 
@@ -22,17 +23,14 @@ fn main() -> std::io::Result<()> {
         [("C library", Memory::copy), ("front to back", Memory::copy_forward)];
     let count = (ROUND_BYTES / block).max(1);
     let mut best = [f64::MAX; 2];
-    let mut state = 88_172_645_463_325_252u64;
+    let mut random = Random::new(1);
     for _ in 0..ROUNDS {
         for (best, (_, copy)) in best.iter_mut().zip(copies) {
             let start = Instant::now();
             let mut next = 0;
             for turn in 0..count {
                 let here = next;
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                next = state as usize % (FILE_BYTES / block) * block;
+                next = random.below(FILE_BYTES / block) * block;
                 // As a server does that knows its next request.
                 large.prefetch(next, block);
                 let buffer = turn % buffers * block;

@@ -2,8 +2,8 @@
 //!
 //! Where source and target lie alike in their pages, as a cache's blocks and a client's
 //! buffers mostly do, the C library copies from back to front. So the lines that were
-//! asked for ahead come last, and out of memory that is not cached such a copy takes a
-//! quarter longer (docs/decisions/0003).
+//! asked for ahead come last, and where one side is not cached such a copy takes longer, up to
+//! a half (docs/decisions/0003).
 
 use crate::PAGE_BYTES;
 

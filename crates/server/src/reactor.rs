@@ -104,9 +104,7 @@ impl Server {
     /// One turn of the loop, which waits for nothing.
     pub(crate) fn step(&mut self) {
         self.reactor.interface.poll();
-        self.reactor.now = self.reactor.present();
-        self.reactor.turn();
-        self.reactor.pass_time(self.reactor.now);
+        self.reactor.turn_at(self.reactor.present());
     }
 
     /// What is held for connections: channels, endpoints, requests parked, opens.
@@ -305,8 +303,15 @@ impl Reactor {
         Moment(u64::try_from(elapsed).unwrap_or(u64::MAX))
     }
 
+    /// A turn, and what is due by time, at one moment.
+    pub(crate) fn turn_at(&mut self, now: Moment) {
+        self.now = now;
+        self.turn();
+        self.pass_time(now);
+    }
+
     /// Everything that has happened since the last wait.
-    pub(crate) fn turn(&mut self) {
+    fn turn(&mut self) {
         while let Some(event) = self.interface.next_event() {
             self.on_event(event);
         }
@@ -320,7 +325,7 @@ impl Reactor {
     }
 
     /// Does what is due by time. Behind a turn: who asks gets the answer first.
-    pub(crate) fn pass_time(&mut self, now: Moment) {
+    fn pass_time(&mut self, now: Moment) {
         self.now = now;
         if self.now.since(self.last_tick) >= TICK {
             self.last_tick = self.now;

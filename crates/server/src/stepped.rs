@@ -49,9 +49,7 @@ impl SteppedServer {
     /// step further. `now` never goes back.
     pub fn step(&mut self, now: Moment) {
         self.reactor.interface.poll();
-        self.reactor.now = now;
-        self.reactor.turn();
-        self.reactor.pass_time(now);
+        self.reactor.turn_at(now);
         self.reactor.interface.flush();
     }
 

@@ -63,12 +63,7 @@ impl Last {
         }
         let mut line = [0; LINE_WORDS];
         line[0] = changes;
-        for word in &mut line[1..] {
-            if changes == 0 {
-                break;
-            }
-            let at = changes.trailing_zeros() as usize * 8;
-            changes &= changes - 1;
+        for (word, at) in line[1..].iter_mut().zip(places(changes)) {
             *word = word_of(&message[at..at + 8]);
             self.octets[at..at + 8].copy_from_slice(&word.to_ne_bytes());
         }
@@ -79,7 +74,7 @@ impl Last {
     /// says.
     #[inline]
     pub fn apply(&mut self, line: &[u64; LINE_WORDS], length: usize) -> Result<&[u8], BadDelta> {
-        let mut changes = line[0];
+        let changes = line[0];
         let fits = length == self.length
             && length > 0
             && changes.count_ones() as usize <= CHANGES_MAX
@@ -87,16 +82,21 @@ impl Last {
         if !fits {
             return Err(BadDelta);
         }
-        for word in &line[1..] {
-            if changes == 0 {
-                break;
-            }
-            let at = changes.trailing_zeros() as usize * 8;
-            changes &= changes - 1;
+        for (word, at) in line[1..].iter().zip(places(changes)) {
             self.octets[at..at + 8].copy_from_slice(&word.to_ne_bytes());
         }
         Ok(&self.octets[..length])
     }
+}
+
+/// Where in the message the words stand whose bits are set, in order.
+#[inline]
+fn places(mut changes: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let word = (changes != 0).then(|| changes.trailing_zeros() as usize)?;
+        changes &= changes - 1;
+        Some(word * 8)
+    })
 }
 
 #[inline]

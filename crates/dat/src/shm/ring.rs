@@ -167,10 +167,7 @@ impl Producer {
         if header.kind == FrameKind::Send {
             self.last.forget();
         }
-        let size = header.frame_bytes();
-        self.clear_next(size);
-        self.show(header, size);
-        self.own_ahead(size);
+        self.put_frame(header, |_, _| {});
     }
 
     /// Puts a message of at most [`SHORT_BYTES_MAX`] octets into the ring and makes it
@@ -184,30 +181,23 @@ impl Producer {
         }
         match self.last.advance(message) {
             Some(delta) if word == 0 => {
-                let size = LINE as u64;
-                self.clear_next(size);
-                self.lane.write_line(self.tail, &delta);
-                self.show(FrameHeader { kind: FrameKind::Delta, length, word }, size);
-                self.own_ahead(size);
+                let header = FrameHeader { kind: FrameKind::Delta, length, word };
+                self.put_frame(header, |lane, tail| lane.write_line(tail, &delta));
             }
-            _ => self.put_body(FrameHeader { kind: FrameKind::Send, length, word }, message),
+            _ => {
+                let header = FrameHeader { kind: FrameKind::Send, length, word };
+                self.put_frame(header, |lane, tail| write_body(lane, tail, message));
+            }
         }
         true
     }
 
-    /// The first line, which the consumer polls, is touched last and only once: touched
-    /// earlier, it would travel to the other core and back before the frame is whole.
+    /// Makes the frame at the tail visible, once `fill` has written its body.
     #[inline]
-    fn put_body(&mut self, header: FrameHeader, body: &[u8]) {
+    fn put_frame(&mut self, header: FrameHeader, fill: impl FnOnce(&Lane, u64)) {
         let size = header.frame_bytes();
         self.clear_next(size);
-        if let Some((first, rest)) = body.split_at_checked(LINE_BODY_BYTES) {
-            self.lane.write(self.tail, LINE_BODY_BYTES, rest);
-            fence(Ordering::Release);
-            self.lane.write(self.tail, 0, first);
-        } else {
-            self.lane.write(self.tail, 0, body);
-        }
+        fill(&self.lane, self.tail);
         self.show(header, size);
         self.own_ahead(size);
     }
@@ -455,6 +445,20 @@ impl Consumer {
     /// We are awake again.
     pub fn disarm(&self) {
         self.lane.wake_at().store(0, Ordering::Relaxed);
+    }
+}
+
+/// Writes a frame's body. The first line, which the consumer polls, is touched last and only
+/// once: touched earlier, it would travel to the other core and back before the frame is
+/// whole.
+#[inline]
+fn write_body(lane: &Lane, tail: u64, body: &[u8]) {
+    if let Some((first, rest)) = body.split_at_checked(LINE_BODY_BYTES) {
+        lane.write(tail, LINE_BODY_BYTES, rest);
+        fence(Ordering::Release);
+        lane.write(tail, 0, first);
+    } else {
+        lane.write(tail, 0, body);
     }
 }
 

@@ -122,13 +122,12 @@ impl Expectations {
             self.is_foreign |= length > 0;
             return;
         }
-        if self.is_active {
-            let takes = self.groups.front_mut().is_some_and(|g| g.takes(stag, address, length));
-            self.is_foreign |= !takes;
-            return;
-        }
         if self.groups.front_mut().is_some_and(|group| group.takes(stag, address, length)) {
             self.is_active = true;
+            return;
+        }
+        if self.is_active {
+            self.is_foreign = true;
             return;
         }
         match self.groups.iter_mut().position(|group| group.takes(stag, address, length)) {
