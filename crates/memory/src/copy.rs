@@ -89,16 +89,22 @@ impl Memory {
         let lines = length.div_ceil(64).min(PREFETCH_LINES_MAX);
         let from = self.pointer(offset, length);
         for line in 0..lines {
-            #[cfg(target_arch = "x86_64")]
-            // SAFETY: a prefetch of any address cannot fault; this one is inside.
-            unsafe {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                _mm_prefetch::<_MM_HINT_T0>(from.add(line * 64).cast_const().cast::<i8>());
-            }
-            #[cfg(not(target_arch = "x86_64"))]
-            let _ = (from, line);
+            prefetch(from.wrapping_add(line * 64));
         }
     }
+}
+
+/// Asks the processor for the cache line that holds an address.
+#[inline]
+pub fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch of any address is a hint and cannot fault.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast::<i8>());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 /// Lines fetched ahead of a copy. One page: beyond it the copy itself runs ahead.

@@ -18,6 +18,7 @@ mod forward;
 pub mod kernel_handle;
 
 pub use backing::{ImportError, Memory, Pages};
+pub use copy::prefetch;
 
 /// Octets in the smallest page the processor maps.
 pub const PAGE_BYTES: usize = 4096;

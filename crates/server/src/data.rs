@@ -26,7 +26,7 @@ pub(crate) enum Step {
 }
 
 /// The file a request names, and whether it was opened for this request alone.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct IoFile {
     pub file: CachedFile,
     pub borrowed: bool,
@@ -176,7 +176,7 @@ impl Reactor {
         }
     }
 
-    fn drive(&mut self, id: TaskId, mut task: Task) {
+    pub(crate) fn drive(&mut self, id: TaskId, mut task: Task) {
         loop {
             // In place: a task is a few cache lines, not to be moved for every step.
             let step = match &mut task {
@@ -186,12 +186,21 @@ impl Reactor {
                 Task::Size(answer, size) => self.step_size(*answer, size),
                 Task::Fetch(answer, fetch) => self.step_fetch(*answer, fetch),
             };
-            match step {
-                Step::Done => return self.tasks.forget(id),
-                Step::Wait(wait) => return self.park(id, task, wait),
-                Step::Become(next) => task = *next,
+            match self.conclude(id, task, step) {
+                Some(next) => task = next,
+                None => return,
             }
         }
+    }
+
+    /// Does what a step came to. What the task became, if it goes on.
+    pub(crate) fn conclude(&mut self, id: TaskId, task: Task, step: Step) -> Option<Task> {
+        match step {
+            Step::Done => self.tasks.forget(id),
+            Step::Wait(wait) => self.park(id, task, wait),
+            Step::Become(next) => return Some(*next),
+        }
+        None
     }
 
     /// Part of a task's own transfer ended.

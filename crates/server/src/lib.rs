@@ -20,6 +20,7 @@ mod data;
 mod direct;
 #[doc(hidden)]
 pub mod fuzzing;
+mod hits;
 mod jobs;
 mod names;
 mod object;

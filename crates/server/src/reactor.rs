@@ -27,10 +27,10 @@ use dafs_wire::{
 
 use crate::channel::Channel;
 use crate::config::{ServerConfig, ServerError};
+use crate::hits::Hits;
 use crate::jobs::{Done, Job, Pool};
 use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
-use crate::read::Hit;
 use crate::task::{Answer, Tasks};
 use crate::transfer::{Cookie, Loan, Loans};
 
@@ -144,8 +144,8 @@ pub(crate) struct Reactor {
     pub(crate) opens: HashMap<StateId, OpenRecord>,
     /// Open files by handle: how to reach them whatever happened to their names.
     pub(crate) open_files: HashMap<FileHandle, (Arc<dyn File>, usize)>,
-    /// Reads about to be moved; empty between turns.
-    pub(crate) hits: Vec<Hit>,
+    /// Direct reads and writes under way; empty between turns.
+    pub(crate) hits: Hits,
     /// Files whose end an append is about to move.
     pub(crate) appending: Vec<dafs_store::cache::CachedFile>,
     pub(crate) passwords: Arc<PasswordFile>,
@@ -261,7 +261,7 @@ impl Reactor {
             loans: Loans::default(),
             opens: HashMap::new(),
             open_files: HashMap::new(),
-            hits: Vec::new(),
+            hits: Hits::default(),
             appending: Vec::new(),
             passwords: Arc::new(passwords),
             entropy,
@@ -315,10 +315,10 @@ impl Reactor {
         while let Some(event) = self.interface.next_event() {
             self.on_event(event);
         }
+        self.settle();
         while let Some(done) = self.pool.take() {
             self.on_done(done);
         }
-        self.move_hits();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
         }
@@ -334,6 +334,9 @@ impl Reactor {
     }
 
     fn on_event(&mut self, event: Event) {
+        if !matches!(event, Event::Completion(_)) {
+            self.settle();
+        }
         match event {
             Event::Completion(completion) => self.on_completion(completion),
             Event::ConnectionRequest { pending, peer, private_data, .. } => {
@@ -478,6 +481,7 @@ impl Reactor {
 
     #[inline]
     fn on_message(&mut self, endpoint: EndpointId, slot: u16, length: u32) {
+        self.fetch_ahead();
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         let mut message = std::mem::take(&mut self.message);
         let length = (length as usize).min(message.len());
@@ -506,6 +510,7 @@ impl Reactor {
                 return self.give_up(endpoint);
             }
         };
+        self.fetch_ahead();
         let answer = Answer {
             endpoint,
             stream: header.stream,
@@ -526,8 +531,12 @@ impl Reactor {
         if is_damaged {
             return self.fail(answer, dafs_types::Status::Chksum);
         }
+        self.fetch_ahead();
         match decode_arguments(order, &header, message) {
             Ok(request) => {
+                if !matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_)) {
+                    self.settle();
+                }
                 if let Err(status) = self.dispatch(answer, &header, &request) {
                     self.fail(answer, status);
                 }

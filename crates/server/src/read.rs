@@ -3,34 +3,19 @@
 //! Invariant: bytes are posted from pinned pieces only, and every pin comes back with
 //! the completion of what was posted, whatever happens to the connection.
 
-use dafs_dat::{EndpointId, LocalSegment, RemoteSegment};
+use dafs_dat::LocalSegment;
 use dafs_filer::IoKind;
-use dafs_store::cache::{CachedFile, Piece, Pieces, Pin, Planned, Read, Span};
-use dafs_types::Status;
+use dafs_store::cache::{CachedFile, Pieces, Planned, Read, Span};
+use dafs_types::{CacheHint, Status};
 use dafs_wire::messages::{InlineData, ReadDirect, ReadDirectResult, ReadInline, ReadInlineResult};
-use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES};
+use dafs_wire::{Checksum, Response};
 
-use crate::data::{Step, check_range, fills_are_few, take_buffers};
-use crate::direct::remote_of;
+use crate::data::{IoFile, Step, check_range, fills_are_few, take_buffers};
+use crate::hits::{Wanted, Way};
 use crate::jobs::Job;
 use crate::reactor::Reactor;
 use crate::task::{Answer, Buffers, ReadTarget, ReadTask, Task, Wait};
 use crate::transfer::{Cookie, Cut, Loan};
-
-/// A read whose bytes lie in one piece of the cache, on their way into the processor's
-/// own while other requests are looked at. All that is needed to move and answer it is
-/// made beforehand: what is stored right behind the copy of a page and loaded again in
-/// other words waits until the page is through (docs/decisions/0003).
-#[derive(Debug)]
-pub(crate) struct Hit {
-    endpoint: EndpointId,
-    local: LocalSegment,
-    remote: RemoteSegment,
-    pin: Pin,
-    answer: [u8; TRANSFER_ANSWER_BYTES],
-    file: CachedFile,
-    borrowed: bool,
-}
 
 impl Reactor {
     #[inline]
@@ -41,26 +26,23 @@ impl Reactor {
     ) -> Result<(), Status> {
         check_range(request.offset, request.length)?;
         let buffers = take_buffers(&request.buffers, request.length)?;
+        self.fetch_ahead();
         let io = self.io_file(answer, request.state, &request.file, IoKind::Read)?;
-        let (target, length) = if self.has_checksums(answer.endpoint) {
+        self.fetch_ahead();
+        let has_checksums = self.has_checksums(answer.endpoint);
+        if let (Buffers::One(buffer), false) = (&buffers, has_checksums) {
+            let (offset, length, way) = (request.offset, request.length, Way::Read(request.hint));
+            self.want(Wanted { answer, io, offset, length, buffer: *buffer, way });
+            return Ok(());
+        }
+        let (target, length) = if has_checksums {
             // A server may move less than was asked for (draft 6.5.27).
             let length = request.length.min(SEALED_READ_BYTES_MAX);
             (ReadTarget::Sealed(buffers, Vec::new()), length)
         } else {
             (ReadTarget::Direct(buffers), request.length)
         };
-        self.start_read(
-            answer,
-            ReadTask {
-                file: io.file,
-                offset: request.offset,
-                length,
-                done: 0,
-                hint: request.hint,
-                target,
-                borrowed: io.borrowed,
-            },
-        );
+        self.start_read(answer, read_task(io, request.offset, length, request.hint, target));
         Ok(())
     }
 
@@ -75,25 +57,28 @@ impl Reactor {
             return Err(Status::TooSmall);
         }
         let io = self.io_file(answer, request.state, &request.file, IoKind::Read)?;
-        self.start_read(
-            answer,
-            ReadTask {
-                file: io.file,
-                offset: request.offset,
-                length: request.length,
-                done: 0,
-                hint: request.hint,
-                target: ReadTarget::Inline,
-                borrowed: io.borrowed,
-            },
-        );
+        let (length, hint) = (request.length, request.hint);
+        let task = read_task(io, request.offset, length, hint, ReadTarget::Inline);
+        self.start_read(answer, task);
         Ok(())
     }
 
     /// Reads what is cached at once; only a miss makes a task of it.
-    #[inline]
-    pub(crate) fn start_read(&mut self, answer: Answer, mut read: ReadTask) {
-        match self.step_read(answer, &mut read) {
+    fn start_read(&mut self, answer: Answer, read: ReadTask) {
+        let mut pieces = Pieces::new();
+        let found = self.cache.read(read.file, read.offset, read.length, &mut pieces);
+        self.start_read_with(answer, read, found, pieces);
+    }
+
+    /// As [`Reactor::start_read`], with what was found in the cache already.
+    pub(crate) fn start_read_with(
+        &mut self,
+        answer: Answer,
+        mut read: ReadTask,
+        found: Read,
+        pieces: Pieces,
+    ) {
+        match self.go_on_reading(answer, &mut read, found, pieces) {
             Step::Done => {}
             Step::Wait(wait) => {
                 let id = self.tasks.reserve();
@@ -103,12 +88,22 @@ impl Reactor {
         }
     }
 
-    #[inline]
     pub(crate) fn step_read(&mut self, answer: Answer, task: &mut ReadTask) -> Step {
         let mut pieces = Pieces::new();
+        let at = task.offset + u64::from(task.done);
+        let found = self.cache.read(task.file, at, task.length - task.done, &mut pieces);
+        self.go_on_reading(answer, task, found, pieces)
+    }
+
+    fn go_on_reading(
+        &mut self,
+        answer: Answer,
+        task: &mut ReadTask,
+        mut found: Read,
+        mut pieces: Pieces,
+    ) -> Step {
         loop {
-            let at = task.offset + u64::from(task.done);
-            match self.cache.read(task.file, at, task.length - task.done, &mut pieces) {
+            match found {
                 Read::Hit { length, is_end, wants_more } => {
                     if wants_more {
                         self.read_ahead(task.file);
@@ -133,6 +128,7 @@ impl Reactor {
                     }
                 }
                 Read::Miss => {
+                    let at = task.offset + u64::from(task.done);
                     if let Some(wait) = self.fill(task, at) {
                         // An inline answer starts over; what it found is let go.
                         if matches!(task.target, ReadTarget::Inline) {
@@ -143,6 +139,8 @@ impl Reactor {
                     }
                 }
             }
+            let at = task.offset + u64::from(task.done);
+            found = self.cache.read(task.file, at, task.length - task.done, &mut pieces);
         }
     }
 
@@ -171,7 +169,7 @@ impl Reactor {
         }
     }
 
-    fn read_ahead(&mut self, file: CachedFile) {
+    pub(crate) fn read_ahead(&mut self, file: CachedFile) {
         let mut jobs = Vec::new();
         self.cache.plan_ahead(file, &mut jobs);
         for job in jobs {
@@ -188,14 +186,7 @@ impl Reactor {
         is_end: bool,
     ) -> Step {
         match &task.target {
-            ReadTarget::Direct(buffers) => {
-                if let (Buffers::One(buffer), [piece]) = (buffers, &pieces[..])
-                    && piece.length == task.done
-                    && let Some(piece) = pieces.pop()
-                {
-                    self.keep_hit(answer, task, piece, buffer, is_end);
-                    return Step::Done;
-                }
+            ReadTarget::Direct(_) => {
                 let here: u32 = pieces.iter().map(|piece| piece.length).sum();
                 self.place(answer, task, here, pieces);
                 self.reply_read(answer, task.done, is_end, Checksum::NONE);
@@ -222,59 +213,6 @@ impl Reactor {
         }
         self.give_back(task.file, task.borrowed);
         Step::Done
-    }
-
-    /// Keeps a read that needs one copy until others have been looked at.
-    #[inline]
-    fn keep_hit(
-        &mut self,
-        answer: Answer,
-        task: &ReadTask,
-        piece: Piece,
-        buffer: &DirectBuffer,
-        is_end: bool,
-    ) {
-        let length = piece.length;
-        let at = usize::try_from(piece.offset).unwrap_or(usize::MAX);
-        self.cache.arena().prefetch(at, length as usize);
-        let mut message = [0; TRANSFER_ANSWER_BYTES];
-        let response = read_response(length, is_end, Checksum::NONE);
-        if let Err(error) = self.encode(answer, Status::Ok, &response, &mut message) {
-            self.cache.unpin(piece.pin);
-            self.send_failure(answer, error.status());
-            return self.give_back(task.file, task.borrowed);
-        }
-        self.hits.push(Hit {
-            endpoint: answer.endpoint,
-            local: self.arena.local(piece.offset, length),
-            remote: remote_of(buffer, length),
-            pin: piece.pin,
-            answer: message,
-            file: task.file,
-            borrowed: task.borrowed,
-        });
-        if self.hits.len() == HITS_MAX {
-            self.move_hits();
-        }
-    }
-
-    /// Moves hits to the clients, and answers.
-    #[inline]
-    pub(crate) fn move_hits(&mut self) {
-        let mut all = std::mem::take(&mut self.hits);
-        for hit in all.drain(..) {
-            let (endpoint, remote) = (hit.endpoint, hit.remote);
-            let local = std::slice::from_ref(&hit.local);
-            if self.interface.rdma_write_now(endpoint, local, remote) {
-                self.cache.unpin(hit.pin);
-            } else {
-                let cookie = self.loans.insert(Loan::Pin(hit.pin));
-                self.post_write(endpoint, local, remote, cookie, true);
-            }
-            self.send(endpoint, &hit.answer);
-            self.give_back(hit.file, hit.borrowed);
-        }
-        self.hits = all;
     }
 
     /// Posts RDMA writes of the pieces, which are the last `length` octets done so far,
@@ -308,12 +246,26 @@ impl Reactor {
     }
 }
 
-fn read_response(length: u32, end_of_file: bool, checksum: Checksum) -> Response<'static> {
+/// What a direct read answers.
+#[inline]
+pub(crate) fn read_response(
+    length: u32,
+    end_of_file: bool,
+    checksum: Checksum,
+) -> Response<'static> {
     Response::ReadDirect(ReadDirectResult { end_of_file, length, checksum })
 }
 
-/// Hits kept before the first of them is moved: by then its bytes are near.
-const HITS_MAX: usize = 8;
+pub(crate) fn read_task(
+    io: IoFile,
+    offset: u64,
+    length: u32,
+    hint: CacheHint,
+    target: ReadTarget,
+) -> ReadTask {
+    ReadTask { file: io.file, offset, length, done: 0, hint, target, borrowed: io.borrowed }
+}
+
 /// Octets gathered for one read in a session with checksums.
 const SEALED_READ_BYTES_MAX: u32 = 1 << 20;
 /// Header and fixed section of READ_INLINE's results.

@@ -5,15 +5,18 @@
 
 use dafs_filer::IoKind;
 use dafs_store::StoreError;
-use dafs_store::cache::{CachedFile, CommitStep, Prepared, Span, Spans, WriteToken};
+use dafs_store::cache::{CachedFile, CommitStep, FillJob, Prepared, Span, Spans, WriteToken};
 use dafs_types::{ShareAccess, Stability, Status};
 use dafs_wire::Response;
 use dafs_wire::messages::{Commit, CommitResult, Placement, WriteDirect, WriteInline, WriteResult};
 
-use crate::data::{Step, check_range, fills_are_few, take_buffers};
+use crate::data::{IoFile, Step, check_range, fills_are_few, take_buffers};
+use crate::hits::{Wanted, Way};
 use crate::jobs::Job;
 use crate::reactor::Reactor;
-use crate::task::{Answer, CommitReply, CommitTask, Task, TaskId, Wait, WriteSource, WriteTask};
+use crate::task::{
+    Answer, Buffers, CommitReply, CommitTask, Task, TaskId, Wait, WriteSource, WriteTask,
+};
 use crate::transfer::{Cookie, Cut};
 
 impl Reactor {
@@ -24,26 +27,18 @@ impl Reactor {
     ) -> Result<(), Status> {
         check_range(request.offset, request.length)?;
         let buffers = take_buffers(&request.buffers, request.length)?;
+        self.fetch_ahead();
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
+        self.fetch_ahead();
         let checksum = self.has_checksums(answer.endpoint).then_some(request.checksum);
-        self.start(Task::Write(
-            answer,
-            WriteTask {
-                file: io.file,
-                offset: request.offset,
-                length: request.length,
-                done: 0,
-                stability: request.stability,
-                source: WriteSource::Direct(buffers, checksum),
-                token: None,
-                check: None,
-                transfers_left: 0,
-                transfer_failed: false,
-                is_append: false,
-                has_place: false,
-                borrowed: io.borrowed,
-            },
-        ));
+        let (offset, length, stability) = (request.offset, request.length, request.stability);
+        if let (Buffers::One(buffer), None, Stability::Unstable) = (&buffers, checksum, stability) {
+            let way = Way::Write;
+            self.want(Wanted { answer, io, offset, length, buffer: *buffer, way });
+            return Ok(());
+        }
+        let source = WriteSource::Direct(buffers, checksum);
+        self.start(Task::Write(answer, write_task(io, offset, length, stability, source)));
         Ok(())
     }
 
@@ -79,24 +74,9 @@ impl Reactor {
                 Prepared::Wait | Prepared::Pressure => {}
             }
         }
-        self.start(Task::Write(
-            answer,
-            WriteTask {
-                file: io.file,
-                offset: request.offset,
-                length,
-                done: 0,
-                stability: request.stability,
-                source: WriteSource::Inline(octets.into()),
-                token: None,
-                check: None,
-                transfers_left: 0,
-                transfer_failed: false,
-                is_append: false,
-                has_place: false,
-                borrowed: io.borrowed,
-            },
-        ));
+        let source = WriteSource::Inline(octets.into());
+        let task = write_task(io, request.offset, length, request.stability, source);
+        self.start(Task::Write(answer, task));
         Ok(())
     }
 
@@ -126,46 +106,62 @@ impl Reactor {
             let at = task.offset + u64::from(task.done);
             let left = task.length - task.done;
             let (mut spans, mut jobs) = (Spans::new(), Vec::new());
-            match self.cache.prepare_write(task.file, at, left, &mut spans, &mut jobs) {
-                Prepared::Ready(token) => match &task.source {
-                    WriteSource::Inline(bytes) => {
-                        let from = task.done as usize;
-                        let to = from + token.length() as usize;
-                        self.copy_in(&bytes[from..to], &spans);
-                        task.done += token.length();
-                        let progress = self.cache.write_done(token, self.now);
-                        self.on_progress(progress);
-                    }
-                    WriteSource::Direct(..) => {
-                        if !self.fetch_into(id, answer, task, token, &spans) {
-                            return Step::Wait(Wait::Transfers);
-                        }
-                        if let Some(step) = self.end_room(answer, task) {
-                            return step;
-                        }
-                    }
-                },
-                Prepared::Fill => {
-                    let file = task.file;
-                    if self.now < self.slow_until || !fills_are_few(&jobs) {
-                        jobs.into_iter().for_each(|job| self.pool.submit(Job::Fill(job)));
-                        return Step::Wait(Wait::File(file));
-                    }
-                    self.run_fills(jobs);
-                }
-                Prepared::Wait => return Step::Wait(Wait::File(task.file)),
-                Prepared::Pressure => {
-                    self.flush_due();
-                    return Step::Wait(Wait::Room);
-                }
-                Prepared::Failed(error) => {
-                    self.end_write(task);
-                    self.fail(answer, error.into());
-                    return Step::Done;
-                }
+            let found = self.cache.prepare_write(task.file, at, left, &mut spans, &mut jobs);
+            if let Some(step) = self.use_room(id, answer, task, found, &spans, jobs) {
+                return step;
             }
         }
         self.finish_write(answer, task)
+    }
+
+    /// Goes on with what the cache said when it was asked for room. A step if the write does
+    /// not go on at once.
+    pub(crate) fn use_room(
+        &mut self,
+        id: TaskId,
+        answer: Answer,
+        task: &mut WriteTask,
+        found: Prepared,
+        spans: &Spans,
+        jobs: Vec<FillJob>,
+    ) -> Option<Step> {
+        match found {
+            Prepared::Ready(token) => match &task.source {
+                WriteSource::Inline(bytes) => {
+                    let from = task.done as usize;
+                    let to = from + token.length() as usize;
+                    self.copy_in(&bytes[from..to], spans);
+                    task.done += token.length();
+                    let progress = self.cache.write_done(token, self.now);
+                    self.on_progress(progress);
+                    None
+                }
+                WriteSource::Direct(..) => {
+                    if !self.fetch_into(id, answer, task, token, spans) {
+                        return Some(Step::Wait(Wait::Transfers));
+                    }
+                    self.end_room(answer, task)
+                }
+            },
+            Prepared::Fill => {
+                if self.now < self.slow_until || !fills_are_few(&jobs) {
+                    jobs.into_iter().for_each(|job| self.pool.submit(Job::Fill(job)));
+                    return Some(Step::Wait(Wait::File(task.file)));
+                }
+                self.run_fills(jobs);
+                None
+            }
+            Prepared::Wait => Some(Step::Wait(Wait::File(task.file))),
+            Prepared::Pressure => {
+                self.flush_due();
+                Some(Step::Wait(Wait::Room))
+            }
+            Prepared::Failed(error) => {
+                self.end_write(task);
+                self.fail(answer, error.into());
+                Some(Step::Done)
+            }
+        }
     }
 
     /// Gives the room that was filled to the file. A step if the write ends with it.
@@ -211,7 +207,7 @@ impl Reactor {
     }
 
     /// Has the client's bytes come into the room. True if they are there, or never will be.
-    fn fetch_into(
+    pub(crate) fn fetch_into(
         &mut self,
         id: TaskId,
         answer: Answer,
@@ -266,7 +262,7 @@ impl Reactor {
         }
     }
 
-    fn reply_written(&mut self, answer: Answer, length: u32, committed: Stability) {
+    pub(crate) fn reply_written(&mut self, answer: Answer, length: u32, committed: Stability) {
         let verifier = self.write_verifier();
         let result = WriteResult { length, committed, verifier };
         // Inline and direct writes have the same results.
@@ -346,5 +342,30 @@ impl Reactor {
             }
             (Ok(()), CommitReply::Close { .. }) => {}
         }
+    }
+}
+
+/// A write that is not an append, and has not begun.
+pub(crate) fn write_task(
+    io: IoFile,
+    offset: u64,
+    length: u32,
+    stability: Stability,
+    source: WriteSource,
+) -> WriteTask {
+    WriteTask {
+        file: io.file,
+        offset,
+        length,
+        done: 0,
+        stability,
+        source,
+        token: None,
+        check: None,
+        transfers_left: 0,
+        transfer_failed: false,
+        is_append: false,
+        has_place: false,
+        borrowed: io.borrowed,
     }
 }

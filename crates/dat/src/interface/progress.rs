@@ -85,6 +85,13 @@ impl Interface {
         self.waker.clone()
     }
 
+    /// Events queued.
+    #[must_use]
+    #[inline]
+    pub fn event_count(&self) -> usize {
+        self.events.len()
+    }
+
     /// The next event, oldest first.
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {

@@ -11,6 +11,12 @@ use super::space::{REFERENCE_MAX, for_contiguous};
 use super::{BLOCK_BYTES, Cache, CachedFile, Piece, Pieces, Pin, Planned, Progress, Read};
 
 impl Cache {
+    /// Asks the processor for what a look at `offset` will need first.
+    #[inline]
+    pub fn prefetch(&self, file: CachedFile, offset: u64) {
+        self.segments.prefetch(file.index, offset / SEGMENT_BYTES);
+    }
+
     /// Looks for up to `length` octets from `offset`, and pins what it finds.
     #[inline]
     pub fn read(&mut self, file: CachedFile, offset: u64, length: u32, out: &mut Pieces) -> Read {

@@ -152,6 +152,17 @@ impl Segments {
         }
     }
 
+    /// Asks the processor for a segment that [`Segments::find`] will look at, which for
+    /// nearly all is the first.
+    #[inline]
+    pub fn prefetch(&self, file: u32, number: u64) {
+        let mask = self.index.len() - 1;
+        let slot = self.index[self.home(file, number) & mask].wrapping_sub(1);
+        if let Some(segment) = self.slots.get(slot as usize) {
+            dafs_memory::prefetch(&segment.valid);
+        }
+    }
+
     #[inline]
     pub fn get(&self, slot: u32) -> &Segment {
         &self.slots[slot as usize]
