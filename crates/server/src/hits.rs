@@ -182,10 +182,11 @@ impl Reactor {
         for wanted in &wanted {
             self.cache.prefetch(wanted.io.file, wanted.offset);
         }
-        for wanted in wanted.drain(..) {
-            self.look_up_one(&wanted);
+        for wanted in &wanted {
+            self.look_up_one(wanted);
             self.cache.close(wanted.io.file);
         }
+        wanted.clear();
         self.hits.wanted = wanted;
     }
 

@@ -532,12 +532,13 @@ impl Reactor {
             return self.fail(answer, dafs_types::Status::Chksum);
         }
         self.fetch_ahead();
-        match decode_arguments(order, &header, message) {
+        // Looked at where it is: a request is a few cache lines.
+        match &decode_arguments(order, &header, message) {
             Ok(request) => {
                 if !matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_)) {
                     self.settle();
                 }
-                if let Err(status) = self.dispatch(answer, &header, &request) {
+                if let Err(status) = self.dispatch(answer, &header, request) {
                     self.fail(answer, status);
                 }
             }

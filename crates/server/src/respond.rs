@@ -4,12 +4,14 @@
 //! carries it (draft 3.2.6.4.2), and a stream is free once its answer is posted.
 
 use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
+use dafs_filer::Filer;
 use dafs_types::Status;
 use dafs_wire::{
     Checksum, EncodeError, PROTOCOL_VERSION, Response, ResponseHeader, SpecialConditions,
     encode_response, seal,
 };
 
+use crate::channel::Channel;
 use crate::reactor::Reactor;
 use crate::task::Answer;
 use crate::transfer::Cookie;
@@ -77,7 +79,8 @@ impl Reactor {
     /// A refused connect: the header shows the version the server has.
     pub(crate) fn refuse_version(&mut self, answer: Answer, status: Status, version: u32) {
         let Some(order) = self.order_of(answer.endpoint) else { return };
-        let mut header = self.header(answer, status);
+        let Some(channel) = self.channels.get_mut(answer.endpoint) else { return };
+        let mut header = grant(&mut self.filer, channel, answer, status);
         header.version = version;
         let mut message = [0; RESPONSE_HEAD_BYTES];
         if let Ok(length) = encode_response(order, &header, &Response::Failed, &mut message) {
@@ -93,15 +96,18 @@ impl Reactor {
         response: &Response<'_>,
         message: &mut [u8],
     ) -> Result<usize, EncodeError> {
-        let Some(order) = self.order_of(answer.endpoint) else {
+        let Some(channel) = self.channels.get_mut(answer.endpoint) else {
             return Err(EncodeError::Value { what: "an answer without a channel" });
         };
-        let header = self.header(answer, status);
-        self.unsent = Some(header);
-        let limit = self.response_bytes_max(answer.endpoint).min(message.len());
-        let length = encode_response(order, &header, response, &mut message[..limit])?;
-        self.unsent = None;
-        if self.has_checksums(answer.endpoint) {
+        let Some(order) = channel.order else {
+            return Err(EncodeError::Value { what: "an answer before a request" });
+        };
+        let limit = channel.response_bytes_max.min(message.len());
+        let has_checksums = channel.checksums;
+        let header = grant(&mut self.filer, channel, answer, status);
+        let encoded = encode_response(order, &header, response, &mut message[..limit]);
+        let length = encoded.inspect_err(|_| self.unsent = Some(header))?;
+        if has_checksums {
             seal(&mut message[..length], &[]);
         }
         Ok(length)
@@ -137,17 +143,6 @@ impl Reactor {
             }
             self.send(answer.endpoint, &message[..length]);
         }
-    }
-
-    /// Takes the grant that goes along; its receives are posted behind the answer.
-    #[inline]
-    fn header(&mut self, answer: Answer, status: Status) -> ResponseHeader {
-        let Some(channel) = self.channels.get_mut(answer.endpoint) else {
-            return blank(answer, status, 1);
-        };
-        let grant = self.filer.finish(channel.id, answer.stream);
-        channel.receives_due += grant.receives_to_post;
-        blank(answer, status, grant.target_nreq)
     }
 
     #[inline]
@@ -190,6 +185,20 @@ impl Reactor {
         seal(&mut message, &[]);
         self.send(endpoint, &message);
     }
+}
+
+/// Takes the grant that goes along with an answer; its receives are posted behind the
+/// answer.
+#[inline]
+fn grant(
+    filer: &mut Filer,
+    channel: &mut Channel,
+    answer: Answer,
+    status: Status,
+) -> ResponseHeader {
+    let grant = filer.finish(channel.id, answer.stream);
+    channel.receives_due += grant.receives_to_post;
+    blank(answer, status, grant.target_nreq)
 }
 
 #[inline]
