@@ -148,6 +148,7 @@ impl Reactor {
         }
         self.cache.hold(wanted.io.file);
         self.hits.wanted.push(wanted);
+        self.fetch_ahead();
         if self.hits.wanted.len() == WANTED_MAX {
             self.look_up();
             while self.hits.kept.len() > KEPT_MAX {
@@ -237,6 +238,7 @@ impl Reactor {
             io,
             hold: Hold::Read { pin: piece.pin, message },
         });
+        self.fetch_ahead();
     }
 
     fn look_up_write(&mut self, wanted: &Wanted) {
@@ -272,6 +274,7 @@ impl Reactor {
     #[inline]
     fn move_hit(&mut self) {
         let Some(hit) = self.hits.pop() else { return };
+        self.fetch_ahead();
         self.fetch_ahead();
         let Hit { answer, local, remote, io, hold } = hit;
         let (endpoint, from) = (answer.endpoint, std::slice::from_ref(&local));
@@ -323,7 +326,7 @@ const WANTED_MAX: usize = 4;
 /// Hits that are kept while later requests are looked at.
 const KEPT_MAX: usize = 4;
 /// Lines asked for at a time.
-const STEP_LINES: usize = 8;
+const STEP_LINES: usize = 4;
 /// A cache line.
 const LINE_BYTES: usize = 64;
 /// Octets of a hit that are asked for ahead; beyond them the copy itself runs ahead.

@@ -153,6 +153,8 @@ impl Reactor {
         if self.interface.post_send(endpoint, silent, &gather, options).is_err() {
             self.give_up(endpoint);
         }
+        self.fetch_ahead();
+        self.fetch_ahead();
         self.post_receives(endpoint);
     }
 
