@@ -85,6 +85,50 @@ fn many_transfers_are_under_way_at_once() {
 }
 
 #[test]
+fn reads_and_writes_of_one_turn_keep_out_of_each_others_way() {
+    over_each(|fixture, transport| {
+        let mut model = pattern(2 * HALF, 1);
+        std::fs::write(fixture.local("mixed"), &model).unwrap();
+        let (client, session) = fixture.connect(transport);
+        let file = session.open("/mixed", &OpenOptions::write()).unwrap();
+        let shared = client.allocate(2 * HALF).unwrap();
+        let heap = client.register(vec![0; 2 * HALF].into()).unwrap();
+        for (seed, buffer) in [(2, &shared), (3, &heap)] {
+            // The first half of the file is read, the second written, piece by piece: pieces
+            // end within blocks, so that neighbours share them, and across segments.
+            model[HALF..].copy_from_slice(&pattern(HALF, seed));
+            buffer.memory().write(HALF, &model[HALF..]);
+            let (group, mut under_way, mut at) = (client.group(), 0, 0);
+            for turn in 0.. {
+                let length = (1 + turn * 7919 % 15_000).min(HALF - at);
+                if length == 0 {
+                    break;
+                }
+                let [from, to] = [at, HALF + at].map(|at| buffer.slice(at, length).unwrap());
+                let (low, high) = (at as u64, (HALF + at) as u64);
+                let want = length as u64;
+                session.submit_write(&file, high, to, Stability::Unstable, group, want).unwrap();
+                session.submit_read(&file, low, from, group, want).unwrap();
+                (under_way, at) = (under_way + 2, at + length);
+            }
+            while under_way > 0 {
+                assert!(client.wait(group, 1, None) > 0);
+                while let Some(done) = client.next(group) {
+                    assert_eq!(u64::from(done.result.unwrap().length), done.context);
+                    under_way -= 1;
+                }
+            }
+            assert!(buffer.memory().to_vec(0, HALF) == model[..HALF], "what was read");
+            let mut back = vec![0; 2 * HALF];
+            assert_eq!(file.read_at(&mut back, 0).unwrap(), 2 * HALF);
+            assert!(back == model, "what was written");
+        }
+        file.close().unwrap();
+        assert!(std::fs::read(fixture.local("mixed")).unwrap() == model);
+    });
+}
+
+#[test]
 fn any_memory_will_do_and_the_library_says_how_it_is_reached() {
     over_each(|fixture, transport| {
         let data = pattern(100_000, 8);
@@ -272,3 +316,6 @@ fn ranges_beyond_every_file_are_refused() {
         assert_eq!(file.read_into(far, buffer.slice(0, 4096).unwrap()).unwrap().length, 0);
     });
 }
+
+/// Octets of half a file that is read and written in many pieces at once.
+const HALF: usize = 700_001;
