@@ -4,6 +4,7 @@
 //! the end until its bytes are in the cache, so no two appends share a place.
 
 use dafs_filer::IoKind;
+use dafs_store::cache::Progress;
 use dafs_types::{Stability, Status, limits};
 use dafs_wire::Response;
 use dafs_wire::messages::{AppendDirect, AppendInline, AppendResult};
@@ -21,7 +22,7 @@ impl Reactor {
         let octets = request.data.octets().ok_or(Status::Inval)?;
         let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
-        let source = WriteSource::Inline(octets.into());
+        let source = WriteSource::Octets(octets.into());
         self.start_append(answer, io.file, io.borrowed, length, request.stability, source)
     }
 
@@ -34,8 +35,8 @@ impl Reactor {
             return Err(Status::TooSmall);
         }
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
-        let checksum = self.has_checksums(answer.endpoint).then_some(request.checksum);
-        let source = WriteSource::Direct(Buffers::One(request.buffer), checksum);
+        let buffers = Buffers::One(request.buffer);
+        let source = self.direct_source(answer, buffers, request.length, request.checksum);
         self.start_append(answer, io.file, io.borrowed, request.length, request.stability, source)
     }
 
@@ -62,7 +63,7 @@ impl Reactor {
                 stability,
                 source,
                 token: None,
-                check: None,
+                sealed_bytes: 0,
                 transfers_left: 0,
                 transfer_failed: false,
                 is_append: true,
@@ -94,9 +95,7 @@ impl Reactor {
             return;
         }
         self.appending.retain(|file| *file != task.file);
-        for id in self.tasks.woken_by(task.file) {
-            self.resume(id, None);
-        }
+        self.on_progress(Progress { file: task.file, error: None });
     }
 
     pub(crate) fn reply_appended(&mut self, answer: Answer, offset: u64, committed: Stability) {

@@ -35,6 +35,8 @@ pub struct Channel {
     /// Receives to post once the answer that brings their credits is on its way: nothing is
     /// taken in meanwhile.
     pub receives_due: u16,
+    /// Octets of its writes with checksums that are held before they are looked at.
+    pub sealed_bytes: usize,
     /// Largest response, negotiated.
     pub response_bytes_max: usize,
     /// Who asks.
@@ -72,6 +74,54 @@ impl Channel {
     /// The local segment of an inbox slot.
     pub fn slot(&self, slot: u16) -> dafs_dat::LocalSegment {
         self.inbox_region.local(u64::from(slot) * u64::from(self.slot_bytes), self.slot_bytes)
+    }
+}
+
+/// Channels by endpoint.
+#[derive(Debug, Default)]
+pub struct Channels {
+    slots: Vec<Option<Channel>>,
+    count: usize,
+}
+
+impl Channels {
+    /// The channel of a connection.
+    #[inline]
+    pub fn get(&self, endpoint: EndpointId) -> Option<&Channel> {
+        self.slots.get(endpoint.index())?.as_ref().filter(|c| c.endpoint == endpoint)
+    }
+
+    /// As [`Channels::get`].
+    #[inline]
+    pub fn get_mut(&mut self, endpoint: EndpointId) -> Option<&mut Channel> {
+        self.slots.get_mut(endpoint.index())?.as_mut().filter(|c| c.endpoint == endpoint)
+    }
+
+    /// Adds one.
+    pub fn insert(&mut self, channel: Channel) {
+        let index = channel.endpoint.index();
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.slots[index] = Some(channel);
+        self.count += 1;
+    }
+
+    /// Takes one out.
+    pub fn remove(&mut self, endpoint: EndpointId) -> Option<Channel> {
+        self.get(endpoint)?;
+        self.count -= 1;
+        self.slots.get_mut(endpoint.index())?.take()
+    }
+
+    /// Connections there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The transport's name for a channel of the filer's.
+    pub fn endpoint_of(&self, id: dafs_filer::ChannelId) -> Option<EndpointId> {
+        self.slots.iter().flatten().find(|c| c.id == id).map(|c| c.endpoint)
     }
 }
 

@@ -164,7 +164,7 @@ impl Reactor {
                 self.fail(answer, error.into());
             }
             (Some(error), Task::Write(answer, task)) if task.token.is_none() => {
-                self.end_write(&task);
+                self.end_write(answer, &task);
                 self.tasks.forget(id);
                 self.fail(answer, error.into());
             }

@@ -16,7 +16,7 @@ use crate::transfer::{Cookie, Loan, Staging};
 
 impl Reactor {
     /// Memory of `length` octets that a transfer may use.
-    fn stage(&mut self, bytes: Box<[u8]>) -> Result<Staging, Status> {
+    pub(crate) fn stage(&mut self, bytes: Box<[u8]>) -> Result<Staging, Status> {
         let memory = Memory::from_heap(bytes);
         let region =
             self.interface.register(&memory, Domain(0), Rights::LOCAL).ok_or(Status::Resource)?;

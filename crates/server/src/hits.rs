@@ -317,7 +317,7 @@ impl Reactor {
 }
 
 fn plain_write(io: IoFile, offset: u64, length: u32, buffer: DirectBuffer) -> WriteTask {
-    let source = WriteSource::Direct(Buffers::One(buffer), None);
+    let source = WriteSource::Direct(Buffers::One(buffer));
     write_task(io, offset, length, Stability::Unstable, source)
 }
 

@@ -29,6 +29,7 @@ mod passwords;
 mod reactor;
 mod read;
 mod respond;
+mod sealed;
 mod session;
 mod stepped;
 mod task;

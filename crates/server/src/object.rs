@@ -4,7 +4,7 @@
 //! content, dirty data included.
 
 use dafs_filer::IoKind;
-use dafs_store::cache::SizeStep;
+use dafs_store::cache::{Progress, SizeStep};
 use dafs_store::{AttributeChanges, Attributes, FileVersion, StoreError};
 use dafs_types::{AccessMask, FileHandle, StateId, Status, limits};
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
@@ -226,9 +226,7 @@ impl Reactor {
                 let result = progress.error.map_or(Ok(()), Err);
                 let finished = std::mem::replace(task, placeholder(task));
                 self.finish_size(answer, finished, result);
-                for id in self.tasks.woken_by(progress.file) {
-                    self.resume(id, None);
-                }
+                self.on_progress(Progress { error: None, ..progress });
                 Step::Done
             }
         }

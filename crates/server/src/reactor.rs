@@ -25,7 +25,7 @@ use dafs_wire::{
     ByteOrder, ConnectData, Request, RequestHeader, ResponseHeader, decode_arguments, is_intact,
 };
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Channels};
 use crate::config::{ServerConfig, ServerError};
 use crate::hits::Hits;
 use crate::jobs::{Done, Job, Pool};
@@ -111,7 +111,7 @@ impl Server {
     pub(crate) fn held(&self) -> [usize; 4] {
         let reactor = &self.reactor;
         let (tasks, opens) = (reactor.tasks.count(), reactor.opens.len());
-        [reactor.channels.count, reactor.interface.endpoint_count(), tasks, opens]
+        [reactor.channels.count(), reactor.interface.endpoint_count(), tasks, opens]
     }
 
     /// Serves until stopped; then writes everything back. Returns the last numbers.
@@ -146,6 +146,8 @@ pub(crate) struct Reactor {
     pub(crate) open_files: HashMap<FileHandle, (Arc<dyn File>, usize)>,
     /// Direct reads and writes under way; empty between turns.
     pub(crate) hits: Hits,
+    /// Octets that all writes with checksums hold before they are looked at.
+    pub(crate) sealed_bytes: usize,
     /// Files whose end an append is about to move.
     pub(crate) appending: Vec<dafs_store::cache::CachedFile>,
     pub(crate) passwords: Arc<PasswordFile>,
@@ -168,44 +170,6 @@ pub(crate) struct Reactor {
     request_bytes: u32,
     crc: bool,
     stop: Arc<AtomicBool>,
-}
-
-/// Channels by endpoint.
-#[derive(Debug, Default)]
-pub(crate) struct Channels {
-    slots: Vec<Option<Channel>>,
-    count: usize,
-}
-
-impl Channels {
-    #[inline]
-    pub fn get(&self, endpoint: EndpointId) -> Option<&Channel> {
-        self.slots.get(endpoint.index())?.as_ref().filter(|c| c.endpoint == endpoint)
-    }
-
-    #[inline]
-    pub fn get_mut(&mut self, endpoint: EndpointId) -> Option<&mut Channel> {
-        self.slots.get_mut(endpoint.index())?.as_mut().filter(|c| c.endpoint == endpoint)
-    }
-
-    fn insert(&mut self, channel: Channel) {
-        let index = channel.endpoint.index();
-        if self.slots.len() <= index {
-            self.slots.resize_with(index + 1, || None);
-        }
-        self.slots[index] = Some(channel);
-        self.count += 1;
-    }
-
-    fn remove(&mut self, endpoint: EndpointId) -> Option<Channel> {
-        self.get(endpoint)?;
-        self.count -= 1;
-        self.slots.get_mut(endpoint.index())?.take()
-    }
-
-    fn endpoint_of(&self, id: dafs_filer::ChannelId) -> Option<EndpointId> {
-        self.slots.iter().flatten().find(|c| c.id == id).map(|c| c.endpoint)
-    }
 }
 
 /// The system's random numbers.
@@ -262,6 +226,7 @@ impl Reactor {
             opens: HashMap::new(),
             open_files: HashMap::new(),
             hits: Hits::default(),
+            sealed_bytes: 0,
             appending: Vec::new(),
             passwords: Arc::new(passwords),
             entropy,
@@ -440,6 +405,7 @@ impl Reactor {
             slot_bytes: self.request_bytes,
             free_slots: (0..credits).rev().collect(),
             receives_due: 0,
+            sealed_bytes: 0,
             response_bytes_max: limits::CONNECT_MESSAGE_BYTES,
             who: Arc::new(Credentials::nobody()),
             recent: [None; 16],
@@ -636,8 +602,13 @@ impl Reactor {
 
     /// Tries everything again that waits for this file or for room.
     pub(crate) fn on_progress(&mut self, progress: Progress) {
-        for id in self.tasks.woken_by(progress.file) {
+        let [for_file, for_room] = self.tasks.woken_by(progress.file);
+        for id in for_file {
             self.resume(id, progress.error);
+        }
+        // They may be of other files, and have nothing to do with its errors.
+        for id in for_room {
+            self.resume(id, None);
         }
     }
 
@@ -709,7 +680,7 @@ impl Reactor {
 
     pub(crate) fn stats(&self) -> ServerStats {
         ServerStats {
-            channels: self.channels.count,
+            channels: self.channels.count(),
             parked_requests: self.tasks.count(),
             requests: self.requests,
             regions: self.interface.region_count(),

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use dafs_dat::EndpointId;
 use dafs_store::AttributeChanges;
-use dafs_store::cache::{CachedFile, CommitTicket, Spans, WriteToken};
+use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 
@@ -57,10 +57,17 @@ pub enum ReadTarget {
 /// Where the bytes of a write come from.
 #[derive(Clone, Debug)]
 pub enum WriteSource {
-    /// They came with the request.
-    Inline(Box<[u8]>),
-    /// They are fetched, and checked against a checksum in sessions that have them.
-    Direct(Buffers, Option<dafs_wire::Checksum>),
+    /// They are here: they came with the request, or were fetched and looked at.
+    Octets(Box<[u8]>),
+    /// They are fetched into the cache.
+    Direct(Buffers),
+    /// They have a checksum, and are looked at before the cache has them.
+    Sealed {
+        buffers: Buffers,
+        expected: dafs_wire::Checksum,
+        /// Where they are fetched to, once they are.
+        staging: Option<Staging>,
+    },
 }
 
 /// A read under way.
@@ -76,15 +83,6 @@ pub struct ReadTask {
     pub borrowed: bool,
 }
 
-/// The checksum of a direct write so far.
-#[derive(Debug, Default)]
-pub struct WriteCheck {
-    /// The room now being filled.
-    pub spans: Spans,
-    /// Over the rooms filled before.
-    pub sums: dafs_wire::DirectChecksum,
-}
-
 /// A write or append under way.
 #[derive(Debug)]
 pub struct WriteTask {
@@ -96,8 +94,8 @@ pub struct WriteTask {
     pub source: WriteSource,
     /// The room now being filled, and transfers into it not yet done.
     pub token: Option<WriteToken>,
-    /// What is summed up in sessions with checksums.
-    pub check: Option<Box<WriteCheck>>,
+    /// What it holds of the room for sealed writes.
+    pub sealed_bytes: u32,
     pub transfers_left: u32,
     pub transfer_failed: bool,
     pub is_append: bool,
@@ -234,14 +232,14 @@ impl Tasks {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
-    /// Everything to be tried again after progress on a file.
-    pub fn woken_by(&mut self, file: CachedFile) -> Vec<TaskId> {
+    /// Everything to be tried again after progress on a file: what waits for the file, and
+    /// what waits for room.
+    pub fn woken_by(&mut self, file: CachedFile) -> [Vec<TaskId>; 2] {
         if self.by_file.is_empty() && self.for_room.is_empty() {
-            return Vec::new();
+            return Default::default();
         }
-        let mut ids = self.by_file.remove(&file).unwrap_or_default();
-        ids.append(&mut self.for_room);
-        ids
+        let for_file = self.by_file.remove(&file).unwrap_or_default();
+        [for_file, std::mem::take(&mut self.for_room)]
     }
 
     /// Tasks parked now.

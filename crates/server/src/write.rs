@@ -3,12 +3,13 @@
 //! Invariant: bytes go into spans whose token is held, and the token comes back to
 //! the cache whether they arrived or not.
 
+use dafs_dat::{EndpointId, Region};
 use dafs_filer::IoKind;
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, CommitStep, FillJob, Prepared, Span, Spans, WriteToken};
 use dafs_types::{ShareAccess, Stability, Status};
-use dafs_wire::Response;
 use dafs_wire::messages::{Commit, CommitResult, Placement, WriteDirect, WriteInline, WriteResult};
+use dafs_wire::{Checksum, Response};
 
 use crate::data::{IoFile, Step, check_range, fills_are_few, take_buffers};
 use crate::hits::{Wanted, Way};
@@ -30,16 +31,32 @@ impl Reactor {
         self.fetch_ahead();
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         self.fetch_ahead();
-        let checksum = self.has_checksums(answer.endpoint).then_some(request.checksum);
         let (offset, length, stability) = (request.offset, request.length, request.stability);
-        if let (Buffers::One(buffer), None, Stability::Unstable) = (&buffers, checksum, stability) {
-            let way = Way::Write;
-            self.want(Wanted { answer, io, offset, length, buffer: *buffer, way });
+        let source = self.direct_source(answer, buffers, length, request.checksum);
+        if let (WriteSource::Direct(Buffers::One(buffer)), Stability::Unstable, 1..) =
+            (&source, stability, length)
+        {
+            let (buffer, way) = (*buffer, Way::Write);
+            self.want(Wanted { answer, io, offset, length, buffer, way });
             return Ok(());
         }
-        let source = WriteSource::Direct(buffers, checksum);
         self.start(Task::Write(answer, write_task(io, offset, length, stability, source)));
         Ok(())
+    }
+
+    /// Where the octets of a direct write come from.
+    pub(crate) fn direct_source(
+        &self,
+        answer: Answer,
+        buffers: Buffers,
+        length: u32,
+        expected: Checksum,
+    ) -> WriteSource {
+        if length > 0 && self.has_checksums(answer.endpoint) {
+            WriteSource::Sealed { buffers, expected, staging: None }
+        } else {
+            WriteSource::Direct(buffers)
+        }
     }
 
     pub(crate) fn write_inline(
@@ -74,7 +91,7 @@ impl Reactor {
                 Prepared::Wait | Prepared::Pressure => {}
             }
         }
-        let source = WriteSource::Inline(octets.into());
+        let source = WriteSource::Octets(octets.into());
         let task = write_task(io, request.offset, length, request.stability, source);
         self.start(Task::Write(answer, task));
         Ok(())
@@ -94,6 +111,9 @@ impl Reactor {
     pub(crate) fn step_write(&mut self, id: TaskId, answer: Answer, task: &mut WriteTask) -> Step {
         // The transfers into a room have ended.
         if let Some(step) = self.end_room(answer, task) {
+            return step;
+        }
+        if let Some(step) = self.unseal(id, answer, task) {
             return step;
         }
         if task.is_append && !task.has_place {
@@ -127,7 +147,7 @@ impl Reactor {
     ) -> Option<Step> {
         match found {
             Prepared::Ready(token) => match &task.source {
-                WriteSource::Inline(bytes) => {
+                WriteSource::Octets(bytes) => {
                     let from = task.done as usize;
                     let to = from + token.length() as usize;
                     self.copy_in(&bytes[from..to], spans);
@@ -136,7 +156,7 @@ impl Reactor {
                     self.on_progress(progress);
                     None
                 }
-                WriteSource::Direct(..) => {
+                WriteSource::Direct(_) | WriteSource::Sealed { .. } => {
                     if !self.fetch_into(id, answer, task, token, spans) {
                         return Some(Step::Wait(Wait::Transfers));
                     }
@@ -156,39 +176,40 @@ impl Reactor {
                 self.flush_due();
                 Some(Step::Wait(Wait::Room))
             }
-            Prepared::Failed(error) => {
-                self.end_write(task);
-                self.fail(answer, error.into());
-                Some(Step::Done)
-            }
+            Prepared::Failed(error) => Some(self.refuse_write(answer, task, error.into())),
         }
+    }
+
+    /// Ends a write that failed.
+    pub(crate) fn refuse_write(
+        &mut self,
+        answer: Answer,
+        task: &WriteTask,
+        status: Status,
+    ) -> Step {
+        self.end_write(answer, task);
+        self.fail(answer, status);
+        Step::Done
     }
 
     /// Gives the room that was filled to the file. A step if the write ends with it.
     fn end_room(&mut self, answer: Answer, task: &mut WriteTask) -> Option<Step> {
         let token = task.token.take()?;
-        let length = token.length();
-        let failed = task.transfer_failed || !self.is_intact(task, length);
-        let progress = if failed {
-            self.cache.write_abort(token, self.now)
-        } else {
-            self.cache.write_done(token, self.now)
-        };
-        self.on_progress(progress);
-        if failed {
-            self.end_write(task);
-            let broken = task.transfer_failed;
-            self.fail(answer, if broken { Status::Io } else { Status::Chksum });
-            return Some(Step::Done);
+        if task.transfer_failed {
+            let progress = self.cache.write_abort(token, self.now);
+            self.on_progress(progress);
+            return Some(self.refuse_write(answer, task, Status::Io));
         }
-        task.done += length;
+        task.done += token.length();
+        let progress = self.cache.write_done(token, self.now);
+        self.on_progress(progress);
         None
     }
 
     /// All bytes are in the cache: answer, or make them stable first.
     fn finish_write(&mut self, answer: Answer, task: &mut WriteTask) -> Step {
         if task.stability == Stability::Unstable {
-            self.end_write(task);
+            self.end_write(answer, task);
             self.reply_written(answer, task.length, Stability::Unstable);
             return Step::Done;
         }
@@ -200,7 +221,7 @@ impl Reactor {
         } else {
             CommitReply::Write { length: task.length, stability }
         };
-        self.release_end(task);
+        self.release(answer, task);
         let borrowed = task.borrowed;
         let commit = CommitTask { ticket, file, reply, borrowed };
         Step::Become(Box::new(Task::Commit(answer, commit)))
@@ -215,41 +236,36 @@ impl Reactor {
         token: WriteToken,
         spans: &Spans,
     ) -> bool {
-        let WriteSource::Direct(buffers, checksum) = &task.source else { return true };
-        if checksum.is_some() {
-            // Looked at once the bytes are there; nobody else is let into a fresh room.
-            task.check.get_or_insert_default().spans = spans.clone();
-        }
-        let endpoint = answer.endpoint;
-        let mut cut = Cut::new(spans, buffers.as_slice(), task.done, token.length());
-        (task.transfers_left, task.transfer_failed) = (0, false);
-        while let Some((local, remote)) = cut.next(&self.arena) {
+        let WriteSource::Direct(buffers) = &task.source else { return true };
+        let cut = Cut::new(spans, buffers.as_slice(), task.done, token.length());
+        (task.transfers_left, task.transfer_failed) =
+            self.fetch_all(id, answer.endpoint, cut, self.arena);
+        task.token = Some(token);
+        task.transfers_left == 0
+    }
+
+    /// Has what is cut come into a region of ours for a task. How many transfers it waits for,
+    /// and whether one could not be posted: then the connection goes.
+    pub(crate) fn fetch_all(
+        &mut self,
+        id: TaskId,
+        endpoint: EndpointId,
+        mut cut: Cut<'_>,
+        region: Region,
+    ) -> (u32, bool) {
+        let mut left = 0;
+        while let Some((local, remote)) = cut.next(&region) {
             if self.interface.rdma_read_now(endpoint, &local, remote) {
                 continue;
             }
             let word = Cookie::Task(id).pack();
             if self.interface.post_rdma_read(endpoint, word, &local, remote).is_err() {
                 self.give_up(endpoint);
-                task.transfer_failed = true;
-                break;
+                return (left, true);
             }
-            task.transfers_left += 1;
+            left += 1;
         }
-        task.token = Some(token);
-        task.transfers_left == 0
-    }
-
-    /// Whether what was fetched is what the client's checksum says. That of a write in
-    /// several rooms is known with the last: what came before is in the file then.
-    fn is_intact(&self, task: &mut WriteTask, length: u32) -> bool {
-        let WriteSource::Direct(_, Some(expected)) = &task.source else { return true };
-        let Some(check) = &mut task.check else { return true };
-        for span in check.spans.drain(..) {
-            let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
-            check.sums.update(&self.cache.arena().to_vec(offset, span.length as usize));
-        }
-        let is_last = task.done + length >= task.length;
-        !is_last || std::mem::take(&mut check.sums).finish() == *expected
+        (left, false)
     }
 
     fn copy_in(&self, bytes: &[u8], spans: &[Span]) {
@@ -269,9 +285,15 @@ impl Reactor {
         self.reply(answer, &Response::WriteInline(result));
     }
 
-    /// Whatever a write held besides its room.
-    pub(crate) fn end_write(&mut self, task: &WriteTask) {
+    /// Whatever a write kept others from besides its room.
+    fn release(&mut self, answer: Answer, task: &WriteTask) {
         self.release_end(task);
+        self.release_sealed(answer, task);
+    }
+
+    /// Whatever a write held besides its room.
+    pub(crate) fn end_write(&mut self, answer: Answer, task: &WriteTask) {
+        self.release(answer, task);
         self.give_back(task.file, task.borrowed);
     }
 
@@ -361,7 +383,7 @@ pub(crate) fn write_task(
         stability,
         source,
         token: None,
-        check: None,
+        sealed_bytes: 0,
         transfers_left: 0,
         transfer_failed: false,
         is_append: false,

@@ -170,6 +170,31 @@ fn checksums_change_nothing_but_the_trust() {
 }
 
 #[test]
+fn writes_with_checksums_over_each_other_wait_for_room_and_all_succeed() {
+    over_each(|fixture, transport| {
+        let options = SessionOptions { checksums: true, ..SessionOptions::default() };
+        let (client, session) = fixture.connect_with(transport, &options);
+        let file = session.open("/sums", &OpenOptions::write()).unwrap();
+        // More together than a server holds before it looks at them.
+        let (length, count) = (16 << 20, 6);
+        let data = pattern(length, 9);
+        let buffer = client.allocate(length).unwrap();
+        buffer.memory().write(0, &data);
+        let group = client.group();
+        for _ in 0..count {
+            let slice = buffer.slice(0, length).unwrap();
+            session.submit_write(&file, 5, slice, Stability::Unstable, group, 0).unwrap();
+        }
+        assert_eq!(client.wait(group, count, None), count);
+        while let Some(done) = client.next(group) {
+            assert_eq!(done.result.unwrap().length as usize, length);
+        }
+        file.close().unwrap();
+        assert!(std::fs::read(fixture.local("sums")).unwrap()[5..] == data);
+    });
+}
+
+#[test]
 fn streams_copy_a_file() {
     over_each(|fixture, transport| {
         let data = pattern(5_000_017, 12);
@@ -298,6 +323,18 @@ fn an_orderly_stop_loses_nothing_that_was_acknowledged() {
         assert!(matches!(error, ClientError::SessionEnded { .. }), "{error}");
         drop((file, session, client));
     }
+}
+
+#[test]
+fn nothing_written_changes_nothing() {
+    over_each(|fixture, transport| {
+        let (client, session) = fixture.connect(transport);
+        let file = session.open("/none", &OpenOptions::write()).unwrap();
+        let nothing = client.allocate(1).unwrap().slice(0, 0).unwrap();
+        assert_eq!(file.write_from(10_000, nothing.clone()).unwrap().length, 0);
+        assert_eq!(file.read_into(10_000, nothing).unwrap().length, 0);
+        assert_eq!(file.metadata().unwrap().size, 0);
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{
     ByteOrder, ChannelType, ConnectData, Path, Procedure, Request, RequestHeader, Response,
-    ResponseHeader, decode_response, encode_request,
+    ResponseHeader, decode_response, encode_request, seal,
 };
 
 use crate::fixture::HANG;
@@ -26,6 +26,8 @@ pub struct Rogue {
     inbox: Memory,
     region: Region,
     sequence: u16,
+    /// Whether its requests carry checksums.
+    seals: bool,
 }
 
 impl Rogue {
@@ -40,7 +42,7 @@ impl Rogue {
         let region = interface.register(&inbox, Domain(0), Rights::LOCAL).unwrap();
         let data = connect_data();
         let endpoint = interface.connect(address, Domain(0), config, &data).unwrap();
-        let mut rogue = Self { interface, endpoint, inbox, region, sequence: 0 };
+        let mut rogue = Self { interface, endpoint, inbox, region, sequence: 0, seals: false };
         for slot in 0..SLOTS {
             rogue.post(slot);
         }
@@ -52,6 +54,15 @@ impl Rogue {
     pub fn logged_in(address: &Address) -> Self {
         let mut rogue = Self::connect(address);
         rogue.log_in();
+        rogue
+    }
+
+    /// A session with checksums.
+    pub fn logged_in_sealed(address: &Address) -> Self {
+        let mut rogue = Self::connect(address);
+        rogue.request(0, 0, &login_with(WireOptions { checksums: true, ..WireOptions::default() }));
+        assert_eq!(rogue.status(), Some(Status::Ok));
+        rogue.seals = true;
         rogue
     }
 
@@ -80,7 +91,11 @@ impl Rogue {
 
     /// Sends a request under any stream and number.
     pub fn request(&mut self, stream: u16, sequence: u16, request: &Request<'_>) {
-        self.send(&encoded(stream, sequence, request));
+        let mut message = encoded(stream, sequence, request);
+        if self.seals {
+            seal(&mut message, &[]);
+        }
+        self.send(&message);
     }
 
     /// The next answer; `None` if the connection ended instead.
@@ -119,7 +134,9 @@ impl Rogue {
 
     /// The same, and the status alone.
     pub fn outcome(&mut self, request: &Request<'_>) -> Option<Status> {
-        self.outcome_of(|stream, sequence| encoded(stream, sequence, request))
+        self.sequence += 1;
+        self.request(0, self.sequence, request);
+        self.status()
     }
 
     /// The same with a message made by hand, for a stream and a number.
@@ -192,8 +209,12 @@ pub fn encoded(stream: u16, sequence: u16, request: &Request<'_>) -> Vec<u8> {
 
 /// The first request of a session.
 pub fn login() -> Request<'static> {
+    login_with(WireOptions::default())
+}
+
+fn login_with(options: WireOptions) -> Request<'static> {
     Request::ClientConnectAuth(ClientConnectAuth {
-        options: WireOptions::default(),
+        options,
         fence_id: "",
         client_string: b"rogue",
         verifier: Verifier([7; 8]),

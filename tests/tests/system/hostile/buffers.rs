@@ -6,6 +6,8 @@ use dafs_types::{CacheHint, FileHandle, RmrContext, RmrTarget, Stability, StateI
 use dafs_wire::messages::{GetAttributesDirect, ReadDirect, WriteDirect};
 use dafs_wire::{AttributeBitmap, Checksum, DirectBuffer, DirectBuffers, Request};
 
+use dafs_client::OpenOptions;
+
 use crate::bystander::beside_bystanders;
 use crate::fixture::{Fixture, Transport, pattern};
 use crate::rogue::Rogue;
@@ -44,6 +46,46 @@ fn writing(file: FileHandle, state: StateId, length: u32, buffers: &[DirectBuffe
         checksum: Checksum::NONE,
         buffers: DirectBuffers::from(buffers),
     })
+}
+
+#[test]
+fn what_was_damaged_on_its_way_never_reaches_the_file() {
+    beside_bystanders(|fixture, transport| {
+        let before = pattern(FILE_BYTES, 5);
+        std::fs::write(fixture.local("file"), &before).unwrap();
+        let mut rogue = Rogue::logged_in_sealed(&fixture.address(transport));
+        let (file, state) = rogue.open("file");
+        let own = Memory::shared(FILE_BYTES, Pages::Small).unwrap();
+        let data = pattern(FILE_BYTES, 6);
+        own.write(0, &data);
+        let region = rogue.expose(&own);
+        let (_, session) = fixture.connect(transport);
+        let other = session.open("/file", &OpenOptions::read()).unwrap();
+        let mut seen = vec![0; FILE_BYTES];
+        // The last one is as it should be. The file is cached from the first on.
+        for (length, stability, is_damaged) in [
+            (4096, Stability::Unstable, true),
+            (FILE_BYTES as u32 - 1, Stability::Unstable, true),
+            (FILE_BYTES as u32, Stability::FileSync, true),
+            (FILE_BYTES as u32, Stability::FileSync, false),
+        ] {
+            assert_eq!(other.read_at(&mut seen, 0).unwrap(), FILE_BYTES);
+            assert!(seen == before, "a damaged write shows");
+            let mut sealed = data[..length as usize].to_vec();
+            sealed[17] ^= u8::from(is_damaged);
+            let (checksum, hint) = (Checksum::of(&sealed), CacheHint::default());
+            let half = length / 2;
+            let buffers =
+                [buffer(&region, 0, half), buffer(&region, u64::from(half), length - half)];
+            let buffers = DirectBuffers::from(&buffers[..]);
+            let (offset, expected) = (0, if is_damaged { Status::Chksum } else { Status::Ok });
+            let write =
+                WriteDirect { file, state, offset, length, stability, hint, checksum, buffers };
+            assert_eq!(rogue.outcome(&Request::WriteDirect(write)), Some(expected));
+        }
+        assert_eq!(other.read_at(&mut seen, 0).unwrap(), FILE_BYTES);
+        assert!(seen == data && std::fs::read(fixture.local("file")).unwrap() == data);
+    });
 }
 
 /// The memory that a rogue really has.

@@ -1,0 +1,102 @@
+//! Writes with a checksum: fetched into memory of their own and looked at there, so that
+//! the file never has an octet that was damaged on its way.
+//!
+//! Invariant: what such writes hold stays below a bound for each client and one for all; who
+//! finds no room waits for the others.
+
+use dafs_store::cache::{Progress, Span, Spans};
+use dafs_types::Status;
+use dafs_wire::Checksum;
+
+use crate::data::Step;
+use crate::reactor::Reactor;
+use crate::task::{Answer, TaskId, Wait, WriteSource, WriteTask};
+use crate::transfer::{Cut, Staging};
+
+impl Reactor {
+    /// Brings the octets of a sealed write here. A step if it waits for them, or ends.
+    pub(crate) fn unseal(
+        &mut self,
+        id: TaskId,
+        answer: Answer,
+        task: &mut WriteTask,
+    ) -> Option<Step> {
+        let WriteSource::Sealed { expected, staging, .. } = &task.source else { return None };
+        let expected = *expected;
+        if let Some(staging) = staging.clone() {
+            return self.open_seal(answer, task, &staging, expected);
+        }
+        if !self.has_room_for_sealed(answer, task.length as usize) {
+            return Some(Step::Wait(Wait::Room));
+        }
+        let staging = match self.stage(vec![0; task.length as usize].into()) {
+            Ok(staging) => staging,
+            Err(status) => return Some(self.refuse_write(answer, task, status)),
+        };
+        self.hold_sealed(answer, task);
+        let WriteSource::Sealed { buffers, staging: place, .. } = &mut task.source else {
+            return None;
+        };
+        *place = Some(staging.clone());
+        let spans = Spans::from_iter([Span { offset: 0, length: task.length }]);
+        let cut = Cut::new(&spans, buffers.as_slice(), 0, task.length);
+        (task.transfers_left, task.transfer_failed) =
+            self.fetch_all(id, answer.endpoint, cut, staging.region);
+        if task.transfers_left > 0 {
+            return Some(Step::Wait(Wait::Transfers));
+        }
+        self.open_seal(answer, task, &staging, expected)
+    }
+
+    fn open_seal(
+        &mut self,
+        answer: Answer,
+        task: &mut WriteTask,
+        staging: &Staging,
+        expected: Checksum,
+    ) -> Option<Step> {
+        let Staging { memory, region } = staging;
+        self.interface.deregister(region.key);
+        if task.transfer_failed {
+            return Some(self.refuse_write(answer, task, Status::Io));
+        }
+        let octets = memory.to_vec(0, task.length as usize);
+        if Checksum::of(&octets) != expected {
+            return Some(self.refuse_write(answer, task, Status::Chksum));
+        }
+        task.source = WriteSource::Octets(octets.into());
+        None
+    }
+
+    /// Whether a sealed write may be held beside those there are.
+    fn has_room_for_sealed(&self, answer: Answer, length: usize) -> bool {
+        let own = self.channels.get(answer.endpoint).map_or(0, |channel| channel.sealed_bytes);
+        let fits = |held: usize, limit: usize| held == 0 || held + length <= limit;
+        fits(own, CHANNEL_BYTES_MAX) && fits(self.sealed_bytes, SEALED_BYTES_MAX)
+    }
+
+    fn hold_sealed(&mut self, answer: Answer, task: &mut WriteTask) {
+        task.sealed_bytes = task.length;
+        self.sealed_bytes += task.length as usize;
+        if let Some(channel) = self.channels.get_mut(answer.endpoint) {
+            channel.sealed_bytes += task.length as usize;
+        }
+    }
+
+    /// Gives back the room of a sealed write that ends.
+    pub(crate) fn release_sealed(&mut self, answer: Answer, task: &WriteTask) {
+        if task.sealed_bytes > 0 {
+            self.sealed_bytes -= task.sealed_bytes as usize;
+            if let Some(channel) = self.channels.get_mut(answer.endpoint) {
+                channel.sealed_bytes -= task.sealed_bytes as usize;
+            }
+            self.on_progress(Progress { file: task.file, error: None });
+        }
+    }
+}
+
+/// Octets that all sealed writes hold together.
+const SEALED_BYTES_MAX: usize = 256 << 20;
+/// Octets that those of one client hold: a client that does not let its memory be read keeps
+/// no others waiting.
+const CHANNEL_BYTES_MAX: usize = 32 << 20;
