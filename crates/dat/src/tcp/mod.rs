@@ -186,9 +186,7 @@ impl crate::connection::Connection for Connection {
         for segment in scatter {
             context.regions.local(context.domain, segment)?;
         }
-        let scatter = SegmentList::new(scatter);
-        let room = scatter.length();
-        self.receives.push_back(Receive { cookie, scatter, room });
+        self.receives.push_back(Receive { cookie, scatter: SegmentList::new(scatter) });
         Ok(())
     }
 
