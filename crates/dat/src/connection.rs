@@ -161,18 +161,21 @@ pub trait Connection: Send {
     fn disarm(&mut self) {}
 
     /// Prepares for a short sleep: the descriptor keeps quiet until most of what
-    /// `threshold` messages are likely to bring is there. False if it does not, and then
-    /// nothing is to be taken back.
+    /// `threshold` messages are likely to bring is there. It stays so for further such
+    /// sleeps. False if this sleep is not worth it.
     fn gather(&mut self, threshold: usize) -> bool {
         let _ = threshold;
         false
     }
 
-    /// Takes [`Connection::gather`] back, and takes in what it has kept quiet about.
-    fn end_gathering(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+    /// Such a sleep is over: takes in what the descriptor has kept quiet about.
+    fn gathered(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         let _ = context;
         Ok(())
     }
+
+    /// Takes [`Connection::gather`] back.
+    fn end_gathering(&mut self) {}
 
     /// Accepts a pending inbound connection.
     fn accept(

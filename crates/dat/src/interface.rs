@@ -5,7 +5,8 @@
 //! endpoint is not in `dirty`.
 //!
 //! What is armed shows on a descriptor, and descriptors get a look every few turns
-//! however busy the memory of others is: nobody starves.
+//! however busy the memory of others is: nobody starves. Only the endpoint in
+//! `gathering` may keep quiet about what has come, and only in sleeps made for it.
 
 mod progress;
 
@@ -89,6 +90,8 @@ pub struct Interface {
     dirty: Vec<u32>,
     /// The endpoint that was flushed last.
     asked: Option<EndpointId>,
+    /// The endpoint whose descriptor keeps quiet until much is there.
+    gathering: Option<EndpointId>,
     /// Endpoints whose connect or accept is not finished.
     unfinished: Vec<u32>,
     ready: Vec<(Token, Readiness)>,
@@ -136,6 +139,7 @@ impl Interface {
             hot: Vec::new(),
             dirty: Vec::new(),
             asked: None,
+            gathering: None,
             unfinished: Vec::new(),
             ready: Vec::new(),
             turns_without_sockets: 0,

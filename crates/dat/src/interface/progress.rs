@@ -109,6 +109,7 @@ impl Interface {
     /// work has arrived already: poll instead.
     pub fn arm(&mut self) -> bool {
         self.flush();
+        self.end_gathering();
         self.events.len() == 0 && self.arm_hot(1)
     }
 
@@ -316,8 +317,20 @@ impl Interface {
             self.sleep(timeout);
             return;
         };
-        self.sleep(Some(timeout.map_or(GATHERING_MAX, |timeout| timeout.min(GATHERING_MAX))));
-        self.with(endpoint, |connection, context| connection.end_gathering(context));
+        if self.gathering != Some(endpoint) {
+            self.end_gathering();
+            self.gathering = Some(endpoint);
+        }
+        self.look(Some(timeout.map_or(GATHERING_MAX, |timeout| timeout.min(GATHERING_MAX))));
+        self.with(endpoint, |connection, context| connection.gathered(context));
+    }
+
+    /// Whoever looks at descriptors for anything else is to hear of every octet again.
+    fn end_gathering(&mut self) {
+        let Some(endpoint) = self.gathering.take() else { return };
+        if let Some((connection, _)) = self.lend(endpoint) {
+            connection.end_gathering();
+        }
     }
 
     /// Memory kept us from looking at sockets; but not every time.
@@ -328,8 +341,14 @@ impl Interface {
         }
     }
 
-    /// One epoll call and what follows from it. True if anything was ready.
+    /// Sleeps until any descriptor is ready, and sees to those that are. True if one was.
     pub(super) fn sleep(&mut self, timeout: Option<Duration>) -> bool {
+        self.end_gathering();
+        self.look(timeout)
+    }
+
+    /// One epoll call and what follows from it. True if anything was ready.
+    fn look(&mut self, timeout: Option<Duration>) -> bool {
         self.turns_without_sockets = 0;
         let mut ready = std::mem::take(&mut self.ready);
         if let Err(error) = self.poller.wait(&mut ready, timeout) {

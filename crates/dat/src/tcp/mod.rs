@@ -34,7 +34,7 @@ use self::establish::Phase;
 pub(crate) use self::listener::Listener;
 use self::outgoing::Outgoing;
 use self::place::Receive;
-use self::receive::{Inbound, TURN_BYTES_MAX};
+use self::receive::Inbound;
 use self::segments::SegmentList;
 use self::transmit::{Underway, Work};
 use crate::connection::{Context, Interest, Readiness};
@@ -61,6 +61,8 @@ pub(crate) struct Connection {
     /// What epoll was last asked for.
     interest: Interest,
     is_watched: bool,
+    /// Octets that must be there before epoll speaks of them.
+    low_water: usize,
 }
 
 /// The protocol's two halves.
@@ -122,6 +124,7 @@ impl Connection {
             inbound: Inbound::default(),
             interest: Interest::Read,
             is_watched: false,
+            low_water: 1,
         }
     }
 
@@ -142,20 +145,27 @@ impl Connection {
         Ok(())
     }
 
-    /// Octets that must be there before epoll speaks of them. False if it will not have it.
-    fn set_low_water(&self, octets: usize) -> bool {
+    /// Sets how many octets must be there before epoll speaks of them, if that is not so.
+    /// False if the socket will not have it.
+    fn set_low_water(&mut self, octets: usize) -> bool {
+        if self.low_water == octets {
+            return true;
+        }
         let Some(socket) = &self.socket else { return false };
-        let octets = octets as libc::c_int;
+        let value = octets as libc::c_int;
         // SAFETY: the kernel reads one integer, whose size it is told.
         let result = unsafe {
             libc::setsockopt(
                 socket.as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_RCVLOWAT,
-                (&raw const octets).cast(),
+                (&raw const value).cast(),
                 size_of::<libc::c_int>() as libc::socklen_t,
             )
         };
+        if result == 0 {
+            self.low_water = octets;
+        }
         result == 0
     }
 
@@ -186,9 +196,7 @@ impl crate::connection::Connection for Connection {
         for segment in scatter {
             context.regions.local(context.domain, segment)?;
         }
-        let scatter = SegmentList::new(scatter);
-        let room = scatter.length();
-        self.receives.push_back(Receive { cookie, scatter, room });
+        self.receives.push_back(Receive { cookie, scatter: SegmentList::new(scatter) });
         Ok(())
     }
 
@@ -269,18 +277,21 @@ impl crate::connection::Connection for Connection {
     }
 
     fn gather(&mut self, threshold: usize) -> bool {
-        let octets = self.octets_due(threshold).min(TURN_BYTES_MAX);
+        let octets = self.octets_due(threshold).min(GATHERED_BYTES_MAX);
         // Once for what has come, so that a peer who stops is waited for in peace.
         let is_worth_it = octets >= GATHERED_BYTES_MIN && std::mem::take(&mut self.inbound.flows);
         is_worth_it && self.set_low_water(octets)
     }
 
-    fn end_gathering(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
-        self.set_low_water(1);
+    fn gathered(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         if !self.inbound.flows {
             self.read_in(context)?;
         }
         Ok(())
+    }
+
+    fn end_gathering(&mut self) {
+        self.set_low_water(1);
     }
 
     fn accept(
@@ -332,5 +343,7 @@ fn system(error: std::io::Error) -> BreakReason {
 const LONE_COUNT_MIN: u32 = 4;
 /// Less than this comes in one piece anyway.
 const GATHERED_BYTES_MIN: usize = 32 << 10;
+/// More than this is not waited for: what has come is copied while the rest is on its way.
+const GATHERED_BYTES_MAX: usize = 256 << 10;
 /// The one descriptor of a connection.
 const SOCKET: u8 = 0;

@@ -25,6 +25,8 @@ pub(super) struct Outgoing {
     chunks: VecDeque<Chunk>,
     /// Headers, trailers and octets taken over; chunks name ranges of it.
     scratch: Vec<u8>,
+    /// Octets of it that chunks name or have named; the rest comes last in the stream.
+    named: usize,
     /// Octets of the first chunk that the socket has.
     sent: usize,
     /// Octets framed and octets sent, since the beginning.
@@ -87,7 +89,7 @@ impl Outgoing {
     /// Whether the socket has everything.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
+        self.chunks.is_empty() && self.named == self.scratch.len()
     }
 
     /// Work framed and not reported.
@@ -100,7 +102,17 @@ impl Outgoing {
     #[inline]
     pub fn put(&mut self, octets: &[u8]) {
         self.scratch.extend_from_slice(octets);
-        self.name_scratch(octets.len());
+        self.framed_total += octets.len() as u64;
+    }
+
+    /// The first `count` of few octets: all are copied, since a copy of known length takes
+    /// a few instructions, and what is too much is given up.
+    #[inline]
+    pub fn put_first<const N: usize>(&mut self, octets: &[u8; N], count: usize) {
+        let start = self.scratch.len();
+        self.scratch.extend_from_slice(octets);
+        self.scratch.truncate(start + count);
+        self.framed_total += count as u64;
     }
 
     /// Room for octets to be sent.
@@ -108,20 +120,17 @@ impl Outgoing {
     pub fn room(&mut self, count: usize) -> &mut [u8] {
         let start = self.scratch.len();
         self.scratch.resize(start + count, 0);
-        self.name_scratch(count);
+        self.framed_total += count as u64;
         &mut self.scratch[start..]
     }
 
-    /// The last `count` octets of the scratch buffer come next in the stream.
+    /// What was put since comes next in the stream, as one chunk.
     #[inline]
-    fn name_scratch(&mut self, count: usize) {
-        self.framed_total += count as u64;
-        let start = self.scratch.len() - count;
-        match self.chunks.back_mut() {
-            Some(Chunk::Scratch { start: before, length }) if *before + *length == start => {
-                *length += count;
-            }
-            _ => self.chunks.push_back(Chunk::Scratch { start, length: count }),
+    fn name_scratch(&mut self) {
+        let (start, length) = (self.named, self.scratch.len() - self.named);
+        if length > 0 {
+            self.chunks.push_back(Chunk::Scratch { start, length });
+            self.named += length;
         }
     }
 
@@ -133,6 +142,7 @@ impl Outgoing {
     /// Octets to be sent from where they are.
     #[inline]
     pub fn name(&mut self, memory: &Memory, offset: usize, length: usize) {
+        self.name_scratch();
         self.framed_total += length as u64;
         self.chunks.push_back(Chunk::Memory { memory: memory.clone(), offset, length });
     }
@@ -168,6 +178,7 @@ impl Outgoing {
     /// Writes until everything is with the socket or it takes no more. True if it
     /// takes no more.
     pub fn write(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
+        self.name_scratch();
         while !self.chunks.is_empty() {
             let mut vector = [const { MaybeUninit::<libc::iovec>::uninit() }; IOVECS];
             let mut count = 0;
@@ -226,6 +237,7 @@ impl Outgoing {
         }
         if self.chunks.is_empty() {
             self.scratch.clear();
+            self.named = 0;
         } else if self.scratch.len() >= SCRATCH_BYTES_MAX {
             self.compact();
         }
@@ -242,6 +254,7 @@ impl Outgoing {
             return;
         }
         self.scratch.drain(..gone);
+        self.named -= gone;
         for chunk in &mut self.chunks {
             if let Chunk::Scratch { start, .. } = chunk {
                 *start -= gone;

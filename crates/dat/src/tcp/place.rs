@@ -19,7 +19,6 @@ use crate::{Domain, LocalKey, LocalSegment, Stag};
 pub(super) struct Receive {
     pub cookie: u64,
     pub scatter: SegmentList,
-    pub room: u64,
 }
 
 /// What places are looked up in.
@@ -81,7 +80,7 @@ impl Place {
             Target::ReadResponse { message_offset, .. } => PlaceOf::Read { message_offset },
             Target::Send { message_offset, .. } => {
                 let receive = directory.receives.front().ok_or(PlacementError::NoBuffer)?;
-                if u64::from(message_offset) + u64::from(length) > receive.room {
+                if u64::from(message_offset) + u64::from(length) > receive.scatter.length() {
                     return Err(PlacementError::TooLong);
                 }
                 PlaceOf::Receive { message_offset }

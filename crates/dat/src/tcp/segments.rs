@@ -1,32 +1,34 @@
-//! A scatter or gather list that needs no heap while it is short.
+//! A scatter or gather list that needs no heap while it is short, as nearly all are.
 //!
 //! Invariant: the order of the segments is the order given.
 
-use crate::{LocalKey, LocalSegment};
+use crate::LocalSegment;
 
 /// Segments of registered regions, in order.
 #[derive(Debug)]
-pub(super) struct SegmentList {
-    few: [LocalSegment; FEW],
-    /// All of them, if they are more than a few.
-    many: Vec<LocalSegment>,
-    count: usize,
+pub(super) enum SegmentList {
+    One(LocalSegment),
+    Two([LocalSegment; 2]),
+    Many(Box<[LocalSegment]>),
 }
 
 impl SegmentList {
+    #[inline(always)]
     pub fn new(segments: &[LocalSegment]) -> Self {
-        let empty = LocalSegment { key: LocalKey(0), offset: 0, length: 0 };
-        let mut list = Self { few: [empty; FEW], many: Vec::new(), count: segments.len() };
-        match list.few.get_mut(..segments.len()) {
-            Some(few) => few.copy_from_slice(segments),
-            None => list.many.extend_from_slice(segments),
+        match segments {
+            [one] => Self::One(*one),
+            [one, two] => Self::Two([*one, *two]),
+            _ => Self::Many(segments.into()),
         }
-        list
     }
 
     #[inline]
     pub fn as_slice(&self) -> &[LocalSegment] {
-        self.few.get(..self.count).unwrap_or(&self.many)
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Two(two) => two,
+            Self::Many(many) => many,
+        }
     }
 
     /// Octets of all segments together.
@@ -35,12 +37,10 @@ impl SegmentList {
     }
 }
 
-/// Lists as short as this stay off the heap; nearly all are.
-const FEW: usize = 2;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LocalKey;
 
     #[test]
     fn lists_of_any_length_keep_their_order() {

@@ -124,6 +124,7 @@ impl Work {
         self.kind.operation()
     }
 
+    #[cold]
     fn new(cookie: u64, kind: Kind, length: u32, pieces: Pieces<'_>) -> Self {
         let payload = match pieces {
             Pieces::Segments(segments) => Stored::Segments(SegmentList::new(segments)),
@@ -154,7 +155,7 @@ impl Work {
 }
 
 impl<'a> Pieces<'a> {
-    #[inline]
+    #[inline(always)]
     fn get(&self, index: usize) -> Option<Gather<'a>> {
         match *self {
             Pieces::Gather(pieces) => pieces.get(index).copied(),
@@ -169,6 +170,7 @@ impl<'a> Pieces<'a> {
     }
 
     /// Octets of all pieces, whose segments are checked.
+    #[inline(always)]
     fn measure(&self, context: &Context<'_>) -> Result<u64, PostError> {
         let mut length = 0;
         for piece in (0..).map_while(|index| self.get(index)) {
@@ -248,7 +250,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Frames work at once if nothing stands against it, else lets it wait.
+    /// Frames work at once if nothing stands against it, else lets it wait. Inlined, since
+    /// the caller knows the kind of the work and that of the pieces.
+    #[inline(always)]
     fn queue(
         &mut self,
         context: &Context<'_>,
@@ -505,14 +509,14 @@ struct Frame<'a> {
 
 impl Frame<'_> {
     /// Makes the frame out of its part of the pieces.
-    #[inline]
+    #[inline(always)]
     fn put(
         &self,
         outgoing: &mut Outgoing,
         context: &Context<'_>,
         pieces: Pieces<'_>,
     ) -> Result<(), PlacementError> {
-        outgoing.put(&self.header[..self.segment.header_length]);
+        outgoing.put_first(self.header, self.segment.header_length);
         let (mut skip, mut left) = (self.segment.offset as usize, self.segment.length as usize);
         for piece in (0..).map_while(|index| pieces.get(index)) {
             if left == 0 {
@@ -544,7 +548,7 @@ impl Frame<'_> {
 
     /// Makes the frame out of one run of memory, or of nothing.
     fn put_run(&self, outgoing: &mut Outgoing, source: Option<(&Memory, usize)>) {
-        outgoing.put(&self.header[..self.segment.header_length]);
+        outgoing.put_first(self.header, self.segment.header_length);
         if let Some((memory, offset)) = source {
             self.payload(outgoing, memory, offset, self.segment.length as usize);
         }
@@ -552,7 +556,7 @@ impl Frame<'_> {
     }
 
     /// With CRC payload is copied: it may change before the socket has it.
-    #[inline]
+    #[inline(always)]
     fn payload(&self, outgoing: &mut Outgoing, memory: &Memory, offset: usize, length: usize) {
         if self.crc {
             memory.read(offset, outgoing.room(length));
@@ -561,17 +565,22 @@ impl Frame<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn finish(&self, outgoing: &mut Outgoing) {
-        if !self.crc {
-            outgoing.put(&TRAILER_WITHOUT_CRC[..self.segment.trailer_length]);
-            return;
+        if self.crc {
+            self.finish_checked(outgoing);
+        } else {
+            outgoing.put_first(&TRAILER_WITHOUT_CRC, self.segment.trailer_length);
         }
+    }
+
+    #[inline(never)]
+    fn finish_checked(&self, outgoing: &mut Outgoing) {
         let mut checksum = self.segment.checksum(self.header);
         checksum.update(outgoing.last(self.segment.length as usize));
         let mut trailer = [0; TRAILER_OCTETS_MAX];
         let length = self.segment.finish(checksum, &mut trailer);
-        outgoing.put(&trailer[..length]);
+        outgoing.put_first(&trailer, length);
     }
 }
 

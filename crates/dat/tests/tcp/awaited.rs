@@ -2,7 +2,7 @@
 //! instead.
 
 use std::io::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dafs_dat::{
     Address, BreakReason, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
@@ -67,6 +67,20 @@ fn the_descriptor_tells_of_less_than_was_foretold() {
         let mut descriptors = [PollFd::from_borrowed_fd(scene.interface.as_fd(), PollFlags::IN)];
         let hang = Timespec { tv_sec: HANG.as_secs() as i64, tv_nsec: 0 };
         assert_eq!(rustix::event::poll(&mut descriptors, Some(&hang)), Ok(1));
+        scene.assert_received(6);
+    }
+}
+
+#[test]
+fn a_look_finds_less_than_was_foretold() {
+    for config in configs() {
+        let mut scene = asked(config);
+        assert_eq!(scene.interface.wait(1, Some(SHORT)), 0);
+        scene.socket.write_all(&send(1, b"failed")).unwrap();
+        let start = Instant::now();
+        while scene.interface.poll() == 0 {
+            assert!(start.elapsed() < HANG, "no look finds it");
+        }
         scene.assert_received(6);
     }
 }
