@@ -12,7 +12,7 @@ use crate::goals::{Goal, goals};
 use crate::idle::{Idle, idle};
 use crate::measure::{Figure, Rounds, measure};
 use crate::peers::{
-    Busy, Copies, DEPTH_MAX, Echo, Kind, Link, Local, Peer, PingPong, Remote, Stream, Task,
+    Busy, Copies, DEPTH_MAX, Echo, Kind, Link, Local, Peer, PingPong, Remote, Sleeper, Stream, Task,
 };
 
 /// Everything that was measured.
@@ -101,6 +101,7 @@ fn peers(options: &Options, links: &mut Links) -> Result<Vec<Box<dyn Peer>>> {
         Box::new(Local::new(bytes, Kind::Write)?),
         Box::new(Copies::new(bytes, 1)?),
         Box::new(Copies::new(bytes, DEPTH_MAX)?),
+        Box::new(Sleeper::new(bytes)?),
         Box::new(PingPong::default()),
         Box::new(Echo::new(program)?),
         Box::new(Stream::new(program)?),

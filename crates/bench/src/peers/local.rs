@@ -1,14 +1,15 @@
-//! The machine's own limits: local file access, copies of memory, two cores that pass a
-//! cache line to and fro.
+//! The machine's own limits: local file access, copies of memory by ourselves and by
+//! another thread for which we sleep, two cores that pass a cache line to and fro.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::thread::{current, park};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use dafs_memory::{Memory, Pages};
 
-use super::{BLOCK_BYTES_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat};
+use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, nanos, repeat};
 
 /// `pread` or `pwrite` of a file in the page cache.
 pub struct Local {
@@ -75,18 +76,86 @@ impl Copies {
     }
 }
 
+impl Copies {
+    fn one(&mut self, block: usize) {
+        let from = usize::try_from(self.offsets.next(block)).unwrap_or(0);
+        self.turn = (self.turn + 1) % self.depth;
+        Memory::copy(&self.source, from, &self.target, self.turn * block, block);
+    }
+}
+
 impl Peer for Copies {
     fn label(&self) -> Label {
         Label { depth: self.depth, ..Label::plain("memcpy", Kind::Read) }
     }
 
     fn run(&mut self, block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally> {
-        let Self { source, target, offsets, depth, turn } = self;
         repeat(span, times, || {
-            let from = usize::try_from(offsets.next(block))?;
-            *turn = (*turn + 1) % *depth;
-            Memory::copy(source, from, target, *turn * block, block);
+            self.one(block);
             Ok(1)
+        })
+    }
+}
+
+/// Copies by another thread, for which this one sleeps: what a client's sleep costs at least.
+pub struct Sleeper {
+    copies: Copies,
+}
+
+impl Sleeper {
+    /// # Errors
+    /// If there is no memory.
+    pub fn new(file_bytes: u64) -> Result<Self> {
+        Ok(Self { copies: Copies::new(file_bytes, DEPTH_MAX)? })
+    }
+}
+
+impl Peer for Sleeper {
+    fn label(&self) -> Label {
+        Label { sleeps: true, ..self.copies.label() }
+    }
+
+    fn run(
+        &mut self,
+        block: usize,
+        span: Duration,
+        mut times: Option<&mut Times>,
+    ) -> Result<Tally> {
+        let (copies, sleeper) = (&mut self.copies, current());
+        let (asked, done) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let copier = scope.spawn(|| {
+                for turn in 1.. {
+                    while asked.load(Ordering::Acquire) < turn {
+                        park();
+                    }
+                    if asked.load(Ordering::Acquire) == END {
+                        return;
+                    }
+                    (0..DEPTH_MAX).for_each(|_| copies.one(block));
+                    done.store(turn, Ordering::Release);
+                    sleeper.unpark();
+                }
+            });
+            let ask = |turn| {
+                asked.store(turn, Ordering::Release);
+                copier.thread().unpark();
+            };
+            let (start, mut turn) = (Instant::now(), 0);
+            while start.elapsed() < span {
+                let begin = Instant::now();
+                turn += 1;
+                ask(turn);
+                while done.load(Ordering::Acquire) < turn {
+                    park();
+                }
+                if let Some(times) = &mut times {
+                    times.saturating_record_n(nanos(begin.elapsed()), DEPTH_MAX as u64);
+                }
+            }
+            ask(END);
+            let count = turn * DEPTH_MAX as u64;
+            Ok(Tally { count, sum: count })
         })
     }
 }

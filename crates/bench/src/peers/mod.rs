@@ -13,7 +13,7 @@ use serde::Serialize;
 
 pub use children::{Busy, serve as serve_child};
 pub use children::{Echo, Stream};
-pub use local::{Copies, Local, PingPong};
+pub use local::{Copies, Local, PingPong, Sleeper};
 pub use remote::{Link, Remote, Task, name_of};
 
 /// One way to move blocks.
