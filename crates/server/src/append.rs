@@ -9,9 +9,10 @@ use dafs_types::{Stability, Status, limits};
 use dafs_wire::Response;
 use dafs_wire::messages::{AppendDirect, AppendInline, AppendResult};
 
-use crate::data::{Step, check_range};
+use crate::data::{IoFile, Step, check_range};
 use crate::reactor::Reactor;
 use crate::task::{Answer, Buffers, Task, Wait, WriteSource, WriteTask};
+use crate::write::write_task;
 
 impl Reactor {
     pub(crate) fn append_inline(
@@ -23,7 +24,7 @@ impl Reactor {
         let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         let source = WriteSource::Octets(octets.into());
-        self.start_append(answer, io.file, io.borrowed, length, request.stability, source)
+        self.start_append(answer, io, length, request.stability, source)
     }
 
     pub(crate) fn append_direct(
@@ -37,40 +38,23 @@ impl Reactor {
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         let buffers = Buffers::One(request.buffer);
         let source = self.direct_source(answer, buffers, request.length, request.checksum);
-        self.start_append(answer, io.file, io.borrowed, request.length, request.stability, source)
+        self.start_append(answer, io, request.length, request.stability, source)
     }
 
     fn start_append(
         &mut self,
         answer: Answer,
-        file: dafs_store::cache::CachedFile,
-        borrowed: bool,
+        io: IoFile,
         length: u32,
         stability: Stability,
         source: WriteSource,
     ) -> Result<(), Status> {
         if length > limits::APPEND_BYTES_MAX {
-            self.give_back(file, borrowed);
+            self.give_back(io.file, io.borrowed);
             return Err(Status::WriteTooBig);
         }
-        self.start(Task::Write(
-            answer,
-            WriteTask {
-                file,
-                offset: 0,
-                length,
-                done: 0,
-                stability,
-                source,
-                token: None,
-                sealed_bytes: 0,
-                transfers_left: 0,
-                transfer_failed: false,
-                is_append: true,
-                has_place: false,
-                borrowed,
-            },
-        ));
+        let task = write_task(io, 0, length, stability, source);
+        self.start(Task::Write(answer, WriteTask { is_append: true, ..task }));
         Ok(())
     }
 

@@ -167,8 +167,8 @@ impl Reactor {
     }
 
     /// Asks the memory for a few more lines of what will be copied next. Called in between
-    /// all along a request: the processor has room for about ten lines under way, and who
-    /// asks for more at once waits.
+    /// all along a request, twice where much was done since the last time: the processor has
+    /// room for about ten lines under way, and who asks for more at once waits.
     #[inline]
     pub(crate) fn fetch_ahead(&mut self) {
         self.hits.ahead.step();
