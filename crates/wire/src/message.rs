@@ -331,11 +331,12 @@ fn decode_results_in<'m, O: Order>(
         Presence::May if body.is_empty() => return Ok(Response::Failed),
         Presence::Must | Presence::May => {}
     }
-    let response = Response::read(procedure, Scope::<O>::new(body))?;
-    if !agrees(header.status, &response) {
-        return Err(DecodeError::Results);
+    // Handed on where it is: a response is a few cache lines.
+    let read = Response::read(procedure, Scope::<O>::new(body));
+    match &read {
+        Ok(response) if !agrees(header.status, response) => Err(DecodeError::Results),
+        _ => read,
     }
-    Ok(response)
 }
 
 /// Encodes a response into the front of `buffer` and returns the octets written.
