@@ -1,6 +1,6 @@
 //! Copies into, out of and between memories.
 
-use crate::{Memory, forward};
+use crate::{LINE_BYTES, Memory, forward};
 
 impl Memory {
     /// Copies `bytes` to `offset`.
@@ -86,10 +86,10 @@ impl Memory {
     /// soon; the hardware prefetcher goes on from there.
     #[inline]
     pub fn prefetch(&self, offset: usize, length: usize) {
-        let lines = length.div_ceil(64).min(PREFETCH_LINES_MAX);
+        let lines = length.div_ceil(LINE_BYTES).min(PREFETCH_LINES_MAX);
         let from = self.pointer(offset, length);
         for line in 0..lines {
-            prefetch(from.wrapping_add(line * 64));
+            prefetch(from.wrapping_add(line * LINE_BYTES));
         }
     }
 }

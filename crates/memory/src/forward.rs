@@ -5,7 +5,7 @@
 //! asked for ahead come last, and where one side is not cached such a copy takes longer, up to
 //! a half (docs/decisions/0003).
 
-use crate::PAGE_BYTES;
+use crate::{LINE_BYTES, PAGE_BYTES};
 
 /// Copies `length` octets.
 ///
@@ -30,9 +30,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 unsafe fn copy_long(from: *const u8, to: *mut u8, length: usize) {
-    use std::arch::x86_64::{
-        __m256i, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256,
-    };
+    use std::arch::x86_64::{__m256i, _mm256_loadu_si256, _mm256_storeu_si256};
     // SAFETY: of both ranges, `at + LINE_BYTES <= length` wherever this is called.
     let line = |at: usize| unsafe {
         let (source, target) = (from.add(at).cast::<__m256i>(), to.add(at).cast::<__m256i>());
@@ -40,9 +38,7 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, length: usize) {
         _mm256_storeu_si256(target, first);
         _mm256_storeu_si256(target.add(1), second);
     };
-    let fetch = |at: usize| {
-        _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at + AHEAD_BYTES).cast());
-    };
+    let fetch = |at: usize| crate::prefetch(from.wrapping_add(at + AHEAD_BYTES));
     // The first line reaches to where the target's alignment begins, or beyond it.
     line(0);
     let mut at = LINE_BYTES - to.addr() % 32;
@@ -74,8 +70,6 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, length: usize) {
 
 /// Shorter copies are left to the C library.
 const LONG_BYTES: usize = 1024;
-/// A cache line.
-const LINE_BYTES: usize = 64;
 /// How far ahead of the copy lines are asked for: the hardware's own prefetcher stops at
 /// the end of each page.
 const AHEAD_BYTES: usize = 512;

@@ -22,5 +22,7 @@ pub use copy::prefetch;
 
 /// Octets in the smallest page the processor maps.
 pub const PAGE_BYTES: usize = 4096;
+/// Octets in a cache line.
+pub const LINE_BYTES: usize = 64;
 /// Octets in a huge page.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;

@@ -45,9 +45,7 @@ impl Reactor {
             let length = u64::from(request.length);
             let (pattern, hint) = (request.pattern, request.hint);
             self.cache.hint(file, request.offset, length, pattern, hint, &mut jobs);
-            for job in jobs {
-                self.pool.submit(Job::Fill(job));
-            }
+            self.submit_fills(jobs);
         }
         self.reply(answer, &Response::CacheHint(Empty));
         Ok(())
@@ -223,6 +221,23 @@ impl Reactor {
         }
     }
 
+    /// Runs fills in place if they are likely to be quick. Else what to wait for.
+    pub(crate) fn fill_or_wait(&mut self, file: CachedFile, jobs: Vec<FillJob>) -> Option<Wait> {
+        if self.now < self.slow_until || jobs.len() > FILLS_IN_PLACE_MAX {
+            self.submit_fills(jobs);
+            return Some(Wait::File(file));
+        }
+        self.run_fills(jobs);
+        None
+    }
+
+    /// Has others do fills.
+    pub(crate) fn submit_fills(&mut self, jobs: Vec<FillJob>) {
+        for job in jobs {
+            self.pool.submit(Job::Fill(job));
+        }
+    }
+
     /// Runs fills in place; a failure shows when the read is tried again.
     pub(crate) fn run_fills(&mut self, jobs: Vec<FillJob>) {
         for job in jobs {
@@ -255,10 +270,5 @@ pub(crate) fn take_buffers(buffers: &DirectBuffers<'_>, length: u32) -> Result<B
     }
 }
 
-/// Whether fills are few enough to be done by the reactor itself when the page cache
-/// has them.
-pub(crate) fn fills_are_few(jobs: &[FillJob]) -> bool {
-    jobs.len() <= FILLS_IN_PLACE_MAX
-}
-
+/// Fills few enough to be done by the reactor itself when the page cache has them.
 const FILLS_IN_PLACE_MAX: usize = 4;

@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 
 use dafs_dat::{LocalSegment, RemoteSegment};
+use dafs_memory::{LINE_BYTES, prefetch};
 use dafs_store::cache::{Piece, Pieces, Pin, Prepared, Read, Span, Spans, WriteToken};
 use dafs_types::{CacheHint, Stability, Status};
 use dafs_wire::{Checksum, DirectBuffer, TRANSFER_ANSWER_BYTES};
@@ -107,7 +108,7 @@ impl Ahead {
             return;
         }
         for line in 0..STEP_LINES {
-            dafs_memory::prefetch((self.from + line * LINE_BYTES) as *const u8);
+            prefetch((self.from + line * LINE_BYTES) as *const u8);
         }
         self.from += STEP_LINES * LINE_BYTES;
         if self.from >= self.to {
@@ -327,7 +328,5 @@ const WANTED_MAX: usize = 4;
 const KEPT_MAX: usize = 4;
 /// Lines asked for at a time.
 const STEP_LINES: usize = 4;
-/// A cache line.
-const LINE_BYTES: usize = 64;
 /// Octets of a hit that are asked for ahead; beyond them the copy itself runs ahead.
 const AHEAD_BYTES_MAX: u32 = 4096;

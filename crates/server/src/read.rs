@@ -10,9 +10,8 @@ use dafs_types::{CacheHint, Status};
 use dafs_wire::messages::{InlineData, ReadDirect, ReadDirectResult, ReadInline, ReadInlineResult};
 use dafs_wire::{Checksum, Response};
 
-use crate::data::{IoFile, Step, check_range, fills_are_few, take_buffers};
+use crate::data::{IoFile, Step, check_range, take_buffers};
 use crate::hits::{Wanted, Way};
-use crate::jobs::Job;
 use crate::reactor::Reactor;
 use crate::task::{Answer, Buffers, ReadTarget, ReadTask, Task, Wait};
 use crate::transfer::{Cookie, Cut, Loan};
@@ -66,7 +65,7 @@ impl Reactor {
     /// Reads what is cached at once; only a miss makes a task of it.
     fn start_read(&mut self, answer: Answer, read: ReadTask) {
         let mut pieces = Pieces::new();
-        let found = self.cache.read(read.file, read.offset, read.length, &mut pieces);
+        let found = self.look_on(&read, &mut pieces);
         self.start_read_with(answer, read, found, pieces);
     }
 
@@ -90,9 +89,13 @@ impl Reactor {
 
     pub(crate) fn step_read(&mut self, answer: Answer, task: &mut ReadTask) -> Step {
         let mut pieces = Pieces::new();
-        let at = task.offset + u64::from(task.done);
-        let found = self.cache.read(task.file, at, task.length - task.done, &mut pieces);
+        let found = self.look_on(task, &mut pieces);
         self.go_on_reading(answer, task, found, pieces)
+    }
+
+    /// Looks for what is left of a read.
+    fn look_on(&mut self, task: &ReadTask, pieces: &mut Pieces) -> Read {
+        self.cache.read(task.file, task.place(), task.length - task.done, pieces)
     }
 
     fn go_on_reading(
@@ -128,8 +131,7 @@ impl Reactor {
                     }
                 }
                 Read::Miss => {
-                    let at = task.offset + u64::from(task.done);
-                    if let Some(wait) = self.fill(task, at) {
+                    if let Some(wait) = self.fill(task) {
                         // An inline answer starts over; what it found is let go.
                         if matches!(task.target, ReadTarget::Inline) {
                             task.done = 0;
@@ -139,42 +141,29 @@ impl Reactor {
                     }
                 }
             }
-            let at = task.offset + u64::from(task.done);
-            found = self.cache.read(task.file, at, task.length - task.done, &mut pieces);
+            found = self.look_on(task, &mut pieces);
         }
     }
 
     /// Plans what a miss needs. `None` if it is there now.
-    fn fill(&mut self, task: &ReadTask, at: u64) -> Option<Wait> {
+    fn fill(&mut self, task: &ReadTask) -> Option<Wait> {
         let mut jobs = Vec::new();
         let left = task.length - task.done;
-        match self.cache.plan_fill(task.file, at, left, task.hint, &mut jobs) {
+        match self.cache.plan_fill(task.file, task.place(), left, task.hint, &mut jobs) {
             Planned::Ready => None,
             Planned::Wait => Some(Wait::File(task.file)),
             Planned::Pressure => {
                 self.flush_due();
                 Some(Wait::Room)
             }
-            Planned::Jobs => {
-                let quick = self.now >= self.slow_until && fills_are_few(&jobs);
-                if !quick {
-                    for job in jobs {
-                        self.pool.submit(Job::Fill(job));
-                    }
-                    return Some(Wait::File(task.file));
-                }
-                self.run_fills(jobs);
-                None
-            }
+            Planned::Jobs => self.fill_or_wait(task.file, jobs),
         }
     }
 
     pub(crate) fn read_ahead(&mut self, file: CachedFile) {
         let mut jobs = Vec::new();
         self.cache.plan_ahead(file, &mut jobs);
-        for job in jobs {
-            self.pool.submit(Job::Fill(job));
-        }
+        self.submit_fills(jobs);
     }
 
     #[inline]

@@ -83,6 +83,13 @@ pub struct ReadTask {
     pub borrowed: bool,
 }
 
+impl ReadTask {
+    /// Where in the file it goes on.
+    pub fn place(&self) -> u64 {
+        self.offset + u64::from(self.done)
+    }
+}
+
 /// A write or append under way.
 #[derive(Debug)]
 pub struct WriteTask {

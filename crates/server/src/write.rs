@@ -11,7 +11,7 @@ use dafs_types::{ShareAccess, Stability, Status};
 use dafs_wire::messages::{Commit, CommitResult, Placement, WriteDirect, WriteInline, WriteResult};
 use dafs_wire::{Checksum, Response};
 
-use crate::data::{IoFile, Step, check_range, fills_are_few, take_buffers};
+use crate::data::{IoFile, Step, check_range, take_buffers};
 use crate::hits::{Wanted, Way};
 use crate::jobs::Job;
 use crate::reactor::Reactor;
@@ -163,14 +163,7 @@ impl Reactor {
                     self.end_room(answer, task)
                 }
             },
-            Prepared::Fill => {
-                if self.now < self.slow_until || !fills_are_few(&jobs) {
-                    jobs.into_iter().for_each(|job| self.pool.submit(Job::Fill(job)));
-                    return Some(Step::Wait(Wait::File(task.file)));
-                }
-                self.run_fills(jobs);
-                None
-            }
+            Prepared::Fill => self.fill_or_wait(task.file, jobs).map(Step::Wait),
             Prepared::Wait => Some(Step::Wait(Wait::File(task.file))),
             Prepared::Pressure => {
                 self.flush_due();

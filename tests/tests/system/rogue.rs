@@ -121,8 +121,7 @@ impl Rogue {
 
     /// The status of the next answer.
     pub fn status(&mut self) -> Option<Status> {
-        let bytes = self.answer()?;
-        Some(ResponseHeader::decode(ByteOrder::NATIVE, &bytes).unwrap().status)
+        self.answer().map(|bytes| status_of(&bytes))
     }
 
     /// Asks in good order on stream 0. `None` if the connection ended instead.
@@ -134,9 +133,7 @@ impl Rogue {
 
     /// The same, and the status alone.
     pub fn outcome(&mut self, request: &Request<'_>) -> Option<Status> {
-        self.sequence += 1;
-        self.request(0, self.sequence, request);
-        self.status()
+        self.ask(request).map(|bytes| status_of(&bytes))
     }
 
     /// The same with a message made by hand, for a stream and a number.
@@ -233,6 +230,10 @@ pub fn opening<'a>(directory: FileHandle, path: Path<'a>) -> Open<'a> {
         deny: ShareDeny::None,
         key: None,
     }
+}
+
+fn status_of(bytes: &[u8]) -> Status {
+    ResponseHeader::decode(ByteOrder::NATIVE, bytes).unwrap().status
 }
 
 fn decoded(procedure: Procedure, bytes: &[u8]) -> Response<'_> {

@@ -74,9 +74,7 @@ impl Copies {
         let target = filled(BLOCK_BYTES_MAX * depth)?;
         Ok(Self { source, target, offsets: Offsets::new(file_bytes), depth, turn: 0 })
     }
-}
 
-impl Copies {
     fn one(&mut self, block: usize) {
         let from = usize::try_from(self.offsets.next(block)).unwrap_or(0);
         self.turn = (self.turn + 1) % self.depth;

@@ -1,12 +1,11 @@
 //! Memory that a client advertises and does not own, or not so much of, or no more.
 
+use dafs_client::OpenOptions;
 use dafs_dat::{Domain, EndpointConfig, Region, Rights};
 use dafs_memory::{Memory, Pages};
 use dafs_types::{CacheHint, FileHandle, RmrContext, RmrTarget, Stability, StateId, Status};
 use dafs_wire::messages::{GetAttributesDirect, ReadDirect, WriteDirect};
 use dafs_wire::{AttributeBitmap, Checksum, DirectBuffer, DirectBuffers, Request};
-
-use dafs_client::OpenOptions;
 
 use crate::bystander::beside_bystanders;
 use crate::fixture::{Fixture, Transport, pattern};
