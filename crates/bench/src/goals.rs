@@ -95,9 +95,18 @@ fn shm(figures: &Figures<'_>) -> Vec<Goal> {
             }
         }
     }
-    if let (Some(small), Some(large)) = (read(32, true, PAGE), read(32, true, MEBI)) {
-        let value = large.client_cpu_us / small.client_cpu_us;
-        goals.push(Goal::most("shm x32, sleeping: client CPU, 1 MiB against 4 KiB", value, 2.0));
+    for depth in [1, 32] {
+        let growth = |small: Option<&Figure>, large: Option<&Figure>| {
+            Some(large?.client_cpu_us / small?.client_cpu_us)
+        };
+        let Some(ours) = growth(read(depth, true, PAGE), read(depth, true, MEBI)) else { continue };
+        let what = format!("shm x{depth}, sleeping: client CPU, 1 MiB against 4 KiB");
+        goals.push(Goal::most(what, ours, 2.0));
+        let sleeper = |block| figures.find("memcpy", Kind::Read, depth, true, block);
+        if let Some(bare) = growth(sleeper(PAGE), sleeper(MEBI)) {
+            let what = format!("shm x{depth}, sleeping: that against a bare sleeper's");
+            goals.push(Goal::most(what, ours / bare, 1.0));
+        }
     }
     goals
 }
@@ -115,11 +124,24 @@ fn tcp(figures: &Figures<'_>) -> Vec<Goal> {
         let thousands = 1e3 / many.wall_us;
         goals.push(Goal::least("tcp 4 KiB x32: thousand operations a second", thousands, 300.0));
     }
+    let bare = figures.find("tcp bare", Kind::Read, 32, true, PAGE);
+    if let (Some(many), Some(bare)) = (read(32, false, PAGE), bare) {
+        let value = bare.wall_us / many.wall_us;
+        goals.push(Goal::least("tcp 4 KiB x32: operations against bare sockets", value, BARE_RATE));
+    }
     let sleeping = [read(32, true, PAGE), read(32, false, PAGE)];
     if let Some(cpu) =
         sleeping.into_iter().flatten().map(|figure| figure.client_cpu_us).reduce(f64::min)
     {
         goals.push(Goal::most("tcp 4 KiB x32: microseconds of client CPU", cpu, 1.5));
+        if let Some(bare) = bare {
+            let value = cpu / bare.client_cpu_us;
+            goals.push(Goal::most(
+                "tcp 4 KiB x32: client CPU against bare sockets",
+                value,
+                BARE_CPU,
+            ));
+        }
     }
     if let (Some(four), Some(stream)) =
         (read(4, false, MEBI), figures.find("tcp stream", Kind::Read, 1, false, MEBI))
@@ -133,7 +155,7 @@ fn tcp(figures: &Figures<'_>) -> Vec<Goal> {
 fn writes(figures: &Figures<'_>) -> Vec<Goal> {
     let mut goals = Vec::new();
     for peer in ["shm", "tcp"] {
-        for (block, name) in [(PAGE, "4 KiB"), (MEBI, "1 MiB")] {
+        for (block, name) in [(PAGE, "4 KiB"), (256 << 10, "256 KiB"), (MEBI, "1 MiB")] {
             for depth in [1, 32] {
                 let of = |kind| figures.find(peer, kind, depth, false, block);
                 if let (Some(read), Some(write)) = (of(Kind::Read), of(Kind::Write)) {
@@ -185,6 +207,11 @@ impl Figures<'_> {
     }
 }
 
+/// What the promised 300,000 operations a second are of the 420,000 that bare sockets
+/// reached where the promise was made, ...
+const BARE_RATE: f64 = 0.71;
+/// ... and the promised 1.5 microseconds of client CPU of their 0.9.
+const BARE_CPU: f64 = 1.67;
 const PAGE: usize = 4096;
 const MEBI: usize = 1 << 20;
 

@@ -12,7 +12,8 @@ use crate::goals::{Goal, goals};
 use crate::idle::{Idle, idle};
 use crate::measure::{Figure, Rounds, measure};
 use crate::peers::{
-    Busy, Copies, DEPTH_MAX, Echo, Kind, Link, Local, Peer, PingPong, Remote, Sleeper, Stream, Task,
+    Bare, Busy, Copies, DEPTH_MAX, Echo, Kind, Link, Local, Peer, PingPong, Remote, Sleeper,
+    Stream, Task,
 };
 
 /// Everything that was measured.
@@ -101,16 +102,19 @@ fn peers(options: &Options, links: &mut Links) -> Result<Vec<Box<dyn Peer>>> {
         Box::new(Local::new(bytes, Kind::Write)?),
         Box::new(Copies::new(bytes, 1)?),
         Box::new(Copies::new(bytes, DEPTH_MAX)?),
-        Box::new(Sleeper::new(bytes)?),
+        Box::new(Sleeper::new(bytes, 1)?),
+        Box::new(Sleeper::new(bytes, DEPTH_MAX)?),
         Box::new(PingPong::default()),
         Box::new(Echo::new(program)?),
         Box::new(Stream::new(program)?),
+        Box::new(Bare::new(program, bytes)?),
     ];
     for (polling, sleeping) in links.polling.iter().zip(&links.sleeping) {
         let tasks = [
             (polling, Kind::Read, 1),
             (polling, Kind::Read, 4),
             (polling, Kind::Read, DEPTH_MAX),
+            (sleeping, Kind::Read, 1),
             (sleeping, Kind::Read, DEPTH_MAX),
             (polling, Kind::Write, 1),
             (polling, Kind::Write, DEPTH_MAX),

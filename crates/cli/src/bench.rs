@@ -114,7 +114,7 @@ fn start(place: &Path) -> Result<Served> {
 /// Arguments of `dafs bench-peer`: what a process does that is measured against.
 #[derive(Debug, Args)]
 pub struct PeerArguments {
-    /// echo, stream or busy.
+    /// echo, stream, blocks or busy.
     work: String,
 }
 

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use super::bare::blocks;
 use super::{BLOCK_BYTES_MAX, Kind, Label, Peer, Tally, Times, repeat};
 
-/// What a child process does: `echo`, `stream` or `busy`. Returns when standard input
-/// ends.
+/// What a child process does: `echo`, `stream`, `blocks` or `busy`. Returns when standard
+/// input ends.
 ///
 /// # Errors
 /// If the work is unknown or no socket can be had.
@@ -28,6 +29,7 @@ pub fn serve(work: &str) -> Result<()> {
     let session: fn(TcpStream) -> std::io::Result<()> = match work {
         "echo" => echo,
         "stream" => stream,
+        "blocks" => blocks,
         "busy" => {
             let busy = std::thread::spawn(|| {
                 loop {
@@ -39,7 +41,7 @@ pub fn serve(work: &str) -> Result<()> {
             drop(busy);
             return Ok(());
         }
-        other => bail!("a peer cannot do {other:?}; it knows echo, stream and busy"),
+        other => bail!("a peer cannot do {other:?}; it knows echo, stream, blocks and busy"),
     };
     let listener = TcpListener::bind("127.0.0.1:0")?;
     println!("{}", listener.local_addr()?);
@@ -76,13 +78,13 @@ fn stream(mut connection: TcpStream) -> std::io::Result<()> {
 }
 
 /// A child and the line it said first.
-struct Process {
+pub(super) struct Process {
     child: Child,
     line: String,
 }
 
 impl Process {
-    fn start(program: &Path, work: &str) -> Result<Self> {
+    pub(super) fn start(program: &Path, work: &str) -> Result<Self> {
         let mut child = Command::new(program)
             .args(["bench-peer", work])
             .stdin(Stdio::piped())
@@ -97,6 +99,11 @@ impl Process {
             bail!("{} as {work} ended before it was ready", program.display());
         }
         Ok(process)
+    }
+
+    /// What it said first: where it listens.
+    pub(super) fn line(&self) -> &str {
+        &self.line
     }
 }
 
@@ -133,7 +140,7 @@ impl Echo {
     /// If the child cannot be started.
     pub fn new(program: &Path) -> Result<Self> {
         let process = Process::start(program, "echo")?;
-        let stream = TcpStream::connect(&process.line)?;
+        let stream = TcpStream::connect(process.line())?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, buffer: vec![0; BLOCK_BYTES_MAX], _process: process })
     }
@@ -168,7 +175,7 @@ impl Stream {
     /// If the child cannot be started.
     pub fn new(program: &Path) -> Result<Self> {
         let process = Process::start(program, "stream")?;
-        let stream = TcpStream::connect(&process.line)?;
+        let stream = TcpStream::connect(process.line())?;
         Ok(Self { stream, buffer: vec![0; BLOCK_BYTES_MAX], _process: process })
     }
 }
@@ -192,4 +199,4 @@ impl Peer for Stream {
 }
 
 /// As long as a read request of DAFS with its header.
-const REQUEST_BYTES: usize = 192;
+pub(super) const REQUEST_BYTES: usize = 192;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use dafs_memory::{Memory, Pages};
 
-use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, nanos, repeat};
+use super::{BLOCK_BYTES_MAX, Kind, Label, Offsets, Peer, Tally, Times, nanos, repeat};
 
 /// `pread` or `pwrite` of a file in the page cache.
 pub struct Local {
@@ -95,7 +95,8 @@ impl Peer for Copies {
     }
 }
 
-/// Copies by another thread, for which this one sleeps: what a client's sleep costs at least.
+/// Copies by another thread, one or many at a time, for which this one sleeps: what a
+/// client's sleep costs at least.
 pub struct Sleeper {
     copies: Copies,
 }
@@ -103,8 +104,8 @@ pub struct Sleeper {
 impl Sleeper {
     /// # Errors
     /// If there is no memory.
-    pub fn new(file_bytes: u64) -> Result<Self> {
-        Ok(Self { copies: Copies::new(file_bytes, DEPTH_MAX)? })
+    pub fn new(file_bytes: u64, depth: usize) -> Result<Self> {
+        Ok(Self { copies: Copies::new(file_bytes, depth)? })
     }
 }
 
@@ -120,6 +121,7 @@ impl Peer for Sleeper {
         mut times: Option<&mut Times>,
     ) -> Result<Tally> {
         let (copies, sleeper) = (&mut self.copies, current());
+        let depth = copies.depth;
         let (asked, done) = (AtomicU64::new(0), AtomicU64::new(0));
         std::thread::scope(|scope| {
             let copier = scope.spawn(|| {
@@ -130,7 +132,7 @@ impl Peer for Sleeper {
                     if asked.load(Ordering::Acquire) == END {
                         return;
                     }
-                    (0..DEPTH_MAX).for_each(|_| copies.one(block));
+                    (0..depth).for_each(|_| copies.one(block));
                     done.store(turn, Ordering::Release);
                     sleeper.unpark();
                 }
@@ -148,11 +150,11 @@ impl Peer for Sleeper {
                     park();
                 }
                 if let Some(times) = &mut times {
-                    times.saturating_record_n(nanos(begin.elapsed()), DEPTH_MAX as u64);
+                    times.saturating_record_n(nanos(begin.elapsed()), depth as u64);
                 }
             }
             ask(END);
-            let count = turn * DEPTH_MAX as u64;
+            let count = turn * depth as u64;
             Ok(Tally { count, sum: count })
         })
     }

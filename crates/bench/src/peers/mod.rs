@@ -1,6 +1,7 @@
 //! Who is measured. A peer moves blocks for a span of time, one at a time or several in
 //! flight, and says how many it moved.
 
+mod bare;
 mod children;
 mod local;
 mod remote;
@@ -11,6 +12,7 @@ use anyhow::Result;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+pub use bare::Bare;
 pub use children::{Busy, serve as serve_child};
 pub use children::{Echo, Stream};
 pub use local::{Copies, Local, PingPong, Sleeper};

@@ -1,0 +1,139 @@
+//! What bare sockets do with the exchange that DAFS makes over TCP: requests as long as
+//! ours are, answered by a header, a block that lies in memory, and a message behind it;
+//! all requests of a turn in one system call, their answers in another, and the client
+//! sleeps until all are there, its blocks where they belong.
+//!
+//! Invariant: nothing is looked at but where a block lies and how long it is, so this is
+//! what a protocol over these sockets costs at least.
+
+use std::io::{IoSlice, IoSliceMut, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+
+use super::children::{Process, REQUEST_BYTES};
+use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, nanos};
+
+/// The child's part: a request begins with the offset and the length of a block.
+pub fn blocks(mut connection: TcpStream) -> std::io::Result<()> {
+    connection.set_nodelay(true)?;
+    let arena = vec![1; ARENA_BYTES];
+    let (header, trailer) = ([0; HEADER_BYTES], [0; TRAILER_BYTES]);
+    let mut requests = [0; REQUEST_BYTES * DEPTH_MAX];
+    let mut filled = 0;
+    loop {
+        let more = connection.read(&mut requests[filled..])?;
+        if more == 0 {
+            return Ok(());
+        }
+        filled += more;
+        let whole = filled / REQUEST_BYTES * REQUEST_BYTES;
+        let mut answers = Vec::with_capacity(3 * DEPTH_MAX);
+        for request in requests[..whole].chunks_exact(REQUEST_BYTES) {
+            let (offset, length) = (word(request, 0), word(request, 1));
+            let block = arena.get(offset..).and_then(|rest| rest.get(..length)).unwrap_or(&[]);
+            answers.extend([&header[..], block, &trailer].map(IoSlice::new));
+        }
+        write_all(&mut connection, &mut answers)?;
+        requests.copy_within(whole..filled, 0);
+        filled -= whole;
+    }
+}
+
+fn write_all(connection: &mut TcpStream, mut pieces: &mut [IoSlice<'_>]) -> std::io::Result<()> {
+    while !pieces.is_empty() {
+        let written = connection.write_vectored(pieces)?;
+        IoSlice::advance_slices(&mut pieces, written);
+    }
+    Ok(())
+}
+
+fn word(request: &[u8], index: usize) -> usize {
+    let mut octets = [0; 8];
+    octets.copy_from_slice(&request[index * 8..][..8]);
+    usize::try_from(u64::from_le_bytes(octets)).unwrap_or(0)
+}
+
+/// Reads in flight together over bare sockets.
+pub struct Bare {
+    stream: TcpStream,
+    requests: Vec<u8>,
+    /// Headers and trailers, which nobody looks at.
+    frames: Vec<[u8; HEADER_BYTES + TRAILER_BYTES]>,
+    blocks: Vec<u8>,
+    offsets: Offsets,
+    _process: Process,
+}
+
+impl Bare {
+    /// # Errors
+    /// If the child cannot be started.
+    pub fn new(program: &Path, file_bytes: u64) -> Result<Self> {
+        let process = Process::start(program, "blocks")?;
+        let stream = TcpStream::connect(process.line())?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            requests: vec![0; REQUEST_BYTES * DEPTH_MAX],
+            frames: vec![[0; HEADER_BYTES + TRAILER_BYTES]; DEPTH_MAX],
+            blocks: vec![0; BLOCK_BYTES_MAX * DEPTH_MAX],
+            offsets: Offsets::new(file_bytes.min(ARENA_BYTES as u64)),
+            _process: process,
+        })
+    }
+
+    fn turn(&mut self, block: usize) -> Result<u64> {
+        for request in self.requests.chunks_exact_mut(REQUEST_BYTES) {
+            request[..8].copy_from_slice(&self.offsets.next(block).to_le_bytes());
+            request[8..16].copy_from_slice(&(block as u64).to_le_bytes());
+        }
+        self.stream.write_all(&self.requests)?;
+        let mut pieces = Vec::with_capacity(3 * DEPTH_MAX);
+        for (frame, target) in self.frames.iter_mut().zip(self.blocks.chunks_exact_mut(block)) {
+            let (header, trailer) = frame.split_at_mut(HEADER_BYTES);
+            pieces.extend([header, target, trailer].map(IoSliceMut::new));
+        }
+        let mut pieces = &mut pieces[..];
+        while !pieces.is_empty() {
+            let mut control = RecvAncillaryBuffer::default();
+            let got = recvmsg(&self.stream, pieces, &mut control, RecvFlags::WAITALL)?;
+            anyhow::ensure!(got.bytes > 0, "the process that answers over bare sockets ended");
+            IoSliceMut::advance_slices(&mut pieces, got.bytes);
+        }
+        Ok(self.blocks.iter().step_by(block).take(DEPTH_MAX).map(|&octet| u64::from(octet)).sum())
+    }
+}
+
+impl Peer for Bare {
+    fn label(&self) -> Label {
+        Label { depth: DEPTH_MAX, sleeps: true, ..Label::plain("tcp bare", Kind::Read) }
+    }
+
+    fn run(
+        &mut self,
+        block: usize,
+        span: Duration,
+        mut times: Option<&mut Times>,
+    ) -> Result<Tally> {
+        let (start, mut tally) = (Instant::now(), Tally::default());
+        while start.elapsed() < span {
+            let begin = Instant::now();
+            tally.sum = tally.sum.wrapping_add(self.turn(block)?);
+            tally.count += DEPTH_MAX as u64;
+            if let Some(times) = &mut times {
+                times.saturating_record_n(nanos(begin.elapsed()), DEPTH_MAX as u64);
+            }
+        }
+        Ok(tally)
+    }
+}
+
+/// As much as the file that is measured elsewhere.
+const ARENA_BYTES: usize = 256 << 20;
+/// As an RDMA write of one segment has before its payload.
+const HEADER_BYTES: usize = 16;
+/// The write's checksum field, and the answer in a send of its own.
+const TRAILER_BYTES: usize = 84;
