@@ -601,6 +601,7 @@ impl Reactor {
     }
 
     /// Tries everything again that waits for this file or for room.
+    #[inline]
     pub(crate) fn on_progress(&mut self, progress: Progress) {
         let [for_file, for_room] = self.tasks.woken_by(progress.file);
         for id in for_file {

@@ -241,6 +241,7 @@ impl Tasks {
 
     /// Everything to be tried again after progress on a file: what waits for the file, and
     /// what waits for room.
+    #[inline]
     pub fn woken_by(&mut self, file: CachedFile) -> [Vec<TaskId>; 2] {
         if self.by_file.is_empty() && self.for_room.is_empty() {
             return Default::default();

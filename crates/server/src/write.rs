@@ -9,7 +9,7 @@ use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, CommitStep, FillJob, Prepared, Span, Spans, WriteToken};
 use dafs_types::{ShareAccess, Stability, Status};
 use dafs_wire::messages::{Commit, CommitResult, Placement, WriteDirect, WriteInline, WriteResult};
-use dafs_wire::{Checksum, Response};
+use dafs_wire::{Checksum, Response, TRANSFER_ANSWER_BYTES};
 
 use crate::data::{IoFile, Step, check_range, take_buffers};
 use crate::hits::{Wanted, Way};
@@ -273,9 +273,13 @@ impl Reactor {
 
     pub(crate) fn reply_written(&mut self, answer: Answer, length: u32, committed: Stability) {
         let verifier = self.write_verifier();
-        let result = WriteResult { length, committed, verifier };
         // Inline and direct writes have the same results.
-        self.reply(answer, &Response::WriteInline(result));
+        let response = Response::WriteInline(WriteResult { length, committed, verifier });
+        let mut message = [0; TRANSFER_ANSWER_BYTES];
+        match self.encode(answer, Status::Ok, &response, &mut message) {
+            Ok(length) => self.send(answer.endpoint, &message[..length]),
+            Err(error) => self.send_failure(answer, error.status()),
+        }
     }
 
     /// Whatever a write kept others from besides its room.

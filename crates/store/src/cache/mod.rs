@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dafs_memory::{HUGE_PAGE_BYTES, Memory, Pages};
-use dafs_types::{FileHandle, Moment, Stability};
+use dafs_types::{FileHandle, Moment, Stability, Timestamp};
 
 use buddy::Buddy;
 use files::Files;
@@ -259,6 +259,8 @@ pub struct Cache {
     is_stopping: bool,
     hand: usize,
     now: Moment,
+    /// When the calendar was looked at last, and what it said.
+    calendar: (Moment, Timestamp),
     active_at: Moment,
     activity_seen: u64,
     loss_count: u64,
@@ -293,6 +295,7 @@ impl Cache {
             is_stopping: false,
             hand: 0,
             now: Moment(0),
+            calendar: (Moment(u64::MAX), Timestamp::default()),
             active_at: Moment(0),
             activity_seen: 0,
             loss_count: 0,

@@ -30,10 +30,11 @@ pub(super) struct Segment {
     pub dirty: u64,
     /// Blocks being written to the file.
     pub flushing: u64,
-    /// Blocks being read from the file.
-    pub filling: u64,
     /// Invalid blocks being written by a client.
     pub writing: u64,
+    /// Blocks being read from the file. No hit of either kind looks here, or beyond, where
+    /// another cache line begins.
+    pub filling: u64,
     /// Where each block is in the arena, plus 1; 0 is nowhere.
     pub table: [u32; SEGMENT_BLOCKS],
     /// The file's other segments.

@@ -7,7 +7,7 @@ use dafs_types::limits::FILE_OFFSET_MAX;
 use dafs_types::{Moment, Timestamp};
 
 use super::jobs::FillJob;
-use super::segment::{SEGMENT_BYTES, block_bits, for_runs};
+use super::segment::{SEGMENT_BYTES, block_bits};
 use super::{BLOCK_BYTES, Cache, CachedFile, Prepared, Progress, Span, Spans, WriteToken};
 use crate::error::StoreError;
 
@@ -39,6 +39,13 @@ impl Cache {
         let mut end = offset + u64::from(length);
         if u64::from(length) > self.plan_bytes_max {
             end = (offset + self.plan_bytes_max) / BLOCK * BLOCK;
+        }
+        if !out.is_full()
+            && let Some(span) = self.room_at_once(file, offset, end)
+        {
+            out.push(span);
+            self.files.get_mut(file).writer_count += 1;
+            return Prepared::Ready(WriteToken { file, offset, length: span.length });
         }
         match self.fill_edges(file, offset, end, jobs) {
             Edges::Ready => {}
@@ -73,7 +80,7 @@ impl Cache {
         self.now = self.now.max(now);
         let file = token.file;
         let end = token.offset + u64::from(token.length);
-        self.settle(&token, |_, _| true);
+        self.settle(&token, |_, written| written);
         let entry = self.files.get_mut(file);
         entry.size = entry.size.max(end);
         self.stats.write_bytes += u64::from(token.length);
@@ -84,7 +91,7 @@ impl Cache {
     pub fn write_abort(&mut self, token: WriteToken, now: Moment) -> Progress {
         self.now = self.now.max(now);
         let file = token.file;
-        self.settle(&token, |valid, bits| valid & bits == bits);
+        self.settle(&token, |valid, written| valid & written);
         self.zero_behind_end(file, token.offset, token.offset + u64::from(token.length));
         self.drop_entry_if_unused(file.index);
         Progress { file, error: None }
@@ -93,6 +100,32 @@ impl Cache {
     fn press(&mut self) -> Prepared {
         self.has_pressure = true;
         Prepared::Pressure
+    }
+
+    /// Readies what is one run of valid blocks, as in most files that are written over: such
+    /// blocks are whole, and nobody else fills them.
+    fn room_at_once(&mut self, file: CachedFile, offset: u64, end: u64) -> Option<Span> {
+        let number = offset / SEGMENT_BYTES;
+        let base = number * SEGMENT_BYTES;
+        if end <= offset || end > base + SEGMENT_BYTES {
+            return None;
+        }
+        let slot = self.segments.find(file.index, number)?;
+        let segment = self.segments.get_mut(slot);
+        let first = ((offset - base) / BLOCK) as u32;
+        let behind = (end - base).div_ceil(BLOCK) as u32;
+        let bits = block_bits(first, behind);
+        if segment.valid & bits != bits {
+            return None;
+        }
+        let (place, stop) = segment.run_from(first, behind);
+        if stop < behind {
+            return None;
+        }
+        segment.writers += 1;
+        segment.reference = segment.reference.max(1);
+        let offset_there = u64::from(place - 1) * BLOCK + offset % BLOCK;
+        Some(Span { offset: offset_there, length: (end - offset) as u32 })
     }
 
     /// Sees to it that blocks which the write covers in part are whole.
@@ -196,9 +229,9 @@ impl Cache {
         }
     }
 
-    /// Ends a write in every segment it touched. `takes(valid, block)` says whether a
-    /// block becomes dirty.
-    fn settle(&mut self, token: &WriteToken, takes: impl Fn(u64, u64) -> bool) {
+    /// Ends a write in every segment it touched. `takes(valid, written)` says which of the
+    /// blocks that it was to write become dirty.
+    fn settle(&mut self, token: &WriteToken, takes: impl Fn(u64, u64) -> u64) {
         let (file, now) = (token.file, self.now);
         let end = token.offset + u64::from(token.length);
         let mut at = token.offset;
@@ -211,13 +244,7 @@ impl Cache {
             let segment = self.segments.get_mut(slot);
             let bits =
                 block_bits(((at - base) / BLOCK) as u32, (until - base).div_ceil(BLOCK) as u32);
-            let mut taken = 0;
-            for_runs(bits, |first, last| {
-                for block in first..last {
-                    let bit = 1 << block;
-                    taken |= if takes(segment.valid, bit) { bit } else { 0 };
-                }
-            });
+            let taken = takes(segment.valid, bits);
             let is_listed = segment.dirty != 0;
             self.dirty_blocks += (taken & !segment.unflushed()).count_ones() as usize;
             segment.valid |= taken;
@@ -234,15 +261,24 @@ impl Cache {
             }
             at = until;
         }
+        let written_at = self.calendar();
         let entry = self.files.get_mut(file);
         entry.writer_count -= 1;
         entry.change_count += 1;
-        entry.written_at = coarse_time();
+        entry.written_at = written_at;
         if !entry.dirty.is_empty() && !entry.is_queued {
             entry.is_queued = true;
             entry.dirty_since = now;
             self.dirty_files.push_back(file);
         }
+    }
+
+    /// The calendar's time, looked at once for each moment.
+    fn calendar(&mut self) -> Timestamp {
+        if self.calendar.0 != self.now {
+            self.calendar = (self.now, coarse_time());
+        }
+        self.calendar.1
     }
 
     /// What a broken transfer left behind the end of the file must not show when the
