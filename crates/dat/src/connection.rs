@@ -150,6 +150,11 @@ pub trait Connection: Send {
         false
     }
 
+    /// Nothing has come yet to a socket that is being asked: gets ready for what is due.
+    fn idle(&mut self, context: &mut Context<'_>) {
+        let _ = context;
+    }
+
     /// Prepares for sleep: the peer must wake us through a watched descriptor once
     /// `threshold` messages have arrived. False if work is already there.
     fn arm(&mut self, threshold: usize) -> bool {

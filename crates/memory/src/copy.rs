@@ -92,6 +92,17 @@ impl Memory {
             prefetch(from.wrapping_add(line * LINE_BYTES));
         }
     }
+
+    /// Asks the processor for every line of a range, which takes as long as the memory does.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn warm(&self, offset: usize, length: usize) {
+        let from = self.pointer(offset, length);
+        for skip in (0..length).step_by(LINE_BYTES) {
+            prefetch(from.wrapping_add(skip));
+        }
+    }
 }
 
 /// Asks the processor for the cache line that holds an address.
@@ -107,5 +118,5 @@ pub fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Lines fetched ahead of a copy. One page: beyond it the copy itself runs ahead.
+/// Lines fetched ahead of a copy: beyond them the copy itself runs ahead.
 const PREFETCH_LINES_MAX: usize = 8;

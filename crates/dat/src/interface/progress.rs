@@ -216,6 +216,9 @@ impl Interface {
         } else if moved {
             Spun::Moved
         } else {
+            if let Some((connection, mut context)) = self.asked.and_then(|asked| self.lend(asked)) {
+                connection.idle(&mut context);
+            }
             Spun::Vain
         }
     }

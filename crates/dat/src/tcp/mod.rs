@@ -276,6 +276,10 @@ impl crate::connection::Connection for Connection {
         }
     }
 
+    fn idle(&mut self, context: &mut Context<'_>) {
+        self.warm_up(context);
+    }
+
     fn gather(&mut self, threshold: usize) -> bool {
         let octets = self.octets_due(threshold).min(GATHERED_BYTES_MAX);
         // Once for what has come, so that a peer who stops is waited for in peace.
