@@ -78,8 +78,8 @@ impl Options {
             directory: "/".into(),
             file_bytes: 256 << 20,
             block_sizes: (11..=20).map(|power| 1 << power).collect(),
-            rounds: 7,
-            round_seconds: 0.1,
+            rounds: 17,
+            round_seconds: 0.04,
             only: None,
             contends: true,
         }
@@ -88,7 +88,7 @@ impl Options {
     /// The block sizes the goals speak of; well under a minute.
     #[must_use]
     pub fn quick(program: PathBuf) -> Self {
-        Self { block_sizes: vec![4096, 256 << 10, 1 << 20], rounds: 5, ..Self::full(program) }
+        Self { block_sizes: vec![4096, 256 << 10, 1 << 20], rounds: 13, ..Self::full(program) }
     }
 
     /// Shows that everything works; the figures mean nothing.

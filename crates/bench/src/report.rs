@@ -134,7 +134,7 @@ fn contenders(options: &Options, links: &Links) -> Vec<Box<dyn Peer>> {
 
 fn idle_servers(options: &Options) -> Result<Vec<Idle>> {
     let Some(process) = options.idle_process else { return Ok(Vec::new()) };
-    let span = Duration::from_secs_f64(options.round_seconds * 10.0);
+    let span = Duration::from_secs_f64(options.round_seconds * 25.0);
     let servers = options.idle_servers.iter();
     servers.map(|address| idle(address, process, options.idle_sessions, span)).collect()
 }
