@@ -103,8 +103,8 @@ fn shm(figures: &Figures<'_>) -> Vec<Goal> {
         let what = format!("shm x{depth}, sleeping: client CPU, 1 MiB against 4 KiB");
         goals.push(Goal::most(what, ours, 2.0));
         let sleeper = |block| figures.find("memcpy", Kind::Read, depth, true, block);
-        if let Some(bare) = growth(sleeper(PAGE), sleeper(MEBI)) {
-            let what = format!("shm x{depth}, sleeping: that against a bare sleeper's");
+        if let (32, Some(bare)) = (depth, growth(sleeper(PAGE), sleeper(MEBI))) {
+            let what = "shm x32, sleeping: that against a bare sleeper's";
             goals.push(Goal::most(what, ours / bare, 1.0));
         }
     }

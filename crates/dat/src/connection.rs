@@ -64,6 +64,16 @@ impl Context<'_> {
     }
 }
 
+/// What a sleeper is to be woken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Alarm {
+    /// So many messages have arrived.
+    pub threshold: usize,
+    /// A message that ends the sleep is about to come: who looks for it awake has it
+    /// sooner, for some microseconds of CPU.
+    pub early: bool,
+}
+
 /// One connection of one provider.
 ///
 /// A method that returns `Err` breaks the connection: the interface then calls
@@ -155,10 +165,10 @@ pub trait Connection: Send {
         let _ = context;
     }
 
-    /// Prepares for sleep: the peer must wake us through a watched descriptor once
-    /// `threshold` messages have arrived. False if work is already there.
-    fn arm(&mut self, threshold: usize) -> bool {
-        let _ = threshold;
+    /// Prepares for sleep: the peer must wake us through a watched descriptor, when the
+    /// alarm says. False if work is already there.
+    fn arm(&mut self, alarm: Alarm) -> bool {
+        let _ = alarm;
         true
     }
 

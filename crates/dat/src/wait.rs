@@ -75,11 +75,16 @@ impl Waiter {
         std::mem::take(&mut self.is_forewarned).then_some(FOREWARNED_SPAN)
     }
 
+    /// Whether waits are ever spun through.
+    pub(crate) fn ever_spins(&self) -> bool {
+        !self.policy.spin_max.is_zero()
+    }
+
     /// Whether a wait may begin with a few polls before it looks at the clock: nothing
     /// speaks against spinning.
     #[inline]
     pub(crate) fn is_at_ease(&self) -> bool {
-        self.crowded_until.is_none() && self.rest_left == 0 && !self.policy.spin_max.is_zero()
+        self.crowded_until.is_none() && self.rest_left == 0 && self.ever_spins()
     }
 
     /// How long to spin in a wait that begins now.

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::{Interface, Listener};
-use crate::connection::Token;
+use crate::connection::{Alarm, Token};
 use crate::{EndpointId, Event, Waker, sim};
 
 impl Interface {
@@ -110,7 +110,8 @@ impl Interface {
     pub fn arm(&mut self) -> bool {
         self.flush();
         self.end_gathering();
-        self.events.len() == 0 && self.arm_hot(1)
+        let alarm = Alarm { threshold: 1, early: false };
+        self.events.len() == 0 && self.arm_hot(alarm)
     }
 
     /// Takes in what the simulated network has brought: connection requests, answers
@@ -289,7 +290,8 @@ impl Interface {
         let before = self.events.len();
         let missing = threshold.saturating_sub(before).max(1);
         let mut woken = false;
-        if self.arm_hot(missing) {
+        let alarm = Alarm { threshold: missing, early: self.waiter.ever_spins() };
+        if self.arm_hot(alarm) {
             let mut timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if let Some(first) = self.first_deadline() {
                 let left = first.saturating_duration_since(Instant::now());
@@ -417,7 +419,7 @@ impl Interface {
         if self.hot.len() == 1 {
             return false;
         }
-        if !connection.arm(1) {
+        if !connection.arm(Alarm { threshold: 1, early: self.waiter.ever_spins() }) {
             connection.disarm();
             return false;
         }
@@ -426,11 +428,11 @@ impl Interface {
         true
     }
 
-    pub(super) fn arm_hot(&mut self, threshold: usize) -> bool {
+    pub(super) fn arm_hot(&mut self, alarm: Alarm) -> bool {
         while let Some(index) = self.hot.last().copied() {
             let slot = &mut self.slots[index as usize];
             if let Some(connection) = slot.connection.as_mut()
-                && !connection.arm(threshold)
+                && !connection.arm(alarm)
             {
                 connection.disarm();
                 return false;

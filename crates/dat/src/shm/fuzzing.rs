@@ -8,6 +8,7 @@ use super::control::{self, Packet};
 use super::delta::{LINE_BODY_BYTES, SHORT_BYTES_MAX};
 use super::lane::Layout;
 use super::ring::{Consumer, FrameHeader, FrameKind, Producer};
+use crate::connection::Alarm;
 
 /// The first octet chooses: a control packet, a ring's frames, or a ring's words.
 pub fn control(data: &[u8]) {
@@ -59,7 +60,7 @@ fn frames(octets: &[u8], head_laps: usize) {
         }
         consumer.advance(header);
         consumer.publish();
-        consumer.arm(head_laps % 3);
+        consumer.arm(Alarm { threshold: head_laps % 3, early: head_laps.is_multiple_of(2) });
     }
 }
 

@@ -117,6 +117,12 @@ impl Lane {
         self.word::<128>()
     }
 
+    /// Whether the sleeper wants to be woken somewhat ahead; written by the consumer.
+    #[inline]
+    pub fn wants_early(&self) -> &AtomicU64 {
+        self.word::<136>()
+    }
+
     /// Wake units produced; written by the producer.
     #[inline]
     pub fn produced(&self) -> &AtomicU64 {

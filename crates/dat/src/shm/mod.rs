@@ -35,7 +35,7 @@ use self::remote::{PeerRegions, import_failure};
 use self::ring::{Consumer, Producer};
 use self::transfer::{Answer, Piece, Receive, StagedRead, Work};
 use self::wake::Wakes;
-use crate::connection::{Context, Interest, Readiness};
+use crate::connection::{Alarm, Context, Interest, Readiness};
 use crate::region::RegionEntry;
 use crate::{
     Address, AddressError, BreakReason, CompletionStatus, EndpointConfig, Event, Gather,
@@ -414,10 +414,10 @@ impl crate::connection::Connection for Connection {
         true
     }
 
-    fn arm(&mut self, threshold: usize) -> bool {
+    fn arm(&mut self, alarm: Alarm) -> bool {
         let Some(rings) = &mut self.rings else { return true };
         let peer_waits = rings.consumer.publish();
-        let may_sleep = rings.consumer.arm(threshold);
+        let may_sleep = rings.consumer.arm(alarm);
         // After the fence inside `arm`: a producer that blocked just now is seen.
         if peer_waits || rings.consumer.take_blocked() {
             self.wake_peer();

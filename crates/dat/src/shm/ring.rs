@@ -19,6 +19,7 @@ use dafs_memory::Memory;
 
 use super::delta::{LINE_BODY_BYTES, Last, SHORT_BYTES_MAX};
 use super::lane::{HEADER_BYTES, LINE, Lane, Layout};
+use crate::connection::Alarm;
 
 /// What a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -272,12 +273,13 @@ impl Producer {
         (urgent || self.units.wrapping_sub(wake_at) < u64::MAX / 2) && self.take_sleeper(wake_at)
     }
 
-    /// True if the consumer has taken everything and sleeps for one more message: that is
-    /// about to come, and a wake-up takes its time. One that sleeps for more, or has more
-    /// to take, gains nothing by coming early.
+    /// True if the consumer has taken everything, sleeps for one more message and wants to be
+    /// early for it: it is about to come, and a wake-up takes its time. One that sleeps for
+    /// more, or has more to take, gains nothing by coming early.
     pub fn must_wake_early(&self) -> bool {
         let wake_at = self.lane.wake_at().load(Ordering::Relaxed);
         wake_at == self.units.wrapping_add(1)
+            && self.lane.wants_early().load(Ordering::Relaxed) != 0
             && self.lane.head().load(Ordering::Relaxed) == self.tail
             && self.take_sleeper(wake_at)
     }
@@ -413,9 +415,11 @@ impl Consumer {
         self.take_blocked()
     }
 
-    /// Announces that we sleep until `threshold` more messages are there. False if
-    /// they are there already, or something else is that cannot wait.
-    pub fn arm(&mut self, threshold: usize) -> bool {
+    /// Announces that we sleep until as many more messages are there as the alarm says.
+    /// False if they are there already, or something else is that cannot wait.
+    pub fn arm(&mut self, alarm: Alarm) -> bool {
+        let Alarm { threshold, early } = alarm;
+        self.lane.wants_early().store(u64::from(early), Ordering::Relaxed);
         let wake_at = self.units.wrapping_add(threshold as u64).max(1);
         self.lane.wake_at().store(wake_at, Ordering::Relaxed);
         // Pairs with the fence in `must_wake`: either the producer sees our word or
@@ -489,6 +493,10 @@ mod tests {
     use super::super::lane::CAPACITY_MIN;
     use super::*;
 
+    fn early(threshold: usize) -> Alarm {
+        Alarm { threshold, early: true }
+    }
+
     fn ring() -> (Memory, Producer, Consumer) {
         let memory = Memory::shared(Layout::total_bytes(CAPACITY_MIN), Pages::Small).unwrap();
         let layout = Layout::pair(CAPACITY_MIN)[1];
@@ -559,29 +567,31 @@ mod tests {
     #[test]
     fn the_sleeper_is_woken_once_when_its_count_is_reached() {
         let (memory, mut producer, mut consumer) = ring();
-        assert!(consumer.arm(2));
+        assert!(consumer.arm(early(2)));
         assert!(send(&memory, &mut producer, b"a"));
         assert!(!producer.must_wake(false));
         assert!(send(&memory, &mut producer, b"b"));
         assert!(producer.must_wake(false));
         assert!(!producer.must_wake(false));
-        assert!(!consumer.arm(2));
+        assert!(!consumer.arm(early(2)));
     }
 
     #[test]
     fn the_sleeper_is_woken_ahead_of_the_message_it_waits_for() {
         let (memory, mut producer, mut consumer) = ring();
         assert!(!producer.must_wake_early(), "nobody sleeps");
-        assert!(consumer.arm(2));
+        assert!(consumer.arm(early(2)));
         assert!(send(&memory, &mut producer, b"a"));
         assert!(!producer.must_wake_early(), "there is more to take");
         assert!(receive(&memory, &mut consumer).is_some());
-        assert!(consumer.arm(2));
+        assert!(consumer.arm(early(2)));
         assert!(!producer.must_wake_early(), "two are missing");
-        assert!(consumer.arm(1));
+        assert!(consumer.arm(early(1)));
         assert!(producer.must_wake_early());
+        assert!(consumer.arm(Alarm { early: false, ..early(1) }));
+        assert!(!producer.must_wake_early(), "it would rather sleep");
         // It has found nothing and sleeps again: the message itself wakes it.
-        assert!(consumer.arm(1));
+        assert!(consumer.arm(early(1)));
         assert!(send(&memory, &mut producer, b"b"));
         assert!(producer.must_wake(false));
     }

@@ -12,7 +12,7 @@ use dafs_memory::Memory;
 
 use super::Network;
 use super::packet::{Cause, Greeting, Packet, Payload, Piece, length_of, scatter};
-use crate::connection::{Context, Readiness};
+use crate::connection::{Alarm, Context, Readiness};
 use crate::region::{AccessError, RegionEntry};
 use crate::{
     Address, AddressError, BreakReason, Completion, CompletionStatus, EndpointConfig, Event,
@@ -509,7 +509,7 @@ impl crate::connection::Connection for Connection {
     }
 
     /// No descriptor shows what happens in a simulated network: always poll.
-    fn arm(&mut self, _threshold: usize) -> bool {
+    fn arm(&mut self, _alarm: Alarm) -> bool {
         false
     }
 
