@@ -265,12 +265,14 @@ impl Interface {
         let mut until = start + budget;
         let limit = start + budget * SPIN_STRETCH_MAX;
         loop {
-            match self.spin_a_while(threshold) {
-                Spun::Satisfied => return Spun::Satisfied,
-                Spun::Moved => until = (last + budget).min(limit),
-                Spun::Vain => {}
+            let spun = self.spin_a_while(threshold);
+            if matches!(spun, Spun::Satisfied) {
+                return spun;
             }
             let now = Instant::now();
+            if matches!(spun, Spun::Moved) {
+                until = (now + budget).min(limit);
+            }
             if self.waiter.was_preempted(now - last, now) {
                 return Spun::Moved;
             }
