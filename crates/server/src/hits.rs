@@ -260,16 +260,8 @@ impl Reactor {
                 hold: Hold::Write { token, offset, buffer },
             });
         }
-        let (id, mut task) = (self.tasks.reserve(), plain_write(io, offset, length, buffer));
-        let step = self.use_room(id, answer, &mut task, found, &spans, jobs);
-        let task = Task::Write(answer, task);
-        let next = match step {
-            Some(step) => self.conclude(id, task, step),
-            None => Some(task),
-        };
-        if let Some(task) = next {
-            self.drive(id, task);
-        }
+        let task = plain_write(io, offset, length, buffer);
+        self.start_write_with(answer, task, found, &spans, jobs);
     }
 
     #[inline]

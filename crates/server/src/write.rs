@@ -69,32 +69,53 @@ impl Reactor {
         check_range(request.offset, length)?;
         self.check_placement(answer, request.placement)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
-        if !io.borrowed && request.stability == Stability::Unstable {
+        let task = |source| write_task(io, request.offset, length, request.stability, source);
+        if length == 0 {
+            // Needs no room, and changes nothing.
+            self.start(Task::Write(answer, task(WriteSource::Octets(octets.into()))));
+            return Ok(());
+        }
+        let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+        let found =
+            self.cache.prepare_write(io.file, request.offset, length, &mut spans, &mut jobs);
+        match found {
             // The usual case: room is there, and the answer can go out at once.
-            let (mut spans, mut jobs) = (Spans::new(), Vec::new());
-            let ready =
-                self.cache.prepare_write(io.file, request.offset, length, &mut spans, &mut jobs);
-            match ready {
-                Prepared::Ready(token) if token.length() == length => {
-                    self.copy_in(octets, &spans);
-                    let progress = self.cache.write_done(token, self.now);
-                    self.on_progress(progress);
-                    self.reply_written(answer, length, Stability::Unstable);
-                    return Ok(());
-                }
-                Prepared::Ready(token) => {
-                    let progress = self.cache.write_abort(token, self.now);
-                    self.on_progress(progress);
-                }
-                Prepared::Fill => self.run_fills(jobs),
-                Prepared::Failed(error) => return Err(error.into()),
-                Prepared::Wait | Prepared::Pressure => {}
+            Prepared::Ready(token)
+                if token.length() == length && request.stability == Stability::Unstable =>
+            {
+                self.copy_in(octets, &spans);
+                let progress = self.cache.write_done(token, self.now);
+                self.on_progress(progress);
+                self.give_back(io.file, io.borrowed);
+                self.reply_written(answer, length, Stability::Unstable);
+            }
+            found => {
+                let task = task(WriteSource::Octets(octets.into()));
+                self.start_write_with(answer, task, found, &spans, jobs);
             }
         }
-        let source = WriteSource::Octets(octets.into());
-        let task = write_task(io, request.offset, length, request.stability, source);
-        self.start(Task::Write(answer, task));
         Ok(())
+    }
+
+    /// Starts a write with what the cache said when it was asked for all of its room.
+    pub(crate) fn start_write_with(
+        &mut self,
+        answer: Answer,
+        mut task: WriteTask,
+        found: Prepared,
+        spans: &Spans,
+        jobs: Vec<FillJob>,
+    ) {
+        let id = self.tasks.reserve();
+        let step = self.use_room(id, answer, &mut task, found, spans, jobs);
+        let task = Task::Write(answer, task);
+        let next = match step {
+            Some(step) => self.conclude(id, task, step),
+            None => Some(task),
+        };
+        if let Some(task) = next {
+            self.drive(id, task);
+        }
     }
 
     fn check_placement(&self, answer: Answer, placement: Placement) -> Result<(), Status> {
