@@ -331,6 +331,7 @@ fn nothing_written_changes_nothing() {
         let (client, session) = fixture.connect(transport);
         let file = session.open("/none", &OpenOptions::write()).unwrap();
         let nothing = client.allocate(1).unwrap().slice(0, 0).unwrap();
+        file.write_at(&[], 20_000).unwrap();
         assert_eq!(file.write_from(10_000, nothing.clone()).unwrap().length, 0);
         assert_eq!(file.read_into(10_000, nothing).unwrap().length, 0);
         assert_eq!(file.metadata().unwrap().size, 0);
