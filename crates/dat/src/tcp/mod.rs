@@ -228,10 +228,16 @@ impl crate::connection::Connection for Connection {
         local: &[LocalSegment],
         remote: RemoteSegment,
     ) -> Result<(), PostError> {
+        if self.outgoing.reads.is_empty() {
+            self.inbound.warm = 0;
+        }
         self.queue_transfer(context, cookie, local, transmit::Kind::Read(remote), remote)
     }
 
     fn expect(&mut self, writes: &[RemoteSegment], message_length: u32) {
+        if self.inbound.expectations.outstanding() == 0 {
+            self.inbound.warm = 0;
+        }
         self.inbound.expectations.add(writes, message_length);
     }
 

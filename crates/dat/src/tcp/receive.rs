@@ -33,7 +33,7 @@ pub(super) struct Inbound {
     /// Octets of the oldest open read that have come, the present frame included.
     read_done: u32,
     /// Octets behind what has come last whose place has been asked for.
-    warm: u32,
+    pub warm: u32,
     /// Something has come since a sleep last waited for much at once.
     pub flows: bool,
     /// Messages that came one by one, since several came together.
@@ -147,8 +147,8 @@ impl Connection {
             Some(0) => self.on_end().map(|()| 0),
             Some(received) => {
                 self.inbound.flows = true;
-                let received_bytes = u32::try_from(received).unwrap_or(u32::MAX);
-                self.inbound.warm = self.inbound.warm.saturating_sub(received_bytes);
+                let octets = u32::try_from(received).unwrap_or(u32::MAX);
+                self.inbound.warm = self.inbound.warm.saturating_sub(octets);
                 self.judge(context, buffers, kept, received)?;
                 Ok(received)
             }
