@@ -46,23 +46,28 @@ where
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = match &mut self.answer {
-            Ok(answer) => Pin::new(answer),
-            // Polled again it would say that it was cancelled, which a caller must not do.
-            Err(error) => {
-                return Poll::Ready(Err(std::mem::replace(error, ClientError::Cancelled)));
-            }
+        let reply = match &mut self.answer {
+            Ok(answer) => match Pin::new(answer).poll(context) {
+                Poll::Ready(reply) => reply,
+                Poll::Pending => return Poll::Pending,
+            },
+            Err(error) => Err(std::mem::replace(error, ClientError::Cancelled)),
         };
-        let Poll::Ready(reply) = answer.poll(context) else { return Poll::Pending };
         let (session, procedure) = (self.session, self.procedure);
+        // Polled after its end, which a caller must not do.
         let Some(read) = self.read.take() else { return Poll::Ready(Err(ClientError::Cancelled)) };
-        Poll::Ready(reply.and_then(|reply| {
-            let core = session.shared.borrow();
-            let address = &core.sessions[session.index].address;
-            let (header, response) = decode_any(procedure, &reply, address)?;
-            drop(core);
-            read(header.status, &response)
-        }))
+        Poll::Ready(match reply {
+            Ok(reply) => {
+                let core = session.shared.borrow();
+                let address = &core.sessions[session.index].address;
+                let decoded = decode_any(procedure, &reply, address);
+                drop(core);
+                decoded.and_then(|(header, response)| read(header.status, &response))
+            }
+            // What no message can carry is refused as a server would, by the same name.
+            Err(ClientError::Status { status, .. }) => read(status, &Response::Failed),
+            Err(error) => Err(error),
+        })
     }
 }
 

@@ -127,6 +127,18 @@ fn bad_names_get_the_right_answer() {
             session.open(path, &OpenOptions::write()).err().and_then(|error| error.status())
         };
         assert_eq!(status(&format!("/{long}")), Some(Status::NameTooLong));
+        // Longer than a message has room for, too: whoever refuses it, it is named.
+        for path in [format!("/{long}"), format!("/{}", "n".repeat(20_000))] {
+            for error in [
+                session.metadata(&path).unwrap_err(),
+                session.create_dir(&path, 0o755).unwrap_err(),
+                session.remove(&path).unwrap_err(),
+                session.rename("/none", &path).unwrap_err(),
+            ] {
+                assert_eq!(error.status(), Some(Status::NameTooLong));
+                assert!(error.to_string().contains(&path), "{error}");
+            }
+        }
         assert_eq!(status("/no/such/file"), Some(Status::NoEnt));
         assert_eq!(status(""), Some(Status::Inval));
         let deep = format!("/{}", "d/".repeat(3000));
