@@ -5,14 +5,16 @@
 //! event. Requests that must wait (for a fill, a flush, room) are parked as
 //! `task`s and tried again on progress.
 //!
-//! A read, by file: `reactor` takes the message from the transport and has it
+//! A read, by file: `reactor` takes the message from the transport, `serve` has it
 //! decoded and admitted; `read` finds the bytes in the cache and posts RDMA writes
-//! from there; `respond` encodes and posts the answer.
+//! from there, `hits` those of several plain reads together; `respond` encodes and posts
+//! the answer.
 //!
 //! Invariant: every admitted request is answered exactly once, or its connection is
 //! gone; nothing a peer sends can make a table here grow beyond its limit.
 #![forbid(unsafe_code)]
 
+mod accept;
 mod append;
 mod channel;
 mod config;
@@ -30,13 +32,16 @@ mod reactor;
 mod read;
 mod respond;
 mod sealed;
+mod serve;
+mod server;
 mod session;
 mod stepped;
 mod task;
 mod transfer;
+mod upkeep;
 mod write;
 
 pub use config::{ServerConfig, ServerError};
 pub use passwords::{PasswordError, PasswordFile};
-pub use reactor::{Server, ServerStats, Stopper};
+pub use server::{Server, ServerStats, Stopper};
 pub use stepped::SteppedServer;

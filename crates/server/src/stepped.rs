@@ -12,7 +12,8 @@ use dafs_types::{Entropy, Moment};
 
 use crate::config::{ServerConfig, ServerError};
 use crate::jobs::Pool;
-use crate::reactor::{Reactor, ServerStats};
+use crate::reactor::Reactor;
+use crate::server::ServerStats;
 
 /// A file server that only works inside [`SteppedServer::step`].
 pub struct SteppedServer {

@@ -1,0 +1,177 @@
+//! Requests: from a message to whoever serves its procedure.
+//!
+//! Invariant: nothing of a request is believed before it was admitted, and of a damaged one
+//! nothing but where its answer goes.
+
+use dafs_dat::EndpointId;
+use dafs_filer::{Refusal, RequestClass, RequestHead};
+use dafs_types::CredHandle;
+use dafs_wire::{Request, RequestHeader, decode_arguments, is_intact};
+
+use crate::reactor::Reactor;
+use crate::task::Answer;
+
+impl Reactor {
+    /// A message is in a slot of its channel's inbox.
+    #[inline]
+    pub(crate) fn on_message(&mut self, endpoint: EndpointId, slot: u16, length: u32) {
+        self.fetch_ahead();
+        let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        let mut message = std::mem::take(&mut self.message);
+        let length = (length as usize).min(message.len());
+        let at = usize::from(slot) * channel.slot_bytes as usize;
+        channel.inbox.read(at, &mut message[..length]);
+        channel.free_slots.push(slot);
+        if channel.order.is_none() {
+            channel.order = RequestHeader::detect_order(&message[..length]);
+        }
+        self.serve(endpoint, &message[..length]);
+        self.message = message;
+    }
+
+    fn serve(&mut self, endpoint: EndpointId, message: &[u8]) {
+        self.requests += 1;
+        let Some(channel) = self.channels.get(endpoint) else { return };
+        let (id, checksums) = (channel.id, channel.checksums);
+        let Some(order) = channel.order else {
+            tracing::debug!(?endpoint, "first message is no DAFS request");
+            return self.give_up(endpoint);
+        };
+        let header = match RequestHeader::decode(order, message) {
+            Ok(header) => header,
+            Err(error) => {
+                tracing::debug!(?endpoint, %error, "message without a readable header");
+                return self.give_up(endpoint);
+            }
+        };
+        self.fetch_ahead();
+        let answer = Answer {
+            endpoint,
+            stream: header.stream,
+            sequence: header.sequence,
+            analyzer: header.analyzer,
+        };
+        // Of a damaged request nothing is believed but where its answer goes.
+        let is_damaged = checksums && !is_intact(message);
+        let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
+        match self.filer.admit(id, &head, self.now) {
+            Ok(_) => {}
+            Err(Refusal::Answer(status)) => return self.fail(answer, status),
+            Err(Refusal::Break(reason)) => {
+                tracing::warn!(?endpoint, ?reason, "client broke the credit rules");
+                return self.give_up(endpoint);
+            }
+        }
+        if is_damaged {
+            return self.fail(answer, dafs_types::Status::Chksum);
+        }
+        self.fetch_ahead();
+        // Looked at where it is: a request is a few cache lines.
+        match &decode_arguments(order, &header, message) {
+            Ok(request) => {
+                if !matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_)) {
+                    self.settle();
+                }
+                if let Err(status) = self.dispatch(answer, &header, request) {
+                    self.fail(answer, status);
+                }
+            }
+            Err(error) => {
+                tracing::debug!(?endpoint, %error, "request refused");
+                self.fail(answer, error.status());
+            }
+        }
+    }
+
+    /// Serves one request. `Err` is answered by the caller; `Ok` means that the
+    /// answer is sent or that the request is parked.
+    fn dispatch(
+        &mut self,
+        answer: Answer,
+        header: &RequestHeader,
+        request: &Request<'_>,
+    ) -> Result<(), dafs_types::Status> {
+        match request {
+            Request::ReadDirect(r) => self.read_direct(answer, r),
+            Request::ReadInline(r) => self.read_inline(answer, r),
+            Request::WriteDirect(r) => self.write_direct(answer, r),
+            Request::WriteInline(r) => self.write_inline(answer, r),
+            Request::AppendInline(r) => self.append_inline(answer, r),
+            Request::AppendDirect(r) => self.append_direct(answer, r),
+            Request::Commit(r) => self.commit(answer, r),
+            Request::CacheHint(r) => self.cache_hint(answer, r),
+            Request::ClientConnect(r) => self.client_connect(answer, header, r),
+            Request::ClientConnectAuth(r) => self.client_connect_auth(answer, header, r),
+            Request::ClientAuth(r) => self.client_auth(answer, r),
+            Request::SecInfo(_) => self.security_info(answer),
+            Request::Disconnect(_) => self.disconnect(answer),
+            Request::Null(_) => self.null(answer),
+            Request::GetRootHandle(_) => self.root_handle(answer),
+            Request::Lookup(r) => self.lookup(answer, r),
+            Request::LookupP(r) => self.lookup_parent(answer, r),
+            Request::Access(r) => self.access(answer, r),
+            Request::GetAttrInline(r) => self.get_attributes(answer, r),
+            Request::GetAttrDirect(r) => self.get_attributes_direct(answer, r),
+            Request::GetFsAttr(r) => self.get_fs_attributes(answer, r),
+            Request::SetAttrInline(r) => self.set_attributes(answer, r),
+            Request::SetAttrDirect(r) => self.set_attributes_direct(answer, r),
+            Request::Verify(r) => self.verify(answer, r, true),
+            Request::NVerify(r) => self.verify(answer, r, false),
+            Request::Open(r) => self.open(answer, r),
+            Request::OpenDowngrade(r) => self.open_downgrade(answer, r),
+            Request::Close(r) => self.close(answer, r),
+            Request::Create(r) => self.create(answer, r),
+            Request::Link(r) => self.link(answer, r),
+            Request::Remove(r) => self.remove(answer, r),
+            Request::Rename(r) => self.rename(answer, r),
+            Request::ReadDirInline(r) => self.read_directory(answer, r),
+            Request::ReadDirDirect(r) => self.read_directory_direct(answer, r),
+            Request::ReadLinkInline(r) => self.read_link(answer, r),
+            Request::ReadLinkDirect(r) => self.read_link_direct(answer, r),
+            // Not in this version: each is decoded and refused.
+            Request::ConnectBind(_)
+            | Request::RegisterCred(_)
+            | Request::ReleaseCred(_)
+            | Request::ServerAuth(_)
+            | Request::CheckResponse(_)
+            | Request::FetchResponse(_)
+            | Request::DiscardResponses(_)
+            | Request::DelegPurge(_)
+            | Request::DelegReturn(_)
+            | Request::Lock(_)
+            | Request::LockT(_)
+            | Request::LockU(_)
+            | Request::OpenAttr(_)
+            | Request::BatchSubmit(_)
+            | Request::HurryUp(_)
+            | Request::GetFencingList(_)
+            | Request::SetFencingList(_)
+            | Request::BcGetAttr(_)
+            | Request::BcNull(_)
+            | Request::BcRecall(_)
+            | Request::BcBatchCompletion(_) => Err(dafs_types::Status::NotSupp),
+        }
+    }
+}
+
+#[inline]
+fn head_of(header: &RequestHeader) -> RequestHead {
+    RequestHead {
+        stream: header.stream,
+        sequence: header.sequence,
+        desired_nreq: header.desired_credits,
+        chain_flags: dafs_filer::ChainFlags(header.chain_flags.0),
+        cred_handle: header.credentials,
+        class: RequestClass::of(header.procedure),
+    }
+}
+
+fn head_of_damaged(header: &RequestHeader) -> RequestHead {
+    RequestHead {
+        desired_nreq: 0,
+        chain_flags: dafs_filer::ChainFlags::default(),
+        cred_handle: CredHandle::default(),
+        class: RequestClass::Ordinary,
+        ..head_of(header)
+    }
+}

@@ -1,0 +1,112 @@
+//! Jobs and their results, and what is due by time.
+//!
+//! Invariant: the reactor's thread runs no job itself that has lately waited for a disk.
+
+use std::time::{Duration, Instant};
+
+use dafs_store::cache::Progress;
+
+use crate::jobs::{Done, Job};
+use crate::reactor::{BUSY_PAUSE, Reactor};
+
+impl Reactor {
+    /// A job is back.
+    pub(crate) fn on_done(&mut self, done: Done) {
+        let progress = match done {
+            Done::Filled(done) => self.cache.on_filled(done),
+            Done::Flushed(done) => self.cache.on_flushed(done),
+            Done::Synced(done) => self.cache.on_synced(done),
+            Done::Sized(done) => self.cache.on_sized(done),
+            Done::Login { endpoint, credentials } => {
+                return self.on_login(endpoint, credentials);
+            }
+        };
+        self.on_progress(progress);
+    }
+
+    /// Tries everything again that waits for this file or for room.
+    #[inline]
+    pub(crate) fn on_progress(&mut self, progress: Progress) {
+        let [for_file, for_room] = self.tasks.woken_by(progress.file);
+        for id in for_file {
+            self.resume(id, progress.error);
+        }
+        // They may be of other files, and have nothing to do with its errors.
+        for id in for_room {
+            self.resume(id, None);
+        }
+    }
+
+    /// Runs a job here if it is likely to be quick, or gives it to the pool. Returns
+    /// true if it was run here.
+    pub(crate) fn run_or_submit(&mut self, job: Job) -> bool {
+        let is_sync = matches!(job, Job::Sync(_));
+        let drawn = self.pool.draw_in_place();
+        if is_sync || !drawn.unwrap_or(self.now >= self.slow_until) {
+            self.pool.submit(job);
+            return false;
+        }
+        let start = Instant::now();
+        let done = job.run();
+        if drawn.is_none() && start.elapsed() > SLOW_JOB {
+            // The page cache did not have it: let the pool wait for the disk.
+            self.slow_until = self.now.after(SLOW_PERIOD);
+        }
+        self.on_done(done);
+        true
+    }
+
+    /// What is due every tenth of a second.
+    pub(crate) fn tick(&mut self) {
+        let turned_away = self.interface.turned_away();
+        if turned_away > self.turned_away {
+            let count = turned_away - self.turned_away;
+            tracing::warn!(
+                "no more file descriptors: {count} connections turned away; raise LimitNOFILE \
+                 or ulimit -n"
+            );
+            self.turned_away = turned_away;
+        }
+        self.cache.on_tick(self.now);
+        self.flush_due();
+        let actions = self.filer.on_tick(self.now);
+        for (id, reason) in actions.close {
+            tracing::info!(?reason, "closing a channel");
+            self.give_up_channel(id);
+        }
+        for closed in actions.released {
+            self.release_open(&closed);
+        }
+    }
+
+    /// Starts the flushes that age or pressure ask for.
+    pub(crate) fn flush_due(&mut self) {
+        while self.pool.under_way() < POOL_QUEUE_MAX {
+            let Some(job) = self.cache.poll_flush() else { break };
+            self.pool.submit(Job::Flush(job));
+        }
+    }
+
+    /// Before the end: everything dirty goes to the files.
+    pub(crate) fn write_everything_back(&mut self) {
+        self.cache.flush_all();
+        while let Some(job) = self.cache.poll_flush() {
+            self.on_done(Job::Flush(job).run());
+            while let Some(done) = self.pool.take() {
+                self.on_done(done);
+            }
+        }
+        while self.pool.under_way() > 0 {
+            self.interface.wait(1, Some(BUSY_PAUSE));
+            while let Some(done) = self.pool.take() {
+                self.on_done(done);
+            }
+        }
+    }
+}
+
+/// A job run in place that took longer must have waited for a disk.
+const SLOW_JOB: Duration = Duration::from_micros(400);
+const SLOW_PERIOD: Duration = Duration::from_millis(20);
+/// Flushes given to the pool at one time.
+const POOL_QUEUE_MAX: usize = 32;
