@@ -212,12 +212,42 @@ impl Core {
     /// `heard` between turns, has lasted too long.
     pub fn turn_patiently(&mut self, index: usize, heard: &mut Option<Duration>) {
         let limit = self.sessions[index].answer_timeout;
+        if let Some(silence) = self.turn_in_silence(limit, heard) {
+            self.give_up_after(index, silence);
+        }
+    }
+
+    /// One turn of waiting for whichever session owes an answer; those that have been silent
+    /// for too long are given up.
+    pub fn turn_patiently_for_all(&mut self, heard: &mut Option<Duration>) {
+        let owing = self.sessions.iter().filter(|session| session.owes_an_answer());
+        let limit = owing.filter_map(|session| session.answer_timeout).min();
+        if let Some(silence) = self.turn_in_silence(limit, heard) {
+            for index in 0..self.sessions.len() {
+                if self.sessions[index].owes_an_answer() {
+                    self.give_up_after(index, silence);
+                }
+            }
+        }
+    }
+
+    /// One turn. How long nothing has come, if nothing came in it either.
+    fn turn_in_silence(
+        &mut self,
+        limit: Option<Duration>,
+        heard: &mut Option<Duration>,
+    ) -> Option<Duration> {
         let since = *heard.get_or_insert_with(coarse_now);
         if self.turn(1, limit) > 0 {
             *heard = None;
-        } else if let Some(limit) = limit
-            && coarse_now().saturating_sub(since) >= limit
-        {
+            return None;
+        }
+        Some(coarse_now().saturating_sub(since))
+    }
+
+    /// Gives a session up if a silence is longer than its limit.
+    fn give_up_after(&mut self, index: usize, silence: Duration) {
+        if let Some(limit) = self.sessions[index].answer_timeout.filter(|limit| silence >= *limit) {
             self.give_up(index, &format!("no answer for {} s", limit.as_secs_f32()));
         }
     }
@@ -536,6 +566,12 @@ impl Core {
 }
 
 impl SessionState {
+    /// Whether the server has requests, or would have if it let them in.
+    fn owes_an_answer(&self) -> bool {
+        let waits = !self.calls.is_empty() || !self.queue.is_empty();
+        !matches!(self.phase, Phase::Ended(_)) && (waits || self.credits.outstanding() > 0)
+    }
+
     #[inline]
     pub fn set_pending(&mut self, stream: StreamId, pending: Pending) {
         let index = usize::from(stream.0);

@@ -121,14 +121,17 @@ pub(crate) fn run<F: Future>(shared: &Shared, session: usize, future: F) -> F::O
     }
 }
 
-/// Runs a future on this thread, turning the client while it waits.
+/// Runs a future on this thread, turning the client while it waits. A session that owes an
+/// answer is given up when nothing at all has come for its
+/// [`answer_timeout`](crate::SessionOptions::answer_timeout).
 pub fn block_on<F: Future>(client: &Client, future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let mut context = Context::from_waker(Waker::noop());
+    let mut heard = None;
     loop {
         match future.as_mut().poll(&mut context) {
             Poll::Ready(output) => return output,
-            Poll::Pending => client.turn(None),
+            Poll::Pending => client.0.borrow_mut().turn_patiently_for_all(&mut heard),
         }
     }
 }

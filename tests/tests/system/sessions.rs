@@ -2,7 +2,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dafs_client::{Client, ClientConfig, ClientError, Login, OpenOptions, SessionOptions, Status};
+use std::time::Duration;
+
+use dafs_client::{
+    Client, ClientConfig, ClientError, Login, OpenOptions, SessionOptions, Status, block_on,
+};
+use dafs_dat::{Address, Domain, EndpointConfig, Event, Interface, InterfaceConfig};
+use dafs_memory::{Memory, Pages};
 use dafs_server::PasswordFile;
 
 use crate::fixture::{Ending, Fixture, TRANSPORTS, Transport, await_that, me, over_each};
@@ -147,4 +153,51 @@ fn a_busy_neighbour_in_memory_does_not_starve_sockets() {
         let (_client, session) = fixture.connect(Transport::Tcp);
         (0..500).for_each(|_| session.ping().unwrap());
     });
+}
+
+/// Takes connections and messages, and answers none, until `connections` have ended.
+fn serve_in_silence(mut interface: Interface, connections: usize) {
+    let inbox = Memory::anonymous(4096, Pages::Small).unwrap();
+    let region = interface.register(&inbox, Domain(0), dafs_dat::Rights::LOCAL).unwrap();
+    let mut ended = 0;
+    while ended < connections {
+        interface.wait(1, None);
+        while let Some(event) = interface.next_event() {
+            match event {
+                Event::ConnectionRequest { pending, .. } => {
+                    let config = EndpointConfig::default();
+                    let endpoint = interface.accept(pending, Domain(0), &config, b"");
+                    interface.post_receive(endpoint, 0, &[region.local(0, 4096)]).unwrap();
+                }
+                Event::Broken { endpoint, .. } => {
+                    interface.release(endpoint);
+                    ended += 1;
+                }
+                Event::Completion(_) | Event::Established { .. } | Event::Rejected { .. } => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_says_nothing_is_given_up() {
+    let directory = tempfile::tempdir().unwrap();
+    for address in
+        [Address::Shm(directory.path().join("s")), Address::Tcp(([127, 0, 0, 1], 0).into())]
+    {
+        let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
+        let listener = interface.listen(&address).unwrap();
+        let address = interface.listener_address(listener).unwrap_or(address);
+        let server = std::thread::spawn(move || serve_in_silence(interface, 2));
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let answer_timeout = Some(Duration::from_millis(20));
+        let options = SessionOptions { answer_timeout, ..SessionOptions::default() };
+        let waited = client.connect_to(&address, &options).err().unwrap();
+        let connecting = client.connect_async(&address, &options).unwrap();
+        let awaited = block_on(&client, connecting).err().unwrap();
+        for error in [waited, awaited] {
+            assert!(error.to_string().contains("no answer for 0.02 s"), "{error}");
+        }
+        server.join().unwrap();
+    }
 }
