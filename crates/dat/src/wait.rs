@@ -11,6 +11,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::connection::Alarm;
+
 /// Time since some moment before this process, exact to a few milliseconds: for limits
 /// that are looked at in every turn, where reading the exact clock would cost as much as
 /// the work. Never goes back.
@@ -75,9 +77,13 @@ impl Waiter {
         std::mem::take(&mut self.is_forewarned).then_some(FOREWARNED_SPAN)
     }
 
-    /// Whether waits are ever spun through.
-    pub(crate) fn ever_spins(&self) -> bool {
+    fn ever_spins(&self) -> bool {
         !self.policy.spin_max.is_zero()
+    }
+
+    /// What ends a sleep for so many messages. Only who spins would look for them early.
+    pub(crate) fn alarm(&self, threshold: usize) -> Alarm {
+        Alarm { threshold, early: self.ever_spins() }
     }
 
     /// Whether a wait may begin with a few polls before it looks at the clock: nothing

@@ -166,9 +166,7 @@ impl Reactor {
             self.on_event(event);
         }
         self.settle();
-        while let Some(done) = self.pool.take() {
-            self.on_done(done);
-        }
+        self.take_done();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
         }

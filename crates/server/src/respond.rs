@@ -31,16 +31,27 @@ impl Reactor {
     pub(crate) fn respond(&mut self, answer: Answer, status: Status, response: &Response<'_>) {
         let mut message = [0; RESPONSE_HEAD_BYTES];
         match self.encode(answer, status, response, &mut message) {
-            Ok(length) => self.send(answer.endpoint, &message[..length]),
             Err(EncodeError::Space) => {
                 // Only directory listings and link texts are longer than the stack
                 // buffer; they are bounded by the response size.
                 let mut long = vec![0; self.response_bytes_max(answer.endpoint)];
-                match self.encode_again(answer, status, response, &mut long) {
-                    Ok(length) => self.send(answer.endpoint, &long[..length]),
-                    Err(error) => self.send_failure(answer, error.status()),
-                }
+                let encoded = self.encode_again(answer, status, response, &mut long);
+                self.send_encoded(answer, encoded, &long);
             }
+            encoded => self.send_encoded(answer, encoded, &message),
+        }
+    }
+
+    /// Sends the answer at the front of `message`, or that it could not be encoded.
+    #[inline]
+    pub(crate) fn send_encoded(
+        &mut self,
+        answer: Answer,
+        encoded: Result<usize, EncodeError>,
+        message: &[u8],
+    ) {
+        match encoded {
+            Ok(length) => self.send(answer.endpoint, &message[..length]),
             Err(error) => self.send_failure(answer, error.status()),
         }
     }

@@ -10,8 +10,14 @@ use crate::jobs::{Done, Job};
 use crate::reactor::{BUSY_PAUSE, Reactor};
 
 impl Reactor {
-    /// A job is back.
-    pub(crate) fn on_done(&mut self, done: Done) {
+    /// Takes in what the pool has done.
+    pub(crate) fn take_done(&mut self) {
+        while let Some(done) = self.pool.take() {
+            self.on_done(done);
+        }
+    }
+
+    fn on_done(&mut self, done: Done) {
         let progress = match done {
             Done::Filled(done) => self.cache.on_filled(done),
             Done::Flushed(done) => self.cache.on_flushed(done),
@@ -92,15 +98,11 @@ impl Reactor {
         self.cache.flush_all();
         while let Some(job) = self.cache.poll_flush() {
             self.on_done(Job::Flush(job).run());
-            while let Some(done) = self.pool.take() {
-                self.on_done(done);
-            }
+            self.take_done();
         }
         while self.pool.under_way() > 0 {
             self.interface.wait(1, Some(BUSY_PAUSE));
-            while let Some(done) = self.pool.take() {
-                self.on_done(done);
-            }
+            self.take_done();
         }
     }
 }

@@ -297,10 +297,8 @@ impl Reactor {
         // Inline and direct writes have the same results.
         let response = Response::WriteInline(WriteResult { length, committed, verifier });
         let mut message = [0; TRANSFER_ANSWER_BYTES];
-        match self.encode(answer, Status::Ok, &response, &mut message) {
-            Ok(length) => self.send(answer.endpoint, &message[..length]),
-            Err(error) => self.send_failure(answer, error.status()),
-        }
+        let encoded = self.encode(answer, Status::Ok, &response, &mut message);
+        self.send_encoded(answer, encoded, &message);
     }
 
     /// Whatever a write kept others from besides its room.

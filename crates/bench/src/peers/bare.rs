@@ -9,13 +9,15 @@
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 
 use super::children::{Process, REQUEST_BYTES};
-use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, nanos};
+use super::{
+    BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat_together,
+};
 
 /// The child's part: a request begins with the offset and the length of a block.
 pub fn blocks(mut connection: TcpStream) -> std::io::Result<()> {
@@ -112,22 +114,8 @@ impl Peer for Bare {
         Label { depth: DEPTH_MAX, sleeps: true, ..Label::plain("tcp bare", Kind::Read) }
     }
 
-    fn run(
-        &mut self,
-        block: usize,
-        span: Duration,
-        mut times: Option<&mut Times>,
-    ) -> Result<Tally> {
-        let (start, mut tally) = (Instant::now(), Tally::default());
-        while start.elapsed() < span {
-            let begin = Instant::now();
-            tally.sum = tally.sum.wrapping_add(self.turn(block)?);
-            tally.count += DEPTH_MAX as u64;
-            if let Some(times) = &mut times {
-                times.saturating_record_n(nanos(begin.elapsed()), DEPTH_MAX as u64);
-            }
-        }
-        Ok(tally)
+    fn run(&mut self, block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally> {
+        repeat_together(DEPTH_MAX, span, times, || self.turn(block))
     }
 }
 

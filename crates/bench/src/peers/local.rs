@@ -4,12 +4,12 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{current, park};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use dafs_memory::{Memory, Pages};
 
-use super::{BLOCK_BYTES_MAX, Kind, Label, Offsets, Peer, Tally, Times, nanos, repeat};
+use super::{BLOCK_BYTES_MAX, Kind, Label, Offsets, Peer, Tally, Times, repeat, repeat_together};
 
 /// `pread` or `pwrite` of a file in the page cache.
 pub struct Local {
@@ -114,12 +114,7 @@ impl Peer for Sleeper {
         Label { sleeps: true, ..self.copies.label() }
     }
 
-    fn run(
-        &mut self,
-        block: usize,
-        span: Duration,
-        mut times: Option<&mut Times>,
-    ) -> Result<Tally> {
+    fn run(&mut self, block: usize, span: Duration, times: Option<&mut Times>) -> Result<Tally> {
         let (copies, sleeper) = (&mut self.copies, current());
         let depth = copies.depth;
         let (asked, done) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -141,21 +136,17 @@ impl Peer for Sleeper {
                 asked.store(turn, Ordering::Release);
                 copier.thread().unpark();
             };
-            let (start, mut turn) = (Instant::now(), 0);
-            while start.elapsed() < span {
-                let begin = Instant::now();
+            let mut turn = 0;
+            let tally = repeat_together(depth, span, times, || {
                 turn += 1;
                 ask(turn);
                 while done.load(Ordering::Acquire) < turn {
                     park();
                 }
-                if let Some(times) = &mut times {
-                    times.saturating_record_n(nanos(begin.elapsed()), depth as u64);
-                }
-            }
+                Ok(depth as u64)
+            });
             ask(END);
-            let count = turn * depth as u64;
-            Ok(Tally { count, sum: count })
+            tally
         })
     }
 }

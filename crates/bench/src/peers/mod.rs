@@ -162,6 +162,25 @@ fn repeat(
     Ok(tally)
 }
 
+/// As [`repeat`] for `depth` operations that end together: `all` does so many.
+fn repeat_together(
+    depth: usize,
+    span: Duration,
+    mut times: Option<&mut Times>,
+    mut all: impl FnMut() -> Result<u64>,
+) -> Result<Tally> {
+    let (start, mut tally) = (std::time::Instant::now(), Tally::default());
+    while start.elapsed() < span {
+        let begin = std::time::Instant::now();
+        tally.sum = tally.sum.wrapping_add(all()?);
+        tally.count += depth as u64;
+        if let Some(times) = &mut times {
+            times.saturating_record_n(nanos(begin.elapsed()), depth as u64);
+        }
+    }
+    Ok(tally)
+}
+
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -292,8 +292,7 @@ impl Interface {
         let before = self.events.len();
         let missing = threshold.saturating_sub(before).max(1);
         let mut woken = false;
-        let alarm = Alarm { threshold: missing, early: self.waiter.ever_spins() };
-        if self.arm_hot(alarm) {
+        if self.arm_hot(self.waiter.alarm(missing)) {
             let mut timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if let Some(first) = self.first_deadline() {
                 let left = first.saturating_duration_since(Instant::now());
@@ -421,7 +420,7 @@ impl Interface {
         if self.hot.len() == 1 {
             return false;
         }
-        if !connection.arm(Alarm { threshold: 1, early: self.waiter.ever_spins() }) {
+        if !connection.arm(self.waiter.alarm(1)) {
             connection.disarm();
             return false;
         }
