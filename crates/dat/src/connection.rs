@@ -153,9 +153,9 @@ pub trait Connection: Send {
     /// Whether inbound work shows in memory, so that polling beats sleeping.
     fn is_polled(&self) -> bool;
 
-    /// Whether one message is likely to come next and no more: an answer, as the
-    /// application said through [`Connection::expect`], or a request of a peer that asks
-    /// one by one. Then asking a socket for it beats sleeping, for a while.
+    /// Whether one message is likely to come next and no more: the answer that the
+    /// application foretold by [`Connection::expect`]. Then asking a socket for it beats
+    /// sleeping, for a while.
     fn awaits_one(&self) -> bool {
         false
     }

@@ -224,10 +224,13 @@ impl Interface {
         }
     }
 
-    /// Whether the endpoint that was flushed last is likely to bring one message and no
-    /// more. Of several the others would come while the first is dealt with: waking up
-    /// once for many is cheaper than looking for each.
-    fn awaits_one(&mut self) -> bool {
+    /// Whether asking sockets beats sleeping, for a while. Who listens asks: requests come
+    /// together, and a peer whose server sleeps pays for waking it. Who awaits several
+    /// answers does not: the others would come while the first is dealt with.
+    fn may_ask(&mut self) -> bool {
+        if !self.listeners.is_empty() {
+            return true;
+        }
         self.asked.is_some_and(|endpoint| {
             self.lend(endpoint).is_some_and(|(connection, _)| connection.awaits_one())
         })
@@ -237,7 +240,7 @@ impl Interface {
     /// satisfied.
     pub(super) fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
         let forewarned = self.waiter.forewarned();
-        if self.hot.is_empty() && !self.awaits_one() {
+        if self.hot.is_empty() && !self.may_ask() {
             return false;
         }
         let start = Instant::now();

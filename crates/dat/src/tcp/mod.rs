@@ -276,10 +276,7 @@ impl crate::connection::Connection for Connection {
     }
 
     fn awaits_one(&self) -> bool {
-        match self.inbound.expectations.outstanding() {
-            0 => self.inbound.lone_count >= LONE_COUNT_MIN,
-            outstanding => outstanding == 1,
-        }
+        self.inbound.expectations.outstanding() == 1
     }
 
     fn idle(&mut self, context: &mut Context<'_>) {
@@ -349,8 +346,6 @@ fn system(error: std::io::Error) -> BreakReason {
     BreakReason::System(error.to_string())
 }
 
-/// Messages that came one by one before the next is thought to.
-const LONE_COUNT_MIN: u32 = 4;
 /// Less than this comes in one piece anyway.
 const GATHERED_BYTES_MIN: usize = 32 << 10;
 /// More than this is not waited for: what has come is copied while the rest is on its way.

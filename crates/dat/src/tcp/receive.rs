@@ -36,8 +36,6 @@ pub(super) struct Inbound {
     pub warm: u32,
     /// Something has come since a sleep last waited for much at once.
     pub flows: bool,
-    /// Messages that came one by one, since several came together.
-    pub lone_count: u32,
 }
 
 /// What the connections of a thread share for the length of one call.
@@ -66,7 +64,6 @@ impl Default for Inbound {
             read_done: 0,
             warm: 0,
             flows: false,
-            lone_count: 0,
         }
     }
 }
@@ -112,7 +109,7 @@ impl Connection {
     /// Takes in what the socket has, a bounded part of it. True if there was anything.
     pub(super) fn read_turn(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         BUFFERS.with_borrow_mut(|buffers| {
-            let (mut total, before) = (0, self.receives.len());
+            let mut total = 0;
             for _ in 0..READS_PER_TURN {
                 if self.socket.is_none() {
                     break;
@@ -124,12 +121,6 @@ impl Connection {
                     break;
                 }
             }
-            let lone_count = self.inbound.lone_count;
-            self.inbound.lone_count = match before - self.receives.len() {
-                0 => lone_count,
-                1 => lone_count.saturating_add(1),
-                _ => 0,
-            };
             Ok(total > 0)
         })
     }
