@@ -4,8 +4,10 @@
 //! running on another core; a wake-up costs tens of microseconds but no CPU. The
 //! rule: spin for as long as a wake-up would cost, since a wait that ends within it
 //! is cheaper spun through; stop trying after several vain spins, try again now and
-//! then; never spin while more threads want cores than there are (seen as gaps in
-//! our own running). A socket is asked in vain at the price of a system call, so it is
+//! then; never spin while more threads want cores than there are. That shows as gaps in
+//! our own running in which another thread was given the core. A gap without one is a
+//! hypervisor's: nobody would have the core if we slept, so such time does not count. A
+//! socket is asked in vain at the price of a system call, so it is
 //! spun on only while a single message is likely: with more under way, those that come
 //! during a sleep are had for one wake-up.
 
@@ -21,6 +23,16 @@ use crate::connection::Alarm;
 pub fn coarse_now() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
+}
+
+/// How often another thread was given the core of the calling thread, which had not slept.
+fn preemptions() -> u64 {
+    // SAFETY: zeros are a valid `rusage`, and the call writes nothing else.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+        usage.ru_nivcsw.unsigned_abs()
+    }
 }
 
 /// Bounds for adaptive waiting.
@@ -45,6 +57,12 @@ pub struct Waiter {
     /// Waits to sleep through before the next trial spin, and what is left of them.
     rest: u32,
     rest_left: u32,
+    /// Until then spins count preemptions: there was a gap in our running lately.
+    watched_until: Option<Instant>,
+    /// Until then cores are thought to be short at times: there was a preemption lately.
+    shared_until: Option<Instant>,
+    /// What the present spin began with, if it counts.
+    preemptions_before: Option<u64>,
     /// No spinning before this moment: cores are short.
     crowded_until: Option<Instant>,
     /// How long the next crowded period lasts.
@@ -60,6 +78,9 @@ impl Waiter {
             vain_spins: 0,
             rest: REST_MIN,
             rest_left: 0,
+            watched_until: None,
+            shared_until: None,
+            preemptions_before: None,
             crowded_until: None,
             crowded_span: CROWDED_SPAN_MIN,
             is_forewarned: false,
@@ -124,21 +145,57 @@ impl Waiter {
         }
     }
 
-    /// Two looks at the clock inside one spin lay this far apart. True if the gap
-    /// means that somebody else had our core: stop spinning at once.
-    pub(crate) fn was_preempted(&mut self, gap: Duration, now: Instant) -> bool {
-        if gap < PREEMPTED_GAP {
-            return false;
+    /// Whether no thread has wanted our core lately: what burns it for others' sake may.
+    pub(crate) fn is_alone(&mut self) -> bool {
+        self.shared_until = self.shared_until.filter(|until| Instant::now() < *until);
+        self.shared_until.is_none()
+    }
+
+    /// A spin begins.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        let is_watched = self.watched_until.is_some_and(|until| now < until);
+        self.preemptions_before = is_watched.then(preemptions);
+    }
+
+    /// Two looks at the clock inside one spin lay this far apart: what that says.
+    #[inline]
+    pub(crate) fn judge(&mut self, gap: Duration, now: Instant) -> Gap {
+        if gap < GAP_MIN { Gap::None } else { self.judge_long(gap, now, preemptions()) }
+    }
+
+    /// The first gap tells nothing, for counting begins with it.
+    #[cold]
+    fn judge_long(&mut self, gap: Duration, now: Instant, preemptions: u64) -> Gap {
+        self.watched_until = Some(now + WATCHED_SPAN);
+        let before = self.preemptions_before.replace(preemptions);
+        if before.is_none_or(|before| before == preemptions) {
+            return Gap::Stolen(gap);
         }
+        self.shared_until = Some(now + SHARED_SPAN);
         self.crowded_until = Some(now + self.crowded_span);
         self.crowded_span = (self.crowded_span * 2).min(CROWDED_SPAN_MAX);
-        true
+        Gap::Preempted
     }
 }
 
-/// A gap in our own running that only another thread on the core explains: a scheduler
+/// What lies between two looks at the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gap {
+    /// Our own running.
+    None,
+    /// Time in which our core did not run, as far as is known: it does not count.
+    Stolen(Duration),
+    /// Another thread had our core: stop spinning at once.
+    Preempted,
+}
+
+/// A gap in our own running that may be another thread's turn on the core: a scheduler
 /// hands it the core for milliseconds. Shorter gaps are a noisy machine.
-const PREEMPTED_GAP: Duration = Duration::from_millis(1);
+const GAP_MIN: Duration = Duration::from_millis(1);
+/// How long after a gap spins count preemptions, which takes a system call each.
+const WATCHED_SPAN: Duration = Duration::from_secs(1);
+/// How long after a preemption nothing is done at the cost of other threads.
+const SHARED_SPAN: Duration = Duration::from_secs(1);
 /// How long something is worth waiting for that a peer has announced by waking us.
 const FOREWARNED_SPAN: Duration = Duration::from_micros(30);
 const CROWDED_SPAN_MIN: Duration = Duration::from_millis(2);
@@ -179,15 +236,32 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_means_sleeping_for_a_growing_while() {
+    fn preemption_means_sleeping_for_a_growing_while() {
         let now = Instant::now();
         let mut waiter = Waiter::new(WaitPolicy::default());
-        assert!(!waiter.was_preempted(Duration::from_micros(2), now));
-        assert!(waiter.was_preempted(Duration::from_millis(3), now));
+        assert_eq!(waiter.judge(Duration::from_micros(2), now), Gap::None);
+        let gap = Duration::from_millis(3);
+        assert_eq!(waiter.judge_long(gap, now, 7), Gap::Stolen(gap), "nothing was counted");
+        assert!(!waiter.budget(now).is_zero());
+        assert_eq!(waiter.judge_long(gap, now, 8), Gap::Preempted);
         assert!(waiter.budget(now).is_zero());
         let later = now + CROWDED_SPAN_MIN;
         assert!(!waiter.budget(later).is_zero());
-        assert!(waiter.was_preempted(Duration::from_millis(3), later));
+        assert_eq!(waiter.judge_long(gap, later, 9), Gap::Preempted);
         assert!(waiter.budget(later + CROWDED_SPAN_MIN).is_zero());
     }
+
+    #[test]
+    fn a_host_that_takes_our_core_away_keeps_nobody_from_spinning() {
+        let now = Instant::now();
+        let mut waiter = Waiter::new(WaitPolicy::default());
+        let gap = Duration::from_millis(5);
+        for _ in 0..10 {
+            assert_eq!(waiter.judge_long(gap, now, 3), Gap::Stolen(gap));
+            assert!(!waiter.budget(now).is_zero());
+        }
+        waiter.begin(now + WATCHED_SPAN);
+        assert_eq!(waiter.judge_long(gap, now, 4), Gap::Stolen(gap), "no longer counted");
+    }
+
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Interface, Listener};
 use crate::connection::{Alarm, Token};
+use crate::wait::Gap;
 use crate::{EndpointId, Event, Waker, sim};
 
 impl Interface {
@@ -225,11 +226,12 @@ impl Interface {
     }
 
     /// Whether asking sockets beats sleeping, for a while. Who listens asks: requests come
-    /// together, and a peer whose server sleeps pays for waking it. Who awaits several
+    /// together, and a peer whose server sleeps pays for waking it; unless another thread
+    /// wants the core. Who awaits several
     /// answers does not: the others would come while the first is dealt with.
     fn may_ask(&mut self) -> bool {
         if !self.listeners.is_empty() {
-            return true;
+            return self.waiter.is_alone();
         }
         self.asked.is_some_and(|endpoint| {
             self.lend(endpoint).is_some_and(|(connection, _)| connection.awaits_one())
@@ -264,20 +266,23 @@ impl Interface {
         budget: Duration,
         deadline: Option<Instant>,
     ) -> Spun {
+        self.waiter.begin(start);
         let mut last = start;
         let mut until = start + budget;
-        let limit = start + budget * SPIN_STRETCH_MAX;
+        let mut limit = start + budget * SPIN_STRETCH_MAX;
         loop {
             let spun = self.spin_a_while(threshold);
             if matches!(spun, Spun::Satisfied) {
                 return spun;
             }
             let now = Instant::now();
+            match self.waiter.judge(now - last, now) {
+                Gap::None => {}
+                Gap::Stolen(gap) => (until, limit) = (until + gap, limit + gap),
+                Gap::Preempted => return Spun::Moved,
+            }
             if matches!(spun, Spun::Moved) {
                 until = (now + budget).min(limit);
-            }
-            if self.waiter.was_preempted(now - last, now) {
-                return Spun::Moved;
             }
             if now >= until {
                 return Spun::Vain;
