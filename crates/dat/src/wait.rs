@@ -1,15 +1,21 @@
 //! When to spin and when to sleep.
 //!
-//! Spinning answers in a tenth of a microsecond, but only if the other side is
-//! running on another core; a wake-up costs tens of microseconds but no CPU. The
-//! rule: spin for as long as a wake-up would cost, since a wait that ends within it
-//! is cheaper spun through; stop trying after several vain spins, try again now and
-//! then; never spin while more threads want cores than there are. That shows as gaps in
-//! our own running in which another thread was given the core. A gap without one is a
-//! hypervisor's: nobody would have the core if we slept, so such time does not count. A
-//! socket is asked in vain at the price of a system call, so it is
-//! spun on only while a single message is likely: with more under way, those that come
-//! during a sleep are had for one wake-up.
+//! Spinning answers in a tenth of a microsecond, but only if the other side is running on
+//! another core; a wake-up costs tens of microseconds but no CPU. The rule: spin for as long
+//! as a wake-up would cost, since a wait that ends within it is cheaper spun through; stop
+//! trying where every third spin is in vain, try again now and then; never spin while more
+//! threads want cores than there are. That shows as gaps in our own running in which another
+//! thread was given the core. A gap without one is a hypervisor's: nobody would have the core
+//! if we slept, so such time does not count.
+//!
+//! What lasts some microseconds may be waiting for the very core we spin on, and is let have
+//! it: of two threads that both want to run the scheduler moves one, of two that sleep in
+//! turns it does not.
+//!
+//! A socket is asked in vain at the price of a system call. So a client asks only while a
+//! single answer is likely: with more under way, those that come during a sleep are had for
+//! one wake-up. A server, whose requests come together, asks while no other thread wants the
+//! core.
 
 use std::time::{Duration, Instant};
 
@@ -52,8 +58,8 @@ impl Default for WaitPolicy {
 #[derive(Debug)]
 pub struct Waiter {
     policy: WaitPolicy,
-    /// Spins in a row that ended without the event.
-    vain_spins: u32,
+    /// Goes up with each spin that ended without the event, and down with each that had it.
+    futility: u32,
     /// Waits to sleep through before the next trial spin, and what is left of them.
     rest: u32,
     rest_left: u32,
@@ -75,7 +81,7 @@ impl Waiter {
     pub(crate) fn new(policy: WaitPolicy) -> Self {
         Self {
             policy,
-            vain_spins: 0,
+            futility: 0,
             rest: REST_MIN,
             rest_left: 0,
             watched_until: None,
@@ -131,23 +137,26 @@ impl Waiter {
 
     /// A spin ended with the event there.
     pub(crate) fn paid(&mut self) {
-        self.vain_spins = 0;
-        self.rest = REST_MIN;
+        self.futility = self.futility.saturating_sub(1);
+        if self.futility == 0 {
+            self.rest = REST_MIN;
+        }
         self.crowded_span = CROWDED_SPAN_MIN;
     }
 
     /// A spin ended without the event.
     pub(crate) fn vain(&mut self) {
-        self.vain_spins += 1;
-        if self.vain_spins >= VAIN_SPINS_MAX {
+        self.futility = (self.futility + VAIN_WEIGHT).min(FUTILITY_MAX);
+        if self.futility >= FUTILE {
             self.rest_left = self.rest;
             self.rest = (self.rest * 2).min(REST_MAX);
         }
     }
 
     /// Whether no thread has wanted our core lately: what burns it for others' sake may.
-    pub(crate) fn is_alone(&mut self) -> bool {
-        self.shared_until = self.shared_until.filter(|until| Instant::now() < *until);
+    #[inline]
+    pub(crate) fn is_alone(&mut self, now: Instant) -> bool {
+        self.shared_until = self.shared_until.filter(|until| now < *until);
         self.shared_until.is_none()
     }
 
@@ -200,8 +209,12 @@ const SHARED_SPAN: Duration = Duration::from_secs(1);
 const FOREWARNED_SPAN: Duration = Duration::from_micros(30);
 const CROWDED_SPAN_MIN: Duration = Duration::from_millis(2);
 const CROWDED_SPAN_MAX: Duration = Duration::from_millis(64);
-/// Vain spins that may be chance.
-const VAIN_SPINS_MAX: u32 = 3;
+/// A spin in vain counts as much as two that paid: where every third is vain, sleeping costs
+/// less.
+const VAIN_WEIGHT: u32 = 2;
+/// Less may be chance: three vain spins in a row are not.
+const FUTILE: u32 = 3 * VAIN_WEIGHT;
+const FUTILITY_MAX: u32 = FUTILE + 4 * VAIN_WEIGHT;
 const REST_MIN: u32 = 4;
 const REST_MAX: u32 = 64;
 
@@ -227,7 +240,7 @@ mod tests {
     fn one_success_brings_spinning_back() {
         let now = Instant::now();
         let mut waiter = Waiter::new(WaitPolicy::default());
-        for _ in 0..VAIN_SPINS_MAX {
+        for _ in 0..3 {
             waiter.vain();
         }
         while waiter.budget(now).is_zero() {}
@@ -263,5 +276,4 @@ mod tests {
         waiter.begin(now + WATCHED_SPAN);
         assert_eq!(waiter.judge_long(gap, now, 4), Gap::Stolen(gap), "no longer counted");
     }
-
 }

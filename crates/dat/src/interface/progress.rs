@@ -6,6 +6,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use rustix::thread::sched_yield;
+
 use super::{Interface, Listener};
 use crate::connection::{Alarm, Token};
 use crate::wait::Gap;
@@ -231,7 +233,7 @@ impl Interface {
     /// answers does not: the others would come while the first is dealt with.
     fn may_ask(&mut self) -> bool {
         if !self.listeners.is_empty() {
-            return self.waiter.is_alone();
+            return self.waiter.is_alone(Instant::now());
         }
         self.asked.is_some_and(|endpoint| {
             self.lend(endpoint).is_some_and(|(connection, _)| connection.awaits_one())
@@ -289,6 +291,10 @@ impl Interface {
             }
             if deadline.is_some_and(|deadline| now >= deadline) {
                 return Spun::Moved;
+            }
+            let spun_for = budget.saturating_sub(until - now);
+            if spun_for >= YIELD_AFTER && self.waiter.is_alone(now) {
+                sched_yield();
             }
             last = now;
         }
@@ -502,6 +508,9 @@ const SPINS_PER_CLOCK: u32 = 64;
 /// Budgets that one spin may take together while something moves but nothing ends it:
 /// a peer could keep us at its memory for ever.
 const SPIN_STRETCH_MAX: u32 = 16;
+
+/// What lasts longer may be waiting for the core we spin on.
+const YIELD_AFTER: Duration = Duration::from_micros(4);
 
 /// Turns that memory alone took up before sockets get a look, so that busy shared
 /// memory never starves them.
