@@ -67,6 +67,8 @@ pub struct Waiter {
     watched_until: Option<Instant>,
     /// Until then cores are thought to be short at times: there was a preemption lately.
     shared_until: Option<Instant>,
+    /// How long that is believed the next time.
+    shared_span: Duration,
     /// What the present spin began with, if it counts.
     preemptions_before: Option<u64>,
     /// No spinning before this moment: cores are short.
@@ -86,6 +88,7 @@ impl Waiter {
             rest_left: 0,
             watched_until: None,
             shared_until: None,
+            shared_span: SHARED_SPAN_MIN,
             preemptions_before: None,
             crowded_until: None,
             crowded_span: CROWDED_SPAN_MIN,
@@ -153,11 +156,20 @@ impl Waiter {
         }
     }
 
-    /// Whether no thread has wanted our core lately: what burns it for others' sake may.
+    /// Whether no thread has wanted our core lately. Some things pay only on a core of one's
+    /// own.
     #[inline]
-    pub(crate) fn is_alone(&mut self, now: Instant) -> bool {
-        self.shared_until = self.shared_until.filter(|until| now < *until);
-        self.shared_until.is_none()
+    pub(crate) fn is_alone(&self, now: Instant) -> bool {
+        self.shared_until.is_none_or(|until| now >= until)
+    }
+
+    /// Another thread wanted our core: that is believed for longer each time, until it is
+    /// long past.
+    pub(crate) fn share(&mut self, now: Instant) {
+        let again = self.shared_until.is_some_and(|until| now < until + RELAPSE_SPAN);
+        self.shared_span =
+            if again { (self.shared_span * 2).min(SHARED_SPAN_MAX) } else { SHARED_SPAN_MIN };
+        self.shared_until = Some(now + self.shared_span);
     }
 
     /// A spin begins.
@@ -180,7 +192,7 @@ impl Waiter {
         if before.is_none_or(|before| before == preemptions) {
             return Gap::Stolen(gap);
         }
-        self.shared_until = Some(now + SHARED_SPAN);
+        self.share(now);
         self.crowded_until = Some(now + self.crowded_span);
         self.crowded_span = (self.crowded_span * 2).min(CROWDED_SPAN_MAX);
         Gap::Preempted
@@ -200,11 +212,15 @@ pub(crate) enum Gap {
 
 /// A gap in our own running that may be another thread's turn on the core: a scheduler
 /// hands it the core for milliseconds. Shorter gaps are a noisy machine.
-const GAP_MIN: Duration = Duration::from_millis(1);
+pub(crate) const GAP_MIN: Duration = Duration::from_millis(1);
 /// How long after a gap spins count preemptions, which takes a system call each.
 const WATCHED_SPAN: Duration = Duration::from_secs(1);
-/// How long after a preemption nothing is done at the cost of other threads.
-const SHARED_SPAN: Duration = Duration::from_secs(1);
+/// How long after a preemption nothing is done that only pays on a core of one's own: the
+/// first time, and if it was so again and again.
+const SHARED_SPAN_MIN: Duration = Duration::from_millis(50);
+const SHARED_SPAN_MAX: Duration = Duration::from_secs(16);
+/// A preemption so long after the time in which another was believed is of the same cause.
+const RELAPSE_SPAN: Duration = Duration::from_secs(2);
 /// How long something is worth waiting for that a peer has announced by waking us.
 const FOREWARNED_SPAN: Duration = Duration::from_micros(30);
 const CROWDED_SPAN_MIN: Duration = Duration::from_millis(2);
@@ -262,6 +278,25 @@ mod tests {
         assert!(!waiter.budget(later).is_zero());
         assert_eq!(waiter.judge_long(gap, later, 9), Gap::Preempted);
         assert!(waiter.budget(later + CROWDED_SPAN_MIN).is_zero());
+    }
+
+    #[test]
+    fn who_shares_a_core_time_and_again_is_alone_ever_less() {
+        let begin = Instant::now();
+        let mut waiter = Waiter::new(WaitPolicy::default());
+        let mut now = begin;
+        assert!(waiter.is_alone(now));
+        for _ in 0..20 {
+            waiter.share(now);
+            assert!(!waiter.is_alone(now));
+            while !waiter.is_alone(now) {
+                now += Duration::from_millis(10);
+            }
+        }
+        assert!(now - begin > 10 * SHARED_SPAN_MAX);
+        now += 2 * RELAPSE_SPAN;
+        waiter.share(now);
+        assert!(waiter.is_alone(now + SHARED_SPAN_MIN), "that one is new");
     }
 
     #[test]

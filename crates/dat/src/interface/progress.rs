@@ -10,7 +10,7 @@ use rustix::thread::sched_yield;
 
 use super::{Interface, Listener};
 use crate::connection::{Alarm, Token};
-use crate::wait::Gap;
+use crate::wait::{GAP_MIN, Gap};
 use crate::{EndpointId, Event, Waker, sim};
 
 impl Interface {
@@ -295,6 +295,10 @@ impl Interface {
             let spun_for = budget.saturating_sub(until - now);
             if spun_for >= YIELD_AFTER && self.waiter.is_alone(now) {
                 sched_yield();
+                let back = Instant::now();
+                if back - now >= GAP_MIN {
+                    self.waiter.share(back);
+                }
             }
             last = now;
         }
