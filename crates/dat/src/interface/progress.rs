@@ -227,10 +227,10 @@ impl Interface {
         }
     }
 
-    /// Whether asking sockets beats sleeping, for a while. Who listens asks: requests come
-    /// together, and a peer whose server sleeps pays for waking it; unless another thread
-    /// wants the core. Who awaits several
-    /// answers does not: the others would come while the first is dealt with.
+    /// Whether asking sockets beats sleeping, for a while. Who listens asks, unless another
+    /// thread wants the core: requests come together, and a peer whose server sleeps pays for
+    /// waking it. Who awaits several answers does not: the others would come while the first
+    /// is dealt with.
     fn may_ask(&mut self) -> bool {
         if !self.listeners.is_empty() {
             return self.waiter.is_alone(Instant::now());
