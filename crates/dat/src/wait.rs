@@ -165,7 +165,7 @@ impl Waiter {
 
     /// Another thread wanted our core: that is believed for longer each time, until it is
     /// long past.
-    pub(crate) fn share(&mut self, now: Instant) {
+    fn share(&mut self, now: Instant) {
         let again = self.shared_until.is_some_and(|until| now < until + RELAPSE_SPAN);
         self.shared_span =
             if again { (self.shared_span * 2).min(SHARED_SPAN_MAX) } else { SHARED_SPAN_MIN };
@@ -178,21 +178,26 @@ impl Waiter {
         self.preemptions_before = is_watched.then(preemptions);
     }
 
-    /// Two looks at the clock inside one spin lay this far apart: what that says.
+    /// Two looks at the clock inside one spin lay this far apart: what that says. `offered`:
+    /// others could have our core meanwhile.
     #[inline]
-    pub(crate) fn judge(&mut self, gap: Duration, now: Instant) -> Gap {
-        if gap < GAP_MIN { Gap::None } else { self.judge_long(gap, now, preemptions()) }
+    pub(crate) fn judge(&mut self, gap: Duration, now: Instant, offered: bool) -> Gap {
+        if gap < GAP_MIN { Gap::None } else { self.judge_long(gap, now, offered, preemptions()) }
     }
 
-    /// The first gap tells nothing, for counting begins with it.
+    /// The first gap tells nothing, for counting begins with it; but who was offered the core
+    /// and kept it for so long is no peer of ours.
     #[cold]
-    fn judge_long(&mut self, gap: Duration, now: Instant, preemptions: u64) -> Gap {
+    fn judge_long(&mut self, gap: Duration, now: Instant, offered: bool, preemptions: u64) -> Gap {
         self.watched_until = Some(now + WATCHED_SPAN);
         let before = self.preemptions_before.replace(preemptions);
-        if before.is_none_or(|before| before == preemptions) {
+        let was_taken = before.is_some_and(|before| before != preemptions);
+        if was_taken || offered {
+            self.share(now);
+        }
+        if !was_taken {
             return Gap::Stolen(gap);
         }
-        self.share(now);
         self.crowded_until = Some(now + self.crowded_span);
         self.crowded_span = (self.crowded_span * 2).min(CROWDED_SPAN_MAX);
         Gap::Preempted
@@ -212,7 +217,7 @@ pub(crate) enum Gap {
 
 /// A gap in our own running that may be another thread's turn on the core: a scheduler
 /// hands it the core for milliseconds. Shorter gaps are a noisy machine.
-pub(crate) const GAP_MIN: Duration = Duration::from_millis(1);
+const GAP_MIN: Duration = Duration::from_millis(1);
 /// How long after a gap spins count preemptions, which takes a system call each.
 const WATCHED_SPAN: Duration = Duration::from_secs(1);
 /// How long after a preemption nothing is done that only pays on a core of one's own: the
@@ -268,15 +273,15 @@ mod tests {
     fn preemption_means_sleeping_for_a_growing_while() {
         let now = Instant::now();
         let mut waiter = Waiter::new(WaitPolicy::default());
-        assert_eq!(waiter.judge(Duration::from_micros(2), now), Gap::None);
+        assert_eq!(waiter.judge(Duration::from_micros(2), now, false), Gap::None);
         let gap = Duration::from_millis(3);
-        assert_eq!(waiter.judge_long(gap, now, 7), Gap::Stolen(gap), "nothing was counted");
+        assert_eq!(waiter.judge_long(gap, now, false, 7), Gap::Stolen(gap), "nothing was counted");
         assert!(!waiter.budget(now).is_zero());
-        assert_eq!(waiter.judge_long(gap, now, 8), Gap::Preempted);
+        assert_eq!(waiter.judge_long(gap, now, false, 8), Gap::Preempted);
         assert!(waiter.budget(now).is_zero());
         let later = now + CROWDED_SPAN_MIN;
         assert!(!waiter.budget(later).is_zero());
-        assert_eq!(waiter.judge_long(gap, later, 9), Gap::Preempted);
+        assert_eq!(waiter.judge_long(gap, later, false, 9), Gap::Preempted);
         assert!(waiter.budget(later + CROWDED_SPAN_MIN).is_zero());
     }
 
@@ -305,10 +310,13 @@ mod tests {
         let mut waiter = Waiter::new(WaitPolicy::default());
         let gap = Duration::from_millis(5);
         for _ in 0..10 {
-            assert_eq!(waiter.judge_long(gap, now, 3), Gap::Stolen(gap));
+            assert_eq!(waiter.judge_long(gap, now, false, 3), Gap::Stolen(gap));
             assert!(!waiter.budget(now).is_zero());
         }
         waiter.begin(now + WATCHED_SPAN);
-        assert_eq!(waiter.judge_long(gap, now, 4), Gap::Stolen(gap), "no longer counted");
+        assert_eq!(waiter.judge_long(gap, now, false, 4), Gap::Stolen(gap), "no longer counted");
+        assert!(waiter.is_alone(now));
+        waiter.judge_long(gap, now, true, 4);
+        assert!(!waiter.is_alone(now), "somebody had what was offered");
     }
 }

@@ -1,7 +1,6 @@
 //! Sessions: logins, many of them, their ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-
 use std::time::Duration;
 
 use dafs_client::{

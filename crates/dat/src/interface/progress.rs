@@ -10,7 +10,7 @@ use rustix::thread::sched_yield;
 
 use super::{Interface, Listener};
 use crate::connection::{Alarm, Token};
-use crate::wait::{GAP_MIN, Gap};
+use crate::wait::Gap;
 use crate::{EndpointId, Event, Waker, sim};
 
 impl Interface {
@@ -231,9 +231,9 @@ impl Interface {
     /// thread wants the core: requests come together, and a peer whose server sleeps pays for
     /// waking it. Who awaits several answers does not: the others would come while the first
     /// is dealt with.
-    fn may_ask(&mut self) -> bool {
+    fn may_ask(&mut self, now: Instant) -> bool {
         if !self.listeners.is_empty() {
-            return self.waiter.is_alone(Instant::now());
+            return self.waiter.is_alone(now);
         }
         self.asked.is_some_and(|endpoint| {
             self.lend(endpoint).is_some_and(|(connection, _)| connection.awaits_one())
@@ -244,10 +244,10 @@ impl Interface {
     /// satisfied.
     pub(super) fn spin(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
         let forewarned = self.waiter.forewarned();
-        if self.hot.is_empty() && !self.may_ask() {
+        let start = Instant::now();
+        if self.hot.is_empty() && !self.may_ask(start) {
             return false;
         }
-        let start = Instant::now();
         let budget = forewarned.unwrap_or_else(|| self.waiter.budget(start));
         if budget.is_zero() {
             return false;
@@ -269,7 +269,7 @@ impl Interface {
         deadline: Option<Instant>,
     ) -> Spun {
         self.waiter.begin(start);
-        let mut last = start;
+        let (mut last, mut offered) = (start, false);
         let mut until = start + budget;
         let mut limit = start + budget * SPIN_STRETCH_MAX;
         loop {
@@ -278,7 +278,7 @@ impl Interface {
                 return spun;
             }
             let now = Instant::now();
-            match self.waiter.judge(now - last, now) {
+            match self.waiter.judge(now - last, now, offered) {
                 Gap::None => {}
                 Gap::Stolen(gap) => (until, limit) = (until + gap, limit + gap),
                 Gap::Preempted => return Spun::Moved,
@@ -293,12 +293,9 @@ impl Interface {
                 return Spun::Moved;
             }
             let spun_for = budget.saturating_sub(until - now);
-            if spun_for >= YIELD_AFTER && self.waiter.is_alone(now) {
+            offered = spun_for >= YIELD_AFTER && self.waiter.is_alone(now);
+            if offered {
                 sched_yield();
-                let back = Instant::now();
-                if back - now >= GAP_MIN {
-                    self.waiter.share(back);
-                }
             }
             last = now;
         }
