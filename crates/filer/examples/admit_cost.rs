@@ -40,6 +40,7 @@ fn session(filer: &mut Filer, entropy: &mut Random, number: usize) -> (ChannelId
         fence_id: "",
         client_id_string: &number.to_le_bytes(),
         client_verifier: Verifier([1; 8]),
+        order: dafs_wire::ByteOrder::NATIVE,
     };
     filer.connect(channel, &arguments, entropy).unwrap();
     let AuthDecision::Accept(who) = filer.begin_auth(channel, AuthRequest::None) else {

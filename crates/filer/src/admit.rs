@@ -5,6 +5,8 @@
 
 use dafs_types::{CredHandle, SequenceNumber, Status, StreamId};
 
+use crate::KeptSession;
+
 /// What admission needs to know about a procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestClass {
@@ -83,6 +85,8 @@ pub struct RequestHead {
 pub struct Admitted {
     /// Requests of this session in the server's hands, this one included.
     pub outstanding: u16,
+    /// Where results of the session are kept, if they are.
+    pub kept: KeptSession,
 }
 
 /// A request that may not.

@@ -26,7 +26,7 @@ impl ClientSlot {
 
 /// As whom a client authenticated: type and name both count (draft 3.1.1.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Principal {
+pub enum Principal {
     /// AUTH_NONE from this machine.
     LocalUser(u32),
     /// AUTH_NONE from elsewhere. All anonymous clients are one principal: any of them

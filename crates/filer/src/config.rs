@@ -28,6 +28,13 @@ pub struct FilerConfig {
     pub silence_max: Option<Duration>,
     /// Lease of a client's state (LEASE_TIME attribute).
     pub lease: Duration,
+    /// Whether sessions that ask for it have their results kept (draft 5.2).
+    pub response_cache: bool,
+    /// How long the results of a session are kept once its connection is lost. Its client's
+    /// state is kept for [`FilerConfig::lease`].
+    pub replies_kept: Duration,
+    /// Most sessions without a connection whose results are kept; the oldest make room.
+    pub lost_sessions_max: u32,
     /// Whether a client's opens outlive its last channel by `lease`, so that it can
     /// reconnect and go on. Otherwise they are released with the channel.
     pub keep_state_after_loss: bool,
@@ -69,6 +76,9 @@ impl Default for FilerConfig {
             authentication_attempts_max: 3,
             silence_max: None,
             lease: Duration::from_secs(90),
+            response_cache: true,
+            replies_kept: Duration::from_secs(600),
+            lost_sessions_max: 1024,
             keep_state_after_loss: false,
             credits_budget: 16 * 1024,
             credits_initial: 8,

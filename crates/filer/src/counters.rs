@@ -13,6 +13,10 @@ pub struct Counters {
     pub sessions: u32,
     /// Gauge: known clients.
     pub clients: u32,
+    /// Gauge: sessions whose results are kept.
+    pub sessions_kept: u32,
+    /// Gauge: those of them without a connection.
+    pub sessions_lost: u32,
     /// Gauge: opens.
     pub opens: u32,
     /// Gauge: files with at least one open.

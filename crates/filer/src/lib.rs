@@ -21,9 +21,8 @@
 //!        channel_closed ◄── Condemned ◄──break, client restart── Authenticated
 //! ```
 //!
-//! What this version does not serve: request chains, registered credentials, the
-//! response cache, back-control and RDMA-read channels, GSS, byte-range locks,
-//! delegations. Each is answered with the status the draft has for it.
+//! What this version does not serve: request chains, registered credentials,
+//! back-control and RDMA-read channels, GSS, byte-range locks, delegations. Each is answered with the status the draft has for it.
 #![forbid(unsafe_code)]
 
 mod admit;
@@ -36,6 +35,7 @@ mod credits;
 mod filer;
 mod negotiate;
 mod opens;
+mod replies;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
 pub use auth::{AuthDecision, AuthRequest, Authenticated};
@@ -43,6 +43,7 @@ pub use channel::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
     PeerIdentity, TickActions,
 };
+pub use clients::Principal;
 pub use config::{ConfigError, FilerConfig};
 pub use counters::Counters;
 pub use filer::Filer;
@@ -50,3 +51,4 @@ pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
 };
 pub use opens::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
+pub use replies::{KeptReply, KeptSession, ReplyQuery, RequestName, SessionRecord};

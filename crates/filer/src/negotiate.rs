@@ -4,6 +4,7 @@
 //! and can be kept.
 
 use dafs_types::{ClientId, SessionId, Status, Verifier, limits};
+use dafs_wire::ByteOrder;
 
 use crate::FilerConfig;
 
@@ -15,7 +16,7 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub struct Negotiated {
     /// Whether messages and direct data carry checksums.
     pub use_checksums: u32,
-    /// Whether the server keeps a response cache. Always 0 in an answer.
+    /// Whether the server keeps a response cache (draft 5.2).
     pub use_response_cache: u32,
     /// Credentials the client may register. Always 0 in an answer: no client is trusted.
     pub max_credentials: u32,
@@ -46,6 +47,8 @@ pub struct ConnectArguments<'a> {
     pub client_id_string: &'a [u8],
     /// Changes when the client has restarted.
     pub client_verifier: Verifier,
+    /// The byte order the client chose.
+    pub order: ByteOrder,
 }
 
 /// Results of CLIENT_CONNECT.
@@ -79,7 +82,7 @@ pub(crate) fn negotiate(config: &FilerConfig, wanted: &Negotiated, credits: u16)
     Negotiated {
         // If the client asks, the server must agree (draft 6.2.1).
         use_checksums: u32::from(wanted.use_checksums != 0 || config.checksums_always),
-        use_response_cache: 0,
+        use_response_cache: u32::from(wanted.use_response_cache != 0 && config.response_cache),
         max_credentials: 0,
         max_request_size,
         max_response_size: size(
@@ -154,6 +157,7 @@ mod tests {
             negotiate(&config, &wanted, 5),
             Negotiated {
                 use_checksums: 1,
+                use_response_cache: 1,
                 max_request_size: 65_536,
                 max_response_size: 512,
                 max_requests: 5,

@@ -95,6 +95,7 @@ impl Reactor {
             self.interface.deregister(channel.inbox_region.key);
         }
         self.interface.release(endpoint);
+        self.ask_again();
     }
 
     /// Breaks a connection after the present event.

@@ -30,6 +30,7 @@ mod open;
 mod passwords;
 mod reactor;
 mod read;
+mod recovery;
 mod respond;
 mod sealed;
 mod serve;

@@ -25,6 +25,7 @@ use crate::hits::Hits;
 use crate::jobs::Pool;
 use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
+use crate::recovery::Query;
 use crate::server::ServerStats;
 use crate::task::{Answer, Tasks};
 use crate::transfer::{Cookie, Loan, Loans};
@@ -52,6 +53,8 @@ pub(crate) struct Reactor {
     pub(crate) passwords: Arc<PasswordFile>,
     pub(crate) entropy: Box<dyn Entropy + Send>,
     verifier: u64,
+    /// Questions about sessions that have not come to rest.
+    pub(crate) queries: Vec<Query>,
     /// The request being served; lent out while it is.
     pub(crate) message: Vec<u8>,
     /// Header of an answer whose results did not fit the first buffer.
@@ -116,6 +119,7 @@ impl Reactor {
             passwords: Arc::new(passwords),
             entropy,
             verifier: boot,
+            queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
             dropped: Vec::new(),

@@ -7,8 +7,8 @@ use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
 use dafs_filer::Filer;
 use dafs_types::Status;
 use dafs_wire::{
-    Checksum, EncodeError, PROTOCOL_VERSION, Response, ResponseHeader, SpecialConditions,
-    encode_response, seal,
+    Checksum, EncodeError, HEADER_BYTES, PROTOCOL_VERSION, Response, ResponseHeader,
+    SpecialConditions, encode_response, seal,
 };
 
 use crate::channel::Channel;
@@ -35,7 +35,7 @@ impl Reactor {
                 // Only directory listings and link texts are longer than the stack
                 // buffer; they are bounded by the response size.
                 let mut long = vec![0; self.response_bytes_max(answer.endpoint)];
-                let encoded = self.encode_again(answer, status, response, &mut long);
+                let encoded = self.encode_again(answer, response, &mut long);
                 self.send_encoded(answer, encoded, &long);
             }
             encoded => self.send_encoded(answer, encoded, &message),
@@ -108,6 +108,7 @@ impl Reactor {
         message: &mut [u8],
     ) -> Result<usize, EncodeError> {
         let Some(channel) = self.channels.get_mut(answer.endpoint) else {
+            self.keep_undelivered(answer, status, response);
             return Err(EncodeError::Value { what: "an answer without a channel" });
         };
         let Some(order) = channel.order else {
@@ -118,6 +119,9 @@ impl Reactor {
         let header = grant(&mut self.filer, channel, answer, status);
         let encoded = encode_response(order, &header, response, &mut message[..limit]);
         let length = encoded.inspect_err(|_| self.unsent = Some(header))?;
+        if answer.kept.is_some() {
+            self.keep(answer, status, &message[HEADER_BYTES..length]);
+        }
         if has_checksums {
             seal(&mut message[..length], &[]);
         }
@@ -128,7 +132,6 @@ impl Reactor {
     fn encode_again(
         &mut self,
         answer: Answer,
-        _status: Status,
         response: &Response<'_>,
         message: &mut [u8],
     ) -> Result<usize, EncodeError> {
@@ -136,6 +139,9 @@ impl Reactor {
         let order = self.order_of(answer.endpoint).ok_or(EncodeError::Space)?;
         let length = encode_response(order, &header, response, message)?;
         self.unsent = None;
+        if answer.kept.is_some() {
+            self.keep(answer, header.status, &message[HEADER_BYTES..length]);
+        }
         if self.has_checksums(answer.endpoint) {
             seal(&mut message[..length], &[]);
         }
@@ -149,6 +155,9 @@ impl Reactor {
         header.status = status;
         let mut message = [0; RESPONSE_HEAD_BYTES];
         if let Ok(length) = encode_response(order, &header, &Response::Failed, &mut message) {
+            if answer.kept.is_some() {
+                self.keep(answer, status, &[]);
+            }
             if self.has_checksums(answer.endpoint) {
                 seal(&mut message[..length], &[]);
             }
@@ -215,7 +224,7 @@ fn grant(
 }
 
 #[inline]
-fn blank(answer: Answer, status: Status, target_credits: u16) -> ResponseHeader {
+pub(crate) fn blank(answer: Answer, status: Status, target_credits: u16) -> ResponseHeader {
     ResponseHeader {
         version: PROTOCOL_VERSION,
         target_credits,

@@ -4,9 +4,11 @@
 //! nothing but where its answer goes.
 
 use dafs_dat::EndpointId;
-use dafs_filer::{Refusal, RequestClass, RequestHead};
+use dafs_filer::{KeptSession, Refusal, RequestClass, RequestHead, RequestName};
 use dafs_types::CredHandle;
-use dafs_wire::{Request, RequestHeader, decode_arguments, is_intact};
+use dafs_wire::{
+    ChainFlags, Procedure, ReplayClass, Request, RequestHeader, decode_arguments, is_intact,
+};
 
 use crate::reactor::Reactor;
 use crate::task::Answer;
@@ -45,23 +47,24 @@ impl Reactor {
             }
         };
         self.fetch_ahead();
-        let answer = Answer {
+        let mut answer = Answer {
             endpoint,
             stream: header.stream,
             sequence: header.sequence,
             analyzer: header.analyzer,
+            kept: KeptSession::NONE,
         };
         // Of a damaged request nothing is believed but where its answer goes.
         let is_damaged = checksums && !is_intact(message);
         let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
-        match self.filer.admit(id, &head, self.now) {
-            Ok(_) => {}
+        let admitted = match self.filer.admit(id, &head, self.now) {
+            Ok(admitted) => admitted,
             Err(Refusal::Answer(status)) => return self.fail(answer, status),
             Err(Refusal::Break(reason)) => {
                 tracing::warn!(?endpoint, ?reason, "client broke the credit rules");
                 return self.give_up(endpoint);
             }
-        }
+        };
         if is_damaged {
             return self.fail(answer, dafs_types::Status::Chksum);
         }
@@ -71,6 +74,10 @@ impl Reactor {
             Ok(request) => {
                 if !matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_)) {
                     self.settle();
+                }
+                if admitted.kept.is_some() && is_kept(&header) {
+                    answer.kept = admitted.kept;
+                    self.filer.begin_request(answer.kept, name_of(&header));
                 }
                 if let Err(status) = self.dispatch(answer, &header, request) {
                     self.fail(answer, status);
@@ -128,14 +135,14 @@ impl Reactor {
             Request::ReadDirDirect(r) => self.read_directory_direct(answer, r),
             Request::ReadLinkInline(r) => self.read_link(answer, r),
             Request::ReadLinkDirect(r) => self.read_link_direct(answer, r),
+            Request::CheckResponse(r) => self.check_response(answer, r),
+            Request::FetchResponse(r) => self.fetch_response(answer, r),
+            Request::DiscardResponses(r) => self.discard_responses(answer, r),
             // Not in this version: each is decoded and refused.
             Request::ConnectBind(_)
             | Request::RegisterCred(_)
             | Request::ReleaseCred(_)
             | Request::ServerAuth(_)
-            | Request::CheckResponse(_)
-            | Request::FetchResponse(_)
-            | Request::DiscardResponses(_)
             | Request::DelegPurge(_)
             | Request::DelegReturn(_)
             | Request::Lock(_)
@@ -152,6 +159,21 @@ impl Reactor {
             | Request::BcBatchCompletion(_) => Err(dafs_types::Status::NotSupp),
         }
     }
+}
+
+/// Whether the result of a request is kept in a session that has a response cache.
+#[inline]
+fn is_kept(header: &RequestHeader) -> bool {
+    match Procedure::from_number(header.procedure).map(Procedure::replay_class) {
+        Some(ReplayClass::Always | ReplayClass::WhenComplete) => true,
+        Some(ReplayClass::OnRequest) => header.chain_flags.contains(ChainFlags::SAVE),
+        Some(ReplayClass::Never) | None => false,
+    }
+}
+
+fn name_of(header: &RequestHeader) -> RequestName {
+    let (stream, sequence) = (header.stream, header.sequence);
+    RequestName { stream, sequence, procedure: header.procedure }
 }
 
 #[inline]

@@ -39,6 +39,7 @@ impl Reactor {
             fence_id: request.fence_id,
             client_id_string: request.client_string,
             client_verifier: request.verifier,
+            order: self.order_of(answer.endpoint).ok_or(Status::BadSession)?,
         };
         let Some(results) = self.try_connect(answer, &arguments) else { return Ok(()) };
         let response = Response::ClientConnect(ClientConnectResult {
@@ -63,6 +64,7 @@ impl Reactor {
             fence_id: request.fence_id,
             client_id_string: request.client_string,
             client_verifier: request.verifier,
+            order: self.order_of(answer.endpoint).ok_or(Status::BadSession)?,
         };
         let Some(results) = self.try_connect(answer, &arguments) else { return Ok(()) };
         self.authenticate(answer, &request.authentication, Some(results))

@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use dafs_dat::EndpointId;
+use dafs_filer::KeptSession;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
@@ -26,6 +27,8 @@ pub struct Answer {
     pub stream: StreamId,
     pub sequence: SequenceNumber,
     pub analyzer: u64,
+    /// Where it is kept for a client that may not get it.
+    pub kept: KeptSession,
 }
 
 /// The client's buffers for direct data. Nearly always one.

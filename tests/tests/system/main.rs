@@ -8,5 +8,6 @@ mod fixture;
 mod hostile;
 mod names;
 mod opens;
+mod recovery;
 mod rogue;
 mod sessions;

@@ -9,8 +9,8 @@ use dafs_types::{
     FileHandle, SequenceNumber, ShareAccess, ShareDeny, StateId, Status, StreamId, Verifier,
 };
 use dafs_wire::messages::{
-    AuthRequest, ClientConnectAuth, Empty, Lookup, Open, OpenCreation, OpenTarget,
-    SessionOptions as WireOptions,
+    AuthRequest, AuthResult, ClientConnectAuth, ClientConnectAuthResult, Empty, Lookup, Open,
+    OpenCreation, OpenTarget, SessionOptions as WireOptions,
 };
 use dafs_wire::{
     ByteOrder, ChannelType, ConnectData, Path, Procedure, Request, RequestHeader, Response,
@@ -148,6 +148,22 @@ impl Rogue {
         assert_eq!(self.status(), Some(Status::Ok));
     }
 
+    /// Logs in under a name of its own, wishing for more than most.
+    pub fn log_in_as(
+        &mut self,
+        name: &'static [u8],
+        options: WireOptions,
+    ) -> ClientConnectAuthResult<'static> {
+        self.request(0, 0, &login_as(name, options));
+        let bytes = self.answer().unwrap();
+        match decoded(Procedure::ClientConnectAuth, &bytes) {
+            Response::ClientConnectAuth(result) => {
+                ClientConnectAuthResult { authentication: AuthResult::None, ..result }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub fn root(&mut self) -> FileHandle {
         let bytes = self.ask(&Request::GetRootHandle(Empty)).unwrap();
         match decoded(Procedure::GetRootHandle, &bytes) {
@@ -210,10 +226,15 @@ pub fn login() -> Request<'static> {
 }
 
 fn login_with(options: WireOptions) -> Request<'static> {
+    login_as(b"rogue", options)
+}
+
+/// The same under another name.
+pub fn login_as(name: &'static [u8], options: WireOptions) -> Request<'static> {
     Request::ClientConnectAuth(ClientConnectAuth {
         options,
         fence_id: "",
-        client_string: b"rogue",
+        client_string: name,
         verifier: Verifier([7; 8]),
         authentication: AuthRequest::None,
     })

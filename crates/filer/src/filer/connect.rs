@@ -75,6 +75,7 @@ impl Filer {
                 fence_id: arguments.fence_id.into(),
                 client_name: arguments.client_id_string.into(),
                 client_verifier: arguments.client_verifier,
+                order: arguments.order,
                 expects_record,
                 principal: None,
             });
@@ -205,6 +206,7 @@ impl Filer {
                 hot.window.may_grow_to(credits_max);
                 cold.credentials = Some(who);
                 self.authenticated_count += 1;
+                self.begin_kept(channel);
                 Ok(authenticated)
             }
             Err(status) => {

@@ -8,15 +8,18 @@
 
 mod connect;
 mod files;
+mod replies;
 mod requests;
 
 use std::collections::BTreeMap;
 
 use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
+use dafs_wire::ByteOrder;
 
 use crate::clients::{ClientSlot, ClientTable, Principal};
 use crate::credits::{Budget, Window};
 use crate::opens::OpenTable;
+use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
     ConfigError, Counters, FilerConfig, Negotiated, PeerIdentity, TickActions,
@@ -34,6 +37,9 @@ pub struct Filer {
     sessions: BTreeMap<SessionId, u32>,
     clients: ClientTable,
     opens: OpenTable,
+    kept: KeptSessions,
+    /// Sessions forgotten, not yet told of.
+    forgotten: Vec<SessionId>,
     open_count: u32,
     authenticated_count: u32,
     counters: Counters,
@@ -58,6 +64,8 @@ struct HotChannel {
     /// The last request announced a next member of its chain.
     chain_open: bool,
     client: ClientSlot,
+    /// Where its results are kept.
+    kept: KeptSession,
     last_heard: Moment,
     window: Window,
 }
@@ -85,6 +93,7 @@ struct Session {
     fence_id: Box<str>,
     client_name: Box<[u8]>,
     client_verifier: Verifier,
+    order: ByteOrder,
     /// The client was told the id of a record that stood then (or stands by now).
     /// Should it be gone at authentication, its state is lost and the client must not
     /// believe otherwise.
@@ -103,6 +112,7 @@ impl Filer {
         config.check()?;
         let budget = Budget::new(config.credits_budget, config.channels_max);
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
+        let kept = KeptSessions::new(config.lost_sessions_max);
         Ok(Self {
             config,
             budget,
@@ -112,6 +122,8 @@ impl Filer {
             sessions: BTreeMap::new(),
             clients: ClientTable::default(),
             opens,
+            kept,
+            forgotten: Vec::new(),
             open_count: 0,
             authenticated_count: 0,
             counters: Counters::default(),
@@ -190,7 +202,7 @@ impl Filer {
             return released;
         }
         let hot = &mut self.hot[channel.index()];
-        let client = hot.client;
+        let (client, kept) = (hot.client, hot.kept);
         self.budget.channel_closed(&hot.window);
         *hot = HotChannel { generation: hot.generation.wrapping_add(1), ..HotChannel::vacant() };
         self.free.push(channel.index);
@@ -199,9 +211,12 @@ impl Filer {
             self.authenticated_count -= u32::from(cold.credentials.is_some());
             if let Some(session) = cold.session {
                 self.sessions.remove(&session.id);
+                self.end_kept(kept, session.id, end, now);
             }
         }
-        self.leave_client(client, end, now, &mut released);
+        let is_kept = kept.is_some() || self.config.keep_state_after_loss;
+        let end = if is_kept { end } else { ChannelEnd::Orderly };
+        self.leave_client(client, kept.is_some(), end, now, &mut released);
         released
     }
 
@@ -209,6 +224,7 @@ impl Filer {
     fn leave_client(
         &mut self,
         slot: ClientSlot,
+        has_replies: bool,
         end: ChannelEnd,
         now: Moment,
         released: &mut Vec<Closed>,
@@ -220,9 +236,8 @@ impl Filer {
             return;
         }
         // Kept clients are bounded like channels, by the same number.
-        let keep = self.config.keep_state_after_loss
-            && end == ChannelEnd::Lost
-            && client.opens.count > 0
+        let keep = end == ChannelEnd::Lost
+            && (client.opens.count > 0 || has_replies)
             && kept_count < self.config.channels_max;
         if keep {
             self.clients.keep(slot, now.after(self.config.lease));
@@ -253,6 +268,7 @@ impl Filer {
         for slot in self.clients.expired(now) {
             self.release_client(slot, &mut actions.released);
         }
+        self.forgotten.extend(self.kept.expire(now));
         actions
     }
 
@@ -295,6 +311,8 @@ impl Filer {
             opens: self.opens.count(),
             files: self.opens.file_count() as u32,
             credits: self.budget.charged(),
+            sessions_kept: self.kept.counts().0,
+            sessions_lost: self.kept.counts().1,
             ..self.counters
         }
     }
@@ -323,6 +341,7 @@ impl HotChannel {
             phase: Phase::Vacant,
             chain_open: false,
             client: ClientSlot::NOBODY,
+            kept: KeptSession::NONE,
             last_heard: Moment(0),
             window: Window::new(),
         }

@@ -30,10 +30,11 @@ impl Filer {
                 match hot.window.take(head.stream, head.desired_nreq) {
                     Ok(outstanding) => {
                         hot.last_heard = now;
+                        let admitted = Admitted { outstanding, kept: hot.kept };
                         if hot.phase == Phase::Authenticated && head.is_plain() && !hot.chain_open {
-                            return Ok(Admitted { outstanding });
+                            return Ok(admitted);
                         }
-                        hot.judge(head).map(|()| Admitted { outstanding }).map_err(Refusal::Answer)
+                        hot.judge(head).map(|()| admitted).map_err(Refusal::Answer)
                     }
                     Err(reason) => Err(Refusal::Break(reason)),
                 }

@@ -38,6 +38,7 @@ pub fn arguments(name: &str, life: u8) -> ConnectArguments<'_> {
         fence_id: "fence",
         client_id_string: name.as_bytes(),
         client_verifier: Verifier([life; 8]),
+        order: dafs_wire::ByteOrder::NATIVE,
     }
 }
 

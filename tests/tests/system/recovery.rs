@@ -1,0 +1,189 @@
+//! Recovery of a session that broke, said message by message (draft 5.2, 6.3).
+
+use dafs_types::{FileHandle, RemoveMode, SequenceNumber, SessionId, Status, StreamId};
+use dafs_wire::messages::{
+    CachedResponse, Create, DiscardResponses, NewObject, Remove, SessionOptions as WireOptions,
+};
+use dafs_wire::{
+    ByteOrder, FileAttributeBlock, Procedure, Request, Response, decode_response, encode_request,
+};
+
+use crate::fixture::{Fixture, Transport, over_each};
+use crate::rogue::Rogue;
+
+/// A client that keeps its name over its connections.
+fn keeper(fixture: &Fixture, transport: Transport) -> (Rogue, SessionId) {
+    named(fixture, transport, b"keeper")
+}
+
+fn named(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> (Rogue, SessionId) {
+    let mut rogue = Rogue::connect(&fixture.address(transport));
+    let options = WireOptions { response_cache: true, ..WireOptions::default() };
+    let results = rogue.log_in_as(name, options);
+    assert!(results.options.response_cache);
+    (rogue, results.session)
+}
+
+fn attributes(buffer: &mut [u8; 64]) -> FileAttributeBlock<'_> {
+    let none = dafs_types::SetAttributes::default();
+    FileAttributeBlock::encode_set(ByteOrder::NATIVE, &none, buffer).unwrap()
+}
+
+/// Makes a directory on a stream, under a number.
+fn make(rogue: &mut Rogue, root: FileHandle, name: &str, stream: u16, sequence: u16) {
+    let mut buffer = [0; 64];
+    let object = NewObject::Directory;
+    let attributes = attributes(&mut buffer);
+    let create = Create { directory: root, name, object, attributes };
+    rogue.request(stream, sequence, &Request::Create(create));
+}
+
+fn about(session: SessionId, stream: u16, sequence: u16, procedure: Procedure) -> CachedResponse {
+    CachedResponse {
+        session,
+        stream: StreamId(stream),
+        sequence: SequenceNumber(sequence),
+        procedure: procedure.number(),
+    }
+}
+
+#[test]
+fn what_was_done_is_found_after_the_connection_broke() {
+    over_each(|fixture, transport| {
+        let (mut rogue, old) = keeper(fixture, transport);
+        let root = rogue.root();
+        make(&mut rogue, root, "made", 3, 70);
+        let answer = rogue.answer().unwrap();
+        make(&mut rogue, root, "made", 4, 71);
+        assert_eq!(rogue.status(), Some(Status::Exist));
+        drop(rogue);
+        let (mut rogue, new) = keeper(fixture, transport);
+        assert_ne!(new, old);
+        let check = |about| Request::CheckResponse(about);
+        let made = about(old, 3, 70, Procedure::Create);
+        assert_eq!(rogue.outcome(&check(made)), Some(Status::Ok));
+        // Other numbers, other procedures, other streams were not carried out.
+        for wrong in [
+            about(old, 3, 69, Procedure::Create),
+            about(old, 3, 70, Procedure::Remove),
+            about(old, 2, 70, Procedure::Create),
+            about(old, 60_000, 70, Procedure::Create),
+        ] {
+            assert_eq!(rogue.outcome(&check(wrong)), Some(Status::NoXidMatch));
+        }
+        // The result is the one that was lost, under the header of the question.
+        let fetched = rogue.ask(&Request::FetchResponse(made)).unwrap();
+        assert_eq!(fetched[40..], answer[40..]);
+        let (_, response) =
+            decode_response(ByteOrder::NATIVE, Procedure::Create, &fetched).unwrap();
+        assert!(matches!(response, Response::Create(_)));
+        // A failure is a result, too.
+        let failed = Request::FetchResponse(about(old, 4, 71, Procedure::Create));
+        assert_eq!(rogue.outcome(&failed), Some(Status::Exist));
+        let discard = Request::DiscardResponses(DiscardResponses { session: old });
+        assert_eq!(rogue.outcome(&discard), Some(Status::Ok));
+        assert_eq!(rogue.outcome(&check(made)), Some(Status::UnknownSession));
+    });
+}
+
+#[test]
+fn a_client_asks_for_its_own_broken_sessions_alone() {
+    over_each(|fixture, transport| {
+        let (mut rogue, old) = keeper(fixture, transport);
+        let root = rogue.root();
+        make(&mut rogue, root, "made", 0, 99);
+        rogue.answer().unwrap();
+        let question = Request::CheckResponse(about(old, 0, 99, Procedure::Create));
+        assert_eq!(rogue.outcome(&question), Some(Status::BadSession), "it has not broken");
+        let (mut other, _) = named(fixture, transport, b"somebody else");
+        assert_eq!(other.outcome(&question), Some(Status::UnknownSession));
+        drop(rogue);
+        assert_eq!(other.outcome(&question), Some(Status::UnknownSession));
+    });
+}
+
+#[test]
+fn asking_for_a_session_ends_its_connection() {
+    over_each(|fixture, transport| {
+        let (mut old_rogue, old) = keeper(fixture, transport);
+        let root = old_rogue.root();
+        make(&mut old_rogue, root, "made", 1, 5);
+        old_rogue.answer().unwrap();
+        // The client has given the old connection up; the server has not heard of it.
+        let (mut rogue, _) = keeper(fixture, transport);
+        let question = Request::CheckResponse(about(old, 1, 5, Procedure::Create));
+        assert_eq!(rogue.outcome(&question), Some(Status::Ok));
+        old_rogue.ends();
+    });
+}
+
+#[test]
+fn sessions_that_leave_in_order_or_do_not_ask_are_not_kept() {
+    over_each(|fixture, transport| {
+        let (mut rogue, old) = keeper(fixture, transport);
+        let root = rogue.root();
+        make(&mut rogue, root, "made", 1, 5);
+        rogue.answer().unwrap();
+        let leave = Request::Disconnect(dafs_wire::messages::Empty);
+        assert_eq!(rogue.outcome(&leave), Some(Status::Ok));
+        drop(rogue);
+        let mut plain = Rogue::connect(&fixture.address(transport));
+        let results = plain.log_in_as(b"keeper", WireOptions::default());
+        assert!(!results.options.response_cache);
+        let question = |session| Request::CheckResponse(about(session, 1, 5, Procedure::Create));
+        assert_eq!(plain.outcome(&question(old)), Some(Status::UnknownSession));
+        make(&mut plain, root, "plain", 1, 5);
+        plain.answer().unwrap();
+        drop(plain);
+        let (mut rogue, _) = keeper(fixture, transport);
+        assert_eq!(rogue.outcome(&question(results.session)), Some(Status::UnknownSession));
+    });
+}
+
+#[test]
+fn results_are_told_in_the_byte_order_of_the_question() {
+    let fixture = Fixture::new();
+    let (mut rogue, old) = keeper(&fixture, Transport::Tcp);
+    let root = rogue.root();
+    make(&mut rogue, root, "made", 2, 6);
+    let answer = rogue.answer().unwrap();
+    let (_, wanted) = decode_response(ByteOrder::NATIVE, Procedure::Create, &answer).unwrap();
+    drop(rogue);
+    let other = match ByteOrder::NATIVE {
+        ByteOrder::Little => ByteOrder::Big,
+        ByteOrder::Big => ByteOrder::Little,
+    };
+    let mut rogue = Rogue::connect(&fixture.address(Transport::Tcp));
+    let mut send = |request: &Request<'_>, sequence: u16| {
+        let mut buffer = vec![0; 4096];
+        let header = dafs_wire::RequestHeader::new(StreamId(0), SequenceNumber(sequence));
+        let length = encode_request(other, &header, request, &mut buffer).unwrap();
+        rogue.send(&buffer[..length]);
+        rogue.answer().unwrap()
+    };
+    let options = WireOptions { response_cache: true, ..WireOptions::default() };
+    send(&crate::rogue::login_as(b"keeper", options), 0);
+    let fetch = Request::FetchResponse(about(old, 2, 6, Procedure::Create));
+    let fetched = send(&fetch, 1);
+    let (_, found) = decode_response(other, Procedure::Create, &fetched).unwrap();
+    assert_eq!(format!("{found:?}"), format!("{wanted:?}"));
+}
+
+#[test]
+fn a_stream_keeps_its_newest_result_alone() {
+    over_each(|fixture, transport| {
+        let (mut rogue, old) = keeper(fixture, transport);
+        let root = rogue.root();
+        make(&mut rogue, root, "made", 1, 5);
+        rogue.answer().unwrap();
+        let (directory, name, mode) = (root, "made", RemoveMode::Unchecked);
+        rogue.request(1, 6, &Request::Remove(Remove { directory, name, mode }));
+        rogue.answer().unwrap();
+        drop(rogue);
+        let (mut rogue, _) = keeper(fixture, transport);
+        let made = Request::CheckResponse(about(old, 1, 5, Procedure::Create));
+        assert_eq!(rogue.outcome(&made), Some(Status::NoXidMatch));
+        let removed = Request::CheckResponse(about(old, 1, 6, Procedure::Remove));
+        assert_eq!(rogue.outcome(&removed), Some(Status::Ok));
+    });
+}
