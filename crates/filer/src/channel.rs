@@ -76,7 +76,7 @@ pub enum ChannelRefusal {
     /// [`crate::FilerConfig::unauthenticated_max`] have not authenticated yet.
     #[error("too many channels that have not authenticated")]
     Unauthenticated,
-    /// Back-control and RDMA-read channels are never agreed on in this version.
+    /// The configuration has no channels of this kind.
     #[error("channel kind not served")]
     Kind,
 }

@@ -28,6 +28,11 @@ pub struct FilerConfig {
     pub silence_max: Option<Duration>,
     /// Lease of a client's state (LEASE_TIME attribute).
     pub lease: Duration,
+    /// Whether clients may have back-control channels (draft 3.1.2.1).
+    pub back_control: bool,
+    /// Whether clients may have RDMA-read channels. This server needs none: without one it
+    /// reads over the operation channel.
+    pub rdma_read: bool,
     /// Whether sessions that ask for it have their results kept (draft 5.2).
     pub response_cache: bool,
     /// How long the results of a session are kept once its connection is lost. Its client's
@@ -76,6 +81,8 @@ impl Default for FilerConfig {
             authentication_attempts_max: 3,
             silence_max: None,
             lease: Duration::from_secs(90),
+            back_control: true,
+            rdma_read: true,
             response_cache: true,
             replies_kept: Duration::from_secs(600),
             lost_sessions_max: 1024,

@@ -19,10 +19,11 @@
 //!                      └─connect_failed───┴──refused───────────┘     │finish_auth
 //!                                                                    ▼
 //!        channel_closed ◄── Condemned ◄──break, client restart── Authenticated
+//!                               ▲
+//!        Opened ─begin_bind─► Verifying ─finish_bind─► Bound (ends with its session)
 //! ```
 //!
-//! What this version does not serve: request chains, registered credentials,
-//! back-control and RDMA-read channels, GSS, byte-range locks, delegations. Each is answered with the status the draft has for it.
+//! What this version does not serve is answered with the status the draft has for it.
 #![forbid(unsafe_code)]
 
 mod admit;
@@ -46,7 +47,7 @@ pub use channel::{
 pub use clients::Principal;
 pub use config::{ConfigError, FilerConfig};
 pub use counters::Counters;
-pub use filer::Filer;
+pub use filer::{BindArguments, Filer};
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
 };

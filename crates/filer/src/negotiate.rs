@@ -28,9 +28,9 @@ pub struct Negotiated {
     pub max_requests: u32,
     /// Where data begins in a padded WRITE_INLINE, in octets from the message's start.
     pub inline_write_header_size: u32,
-    /// Whether a back-control channel may be bound. Always 0 in an answer.
+    /// Whether a back-control channel may be bound.
     pub use_back_control_channel: u32,
-    /// Whether an RDMA-read channel may be bound. Always 0 in an answer.
+    /// Whether an RDMA-read channel may be bound.
     pub use_rdma_read_channel: u32,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn negotiate(config: &FilerConfig, wanted: &Negotiated, credits: u16)
     Negotiated {
         // If the client asks, the server must agree (draft 6.2.1).
         use_checksums: u32::from(wanted.use_checksums != 0 || config.checksums_always),
-        use_response_cache: u32::from(wanted.use_response_cache != 0 && config.response_cache),
+        use_response_cache: both(wanted.use_response_cache, config.response_cache),
         max_credentials: 0,
         max_request_size,
         max_response_size: size(
@@ -98,9 +98,14 @@ pub(crate) fn negotiate(config: &FilerConfig, wanted: &Negotiated, credits: u16)
             config.inline_write_header_bytes_min,
             max_request_size / 2,
         ),
-        use_back_control_channel: 0,
-        use_rdma_read_channel: 0,
+        use_back_control_channel: both(wanted.use_back_control_channel, config.back_control),
+        use_rdma_read_channel: both(wanted.use_rdma_read_channel, config.rdma_read),
     }
+}
+
+/// What the client asks for and the server has.
+fn both(wanted: u32, is_served: bool) -> u32 {
+    u32::from(wanted != 0 && is_served)
 }
 
 /// The number of credits a new session starts with, before the budget is asked, and
@@ -162,6 +167,8 @@ mod tests {
                 max_response_size: 512,
                 max_requests: 5,
                 inline_write_header_size: 32_768,
+                use_back_control_channel: 1,
+                use_rdma_read_channel: 1,
                 ..Negotiated::default()
             }
         );

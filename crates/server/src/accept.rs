@@ -76,6 +76,8 @@ impl Reactor {
             recent: [None; 16],
             pending_login: None,
             closing: false,
+            back: None,
+            reads_over: endpoint,
         };
         let slot = channel.free_slots.pop()?;
         let cookie = Cookie::Slot(slot).pack();
@@ -93,6 +95,10 @@ impl Reactor {
                 self.release_open(&closed);
             }
             self.interface.deregister(channel.inbox_region.key);
+            self.end_back(&channel);
+            for orphan in self.filer.take_orphans() {
+                self.give_up_channel(orphan);
+            }
         }
         self.interface.release(endpoint);
         self.ask_again();

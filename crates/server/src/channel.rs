@@ -13,6 +13,8 @@ use dafs_store::cache::CachedFile;
 use dafs_types::{Credentials, FileHandle, StateId};
 use dafs_wire::ByteOrder;
 
+use crate::back::BackChannel;
+
 /// A connection that was accepted.
 #[derive(Debug)]
 pub struct Channel {
@@ -47,6 +49,10 @@ pub struct Channel {
     pub pending_login: Option<crate::session::PendingLogin>,
     /// The connection ends once what is posted has gone out.
     pub closing: bool,
+    /// What a channel has that is bound to another's session.
+    pub back: Option<Box<BackChannel>>,
+    /// Where its session's RDMA reads go; itself, or a channel bound for them.
+    pub reads_over: EndpointId,
 }
 
 /// What a state id stands for. Good as long as the filer says that the state is.

@@ -97,7 +97,8 @@ impl Reactor {
         let id: TaskId = self.tasks.reserve();
         let word = Cookie::Task(id).pack();
         let remote = remote_of(buffer, length);
-        if self.interface.post_rdma_read(answer.endpoint, word, &local, remote).is_err() {
+        let over = self.reads_over(answer.endpoint);
+        if self.interface.post_rdma_read(over, word, &local, remote).is_err() {
             self.tasks.forget(id);
             self.interface.deregister(key);
             self.give_up(answer.endpoint);

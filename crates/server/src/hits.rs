@@ -285,7 +285,7 @@ impl Reactor {
             }
             Hold::Write { token, offset, buffer } => {
                 let length = token.length();
-                if self.interface.rdma_read_now(endpoint, from, remote) {
+                if self.interface.rdma_read_now(self.reads_over(endpoint), from, remote) {
                     self.fetch_ahead();
                     let progress = self.cache.write_done(token, self.now);
                     self.on_progress(progress);

@@ -16,6 +16,7 @@
 
 mod accept;
 mod append;
+mod back;
 mod channel;
 mod config;
 mod data;

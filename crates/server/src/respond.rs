@@ -180,7 +180,7 @@ impl Reactor {
 
     /// Posts the receives for the credits that answers have brought the client.
     #[inline]
-    fn post_receives(&mut self, endpoint: EndpointId) {
+    pub(crate) fn post_receives(&mut self, endpoint: EndpointId) {
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         for _ in 0..std::mem::take(&mut channel.receives_due) {
             let Some(slot) = channel.free_slots.pop() else { break };

@@ -24,6 +24,11 @@ impl Reactor {
         let at = usize::from(slot) * channel.slot_bytes as usize;
         channel.inbox.read(at, &mut message[..length]);
         channel.free_slots.push(slot);
+        if channel.back.is_some() {
+            self.on_back_message(endpoint, &message[..length]);
+            self.message = message;
+            return;
+        }
         if channel.order.is_none() {
             channel.order = RequestHeader::detect_order(&message[..length]);
         }
@@ -110,6 +115,7 @@ impl Reactor {
             Request::ClientConnect(r) => self.client_connect(answer, header, r),
             Request::ClientConnectAuth(r) => self.client_connect_auth(answer, header, r),
             Request::ClientAuth(r) => self.client_auth(answer, r),
+            Request::ConnectBind(r) => self.connect_bind(answer, header, r),
             Request::SecInfo(_) => self.security_info(answer),
             Request::Disconnect(_) => self.disconnect(answer),
             Request::Null(_) => self.null(answer),
@@ -139,8 +145,7 @@ impl Reactor {
             Request::FetchResponse(r) => self.fetch_response(answer, r),
             Request::DiscardResponses(r) => self.discard_responses(answer, r),
             // Not in this version: each is decoded and refused.
-            Request::ConnectBind(_)
-            | Request::RegisterCred(_)
+            Request::RegisterCred(_)
             | Request::ReleaseCred(_)
             | Request::ServerAuth(_)
             | Request::DelegPurge(_)

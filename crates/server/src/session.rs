@@ -5,15 +5,19 @@
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{AuthDecision, AuthRequest, ConnectArguments, ConnectResults, Negotiated};
+use dafs_filer::{
+    AuthDecision, AuthRequest, BindArguments, ChannelKind, ConnectArguments, ConnectResults,
+    Negotiated,
+};
 use dafs_types::{AuthType, Credentials, Status};
 use dafs_wire::messages::{
-    AuthMethod, AuthRequest as WireAuth, AuthResult, ClientAuth, ClientAuthResult, ClientConnect,
-    ClientConnectAuth, ClientConnectAuthResult, ClientConnectResult, Empty, SecurityMethods,
-    SessionOptions,
+    AuthMethod, AuthRequest as WireAuth, AuthResult, ChannelUse, ClientAuth, ClientAuthResult,
+    ClientConnect, ClientConnectAuth, ClientConnectAuthResult, ClientConnectResult, ConnectBind,
+    Empty, SecurityMethods, SessionOptions,
 };
 use dafs_wire::{Array, RequestHeader, Response};
 
+use crate::back::BackSizes;
 use crate::jobs::Job;
 use crate::reactor::Reactor;
 use crate::task::Answer;
@@ -22,8 +26,18 @@ use crate::task::Answer;
 #[derive(Clone, Copy, Debug)]
 pub struct PendingLogin {
     answer: Answer,
-    /// The first half of CLIENT_CONNECT_AUTH; `None` for CLIENT_AUTH.
-    connected: Option<ConnectResults>,
+    purpose: Purpose,
+}
+
+/// What somebody authenticates for.
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    /// CLIENT_AUTH.
+    Session,
+    /// CLIENT_CONNECT_AUTH, whose first half is done.
+    Connected(ConnectResults),
+    /// CONNECT_BIND.
+    Channel(BackSizes),
 }
 
 impl Reactor {
@@ -67,7 +81,9 @@ impl Reactor {
             order: self.order_of(answer.endpoint).ok_or(Status::BadSession)?,
         };
         let Some(results) = self.try_connect(answer, &arguments) else { return Ok(()) };
-        self.authenticate(answer, &request.authentication, Some(results))
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let decision = self.filer.begin_auth(id, asked(&request.authentication));
+        self.authenticate(answer, &request.authentication, decision, Purpose::Connected(results))
     }
 
     pub(crate) fn client_auth(
@@ -75,7 +91,30 @@ impl Reactor {
         answer: Answer,
         request: &ClientAuth<'_>,
     ) -> Result<(), Status> {
-        self.authenticate(answer, &request.authentication, None)
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let decision = self.filer.begin_auth(id, asked(&request.authentication));
+        self.authenticate(answer, &request.authentication, decision, Purpose::Session)
+    }
+
+    pub(crate) fn connect_bind(
+        &mut self,
+        answer: Answer,
+        header: &RequestHeader,
+        request: &ConnectBind<'_>,
+    ) -> Result<(), Status> {
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let arguments = BindArguments {
+            protocol_version: header.version,
+            session: request.session,
+            kind: match request.channel_use {
+                ChannelUse::BackControl => ChannelKind::BackControl,
+                ChannelUse::RdmaRead => ChannelKind::RdmaRead,
+            },
+            proof: asked(&request.authentication),
+        };
+        let sizes = BackSizes::grant(request, self.filer.config().credits_session_max);
+        let decision = self.filer.begin_bind(id, &arguments);
+        self.authenticate(answer, &request.authentication, decision, Purpose::Channel(sizes))
     }
 
     /// Makes a session; a refusal is answered here, since it may name a version.
@@ -102,28 +141,22 @@ impl Reactor {
         &mut self,
         answer: Answer,
         request: &WireAuth<'_>,
-        connected: Option<ConnectResults>,
+        decision: AuthDecision,
+        purpose: Purpose,
     ) -> Result<(), Status> {
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        let asked = match request {
-            WireAuth::None => AuthRequest::None,
-            WireAuth::Default => AuthRequest::Default,
-            WireAuth::Gss { .. } => AuthRequest::Gss,
-            WireAuth::Text { identity, .. } => AuthRequest::Text { user: identity },
-        };
-        match (self.filer.begin_auth(id, asked), request) {
+        match (decision, request) {
             (AuthDecision::Accept(credentials), _) => {
                 let kind = if matches!(request, WireAuth::None) {
                     AuthType::None
                 } else {
                     AuthType::Default
                 };
-                self.finish_login(answer, connected, Ok(credentials), kind);
+                self.finish_login(answer, purpose, Ok(credentials), kind);
                 Ok(())
             }
             (AuthDecision::VerifyPassword, WireAuth::Text { identity, password }) => {
                 if let Some(channel) = self.channels.get_mut(answer.endpoint) {
-                    channel.pending_login = Some(PendingLogin { answer, connected });
+                    channel.pending_login = Some(PendingLogin { answer, purpose });
                 }
                 self.pool.submit(Job::Login {
                     endpoint: answer.endpoint,
@@ -135,11 +168,18 @@ impl Reactor {
             }
             (AuthDecision::VerifyPassword, _) => Err(Status::ServerFault),
             (AuthDecision::Reject(status), _) => {
-                if connected.is_some() {
-                    self.filer.connect_failed(id);
-                }
+                self.undo_connect(answer, &purpose);
                 Err(status)
             }
+        }
+    }
+
+    /// The second half of CLIENT_CONNECT_AUTH failed.
+    fn undo_connect(&mut self, answer: Answer, purpose: &Purpose) {
+        if let (Purpose::Connected(_), Some(channel)) =
+            (purpose, self.channels.get(answer.endpoint))
+        {
+            self.filer.connect_failed(channel.id);
         }
     }
 
@@ -148,24 +188,30 @@ impl Reactor {
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         let Some(pending) = channel.pending_login.take() else { return };
         let verified = who.ok_or(Status::Access);
-        self.finish_login(pending.answer, pending.connected, verified, AuthType::Text);
+        self.finish_login(pending.answer, pending.purpose, verified, AuthType::Text);
     }
 
     fn finish_login(
         &mut self,
         answer: Answer,
-        connected: Option<ConnectResults>,
+        purpose: Purpose,
         verified: Result<Credentials, Status>,
         kind: AuthType,
     ) {
         let Some(channel) = self.channels.get(answer.endpoint) else { return };
         let id = channel.id;
+        let authentication = match kind {
+            AuthType::None => AuthResult::None,
+            AuthType::Text => AuthResult::Text,
+            AuthType::Gss | AuthType::Default => AuthResult::Default,
+        };
+        if let Purpose::Channel(sizes) = purpose {
+            return self.finish_bind(answer, verified, sizes, authentication);
+        }
         let outcome = match self.filer.finish_auth(id, verified, self.now) {
             Ok(outcome) => outcome,
             Err(status) => {
-                if connected.is_some() {
-                    self.filer.connect_failed(id);
-                }
+                self.undo_connect(answer, &purpose);
                 return self.fail(answer, status);
             }
         };
@@ -181,14 +227,9 @@ impl Reactor {
             tracing::info!(uid = who.uid, ?kind, "session established");
             channel.who = Arc::new(who);
         }
-        let authentication = match kind {
-            AuthType::None => AuthResult::None,
-            AuthType::Text => AuthResult::Text,
-            AuthType::Gss | AuthType::Default => AuthResult::Default,
-        };
         let trusted = outcome.trusted;
-        match connected {
-            Some(results) => {
+        match purpose {
+            Purpose::Connected(results) => {
                 let response = Response::ClientConnectAuth(ClientConnectAuthResult {
                     session: results.session_id,
                     client: results.client_id,
@@ -199,7 +240,7 @@ impl Reactor {
                 self.reply(answer, &response);
                 self.apply(answer.endpoint, &results);
             }
-            None => {
+            Purpose::Session | Purpose::Channel(_) => {
                 let response = Response::ClientAuth(ClientAuthResult { authentication, trusted });
                 self.reply(answer, &response);
             }
@@ -246,6 +287,15 @@ impl Reactor {
             channel.closing = true;
         }
         Ok(())
+    }
+}
+
+fn asked<'a>(request: &WireAuth<'a>) -> AuthRequest<'a> {
+    match request {
+        WireAuth::None => AuthRequest::None,
+        WireAuth::Default => AuthRequest::Default,
+        WireAuth::Gss { .. } => AuthRequest::Gss,
+        WireAuth::Text { identity, .. } => AuthRequest::Text { user: identity },
     }
 }
 

@@ -268,6 +268,7 @@ impl Reactor {
         region: Region,
     ) -> (u32, bool) {
         let mut left = 0;
+        let endpoint = self.reads_over(endpoint);
         while let Some((local, remote)) = cut.next(&region) {
             if self.interface.rdma_read_now(endpoint, &local, remote) {
                 continue;

@@ -28,6 +28,8 @@ pub struct Rogue {
     sequence: u16,
     /// Whether its requests carry checksums.
     seals: bool,
+    /// What came for the other connection while one was listened to.
+    aside: Vec<(EndpointId, Vec<u8>)>,
 }
 
 impl Rogue {
@@ -38,11 +40,13 @@ impl Rogue {
 
     pub fn connect_with(address: &Address, config: &EndpointConfig) -> Self {
         let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
-        let inbox = Memory::anonymous(SLOTS as usize * SLOT_BYTES, Pages::Small).unwrap();
+        let inbox = Memory::anonymous(2 * SLOTS as usize * SLOT_BYTES, Pages::Small).unwrap();
         let region = interface.register(&inbox, Domain(0), Rights::LOCAL).unwrap();
         let data = connect_data();
         let endpoint = interface.connect(address, Domain(0), config, &data).unwrap();
-        let mut rogue = Self { interface, endpoint, inbox, region, sequence: 0, seals: false };
+        let aside = Vec::new();
+        let mut rogue =
+            Self { interface, endpoint, inbox, region, sequence: 0, seals: false, aside };
         for slot in 0..SLOTS {
             rogue.post(slot);
         }
@@ -66,10 +70,61 @@ impl Rogue {
         rogue
     }
 
+    /// Another connection of the same client.
+    pub fn open_beside(&mut self, address: &Address, kind: ChannelType) -> EndpointId {
+        let config = EndpointConfig::default();
+        let data = connect_data_of(kind);
+        let beside = self.interface.connect(address, Domain(0), &config, &data).unwrap();
+        for slot in SLOTS..2 * SLOTS {
+            self.post_on(beside, slot);
+        }
+        assert!(matches!(self.event(), Event::Established { .. }));
+        beside
+    }
+
+    /// Sends on another connection.
+    pub fn send_on(&mut self, endpoint: EndpointId, bytes: &[u8]) {
+        let gather = [Gather::Bytes(bytes)];
+        let _ = self.interface.post_send(endpoint, 99, &gather, SendOptions::default());
+        self.interface.flush();
+    }
+
+    /// The next message of a connection; `None` if it ended instead.
+    pub fn message_on(&mut self, endpoint: EndpointId) -> Option<Vec<u8>> {
+        if let Some(place) = self.aside.iter().position(|(from, _)| *from == endpoint) {
+            return Some(self.aside.remove(place).1);
+        }
+        loop {
+            match self.event() {
+                Event::Completion(Completion {
+                    operation: Operation::Receive,
+                    status: CompletionStatus::Success,
+                    endpoint: from,
+                    context,
+                    length,
+                    ..
+                }) => {
+                    let bytes = self.inbox.to_vec(context as usize * SLOT_BYTES, length as usize);
+                    self.post_on(from, context);
+                    if from == endpoint {
+                        return Some(bytes);
+                    }
+                    self.aside.push((from, bytes));
+                }
+                Event::Broken { endpoint: ended, .. } if ended == endpoint => return None,
+                _ => {}
+            }
+        }
+    }
+
     fn post(&mut self, slot: u64) {
+        self.post_on(self.endpoint, slot);
+    }
+
+    fn post_on(&mut self, endpoint: EndpointId, slot: u64) {
         let segment: LocalSegment =
             self.region.local(slot * SLOT_BYTES as u64, u32::try_from(SLOT_BYTES).unwrap());
-        let _ = self.interface.post_receive(self.endpoint, slot, &[segment]);
+        let _ = self.interface.post_receive(endpoint, slot, &[segment]);
     }
 
     pub fn event(&mut self) -> Event {
@@ -100,23 +155,7 @@ impl Rogue {
 
     /// The next answer; `None` if the connection ended instead.
     pub fn answer(&mut self) -> Option<Vec<u8>> {
-        loop {
-            match self.event() {
-                Event::Completion(Completion {
-                    operation: Operation::Receive,
-                    status: CompletionStatus::Success,
-                    context,
-                    length,
-                    ..
-                }) => {
-                    let bytes = self.inbox.to_vec(context as usize * SLOT_BYTES, length as usize);
-                    self.post(context);
-                    return Some(bytes);
-                }
-                Event::Broken { .. } => return None,
-                _ => {}
-            }
-        }
+        self.message_on(self.endpoint)
     }
 
     /// The status of the next answer.
@@ -205,7 +244,10 @@ impl Rogue {
 
 /// The connect data of an operation channel.
 pub fn connect_data() -> Vec<u8> {
-    let channel = ChannelType::Operation;
+    connect_data_of(ChannelType::Operation)
+}
+
+fn connect_data_of(channel: ChannelType) -> Vec<u8> {
     ConnectData { client_instance: 1, client_session: 2, channel }
         .encode(ByteOrder::NATIVE)
         .to_vec()
@@ -253,7 +295,8 @@ pub fn opening<'a>(directory: FileHandle, path: Path<'a>) -> Open<'a> {
     }
 }
 
-fn status_of(bytes: &[u8]) -> Status {
+/// The status in an answer's header.
+pub fn status_of(bytes: &[u8]) -> Status {
     ResponseHeader::decode(ByteOrder::NATIVE, bytes).unwrap().status
 }
 

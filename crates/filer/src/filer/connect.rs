@@ -78,6 +78,8 @@ impl Filer {
                 order: arguments.order,
                 expects_record,
                 principal: None,
+                back_control: None,
+                rdma_read: None,
             });
         }
         Ok(ConnectResults { session_id: SessionId(session_id), client_id, granted })
@@ -144,35 +146,47 @@ impl Filer {
     }
 
     fn decide_auth(&mut self, channel: ChannelId, request: AuthRequest<'_>) -> AuthDecision {
-        let anonymous = self.config.anonymous.clone();
-        let text_allowed = self.config.text_authentication;
+        let proof = match self.cold(channel) {
+            Some(cold) => self.judge_proof(&cold.peer, request),
+            None => Err(Status::IllegalState),
+        };
         let Some((hot, cold)) = self.live(channel) else {
             return AuthDecision::Reject(Status::IllegalState);
         };
         let (Phase::Connected, Some(session)) = (hot.phase, &mut cold.session) else {
             return AuthDecision::Reject(Status::IllegalState);
         };
-        let (principal, decision) = match (request, &cold.peer, anonymous) {
-            (AuthRequest::None | AuthRequest::Default, PeerIdentity::Local(who), _) => {
-                (Principal::LocalUser(who.uid), AuthDecision::Accept(who.clone()))
-            }
-            (AuthRequest::None | AuthRequest::Default, PeerIdentity::Remote, Some(who)) => {
-                (Principal::Anonymous, AuthDecision::Accept(who))
-            }
-            (AuthRequest::Text { user }, _, _) if text_allowed => {
-                if user.is_empty() || user.len() > limits::OWNER_BYTES_MAX {
-                    return AuthDecision::Reject(Status::Inval);
-                }
-                (Principal::User(user.into()), AuthDecision::VerifyPassword)
-            }
-            (AuthRequest::None | AuthRequest::Default, PeerIdentity::Remote, None)
-            | (AuthRequest::Text { .. } | AuthRequest::Gss, _, _) => {
-                return AuthDecision::Reject(Status::NotSupp);
-            }
+        let (principal, decision) = match proof {
+            Ok(proof) => proof,
+            Err(status) => return AuthDecision::Reject(status),
         };
         session.principal = Some(principal);
         hot.phase = Phase::Verifying;
         decision
+    }
+
+    /// As whom a peer wants to be taken, and what is left to be proven of it.
+    pub(super) fn judge_proof(
+        &self,
+        peer: &PeerIdentity,
+        request: AuthRequest<'_>,
+    ) -> Result<(Principal, AuthDecision), Status> {
+        match (request, peer, &self.config.anonymous) {
+            (AuthRequest::None | AuthRequest::Default, PeerIdentity::Local(who), _) => {
+                Ok((Principal::LocalUser(who.uid), AuthDecision::Accept(who.clone())))
+            }
+            (AuthRequest::None | AuthRequest::Default, PeerIdentity::Remote, Some(who)) => {
+                Ok((Principal::Anonymous, AuthDecision::Accept(who.clone())))
+            }
+            (AuthRequest::Text { user }, _, _) if self.config.text_authentication => {
+                if user.is_empty() || user.len() > limits::OWNER_BYTES_MAX {
+                    return Err(Status::Inval);
+                }
+                Ok((Principal::User(user.into()), AuthDecision::VerifyPassword))
+            }
+            (AuthRequest::None | AuthRequest::Default, PeerIdentity::Remote, None)
+            | (AuthRequest::Text { .. } | AuthRequest::Gss, _, _) => Err(Status::NotSupp),
+        }
     }
 
     /// Second step of CLIENT_AUTH: `verified` is the identity, or the status that the
@@ -217,11 +231,12 @@ impl Filer {
     }
 
     /// The channel may try again, but not without end.
-    fn authentication_failed(&mut self, channel: ChannelId) {
+    pub(super) fn authentication_failed(&mut self, channel: ChannelId) {
         self.counters.authentications_refused += 1;
         let attempts_max = self.config.authentication_attempts_max;
         if let Some((hot, cold)) = self.live(channel) {
-            hot.phase = Phase::Connected;
+            let is_binding = cold.binding.take().is_some();
+            hot.phase = if is_binding { Phase::Opened } else { Phase::Connected };
             cold.authentication_failures += 1;
             if cold.authentication_failures >= attempts_max {
                 hot.phase = Phase::Condemned;

@@ -6,6 +6,7 @@
 //! A channel is split in two: [`HotChannel`] is what every request touches, the rest
 //! lies apart in [`ColdChannel`].
 
+mod bind;
 mod connect;
 mod files;
 mod replies;
@@ -13,6 +14,7 @@ mod requests;
 
 use std::collections::BTreeMap;
 
+pub use bind::BindArguments;
 use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
 use dafs_wire::ByteOrder;
 
@@ -40,6 +42,8 @@ pub struct Filer {
     kept: KeptSessions,
     /// Sessions forgotten, not yet told of.
     forgotten: Vec<SessionId>,
+    /// Channels whose session is gone, not yet told of.
+    orphans: Vec<ChannelId>,
     open_count: u32,
     authenticated_count: u32,
     counters: Counters,
@@ -53,6 +57,8 @@ enum Phase {
     Connected,
     Verifying,
     Authenticated,
+    /// Belongs to the session of another channel.
+    Bound,
     Condemned,
 }
 
@@ -82,6 +88,8 @@ struct ColdChannel {
     credentials: Option<Credentials>,
     /// Why the channel is condemned, until `on_tick` has said so.
     close_reason: Option<CloseReason>,
+    /// The operation channel of the session it belongs to, or shall belong to.
+    binding: Option<ChannelId>,
 }
 
 /// What CONNECT has made.
@@ -100,6 +108,10 @@ struct Session {
     expects_record: bool,
     /// As whom the client tries to authenticate.
     principal: Option<Principal>,
+    /// Carries the server's requests.
+    back_control: Option<ChannelId>,
+    /// Carries the server's RDMA reads.
+    rdma_read: Option<ChannelId>,
 }
 
 impl Filer {
@@ -124,6 +136,7 @@ impl Filer {
             opens,
             kept,
             forgotten: Vec::new(),
+            orphans: Vec::new(),
             open_count: 0,
             authenticated_count: 0,
             counters: Counters::default(),
@@ -162,6 +175,7 @@ impl Filer {
             session: None,
             credentials: None,
             close_reason: None,
+            binding: None,
         });
         let hot = &mut self.hot[index as usize];
         *hot = HotChannel {
@@ -176,7 +190,12 @@ impl Filer {
     }
 
     fn may_open(&self, kind: ChannelKind) -> Result<(), ChannelRefusal> {
-        if kind != ChannelKind::Operation {
+        let is_served = match kind {
+            ChannelKind::Operation => true,
+            ChannelKind::BackControl => self.config.back_control,
+            ChannelKind::RdmaRead => self.config.rdma_read,
+        };
+        if !is_served {
             Err(ChannelRefusal::Kind)
         } else if self.open_count >= self.config.channels_max {
             Err(ChannelRefusal::Channels)
@@ -212,6 +231,10 @@ impl Filer {
             if let Some(session) = cold.session {
                 self.sessions.remove(&session.id);
                 self.end_kept(kept, session.id, end, now);
+                self.orphan([session.back_control, session.rdma_read]);
+            }
+            if let Some(operation) = cold.binding {
+                self.unbind(channel, operation);
             }
         }
         let is_kept = kept.is_some() || self.config.keep_state_after_loss;
@@ -276,7 +299,7 @@ impl Filer {
         let hot = &mut self.hot[index];
         let cold = self.cold[index].as_mut()?;
         let reason = match hot.phase {
-            Phase::Vacant => None,
+            Phase::Vacant | Phase::Bound => None,
             Phase::Condemned => cold.close_reason.take(),
             Phase::Opened | Phase::Connected | Phase::Verifying => {
                 let late = now.since(cold.opened_at) >= self.config.authentication_timeout;

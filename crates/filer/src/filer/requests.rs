@@ -81,7 +81,7 @@ impl Filer {
 
 impl Phase {
     fn listens(self) -> bool {
-        !matches!(self, Self::Vacant | Self::Condemned)
+        !matches!(self, Self::Vacant | Self::Bound | Self::Condemned)
     }
 }
 
@@ -112,15 +112,13 @@ impl Phase {
     fn allows(self, class: RequestClass) -> Result<(), Status> {
         use RequestClass as Class;
         match (self, class) {
-            (Self::Opened, Class::Connect)
+            (Self::Opened, Class::Connect | Class::Bind)
             | (Self::Connected, Class::Authenticate)
             | (Self::Connected | Self::Verifying, Class::SecurityInfo | Class::Disconnect)
             | (
                 Self::Authenticated,
                 Class::SecurityInfo | Class::Disconnect | Class::Special | Class::Ordinary,
             ) => Ok(()),
-            // Neither optional channel is ever agreed on.
-            (Self::Opened, Class::Bind) => Err(Status::NotSupp),
             (Self::Opened, Class::Authenticate | Class::SecurityInfo | Class::Disconnect)
             | (Self::Connected | Self::Verifying | Self::Authenticated, Class::Connect)
             | (Self::Connected | Self::Verifying | Self::Authenticated, Class::Bind)
@@ -133,7 +131,7 @@ impl Phase {
                 Self::Opened | Self::Connected | Self::Verifying,
                 Class::Credential | Class::Special | Class::Ordinary,
             ) => Err(Status::NotAuthenticated),
-            (Self::Vacant | Self::Condemned, _) => Err(Status::BadSession),
+            (Self::Vacant | Self::Bound | Self::Condemned, _) => Err(Status::BadSession),
         }
     }
 }

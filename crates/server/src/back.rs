@@ -1,0 +1,265 @@
+//! Channels beside the operation channel: what the server asks of a client, and where it
+//! reads (draft 3.1.2.1, 6.6).
+//!
+//! Invariant: never more requests are outstanding on a back-control channel than the client
+//! has credits for; what nobody has a credit for waits, and goes with the channel.
+
+use std::collections::VecDeque;
+
+use dafs_dat::EndpointId;
+use dafs_filer::ChannelKind;
+use dafs_types::{Credentials, SequenceNumber, Status, StreamId, limits};
+use dafs_wire::messages::{AuthResult, ConnectBind, ConnectBindResult, Empty};
+use dafs_wire::{
+    Request, RequestHeader, Response, ResponseHeader, encode_request, is_intact, seal,
+};
+
+use crate::channel::Channel;
+use crate::reactor::Reactor;
+use crate::task::Answer;
+use crate::transfer::Cookie;
+
+/// Sizes and credits of a bound channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BackSizes {
+    request_bytes_max: u32,
+    response_bytes_max: u32,
+    requests_max: u16,
+}
+
+impl BackSizes {
+    /// What of a client's wishes is granted.
+    pub fn grant(wanted: &ConnectBind<'_>, slots: u16) -> Self {
+        let size = |wanted: u32| match wanted {
+            0 => limits::CONNECT_MESSAGE_BYTES as u32,
+            wanted => wanted.clamp(limits::REQUEST_BYTES_MIN as u32, BACK_BYTES_MAX) & !7,
+        };
+        let requests_max = match wanted.requests_max {
+            0 => BACK_CREDITS_DEFAULT,
+            wanted => u16::try_from(wanted).unwrap_or(BACK_CREDITS_MAX).min(BACK_CREDITS_MAX),
+        };
+        Self {
+            request_bytes_max: size(wanted.request_bytes_max),
+            response_bytes_max: size(wanted.response_bytes_max),
+            // Each answer needs an inbox slot.
+            requests_max: requests_max.min(slots),
+        }
+    }
+}
+
+/// What the server asks of a client.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum BackRequest {
+    /// BC_NULL: whether the client answers.
+    Null,
+}
+
+/// A bound channel.
+#[derive(Debug)]
+pub struct BackChannel {
+    /// The connection it stands beside.
+    operation: EndpointId,
+    kind: ChannelKind,
+    sizes: BackSizes,
+    /// Requests that may be outstanding.
+    credits: u16,
+    /// What is outstanding, by stream.
+    asked: [Option<BackRequest>; BACK_CREDITS_MAX as usize],
+    sequences: [SequenceNumber; BACK_CREDITS_MAX as usize],
+    waiting: VecDeque<BackRequest>,
+    /// The client has answered: it listens.
+    is_proven: bool,
+}
+
+impl Reactor {
+    /// CONNECT_BIND's proof is here, or not.
+    pub(crate) fn finish_bind(
+        &mut self,
+        answer: Answer,
+        verified: Result<Credentials, Status>,
+        sizes: BackSizes,
+        authentication: AuthResult<'static>,
+    ) {
+        let Some(id) = self.channels.get(answer.endpoint).map(|channel| channel.id) else { return };
+        let operation = match self.filer.finish_bind(id, verified, self.now) {
+            Ok(operation) => operation,
+            Err(status) => return self.fail(answer, status),
+        };
+        let Some(owner) = self.channels.endpoint_of(operation) else {
+            return self.fail(answer, Status::UnknownSession);
+        };
+        let Some((_, kind)) = self.filer.bound_to(id) else { return };
+        let response = Response::ConnectBind(ConnectBindResult {
+            request_bytes_max: sizes.request_bytes_max,
+            response_bytes_max: sizes.response_bytes_max,
+            requests_max: u32::from(sizes.requests_max),
+            authentication,
+            trusted: false,
+        });
+        self.reply(answer, &response);
+        let checksums = self.has_checksums(owner);
+        if let Some(channel) = self.channels.get_mut(answer.endpoint) {
+            channel.checksums = checksums;
+            channel.back = Some(Box::new(BackChannel::new(owner, kind, sizes)));
+        }
+        match kind {
+            ChannelKind::Operation => {}
+            ChannelKind::BackControl => {
+                self.open_inbox(answer.endpoint, sizes.requests_max);
+                self.ask_client(answer.endpoint, BackRequest::Null);
+            }
+            ChannelKind::RdmaRead => {
+                if let Some(owner) = self.channels.get_mut(owner) {
+                    owner.reads_over = answer.endpoint;
+                }
+            }
+        }
+    }
+
+    /// Posts receives for the answers that may come.
+    fn open_inbox(&mut self, endpoint: EndpointId, count: u16) {
+        let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        for _ in 0..count {
+            let Some(slot) = channel.free_slots.pop() else { return };
+            let (cookie, segment) = (Cookie::Slot(slot).pack(), channel.slot(slot));
+            // A failure means that the connection is ending, which an event tells.
+            let _ = self.interface.post_receive(endpoint, cookie, &[segment]);
+        }
+    }
+
+    /// Where the RDMA reads of a session go.
+    #[inline]
+    pub(crate) fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
+        self.channels.get(endpoint).map_or(endpoint, |channel| channel.reads_over)
+    }
+
+    /// Asks a client over a back-control channel, now or when it has a credit.
+    fn ask_client(&mut self, endpoint: EndpointId, request: BackRequest) {
+        if let Some(back) = self.back(endpoint) {
+            back.waiting.push_back(request);
+            self.pump_back(endpoint);
+        }
+    }
+
+    fn back(&mut self, endpoint: EndpointId) -> Option<&mut BackChannel> {
+        self.channels.get_mut(endpoint)?.back.as_deref_mut()
+    }
+
+    fn pump_back(&mut self, endpoint: EndpointId) {
+        while let Some(back) = self.back(endpoint)
+            && let Some((stream, sequence, request)) = back.next()
+        {
+            let room = back.sizes.request_bytes_max as usize;
+            let message = self.encode_back(endpoint, stream, sequence, &request, room);
+            match message {
+                Some(message) => self.send(endpoint, &message),
+                // It can be encoded, or its maker would not have asked.
+                None => return self.give_up(endpoint),
+            }
+        }
+    }
+
+    fn encode_back(
+        &self,
+        endpoint: EndpointId,
+        stream: StreamId,
+        sequence: SequenceNumber,
+        request: &BackRequest,
+        room: usize,
+    ) -> Option<Vec<u8>> {
+        let channel = self.channels.get(endpoint)?;
+        let header = RequestHeader::new(stream, sequence);
+        let request = match request {
+            BackRequest::Null => Request::BcNull(Empty),
+        };
+        let mut message = vec![0; room];
+        let length = encode_request(channel.order?, &header, &request, &mut message).ok()?;
+        message.truncate(length);
+        if channel.checksums {
+            seal(&mut message, &[]);
+        }
+        Some(message)
+    }
+
+    /// Something came on a bound channel: an answer, or the client breaks the rules.
+    pub(crate) fn on_back_message(&mut self, endpoint: EndpointId, message: &[u8]) {
+        if self.take_back_answer(endpoint, message).is_none() {
+            tracing::warn!(?endpoint, "no answer to what was asked on the back-control channel");
+            self.give_up(endpoint);
+        }
+    }
+
+    fn take_back_answer(&mut self, endpoint: EndpointId, message: &[u8]) -> Option<()> {
+        let channel = self.channels.get_mut(endpoint)?;
+        let header = ResponseHeader::decode(channel.order?, message).ok()?;
+        if channel.checksums && !is_intact(message) {
+            return None;
+        }
+        channel.receives_due += 1;
+        let back = channel.back.as_deref_mut()?;
+        let request = back.answered(&header)?;
+        match request {
+            BackRequest::Null => back.is_proven |= header.status == Status::Ok,
+        }
+        self.post_receives(endpoint);
+        self.pump_back(endpoint);
+        Some(())
+    }
+
+    /// A connection is gone; if it was beside another, the other goes on without it.
+    pub(crate) fn end_back(&mut self, channel: &Channel) {
+        let Some(back) = &channel.back else { return };
+        if let Some(owner) = self.channels.get_mut(back.operation)
+            && owner.reads_over == channel.endpoint
+        {
+            owner.reads_over = owner.endpoint;
+        }
+    }
+}
+
+impl BackChannel {
+    fn new(operation: EndpointId, kind: ChannelKind, sizes: BackSizes) -> Self {
+        Self {
+            operation,
+            kind,
+            sizes,
+            credits: sizes.requests_max,
+            asked: [const { None }; BACK_CREDITS_MAX as usize],
+            sequences: [SequenceNumber(0); BACK_CREDITS_MAX as usize],
+            waiting: VecDeque::new(),
+            is_proven: false,
+        }
+    }
+
+    /// The next request there is a credit for.
+    fn next(&mut self) -> Option<(StreamId, SequenceNumber, BackRequest)> {
+        if self.kind != ChannelKind::BackControl || self.waiting.is_empty() {
+            return None;
+        }
+        let outstanding = self.asked.iter().flatten().count();
+        if outstanding >= usize::from(self.credits) {
+            return None;
+        }
+        let free = self.asked[..usize::from(self.credits)].iter().position(Option::is_none)?;
+        let request = self.waiting.pop_front()?;
+        self.sequences[free] = self.sequences[free].next();
+        self.asked[free] = Some(request.clone());
+        Some((StreamId(free as u16), self.sequences[free], request))
+    }
+
+    /// What an answer answers. It moves the credits as the draft has it (3.2.6).
+    fn answered(&mut self, header: &ResponseHeader) -> Option<BackRequest> {
+        let stream = usize::from(header.stream.0);
+        let is_newest = *self.sequences.get(stream)? == header.sequence;
+        let request = self.asked.get_mut(stream)?.take_if(|_| is_newest)?;
+        let target = header.target_credits.clamp(1, self.sizes.requests_max);
+        self.credits = target.max(self.credits - 1);
+        Some(request)
+    }
+}
+
+/// Most requests outstanding on one back-control channel.
+const BACK_CREDITS_MAX: u16 = 16;
+const BACK_CREDITS_DEFAULT: u16 = 4;
+/// Largest message on a bound channel, in octets: what an inbox slot holds.
+const BACK_BYTES_MAX: u32 = 4096 + 512;
