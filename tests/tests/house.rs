@@ -14,6 +14,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-wire", &["dafs-types"]),
     ("dafs-dat", &["dafs-memory", "dafs-iwarp"]),
     ("dafs-store", &["dafs-types", "dafs-memory"]),
+    ("dafs-journal", &["dafs-types"]),
     ("dafs-filer", &["dafs-types", "dafs-wire"]),
     (
         "dafs-server",

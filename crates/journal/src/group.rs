@@ -1,0 +1,515 @@
+//! Groups: what one write and one sync bring to stable storage, and their frames.
+//!
+//! Invariant: a group begins at a multiple of [`BLOCK_BYTES`] and shares no block with
+//! another; it counts only if its header and every frame of it are whole and were
+//! written for just this place. A group is written when all before it are on stable
+//! storage, so that a whole one proves that those before it were there.
+
+use crate::shelf::{Blob, ShelfError, read_whole};
+use crate::test_hooks::{Mutation, is_on};
+
+/// Groups begin at multiples of this. No smaller write of a disk tears the neighbour.
+pub(crate) const BLOCK_BYTES: usize = 4096;
+/// No group is longer: what recovery allocates for one.
+pub(crate) const GROUP_BYTES_MAX: usize = 64 << 20;
+
+/// What ties a group to the blob it was written for: checksums take it in, so that what
+/// an earlier use of the blob has left is never taken for a frame of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lineage {
+    /// The journal, or the undo data of one lock: drawn at random.
+    pub stream: u64,
+    /// The segment.
+    pub part: u64,
+}
+
+/// One frame of a group that was found whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame<'a> {
+    pub kind: u16,
+    pub flags: u16,
+    pub number: u64,
+    pub payload: &'a [u8],
+}
+
+/// A group being filled, or written. Its memory is kept from one group to the next.
+#[derive(Debug, Default)]
+pub(crate) struct GroupBuffer {
+    /// Room for the header, then frames; padded when sealed.
+    bytes: Vec<u8>,
+    frame_count: u32,
+}
+
+impl GroupBuffer {
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.frame_count = 0;
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.frame_count == 0
+    }
+
+    /// Octets that the group takes in its blob.
+    pub fn padded_length(&self) -> u64 {
+        self.bytes.len().max(HEADER_BYTES).next_multiple_of(BLOCK_BYTES) as u64
+    }
+
+    /// Octets of frames so far.
+    pub fn frame_bytes(&self) -> usize {
+        self.bytes.len().saturating_sub(HEADER_BYTES)
+    }
+
+    /// Adds a frame whose payload is `parts`, one behind the other.
+    pub fn push(&mut self, kind: u16, flags: u16, number: u64, parts: &[&[u8]]) {
+        self.open();
+        push_frame(&mut self.bytes, kind, flags, number, parts);
+        self.frame_count += 1;
+    }
+
+    /// Adds a frame that [`push_frame`] has written elsewhere.
+    pub fn push_encoded(&mut self, frame: &[u8]) {
+        self.open();
+        self.bytes.extend_from_slice(frame);
+        self.frame_count += 1;
+    }
+
+    fn open(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes.resize(HEADER_BYTES, 0);
+        }
+    }
+
+    /// Sums up and pads: then these octets are what is to be written at `offset`.
+    pub fn seal(&mut self, lineage: Lineage, offset: u64, first_number: u64) -> &[u8] {
+        self.open();
+        let length = self.bytes.len();
+        let seed = lineage.seed();
+        let mut at = HEADER_BYTES;
+        while at < length {
+            let end = at + frame_bytes_at(&self.bytes, at);
+            let sum = frame_sum(seed, &self.bytes[at..end]);
+            self.bytes[at + FRAME_SUM_AT..at + FRAME_HEADER_BYTES]
+                .copy_from_slice(&sum.to_le_bytes());
+            at = end;
+        }
+        let header = &mut self.bytes[..HEADER_BYTES];
+        header.fill(0);
+        header[..8].copy_from_slice(MAGIC);
+        put_u64(header, 8, lineage.stream);
+        put_u64(header, 16, lineage.part);
+        put_u64(header, 24, offset);
+        put_u64(header, 32, first_number);
+        put_u32(header, 40, length as u32);
+        put_u32(header, 44, self.frame_count);
+        let sum = crc32c::crc32c(&header[..HEADER_SUM_AT]);
+        put_u32(header, HEADER_SUM_AT, sum);
+        self.bytes.resize(length.next_multiple_of(BLOCK_BYTES), 0);
+        &self.bytes
+    }
+}
+
+impl Lineage {
+    fn seed(self) -> u32 {
+        let stream = crc32c::crc32c(&self.stream.to_le_bytes());
+        crc32c::crc32c_append(stream, &self.part.to_le_bytes())
+    }
+}
+
+/// Writes a frame, its sum left out, and returns the octets it takes.
+pub(crate) fn push_frame(
+    bytes: &mut Vec<u8>,
+    kind: u16,
+    flags: u16,
+    number: u64,
+    parts: &[&[u8]],
+) -> usize {
+    let start = bytes.len();
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    let mut header = [0; FRAME_HEADER_BYTES];
+    put_u32(&mut header, 0, length as u32);
+    header[4..6].copy_from_slice(&kind.to_le_bytes());
+    header[6..8].copy_from_slice(&flags.to_le_bytes());
+    put_u64(&mut header, 8, number);
+    bytes.extend_from_slice(&header);
+    for part in parts {
+        bytes.extend_from_slice(part);
+    }
+    bytes.resize(start + frame_bytes_of(length), 0);
+    bytes.len() - start
+}
+
+/// Octets of the frame that begins at `at`.
+pub(crate) fn frame_bytes_at(bytes: &[u8], at: usize) -> usize {
+    frame_bytes_of(get_u32(bytes, at) as usize)
+}
+
+/// Octets of a frame with so many octets of payload.
+pub(crate) const fn frame_bytes_of(payload_length: usize) -> usize {
+    FRAME_HEADER_BYTES + payload_length.next_multiple_of(FRAME_ALIGNMENT)
+}
+
+/// Covers everything of a frame but the sum itself and the padding.
+fn frame_sum(seed: u32, frame: &[u8]) -> u32 {
+    let length = get_u32(frame, 0) as usize;
+    let sum = crc32c::crc32c_append(seed, &frame[..FRAME_SUM_AT]);
+    crc32c::crc32c_append(sum, &frame[FRAME_HEADER_BYTES..FRAME_HEADER_BYTES + length])
+}
+
+/// A group that was read and found whole.
+#[derive(Debug, Default)]
+pub(crate) struct GroupRead {
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+/// What lies where a group was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// A whole group that takes so many octets.
+    Group(u64),
+    /// None; why not.
+    Nothing(&'static str),
+}
+
+impl GroupRead {
+    /// Reads the group at `offset`, if there is a whole one that ends by `limit`, was
+    /// written for this place and begins with `first_number`.
+    pub fn read(
+        &mut self,
+        blob: &dyn Blob,
+        lineage: Lineage,
+        offset: u64,
+        limit: u64,
+        first_number: u64,
+    ) -> Result<Found, ShelfError> {
+        self.read_if(blob, offset, limit, |header| {
+            header.is_for(lineage, offset) && header.begins_with(first_number)
+        })
+    }
+
+    /// The same, whichever number it begins with.
+    pub fn read_as_it_stands(
+        &mut self,
+        blob: &dyn Blob,
+        lineage: Lineage,
+        offset: u64,
+        limit: u64,
+    ) -> Result<Found, ShelfError> {
+        self.read_if(blob, offset, limit, |header| header.is_for(lineage, offset))
+    }
+
+    fn read_if(
+        &mut self,
+        blob: &dyn Blob,
+        offset: u64,
+        limit: u64,
+        is_it: impl Fn(&GroupHeader) -> bool,
+    ) -> Result<Found, ShelfError> {
+        self.length = 0;
+        if limit.saturating_sub(offset) < BLOCK_BYTES as u64 {
+            return Ok(Found::Nothing("no room for a group"));
+        }
+        self.bytes.resize(self.bytes.len().max(BLOCK_BYTES), 0);
+        if !read_whole(blob, offset, &mut self.bytes[..BLOCK_BYTES])? {
+            return Ok(Found::Nothing("the file ends within a group"));
+        }
+        let header = match GroupHeader::decode(&self.bytes[..HEADER_BYTES]) {
+            Ok(header) => header,
+            Err(why) => return Ok(Found::Nothing(why)),
+        };
+        if !is_it(&header) {
+            return Ok(Found::Nothing("a group that was written for another place"));
+        }
+        let length = header.length as usize;
+        let padded = length.next_multiple_of(BLOCK_BYTES);
+        if length < HEADER_BYTES || padded as u64 > limit - offset {
+            return Ok(Found::Nothing("a group that is longer than its file"));
+        }
+        if padded > GROUP_BYTES_MAX {
+            return Ok(Found::Nothing("a group that is longer than any may be"));
+        }
+        self.bytes.resize(self.bytes.len().max(padded), 0);
+        let rest = &mut self.bytes[BLOCK_BYTES.min(padded)..padded];
+        if !read_whole(blob, offset + BLOCK_BYTES as u64, rest)? {
+            return Ok(Found::Nothing("the file ends within a group"));
+        }
+        if let Err(why) = check_frames(&self.bytes[..length], header.lineage, header.frame_count) {
+            return Ok(Found::Nothing(why));
+        }
+        self.length = length;
+        Ok(Found::Group(padded as u64))
+    }
+
+    /// The frames of the group read last.
+    pub fn frames(&self) -> Frames<'_> {
+        Frames { bytes: &self.bytes[..self.length], at: HEADER_BYTES }
+    }
+
+    /// The frame that begins at `at` of the group read last, and where the next begins.
+    pub fn frame_at(&self, at: usize) -> Option<(Frame<'_>, usize)> {
+        let mut frames = Frames { bytes: &self.bytes[..self.length], at: at.max(HEADER_BYTES) };
+        let frame = frames.next()?;
+        Some((frame, frames.at))
+    }
+
+    /// The octets of the group read last, padding included.
+    pub fn octets(&self) -> &[u8] {
+        &self.bytes[..self.length.next_multiple_of(BLOCK_BYTES)]
+    }
+}
+
+/// Looks for the header of a group of this lineage behind a place where none was whole.
+/// One that is there was written when the place before it was on stable storage.
+pub(crate) fn find_later_group(
+    blob: &dyn Blob,
+    lineage: Lineage,
+    from: u64,
+    limit: u64,
+) -> Result<Option<u64>, ShelfError> {
+    let mut chunk = vec![0; SEARCH_BYTES];
+    let mut at = from.next_multiple_of(BLOCK_BYTES as u64);
+    while at < limit {
+        let read = blob.read_at(at, &mut chunk)?;
+        for (index, block) in chunk[..read].chunks(BLOCK_BYTES).enumerate() {
+            let offset = at + (index * BLOCK_BYTES) as u64;
+            let header = block.get(..HEADER_BYTES).map(GroupHeader::decode);
+            if let Some(Ok(header)) = header
+                && header.lineage == lineage
+                && header.offset == offset
+                && offset < limit
+            {
+                return Ok(Some(offset));
+            }
+        }
+        if read < chunk.len() {
+            return Ok(None);
+        }
+        at += SEARCH_BYTES as u64;
+    }
+    Ok(None)
+}
+
+/// The lineage that the group at `offset` claims, if its header is whole.
+pub(crate) fn lineage_at(blob: &dyn Blob, offset: u64) -> Result<Option<Lineage>, ShelfError> {
+    let mut bytes = [0; HEADER_BYTES];
+    if !read_whole(blob, offset, &mut bytes)? {
+        return Ok(None);
+    }
+    let header = GroupHeader::decode(&bytes).ok().filter(|header| header.offset == offset);
+    Ok(header.map(|header| header.lineage))
+}
+
+/// The frames of a group whose sums are right.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frames<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Frame<'a>;
+
+    fn next(&mut self) -> Option<Frame<'a>> {
+        let header = self.bytes.get(self.at..self.at + FRAME_HEADER_BYTES)?;
+        let start = self.at + FRAME_HEADER_BYTES;
+        let payload = &self.bytes[start..start + get_u32(header, 0) as usize];
+        self.at += frame_bytes_at(self.bytes, self.at);
+        Some(Frame {
+            kind: get_u16(header, 4),
+            flags: get_u16(header, 6),
+            number: get_u64(header, 8),
+            payload,
+        })
+    }
+}
+
+/// What a group says of itself.
+#[derive(Clone, Copy)]
+struct GroupHeader {
+    lineage: Lineage,
+    offset: u64,
+    first_number: u64,
+    length: u32,
+    frame_count: u32,
+}
+
+impl GroupHeader {
+    fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        if &bytes[..8] != MAGIC {
+            return Err("no group begins here");
+        }
+        if get_u32(bytes, HEADER_SUM_AT) != crc32c::crc32c(&bytes[..HEADER_SUM_AT]) {
+            return Err("the checksum of a group's header is wrong");
+        }
+        Ok(Self {
+            lineage: Lineage { stream: get_u64(bytes, 8), part: get_u64(bytes, 16) },
+            offset: get_u64(bytes, 24),
+            first_number: get_u64(bytes, 32),
+            length: get_u32(bytes, 40),
+            frame_count: get_u32(bytes, 44),
+        })
+    }
+
+    fn is_for(&self, lineage: Lineage, offset: u64) -> bool {
+        is_on(Mutation::TrustStale) || (self.lineage == lineage && self.offset == offset)
+    }
+
+    fn begins_with(&self, first_number: u64) -> bool {
+        is_on(Mutation::TrustStale) || self.first_number == first_number
+    }
+}
+
+/// Whether a group's frames fill it, with their sums right.
+fn check_frames(bytes: &[u8], lineage: Lineage, frame_count: u32) -> Result<(), &'static str> {
+    let seed = lineage.seed();
+    let mut at = HEADER_BYTES;
+    for _ in 0..frame_count {
+        if bytes.len() - at < FRAME_HEADER_BYTES {
+            return Err("a group has less frames than it says");
+        }
+        let length = frame_bytes_at(bytes, at);
+        if bytes.len() - at < length {
+            return Err("a frame is longer than its group");
+        }
+        let sum = get_u32(bytes, at + FRAME_SUM_AT);
+        if sum != frame_sum(seed, &bytes[at..at + length]) {
+            return Err("the checksum of a frame is wrong");
+        }
+        at += length;
+    }
+    if at == bytes.len() { Ok(()) } else { Err("a group has more octets than frames") }
+}
+
+pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+pub(crate) fn get_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+pub(crate) fn get_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
+}
+
+fn get_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+const MAGIC: &[u8; 8] = b"DAFSGRP1";
+/// Octets before a group's first frame.
+pub(crate) const HEADER_BYTES: usize = 64;
+const HEADER_SUM_AT: usize = 60;
+const FRAME_HEADER_BYTES: usize = 24;
+const FRAME_SUM_AT: usize = 20;
+/// Frames begin at multiples of this.
+const FRAME_ALIGNMENT: usize = 8;
+/// Read at a time in search of later groups.
+const SEARCH_BYTES: usize = 256 * BLOCK_BYTES;
+const _: () = assert!(HEADER_BYTES.is_multiple_of(FRAME_ALIGNMENT));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shelf::{BlobName, CrashShelf, Shelf};
+
+    const LINEAGE: Lineage = Lineage { stream: 7, part: 3 };
+    const AT: u64 = 2 * BLOCK_BYTES as u64;
+
+    fn sealed() -> Vec<u8> {
+        let mut group = GroupBuffer::default();
+        assert!(group.is_empty());
+        group.push(1, 0, 40, &[b"hello, ", b"world"]);
+        group.push(2, 1, 41, &[]);
+        let long = [9; 5000];
+        let mut encoded = Vec::new();
+        let length = push_frame(&mut encoded, 3, 0, 42, &[&long]);
+        assert_eq!((length, encoded.len()), (frame_bytes_of(5000), length));
+        group.push_encoded(&encoded);
+        assert_eq!(group.frame_bytes(), (24 + 16) + 24 + (24 + 5000));
+        assert_eq!(group.padded_length(), 2 * BLOCK_BYTES as u64);
+        group.seal(LINEAGE, AT, 40).to_vec()
+    }
+
+    fn blob_of(octets: &[u8]) -> std::sync::Arc<dyn Blob> {
+        let shelf = CrashShelf::new();
+        let blob = shelf.create(&BlobName::new("a").unwrap()).unwrap();
+        blob.write_at(AT, octets).unwrap();
+        blob
+    }
+
+    fn find(octets: &[u8], lineage: Lineage, first_number: u64) -> Found {
+        let blob = blob_of(octets);
+        let limit = blob.length().unwrap();
+        GroupRead::default().read(&*blob, lineage, AT, limit, first_number).unwrap()
+    }
+
+    #[test]
+    fn a_group_is_read_as_it_was_written() {
+        let octets = sealed();
+        let blob = blob_of(&octets);
+        let mut group = GroupRead::default();
+        let found = group.read(&*blob, LINEAGE, AT, AT + octets.len() as u64, 40).unwrap();
+        assert_eq!(found, Found::Group(octets.len() as u64));
+        let frames: Vec<_> = group.frames().collect();
+        assert_eq!(frames.len(), 3);
+        let first = Frame { kind: 1, flags: 0, number: 40, payload: b"hello, world" };
+        assert_eq!(frames[0], first);
+        assert_eq!(frames[1], Frame { kind: 2, flags: 1, number: 41, payload: b"" });
+        assert_eq!(frames[2].payload, [9; 5000]);
+        assert_eq!(group.octets(), octets);
+        assert_eq!(group.frame_at(0).unwrap().0, first);
+        assert_eq!(lineage_at(&*blob, AT).unwrap(), Some(LINEAGE));
+        assert_eq!(lineage_at(&*blob, 0).unwrap(), None);
+    }
+
+    #[test]
+    fn every_octet_but_the_padding_counts() {
+        let octets = sealed();
+        assert!(matches!(find(&octets, LINEAGE, 40), Found::Group(_)));
+        let used = HEADER_BYTES + (24 + 16) + 24 + (24 + 5000);
+        let padding = HEADER_BYTES + 24 + 12..HEADER_BYTES + 24 + 16;
+        for at in (0..used).filter(|at| !padding.contains(at)) {
+            let mut octets = octets.clone();
+            octets[at] ^= 0x10;
+            assert!(matches!(find(&octets, LINEAGE, 40), Found::Nothing(_)), "octet {at}");
+        }
+        for length in (0..octets.len()).step_by(512) {
+            assert!(matches!(find(&octets[..length], LINEAGE, 40), Found::Nothing(_)));
+        }
+    }
+
+    #[test]
+    fn a_group_counts_in_its_own_place_alone() {
+        let octets = sealed();
+        for lineage in [Lineage { stream: 8, part: 3 }, Lineage { stream: 7, part: 4 }] {
+            assert!(matches!(find(&octets, lineage, 40), Found::Nothing(_)));
+        }
+        assert!(matches!(find(&octets, LINEAGE, 39), Found::Nothing(_)));
+        let blob = blob_of(&octets);
+        blob.write_at(AT + BLOCK_BYTES as u64, &octets).unwrap();
+        let (moved, limit) = (AT + BLOCK_BYTES as u64, blob.length().unwrap());
+        let found = GroupRead::default().read(&*blob, LINEAGE, moved, limit, 40).unwrap();
+        assert!(matches!(found, Found::Nothing(_)));
+    }
+
+    #[test]
+    fn later_groups_are_found_far_behind_a_bad_one() {
+        let far = AT + 3 * SEARCH_BYTES as u64;
+        let blob = blob_of(&[1; BLOCK_BYTES]);
+        let mut group = GroupBuffer::default();
+        group.push(1, 0, 1, &[b"x"]);
+        // Here at the wrong offset, which proves nothing.
+        let octets = group.seal(LINEAGE, far, 1);
+        blob.write_at(far - 4096, octets).unwrap();
+        assert_eq!(find_later_group(&*blob, LINEAGE, AT, far + 4096).unwrap(), None);
+        blob.write_at(far, octets).unwrap();
+        assert_eq!(find_later_group(&*blob, LINEAGE, AT, far + 4096).unwrap(), Some(far));
+        assert_eq!(find_later_group(&*blob, LINEAGE, AT, far).unwrap(), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! The part of the log that blocks: one write and one sync.
+//!
+//! Invariant: a job writes behind all that is durable and nothing else; a new segment's
+//! blob, name and header are on stable storage before the group that opens it is written.
+
+use std::sync::Arc;
+
+use super::Slot;
+use super::segment::SegmentHeader;
+use crate::group::GroupBuffer;
+use crate::shelf::{Blob, BlobName, Result, Shelf};
+use crate::test_hooks::{Mutation, is_on};
+
+/// A group to be made durable, by whichever thread may block.
+pub struct GroupJob {
+    pub(super) shelf: Arc<dyn Shelf>,
+    pub(super) place: Place,
+    /// Of the segment it goes to.
+    pub(super) header: SegmentHeader,
+    pub(super) offset: u64,
+    pub(super) first_record: u64,
+    pub(super) buffer: GroupBuffer,
+}
+
+/// A group that was run; for [`Log::on_group_done`](super::Log::on_group_done).
+pub struct GroupDone {
+    pub(super) header: SegmentHeader,
+    pub(super) buffer: GroupBuffer,
+    /// The blob of the segment, if it is a new one.
+    pub(super) result: Result<Option<Slot>>,
+}
+
+/// Where a group goes.
+pub(super) enum Place {
+    Here(Arc<dyn Blob>),
+    New(SlotBlob),
+}
+
+/// The blob of a new segment.
+pub(super) enum SlotBlob {
+    Ready(Slot),
+    Make(BlobName),
+}
+
+impl GroupJob {
+    /// Writes the group and waits until it is on stable storage.
+    #[must_use = "the log waits for it"]
+    pub fn run(mut self) -> GroupDone {
+        let result = self.write();
+        GroupDone { header: self.header, buffer: self.buffer, result }
+    }
+
+    fn write(&mut self) -> Result<Option<Slot>> {
+        let new = match &self.place {
+            Place::Here(_) => None,
+            Place::New(SlotBlob::Ready(slot)) => Some(slot.clone()),
+            Place::New(SlotBlob::Make(name)) => {
+                Some(make_slot(&*self.shelf, name, self.header.segment_bytes)?)
+            }
+        };
+        let blob = match (&new, &self.place) {
+            (Some(slot), _) => {
+                write_header(&*slot.blob, &self.header)?;
+                &slot.blob
+            }
+            (None, Place::Here(blob)) => blob,
+            (None, Place::New(_)) => unreachable!("a new place has a slot"),
+        };
+        let octets = self.buffer.seal(self.header.lineage(), self.offset, self.first_record);
+        blob.write_at(self.offset, octets)?;
+        if !is_on(Mutation::SkipGroupSync) {
+            let synced = blob.sync();
+            if is_on(Mutation::RetrySync) && synced.is_err() {
+                blob.sync()?;
+            } else {
+                synced?;
+            }
+        }
+        Ok(new)
+    }
+}
+
+/// Makes a blob of zeros, so that no append needs space or changes metadata.
+pub(super) fn make_slot(shelf: &dyn Shelf, name: &BlobName, length: u64) -> Result<Slot> {
+    let blob = shelf.create(name)?;
+    blob.preallocate(length)?;
+    blob.sync()?;
+    if !is_on(Mutation::SkipNamesSync) {
+        shelf.sync_names()?;
+    }
+    Ok(Slot { name: name.clone(), blob })
+}
+
+/// Makes a segment of a blob, durably.
+pub(super) fn write_header(blob: &dyn Blob, header: &SegmentHeader) -> Result<()> {
+    blob.write_at(0, &header.encode()[..])?;
+    if is_on(Mutation::SkipHeaderSync) {
+        return Ok(());
+    }
+    blob.sync()
+}

@@ -1,0 +1,373 @@
+//! The write-ahead log: records, written in groups, with a checkpoint now and then.
+//!
+//! Invariant: a record number is reported durable only after a sync that followed its
+//! write has succeeded. At most one group is under way, so that each group found on disk
+//! proves those before it. After any failure nothing more is reported: of a failed sync
+//! nobody knows what it has left undone, and the next one would not tell.
+//!
+//! The log is a machine: [`Log::append`] buffers, [`Log::take_group`] hands out what is
+//! to be written, [`GroupJob::run`] does it on whichever thread may block, and
+//! [`Log::on_group_done`] takes the outcome back. Its owner keeps the state that the
+//! records amount to, and when [`Log::wants_checkpoint`] hands it over as records again.
+
+mod config;
+mod error;
+mod job;
+mod open;
+#[cfg(test)]
+mod proof;
+mod recovered;
+mod scan;
+mod segment;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::group::{BLOCK_BYTES, GroupBuffer, frame_bytes_at, frame_bytes_of, push_frame};
+use crate::shelf::{Blob, BlobName, Shelf, chain_of};
+use crate::test_hooks::{Mutation, is_on};
+pub use config::LogConfig;
+pub use error::LogError;
+pub use job::{GroupDone, GroupJob};
+use job::{Place, SlotBlob};
+pub use recovered::{Origin, Record, Recovered};
+use segment::SegmentHeader;
+
+/// The place of a record in the log: from 1, dense, never used for another that was
+/// reported durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordNumber(pub u64);
+
+/// What a record means to the log's owner; the log does not ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordKind(pub u16);
+
+/// Tells one journal from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct JournalId(pub u64);
+
+/// A write-ahead log. See the [module](self).
+pub struct Log {
+    shelf: Arc<dyn Shelf>,
+    config: LogConfig,
+    journal: JournalId,
+    /// Segments in use, oldest first; the last is written to.
+    chain: Vec<Segment>,
+    /// Where the next group goes in the last segment.
+    position: u64,
+    /// Blobs at hand for further segments.
+    free: Vec<Slot>,
+    /// Numbers of all blobs there are.
+    slots: BTreeSet<u64>,
+    next_record: u64,
+    durable: u64,
+    /// Number of the first record in `filling`.
+    filling_first: u64,
+    filling: GroupBuffer,
+    /// The other buffer, unless a group is under way with it.
+    spare: GroupBuffer,
+    in_flight: Option<InFlight>,
+    checkpoint: Option<Checkpoint>,
+    bytes_since_checkpoint: u64,
+    last_checkpoint_bytes: u64,
+    poison: Option<String>,
+}
+
+impl Log {
+    /// Buffers a record whose octets are `parts`, one behind the other. It is durable
+    /// when [`Log::on_group_done`] reports its number or a later one.
+    ///
+    /// # Errors
+    /// [`LogError::Wait`] and [`LogError::Full`] say what must happen first;
+    /// [`LogError::TooLong`]; [`LogError::Poisoned`]. The record is not buffered then.
+    pub fn append(&mut self, kind: RecordKind, parts: &[&[u8]]) -> Result<RecordNumber, LogError> {
+        self.check_poison()?;
+        let length = self.check_length(parts)?;
+        if self.filling.frame_bytes() + frame_bytes_of(length) > self.config.buffered_bytes_max {
+            return Err(LogError::Wait);
+        }
+        let is_full = self.chain.len() >= self.config.appending_segment_count();
+        if is_full && self.checkpoint.is_none() {
+            return Err(LogError::Full { count: self.chain.len() });
+        }
+        let number = self.next_record;
+        self.filling.push(kind.0, 0, number, parts);
+        self.next_record += 1;
+        self.bytes_since_checkpoint += frame_bytes_of(length) as u64;
+        Ok(RecordNumber(number))
+    }
+
+    /// What is buffered, to be written; `None` if there is nothing, if a group is under
+    /// way or if the log is poisoned. The job must be run and given back.
+    pub fn take_group(&mut self) -> Option<GroupJob> {
+        if self.poison.is_some() || self.in_flight.is_some() {
+            return None;
+        }
+        let begins_checkpoint = self.checkpoint.as_ref().is_some_and(|c| c.start.is_none());
+        let ends_checkpoint = self.fill_from_checkpoint();
+        if self.filling.is_empty() {
+            return None;
+        }
+        let length = self.filling.padded_length();
+        let turns_over = begins_checkpoint || self.position + length > self.config.segment_bytes;
+        let (header, place) = if turns_over {
+            let header = self.next_header(begins_checkpoint);
+            (header, Place::New(self.take_slot()?))
+        } else {
+            let last = self.last();
+            (last.header, Place::Here(last.blob.clone()))
+        };
+        let offset = if turns_over { BLOCK_BYTES as u64 } else { self.position };
+        self.in_flight = Some(InFlight {
+            last_record: self.next_record - 1,
+            end: offset + length,
+            ends_checkpoint,
+        });
+        if begins_checkpoint && let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.start = Some(header.number);
+            if is_on(Mutation::RecycleEarly) {
+                self.recycle_before(header.number);
+            }
+        }
+        let buffer = std::mem::replace(&mut self.filling, std::mem::take(&mut self.spare));
+        let first_record = std::mem::replace(&mut self.filling_first, self.next_record);
+        let shelf = self.shelf.clone();
+        Some(GroupJob { shelf, place, header, offset, first_record, buffer })
+    }
+
+    /// Takes back a group that was run: all records up to the returned one are durable.
+    ///
+    /// # Errors
+    /// [`LogError::Poisoned`] if the write or the sync failed: from now on, and for all
+    /// that was not reported durable before.
+    ///
+    /// # Panics
+    /// If the job is not one that this log has under way.
+    pub fn on_group_done(&mut self, done: GroupDone) -> Result<RecordNumber, LogError> {
+        let in_flight = self.in_flight.take().expect("a group that this log has handed out");
+        self.spare = done.buffer;
+        self.spare.clear();
+        match done.result {
+            Ok(None) => (),
+            Ok(Some(slot)) => self.chain.push(Segment { slot, header: done.header }),
+            Err(error) => {
+                self.poison = Some(chain_of(&error));
+                self.check_poison()?;
+            }
+        }
+        self.position = in_flight.end;
+        self.durable = in_flight.last_record;
+        if in_flight.ends_checkpoint
+            && let Some(checkpoint) = self.checkpoint.take()
+            && let Some(start) = checkpoint.start
+        {
+            self.last_checkpoint_bytes = checkpoint.frames.len() as u64;
+            self.recycle_before(start);
+        }
+        Ok(self.durable())
+    }
+
+    /// Whether so much was appended since the last checkpoint that another one is due.
+    #[must_use]
+    pub fn wants_checkpoint(&self) -> bool {
+        // No oftener than its own size is worth; but in time before records are refused.
+        let due = self.config.checkpoint_after_bytes.max(self.last_checkpoint_bytes);
+        let is_short = self.chain.len() + 1 >= self.config.appending_segment_count();
+        self.poison.is_none()
+            && self.checkpoint.is_none()
+            && (self.bytes_since_checkpoint > due || is_short)
+    }
+
+    /// Begins a checkpoint: `records` are what all records appended so far amount to.
+    /// They are written along with the next groups; once the last of them is durable
+    /// recovery yields them in place of those records, whose segments are then free.
+    ///
+    /// # Errors
+    /// [`LogError::CheckpointUnderWay`], [`LogError::CheckpointTooLarge`],
+    /// [`LogError::TooLong`], [`LogError::Full`] if not even a checkpoint has room,
+    /// [`LogError::Poisoned`]. Nothing has begun then.
+    pub fn begin_checkpoint<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = (RecordKind, &'a [u8])>,
+    ) -> Result<(), LogError> {
+        self.check_poison()?;
+        if self.checkpoint.is_some() {
+            return Err(LogError::CheckpointUnderWay);
+        }
+        let room = u64::from(self.config.segment_count_max).saturating_sub(self.chain.len() as u64);
+        if room < self.config.checkpoint_segment_count() {
+            return Err(LogError::Full { count: self.chain.len() });
+        }
+        let bytes_max = self.config.checkpoint_bytes_max;
+        let (mut frames, mut count) = (Vec::new(), 0u64);
+        for (kind, octets) in records {
+            let length = self.check_length(&[octets])?;
+            if frames.len() + frame_bytes_of(length) + END_FRAME_BYTES > bytes_max {
+                return Err(LogError::CheckpointTooLarge { bytes_max });
+            }
+            push_frame(&mut frames, kind.0, FLAG_CHECKPOINT, count, &[octets]);
+            count += 1;
+        }
+        push_frame(&mut frames, 0, FLAG_CHECKPOINT | FLAG_END, count, &[]);
+        self.checkpoint = Some(Checkpoint { frames, at: 0, start: None, below: self.next_record });
+        self.bytes_since_checkpoint = 0;
+        Ok(())
+    }
+
+    /// Whether a checkpoint has begun and is not durable yet.
+    #[must_use]
+    pub fn is_checkpoint_under_way(&self) -> bool {
+        self.checkpoint.is_some()
+    }
+
+    /// All records up to this one are durable; 0: none is.
+    #[must_use]
+    pub fn durable(&self) -> RecordNumber {
+        RecordNumber(self.durable)
+    }
+
+    /// Number of the record appended last; 0: none was.
+    #[must_use]
+    pub fn last_appended(&self) -> RecordNumber {
+        RecordNumber(self.next_record - 1)
+    }
+
+    /// Whether the log has failed for good.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poison.is_some()
+    }
+
+    /// Which journal this is.
+    #[must_use]
+    pub fn journal(&self) -> JournalId {
+        self.journal
+    }
+
+    /// Segments in use.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.chain.len()
+    }
+
+    /// Puts the next chunk of a checkpoint into the group; whether it was the last.
+    fn fill_from_checkpoint(&mut self) -> bool {
+        let Some(checkpoint) = &mut self.checkpoint else { return false };
+        let end = checkpoint.at + self.config.checkpoint_chunk_bytes;
+        while checkpoint.at < checkpoint.frames.len().min(end) {
+            let length = frame_bytes_at(&checkpoint.frames, checkpoint.at);
+            self.filling.push_encoded(&checkpoint.frames[checkpoint.at..checkpoint.at + length]);
+            checkpoint.at += length;
+        }
+        checkpoint.at == checkpoint.frames.len()
+    }
+
+    /// Header of the segment behind the last one.
+    fn next_header(&self, begins_checkpoint: bool) -> SegmentHeader {
+        let last = self.last().header;
+        let below = self.checkpoint.as_ref().map(|checkpoint| checkpoint.below);
+        SegmentHeader {
+            journal: self.journal,
+            number: last.number + 1,
+            previous: last.number,
+            previous_end: self.position,
+            first_record: self.filling_first,
+            segment_bytes: self.config.segment_bytes,
+            checkpoint_below: below.filter(|_| begins_checkpoint),
+        }
+    }
+
+    /// A blob for another segment; if there can be none, the log ends here. The bounds
+    /// on appending and on checkpoints are such that there always can.
+    fn take_slot(&mut self) -> Option<SlotBlob> {
+        if let Some(slot) = self.free.pop() {
+            return Some(SlotBlob::Ready(slot));
+        }
+        if self.slots.len() as u64 >= u64::from(self.config.segment_count_max) {
+            self.poison = Some("no segment is left within segment_count_max".to_owned());
+            return None;
+        }
+        let number = lowest_unused(&self.slots);
+        self.slots.insert(number);
+        Some(SlotBlob::Make(slot_name(number)))
+    }
+
+    fn recycle_before(&mut self, number: u64) {
+        let kept = self.chain.partition_point(|segment| segment.header.number < number);
+        self.free.extend(self.chain.drain(..kept).map(|segment| segment.slot));
+    }
+
+    fn last(&self) -> LastSegment<'_> {
+        let segment = self.chain.last().expect("a log has a segment to write to");
+        LastSegment { header: segment.header, blob: &segment.slot.blob }
+    }
+
+    fn check_poison(&self) -> Result<(), LogError> {
+        match &self.poison {
+            Some(cause) => Err(LogError::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_length(&self, parts: &[&[u8]]) -> Result<usize, LogError> {
+        let length = parts.iter().fold(0usize, |sum, part| sum.saturating_add(part.len()));
+        let length_max = self.config.record_bytes_max;
+        if length > length_max {
+            return Err(LogError::TooLong { length, length_max });
+        }
+        Ok(length)
+    }
+}
+
+/// A blob for a segment.
+#[derive(Clone)]
+struct Slot {
+    name: BlobName,
+    blob: Arc<dyn Blob>,
+}
+
+/// A segment in use.
+struct Segment {
+    slot: Slot,
+    header: SegmentHeader,
+}
+
+struct LastSegment<'a> {
+    header: SegmentHeader,
+    blob: &'a Arc<dyn Blob>,
+}
+
+/// What becomes true when the group under way is durable.
+struct InFlight {
+    last_record: u64,
+    /// Where the next group goes.
+    end: u64,
+    ends_checkpoint: bool,
+}
+
+/// A checkpoint being written.
+struct Checkpoint {
+    frames: Vec<u8>,
+    /// What lies before has been handed out.
+    at: usize,
+    /// The segment it begins in, once handed out.
+    start: Option<u64>,
+    /// It stands for the records below this number.
+    below: u64,
+}
+
+fn slot_name(number: u64) -> BlobName {
+    BlobName::numbered(SLOT_PREFIX, number)
+}
+
+fn lowest_unused(slots: &BTreeSet<u64>) -> u64 {
+    (0..).zip(slots).find(|(number, slot)| number != *slot).map_or(slots.len() as u64, |(n, _)| n)
+}
+
+/// What the names of segments begin with.
+const SLOT_PREFIX: &str = "log-";
+/// A frame that belongs to a checkpoint; its number counts from 0 in there.
+const FLAG_CHECKPOINT: u16 = 1;
+/// The frame behind a checkpoint's last; its number is how many there were.
+const FLAG_END: u16 = 2;
+const END_FRAME_BYTES: usize = frame_bytes_of(0);

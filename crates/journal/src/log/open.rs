@@ -1,0 +1,176 @@
+//! Opening a log: recovery, and a fresh segment behind what has survived.
+//!
+//! Invariant: when a log is open all that it has recovered is on stable storage, and a
+//! new segment says durably where that ends. So what was found torn is never read again,
+//! however the machine crashes from then on; and until that header is durable nothing
+//! has changed, so that recovery can be broken off anywhere and begun anew.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use dafs_types::Entropy;
+
+use super::job::{make_slot, write_header};
+use super::scan::{Chain, Scanned, Survey, chain_of};
+use super::segment::SegmentHeader;
+use super::{JournalId, Log, LogConfig, LogError, Recovered, Segment, Slot};
+use super::{lowest_unused, slot_name};
+use crate::group::{BLOCK_BYTES, Found, GroupBuffer, GroupRead};
+use crate::shelf::Shelf;
+use crate::test_hooks::{Mutation, is_on};
+
+impl Log {
+    /// Opens the log that lies on a shelf, or begins one there, and yields what has
+    /// survived. Blocks. A new journal takes its identity from `entropy`.
+    ///
+    /// # Errors
+    /// [`LogError::Corrupt`], [`LogError::Foreign`] and [`LogError::Version`] if the
+    /// shelf holds what is no journal of ours, whole but for a torn end;
+    /// [`LogError::Full`] if no segment is left; [`LogError::Config`];
+    /// [`LogError::Shelf`]. It may be tried again.
+    pub fn open(
+        shelf: Arc<dyn Shelf>,
+        config: LogConfig,
+        entropy: &mut dyn Entropy,
+    ) -> Result<(Self, Recovered), LogError> {
+        config.check()?;
+        let survey = Survey::make(&*shelf)?;
+        let chain = chain_of(&survey)?;
+        if !is_on(Mutation::SkipRecoverySync) {
+            make_durable(&chain)?;
+            shelf.sync_names()?;
+        }
+        let mut slots = Slots::sort(survey, &chain, &config)?;
+        let last = chain.segments.last();
+        let header = SegmentHeader {
+            journal: last.map_or_else(|| JournalId(entropy.next_u64()), |l| l.header.journal),
+            number: chain.next_segment,
+            previous: last.map_or(0, |last| last.header.number),
+            previous_end: last.map_or(0, |last| last.end),
+            first_record: last.map_or(1, |last| last.next_record),
+            segment_bytes: config.segment_bytes,
+            checkpoint_below: None,
+        };
+        let slot = match slots.free.pop() {
+            Some(slot) => slot,
+            None => slots.make(&*shelf, &config, chain.segments.len())?,
+        };
+        write_header(&*slot.blob, &header)?;
+        slots.tidy(&*shelf, &config, chain.segments.len())?;
+        let bytes_since_checkpoint = chain.segments.iter().map(|s| s.record_bytes).sum();
+        let mut segments: Vec<_> = chain.segments.iter().map(Scanned::as_segment).collect();
+        segments.push(Segment { slot, header });
+        let log = Self {
+            shelf,
+            config,
+            journal: header.journal,
+            chain: segments,
+            position: BLOCK_BYTES as u64,
+            free: slots.free,
+            slots: slots.numbers,
+            next_record: header.first_record,
+            durable: header.first_record - 1,
+            filling_first: header.first_record,
+            filling: GroupBuffer::default(),
+            spare: GroupBuffer::default(),
+            in_flight: None,
+            checkpoint: None,
+            bytes_since_checkpoint,
+            last_checkpoint_bytes: 0,
+            poison: None,
+        };
+        Ok((log, Recovered::new(chain)))
+    }
+}
+
+impl Scanned {
+    fn as_segment(&self) -> Segment {
+        Segment { slot: self.slot.clone(), header: self.header }
+    }
+}
+
+/// Makes the last group durable. It may have been read from the page cache: of a process
+/// that was killed before its sync, or even of one whose sync failed, after which the
+/// page cache holds what no later sync would write. So it is written anew. All groups
+/// before it are proved by it.
+fn make_durable(chain: &Chain) -> Result<(), LogError> {
+    let Some(last) = chain.segments.last().filter(|_| chain.is_last_unproven) else {
+        return Ok(());
+    };
+    let Some(at) = last.last_group else { return Ok(()) };
+    let mut group = GroupRead::default();
+    // Its first record is known to the group alone, so it is read as it stands.
+    match group.read_as_it_stands(&*last.slot.blob, last.header.lineage(), at, last.end)? {
+        Found::Group(_) => last.slot.blob.write_at(at, group.octets())?,
+        Found::Nothing(what) => return Err(super::scan::corrupt(&last.slot, at, what)),
+    }
+    last.slot.blob.sync()?;
+    Ok(())
+}
+
+/// The blobs that no segment in use needs.
+struct Slots {
+    numbers: BTreeSet<u64>,
+    free: Vec<Slot>,
+    /// Of another length than segments have now, or never finished.
+    useless: Vec<Slot>,
+}
+
+impl Slots {
+    fn sort(survey: Survey, chain: &Chain, config: &LogConfig) -> Result<Self, LogError> {
+        let used: BTreeSet<_> = chain.segments.iter().map(|s| s.header.number).collect();
+        let (mut free, mut useless) = (Vec::new(), Vec::new());
+        let unused = survey.segments.into_iter().filter(|(number, _)| !used.contains(number));
+        for slot in survey.blank.into_iter().chain(unused.map(|(_, (slot, _))| slot)) {
+            let fits = slot.blob.length()? == config.segment_bytes;
+            if fits { &mut free } else { &mut useless }.push(slot);
+        }
+        Ok(Self { numbers: survey.slots, free, useless })
+    }
+
+    fn make(
+        &mut self,
+        shelf: &dyn Shelf,
+        config: &LogConfig,
+        in_use: usize,
+    ) -> Result<Slot, LogError> {
+        if (in_use + self.free.len()) as u64 >= u64::from(config.segment_count_max) {
+            return Err(LogError::Full { count: in_use });
+        }
+        let number = lowest_unused(&self.numbers);
+        let slot = make_slot(shelf, &slot_name(number), config.segment_bytes)?;
+        self.numbers.insert(number);
+        Ok(slot)
+    }
+
+    /// Removes what is not needed and makes what will be. Only now, with the new
+    /// segment's number above all others on stable storage: should a name come back by a
+    /// crash, its number is an old one.
+    fn tidy(
+        &mut self,
+        shelf: &dyn Shelf,
+        config: &LogConfig,
+        in_use: usize,
+    ) -> Result<(), LogError> {
+        let cycle = config.checkpoint_after_bytes / config.segment_bytes + SPARE_COUNT;
+        let kept = cycle.max(config.spare_segment_count.into()) as usize;
+        let surplus = self.free.split_off(self.free.len().min(kept));
+        for slot in surplus.into_iter().chain(std::mem::take(&mut self.useless)) {
+            shelf.remove(&slot.name)?;
+            if let Some(number) = slot.name.number_behind(super::SLOT_PREFIX) {
+                self.numbers.remove(&number);
+            }
+        }
+        while self.free.len() < config.spare_segment_count as usize {
+            match self.make(shelf, config, in_use + 1) {
+                Ok(slot) => self.free.push(slot),
+                Err(LogError::Full { .. }) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Free segments kept beyond those that fill up from one checkpoint to the next.
+const SPARE_COUNT: u64 = 2;

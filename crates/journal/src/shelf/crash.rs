@@ -1,0 +1,576 @@
+//! A model of a disk that crashes, in memory: for tests and simulations of restarts.
+//!
+//! Invariant: what was synced is read for ever after; of what was not, a crash keeps any
+//! part that a real disk could have kept, sector by sector, as the given entropy decides.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dafs_types::Entropy;
+
+use super::{Blob, BlobName, Result, Shelf, ShelfError};
+
+/// A shelf in memory whose power can fail. Clones share one disk.
+///
+/// A server is restarted on it by [`CrashShelf::crash`] or [`CrashShelf::kill`] and a new
+/// open; blobs opened before are dead from then on, so that a job of the old server that
+/// still runs somewhere changes nothing.
+#[derive(Clone, Default)]
+pub struct CrashShelf {
+    disk: Arc<Mutex<Disk>>,
+}
+
+/// What a test can have fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// A write, of which the first half is made.
+    Write,
+    /// A sync of a blob. What was written is read as before, but has left the list of
+    /// what the next sync writes (as Linux does it).
+    Sync,
+    /// A read.
+    Read,
+    /// The making of a blob.
+    Create,
+    /// A sync of names, which changes nothing.
+    SyncNames,
+}
+
+impl CrashShelf {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The power fails and comes back. Of each sector written but not synced, one of its
+    /// states since then is kept; of names made and removed since they were synced, the
+    /// first so many. Power that was to fail and failures that were ordered are forgotten.
+    pub fn crash(&self, entropy: &mut dyn Entropy) {
+        let mut disk = self.lock();
+        disk.restart();
+        let changes = std::mem::take(&mut disk.name_changes);
+        let kept = below(entropy, changes.len() as u64 + 1) as usize;
+        let mut names = std::mem::take(&mut disk.durable_names);
+        for change in changes.into_iter().take(kept) {
+            change.apply(&mut names);
+        }
+        for contents in names.values() {
+            lock(contents).crash(entropy);
+        }
+        disk.durable_names = names.clone();
+        disk.names = names;
+    }
+
+    /// The process is killed: everything written stays, and what was not synced may still
+    /// go in a later crash.
+    pub fn kill(&self) {
+        self.lock().restart();
+    }
+
+    /// Has the next operation of a kind fail with an I/O error, once.
+    pub fn fail_next(&self, operation: Operation) {
+        self.lock().failing = Some(operation);
+    }
+
+    /// Has the power fail in the midst of the operation after so many further ones that
+    /// change something. From then on everything fails, until a crash or kill.
+    pub fn power_off_after(&self, operation_count: u64) {
+        self.lock().fuse = Some(operation_count);
+    }
+
+    /// Whether the power has failed.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.lock().is_off
+    }
+
+    /// Octets by which blobs can still grow; `None`: without limit.
+    pub fn set_space_left(&self, space_left: Option<u64>) {
+        self.lock().space_left = space_left;
+    }
+
+    /// Octets that a corruption puts where others were, behind the journal's back and
+    /// durably; for tests of what recovery makes of it.
+    ///
+    /// # Errors
+    /// [`ShelfError::NotFound`].
+    pub fn corrupt(&self, name: &BlobName, offset: u64, bytes: &[u8]) -> Result<()> {
+        let disk = self.lock();
+        let contents = disk.names.get(name).cloned();
+        let contents = contents.ok_or_else(|| ShelfError::NotFound { name: name.clone() })?;
+        let mut contents = lock(&contents);
+        let synced = contents.dirty.is_empty();
+        contents.write(offset as usize, bytes);
+        if synced {
+            contents.sync();
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Disk> {
+        lock(&self.disk)
+    }
+
+    fn blob(&self, disk: &Disk, name: &BlobName, contents: Arc<Mutex<Contents>>) -> Arc<dyn Blob> {
+        let generation = disk.generation;
+        Arc::new(CrashBlob { shelf: self.clone(), generation, name: name.clone(), contents })
+    }
+}
+
+impl Shelf for CrashShelf {
+    fn create(&self, name: &BlobName) -> Result<Arc<dyn Blob>> {
+        let mut disk = self.lock();
+        disk.admit(Operation::Create, name.as_str()).map_err(|(error, _)| error)?;
+        if disk.names.contains_key(name) {
+            return Err(ShelfError::Exists { name: name.clone() });
+        }
+        let contents = Arc::<Mutex<Contents>>::default();
+        disk.change_name(NameChange { name: name.clone(), contents: Some(contents.clone()) });
+        Ok(self.blob(&disk, name, contents))
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>> {
+        let mut disk = self.lock();
+        disk.admit(Operation::Read, name.as_str()).map_err(|(error, _)| error)?;
+        match disk.names.get(name).cloned() {
+            Some(contents) => Ok(self.blob(&disk, name, contents)),
+            None => Err(ShelfError::NotFound { name: name.clone() }),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<BlobName>> {
+        let mut disk = self.lock();
+        disk.admit(Operation::Read, "names").map_err(|(error, _)| error)?;
+        Ok(disk.names.keys().cloned().collect())
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<()> {
+        let mut disk = self.lock();
+        // Removing is not made to fail of itself, but the power may be off.
+        disk.admit(Operation::Create, name.as_str()).map_err(|(error, _)| error)?;
+        if !disk.names.contains_key(name) {
+            return Err(ShelfError::NotFound { name: name.clone() });
+        }
+        disk.change_name(NameChange { name: name.clone(), contents: None });
+        Ok(())
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        let mut disk = self.lock();
+        disk.admit(Operation::SyncNames, "names").map_err(|(error, _)| error)?;
+        disk.durable_names = disk.names.clone();
+        disk.name_changes.clear();
+        Ok(())
+    }
+}
+
+/// The whole disk and what is to befall it.
+#[derive(Default)]
+struct Disk {
+    /// Counts restarts: handles of an earlier one are dead.
+    generation: u64,
+    /// As programs see it.
+    names: BTreeMap<BlobName, Arc<Mutex<Contents>>>,
+    durable_names: BTreeMap<BlobName, Arc<Mutex<Contents>>>,
+    /// What leads from the durable names to those seen, in order.
+    name_changes: Vec<NameChange>,
+    failing: Option<Operation>,
+    fuse: Option<u64>,
+    is_off: bool,
+    space_left: Option<u64>,
+}
+
+impl Disk {
+    fn restart(&mut self) {
+        self.generation += 1;
+        self.failing = None;
+        self.fuse = None;
+        self.is_off = false;
+    }
+
+    fn change_name(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.name_changes.push(change);
+    }
+
+    /// Lets an operation pass, or fails it, by how much of it is done nevertheless.
+    fn admit(
+        &mut self,
+        operation: Operation,
+        name: &str,
+    ) -> std::result::Result<(), (ShelfError, Harm)> {
+        let error = |text| (text, io::Error::other(text));
+        let failed = |(_, source)| ShelfError::Io { action: "use", name: name.to_owned(), source };
+        if self.is_off {
+            return Err((failed(error("the power is off")), Harm::None));
+        }
+        if operation != Operation::Read
+            && let Some(left) = &mut self.fuse
+        {
+            if *left == 0 {
+                self.is_off = true;
+                return Err((failed(error("the power failed")), Harm::Torn));
+            }
+            *left -= 1;
+        }
+        if self.failing == Some(operation) {
+            self.failing = None;
+            return Err((failed(error("a failure that was ordered")), Harm::Failed));
+        }
+        Ok(())
+    }
+}
+
+/// What a failed operation has done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Harm {
+    None,
+    /// The power went: a write is half made, a sync not begun.
+    Torn,
+    /// The disk failed: a write is half made, a sync has dropped what it was to write.
+    Failed,
+}
+
+/// A name that was made (with contents) or removed (without).
+#[derive(Clone)]
+struct NameChange {
+    name: BlobName,
+    contents: Option<Arc<Mutex<Contents>>>,
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<BlobName, Arc<Mutex<Contents>>>) {
+        match &self.contents {
+            Some(contents) => names.insert(self.name.clone(), contents.clone()),
+            None => names.remove(&self.name),
+        };
+    }
+}
+
+/// A blob on the disk.
+#[derive(Default)]
+struct Contents {
+    /// What reads see.
+    cached: Vec<u8>,
+    /// What is on the disk for certain, but for the sectors below.
+    durable: Vec<u8>,
+    /// Sectors written since the last sync: each state that may have reached the disk.
+    dirty: BTreeMap<usize, Vec<[u8; SECTOR]>>,
+    /// Sectors that a failed sync has left: no sync writes them any more.
+    doubtful: BTreeMap<usize, Vec<[u8; SECTOR]>>,
+    /// Lengths since the last sync.
+    lengths: Vec<usize>,
+}
+
+impl Contents {
+    fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let end = offset + bytes.len();
+        if bytes.is_empty() {
+            return;
+        }
+        if end > self.cached.len() {
+            self.cached.resize(end, 0);
+            self.lengths.push(end);
+        }
+        self.cached[offset..end].copy_from_slice(bytes);
+        self.soil(offset, end);
+    }
+
+    fn set_length(&mut self, length: usize) {
+        let before = self.cached.len();
+        self.cached.resize(length, 0);
+        self.lengths.push(length);
+        // What is cut off may be gone from the disk or not, sector by sector.
+        self.soil(length.min(before), before.max(length));
+    }
+
+    /// Notes the present state of sectors as one that may reach the disk.
+    fn soil(&mut self, from: usize, to: usize) {
+        for sector in from / SECTOR..to.div_ceil(SECTOR) {
+            let state = sector_of(&self.cached, sector);
+            self.dirty.entry(sector).or_default().push(state);
+        }
+    }
+
+    fn sync(&mut self) {
+        self.durable.resize(self.cached.len(), 0);
+        for (sector, _) in std::mem::take(&mut self.dirty) {
+            self.doubtful.remove(&sector);
+            let state = sector_of(&self.cached, sector);
+            put_sector(&mut self.durable, sector, &state);
+        }
+        self.lengths.clear();
+    }
+
+    fn fail_sync(&mut self) {
+        for (sector, states) in std::mem::take(&mut self.dirty) {
+            self.doubtful.entry(sector).or_default().extend(states);
+        }
+    }
+
+    fn crash(&mut self, entropy: &mut dyn Entropy) {
+        let choice = below(entropy, self.lengths.len() as u64 + 1) as usize;
+        let length = self.lengths.get(choice).copied().unwrap_or(self.durable.len());
+        let mut states = std::mem::take(&mut self.doubtful);
+        for (sector, more) in std::mem::take(&mut self.dirty) {
+            states.entry(sector).or_default().extend(more);
+        }
+        self.durable.resize(length, 0);
+        for (sector, states) in states {
+            // The last choice is the state that was synced.
+            let choice = below(entropy, states.len() as u64 + 1) as usize;
+            if let Some(state) = states.get(choice) {
+                put_sector(&mut self.durable, sector, state);
+            }
+        }
+        self.lengths.clear();
+        self.cached = self.durable.clone();
+    }
+}
+
+/// A sector's octets; zeros beyond the end.
+fn sector_of(octets: &[u8], sector: usize) -> [u8; SECTOR] {
+    let mut state = [0; SECTOR];
+    let from = (sector * SECTOR).min(octets.len());
+    let part = &octets[from..octets.len().min(from + SECTOR)];
+    state[..part.len()].copy_from_slice(part);
+    state
+}
+
+fn put_sector(octets: &mut [u8], sector: usize, state: &[u8; SECTOR]) {
+    let from = (sector * SECTOR).min(octets.len());
+    let to = octets.len().min(from + SECTOR);
+    octets[from..to].copy_from_slice(&state[..to - from]);
+}
+
+/// A handle of one restart.
+struct CrashBlob {
+    shelf: CrashShelf,
+    generation: u64,
+    name: BlobName,
+    contents: Arc<Mutex<Contents>>,
+}
+
+impl CrashBlob {
+    /// Runs an operation that the disk lets pass, and tells what a failure has done.
+    fn run<T>(
+        &self,
+        operation: Operation,
+        growth: impl FnOnce(&Contents) -> usize,
+        act: impl FnOnce(&mut Contents) -> T,
+        harm: impl FnOnce(&mut Contents, Harm),
+    ) -> Result<T> {
+        let mut disk = self.shelf.lock();
+        let mut contents = lock(&self.contents);
+        if disk.generation != self.generation {
+            let source = io::Error::other("the machine was restarted since this was opened");
+            return Err(ShelfError::Io { action: "use", name: self.name.to_string(), source });
+        }
+        if let Err((error, what)) = disk.admit(operation, self.name.as_str()) {
+            harm(&mut contents, what);
+            return Err(error);
+        }
+        if let Some(left) = &mut disk.space_left {
+            let growth = growth(&contents) as u64;
+            if growth > *left {
+                return Err(ShelfError::NoSpace { name: self.name.to_string() });
+            }
+            *left -= growth;
+        }
+        Ok(act(&mut contents))
+    }
+}
+
+impl Blob for CrashBlob {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let read = |contents: &mut Contents| {
+            let from = (offset as usize).min(contents.cached.len());
+            let to = contents.cached.len().min(from + buffer.len());
+            buffer[..to - from].copy_from_slice(&contents.cached[from..to]);
+            to - from
+        };
+        self.run(Operation::Read, |_| 0, read, |_, _| ())
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let offset = offset as usize;
+        self.run(
+            Operation::Write,
+            |contents| (offset + bytes.len()).saturating_sub(contents.cached.len()),
+            |contents| contents.write(offset, bytes),
+            |contents, harm| {
+                if harm != Harm::None {
+                    contents.write(offset, &bytes[..bytes.len() / 2]);
+                }
+            },
+        )
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.run(
+            Operation::Sync,
+            |_| 0,
+            Contents::sync,
+            |contents, harm| {
+                if harm == Harm::Failed {
+                    contents.fail_sync();
+                }
+            },
+        )
+    }
+
+    fn length(&self) -> Result<u64> {
+        self.run(Operation::Read, |_| 0, |contents| contents.cached.len() as u64, |_, _| ())
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        let set = |contents: &mut Contents| contents.set_length(length as usize);
+        self.run(Operation::Write, |_| 0, set, |_, _| ())
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn below(entropy: &mut dyn Entropy, bound: u64) -> u64 {
+    entropy.next_u64() % bound
+}
+
+/// What a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use dafs_types::Random;
+
+    use super::*;
+
+    fn name(name: &str) -> BlobName {
+        BlobName::new(name).unwrap()
+    }
+
+    fn contents(shelf: &CrashShelf, blob: &str) -> Vec<u8> {
+        let blob = shelf.open(&name(blob)).unwrap();
+        let mut octets = vec![0; blob.length().unwrap() as usize];
+        blob.read_at(0, &mut octets).unwrap();
+        octets
+    }
+
+    /// A disk with one synced blob of ones, over which twos are written unsynced.
+    fn half_written() -> CrashShelf {
+        let shelf = CrashShelf::new();
+        let blob = shelf.create(&name("a")).unwrap();
+        blob.write_at(0, &[1; 4 * SECTOR]).unwrap();
+        blob.sync().unwrap();
+        shelf.sync_names().unwrap();
+        blob.write_at(0, &[2; 4 * SECTOR]).unwrap();
+        shelf
+    }
+
+    #[test]
+    fn unsynced_sectors_survive_in_any_subset() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..400 {
+            let shelf = half_written();
+            shelf.crash(&mut Random::new(seed));
+            let octets = contents(&shelf, "a");
+            for sector in octets.chunks(SECTOR) {
+                assert!(sector.iter().all(|octet| *octet == sector[0]), "seed {seed}");
+            }
+            seen.insert(octets.chunks(SECTOR).map(|s| s[0]).collect::<Vec<_>>());
+            // What survived is there to stay.
+            shelf.crash(&mut Random::new(seed + 1));
+            assert_eq!(contents(&shelf, "a"), octets, "seed {seed}");
+        }
+        assert_eq!(seen.len(), 16);
+    }
+
+    #[test]
+    fn a_kill_keeps_what_a_later_crash_may_take() {
+        let mut lost = 0;
+        for seed in 0..50 {
+            let shelf = half_written();
+            shelf.kill();
+            assert_eq!(contents(&shelf, "a"), [2; 4 * SECTOR]);
+            shelf.crash(&mut Random::new(seed));
+            lost += usize::from(contents(&shelf, "a") != [2; 4 * SECTOR]);
+        }
+        assert!(lost > 0);
+        let shelf = half_written();
+        shelf.kill();
+        shelf.open(&name("a")).unwrap().sync().unwrap();
+        shelf.crash(&mut Random::new(1));
+        assert_eq!(contents(&shelf, "a"), [2; 4 * SECTOR]);
+    }
+
+    #[test]
+    fn a_failed_sync_is_not_made_good_by_the_next() {
+        let mut lost = 0;
+        for seed in 0..50 {
+            let shelf = half_written();
+            let blob = shelf.open(&name("a")).unwrap();
+            shelf.fail_next(Operation::Sync);
+            blob.sync().unwrap_err();
+            blob.sync().unwrap();
+            assert_eq!(contents(&shelf, "a"), [2; 4 * SECTOR]);
+            shelf.crash(&mut Random::new(seed));
+            lost += usize::from(contents(&shelf, "a") != [2; 4 * SECTOR]);
+        }
+        assert!(lost > 0);
+    }
+
+    #[test]
+    fn names_survive_from_the_first_on() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..100 {
+            let shelf = CrashShelf::new();
+            shelf.create(&name("a")).unwrap();
+            shelf.sync_names().unwrap();
+            shelf.create(&name("b")).unwrap();
+            shelf.remove(&name("a")).unwrap();
+            shelf.create(&name("c")).unwrap();
+            shelf.crash(&mut Random::new(seed));
+            let names: Vec<_> = shelf.list().unwrap();
+            seen.insert(names.iter().map(BlobName::as_str).collect::<String>());
+        }
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["a", "ab", "b", "bc"]);
+    }
+
+    #[test]
+    fn power_space_and_old_handles_end() {
+        let shelf = half_written();
+        let old = shelf.open(&name("a")).unwrap();
+        shelf.power_off_after(1);
+        old.write_at(0, &[3; 2]).unwrap();
+        old.write_at(0, &[4; 2 * SECTOR]).unwrap_err();
+        assert!(shelf.is_off());
+        old.read_at(0, &mut [0]).unwrap_err();
+        shelf.kill();
+        old.write_at(0, &[5]).unwrap_err();
+        let octets = contents(&shelf, "a");
+        assert_eq!((octets[0], octets[SECTOR]), (4, 2), "half of the write is made");
+        shelf.set_space_left(Some(10));
+        let blob = shelf.create(&name("b")).unwrap();
+        blob.write_at(0, &[0; 10]).unwrap();
+        blob.write_at(5, &[0; 5]).unwrap();
+        assert!(matches!(blob.write_at(5, &[0; 6]), Err(ShelfError::NoSpace { .. })));
+    }
+
+    #[test]
+    fn a_length_survives_or_not() {
+        let mut seen = std::collections::BTreeSet::new();
+        for seed in 0..100 {
+            let shelf = half_written();
+            let blob = shelf.open(&name("a")).unwrap();
+            blob.sync().unwrap();
+            blob.set_length(SECTOR as u64).unwrap();
+            blob.set_length(2 * SECTOR as u64).unwrap();
+            shelf.crash(&mut Random::new(seed));
+            seen.insert(contents(&shelf, "a").len() / SECTOR);
+        }
+        assert_eq!(seen.into_iter().collect::<Vec<_>>(), [1, 2, 4]);
+    }
+}

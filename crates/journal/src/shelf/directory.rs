@@ -1,0 +1,310 @@
+//! A shelf that is a directory of this machine.
+//!
+//! Invariant: every system call takes one component relative to the directory's
+//! descriptor and follows no symbolic link, and one process at a time holds the lock.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+
+use super::{Blob, BlobName, Result, Shelf, ShelfError, ZEROS};
+
+/// A directory that holds blobs as files and is nobody else's meanwhile.
+#[derive(Debug)]
+pub struct DirectoryShelf {
+    directory: File,
+    /// Held as long as the shelf lives; the kernel lets it go when the process dies.
+    _lock: File,
+    path: PathBuf,
+}
+
+impl DirectoryShelf {
+    /// Opens a directory, made if it is not there, and locks it. Its mode becomes 0700:
+    /// what is kept there are other people's data.
+    ///
+    /// # Errors
+    /// [`ShelfError::InUse`] if another shelf has it, in this process or another; else
+    /// what the system says. A symbolic link in its place is an error.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
+        let path = path.into();
+        let failed = |action, errno: rustix::io::Errno| {
+            ShelfError::from_io(action, &path.display().to_string(), errno.into())
+        };
+        match rustix::fs::mkdir(&path, Mode::RWXU) {
+            Ok(()) => sync_parent(&path)?,
+            Err(rustix::io::Errno::EXIST) => (),
+            Err(errno) => return Err(failed("make", errno)),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory =
+            rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| failed("open", e))?;
+        rustix::fs::fchmod(&directory, Mode::RWXU).map_err(|e| failed("close to others", e))?;
+        let directory = File::from(directory);
+        let lock = lock(&directory, &path)?;
+        Ok(Self { directory, _lock: lock, path })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_file(&self, name: &BlobName, extra: OFlags) -> io::Result<File> {
+        open_regular(&self.directory, name.as_str(), extra)
+    }
+
+    fn blob(&self, name: &BlobName, file: File) -> Arc<dyn Blob> {
+        Arc::new(FileBlob { file, name: name.clone() })
+    }
+}
+
+impl Shelf for DirectoryShelf {
+    fn create(&self, name: &BlobName) -> Result<Arc<dyn Blob>> {
+        match self.open_file(name, OFlags::CREATE | OFlags::EXCL) {
+            Ok(file) => Ok(self.blob(name, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(ShelfError::Exists { name: name.clone() })
+            }
+            Err(error) => Err(ShelfError::from_io("make", name.as_str(), error)),
+        }
+    }
+
+    fn open(&self, name: &BlobName) -> Result<Arc<dyn Blob>> {
+        match self.open_file(name, OFlags::empty()) {
+            Ok(file) => Ok(self.blob(name, file)),
+            Err(error) => Err(missing_or("open", name, error)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<BlobName>> {
+        let failed = |errno: rustix::io::Errno| {
+            ShelfError::from_io("list", &self.path.display().to_string(), errno.into())
+        };
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.directory).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_str().ok().and_then(BlobName::new);
+            names.extend(name.filter(|name| name.as_str() != LOCK_NAME));
+            if names.len() > NAME_COUNT_MAX {
+                return Err(ShelfError::TooManyNames { count_max: NAME_COUNT_MAX });
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn remove(&self, name: &BlobName) -> Result<()> {
+        let flags = rustix::fs::AtFlags::empty();
+        rustix::fs::unlinkat(&self.directory, name.as_str(), flags)
+            .map_err(|errno| missing_or("remove", name, errno.into()))
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.directory
+            .sync_all()
+            .map_err(|error| ShelfError::from_io("sync", &self.path.display().to_string(), error))
+    }
+}
+
+/// A regular file beneath the directory, opened for reading and writing.
+struct FileBlob {
+    file: File,
+    name: BlobName,
+}
+
+impl FileBlob {
+    fn failed(&self, action: &'static str, error: io::Error) -> ShelfError {
+        ShelfError::from_io(action, self.name.as_str(), error)
+    }
+}
+
+impl Blob for FileBlob {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
+        let mut read = 0;
+        while read < buffer.len() {
+            match self.file.read_at(&mut buffer[read..], offset + read as u64) {
+                Ok(0) => break,
+                Ok(count) => read += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(self.failed("read", error)),
+            }
+        }
+        Ok(read)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.file.write_all_at(bytes, offset).map_err(|error| self.failed("write", error))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync_data().map_err(|error| self.failed("sync", error))
+    }
+
+    fn length(&self) -> Result<u64> {
+        let metadata = self.file.metadata().map_err(|error| self.failed("look at", error))?;
+        Ok(metadata.len())
+    }
+
+    fn set_length(&self, length: u64) -> Result<()> {
+        self.file.set_len(length).map_err(|error| self.failed("set the length of", error))
+    }
+
+    fn preallocate(&self, length: u64) -> Result<()> {
+        // For one long extent, and so that a full disk is known before anything is
+        // written; the zeros are written all the same, since turning an extent that was
+        // only reserved into a written one is a change of metadata at the first write.
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length) {
+            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => (),
+            Err(errno) => return Err(self.failed("preallocate", errno.into())),
+        }
+        for offset in (0..length).step_by(ZEROS.len()) {
+            let part = (length - offset).min(ZEROS.len() as u64) as usize;
+            self.write_at(offset, &ZEROS[..part])?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes the directory's lock, and leaves word of who has it.
+fn lock(directory: &File, path: &Path) -> Result<File> {
+    let failed = |error| ShelfError::from_io("lock", &path.display().to_string(), error);
+    let lock = open_regular(directory, LOCK_NAME, OFlags::CREATE).map_err(failed)?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => (),
+        Err(rustix::io::Errno::AGAIN) => {
+            let mut word = [0; HOLDER_BYTES_MAX];
+            let length = lock.read_at(&mut word, 0).unwrap_or(0);
+            let word = String::from_utf8_lossy(&word[..length]);
+            let holder = match word.trim() {
+                "" => "a process that has not said who it is".to_owned(),
+                word => word.to_owned(),
+            };
+            return Err(ShelfError::InUse { path: path.to_owned(), holder });
+        }
+        Err(errno) => return Err(failed(errno.into())),
+    }
+    let word = format!("process {}\n", std::process::id());
+    lock.set_len(0).and_then(|()| lock.write_all_at(word.as_bytes(), 0)).map_err(failed)?;
+    Ok(lock)
+}
+
+/// Opens what is, or becomes, a regular file; never waits as for a FIFO.
+fn open_regular(directory: &File, name: &str, extra: OFlags) -> io::Result<File> {
+    let flags =
+        OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = rustix::fs::openat(directory, name, flags | extra, Mode::RUSR | Mode::WUSR)?;
+    let status = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+        return Err(io::Error::from(rustix::io::Errno::LOOP));
+    }
+    Ok(File::from(file))
+}
+
+fn missing_or(action: &'static str, name: &BlobName, error: io::Error) -> ShelfError {
+    let is_not_regular = [rustix::io::Errno::LOOP, rustix::io::Errno::ISDIR]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()));
+    match error.kind() {
+        io::ErrorKind::NotFound => ShelfError::NotFound { name: name.clone() },
+        _ if is_not_regular => ShelfError::NotRegular { name: name.to_string() },
+        _ => ShelfError::from_io(action, name.as_str(), error),
+    }
+}
+
+/// Makes the name of a new directory durable.
+fn sync_parent(path: &Path) -> Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    File::open(parent)
+        .and_then(|parent| parent.sync_all())
+        .map_err(|error| ShelfError::from_io("sync", &parent.display().to_string(), error))
+}
+
+/// The file whose lock is the directory's.
+const LOCK_NAME: &str = "lock";
+/// What is read of a holder's word.
+const HOLDER_BYTES_MAX: usize = 128;
+/// Names read from the directory.
+const NAME_COUNT_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    fn name(name: &str) -> BlobName {
+        BlobName::new(name).unwrap()
+    }
+
+    #[test]
+    fn blobs_keep_what_is_written() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("journal");
+        let shelf = DirectoryShelf::open(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        let blob = shelf.create(&name("a-1")).unwrap();
+        assert!(matches!(shelf.create(&name("a-1")), Err(ShelfError::Exists { .. })));
+        blob.preallocate(600_000).unwrap();
+        blob.write_at(599_999, b"xyz").unwrap();
+        blob.sync().unwrap();
+        shelf.sync_names().unwrap();
+        drop(shelf);
+        // Entries that are not ours are passed over.
+        std::fs::write(path.join("Read.me"), b"").unwrap();
+        let shelf = DirectoryShelf::open(&path).unwrap();
+        assert_eq!(shelf.list().unwrap(), [name("a-1")]);
+        let blob = shelf.open(&name("a-1")).unwrap();
+        assert_eq!(blob.length().unwrap(), 600_002);
+        let mut buffer = [1; 10];
+        assert_eq!(blob.read_at(599_997, &mut buffer).unwrap(), 5);
+        assert_eq!(&buffer[..5], b"\0\0xyz");
+        blob.set_length(3).unwrap();
+        assert_eq!(blob.length().unwrap(), 3);
+        shelf.remove(&name("a-1")).unwrap();
+        assert!(matches!(shelf.open(&name("a-1")), Err(ShelfError::NotFound { .. })));
+        assert!(matches!(shelf.remove(&name("a-1")), Err(ShelfError::NotFound { .. })));
+    }
+
+    #[test]
+    fn two_servers_never_share_a_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let shelf = DirectoryShelf::open(place.path()).unwrap();
+        let error = DirectoryShelf::open(place.path()).unwrap_err();
+        let holder = format!("process {}", std::process::id());
+        assert!(error.to_string().contains(&holder), "{error}");
+        drop(shelf);
+        DirectoryShelf::open(place.path()).unwrap();
+    }
+
+    #[test]
+    fn links_and_pipes_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let shelf = DirectoryShelf::open(place.path().join("journal")).unwrap();
+        let outside = place.path().join("outside");
+        std::fs::write(&outside, b"precious").unwrap();
+        symlink(&outside, shelf.path().join("log")).unwrap();
+        assert!(matches!(shelf.open(&name("log")), Err(ShelfError::NotRegular { .. })));
+        assert!(matches!(shelf.create(&name("log")), Err(ShelfError::Exists { .. })));
+        let fifo = shelf.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, fifo, Mode::RUSR | Mode::WUSR).unwrap();
+        assert!(matches!(shelf.open(&name("pipe")), Err(ShelfError::NotRegular { .. })));
+        // A link in the place of the directory, or of its lock.
+        let link = place.path().join("link");
+        symlink(shelf.path(), &link).unwrap();
+        assert!(DirectoryShelf::open(&link).is_err());
+        let other = place.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        symlink(&outside, other.join("lock")).unwrap();
+        assert!(DirectoryShelf::open(&other).is_err());
+        assert_eq!(std::fs::read(&outside).unwrap(), b"precious");
+    }
+}
