@@ -52,7 +52,12 @@ impl GroupBuffer {
 
     /// Octets that the group takes in its blob.
     pub fn padded_length(&self) -> u64 {
-        self.bytes.len().max(HEADER_BYTES).next_multiple_of(BLOCK_BYTES) as u64
+        Self::padded_length_of(self.frame_bytes())
+    }
+
+    /// Octets that a group with so many octets of frames takes.
+    pub fn padded_length_of(frame_bytes: usize) -> u64 {
+        (HEADER_BYTES + frame_bytes).next_multiple_of(BLOCK_BYTES) as u64
     }
 
     /// Octets of frames so far.

@@ -20,8 +20,6 @@ pub(crate) enum Mutation {
     RecycleEarly,
     /// A failed sync is tried again instead of poisoning.
     RetrySync,
-    /// Undo data that is taken up again keeps what lies behind its last whole group.
-    SkipTruncation,
 }
 
 #[cfg(not(test))]

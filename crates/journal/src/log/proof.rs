@@ -212,7 +212,8 @@ impl World {
                         return self.judge(&recall);
                     }
                     Err(Trouble::Log(LogError::Shelf { .. })) if is_harmed => (),
-                    Err(trouble) => return Err(format!("{trouble:?}")),
+                    Err(Trouble::Log(error)) => return Err(chain_of(&error)),
+                    Err(Trouble::Wrong(why)) => return Err(why),
                 },
                 Err(LogError::Shelf { .. }) if is_harmed => self.seen.openings += 1,
                 Err(error) => return Err(format!("refused: {}", chain_of(&error))),
@@ -249,7 +250,6 @@ struct Recall {
     has_checkpoint: bool,
 }
 
-#[derive(Debug)]
 enum Trouble {
     Log(LogError),
     Wrong(String),

@@ -1,9 +1,391 @@
-//! t
+//! Undo data: what a file held before it was changed under a lock whose changes the
+//! server takes back if the lock's holder fails (auto-recovery locks).
+//!
+//! Invariant: no octet of the file may be changed before what it was is saved and
+//! reported durable, and each octet is saved once, as it was when the lock was taken. So
+//! whichever changes a crash leaves of those under way, putting back all that is saved
+//! gives the file as it was.
+//!
+//! Like the [log](crate::log) it is a machine: [`UndoLog::save`] buffers,
+//! [`UndoLog::take_job`] hands out what is to be written, [`UndoJob::run`] does it and
+//! [`UndoLog::on_done`] takes the outcome back.
 
-pub struct UndoLog;
-pub struct UndoId;
-pub struct UndoConfig;
-pub struct UndoError;
-pub struct UndoId;
-pub struct UndoConfig;
-pub struct UndoError;
+mod error;
+mod header;
+#[cfg(test)]
+mod proof;
+mod ranges;
+mod saved;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use dafs_types::Entropy;
+
+use crate::group::{BLOCK_BYTES, GROUP_BYTES_MAX, GroupBuffer, Lineage, frame_bytes_of};
+use crate::shelf::{Blob, BlobName, Shelf, ShelfError, chain_of};
+use crate::test_hooks::{Mutation, is_on};
+pub use error::UndoError;
+pub use header::HEADER_BYTES_MAX;
+use header::Header;
+use ranges::Ranges;
+pub use saved::{Piece, SavedUndo};
+
+/// Which undo data. Its owner gives each lock another, and never one again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UndoId(pub u64);
+
+/// The place of a saved piece, from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PieceNumber(pub u64);
+
+/// How much undo data may become.
+#[derive(Clone, Debug)]
+pub struct UndoConfig {
+    /// Most octets saved by one call.
+    pub piece_bytes_max: usize,
+    /// Most octets that wait for the group under way; beyond, [`UndoError::Wait`].
+    pub buffered_bytes_max: usize,
+    /// Most octets of undo data on disk; beyond, [`UndoError::Full`].
+    pub bytes_max: u64,
+    /// Most places that are kept track of; beyond, [`UndoError::TooScattered`].
+    pub range_count_max: usize,
+}
+
+impl Default for UndoConfig {
+    /// Pieces of 1 MiB, 4 MiB under way, 4 GiB in all, 65,536 places.
+    fn default() -> Self {
+        Self {
+            piece_bytes_max: 1 << 20,
+            buffered_bytes_max: 4 << 20,
+            bytes_max: 4 << 30,
+            range_count_max: 1 << 16,
+        }
+    }
+}
+
+impl UndoConfig {
+    fn check(&self) -> Result<(), UndoError> {
+        // A call that saves what lies between all places that are tracked.
+        let scattered = self.range_count_max.saturating_mul(frame_bytes_of(OFFSET_BYTES + 8));
+        let longest = frame_bytes_of(OFFSET_BYTES + self.piece_bytes_max);
+        let wrong = if self.piece_bytes_max == 0 || self.range_count_max == 0 {
+            "piece_bytes_max and range_count_max must be above zero"
+        } else if longest.saturating_add(scattered) > self.buffered_bytes_max {
+            "buffered_bytes_max must be above piece_bytes_max and 40 octets for each range"
+        } else if self.buffered_bytes_max > GROUP_BYTES_MAX - BLOCK_BYTES {
+            "buffered_bytes_max must be below 64 MiB"
+        } else {
+            return Ok(());
+        };
+        Err(UndoError::Config { wrong })
+    }
+}
+
+/// The undo data of one lock, being written. See the [module](self).
+pub struct UndoLog {
+    blob: Arc<dyn Blob>,
+    config: UndoConfig,
+    lineage: Lineage,
+    id: UndoId,
+    original_size: u64,
+    saved: Ranges,
+    /// Where the next group goes.
+    position: u64,
+    next_number: u64,
+    durable: u64,
+    /// Number of the first piece in `filling`.
+    filling_first: u64,
+    filling: GroupBuffer,
+    /// The other buffer, unless a group is under way with it.
+    spare: GroupBuffer,
+    /// The last piece of the group under way.
+    in_flight: Option<u64>,
+    poison: Option<String>,
+}
+
+impl UndoLog {
+    /// Begins undo data for a file of `original_size` octets. Blocks until that is on
+    /// stable storage. `header` is for the owner, who gets it back after a restart.
+    ///
+    /// # Errors
+    /// [`UndoError::TooLong`] for the header (more than [`HEADER_BYTES_MAX`]),
+    /// [`UndoError::Config`], [`UndoError::Shelf`] ([`ShelfError::Exists`] if the id is
+    /// in use).
+    pub fn create(
+        shelf: &dyn Shelf,
+        id: UndoId,
+        config: UndoConfig,
+        entropy: &mut dyn Entropy,
+        original_size: u64,
+        header: &[u8],
+    ) -> Result<Self, UndoError> {
+        config.check()?;
+        if header.len() > HEADER_BYTES_MAX {
+            let (length, length_max) = (header.len(), HEADER_BYTES_MAX);
+            return Err(UndoError::TooLong { length, length_max });
+        }
+        let stream = entropy.next_u64();
+        let header = Header { id, stream, original_size, octets: header.to_vec() };
+        let blob = shelf.create(&name_of(id))?;
+        blob.write_at(0, &header.encode()[..])?;
+        blob.sync()?;
+        if !is_on(Mutation::SkipNamesSync) {
+            shelf.sync_names()?;
+        }
+        Ok(Self::over(blob, config, &header))
+    }
+
+    /// Reads undo data after a restart, to take back what was done under its lock.
+    ///
+    /// # Errors
+    /// [`UndoError::Unfinished`], [`UndoError::Corrupt`], [`UndoError::Version`],
+    /// [`UndoError::Shelf`].
+    pub fn open(shelf: &dyn Shelf, id: UndoId) -> Result<SavedUndo, UndoError> {
+        SavedUndo::open(shelf, id)
+    }
+
+    /// Takes undo data up again after a restart, for a lock that was reclaimed. Reads all
+    /// of it and makes it durable. Blocks.
+    ///
+    /// # Errors
+    /// As [`UndoLog::open`], and [`UndoError::Config`].
+    pub fn resume(shelf: &dyn Shelf, id: UndoId, config: UndoConfig) -> Result<Self, UndoError> {
+        config.check()?;
+        let mut found = SavedUndo::open(shelf, id)?;
+        let mut saved = Ranges::default();
+        while let Some(piece) = found.next_piece()? {
+            saved.insert(piece.offset..piece.offset.saturating_add(piece.octets.len() as u64));
+        }
+        if !is_on(Mutation::SkipRecoverySync) {
+            make_durable(&mut found)?;
+            shelf.sync_names()?;
+        }
+        let mut undo = Self::over(found.blob.clone(), config, &found.header);
+        undo.saved = saved;
+        undo.position = found.position;
+        undo.next_number = found.next_number;
+        undo.durable = found.next_number - 1;
+        undo.filling_first = found.next_number;
+        Ok(undo)
+    }
+
+    /// Removes undo data. First the end of its lock must be durable elsewhere: the
+    /// removal may come undone by a crash, and what then lies there must be known to be
+    /// of no lock.
+    ///
+    /// # Errors
+    /// [`UndoError::Shelf`].
+    pub fn remove(shelf: &dyn Shelf, id: UndoId) -> Result<(), UndoError> {
+        Ok(shelf.remove(&name_of(id))?)
+    }
+
+    /// All undo data on a shelf, that of locks long gone included.
+    ///
+    /// # Errors
+    /// [`UndoError::Shelf`].
+    pub fn list(shelf: &dyn Shelf) -> Result<Vec<UndoId>, UndoError> {
+        let names = shelf.list()?;
+        Ok(names.iter().filter_map(|name| name.number_behind(PREFIX).map(UndoId)).collect())
+    }
+
+    fn over(blob: Arc<dyn Blob>, config: UndoConfig, header: &Header) -> Self {
+        Self {
+            blob,
+            config,
+            lineage: header.lineage(),
+            id: header.id,
+            original_size: header.original_size,
+            saved: Ranges::default(),
+            position: BLOCK_BYTES as u64,
+            next_number: 1,
+            durable: 0,
+            filling_first: 1,
+            filling: GroupBuffer::default(),
+            spare: GroupBuffer::default(),
+            in_flight: None,
+            poison: None,
+        }
+    }
+
+    /// Which undo data this is.
+    #[must_use]
+    pub fn id(&self) -> UndoId {
+        self.id
+    }
+
+    /// What of a range must be saved before it may be changed, in order. Nothing beyond
+    /// the file's original size: that is cut off.
+    pub fn missing(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.saved.missing(range.start..range.end.min(self.original_size))
+    }
+
+    /// Whether all of a range is saved; durably so once [`UndoLog::last_saved`] is.
+    #[must_use]
+    pub fn covers(&self, range: Range<u64>) -> bool {
+        self.missing(range).next().is_none()
+    }
+
+    /// Buffers what is at `offset` of the file, but for what was saved before. The file
+    /// may be changed there when [`UndoLog::on_done`] reports the returned number or a
+    /// later one.
+    ///
+    /// # Errors
+    /// [`UndoError::Wait`] says what must happen first; [`UndoError::Full`],
+    /// [`UndoError::TooScattered`], [`UndoError::TooLong`], [`UndoError::Poisoned`] mean
+    /// that the change must not be made. Nothing is buffered then.
+    pub fn save(&mut self, offset: u64, octets: &[u8]) -> Result<PieceNumber, UndoError> {
+        self.check_poison()?;
+        let (length, length_max) = (octets.len(), self.config.piece_bytes_max);
+        if length > length_max {
+            return Err(UndoError::TooLong { length, length_max });
+        }
+        let end = offset.saturating_add(length as u64).min(self.original_size);
+        let range = offset..end.max(offset);
+        self.check_room(range.clone())?;
+        for gap in self.saved.missing(range.clone()) {
+            let part = &octets[(gap.start - offset) as usize..(gap.end - offset) as usize];
+            let parts = [&gap.start.to_le_bytes()[..], part];
+            self.filling.push(PIECE, 0, self.next_number, &parts);
+            self.next_number += 1;
+        }
+        self.saved.insert(range);
+        Ok(self.last_saved())
+    }
+
+    /// What is buffered, to be written; `None` if there is nothing, if a group is under
+    /// way or if nothing can be saved any more. The job must be run and given back.
+    pub fn take_job(&mut self) -> Option<UndoJob> {
+        if self.poison.is_some() || self.in_flight.is_some() || self.filling.is_empty() {
+            return None;
+        }
+        let (lineage, offset, blob) = (self.lineage, self.position, self.blob.clone());
+        self.position += self.filling.padded_length();
+        self.in_flight = Some(self.next_number - 1);
+        let buffer = std::mem::replace(&mut self.filling, std::mem::take(&mut self.spare));
+        let first_number = std::mem::replace(&mut self.filling_first, self.next_number);
+        Some(UndoJob { blob, lineage, offset, first_number, buffer })
+    }
+
+    /// Takes back a group that was run: all pieces up to the returned one are durable.
+    ///
+    /// # Errors
+    /// [`UndoError::Poisoned`] if the write or the sync failed: nothing can be saved any
+    /// more, and changes that wait for it must be refused.
+    ///
+    /// # Panics
+    /// If the job is not one that this undo log has under way.
+    pub fn on_done(&mut self, done: UndoDone) -> Result<PieceNumber, UndoError> {
+        let last = self.in_flight.take().expect("a group that this undo log has handed out");
+        self.spare = done.buffer;
+        self.spare.clear();
+        match done.result {
+            Ok(()) => self.durable = last,
+            Err(error) => self.poison = Some(chain_of(&error)),
+        }
+        self.check_poison()?;
+        Ok(self.durable())
+    }
+
+    /// The piece saved last; 0: none was.
+    #[must_use]
+    pub fn last_saved(&self) -> PieceNumber {
+        PieceNumber(self.next_number - 1)
+    }
+
+    /// All pieces up to this one are durable; 0: none is.
+    #[must_use]
+    pub fn durable(&self) -> PieceNumber {
+        PieceNumber(self.durable)
+    }
+
+    /// Whether a range can be saved now, with all that its gaps take.
+    fn check_room(&self, range: Range<u64>) -> Result<(), UndoError> {
+        let (mut bytes, mut count) = (self.filling.frame_bytes(), 0);
+        for gap in self.saved.missing(range) {
+            bytes += frame_bytes_of(OFFSET_BYTES + (gap.end - gap.start) as usize);
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let count_max = self.config.range_count_max;
+        // One more range at most: those between the gaps become one with it.
+        if self.saved.count() >= count_max {
+            return Err(UndoError::TooScattered { count_max });
+        }
+        if self.position + GroupBuffer::padded_length_of(bytes) > self.config.bytes_max {
+            return Err(UndoError::Full { bytes_max: self.config.bytes_max });
+        }
+        if bytes > self.config.buffered_bytes_max {
+            return Err(UndoError::Wait);
+        }
+        Ok(())
+    }
+
+    fn check_poison(&self) -> Result<(), UndoError> {
+        match &self.poison {
+            Some(cause) => Err(UndoError::Poisoned { cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A group of pieces to be made durable, by whichever thread may block.
+pub struct UndoJob {
+    blob: Arc<dyn Blob>,
+    lineage: Lineage,
+    offset: u64,
+    first_number: u64,
+    buffer: GroupBuffer,
+}
+
+/// A group that was run; for [`UndoLog::on_done`].
+pub struct UndoDone {
+    buffer: GroupBuffer,
+    result: Result<(), ShelfError>,
+}
+
+impl UndoJob {
+    /// Writes the group and waits until it is on stable storage.
+    #[must_use = "the undo log waits for it"]
+    pub fn run(mut self) -> UndoDone {
+        let result = self.write();
+        UndoDone { buffer: self.buffer, result }
+    }
+
+    fn write(&mut self) -> Result<(), ShelfError> {
+        let octets = self.buffer.seal(self.lineage, self.offset, self.first_number);
+        self.blob.write_at(self.offset, octets)?;
+        if is_on(Mutation::SkipGroupSync) {
+            return Ok(());
+        }
+        match self.blob.sync() {
+            Err(_) if is_on(Mutation::RetrySync) => self.blob.sync(),
+            synced => synced,
+        }
+    }
+}
+
+/// Makes the last group durable, which may have been read from the page cache, and cuts
+/// off what is torn behind it. See `log/open.rs` for why it is written anew.
+fn make_durable(found: &mut SavedUndo) -> Result<(), UndoError> {
+    if found.position > found.group_start {
+        found.read_last_group_again()?;
+        found.blob.write_at(found.group_start, found.group.octets())?;
+        found.blob.sync()?;
+    }
+    found.blob.set_length(found.position)?;
+    found.blob.sync()?;
+    Ok(())
+}
+
+fn name_of(id: UndoId) -> BlobName {
+    BlobName::numbered(PREFIX, id.0)
+}
+
+/// What the names of undo data begin with.
+const PREFIX: &str = "undo-";
+/// Kind of a frame with the offset and the octets of a piece.
+const PIECE: u16 = 1;
+const OFFSET_BYTES: usize = 8;

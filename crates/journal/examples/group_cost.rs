@@ -1,0 +1,84 @@
+//! What a group of records costs against a bare write and fdatasync of as many octets.
+//!
+//! `cargo run --release -p dafs-journal --example group_cost [DIRECTORY]`, on the disk
+//! that is meant. Both are done in turn in one run; compare their ratio alone.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dafs_journal::{DirectoryShelf, Log, LogConfig, RecordKind};
+use dafs_types::Random;
+
+fn main() {
+    let place = match std::env::args().nth(1) {
+        Some(directory) => tempfile::tempdir_in(directory),
+        None => tempfile::tempdir(),
+    }
+    .expect("a directory");
+    let shelf = DirectoryShelf::open(place.path().join("journal")).expect("a shelf");
+    let (mut log, _) = Log::open(Arc::new(shelf), LogConfig::default(), &mut Random::new(1))
+        .expect("an empty journal");
+    let bare = bare_file(&place.path().join("bare"));
+    println!("records of a group | log, us | of it in memory | bare, us | ratio of medians");
+    for (count, length) in [(1, 256), (16, 256), (64, 256), (16, 4096), (1, 1 << 20)] {
+        let record = Random::new(2).octets(length);
+        let padded = (64 + count * (24 + length)).next_multiple_of(4096);
+        let octets = Random::new(3).octets(padded);
+        let (mut ours, mut memory, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
+        let mut offset = 0;
+        for _ in 0..ROUNDS {
+            let start = Instant::now();
+            for _ in 0..count {
+                log.append(RecordKind(1), &[&record]).expect("room");
+            }
+            let job = log.take_group().expect("records");
+            memory.push(start.elapsed());
+            log.on_group_done(job.run()).expect("a disk that works");
+            ours.push(start.elapsed());
+            if offset + padded as u64 > BARE_BYTES {
+                offset = 0;
+            }
+            let start = Instant::now();
+            bare.write_all_at(&octets, offset).expect("a write");
+            bare.sync_data().expect("a sync");
+            theirs.push(start.elapsed());
+            offset += padded as u64;
+            checkpoint(&mut log);
+        }
+        let [ours, memory, theirs] = [ours, memory, theirs].map(median);
+        let ratio = ours / theirs;
+        println!("{count:3} x {length:7} | {ours:9.1} | {memory:7.2} | {theirs:9.1} | {ratio:.2}");
+    }
+    println!("durable: {:?}", log.durable());
+}
+
+/// Not timed: segments are to be had without writing zeros.
+fn checkpoint(log: &mut Log) {
+    if log.wants_checkpoint() {
+        log.begin_checkpoint([(RecordKind(2), &b"all of it"[..])]).expect("room");
+        let job = log.take_group().expect("a checkpoint");
+        log.on_group_done(job.run()).expect("a disk that works");
+    }
+}
+
+/// A file of zeros, written and synced, as the log's segments are.
+fn bare_file(path: &Path) -> File {
+    let file = File::create(path).expect("a file");
+    let zeros = vec![0; 1 << 20];
+    for offset in (0..BARE_BYTES).step_by(zeros.len()) {
+        file.write_all_at(&zeros, offset).expect("space");
+    }
+    file.sync_all().expect("a sync");
+    file
+}
+
+fn median(mut times: Vec<Duration>) -> f64 {
+    times.sort();
+    times[times.len() / 2].as_secs_f64() * 1e6
+}
+
+const ROUNDS: usize = 200;
+const BARE_BYTES: u64 = 16 << 20;

@@ -1,0 +1,78 @@
+//! The first block of undo data: what it is about.
+//!
+//! Invariant: it is on stable storage, whole, before anything is saved behind it.
+
+use super::{UndoError, UndoId};
+use crate::group::{BLOCK_BYTES, Lineage, get_u32, get_u64, lineage_at, put_u32, put_u64};
+use crate::shelf::{Blob, BlobName, read_whole};
+
+/// What undo data says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub id: UndoId,
+    /// Drawn at random, so that no content of a file can look like a group of this.
+    pub stream: u64,
+    pub original_size: u64,
+    /// What the owner wants to find again.
+    pub octets: Vec<u8>,
+}
+
+impl Header {
+    pub fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
+        let mut bytes = Box::new([0; BLOCK_BYTES]);
+        bytes[..8].copy_from_slice(MAGIC);
+        put_u32(&mut bytes[..], 8, VERSION);
+        put_u32(&mut bytes[..], 12, self.octets.len() as u32);
+        put_u64(&mut bytes[..], 16, self.id.0);
+        put_u64(&mut bytes[..], 24, self.stream);
+        put_u64(&mut bytes[..], 32, self.original_size);
+        bytes[OCTETS_AT..OCTETS_AT + self.octets.len()].copy_from_slice(&self.octets);
+        let sum = crc32c::crc32c(&bytes[..SUM_AT]);
+        put_u32(&mut bytes[..], SUM_AT, sum);
+        bytes
+    }
+
+    pub fn read(blob: &dyn Blob, id: UndoId, name: &BlobName) -> Result<Self, UndoError> {
+        let mut bytes = [0; BLOCK_BYTES];
+        let is_whole = read_whole(blob, 0, &mut bytes)?
+            && &bytes[..8] == MAGIC
+            && get_u32(&bytes, SUM_AT) == crc32c::crc32c(&bytes[..SUM_AT]);
+        if !is_whole {
+            // Something was saved behind it once, so it was whole.
+            return Err(match lineage_at(blob, BLOCK_BYTES as u64)? {
+                Some(lineage) if lineage.part == id.0 => {
+                    UndoError::Corrupt { name: name.clone(), offset: 0, what: "its header" }
+                }
+                Some(_) | None => UndoError::Unfinished { name: name.clone() },
+            });
+        }
+        let version = get_u32(&bytes, 8);
+        if version != VERSION {
+            return Err(UndoError::Version { name: name.clone(), version });
+        }
+        let length = get_u32(&bytes, 12) as usize;
+        if get_u64(&bytes, 16) != id.0 || length > HEADER_BYTES_MAX {
+            let what = "its header is another's";
+            return Err(UndoError::Corrupt { name: name.clone(), offset: 0, what });
+        }
+        Ok(Self {
+            id,
+            stream: get_u64(&bytes, 24),
+            original_size: get_u64(&bytes, 32),
+            octets: bytes[OCTETS_AT..OCTETS_AT + length].to_vec(),
+        })
+    }
+
+    pub fn lineage(&self) -> Lineage {
+        Lineage { stream: self.stream, part: self.id.0 }
+    }
+}
+
+/// Most octets that an owner may put into the header.
+pub const HEADER_BYTES_MAX: usize = SUM_AT - OCTETS_AT;
+
+const MAGIC: &[u8; 8] = b"DAFSUND1";
+/// Every version has its magic, version and checksum where this one has them.
+const VERSION: u32 = 1;
+const OCTETS_AT: usize = 40;
+const SUM_AT: usize = BLOCK_BYTES - 4;

@@ -1,0 +1,412 @@
+//! Undo data against what it is for: a file that is changed only where it is saved, on a
+//! disk that crashes at random, and must always go back to what it was.
+
+use std::collections::VecDeque;
+
+use dafs_types::Random;
+
+use super::*;
+use crate::shelf::{CrashShelf, Operation};
+use crate::test_hooks::with;
+
+/// What a run has found wrong.
+type Verdict = Result<(), String>;
+
+const ID: UndoId = UndoId(0x1234);
+const HEADER: &[u8] = b"whose lock, on which file";
+const FILE_BYTES: usize = 60_000;
+const STEPS: usize = 80;
+
+struct World {
+    random: Random,
+    shelf: CrashShelf,
+    undo: UndoLog,
+    job: Option<UndoJob>,
+    original: Vec<u8>,
+    /// The file, whose changes are durable at once: the worst for whoever has to undo.
+    file: Vec<u8>,
+    /// Changes that wait for what they overwrite to be durable.
+    waiting: VecDeque<(PieceNumber, Change)>,
+    seen: Seen,
+}
+
+enum Change {
+    Write(usize, Vec<u8>),
+    Truncate(usize),
+}
+
+/// What a run has come by, lest the proof be one of nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    changes: u64,
+    resumed: u64,
+    unfinished: u64,
+    poisoned: u64,
+    refused: u64,
+}
+
+fn config() -> UndoConfig {
+    UndoConfig {
+        piece_bytes_max: 3000,
+        buffered_bytes_max: 9000,
+        bytes_max: 40_000,
+        range_count_max: 60,
+    }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let original = random.octets(FILE_BYTES);
+        let shelf = CrashShelf::new();
+        let size = original.len() as u64;
+        let undo = UndoLog::create(&shelf, ID, config(), &mut random, size, HEADER)
+            .expect("a disk that works");
+        let (file, waiting, seen) = (original.clone(), VecDeque::new(), Seen::default());
+        Self { random, shelf, undo, job: None, original, file, waiting, seen }
+    }
+
+    fn step(&mut self) -> Verdict {
+        match self.random.below(100) {
+            0..50 => self.change(),
+            50..65 => {
+                self.job = self.job.take().or_else(|| self.undo.take_job());
+                Ok(())
+            }
+            65..88 => self.run_job(),
+            88..90 => {
+                let operation = [Operation::Write, Operation::Sync][self.random.below(2)];
+                self.shelf.fail_next(operation);
+                Ok(())
+            }
+            90..92 => {
+                self.shelf.power_off_after(self.random.below(3) as u64);
+                self.run_job()
+            }
+            92..94 => {
+                if let Some(job) = self.job.take() {
+                    drop(job.run());
+                }
+                self.restart()
+            }
+            _ => self.restart(),
+        }
+    }
+
+    /// Saves what a change would overwrite; the change is made when that is durable.
+    fn change(&mut self) -> Verdict {
+        let offset = self.random.below(FILE_BYTES + 5000);
+        let length_max = if self.random.percent(80) { 700 } else { 3000 };
+        let length = 1 + self.random.below(length_max);
+        if self.random.percent(5) {
+            // All that is cut off is saved first, or as much of it as will go.
+            let at = FILE_BYTES - self.random.below(3000).min(FILE_BYTES);
+            let saved = self.save(at, FILE_BYTES - at)?;
+            self.waiting.extend(saved.map(|number| (number, Change::Truncate(at))));
+        } else {
+            let octets = self.random.octets(length);
+            let saved = self.save(offset, length)?;
+            self.waiting.extend(saved.map(|number| (number, Change::Write(offset, octets))));
+        }
+        self.make_changes();
+        Ok(())
+    }
+
+    /// `None`: refused, or there is no room now.
+    fn save(&mut self, offset: usize, length: usize) -> Result<Option<PieceNumber>, String> {
+        let range = offset as u64..(offset + length) as u64;
+        let mut present = self.file.clone();
+        present.resize(present.len().max(offset + length), 0);
+        match self.undo.save(range.start, &present[offset..offset + length]) {
+            Ok(number) if self.undo.covers(range) => Ok(Some(number)),
+            Ok(_) => Err("what was saved is not covered".to_owned()),
+            Err(UndoError::Wait) => self.run_job().map(|()| None),
+            Err(UndoError::Full { .. } | UndoError::TooScattered { .. }) => {
+                self.seen.refused += 1;
+                Ok(None)
+            }
+            Err(error) => Err(chain_of(&error)),
+        }
+    }
+
+    fn make_changes(&mut self) {
+        while let Some((number, _)) = self.waiting.front()
+            && *number <= self.undo.durable()
+            && let Some((_, change)) = self.waiting.pop_front()
+        {
+            self.seen.changes += 1;
+            match change {
+                Change::Write(offset, octets) => {
+                    let end = offset + octets.len();
+                    self.file.resize(self.file.len().max(end), 0);
+                    self.file[offset..end].copy_from_slice(&octets);
+                }
+                Change::Truncate(size) => self.file.truncate(size),
+            }
+        }
+    }
+
+    fn run_job(&mut self) -> Verdict {
+        let Some(job) = self.job.take().or_else(|| self.undo.take_job()) else { return Ok(()) };
+        match self.undo.on_done(job.run()) {
+            Ok(_) => {
+                self.make_changes();
+                Ok(())
+            }
+            Err(UndoError::Poisoned { .. }) => {
+                self.seen.poisoned += 1;
+                let refused = self.undo.save(0, b"never");
+                ensure(matches!(refused, Err(UndoError::Poisoned { .. })), "it goes on")?;
+                self.restart()
+            }
+            Err(error) => Err(chain_of(&error)),
+        }
+    }
+
+    /// Crashes or kills, and sees whether the file could be put back; then goes on.
+    fn restart(&mut self) -> Verdict {
+        self.job = None;
+        self.waiting.clear();
+        for attempt in 0.. {
+            if self.random.percent(30) {
+                self.shelf.kill();
+            } else {
+                self.shelf.crash(&mut self.random);
+            }
+            self.check_rollback()?;
+            let is_harmed = attempt < 4 && self.random.percent(40);
+            if is_harmed {
+                self.shelf.power_off_after(self.random.below(5) as u64);
+            }
+            match UndoLog::resume(&self.shelf, ID, config()) {
+                Ok(undo) => {
+                    self.seen.resumed += 1;
+                    self.undo = undo;
+                    return Ok(());
+                }
+                Err(UndoError::Shelf { .. }) if is_harmed => self.seen.unfinished += 1,
+                Err(error) => return Err(chain_of(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts back, in a copy, all that is saved; in some other order than it was saved.
+    fn check_rollback(&mut self) -> Verdict {
+        let mut found = UndoLog::open(&self.shelf, ID).map_err(|error| chain_of(&error))?;
+        ensure(found.header() == HEADER && found.id() == ID, "another header")?;
+        let size = found.original_size() as usize;
+        let mut pieces = Vec::new();
+        while let Some(piece) = found.next_piece().map_err(|error| chain_of(&error))? {
+            pieces.push((piece.offset as usize, piece.octets.to_vec()));
+        }
+        pieces.sort_by_key(|(_, octets)| crc32c::crc32c(octets));
+        let mut file = self.file.clone();
+        file.resize(size, 0);
+        let mut is_put_back = vec![false; size];
+        for (offset, octets) in pieces {
+            let range = offset..offset + octets.len();
+            ensure(!is_put_back[range.clone()].contains(&true), "pieces overlap")?;
+            is_put_back[range.clone()].fill(true);
+            file[range].copy_from_slice(&octets);
+        }
+        ensure(file == self.original, "the file is not what it was")
+    }
+}
+
+fn ensure(holds: bool, why: &str) -> Verdict {
+    if holds { Ok(()) } else { Err(why.to_owned()) }
+}
+
+fn run(seed: u64) -> Result<Seen, String> {
+    let mut world = World::new(seed);
+    for _ in 0..STEPS {
+        world.step()?;
+    }
+    world.restart()?;
+    Ok(world.seen)
+}
+
+fn check(seed: u64) -> Seen {
+    run(seed).unwrap_or_else(|why| {
+        panic!(
+            "{why}\nreplay it with: DAFS_JOURNAL_SEED={seed} cargo test -p dafs-journal \
+             undo::proof::replay"
+        )
+    })
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn a_file_goes_back_to_what_it_was_after_any_crash() {
+    let mut all = Seen::default();
+    for seed in 0..variable("DAFS_JOURNAL_RUNS").unwrap_or(2000) {
+        let seen = check(seed);
+        all.changes += seen.changes;
+        all.resumed += seen.resumed;
+        all.unfinished += seen.unfinished;
+        all.poisoned += seen.poisoned;
+        all.refused += seen.refused;
+    }
+    let counts = [all.changes, all.resumed, all.unfinished, all.poisoned, all.refused];
+    assert!(counts.iter().all(|count| *count >= 100), "it has not seen much: {all:?}");
+}
+
+#[test]
+fn replay() {
+    check(variable("DAFS_JOURNAL_SEED").unwrap_or(1));
+}
+
+#[test]
+fn defects_are_noticed() {
+    for mutation in [
+        Mutation::SkipGroupSync,
+        Mutation::SkipNamesSync,
+        Mutation::SkipRecoverySync,
+        Mutation::RetrySync,
+    ] {
+        let caught = with(Some(mutation), || (0..1000).find(|seed| run(*seed).is_err()));
+        assert!(caught.is_some(), "nobody notices {mutation:?}");
+    }
+}
+
+/// Runs all that is buffered.
+fn settle(undo: &mut UndoLog) {
+    while let Some(job) = undo.take_job() {
+        undo.on_done(job.run()).unwrap();
+    }
+}
+
+#[test]
+fn only_the_first_change_of_an_octet_is_saved() {
+    let shelf = CrashShelf::new();
+    let mut random = Random::new(1);
+    let mut undo =
+        UndoLog::create(&shelf, ID, UndoConfig::default(), &mut random, 100, b"").unwrap();
+    assert_eq!(undo.missing(10..200).collect::<Vec<_>>(), [10..100]);
+    undo.save(10, &[1; 10]).unwrap();
+    undo.save(5, &[2; 20]).unwrap();
+    assert_eq!(undo.save(8, &[3; 10]).unwrap(), undo.last_saved());
+    // Beyond the original size there is nothing to be had back.
+    undo.save(90, &[4; 20]).unwrap();
+    undo.save(100, &[5; 20]).unwrap();
+    assert!(undo.covers(90..300) && !undo.covers(0..6));
+    settle(&mut undo);
+    assert_eq!(undo.durable(), PieceNumber(4));
+    let mut found = UndoLog::open(&shelf, ID).unwrap();
+    let mut pieces = Vec::new();
+    for _ in 0..2 {
+        pieces.clear();
+        while let Some(piece) = found.next_piece().unwrap() {
+            pieces.push((piece.offset, piece.octets.to_vec()));
+        }
+        found.rewind();
+    }
+    let expected = [(10, vec![1; 10]), (5, vec![2; 5]), (20, vec![2; 5]), (90, vec![4; 10])];
+    assert_eq!(pieces, expected);
+}
+
+#[test]
+fn undo_data_is_made_once_listed_and_removed() {
+    let shelf = CrashShelf::new();
+    let mut random = Random::new(1);
+    let mut create = |id, header: &[u8]| {
+        UndoLog::create(&shelf, id, config(), &mut random, 100, header).map(|_| ())
+    };
+    create(ID, &[7; HEADER_BYTES_MAX]).unwrap();
+    create(UndoId(3), b"").unwrap();
+    let again = create(ID, b"").unwrap_err();
+    let exists = |source: &ShelfError| matches!(source, ShelfError::Exists { .. });
+    assert!(matches!(&again, UndoError::Shelf { source } if exists(source)), "{again}");
+    let long = create(UndoId(4), &[7; HEADER_BYTES_MAX + 1]).unwrap_err();
+    assert!(matches!(long, UndoError::TooLong { .. }));
+    assert_eq!(UndoLog::list(&shelf).unwrap(), [UndoId(3), ID]);
+    assert_eq!(UndoLog::open(&shelf, ID).unwrap().header(), [7; HEADER_BYTES_MAX]);
+    UndoLog::remove(&shelf, ID).unwrap();
+    assert_eq!(UndoLog::list(&shelf).unwrap(), [UndoId(3)]);
+}
+
+#[test]
+fn damage_is_told_from_a_torn_end_and_from_what_never_began() {
+    let made = || {
+        let shelf = CrashShelf::new();
+        let mut undo =
+            UndoLog::create(&shelf, ID, config(), &mut Random::new(1), 10_000, b"").unwrap();
+        for offset in [0, 2000, 4000] {
+            undo.save(offset, &[9; 2000]).unwrap();
+            settle(&mut undo);
+        }
+        shelf
+    };
+    let block = BLOCK_BYTES as u64;
+    let pieces = |shelf: &CrashShelf| {
+        let mut found = UndoLog::open(shelf, ID)?;
+        let mut count = 0;
+        while found.next_piece()?.is_some() {
+            count += 1;
+        }
+        Ok::<_, UndoError>(count)
+    };
+    assert_eq!(pieces(&made()).unwrap(), 3);
+    for (offset, expected) in [(block + 100, None), (2 * block, None), (3 * block + 99, Some(2))] {
+        let shelf = made();
+        shelf.corrupt(&name_of(ID), offset, &[0xee]).unwrap();
+        match (pieces(&shelf), expected) {
+            (Ok(count), Some(expected)) => assert_eq!(count, expected),
+            (Err(UndoError::Corrupt { offset: at, .. }), None) => {
+                assert_eq!(at, offset / block * block)
+            }
+            (other, _) => panic!("at {offset}: {other:?}"),
+        }
+    }
+    let shelf = made();
+    shelf.corrupt(&name_of(ID), 17, &[0xee]).unwrap();
+    assert!(matches!(pieces(&shelf), Err(UndoError::Corrupt { offset: 0, .. })));
+    let shelf = CrashShelf::new();
+    shelf.create(&name_of(ID)).unwrap();
+    assert!(matches!(pieces(&shelf), Err(UndoError::Unfinished { .. })));
+}
+
+#[test]
+fn bounds_are_kept() {
+    let shelf = CrashShelf::new();
+    let size = 1 << 20;
+    let mut undo = UndoLog::create(&shelf, ID, config(), &mut Random::new(1), size, b"").unwrap();
+    assert!(matches!(undo.save(0, &[0; 3001]), Err(UndoError::TooLong { .. })));
+    for index in 0..3 {
+        undo.save(index * 3000, &[0; 2900]).unwrap_or_else(|error| panic!("{index}: {error}"));
+    }
+    assert!(matches!(undo.save(20_000, &[0; 1000]), Err(UndoError::Wait)));
+    assert!(!undo.covers(20_000..20_001), "nothing is saved by halves");
+    settle(&mut undo);
+    let mut refused = None;
+    for index in 0..100 {
+        if let Err(error) = undo.save(100_000 + index * 10, &[1]) {
+            refused = Some((index, error));
+            break;
+        }
+    }
+    assert!(
+        matches!(refused, Some((57, UndoError::TooScattered { count_max: 60 }))),
+        "{refused:?}"
+    );
+    settle(&mut undo);
+    let config = UndoConfig { range_count_max: 100, ..config() };
+    assert!(UndoLog::resume(&shelf, ID, config.clone()).is_ok());
+    let mut undo = UndoLog::resume(&shelf, ID, config).unwrap();
+    let mut refused = None;
+    for index in 0..100 {
+        match undo.save(200_000 + index * 3000, &[1; 3000]) {
+            Ok(_) => settle(&mut undo),
+            Err(error) => {
+                refused = Some(error);
+                break;
+            }
+        }
+    }
+    assert!(matches!(refused, Some(UndoError::Full { .. })), "{refused:?}");
+    assert!(shelf.open(&name_of(ID)).unwrap().length().unwrap() <= 40_000);
+}

@@ -1,0 +1,147 @@
+//! Undo data read back.
+//!
+//! Invariant: pieces do not overlap, so that they may be put back in any order; a group
+//! that is not whole at the end is left out, for what it would have made safe was never
+//! begun. Memory is bounded by one group.
+
+use std::sync::Arc;
+
+use super::header::Header;
+use super::{UndoError, UndoId, name_of};
+use crate::group::{BLOCK_BYTES, Found, GroupRead, HEADER_BYTES, find_later_group, get_u64};
+use crate::shelf::{Blob, BlobName, Shelf};
+
+/// The undo data of one lock, as a restart finds it.
+pub struct SavedUndo {
+    pub(super) blob: Arc<dyn Blob>,
+    pub(super) header: Header,
+    name: BlobName,
+    limit: u64,
+    /// Where the group read last begins, and the one behind it.
+    pub(super) group_start: u64,
+    pub(super) position: u64,
+    pub(super) next_number: u64,
+    pub(super) group: GroupRead,
+    next_frame: usize,
+}
+
+/// What some octets of the file were before they were first changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Where they were.
+    pub offset: u64,
+    /// What they were.
+    pub octets: &'a [u8],
+}
+
+impl SavedUndo {
+    pub(super) fn open(shelf: &dyn Shelf, id: UndoId) -> Result<Self, UndoError> {
+        let name = name_of(id);
+        let blob = shelf.open(&name)?;
+        let header = Header::read(&*blob, id, &name)?;
+        let limit = blob.length()?;
+        let group = GroupRead::default();
+        let (start, next_frame) = (BLOCK_BYTES as u64, HEADER_BYTES);
+        Ok(Self {
+            blob,
+            header,
+            name,
+            limit,
+            group_start: start,
+            position: start,
+            next_number: 1,
+            group,
+            next_frame,
+        })
+    }
+
+    /// Which undo data this is.
+    #[must_use]
+    pub fn id(&self) -> UndoId {
+        self.header.id
+    }
+
+    /// What its owner said when it was made.
+    #[must_use]
+    pub fn header(&self) -> &[u8] {
+        &self.header.octets
+    }
+
+    /// The size of the file when the lock was taken: the file is to be cut off, or
+    /// lengthened, to this before the pieces are put back.
+    #[must_use]
+    pub fn original_size(&self) -> u64 {
+        self.header.original_size
+    }
+
+    /// Begins again with the first piece.
+    pub fn rewind(&mut self) {
+        self.position = BLOCK_BYTES as u64;
+        self.group_start = self.position;
+        self.next_number = 1;
+        self.group = GroupRead::default();
+        self.next_frame = HEADER_BYTES;
+    }
+
+    /// The next piece; `None` behind the last.
+    ///
+    /// # Errors
+    /// [`UndoError::Corrupt`] if what was durable is damaged, or what the storage says.
+    pub fn next_piece(&mut self) -> Result<Option<Piece<'_>>, UndoError> {
+        while self.group.frame_at(self.next_frame).is_none() {
+            if !self.read_group()? {
+                return Ok(None);
+            }
+        }
+        let Some((frame, next)) = self.group.frame_at(self.next_frame) else { return Ok(None) };
+        if frame.number != self.next_number || frame.payload.len() < OFFSET_BYTES {
+            return Err(self.damage("a piece out of order"));
+        }
+        self.next_number += 1;
+        self.next_frame = next;
+        let (offset, octets) = frame.payload.split_at(OFFSET_BYTES);
+        Ok(Some(Piece { offset: get_u64(offset, 0), octets }))
+    }
+
+    /// Reads the next group; `false` if there is none.
+    fn read_group(&mut self) -> Result<bool, UndoError> {
+        let (lineage, at) = (self.header.lineage(), self.position);
+        if at >= self.limit {
+            return Ok(false);
+        }
+        match self.group.read(&*self.blob, lineage, at, self.limit, self.next_number)? {
+            Found::Group(length) => {
+                self.group_start = at;
+                self.position += length;
+                self.next_frame = HEADER_BYTES;
+                Ok(true)
+            }
+            Found::Nothing(what) => {
+                let behind = at + BLOCK_BYTES as u64;
+                match find_later_group(&*self.blob, lineage, behind, self.limit)? {
+                    Some(_) => Err(self.damage(what)),
+                    None => {
+                        self.limit = at;
+                        Ok(false)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the last group once more, after a look at what lies behind it.
+    pub(super) fn read_last_group_again(&mut self) -> Result<(), UndoError> {
+        let (lineage, at) = (self.header.lineage(), self.group_start);
+        match self.group.read_as_it_stands(&*self.blob, lineage, at, self.position)? {
+            Found::Group(_) => Ok(()),
+            Found::Nothing(what) => Err(self.damage(what)),
+        }
+    }
+
+    fn damage(&self, what: &'static str) -> UndoError {
+        UndoError::Corrupt { name: self.name.clone(), offset: self.position, what }
+    }
+}
+
+/// A piece's payload begins with where it was.
+const OFFSET_BYTES: usize = 8;
