@@ -5,6 +5,7 @@ mod bench;
 mod copy;
 mod demo;
 mod doctor;
+mod durability;
 mod files;
 mod generate;
 mod passwd;

@@ -16,6 +16,7 @@ use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use serde::Deserialize;
 
+use crate::durability::{Durability, journal};
 use crate::place::DEFAULT_PORT;
 
 /// Arguments of `dafs serve`; the configuration file has the same keys.
@@ -62,9 +63,14 @@ pub struct Arguments {
     /// the server is root, else the server's own.
     #[arg(long, value_name = "UID:GID")]
     pub anonymous: Option<String>,
-    /// Directory for the key that seals file handles.
+    /// Directory for the key that seals file handles, and for the journal.
     #[arg(long)]
     pub state: Option<PathBuf>,
+    /// What exactly-once requests survive: `stable` for a killed server and a loss of power,
+    /// too; `memory`, which is faster, for broken connections only. Default: stable for
+    /// directories, memory for --memory.
+    #[arg(long, value_name = "WHERE")]
+    pub exactly_once: Option<Durability>,
     /// CRC on every iWARP frame.
     #[arg(long)]
     pub crc: bool,
@@ -86,9 +92,10 @@ pub fn run(flags: Arguments) -> Result<()> {
     }
     open_sockets_to_all(server.addresses());
     announce(server.addresses());
-    let stats = server.run();
+    let ended = server.run();
     // Without systemd there is nobody to tell.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
+    let stats = ended?;
     tracing::info!(requests = stats.requests, hits = stats.cache.hit_count, "stopped");
     Ok(())
 }
@@ -160,6 +167,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         no_anonymous: flags.no_anonymous || file.no_anonymous,
         anonymous: flags.anonymous.or(file.anonymous),
         state: flags.state.or(file.state),
+        exactly_once: flags.exactly_once.or(file.exactly_once),
         crc: flags.crc || file.crc,
         while_stdin: flags.while_stdin,
     })
@@ -218,6 +226,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         config.cache.arena_bytes = usize::try_from(octets(size).context("--cache")?)?;
         config.cache.dirty_bytes_max = config.cache.arena_bytes / 4;
     }
+    config.journal = journal(arguments, arguments.state.clone().unwrap_or_else(default_state))?;
     config.password_file = arguments.password_file.clone();
     config.crc = arguments.crc;
     config.filer.anonymous = match (&arguments.anonymous, arguments.no_anonymous) {

@@ -60,6 +60,9 @@ pub struct SessionOptions {
     pub transport: TransportChoice,
     /// Identity.
     pub login: Login,
+    /// Whether the server keeps the results of requests that change something, for the case
+    /// that an answer is lost.
+    pub response_cache: bool,
     /// Checksums on every message and all data.
     pub checksums: bool,
     /// CRC on iWARP frames.
@@ -80,6 +83,7 @@ impl Default for SessionOptions {
         Self {
             transport: TransportChoice::Automatic,
             login: Login::None,
+            response_cache: false,
             checksums: false,
             crc: false,
             credits: 64,
@@ -293,6 +297,7 @@ fn connect_request<'a>(options: &'a SessionOptions, name: &'a str, wish: u16) ->
     Request::ClientConnectAuth(ClientConnectAuth {
         options: WireOptions {
             checksums: options.checksums,
+            response_cache: options.response_cache,
             requests_max: u32::from(wish),
             request_bytes_max: SLOT_BYTES as u32,
             response_bytes_max: SLOT_BYTES as u32,

@@ -149,6 +149,14 @@ impl KeptSessions {
         }
     }
 
+    /// The request that was begun last on a stream.
+    pub fn request(&self, session: KeptSession, stream: StreamId) -> Option<RequestName> {
+        let kept = self.slots.get(session.0 as usize)?.as_ref()?;
+        let entry = kept.entries.get(usize::from(stream.0))?;
+        let (sequence, procedure) = (entry.sequence, entry.procedure);
+        Some(RequestName { stream, sequence, procedure })
+    }
+
     /// Keeps the result of a request that was begun. True if it was the last of a session
     /// that has no connection: whoever waits to ask for its results may do so now.
     #[inline]

@@ -101,6 +101,7 @@ impl Reactor {
             }
         }
         self.interface.release(endpoint);
+        self.note_forgotten();
         self.ask_again();
     }
 

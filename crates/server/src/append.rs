@@ -4,14 +4,15 @@
 //! the end until its bytes are in the cache, so no two appends share a place.
 
 use dafs_filer::IoKind;
-use dafs_store::cache::Progress;
+use dafs_store::cache::{CachedFile, Progress};
 use dafs_types::{Stability, Status, limits};
 use dafs_wire::Response;
 use dafs_wire::messages::{AppendDirect, AppendInline, AppendResult};
 
 use crate::data::{IoFile, Step, check_range};
+use crate::ledger::Facts;
 use crate::reactor::Reactor;
-use crate::task::{Answer, Buffers, Task, Wait, WriteSource, WriteTask};
+use crate::task::{Answer, Buffers, Task, TaskId, Wait, WriteSource, WriteTask};
 use crate::write::write_task;
 
 impl Reactor {
@@ -73,13 +74,27 @@ impl Reactor {
         Ok(())
     }
 
+    /// Has the place written down, if the append's outcome will be. True if it waits for that.
+    pub(crate) fn intends(&mut self, id: TaskId, answer: Answer, task: &mut WriteTask) -> bool {
+        if !answer.logged || task.has_intent {
+            return false;
+        }
+        task.has_intent = true;
+        let (file, offset, length) = (self.cache.handle(task.file), task.offset, task.length);
+        self.intend_append(id, answer, Facts::Appends { file, offset, length });
+        true
+    }
+
     /// Lets the next append in.
     pub(crate) fn release_end(&mut self, task: &WriteTask) {
-        if !task.has_place {
-            return;
+        if task.has_place {
+            self.release_place(task.file);
         }
-        self.appending.retain(|file| *file != task.file);
-        self.on_progress(Progress { file: task.file, error: None });
+    }
+
+    pub(crate) fn release_place(&mut self, file: CachedFile) {
+        self.appending.retain(|other| *other != file);
+        self.on_progress(Progress { file, error: None });
     }
 
     pub(crate) fn reply_appended(&mut self, answer: Answer, offset: u64, committed: Stability) {

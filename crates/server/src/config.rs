@@ -7,6 +7,8 @@ use dafs_dat::{Address, AddressError, WaitPolicy};
 use dafs_filer::FilerConfig;
 use dafs_store::cache::CacheConfig;
 
+use crate::ledger::{JournalConfig, LedgerError};
+
 /// Configuration of one server. [`ServerConfig::default`] suits one machine; only
 /// addresses must be added.
 #[derive(Clone, Debug)]
@@ -25,6 +27,9 @@ pub struct ServerConfig {
     pub wait: WaitPolicy,
     /// Whether iWARP frames carry a CRC even if the client does not ask.
     pub crc: bool,
+    /// Where the response cache is kept so that it outlives this server; without it, only
+    /// broken connections are recovered from, not the server's own end.
+    pub journal: Option<JournalConfig>,
     /// How long a connection may take to stand; then it has as long as
     /// [`FilerConfig::authentication_timeout`] to authenticate.
     pub connect_timeout: Duration,
@@ -57,6 +62,7 @@ impl Default for ServerConfig {
             password_file: None,
             wait: WaitPolicy::default(),
             crc: false,
+            journal: None,
             connect_timeout: Duration::from_secs(10),
         }
     }
@@ -82,6 +88,9 @@ pub enum ServerError {
     /// The password file could not be read.
     #[error(transparent)]
     Passwords(#[from] crate::PasswordError),
+    /// The journal could not be opened, or what it says could not be settled.
+    #[error("cannot recover what was under way when the last server ended")]
+    Journal(#[source] LedgerError),
 }
 
 /// Physical memory of this machine, in octets.

@@ -102,7 +102,9 @@ impl Reactor {
             self.tasks.forget(id);
             self.interface.deregister(key);
             self.give_up(answer.endpoint);
-            return Err(Status::Io);
+            let answer = self.abandon(answer);
+            self.fail(answer, Status::Io);
+            return Ok(());
         }
         self.tasks.park(id, Task::Fetch(answer, make(staging)), Wait::Transfers);
         Ok(())
@@ -113,6 +115,7 @@ impl Reactor {
         self.interface.deregister(task.staging.region.key);
         let bytes = task.staging.memory.to_vec(0, task.length as usize);
         let intact = !self.has_checksums(answer.endpoint) || Checksum::of(&bytes) == task.checksum;
+        let answer = if task.failed { self.abandon(answer) } else { answer };
         let outcome = if task.failed {
             Err(Status::Io)
         } else if !intact {

@@ -14,6 +14,7 @@ use dafs_store::cache::{
 };
 use dafs_types::{Credentials, Entropy};
 
+use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
 
 /// Something that may block.
@@ -22,6 +23,7 @@ pub enum Job {
     Flush(FlushJob),
     Sync(SyncJob),
     Size(SizeJob),
+    Ledger(LedgerJob),
     Login { endpoint: EndpointId, user: String, password: String, file: Arc<PasswordFile> },
 }
 
@@ -31,6 +33,7 @@ pub enum Done {
     Flushed(FlushDone),
     Synced(SyncDone),
     Sized(SizeDone),
+    Ledger(LedgerDone),
     Login { endpoint: EndpointId, credentials: Option<Credentials> },
 }
 
@@ -42,6 +45,7 @@ impl Job {
             Job::Flush(job) => Done::Flushed(job.run()),
             Job::Sync(job) => Done::Synced(job.run()),
             Job::Size(job) => Done::Sized(job.run()),
+            Job::Ledger(job) => Done::Ledger(job.run()),
             Job::Login { endpoint, user, password, file } => {
                 Done::Login { endpoint, credentials: file.verify(&user, &password) }
             }

@@ -25,6 +25,7 @@ mod direct;
 pub mod fuzzing;
 mod hits;
 mod jobs;
+mod ledger;
 mod names;
 mod object;
 mod open;
@@ -44,6 +45,7 @@ mod upkeep;
 mod write;
 
 pub use config::{ServerConfig, ServerError};
+pub use ledger::{JournalConfig, LedgerError};
 pub use passwords::{PasswordError, PasswordFile};
 pub use server::{Server, ServerStats, Stopper};
 pub use stepped::SteppedServer;

@@ -146,8 +146,12 @@ impl Reactor {
     ) -> Result<(), Status> {
         let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
         let block = FileAttributeBlock::parse(order, bytes).map_err(|error| error.status())?;
-        let changes = changes_of(&block)?;
-        self.change(answer, &task.handle, task.state, changes, block.valid())
+        let request =
+            SetAttributesInline { file: task.handle, state: task.state, attributes: block };
+        if self.is_gated_as_inline(answer, &request) {
+            return Ok(());
+        }
+        self.set_attributes(answer, &request)
     }
 
     fn change(
@@ -187,6 +191,7 @@ impl Reactor {
         self.start(Task::Size(
             answer,
             SizeTask {
+                who,
                 file,
                 handle: *handle,
                 size,
@@ -245,11 +250,10 @@ impl Reactor {
                 self.reply_set(answer, error.into(), AttributeBitmap::NONE);
             }
             (SizeReply::SetAttributes, Ok(())) => {
-                let who = self.who(answer);
                 let rest = if task.rest.is_empty() {
                     Ok(())
                 } else {
-                    self.store.set_attributes(&who, &task.handle, &task.rest).map(|_| ())
+                    self.store.set_attributes(&task.who, &task.handle, &task.rest).map(|_| ())
                 };
                 self.revalidate(&task.handle);
                 match rest {
@@ -300,6 +304,7 @@ impl Reactor {
 /// Stands for a task whose content has been moved out.
 fn placeholder(task: &SizeTask) -> SizeTask {
     SizeTask {
+        who: task.who.clone(),
         file: task.file,
         handle: task.handle,
         size: task.size,

@@ -119,6 +119,7 @@ impl Reactor {
             self.start(Task::Size(
                 answer,
                 SizeTask {
+                    who,
                     file: cached,
                     handle,
                     size: 0,

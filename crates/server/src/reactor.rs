@@ -23,6 +23,7 @@ use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
 use crate::hits::Hits;
 use crate::jobs::Pool;
+use crate::ledger::{Ledger, LedgerError};
 use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
@@ -53,6 +54,10 @@ pub(crate) struct Reactor {
     pub(crate) passwords: Arc<PasswordFile>,
     pub(crate) entropy: Box<dyn Entropy + Send>,
     verifier: u64,
+    /// The way of requests through the journal, if there is one.
+    pub(crate) ledger: Option<Ledger>,
+    /// Why the server stops.
+    pub(crate) fatal: Option<LedgerError>,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
     /// The request being served; lent out while it is.
@@ -90,7 +95,11 @@ impl Reactor {
                 system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
             })?;
         let boot = entropy.next_u64();
-        let filer = Filer::new(config.filer.clone(), boot)?;
+        let mut filer = Filer::new(config.filer.clone(), boot)?;
+        let ledger = match &config.journal {
+            Some(journal) => Some(Ledger::open(journal, &store, &mut filer, entropy.as_mut())?),
+            None => None,
+        };
         let passwords = match &config.password_file {
             Some(path) => PasswordFile::load(path)?,
             None => PasswordFile::default(),
@@ -119,6 +128,8 @@ impl Reactor {
             passwords: Arc::new(passwords),
             entropy,
             verifier: boot,
+            ledger,
+            fatal: None,
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
@@ -171,6 +182,7 @@ impl Reactor {
         }
         self.settle();
         self.take_done();
+        self.push_ledger();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
         }
@@ -240,6 +252,7 @@ impl Reactor {
         ServerStats {
             channels: self.channels.count(),
             parked_requests: self.tasks.count(),
+            journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
             requests: self.requests,
             regions: self.interface.region_count(),
             loans: self.loans.count(),

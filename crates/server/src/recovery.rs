@@ -5,7 +5,7 @@
 //! is answered when nothing of that session runs any more.
 
 use dafs_filer::{ReplyQuery, RequestName};
-use dafs_types::{Status, limits};
+use dafs_types::Status;
 use dafs_wire::messages::{CachedResponse, DiscardResponses, Empty, FetchedResults};
 use dafs_wire::{ByteOrder, HEADER_BYTES, Procedure, Response, decode_response, encode_response};
 
@@ -46,6 +46,7 @@ impl Reactor {
     ) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         self.filer.discard_replies(id, request.session)?;
+        self.note_forgotten();
         self.reply(answer, &Response::DiscardResponses(Empty));
         Ok(())
     }
@@ -130,26 +131,6 @@ impl Reactor {
     pub(crate) fn keep(&mut self, answer: Answer, status: Status, octets: &[u8]) {
         if self.filer.keep_reply(answer.kept, answer.stream, status, octets) {
             self.ask_again();
-        }
-    }
-
-    /// Keeps a result whose connection is gone.
-    #[cold]
-    pub(crate) fn keep_undelivered(
-        &mut self,
-        answer: Answer,
-        status: Status,
-        response: &Response<'_>,
-    ) {
-        let Some(order) = self.filer.session_record(answer.kept).map(|record| record.order) else {
-            return;
-        };
-        let header = blank(answer, status, 1);
-        // Nobody waits: room for the longest costs nothing here.
-        let mut message = vec![0; limits::RESPONSE_BYTES_MAX];
-        match encode_response(order, &header, response, &mut message) {
-            Ok(length) => self.keep(answer, status, &message[HEADER_BYTES..length]),
-            Err(error) => self.keep(answer, error.status(), &[]),
         }
     }
 }

@@ -5,9 +5,9 @@
 
 use dafs_dat::{EndpointId, Gather, SendOptions, Signal};
 use dafs_filer::Filer;
-use dafs_types::Status;
+use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::{
-    Checksum, EncodeError, HEADER_BYTES, PROTOCOL_VERSION, Response, ResponseHeader,
+    ByteOrder, Checksum, EncodeError, HEADER_BYTES, PROTOCOL_VERSION, Response, ResponseHeader,
     SpecialConditions, encode_response, seal,
 };
 
@@ -51,7 +51,7 @@ impl Reactor {
         message: &[u8],
     ) {
         match encoded {
-            Ok(length) => self.send(answer.endpoint, &message[..length]),
+            Ok(length) => self.deliver(answer, &message[..length]),
             Err(error) => self.send_failure(answer, error.status()),
         }
     }
@@ -108,7 +108,9 @@ impl Reactor {
         message: &mut [u8],
     ) -> Result<usize, EncodeError> {
         let Some(channel) = self.channels.get_mut(answer.endpoint) else {
-            self.keep_undelivered(answer, status, response);
+            if answer.kept.is_some() {
+                self.conclude_undelivered(answer, status, response);
+            }
             return Err(EncodeError::Value { what: "an answer without a channel" });
         };
         let Some(order) = channel.order else {
@@ -119,9 +121,6 @@ impl Reactor {
         let header = grant(&mut self.filer, channel, answer, status);
         let encoded = encode_response(order, &header, response, &mut message[..limit]);
         let length = encoded.inspect_err(|_| self.unsent = Some(header))?;
-        if answer.kept.is_some() {
-            self.keep(answer, status, &message[HEADER_BYTES..length]);
-        }
         if has_checksums {
             seal(&mut message[..length], &[]);
         }
@@ -139,9 +138,6 @@ impl Reactor {
         let order = self.order_of(answer.endpoint).ok_or(EncodeError::Space)?;
         let length = encode_response(order, &header, response, message)?;
         self.unsent = None;
-        if answer.kept.is_some() {
-            self.keep(answer, header.status, &message[HEADER_BYTES..length]);
-        }
         if self.has_checksums(answer.endpoint) {
             seal(&mut message[..length], &[]);
         }
@@ -155,14 +151,28 @@ impl Reactor {
         header.status = status;
         let mut message = [0; RESPONSE_HEAD_BYTES];
         if let Ok(length) = encode_response(order, &header, &Response::Failed, &mut message) {
-            if answer.kept.is_some() {
-                self.keep(answer, status, &[]);
-            }
             if self.has_checksums(answer.endpoint) {
                 seal(&mut message[..length], &[]);
             }
-            self.send(answer.endpoint, &message[..length]);
+            self.deliver(answer, &message[..length]);
         }
+    }
+
+    /// Sends an answer; keeps it first if it is to be kept.
+    #[inline]
+    fn deliver(&mut self, answer: Answer, message: &[u8]) {
+        if answer.kept.is_some() {
+            return self.deliver_kept(answer, message);
+        }
+        self.send(answer.endpoint, message);
+    }
+
+    fn deliver_kept(&mut self, answer: Answer, message: &[u8]) {
+        let order = self.order_of(answer.endpoint).unwrap_or(ByteOrder::NATIVE);
+        // It was encoded just now.
+        let Ok(header) = ResponseHeader::decode(order, message) else { return };
+        let octets = &message[HEADER_BYTES..];
+        self.conclude_kept(answer, header.status, octets, Some(message));
     }
 
     #[inline]
@@ -221,6 +231,21 @@ fn grant(
     let grant = filer.finish(channel.id, answer.stream);
     channel.receives_due += grant.receives_to_post;
     blank(answer, status, grant.target_nreq)
+}
+
+/// A header for results that are kept and not sent.
+pub(crate) fn blank_header(stream: StreamId, status: Status) -> ResponseHeader {
+    ResponseHeader {
+        version: PROTOCOL_VERSION,
+        target_credits: 1,
+        conditions: SpecialConditions(0),
+        stream,
+        sequence: SequenceNumber(0),
+        analyzer: 0,
+        checksum: Checksum::NONE,
+        status,
+        length: 0,
+    }
 }
 
 #[inline]

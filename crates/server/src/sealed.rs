@@ -58,7 +58,7 @@ impl Reactor {
         let Staging { memory, region } = staging;
         self.interface.deregister(region.key);
         if task.transfer_failed {
-            return Some(self.refuse_write(answer, task, Status::Io));
+            return Some(self.refuse_broken(answer, task));
         }
         let octets = memory.to_vec(0, task.length as usize);
         if Checksum::of(&octets) != expected {

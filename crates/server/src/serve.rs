@@ -58,6 +58,7 @@ impl Reactor {
             sequence: header.sequence,
             analyzer: header.analyzer,
             kept: KeptSession::NONE,
+            logged: false,
         };
         // Of a damaged request nothing is believed but where its answer goes.
         let is_damaged = checksums && !is_intact(message);
@@ -82,7 +83,14 @@ impl Reactor {
                 }
                 if admitted.kept.is_some() && is_kept(&header) {
                     answer.kept = admitted.kept;
+                    // Appends go through the journal once they have their place.
+                    let is_append =
+                        matches!(request, Request::AppendInline(_) | Request::AppendDirect(_));
+                    answer.logged = is_append && self.ledger.is_some();
                     self.filer.begin_request(answer.kept, name_of(&header));
+                }
+                if self.is_gated(answer, request, message) {
+                    return;
                 }
                 if let Err(status) = self.dispatch(answer, &header, request) {
                     self.fail(answer, status);
@@ -97,7 +105,7 @@ impl Reactor {
 
     /// Serves one request. `Err` is answered by the caller; `Ok` means that the
     /// answer is sent or that the request is parked.
-    fn dispatch(
+    pub(crate) fn dispatch(
         &mut self,
         answer: Answer,
         header: &RequestHeader,

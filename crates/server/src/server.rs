@@ -13,6 +13,7 @@ use dafs_types::Entropy;
 
 use crate::config::{ServerConfig, ServerError};
 use crate::jobs::Pool;
+use crate::ledger::LedgerError;
 use crate::reactor::Reactor;
 
 /// A file server, listening. [`Server::run`] serves until it is stopped.
@@ -35,6 +36,8 @@ pub struct ServerStats {
     pub channels: usize,
     /// Requests parked now.
     pub parked_requests: usize,
+    /// Requests on their way through the journal now.
+    pub journaled_requests: usize,
     /// Requests since the start.
     pub requests: u64,
     /// Memory registered with the transport now, the cache's arena included.
@@ -96,10 +99,17 @@ impl Server {
     }
 
     /// Serves until stopped; then writes everything back. Returns the last numbers.
-    pub fn run(mut self) -> ServerStats {
+    ///
+    /// # Errors
+    /// [`LedgerError`] if the journal failed: the server ends, since it can promise nothing
+    /// any more, and the next one finds out what was done.
+    pub fn run(mut self) -> Result<ServerStats, LedgerError> {
         self.reactor.run();
         self.reactor.write_everything_back();
-        self.reactor.stats()
+        match self.reactor.fatal.take() {
+            Some(error) => Err(error),
+            None => Ok(self.reactor.stats()),
+        }
     }
 }
 

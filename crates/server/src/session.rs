@@ -227,6 +227,7 @@ impl Reactor {
             tracing::info!(uid = who.uid, ?kind, "session established");
             channel.who = Arc::new(who);
         }
+        self.note_session(id);
         let trusted = outcome.trusted;
         match purpose {
             Purpose::Connected(results) => {

@@ -6,12 +6,13 @@
 //! one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::KeptSession;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
-use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
+use dafs_types::{CacheHint, Credentials, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 
 use crate::transfer::Staging;
@@ -29,6 +30,8 @@ pub struct Answer {
     pub analyzer: u64,
     /// Where it is kept for a client that may not get it.
     pub kept: KeptSession,
+    /// Its intent is in the journal, or will be.
+    pub logged: bool,
 }
 
 /// The client's buffers for direct data. Nearly always one.
@@ -111,6 +114,8 @@ pub struct WriteTask {
     pub is_append: bool,
     /// The append has its place at the end of the file, which nobody else may take.
     pub has_place: bool,
+    /// That is in the journal.
+    pub has_intent: bool,
     pub borrowed: bool,
 }
 
@@ -118,9 +123,19 @@ pub struct WriteTask {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitReply {
     Commit,
-    Write { length: u32, stability: Stability },
-    Append { offset: u64, stability: Stability },
-    Close { unlinked: bool },
+    Write {
+        length: u32,
+        stability: Stability,
+    },
+    /// With the place at the file's end, if the next append must wait for this one's outcome.
+    Append {
+        offset: u64,
+        stability: Stability,
+        has_place: bool,
+    },
+    Close {
+        unlinked: bool,
+    },
 }
 
 /// Data on its way to the file or to stable storage.
@@ -135,6 +150,8 @@ pub struct CommitTask {
 /// A change of size on its way, other attributes follow.
 #[derive(Debug)]
 pub struct SizeTask {
+    /// Who asked; the connection may be gone by the time it is done.
+    pub who: Arc<Credentials>,
     pub file: CachedFile,
     pub handle: FileHandle,
     pub size: u64,
@@ -197,6 +214,8 @@ pub enum Wait {
     Room,
     /// Until its own transfers are done.
     Transfers,
+    /// Until the journal has its intent.
+    Journal,
 }
 
 /// All parked tasks.
@@ -228,7 +247,7 @@ impl Tasks {
         match wait {
             Wait::File(file) => self.by_file.entry(file).or_default().push(id),
             Wait::Room => self.for_room.push(id),
-            Wait::Transfers => {}
+            Wait::Transfers | Wait::Journal => {}
         }
     }
 

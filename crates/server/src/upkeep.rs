@@ -23,6 +23,7 @@ impl Reactor {
             Done::Flushed(done) => self.cache.on_flushed(done),
             Done::Synced(done) => self.cache.on_synced(done),
             Done::Sized(done) => self.cache.on_sized(done),
+            Done::Ledger(done) => return self.on_ledger_done(done),
             Done::Login { endpoint, credentials } => {
                 return self.on_login(endpoint, credentials);
             }
@@ -83,6 +84,7 @@ impl Reactor {
         for closed in actions.released {
             self.release_open(&closed);
         }
+        self.note_forgotten();
     }
 
     /// Starts the flushes that age or pressure ask for.
@@ -100,9 +102,11 @@ impl Reactor {
             self.on_done(Job::Flush(job).run());
             self.take_done();
         }
+        self.push_ledger();
         while self.pool.under_way() > 0 {
             self.interface.wait(1, Some(BUSY_PAUSE));
             self.take_done();
+            self.push_ledger();
         }
     }
 }

@@ -143,6 +143,9 @@ impl Reactor {
                 Err(step) => return step,
             }
         }
+        if task.is_append && self.intends(id, answer, task) {
+            return Step::Wait(Wait::Journal);
+        }
         while task.done < task.length {
             let at = task.offset + u64::from(task.done);
             let left = task.length - task.done;
@@ -206,13 +209,20 @@ impl Reactor {
         Step::Done
     }
 
+    /// Ends a write whose octets could not be had: the connection is at its end.
+    pub(crate) fn refuse_broken(&mut self, answer: Answer, task: &WriteTask) -> Step {
+        // Whoever comes back asks for it anew.
+        let answer = self.abandon(answer);
+        self.refuse_write(answer, task, Status::Io)
+    }
+
     /// Gives the room that was filled to the file. A step if the write ends with it.
     fn end_room(&mut self, answer: Answer, task: &mut WriteTask) -> Option<Step> {
         let token = task.token.take()?;
         if task.transfer_failed {
             let progress = self.cache.write_abort(token, self.now);
             self.on_progress(progress);
-            return Some(self.refuse_write(answer, task, Status::Io));
+            return Some(self.refuse_broken(answer, task));
         }
         task.done += token.length();
         let progress = self.cache.write_done(token, self.now);
@@ -231,7 +241,11 @@ impl Reactor {
         let length = u64::from(task.length);
         let ticket = self.cache.commit_begin(file, task.offset, length, stability);
         let reply = if task.is_append {
-            CommitReply::Append { offset: task.offset, stability }
+            let has_place = std::mem::take(&mut task.has_place) && task.has_intent;
+            if !has_place {
+                self.release_place(task.file);
+            }
+            CommitReply::Append { offset: task.offset, stability, has_place }
         } else {
             CommitReply::Write { length: task.length, stability }
         };
@@ -367,6 +381,9 @@ impl Reactor {
         if let CommitReply::Close { unlinked } = task.reply {
             return self.finish_close(answer, task.file, unlinked, result);
         }
+        if let CommitReply::Append { has_place: true, .. } = task.reply {
+            self.release_place(task.file);
+        }
         self.give_back(task.file, task.borrowed);
         match (result, task.reply) {
             (Err(error), _) => self.fail(answer, error.into()),
@@ -376,7 +393,7 @@ impl Reactor {
             (Ok(()), CommitReply::Write { length, stability }) => {
                 self.reply_written(answer, length, stability);
             }
-            (Ok(()), CommitReply::Append { offset, stability }) => {
+            (Ok(()), CommitReply::Append { offset, stability, .. }) => {
                 self.reply_appended(answer, offset, stability);
             }
             (Ok(()), CommitReply::Close { .. }) => {}
@@ -405,6 +422,7 @@ pub(crate) fn write_task(
         transfer_failed: false,
         is_append: false,
         has_place: false,
+        has_intent: false,
         borrowed: io.borrowed,
     }
 }

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use dafs_dat::Address;
-use dafs_server::{Server, ServerConfig, ServerStats, Stopper};
+use dafs_journal::{DirectoryShelf, LogConfig};
+use dafs_server::{JournalConfig, Server, ServerConfig, ServerStats, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
@@ -98,6 +99,22 @@ impl Fixture {
         Self::start(directory, Arc::new(store), change)
     }
 
+    /// A server with a journal.
+    pub fn with_journal() -> Self {
+        Self::with(|_| {}).journaled()
+    }
+
+    /// The same server again, with a journal from now on: what it had is what it finds.
+    pub fn journaled(self) -> Self {
+        let (directory, _) = self.stop();
+        let config =
+            LocalConfig::new(directory.path().join("export"), directory.path().join("state"));
+        let store = LocalStore::new(&config).unwrap();
+        let shelf = DirectoryShelf::open(directory.path().join("journal")).unwrap();
+        let journal = JournalConfig { shelf: Arc::new(shelf), log: LogConfig::default() };
+        Self::start(directory, Arc::new(store), |config| config.journal = Some(journal))
+    }
+
     /// A server on memory.
     pub fn in_memory() -> Self {
         let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
@@ -133,7 +150,7 @@ impl Fixture {
         let server = Server::new(&config, store).unwrap();
         let addresses = server.addresses().to_vec();
         let stopper = server.stopper();
-        let thread = std::thread::spawn(move || server.run());
+        let thread = std::thread::spawn(move || server.run().unwrap());
         Self { directory, addresses, stopper, thread: Some(thread), _watch: watch }
     }
 

@@ -187,3 +187,61 @@ fn a_stream_keeps_its_newest_result_alone() {
         assert_eq!(rogue.outcome(&removed), Some(Status::Ok));
     });
 }
+
+#[test]
+fn results_outlive_the_server() {
+    for transport in crate::fixture::TRANSPORTS {
+        let fixture = Fixture::with_journal();
+        let (mut rogue, old) = keeper(&fixture, transport);
+        let root = rogue.root();
+        make(&mut rogue, root, "made", 1, 5);
+        let answer = rogue.answer().unwrap();
+        make(&mut rogue, root, "made", 2, 6);
+        assert_eq!(rogue.status(), Some(Status::Exist));
+        // Twice: what was found must be found again.
+        let fixture = fixture.journaled().journaled();
+        let (mut rogue, _) = keeper(&fixture, transport);
+        let fetch = Request::FetchResponse(about(old, 1, 5, Procedure::Create));
+        assert_eq!(rogue.ask(&fetch).unwrap()[40..], answer[40..]);
+        // What failed at the first look was not done: it can be asked anew.
+        let failed = Request::FetchResponse(about(old, 2, 6, Procedure::Create));
+        assert_eq!(rogue.outcome(&failed), Some(Status::NoXidMatch));
+        let discard = Request::DiscardResponses(DiscardResponses { session: old });
+        assert_eq!(rogue.outcome(&discard), Some(Status::Ok));
+        let fixture = fixture.journaled();
+        let (mut rogue, _) = keeper(&fixture, transport);
+        assert_eq!(rogue.outcome(&fetch), Some(Status::UnknownSession));
+    }
+}
+
+#[test]
+fn everything_that_goes_through_the_journal_is_answered() {
+    for transport in crate::fixture::TRANSPORTS {
+        let fixture = Fixture::with_journal();
+        let options = dafs_client::SessionOptions {
+            response_cache: true,
+            ..dafs_client::SessionOptions::default()
+        };
+        let (_, session) = fixture.connect_with(transport, &options);
+        session.create_dir("/d", 0o755).unwrap();
+        let file = session.open("/d/f", &dafs_client::OpenOptions::write()).unwrap();
+        file.append(b"one").unwrap();
+        file.append(b"two").unwrap();
+        drop(file);
+        session.hard_link("/d/f", "/d/g").unwrap();
+        session.rename("/d/g", "/h").unwrap();
+        session.symlink("d", "/s").unwrap();
+        session.remove("/d/f").unwrap();
+        let mode = dafs_types::SetAttributes { mode: Some(0o600), ..Default::default() };
+        session.set_attributes("/h", &mode).unwrap();
+        let truncating =
+            dafs_client::OpenOptions { truncate: true, ..dafs_client::OpenOptions::write() };
+        assert_eq!(std::fs::read(fixture.local("h")).unwrap(), b"onetwo");
+        session.open("/h", &truncating).unwrap();
+        assert_eq!(std::fs::metadata(fixture.local("h")).unwrap().len(), 0);
+        assert_eq!(session.remove("/none").unwrap_err().status(), Some(Status::NoEnt));
+        assert_eq!(session.create_dir("/d", 0o755).unwrap_err().status(), Some(Status::Exist));
+        let (_, stats) = fixture.stop();
+        assert_eq!((stats.journaled_requests, stats.parked_requests), (0, 0));
+    }
+}

@@ -36,7 +36,11 @@ impl Filer {
         now: Moment,
     ) {
         match end {
-            ChannelEnd::Orderly => drop(self.kept.forget(id)),
+            ChannelEnd::Orderly => {
+                if self.kept.forget(id) {
+                    self.forgotten.push(id);
+                }
+            }
             ChannelEnd::Lost => {
                 let expires = now.after(self.config.replies_kept);
                 self.forgotten.extend(self.kept.lose(kept, expires));
@@ -64,6 +68,12 @@ impl Filer {
     #[inline]
     pub fn begin_request(&mut self, kept: KeptSession, request: RequestName) {
         self.kept.begin(kept, request);
+    }
+
+    /// The request that was begun last on a stream.
+    #[must_use]
+    pub fn request_begun(&self, kept: KeptSession, stream: StreamId) -> Option<RequestName> {
+        self.kept.request(kept, stream)
     }
 
     /// Keeps a result. True if the session has come to rest without a connection: queries
@@ -114,7 +124,11 @@ impl Filer {
             // Of its own present session a client has no answer outstanding but this one.
             Err(Status::BadSession) => self.kept.clear(session),
             Err(status) => return Err(status),
-            Ok(()) => drop(self.kept.forget(session)),
+            Ok(()) => {
+                if self.kept.forget(session) {
+                    self.forgotten.push(session);
+                }
+            }
         }
         Ok(())
     }

@@ -447,6 +447,12 @@ impl Cache {
         self.files.get(file).size
     }
 
+    /// The handle of an open file; none for one that is closed.
+    #[must_use]
+    pub fn handle(&self, file: CachedFile) -> FileHandle {
+        self.files.get(file).file.as_ref().map_or(FileHandle::NULL, |file| file.handle())
+    }
+
     /// Rises whenever unstable data was lost: part of the write verifier, so that clients
     /// send again what they have not committed.
     #[must_use]

@@ -1,0 +1,420 @@
+//! The way of a request through the journal: held while its names are busy, intended,
+//! carried out, concluded.
+//!
+//! Invariant: each request that begins here comes to exactly one end: an outcome, or word
+//! that it was not carried out.
+
+use dafs_store::StoreError;
+use dafs_types::{CreateMode, FileHandle, ObjectType, Status};
+use dafs_wire::messages::{Open, OpenTarget, SetAttributesInline};
+use dafs_wire::{
+    ByteOrder, HEADER_BYTES, Request, RequestHeader, Response, decode_arguments, encode_request,
+    encode_response,
+};
+
+use super::{
+    Concluded, Facts, Held, Intended, Intent, LedgerDone, Outcome, Place, Places, Record,
+    RequestKey, Running, Touched, is_failure,
+};
+use crate::jobs::Job;
+use crate::names::{changes_of, components};
+use crate::reactor::Reactor;
+use crate::respond::blank;
+use crate::task::{Answer, TaskId};
+
+/// What a request is about to do, if it must be written down first.
+struct Plan {
+    facts: Facts,
+    places: Places,
+    touched: Touched,
+}
+
+impl Reactor {
+    /// Sees to a request that may have to go through the journal. False if it may be
+    /// carried out at once.
+    pub(crate) fn is_gated(
+        &mut self,
+        answer: Answer,
+        request: &Request<'_>,
+        message: &[u8],
+    ) -> bool {
+        if self.ledger.is_none() || !changes_names(request) {
+            return false;
+        }
+        let plan = match self.plan(answer, request) {
+            Ok(Some(plan)) => plan,
+            Ok(None) => return false,
+            Err(status) => {
+                self.fail(answer, status);
+                return true;
+            }
+        };
+        let Some(ledger) = &mut self.ledger else { return false };
+        if ledger.is_busy(&plan.places) {
+            ledger.held.push(Held { answer, message: message.into() });
+            return true;
+        }
+        if !answer.kept.is_some() {
+            return false;
+        }
+        self.intend(answer, plan, message);
+        true
+    }
+
+    /// Looks at the names a request is about.
+    fn plan(&mut self, answer: Answer, request: &Request<'_>) -> Result<Option<Plan>, Status> {
+        let who = self.who(answer);
+        let lookup = |directory: &FileHandle, name: &str| match self.store.lookup(
+            &who,
+            directory,
+            name.as_bytes(),
+        ) {
+            Ok(object) => Ok(Some(object)),
+            Err(StoreError::NotFound) => Ok(None),
+            Err(error) => Err(Status::from(error)),
+        };
+        let plan = match request {
+            Request::Create(r) => match lookup(&r.directory, r.name)? {
+                Some(_) => return Err(Status::Exist),
+                None => Plan::new(Facts::NameFree, [place(&r.directory, r.name)], [r.directory]),
+            },
+            Request::Link(r) => match lookup(&r.directory, r.name)? {
+                Some(_) => return Err(Status::Exist),
+                None => {
+                    let touched = [r.directory, r.source];
+                    Plan::new(Facts::NameFree, [place(&r.directory, r.name)], touched)
+                }
+            },
+            Request::Remove(r) => {
+                let object = lookup(&r.directory, r.name)?.ok_or(Status::NoEnt)?;
+                let facts = Facts::Victim(object.handle);
+                Plan::new(facts, [place(&r.directory, r.name)], [r.directory])
+            }
+            Request::Rename(r) => {
+                let object = lookup(&r.source, r.old_name)?.ok_or(Status::NoEnt)?.handle;
+                let replaced = lookup(&r.target, r.new_name)?.map(|object| object.handle);
+                let places = [place(&r.source, r.old_name), place(&r.target, r.new_name)];
+                Plan::new(Facts::Renames { object, replaced }, places, [r.source, r.target])
+            }
+            Request::SetAttrInline(r) => {
+                Plan::new(Facts::Attributes, [place(&r.file, "")], [r.file])
+            }
+            Request::Open(r) => return self.plan_open(answer, r),
+            _ => return Ok(None),
+        };
+        Ok(Some(plan))
+    }
+
+    /// An OPEN is written down if it makes or truncates a file.
+    fn plan_open(&mut self, answer: Answer, request: &Open<'_>) -> Result<Option<Plan>, Status> {
+        let OpenTarget::Null { directory, path } = &request.target else { return Ok(None) };
+        let mode = request.creation.mode();
+        let names = components(path)?;
+        let Some((last, way)) = names.split_last() else { return Ok(None) };
+        if mode == CreateMode::NoCreate {
+            return Ok(None);
+        }
+        let who = self.who(answer);
+        let walked = self.store.lookup_path(&who, directory, way);
+        if walked.error.is_some() {
+            // Carrying it out will say how far it got.
+            return Ok(None);
+        }
+        match self.store.lookup(&who, &walked.handle, last) {
+            Err(StoreError::NotFound) => {
+                let places = [(walked.handle, Box::from(*last))];
+                Ok(Some(Plan::new(Facts::NameFree, places, [walked.handle])))
+            }
+            Ok(object) => {
+                let changes = request.creation.attributes().map(changes_of).transpose()?;
+                let truncates = changes.is_some_and(|changes| changes.size == Some(0))
+                    && mode == CreateMode::Unchecked
+                    && object.attributes.kind == ObjectType::Regular;
+                let handle = object.handle;
+                let plan = || Plan::new(Facts::Truncates, [place(&handle, "")], [handle]);
+                Ok(truncates.then(plan))
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Writes the intent down; the request goes on once it is durable.
+    fn intend(&mut self, answer: Answer, plan: Plan, message: &[u8]) {
+        let Some((key, order)) = self.request_key(answer) else {
+            return self.fail(answer, Status::ServerFault);
+        };
+        let Plan { facts, places, touched } = plan;
+        let who = self.who(answer).as_ref().clone();
+        let intent = Intent { key, order, who, facts, message: message.into() };
+        let answer = Answer { logged: true, ..answer };
+        let request = Intended::Request { answer, message: message.into() };
+        self.write_intent(answer, intent, places, touched, request);
+    }
+
+    fn write_intent(
+        &mut self,
+        answer: Answer,
+        intent: Intent,
+        places: Places,
+        touched: Touched,
+        next: Intended,
+    ) {
+        let Some(ledger) = &mut self.ledger else { return };
+        let key = intent.key;
+        let record = Record::Intent(intent);
+        let octets = record.encode();
+        ledger.busy.extend(places.iter().cloned());
+        let number = ledger.append_octets(record.kind(), octets.clone());
+        let running = Running { key, intent: octets, places, touched };
+        ledger.running.insert((answer.kept, answer.stream), running);
+        ledger.intended.push_back((number, next));
+    }
+
+    /// An append has its place: it goes on once that is durable.
+    pub(crate) fn intend_append(&mut self, id: TaskId, answer: Answer, facts: Facts) {
+        let Some((key, order)) = self.request_key(answer) else { return };
+        let who = self.who(answer).as_ref().clone();
+        let intent = Intent { key, order, who, facts, message: Box::default() };
+        let (places, touched) = (Places::new(), Touched::new());
+        self.write_intent(answer, intent, places, touched, Intended::Task(id));
+    }
+
+    /// The request's name in the journal, and the byte order of its session.
+    fn request_key(&self, answer: Answer) -> Option<(RequestKey, ByteOrder)> {
+        let record = self.filer.session_record(answer.kept)?;
+        let request = self.filer.request_begun(answer.kept, answer.stream)?;
+        Some((RequestKey { session: record.id, request }, record.order))
+    }
+
+    // ---- carrying out ---------------------------------------------------------------
+
+    /// Gives the next group away, if there is one.
+    #[inline]
+    pub(crate) fn push_ledger(&mut self) {
+        if let Some(ledger) = &mut self.ledger
+            && let Some(job) = ledger.take_job(&self.store)
+        {
+            self.pool.submit(Job::Ledger(job));
+        }
+    }
+
+    /// A group is durable, or never will be.
+    pub(crate) fn on_ledger_done(&mut self, done: LedgerDone) {
+        let Some(ledger) = &mut self.ledger else { return };
+        let durable = match ledger.on_done(done) {
+            Ok(durable) => durable,
+            Err(error) => return self.fail_for_good(error),
+        };
+        self.checkpoint_if_due();
+        while let Some(concluded) = self.next_concluded(durable) {
+            self.deliver_concluded(concluded);
+        }
+        while let Some(intended) = self.next_intended(durable) {
+            match intended {
+                Intended::Task(id) => self.resume(id, None),
+                Intended::Request { answer, message } => self.carry_out(answer, &message),
+            }
+        }
+    }
+
+    fn next_concluded(&mut self, durable: dafs_journal::RecordNumber) -> Option<Concluded> {
+        let concluded = &mut self.ledger.as_mut()?.concluded;
+        concluded.front().filter(|(number, _)| *number <= durable)?;
+        concluded.pop_front().map(|(_, concluded)| concluded)
+    }
+
+    fn next_intended(&mut self, durable: dafs_journal::RecordNumber) -> Option<Intended> {
+        let intended = &mut self.ledger.as_mut()?.intended;
+        intended.front().filter(|(number, _)| *number <= durable)?;
+        intended.pop_front().map(|(_, intended)| intended)
+    }
+
+    fn carry_out(&mut self, answer: Answer, message: &[u8]) {
+        let Some(order) = self.order_of(answer.endpoint) else {
+            // Whoever asked is gone, and with it in whose name this would be done.
+            self.abandon(answer);
+            return;
+        };
+        let decoded = RequestHeader::decode(order, message).and_then(|header| {
+            let request = decode_arguments(order, &header, message)?;
+            Ok((header, request))
+        });
+        // It was decoded before.
+        let Ok((header, request)) = decoded else { return self.fail(answer, Status::ServerFault) };
+        if let Err(status) = self.dispatch(answer, &header, &request) {
+            self.fail(answer, status);
+        }
+    }
+
+    /// Serves again what waited for names that are free now.
+    fn serve_held(&mut self) {
+        let Some(ledger) = &mut self.ledger else { return };
+        for Held { answer, message } in std::mem::take(&mut ledger.held) {
+            let Some(order) = self.order_of(answer.endpoint) else {
+                self.abandon(answer);
+                continue;
+            };
+            let Ok(header) = RequestHeader::decode(order, &message) else { continue };
+            let Ok(request) = decode_arguments(order, &header, &message) else { continue };
+            if self.is_gated(answer, &request, &message) {
+                continue;
+            }
+            if let Err(status) = self.dispatch(answer, &header, &request) {
+                self.fail(answer, status);
+            }
+        }
+    }
+
+    // ---- the end --------------------------------------------------------------------
+
+    /// A request that is kept has an answer.
+    pub(crate) fn conclude_kept(
+        &mut self,
+        answer: Answer,
+        status: Status,
+        octets: &[u8],
+        message: Option<&[u8]>,
+    ) {
+        let running = match &mut self.ledger {
+            Some(ledger) if answer.logged => ledger.running.remove(&(answer.kept, answer.stream)),
+            _ => None,
+        };
+        let Some(Running { key, places, touched, .. }) = running else {
+            self.keep(answer, status, octets);
+            return self.send_if_any(answer, message);
+        };
+        let outcome = Outcome { key, status, octets: octets.into() };
+        self.free_places(&places);
+        if let Some(ledger) = &mut self.ledger {
+            let number = ledger.append(&Record::Outcome(outcome.clone()));
+            if is_failure(status) {
+                self.keep(answer, status, octets);
+                self.send_if_any(answer, message);
+            } else {
+                for handle in touched {
+                    if !ledger.touched.contains(&handle) {
+                        ledger.touched.push(handle);
+                    }
+                }
+                let message = message.map(Box::from);
+                ledger.concluded.push_back((number, Concluded { answer, outcome, message }));
+            }
+        }
+        self.serve_held();
+    }
+
+    fn send_if_any(&mut self, answer: Answer, message: Option<&[u8]>) {
+        if let Some(message) = message {
+            self.send(answer.endpoint, message);
+        }
+    }
+
+    fn deliver_concluded(&mut self, concluded: Concluded) {
+        let Concluded { answer, outcome, message } = concluded;
+        self.keep(answer, outcome.status, &outcome.octets);
+        if self.channels.get(answer.endpoint).is_some() {
+            self.send_if_any(answer, message.as_deref());
+        }
+    }
+
+    /// A request was not carried out, and whoever asks is told so: it can be asked anew.
+    /// What is left of it is an answer that nothing is kept of.
+    pub(crate) fn abandon(&mut self, answer: Answer) -> Answer {
+        if !answer.kept.is_some() {
+            return answer;
+        }
+        if let Some(ledger) = &mut self.ledger
+            && let Some(running) = ledger.running.remove(&(answer.kept, answer.stream))
+        {
+            ledger.append(&Record::Abandoned(running.key));
+            self.free_places(&running.places);
+            self.serve_held();
+        }
+        if self.filer.end_unkept(answer.kept) {
+            self.ask_again();
+        }
+        Answer { kept: dafs_filer::KeptSession::NONE, logged: false, ..answer }
+    }
+
+    fn free_places(&mut self, places: &Places) {
+        if let Some(ledger) = &mut self.ledger {
+            for place in places {
+                ledger.busy.remove(place);
+            }
+        }
+    }
+
+    /// A result whose connection is gone.
+    #[cold]
+    pub(crate) fn conclude_undelivered(
+        &mut self,
+        answer: Answer,
+        status: Status,
+        response: &Response<'_>,
+    ) {
+        let Some(order) = self.filer.session_record(answer.kept).map(|record| record.order) else {
+            return;
+        };
+        if is_failure(status) {
+            // It may have failed because its connection did.
+            self.abandon(answer);
+            return;
+        }
+        // Nobody waits: room for the longest costs nothing here.
+        let mut message = vec![0; dafs_types::limits::RESPONSE_BYTES_MAX];
+        let header = blank(answer, status, 1);
+        match encode_response(order, &header, response, &mut message) {
+            Ok(length) => {
+                self.conclude_kept(answer, status, &message[HEADER_BYTES..length], None);
+            }
+            Err(error) => self.conclude_kept(answer, error.status(), &[], None),
+        }
+    }
+
+    /// SETATTR_DIRECT has its attributes: from here on it is as if they had come inline.
+    /// False if it may be carried out at once.
+    pub(crate) fn is_gated_as_inline(
+        &mut self,
+        answer: Answer,
+        request: &SetAttributesInline<'_>,
+    ) -> bool {
+        if self.ledger.is_none() || answer.logged {
+            return false;
+        }
+        let Some(order) = self.order_of(answer.endpoint) else { return false };
+        let header = RequestHeader::new(answer.stream, answer.sequence);
+        let mut message = vec![0; dafs_types::limits::REQUEST_BYTES_MAX];
+        let request = Request::SetAttrInline(*request);
+        let Ok(length) = encode_request(order, &header, &request, &mut message) else {
+            return false;
+        };
+        self.is_gated(answer, &request, &message[..length])
+    }
+}
+
+impl Plan {
+    fn new<const N: usize, const M: usize>(
+        facts: Facts,
+        places: [Place; N],
+        touched: [FileHandle; M],
+    ) -> Self {
+        Self { facts, places: places.into_iter().collect(), touched: touched.into_iter().collect() }
+    }
+}
+
+fn place(directory: &FileHandle, name: &str) -> Place {
+    (*directory, name.as_bytes().into())
+}
+
+/// Whether a request may change names or attributes.
+fn changes_names(request: &Request<'_>) -> bool {
+    match request {
+        Request::Create(_)
+        | Request::Link(_)
+        | Request::Remove(_)
+        | Request::Rename(_)
+        | Request::SetAttrInline(_) => true,
+        Request::Open(open) => open.creation.mode() != CreateMode::NoCreate,
+        _ => false,
+    }
+}

@@ -1,0 +1,373 @@
+//! What the journal's records say, as octets.
+//!
+//! Invariant: what `encode` writes `decode` reads, in any later version of this server too:
+//! a kind's layout never changes, new layouts get new kinds. All numbers are little-endian.
+
+use dafs_filer::{Principal, RequestName, SessionRecord};
+use dafs_journal::RecordKind;
+use dafs_types::{Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId};
+use dafs_wire::ByteOrder;
+
+/// A request, among all sessions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestKey {
+    pub session: SessionId,
+    pub request: RequestName,
+}
+
+/// What the file system said just before a request was to be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Facts {
+    /// The name that will be made was free.
+    NameFree,
+    /// The file to be truncated was there.
+    Truncates,
+    /// The name that will go had this object.
+    Victim(FileHandle),
+    /// The old name had an object, and the new one perhaps another.
+    Renames { object: FileHandle, replaced: Option<FileHandle> },
+    /// Attributes will be set.
+    Attributes,
+    /// An append has its place: the file ended here.
+    Appends { file: FileHandle, offset: u64, length: u32 },
+}
+
+/// A request that is about to be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intent {
+    pub key: RequestKey,
+    pub order: ByteOrder,
+    pub who: Credentials,
+    pub facts: Facts,
+    /// The request as it came.
+    pub message: Box<[u8]>,
+}
+
+/// How a request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    pub key: RequestKey,
+    pub status: Status,
+    /// Everything behind the response's header.
+    pub octets: Box<[u8]>,
+}
+
+/// A record of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A session whose results are kept begins.
+    Session(SessionRecord),
+    /// A request is about to be carried out.
+    Intent(Intent),
+    /// A request was carried out, or could not be.
+    Outcome(Outcome),
+    /// A request was not carried out after all.
+    Abandoned(RequestKey),
+    /// Nobody will ask for a session's results any more.
+    Forgotten(SessionId),
+}
+
+impl Record {
+    /// Its kind in the journal.
+    pub fn kind(&self) -> RecordKind {
+        RecordKind(match self {
+            Self::Session(_) => 1,
+            Self::Intent(_) => 2,
+            Self::Outcome(_) => 3,
+            Self::Abandoned(_) => 4,
+            Self::Forgotten(_) => 5,
+        })
+    }
+
+    /// Its octets.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut to = Vec::new();
+        match self {
+            Self::Session(session) => put_session(&mut to, session),
+            Self::Intent(intent) => put_intent(&mut to, intent),
+            Self::Outcome(outcome) => {
+                put_key(&mut to, &outcome.key);
+                to.put_u32(outcome.status.number());
+                to.put_rest(&outcome.octets);
+            }
+            Self::Abandoned(key) => put_key(&mut to, key),
+            Self::Forgotten(session) => to.put_u64(session.0),
+        }
+        to
+    }
+
+    /// Reads a record. `None` if it is not one of ours.
+    pub fn decode(kind: RecordKind, octets: &[u8]) -> Option<Self> {
+        let mut from = octets;
+        let record = match kind.0 {
+            1 => Self::Session(take_session(&mut from)?),
+            2 => Self::Intent(take_intent(&mut from)?),
+            3 => Self::Outcome(Outcome {
+                key: take_key(&mut from)?,
+                status: Status::from_number(from.take_u32()?)?,
+                octets: std::mem::take(&mut from).into(),
+            }),
+            4 => Self::Abandoned(take_key(&mut from)?),
+            5 => Self::Forgotten(SessionId(from.take_u64()?)),
+            _ => return None,
+        };
+        from.is_empty().then_some(record)
+    }
+}
+
+fn put_session(to: &mut Vec<u8>, session: &SessionRecord) {
+    to.put_u64(session.id.0);
+    to.push(order_number(session.order));
+    match &session.principal {
+        Principal::Anonymous => to.push(0),
+        Principal::LocalUser(uid) => {
+            to.push(1);
+            to.put_u32(*uid);
+        }
+        Principal::User(name) => {
+            to.push(2);
+            to.put_counted(name.as_bytes());
+        }
+    }
+    to.put_counted(&session.client_name);
+}
+
+fn take_session(from: &mut &[u8]) -> Option<SessionRecord> {
+    let id = SessionId(from.take_u64()?);
+    let order = take_order(from)?;
+    let principal = match from.take_u8()? {
+        0 => Principal::Anonymous,
+        1 => Principal::LocalUser(from.take_u32()?),
+        2 => Principal::User(std::str::from_utf8(from.take_counted()?).ok()?.into()),
+        _ => return None,
+    };
+    Some(SessionRecord { id, client_name: from.take_counted()?.into(), principal, order })
+}
+
+fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
+    put_key(to, &intent.key);
+    to.push(order_number(intent.order));
+    to.put_u32(intent.who.uid);
+    to.put_u32(intent.who.gid);
+    to.put_u32(intent.who.groups.len() as u32);
+    for group in &intent.who.groups {
+        to.put_u32(*group);
+    }
+    match &intent.facts {
+        Facts::NameFree => to.push(0),
+        Facts::Truncates => to.push(1),
+        Facts::Victim(handle) => {
+            to.push(2);
+            to.put_rest(&handle.0);
+        }
+        Facts::Renames { object, replaced } => {
+            to.push(if replaced.is_some() { 4 } else { 3 });
+            to.put_rest(&object.0);
+            if let Some(replaced) = replaced {
+                to.put_rest(&replaced.0);
+            }
+        }
+        Facts::Attributes => to.push(5),
+        Facts::Appends { file, offset, length } => {
+            to.push(6);
+            to.put_rest(&file.0);
+            to.put_u64(*offset);
+            to.put_u32(*length);
+        }
+    }
+    to.put_rest(&intent.message);
+}
+
+fn take_intent(from: &mut &[u8]) -> Option<Intent> {
+    let key = take_key(from)?;
+    let order = take_order(from)?;
+    let (uid, gid, count) = (from.take_u32()?, from.take_u32()?, from.take_u32()?);
+    // Each takes four octets, so that a wrong count finds its end.
+    let groups = (0..count).map(|_| from.take_u32()).collect::<Option<_>>()?;
+    let facts = match from.take_u8()? {
+        0 => Facts::NameFree,
+        1 => Facts::Truncates,
+        2 => Facts::Victim(take_handle(from)?),
+        3 => Facts::Renames { object: take_handle(from)?, replaced: None },
+        4 => Facts::Renames { object: take_handle(from)?, replaced: Some(take_handle(from)?) },
+        5 => Facts::Attributes,
+        6 => Facts::Appends {
+            file: take_handle(from)?,
+            offset: from.take_u64()?,
+            length: from.take_u32()?,
+        },
+        _ => return None,
+    };
+    let message = std::mem::take(from).into();
+    Some(Intent { key, order, who: Credentials { uid, gid, groups }, facts, message })
+}
+
+fn put_key(to: &mut Vec<u8>, key: &RequestKey) {
+    to.put_u64(key.session.0);
+    to.put_u16(key.request.stream.0);
+    to.put_u16(key.request.sequence.0);
+    to.put_u32(key.request.procedure);
+}
+
+fn take_key(from: &mut &[u8]) -> Option<RequestKey> {
+    Some(RequestKey {
+        session: SessionId(from.take_u64()?),
+        request: RequestName {
+            stream: StreamId(from.take_u16()?),
+            sequence: SequenceNumber(from.take_u16()?),
+            procedure: from.take_u32()?,
+        },
+    })
+}
+
+fn take_handle(from: &mut &[u8]) -> Option<FileHandle> {
+    from.take_array().map(FileHandle)
+}
+
+fn order_number(order: ByteOrder) -> u8 {
+    match order {
+        ByteOrder::Little => 0,
+        ByteOrder::Big => 1,
+    }
+}
+
+fn take_order(from: &mut &[u8]) -> Option<ByteOrder> {
+    match from.take_u8()? {
+        0 => Some(ByteOrder::Little),
+        1 => Some(ByteOrder::Big),
+        _ => None,
+    }
+}
+
+/// Writing numbers and octets.
+trait Put {
+    fn put_rest(&mut self, octets: &[u8]);
+
+    fn put_u16(&mut self, value: u16) {
+        self.put_rest(&value.to_le_bytes());
+    }
+    fn put_u32(&mut self, value: u32) {
+        self.put_rest(&value.to_le_bytes());
+    }
+    fn put_u64(&mut self, value: u64) {
+        self.put_rest(&value.to_le_bytes());
+    }
+    /// Behind their count.
+    fn put_counted(&mut self, octets: &[u8]) {
+        self.put_u32(octets.len() as u32);
+        self.put_rest(octets);
+    }
+}
+
+impl Put for Vec<u8> {
+    fn put_rest(&mut self, octets: &[u8]) {
+        self.extend_from_slice(octets);
+    }
+}
+
+/// Reading them from the front.
+trait Take {
+    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]>;
+    fn take_counted(&mut self) -> Option<&[u8]>;
+
+    fn take_u8(&mut self) -> Option<u8> {
+        self.take_array::<1>().map(|[value]| value)
+    }
+    fn take_u16(&mut self) -> Option<u16> {
+        self.take_array().map(u16::from_le_bytes)
+    }
+    fn take_u32(&mut self) -> Option<u32> {
+        self.take_array().map(u32::from_le_bytes)
+    }
+    fn take_u64(&mut self) -> Option<u64> {
+        self.take_array().map(u64::from_le_bytes)
+    }
+}
+
+impl Take for &[u8] {
+    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (front, rest) = self.split_first_chunk()?;
+        *self = rest;
+        Some(*front)
+    }
+
+    fn take_counted(&mut self) -> Option<&[u8]> {
+        let count = self.take_u32()? as usize;
+        let (front, rest) = self.split_at_checked(count)?;
+        *self = rest;
+        Some(front)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> RequestKey {
+        let (stream, sequence) = (StreamId(3), SequenceNumber(65_535));
+        let request = RequestName { stream, sequence, procedure: 144 };
+        RequestKey { session: SessionId(0x0123_4567_89ab_cdef), request }
+    }
+
+    fn records() -> Vec<Record> {
+        let handle = |octet| FileHandle([octet; 64]);
+        let all_facts = [
+            Facts::NameFree,
+            Facts::Truncates,
+            Facts::Victim(handle(1)),
+            Facts::Renames { object: handle(2), replaced: None },
+            Facts::Renames { object: handle(3), replaced: Some(handle(4)) },
+            Facts::Attributes,
+            Facts::Appends { file: handle(5), offset: 1 << 40, length: 7 },
+        ];
+        let who = Credentials { uid: 1, gid: 2, groups: [3, 4].into() };
+        let intent = |facts| Intent {
+            key: key(),
+            order: ByteOrder::Big,
+            who: who.clone(),
+            facts,
+            message: b"message".as_slice().into(),
+        };
+        let principals =
+            [Principal::Anonymous, Principal::LocalUser(7), Principal::User("ann".into())];
+        let session = |principal| SessionRecord {
+            id: SessionId(9),
+            client_name: b"client".as_slice().into(),
+            principal,
+            order: ByteOrder::Little,
+        };
+        let octets = b"results".as_slice().into();
+        let outcome = Outcome { key: key(), status: Status::Exist, octets };
+        let mut records: Vec<_> = all_facts.map(|facts| Record::Intent(intent(facts))).into();
+        records.extend(principals.map(|principal| Record::Session(session(principal))));
+        records.push(Record::Outcome(outcome));
+        records.push(Record::Abandoned(key()));
+        records.push(Record::Forgotten(SessionId(5)));
+        records
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for record in records() {
+            assert_eq!(Record::decode(record.kind(), &record.encode()), Some(record));
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_unknown_is_none_of_ours() {
+        for record in records() {
+            let octets = record.encode();
+            // Messages and results may be of any length; all that stands before may not.
+            let open_end = match &record {
+                Record::Intent(intent) => intent.message.len(),
+                Record::Outcome(outcome) => outcome.octets.len(),
+                Record::Session(_) | Record::Abandoned(_) | Record::Forgotten(_) => 0,
+            };
+            for length in 0..octets.len() - open_end {
+                assert_eq!(Record::decode(record.kind(), &octets[..length]), None);
+            }
+        }
+        assert_eq!(Record::decode(RecordKind(0), &[]), None);
+        assert_eq!(Record::decode(RecordKind(77), &[1; 100]), None);
+    }
+}
