@@ -121,7 +121,7 @@ impl Acceptor {
 /// The mechanism gives no code where it cannot decode what is in the frame.
 fn undecoded(error: GssError) -> GssError {
     if error.reason() == Reason::Other && error.minor() == 0 {
-        error.with_reason(Reason::TokenDefective)
+        error.with_reason(Reason::TokenDefective).without_details()
     } else {
         error
     }

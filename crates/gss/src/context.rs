@@ -105,8 +105,9 @@ impl Context {
         self.lifetime
     }
 
-    /// Whether both sides gave the same data to bind the context to. An initiator of MIT
-    /// krb5 does not learn it.
+    /// Whether both sides gave the same data to bind the context to. Only an acceptor learns
+    /// it, with MIT krb5 1.19 or later; with an earlier one it is never so, but whoever did
+    /// not bind to the same was refused.
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.flags & flag::BOUND != 0

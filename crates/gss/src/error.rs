@@ -58,7 +58,7 @@ pub enum Reason {
     Anonymous,
     /// The name is none, or not in UTF-8.
     NameMalformed,
-    /// The context was made without this protection.
+    /// The context, or the message, was made without this protection.
     NotProtected,
     /// Something else: see the text.
     Other,
@@ -104,7 +104,7 @@ impl fmt::Display for Reason {
             Self::ServerUnproven => "the server did not prove itself",
             Self::Anonymous => "the client is anonymous",
             Self::NameMalformed => "the name is malformed",
-            Self::NotProtected => "the context was made without this protection",
+            Self::NotProtected => "context or message lack this protection",
             Self::Other => "the Kerberos library failed",
         })
     }
@@ -141,6 +141,11 @@ impl GssError {
 
     pub(crate) fn with_reason(self, reason: Reason) -> Self {
         Self { reason, ..self }
+    }
+
+    /// Takes away what says nothing.
+    pub(crate) fn without_details(self) -> Self {
+        Self { details: String::new(), ..self }
     }
 
     pub(crate) fn with_reply(self, reply: Vec<u8>) -> Self {

@@ -180,11 +180,11 @@ impl Centre {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         for _ in 0..PORTS_MAX {
             realm.configure(settings, free_port());
-            let (shell, mut complaints) = listen(&realm);
+            let (mut shell, mut complaints) = listen(&realm);
             if heard(&mut complaints, "starting") {
                 return Self { realm, shell, _complaints: complaints, _folder: folder };
             }
-            end(shell);
+            end(&mut shell);
         }
         panic!("{}", std::fs::read_to_string(realm.path("kdc.log")).unwrap_or_default());
     }
@@ -192,8 +192,7 @@ impl Centre {
 
 impl Drop for Centre {
     fn drop(&mut self) {
-        self.shell.stdin.take();
-        self.shell.wait().unwrap();
+        end(&mut self.shell);
     }
 }
 
@@ -220,7 +219,7 @@ fn listen(realm: &Realm) -> (Child, BufReader<ChildStderr>) {
     (shell, complaints)
 }
 
-fn end(mut shell: Child) {
+fn end(shell: &mut Child) {
     shell.stdin.take();
     shell.wait().unwrap();
 }
