@@ -8,7 +8,7 @@
 //! racing reader sees is some mix of old and new bytes, which is all that any
 //! network file system promises for overlapping I/O.
 //!
-//! This crate and `dat` are the only ones below the faces with `unsafe` blocks.
+//! This crate, `dat` and `gss` are the only ones below the faces with `unsafe` blocks.
 //! Both floors (`dat` and `store`) stand on it; see `docs/decisions/0002`.
 
 mod backing;

@@ -1,0 +1,337 @@
+//! The C library behind safe functions: buffers, names and credentials, and the text of
+//! its failures.
+//!
+//! Invariant: what the library made is given back to it once, by `Drop`. What it reads lies
+//! in memory of its own for the call ([`Input`]), for some releases turn round in place what
+//! they unwrap. The text of a failure is fetched on the thread that saw it, before anything
+//! else is called there: the library keeps it by thread.
+#![allow(unsafe_code)]
+
+mod context;
+
+use std::ffi::{CStr, CString, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+
+pub(crate) use context::{ContextHandle, Turn};
+
+use crate::error::{GssError, Reason, is_failure};
+use crate::library::Library;
+use crate::name::ServiceName;
+use crate::raw::{self, BufferDescriptor, Handle, Oid};
+use crate::{MESSAGE_BYTES_MAX, NAME_BYTES_MAX, TOKEN_BYTES_MAX};
+
+/// Most octets the library may hand out at once: a protected message and what protects it.
+const OUTPUT_BYTES_MAX: usize = MESSAGE_BYTES_MAX + TOKEN_BYTES_MAX;
+/// Numbers MIT's library makes up for codes that two mechanisms share, 0 among them, counting
+/// from the first. They mean nothing outside the process.
+const STAND_INS: std::ops::Range<u32> = 100_001..101_000;
+/// Most lines of text that are fetched for one status.
+const STATUS_LINES_MAX: usize = 4;
+
+/// Octets for the library, in memory that it may even write.
+struct Input {
+    octets: Vec<u8>,
+    raw: BufferDescriptor,
+}
+
+impl Input {
+    fn new(octets: &[u8]) -> Self {
+        Self { octets: octets.to_vec(), raw: BufferDescriptor::EMPTY }
+    }
+
+    /// What a call takes; good until `self` is moved or dropped.
+    fn descriptor(&mut self) -> *mut BufferDescriptor {
+        self.raw =
+            BufferDescriptor { length: self.octets.len(), value: self.octets.as_mut_ptr().cast() };
+        &raw mut self.raw
+    }
+}
+
+/// Octets from the library, given back when dropped.
+struct Output<'l> {
+    library: &'l Library,
+    raw: BufferDescriptor,
+}
+
+impl<'l> Output<'l> {
+    fn new(library: &'l Library) -> Self {
+        Self { library, raw: BufferDescriptor::EMPTY }
+    }
+
+    /// A copy; `None` if there cannot be as many octets as the library says, as in releases
+    /// where a forged token made it miscount (CVE-2024-37370).
+    fn copy(&self, bytes_max: usize) -> Option<Vec<u8>> {
+        if self.raw.value.is_null() || self.raw.length == 0 {
+            return Some(Vec::new());
+        }
+        if self.raw.length > bytes_max {
+            return None;
+        }
+        // SAFETY: after a call the descriptor is empty or says where the library has put how
+        // many octets, which are ours until they are released; the count is not absurd.
+        let octets =
+            unsafe { std::slice::from_raw_parts(self.raw.value.cast::<u8>(), self.raw.length) };
+        Some(octets.to_vec())
+    }
+
+    fn text(&self) -> Option<String> {
+        String::from_utf8(self.copy(NAME_BYTES_MAX)?).ok().filter(|text| !text.is_empty())
+    }
+}
+
+impl Drop for Output<'_> {
+    fn drop(&mut self) {
+        let mut minor = 0;
+        // SAFETY: the descriptor is empty or was filled by this library, and is released
+        // here alone.
+        unsafe { (self.library.functions.gss_release_buffer)(&raw mut minor, &raw mut self.raw) };
+    }
+}
+
+impl Library {
+    /// The error of a call that failed just now on this thread.
+    fn failure(&self, action: &'static str, major: u32, minor: u32) -> GssError {
+        let said = match minor {
+            0 => String::new(),
+            _ => self.status_text(minor, raw::STATUS_MINOR),
+        };
+        let is_silent = said.is_empty() || said == "Success";
+        let details = if is_silent { self.status_text(major, raw::STATUS_MAJOR) } else { said };
+        let minor = if STAND_INS.contains(&minor) { 0 } else { minor };
+        GssError::reported(action, major, minor, details)
+    }
+
+    fn status_text(&self, status: u32, kind: c_int) -> String {
+        let mut lines = Vec::new();
+        let mut next = 0;
+        while lines.len() < STATUS_LINES_MAX {
+            let mut minor = 0;
+            let mut line = Output::new(self);
+            // SAFETY: the pointers are to live locals, the mechanism to a static.
+            let major = unsafe {
+                (self.functions.gss_display_status)(
+                    &raw mut minor,
+                    status,
+                    kind,
+                    &raw const raw::KERBEROS,
+                    &raw mut next,
+                    &raw mut line.raw,
+                )
+            };
+            if is_failure(major) {
+                break;
+            }
+            let octets = line.copy(NAME_BYTES_MAX).unwrap_or_default();
+            lines.push(String::from_utf8_lossy(&octets).into_owned());
+            if next == 0 {
+                break;
+            }
+        }
+        lines.join("; ")
+    }
+}
+
+/// A name the library has read.
+pub(crate) struct Name {
+    library: Arc<Library>,
+    raw: Handle,
+}
+
+// SAFETY: the library ties nothing but texts of failures to threads, and a name is used by
+// one thread at a time, for it is not `Sync`.
+unsafe impl Send for Name {}
+
+impl Name {
+    /// Reads a name of a form.
+    pub(crate) fn import(
+        library: &Arc<Library>,
+        text: &str,
+        form: &'static Oid,
+    ) -> Result<Self, GssError> {
+        let mut name = Self::none(library);
+        let mut text = Input::new(text.as_bytes());
+        let mut minor = 0;
+        // SAFETY: the pointers are to live locals, the form to a static; the name is null
+        // and becomes the library's new one.
+        let major = unsafe {
+            (library.functions.gss_import_name)(
+                &raw mut minor,
+                text.descriptor(),
+                &raw const *form,
+                &raw mut name.raw,
+            )
+        };
+        if is_failure(major) {
+            return Err(library.failure("cannot read the name", major, minor));
+        }
+        Ok(name)
+    }
+
+    /// Reads the name of a service.
+    pub(crate) fn of_service(
+        library: &Arc<Library>,
+        service: &ServiceName,
+    ) -> Result<Self, GssError> {
+        let form = if service.is_principal() { &raw::PRINCIPAL } else { &raw::HOST_BASED };
+        Self::import(library, service.text(), form)
+    }
+
+    /// The empty place for a name.
+    fn none(library: &Arc<Library>) -> Self {
+        Self { library: Arc::clone(library), raw: ptr::null_mut() }
+    }
+
+    /// The name as Kerberos writes it. Never lossy: two names must not become one.
+    fn display(&self) -> Result<String, GssError> {
+        const ACTION: &str = "cannot write the peer's name";
+        if self.raw.is_null() {
+            return Err(GssError::found(ACTION, Reason::Anonymous));
+        }
+        let mut minor = 0;
+        let mut text = Output::new(&self.library);
+        // SAFETY: the name is this library's; the other pointers are to live locals or null,
+        // which says that the form is not wanted.
+        let major = unsafe {
+            (self.library.functions.gss_display_name)(
+                &raw mut minor,
+                self.raw,
+                &raw mut text.raw,
+                ptr::null_mut(),
+            )
+        };
+        if is_failure(major) {
+            return Err(self.library.failure(ACTION, major, minor));
+        }
+        text.text().ok_or_else(|| GssError::found(ACTION, Reason::NameMalformed))
+    }
+
+    /// The local user of the name.
+    pub(crate) fn local_name(&self) -> Result<String, GssError> {
+        const ACTION: &str = "cannot find the local user of the principal";
+        let mut minor = 0;
+        let mut text = Output::new(&self.library);
+        // SAFETY: as in `display`; the mechanism is a static.
+        let major = unsafe {
+            (self.library.functions.gss_localname)(
+                &raw mut minor,
+                self.raw,
+                &raw const raw::KERBEROS,
+                &raw mut text.raw,
+            )
+        };
+        if is_failure(major) {
+            return Err(self.library.failure(ACTION, major, minor));
+        }
+        text.text().ok_or_else(|| GssError::found(ACTION, Reason::NameMalformed))
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            let mut minor = 0;
+            // SAFETY: the name is this library's and is released here alone.
+            unsafe { (self.library.functions.gss_release_name)(&raw mut minor, &raw mut self.raw) };
+        }
+    }
+}
+
+/// What a credential is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Usage {
+    Initiate,
+    Accept,
+}
+
+/// Where keys and tickets are, in the library's words: kind and place.
+#[derive(Default)]
+pub(crate) struct Places(Vec<(&'static CStr, CString)>);
+
+impl Places {
+    /// Adds a place. Whoever has a NUL in a path has no file.
+    pub(crate) fn add(&mut self, kind: &'static CStr, place: Vec<u8>) -> Result<(), GssError> {
+        let place = CString::new(place).map_err(|_| {
+            GssError::found("cannot name the place of a credential", Reason::NameMalformed)
+        })?;
+        self.0.push((kind, place));
+        Ok(())
+    }
+}
+
+/// A place in the library's writing: a type, a colon, and the file.
+pub(crate) fn place_of(kind: &str, file: &Path) -> Vec<u8> {
+    [kind.as_bytes(), b":", file.as_os_str().as_bytes()].concat()
+}
+
+/// Keys or tickets, of Kerberos V alone.
+pub(crate) struct CredentialHandle {
+    library: Arc<Library>,
+    raw: Handle,
+}
+
+// SAFETY: the library ties nothing but texts of failures to threads.
+unsafe impl Send for CredentialHandle {}
+// SAFETY: the mechanism locks a credential for each use of it (`krb5_gss_cred_id_rec.lock`),
+// and what is around it is not written between acquisition and release.
+unsafe impl Sync for CredentialHandle {}
+
+impl CredentialHandle {
+    /// Acquires a credential; for nobody in particular without a name.
+    pub(crate) fn acquire(
+        library: &Arc<Library>,
+        name: Option<&Name>,
+        usage: Usage,
+        places: &Places,
+    ) -> Result<Self, GssError> {
+        let mut credential = Self { library: Arc::clone(library), raw: ptr::null_mut() };
+        let (usage, action) = match usage {
+            Usage::Initiate => (raw::USAGE_INITIATE, "cannot use the client's credential"),
+            Usage::Accept => (raw::USAGE_ACCEPT, "cannot use the keytab"),
+        };
+        let entries: Vec<raw::StoreEntry> = places
+            .0
+            .iter()
+            .map(|(kind, place)| raw::StoreEntry { key: kind.as_ptr(), value: place.as_ptr() })
+            .collect();
+        let store = raw::Store { count: entries.len() as u32, entries: entries.as_ptr() };
+        let mechanisms = raw::OidSet { count: 1, elements: &raw const raw::KERBEROS };
+        let mut minor = 0;
+        // SAFETY: every pointer is to a live local or a static, and all that the store points
+        // at lives in `places`; null means: no name, no interest in what was acquired, and
+        // the default store. The handle is null and becomes the library's new one.
+        let major = unsafe {
+            (library.functions.gss_acquire_cred_from)(
+                &raw mut minor,
+                name.map_or(ptr::null_mut(), |name| name.raw),
+                raw::INDEFINITE,
+                &raw const mechanisms,
+                usage,
+                if entries.is_empty() { ptr::null() } else { &raw const store },
+                &raw mut credential.raw,
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        if is_failure(major) {
+            return Err(library.failure(action, major, minor));
+        }
+        Ok(credential)
+    }
+
+    pub(crate) fn library(&self) -> &Arc<Library> {
+        &self.library
+    }
+}
+
+impl Drop for CredentialHandle {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            let mut minor = 0;
+            // SAFETY: the credential is this library's and is released here alone.
+            unsafe { (self.library.functions.gss_release_cred)(&raw mut minor, &raw mut self.raw) };
+        }
+    }
+}

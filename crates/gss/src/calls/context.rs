@@ -1,0 +1,309 @@
+//! A security context in the library, from its first token on.
+//!
+//! Invariant: a context is used by one thread at a time (every use takes `&mut`), and is
+//! deleted by `Drop`, half-made or not. What it hands out is never longer than what can be.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+
+use super::{CredentialHandle, Input, Name, OUTPUT_BYTES_MAX, Output};
+use crate::error::{DISORDER, GssError, Reason, is_failure};
+use crate::library::Library;
+use crate::raw::{self, BufferDescriptor, ChannelBindings, Handle};
+
+/// Bit of a major status: the peer has to say more.
+const CONTINUE_NEEDED: u32 = 1;
+
+/// A context, established or not.
+pub(crate) struct ContextHandle {
+    library: Arc<Library>,
+    raw: Handle,
+}
+
+// SAFETY: the library ties nothing but texts of failures to threads, and a context is used by
+// one thread at a time, for it is not `Sync` and its uses take `&mut`.
+unsafe impl Send for ContextHandle {}
+
+/// What a token led to.
+pub(crate) struct Turn {
+    /// Whether another token of the peer is wanted.
+    pub(crate) continues: bool,
+    /// Octets for the peer; none if empty.
+    pub(crate) token: Vec<u8>,
+    /// What the context does ([`raw::flag`]). Final if nothing more is wanted.
+    pub(crate) flags: u32,
+    /// Seconds it lives, or [`raw::INDEFINITE`].
+    pub(crate) lifetime: u32,
+}
+
+/// What both sides must agree upon, in memory that a call can read.
+struct Bindings {
+    data: Input,
+    raw: ChannelBindings,
+}
+
+impl Bindings {
+    fn new(data: &[u8]) -> Self {
+        // Addresses are left unspecified: they do not survive translation on the way.
+        let raw = ChannelBindings {
+            initiator_type: 0,
+            initiator: BufferDescriptor::EMPTY,
+            acceptor_type: 0,
+            acceptor: BufferDescriptor::EMPTY,
+            application: BufferDescriptor::EMPTY,
+        };
+        Self { data: Input::new(data), raw }
+    }
+
+    fn pointer(bindings: &mut Option<Self>) -> *const ChannelBindings {
+        let Some(Self { data, raw }) = bindings else { return ptr::null() };
+        data.descriptor();
+        raw.application = BufferDescriptor { length: data.raw.length, value: data.raw.value };
+        &raw const *raw
+    }
+}
+
+impl ContextHandle {
+    /// A context nobody has said anything about.
+    pub(crate) fn new(library: &Arc<Library>) -> Self {
+        Self { library: Arc::clone(library), raw: ptr::null_mut() }
+    }
+
+    /// Takes a token of an initiator.
+    pub(crate) fn accept(
+        &mut self,
+        credential: &CredentialHandle,
+        token: &[u8],
+        bindings: Option<&[u8]>,
+        action: &'static str,
+    ) -> Result<Turn, GssError> {
+        let mut token = Input::new(token);
+        let mut bindings = bindings.map(Bindings::new);
+        let mut output = Output::new(&self.library);
+        let (mut minor, mut flags, mut lifetime) = (0, 0, 0);
+        // SAFETY: the context is null or this library's, the credential is this library's;
+        // the other pointers are to live locals, or null, which says that the peer's name
+        // (asked for later), the mechanism and delegated credentials are not wanted.
+        let major = unsafe {
+            (self.library.functions.gss_accept_sec_context)(
+                &raw mut minor,
+                &raw mut self.raw,
+                credential.raw,
+                token.descriptor(),
+                Bindings::pointer(&mut bindings),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                &raw mut output.raw,
+                &raw mut flags,
+                &raw mut lifetime,
+                ptr::null_mut(),
+            )
+        };
+        turn(&self.library, action, (major, minor), &output, (flags, lifetime))
+    }
+
+    /// Makes a token for an acceptor, after one of its if there was one.
+    pub(crate) fn initiate(
+        &mut self,
+        credential: &CredentialHandle,
+        target: &Name,
+        wanted: u32,
+        token: Option<&[u8]>,
+        bindings: Option<&[u8]>,
+        action: &'static str,
+    ) -> Result<Turn, GssError> {
+        let mut token = token.map(Input::new);
+        let mut bindings = bindings.map(Bindings::new);
+        let mut output = Output::new(&self.library);
+        let (mut minor, mut flags, mut lifetime) = (0, 0, 0);
+        // SAFETY: the context is null or this library's, credential and target are this
+        // library's, the mechanism is a static; the other pointers are to live locals, or
+        // null: no token yet, no bindings, no interest in the mechanism.
+        let major = unsafe {
+            (self.library.functions.gss_init_sec_context)(
+                &raw mut minor,
+                credential.raw,
+                &raw mut self.raw,
+                target.raw,
+                &raw const raw::KERBEROS,
+                wanted,
+                0,
+                Bindings::pointer(&mut bindings),
+                token.as_mut().map_or(ptr::null_mut(), Input::descriptor),
+                ptr::null_mut(),
+                &raw mut output.raw,
+                &raw mut flags,
+                &raw mut lifetime,
+            )
+        };
+        turn(&self.library, action, (major, minor), &output, (flags, lifetime))
+    }
+
+    /// The names of both sides: initiator and acceptor.
+    pub(crate) fn parties(&self, action: &'static str) -> Result<(String, String), GssError> {
+        let (mut initiator, mut acceptor) = (Name::none(&self.library), Name::none(&self.library));
+        let mut minor = 0;
+        // SAFETY: the context is this library's; the names are null and become new ones; the
+        // rest is not wanted.
+        let major = unsafe {
+            (self.library.functions.gss_inquire_context)(
+                &raw mut minor,
+                self.raw,
+                &raw mut initiator.raw,
+                &raw mut acceptor.raw,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        if is_failure(major) {
+            return Err(self.library.failure(action, major, minor));
+        }
+        Ok((initiator.display()?, acceptor.display()?))
+    }
+
+    /// Signs a message and hides it if asked to.
+    pub(crate) fn wrap(&mut self, hide: bool, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        const ACTION: &str = "cannot protect a message";
+        let mut message = Input::new(message);
+        let mut output = Output::new(&self.library);
+        let (mut minor, mut hidden) = (0, 0);
+        // SAFETY: the context is this library's; the other pointers are to live locals.
+        let major = unsafe {
+            (self.library.functions.gss_wrap)(
+                &raw mut minor,
+                self.raw,
+                c_int::from(hide),
+                0,
+                message.descriptor(),
+                &raw mut hidden,
+                &raw mut output.raw,
+            )
+        };
+        if major != 0 {
+            return Err(self.library.failure(ACTION, major, minor));
+        }
+        if hide && hidden == 0 {
+            return Err(GssError::found(ACTION, Reason::NotProtected));
+        }
+        output.copy(OUTPUT_BYTES_MAX).ok_or_else(|| GssError::found(ACTION, Reason::Other))
+    }
+
+    /// Opens what the peer's `wrap` made: the message, and whether it was hidden.
+    pub(crate) fn unwrap(&mut self, token: &[u8]) -> Result<(Vec<u8>, bool), GssError> {
+        const ACTION: &str = "cannot open a protected message";
+        let bytes_max = token.len();
+        let mut token = Input::new(token);
+        let mut output = Output::new(&self.library);
+        let (mut minor, mut hidden) = (0, 0);
+        // SAFETY: the context is this library's; the other pointers are to live locals or
+        // null, which says that the quality of protection is not wanted.
+        let major = unsafe {
+            (self.library.functions.gss_unwrap)(
+                &raw mut minor,
+                self.raw,
+                token.descriptor(),
+                &raw mut output.raw,
+                &raw mut hidden,
+                ptr::null_mut(),
+            )
+        };
+        if major != 0 {
+            return Err(of_message(self.library.failure(ACTION, major, minor)));
+        }
+        let message = output.copy(bytes_max);
+        let message = message.ok_or_else(|| GssError::found(ACTION, Reason::TokenDefective))?;
+        Ok((message, hidden != 0))
+    }
+
+    /// A signature for a message.
+    pub(crate) fn get_mic(&mut self, message: &[u8]) -> Result<Vec<u8>, GssError> {
+        const ACTION: &str = "cannot sign a message";
+        let mut message = Input::new(message);
+        let mut output = Output::new(&self.library);
+        let mut minor = 0;
+        // SAFETY: the context is this library's; the other pointers are to live locals.
+        let major = unsafe {
+            (self.library.functions.gss_get_mic)(
+                &raw mut minor,
+                self.raw,
+                0,
+                message.descriptor(),
+                &raw mut output.raw,
+            )
+        };
+        if major != 0 {
+            return Err(self.library.failure(ACTION, major, minor));
+        }
+        output.copy(OUTPUT_BYTES_MAX).ok_or_else(|| GssError::found(ACTION, Reason::Other))
+    }
+
+    /// Holds the peer's signature against a message.
+    pub(crate) fn verify_mic(&mut self, message: &[u8], mic: &[u8]) -> Result<(), GssError> {
+        let (mut message, mut mic) = (Input::new(message), Input::new(mic));
+        let mut minor = 0;
+        // SAFETY: the context is this library's; the other pointers are to live locals or
+        // null, which says that the quality of protection is not wanted.
+        let major = unsafe {
+            (self.library.functions.gss_verify_mic)(
+                &raw mut minor,
+                self.raw,
+                message.descriptor(),
+                mic.descriptor(),
+                ptr::null_mut(),
+            )
+        };
+        // Also what came twice or out of order is not what the peer says now.
+        if major == 0 {
+            return Ok(());
+        }
+        Err(of_message(self.library.failure("cannot verify a signature", major, minor)))
+    }
+}
+
+/// Within a context both sides have the key, so what does not fit it was altered.
+fn of_message(error: GssError) -> GssError {
+    match error.reason() {
+        Reason::WrongKey => error.with_reason(Reason::Altered),
+        _ => error,
+    }
+}
+
+/// Judges one turn. The mechanism says "continue" with a code of its own where it means that
+/// a token was none; that is a failure here.
+fn turn(
+    library: &Library,
+    action: &'static str,
+    (major, minor): (u32, u32),
+    output: &Output<'_>,
+    (flags, lifetime): (u32, u32),
+) -> Result<Turn, GssError> {
+    let token = output.copy(crate::TOKEN_BYTES_MAX);
+    let continues = major & CONTINUE_NEEDED != 0;
+    if is_failure(major) || major & DISORDER != 0 || (continues && minor != 0) {
+        let error = library.failure(action, major, minor);
+        return Err(error.with_reply(token.unwrap_or_default()));
+    }
+    let token = token.ok_or_else(|| GssError::found(action, Reason::TokenTooLong))?;
+    Ok(Turn { continues, token, flags, lifetime })
+}
+
+impl Drop for ContextHandle {
+    fn drop(&mut self) {
+        if !self.raw.is_null() {
+            let mut minor = 0;
+            // SAFETY: the context is this library's and is deleted here alone; null says
+            // that the peer is not to be told (RFC 2744 5.9).
+            unsafe {
+                (self.library.functions.gss_delete_sec_context)(
+                    &raw mut minor,
+                    &raw mut self.raw,
+                    ptr::null_mut(),
+                )
+            };
+        }
+    }
+}

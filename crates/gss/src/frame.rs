@@ -1,0 +1,135 @@
+//! The frame of a context token (RFC 2743 3.1, RFC 4121 4.1): tag, length, mechanism,
+//! kind.
+//!
+//! Invariant: what passes is a whole token of Kerberos V of a kind that is due, so that the
+//! C library never guesses at the mechanism of something else: a peer cannot bring up SPNEGO
+//! or IAKERB, which would have us talk to whom it likes.
+
+use crate::error::Reason;
+use crate::{KERBEROS_OID, TOKEN_BYTES_MAX};
+
+/// What a context token carries (RFC 4121 4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The client's request: KRB_AP_REQ.
+    Request,
+    /// The server's reply: KRB_AP_REP.
+    Reply,
+    /// The server's refusal: KRB_ERROR.
+    Refusal,
+}
+
+impl Kind {
+    fn octets(self) -> [u8; 2] {
+        match self {
+            Self::Request => [1, 0],
+            Self::Reply => [2, 0],
+            Self::Refusal => [3, 0],
+        }
+    }
+}
+
+/// Whether the library may see the token.
+pub(crate) fn check(token: &[u8], due: &[Kind]) -> Result<(), Reason> {
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(Reason::TokenTooLong);
+    }
+    let rest = token.strip_prefix(&[0x60]).ok_or(Reason::TokenDefective)?;
+    let (length, rest) = length(rest).ok_or(Reason::TokenDefective)?;
+    if length != rest.len() {
+        return Err(Reason::TokenDefective);
+    }
+    let (mechanism, rest) = mechanism(rest).ok_or(Reason::TokenDefective)?;
+    if mechanism != KERBEROS_OID {
+        return Err(Reason::MechanismUnknown);
+    }
+    let is_due = due.iter().any(|kind| rest.starts_with(&kind.octets()));
+    if is_due { Ok(()) } else { Err(Reason::TokenDefective) }
+}
+
+/// A length in DER and what is behind it.
+fn length(octets: &[u8]) -> Option<(usize, &[u8])> {
+    let (&first, rest) = octets.split_first()?;
+    let count = match first {
+        0..=0x7f => return Some((usize::from(first), rest)),
+        0x81..=0x83 => usize::from(first & 0x7f),
+        _ => return None,
+    };
+    let (octets, rest) = rest.split_at_checked(count)?;
+    Some((octets.iter().fold(0, |value, &octet| value << 8 | usize::from(octet)), rest))
+}
+
+/// An object identifier and what is behind it.
+fn mechanism(octets: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&count, rest) = octets.strip_prefix(&[0x06])?.split_first()?;
+    // An identifier of 128 octets or more does not exist.
+    if count < 0x80 { rest.split_at_checked(usize::from(count)) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A token of a mechanism with this many octets behind the kind.
+    fn framed(oid: &[u8], kind: [u8; 2], body: usize) -> Vec<u8> {
+        let mut inner = vec![0x06, oid.len() as u8];
+        inner.extend_from_slice(oid);
+        inner.extend_from_slice(&kind);
+        inner.resize(inner.len() + body, 0x55);
+        let mut token = vec![0x60];
+        match inner.len() {
+            short @ 0..0x80 => token.push(short as u8),
+            long @ 0x80..0x1_0000 => token.extend([0x82, (long >> 8) as u8, long as u8]),
+            longer => token.extend([0x83, (longer >> 16) as u8, (longer >> 8) as u8, longer as u8]),
+        }
+        token.extend(inner);
+        token
+    }
+
+    #[test]
+    fn every_form_of_length_is_read() {
+        for body in [0, 40, 500, TOKEN_BYTES_MAX - 100] {
+            assert_eq!(check(&framed(KERBEROS_OID, [1, 0], body), &[Kind::Request]), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_kind_that_is_not_due_is_refused() {
+        let reply = framed(KERBEROS_OID, [2, 0], 40);
+        assert_eq!(check(&reply, &[Kind::Request]), Err(Reason::TokenDefective));
+        assert_eq!(check(&reply, &[Kind::Reply, Kind::Refusal]), Ok(()));
+    }
+
+    #[test]
+    fn other_mechanisms_are_refused() {
+        // SPNEGO, IAKERB, and NTLM without a frame.
+        let spnego = [0x2b, 0x06, 0x01, 0x05, 0x05, 0x02];
+        let iakerb = [0x2b, 0x06, 0x01, 0x05, 0x02, 0x05];
+        for oid in [&spnego, &iakerb] {
+            let token = framed(oid, [1, 0], 60);
+            assert_eq!(check(&token, &[Kind::Request]), Err(Reason::MechanismUnknown));
+        }
+        assert_eq!(check(b"NTLMSSP\0....", &[Kind::Request]), Err(Reason::TokenDefective));
+    }
+
+    #[test]
+    fn what_is_cut_or_padded_is_refused() {
+        let whole = framed(KERBEROS_OID, [1, 0], 300);
+        for length in 0..whole.len() {
+            assert!(check(&whole[..length], &[Kind::Request]).is_err(), "of {length} octets");
+        }
+        let mut padded = whole;
+        padded.push(0);
+        assert_eq!(check(&padded, &[Kind::Request]), Err(Reason::TokenDefective));
+    }
+
+    #[test]
+    fn one_octet_too_many_is_too_long() {
+        for body in TOKEN_BYTES_MAX - 40..TOKEN_BYTES_MAX {
+            let token = framed(KERBEROS_OID, [1, 0], body);
+            let fits = token.len() <= TOKEN_BYTES_MAX;
+            let verdict = if fits { Ok(()) } else { Err(Reason::TokenTooLong) };
+            assert_eq!(check(&token, &[Kind::Request]), verdict, "{} octets", token.len());
+        }
+    }
+}

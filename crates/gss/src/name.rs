@@ -1,0 +1,148 @@
+//! Names: of the service a client wants or a server is, and of the client it turned out
+//! to be.
+//!
+//! Invariant: a name is text without a NUL of at most [`NAME_BYTES_MAX`] octets.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::NAME_BYTES_MAX;
+
+/// The service that a draft-conforming server is: `dafs@host` (draft 6.2.2).
+const SERVICE: &str = "dafs";
+
+/// A service to be, or to speak with.
+///
+/// Read from text, `dafs@host` is a host-based service, whose realm the configuration of
+/// Kerberos tells, and which may make the library ask a name server for the host's canonical
+/// name (`dns_canonicalize_hostname` in `krb5.conf`); what has a slash, as
+/// `dafs/host@REALM`, is a principal and is taken as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServiceName {
+    text: String,
+    is_principal: bool,
+}
+
+impl ServiceName {
+    /// `dafs@host`.
+    ///
+    /// # Errors
+    /// If the host's name is empty, too long or contains what no host's name does.
+    pub fn of_host(host: &str) -> Result<Self, NameError> {
+        if host.contains('/') {
+            return Err(NameError::Malformed(host.to_owned()));
+        }
+        format!("{SERVICE}@{host}").parse()
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn is_principal(&self) -> bool {
+        self.is_principal
+    }
+}
+
+impl FromStr for ServiceName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let is_principal = text.contains('/');
+        let separator = if is_principal { '/' } else { '@' };
+        let has_both = text
+            .split_once(separator)
+            .is_some_and(|(service, host)| !service.is_empty() && !host.is_empty());
+        checked(text)?;
+        if has_both {
+            Ok(Self { text: text.to_owned(), is_principal })
+        } else {
+            Err(NameError::Malformed(text.to_owned()))
+        }
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.text)
+    }
+}
+
+/// A principal in Kerberos' writing: `alice@REALM`, with odd characters escaped by
+/// backslashes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Principal(String);
+
+impl Principal {
+    /// Takes text for a principal; whether it is one, the library says when it is used.
+    ///
+    /// # Errors
+    /// If it is empty, too long or contains a NUL.
+    pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
+        let text = text.into();
+        checked(&text)?;
+        Ok(Self(text))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.0)
+    }
+}
+
+/// Why a text is no name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// It is neither of the forms.
+    #[error("{0:?} names no service: expected service@host or service/host@REALM")]
+    Malformed(String),
+    /// Nothing can have it as its name.
+    #[error("a name has between 1 and {NAME_BYTES_MAX} octets and no NUL; this one has {length}")]
+    Impossible {
+        /// Its octets.
+        length: usize,
+    },
+}
+
+fn checked(text: &str) -> Result<(), NameError> {
+    if text.is_empty() || text.len() > NAME_BYTES_MAX || text.contains('\0') {
+        return Err(NameError::Impossible { length: text.len() });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_form_tells_service_and_principal_apart() {
+        let service: ServiceName = "dafs@server.example".parse().unwrap();
+        assert!(!service.is_principal());
+        assert_eq!(ServiceName::of_host("server.example"), Ok(service));
+        let principal: ServiceName = "dafs/server.example@EXAMPLE".parse().unwrap();
+        assert!(principal.is_principal());
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused() {
+        for text in ["dafs", "@host", "dafs@", "/host", "dafs/"] {
+            let refusal = text.parse::<ServiceName>();
+            assert_eq!(refusal, Err(NameError::Malformed(text.to_owned())));
+        }
+        for text in ["", "dafs@ho\0st", &format!("dafs@{}", "x".repeat(NAME_BYTES_MAX))] {
+            let refusal = text.parse::<ServiceName>();
+            assert_eq!(refusal, Err(NameError::Impossible { length: text.len() }));
+        }
+        assert!(ServiceName::of_host("").is_err());
+        assert!(ServiceName::of_host("host/other").is_err());
+        assert!(Principal::new("a\0b").is_err());
+    }
+}

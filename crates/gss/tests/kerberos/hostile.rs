@@ -1,0 +1,238 @@
+//! Tokens nobody honest sends.
+
+use std::sync::Arc;
+
+use dafs_gss::{
+    Acceptor, Credential, CredentialSource, KERBEROS_OID, Protection, Reason, Service,
+    ServiceOptions, TOKEN_BYTES_MAX,
+};
+use dafs_types::Random;
+
+use crate::parties::{SERVICE, answer, call, client, library, meet, populate, reason, service};
+use crate::realm::{Realm, scenario};
+
+/// The variable that picks one seed.
+const SEED_VARIABLE: &str = "DAFS_GSS_SEED";
+/// Mutations of one valid token.
+const MUTATIONS: u64 = 10_000;
+/// How often everything is made to see whether it is given back.
+const WORN_COUNT: usize = 600;
+
+/// The seeds of a random test: so many, or the one that is to be replayed.
+pub fn seeds(count: u64) -> std::ops::Range<u64> {
+    let only = std::env::var(SEED_VARIABLE).ok().and_then(|seed| seed.parse::<u64>().ok());
+    only.map_or(0..count, |seed| seed..seed + 1)
+}
+
+/// Something near to a token, and never the same. A seed brings back what is done to a
+/// token; the token itself is new in each run, for its keys are.
+pub fn mutate(token: &[u8], dice: &mut Random) -> Vec<u8> {
+    let mut mutant = token.to_vec();
+    for _ in 0..=dice.below(3) {
+        let at = dice.below(mutant.len());
+        match dice.below(8) {
+            0..=3 if !mutant.is_empty() => mutant[at] ^= 1 << dice.below(8),
+            4 if !mutant.is_empty() => mutant[at] = dice.octets(1)[0],
+            5 => mutant.truncate(at),
+            6 => {
+                let length = dice.below(20);
+                let extra = dice.octets(length);
+                mutant.splice(at..at, extra);
+            }
+            _ => {
+                let end = (at + 1 + dice.below(8)).min(mutant.len());
+                mutant.drain(at.min(end)..end);
+            }
+        }
+    }
+    if mutant == token {
+        mutant.push(0);
+    }
+    mutant
+}
+
+/// Octets in the frame of a first token of Kerberos V.
+fn framed(body: &[u8]) -> Vec<u8> {
+    let inner = [&[6, 9], KERBEROS_OID, &[1, 0], body].concat();
+    let length = u16::try_from(inner.len()).unwrap().to_be_bytes();
+    [&[0x60, 0x82], length.as_slice(), &inner].concat()
+}
+
+#[test]
+fn a_token_is_good_once() {
+    scenario("hostile::a_token_is_good_once", |realm| {
+        let keytab = populate(realm);
+        let (first, again) = (service(&keytab), service(&keytab));
+        let (_, token) = call(&client(), SERVICE).unwrap();
+        answer(Acceptor::new(Arc::clone(&first)), &token).unwrap();
+        for service in [first, again] {
+            let refusal = answer(Acceptor::new(service), &token).unwrap_err();
+            assert_eq!(refusal.reason(), Reason::Replayed, "{refusal}");
+            assert!(refusal.reply().is_some(), "an honest client may be told");
+        }
+    });
+}
+
+#[test]
+fn a_named_replay_cache_is_shared_by_who_names_it() {
+    scenario("hostile::a_named_replay_cache_is_shared_by_who_names_it", |realm| {
+        let options = |cache: &str| ServiceOptions {
+            name: Some(SERVICE.parse().unwrap()),
+            keytab: Some(realm.path("service.keytab")),
+            replay_cache: Some(realm.path(cache)),
+        };
+        populate(realm);
+        let acquire = |cache| Arc::new(Service::acquire(&library(), &options(cache)).unwrap());
+        let (_, token) = call(&client(), SERVICE).unwrap();
+        answer(Acceptor::new(acquire("one.rcache")), &token).unwrap();
+        assert!(realm.path("one.rcache").exists());
+        let outcome = answer(Acceptor::new(acquire("one.rcache")), &token);
+        assert_eq!(reason(outcome), Reason::Replayed);
+        // Another cache knows nothing of it: that is why the system's is the default.
+        answer(Acceptor::new(acquire("two.rcache")), &token).unwrap();
+    });
+}
+
+#[test]
+fn a_replay_cache_that_cannot_be_written_lets_nobody_in() {
+    scenario("hostile::a_replay_cache_that_cannot_be_written_lets_nobody_in", |realm| {
+        let keytab = populate(realm);
+        let options = ServiceOptions {
+            name: None,
+            keytab: Some(keytab),
+            replay_cache: Some(realm.path("no such folder/rcache")),
+        };
+        let service = Arc::new(Service::acquire(&library(), &options).unwrap());
+        let (_, token) = call(&client(), SERVICE).unwrap();
+        assert!(answer(Acceptor::new(service), &token).is_err());
+    });
+}
+
+#[test]
+fn garbage_is_refused() {
+    scenario("hostile::garbage_is_refused", |realm| {
+        let service = service(&populate(realm));
+        let step = |token: &[u8]| reason(answer(Acceptor::new(Arc::clone(&service)), token));
+        assert_eq!(step(&[]), Reason::TokenDefective);
+        assert_eq!(step(&vec![0x60; TOKEN_BYTES_MAX + 1]), Reason::TokenTooLong);
+        assert_eq!(step(&framed(&[])), Reason::TokenDefective);
+        let spnego = [0x60, 8, 6, 6, 0x2b, 6, 1, 5, 5, 2];
+        assert_eq!(step(&spnego), Reason::MechanismUnknown);
+        for seed in seeds(300) {
+            let replay = format!("DAFS_GSS_SEED={seed} cargo test -p dafs-gss garbage");
+            let mut dice = Random::new(seed);
+            let length = dice.below(700);
+            let garbage = dice.octets(length);
+            for token in [framed(&garbage), garbage] {
+                let refusal = answer(Acceptor::new(Arc::clone(&service)), &token).unwrap_err();
+                assert_eq!(refusal.reason(), Reason::TokenDefective, "{replay}: {refusal}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_cut_token_is_refused() {
+    scenario("hostile::a_cut_token_is_refused", |realm| {
+        let service = service(&populate(realm));
+        let (_, token) = call(&client(), SERVICE).unwrap();
+        for length in 0..token.len() {
+            let outcome = answer(Acceptor::new(Arc::clone(&service)), &token[..length]);
+            assert_eq!(outcome.unwrap_err().reason(), Reason::TokenDefective, "{length} octets");
+        }
+        // Cut within its frame, so that the library sees it.
+        let body = &token[token.len() - 400..];
+        for length in 0..body.len() {
+            let cut = framed(&body[..length]);
+            let outcome = answer(Acceptor::new(Arc::clone(&service)), &cut);
+            assert_eq!(outcome.unwrap_err().reason(), Reason::TokenDefective, "{length} octets");
+        }
+        answer(Acceptor::new(service), &token).unwrap();
+    });
+}
+
+#[test]
+fn a_server_that_answers_with_garbage_is_not_believed() {
+    scenario("hostile::a_server_that_answers_with_garbage_is_not_believed", |realm| {
+        let service = service(&populate(realm));
+        let credential = client();
+        for seed in seeds(200) {
+            let replay = format!("DAFS_GSS_SEED={seed} cargo test -p dafs-gss answers_with");
+            let mut dice = Random::new(seed);
+            let (initiator, token) = call(&credential, SERVICE).unwrap();
+            let (_, reply) = answer(Acceptor::new(Arc::clone(&service)), &token).unwrap();
+            let outcome = initiator.step(Some(&mutate(&reply, &mut dice)));
+            assert!(outcome.is_err(), "{replay}");
+        }
+        // Another connection's reply, and our own token sent back.
+        let (initiator, own) = call(&credential, SERVICE).unwrap();
+        assert!(initiator.step(Some(&own)).is_err());
+        let (_, token) = call(&credential, SERVICE).unwrap();
+        let (_, reply) = answer(Acceptor::new(Arc::clone(&service)), &token).unwrap();
+        let (initiator, _) = call(&credential, SERVICE).unwrap();
+        assert!(initiator.step(Some(&reply)).is_err());
+    });
+}
+
+/// Every mutation of a token is refused, once the token itself was accepted: what is not
+/// covered by a signature is caught by the replay cache.
+#[test]
+fn altered_tokens_are_refused() {
+    scenario("hostile::altered_tokens_are_refused", |realm| {
+        let service = service(&populate(realm));
+        let (_, token) = call(&client(), SERVICE).unwrap();
+        answer(Acceptor::new(Arc::clone(&service)), &token).unwrap();
+        for seed in seeds(MUTATIONS) {
+            let altered = mutate(&token, &mut Random::new(seed));
+            let outcome = answer(Acceptor::new(Arc::clone(&service)), &altered);
+            let replay = format!("DAFS_GSS_SEED={seed} cargo test -p dafs-gss altered_tokens");
+            assert!(outcome.is_err(), "{replay}");
+        }
+        // The service is as good as before.
+        let (_, token) = call(&client(), SERVICE).unwrap();
+        answer(Acceptor::new(service), &token).unwrap();
+    });
+}
+
+/// Octets of memory this process has in use.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Every handle and buffer there is, made and given back.
+fn wear(service: &Arc<Service>, credential: &Arc<Credential>, realm: &Realm) {
+    let (mut ours, mut theirs) = meet(credential, service);
+    let wrapped = ours.wrap(Protection::Privacy, b"hidden").unwrap();
+    theirs.unwrap(Protection::Privacy, &wrapped).unwrap();
+    let mic = theirs.get_mic(b"signed").unwrap();
+    ours.verify_mic(b"signed", &mic).unwrap();
+    let (half_made, token) = call(credential, SERVICE).unwrap();
+    answer(Acceptor::new(Arc::clone(service)), &token).unwrap();
+    answer(Acceptor::new(Arc::clone(service)), &token).unwrap_err();
+    answer(Acceptor::new(Arc::clone(service)), &framed(b"garbage")).unwrap_err();
+    drop(half_made);
+    library().local_name(theirs.peer()).unwrap();
+    let options = ServiceOptions {
+        name: Some(SERVICE.parse().unwrap()),
+        keytab: Some(realm.path("service.keytab")),
+        replay_cache: None,
+    };
+    Service::acquire(&library(), &options).unwrap();
+    Credential::acquire(&library(), &CredentialSource::Default).unwrap();
+}
+
+/// The smallest thing to forget is a buffer of some hundred octets.
+#[test]
+fn nothing_is_left_behind() {
+    scenario("hostile::nothing_is_left_behind", |realm| {
+        let service = service(&populate(realm));
+        let credential = client();
+        (0..WORN_COUNT).for_each(|_| wear(&service, &credential, realm));
+        let settled = resident();
+        (0..WORN_COUNT).for_each(|_| wear(&service, &credential, realm));
+        let grown = resident().saturating_sub(settled);
+        println!("{grown} octets more, {settled} before");
+        assert!(grown < WORN_COUNT * 32, "{grown} octets more after {WORN_COUNT} contexts");
+    });
+}
