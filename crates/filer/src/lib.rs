@@ -32,7 +32,10 @@ mod channel;
 mod clients;
 mod config;
 mod counters;
+mod credentials;
 mod credits;
+mod delegations;
+mod fences;
 mod filer;
 mod negotiate;
 mod opens;
@@ -45,6 +48,20 @@ pub use channel::{
 };
 pub use config::{ConfigError, FilerConfig};
 pub use counters::Counters;
+pub use credentials::{
+    CredentialCounters, CredentialLookup, CredentialName, CredentialPolicy, CredentialTable,
+    CredentialUse, RegisteredCredential, Registration,
+};
+pub use delegations::{
+    DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
+    DelegationInformation, DelegationKind, DelegationPhase, DelegationPolicy, DelegationTable,
+    GrantedDelegation, NoDelegation, RecallAnswer, Touch, WaiterId,
+};
+pub use fences::{
+    FenceAction, FenceAuthority, FenceChange, FenceCounters, FenceId, FenceInformation,
+    FenceLimits, FenceRecord, FenceRequest, FenceRestoreError, FenceStoreId, FenceTable,
+    FencedObject, OperationId, RunningOperation,
+};
 pub use filer::Filer;
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
