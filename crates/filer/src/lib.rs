@@ -21,6 +21,10 @@
 //!        channel_closed ◄── Condemned ◄──break, client restart── Authenticated
 //! ```
 //!
+//! Fences ([`FenceTable`]), registered credentials ([`CredentialTable`]) and delegations
+//! ([`DelegationTable`]) are machines of their own, with the same rules; each says in its
+//! module what the draft leaves open and what is done there.
+//!
 //! What this version does not serve: request chains, registered credentials, the
 //! response cache, back-control and RDMA-read channels, GSS, byte-range locks,
 //! delegations. Each is answered with the status the draft has for it.

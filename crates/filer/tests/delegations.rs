@@ -265,6 +265,22 @@ fn what_is_not_returned_is_revoked() {
 }
 
 #[test]
+fn who_has_returned_what_was_revoked_is_trusted_again() {
+    let mut bench = Bench::new();
+    let revoked = bench.grant(A, READ);
+    let of_file =
+        |file| DelegationFacts { file: FileKey(file), handle: FileHandle::NULL, ..facts(A, READ) };
+    let kept = bench.table.grant(&of_file(2), at(0)).unwrap().state_id;
+    bench.touch(B, Touch::Write, 0);
+    bench.table.tick(at(10));
+    // What it holds besides is good.
+    assert_eq!(bench.table.check_io(A, kept, FileKey(2), IoKind::Read), Ok(()));
+    assert_eq!(bench.refusal(&of_file(3), 10), NoDelegation::Untrustworthy);
+    assert_eq!(bench.table.returned(A, revoked, at(11)), Err(Status::Expired));
+    assert!(bench.table.grant(&of_file(3), at(11)).is_ok());
+}
+
+#[test]
 fn a_recall_that_did_not_arrive_is_sent_again() {
     use RecallAnswer::{Accepted, Refused, Undelivered};
     let mut bench = Bench::new();

@@ -138,6 +138,7 @@ fn a_denial_blocks_at_once_and_completes_when_stored_and_drained() {
             objects: 1,
             octets: 1,
             changing: 0,
+            draining: 0,
             completed: 2,
             failed: 0,
             refused: 0,
@@ -195,6 +196,7 @@ fn what_cannot_be_stored_does_not_hold() {
     let failed = FenceAction::Failed { request: FenceRequest(1), status: Status::Io };
     assert_eq!(bench.actions(), [failed]);
     assert!(bench.table.is_idle());
+    assert_eq!(bench.table.counters().draining, 0);
     bench.leave(1);
     // The same again is stored again: nobody knows what the first attempt left behind.
     bench.fence(FS, "b");
@@ -563,15 +565,15 @@ fn nobody_runs_or_enters_behind_a_completed_fence() {
         assert!(model.pending.is_empty());
         check(&mut bench, &model);
         let octets: usize = model.lists.values().flatten().map(|text| text.len()).sum();
-        assert_eq!(bench.table.counters().octets, octets as u64);
+        let counters = bench.table.counters();
+        assert_eq!((counters.octets, counters.changing), (octets as u64, 0));
+        assert_eq!(counters.draining, 0);
         // A new run finds the same fences.
         let mut restored = FenceTable::new(FenceLimits::default());
         let kept = model.disk.iter().filter(|(_, fence_ids)| !fence_ids.is_empty());
-        let record = |(&object, fence_ids): (_, &Box<[FenceId]>)| FenceRecord {
-            object,
-            fence_ids: fence_ids.clone(),
-        };
-        restored.restore(kept.map(record)).unwrap();
+        let records =
+            kept.map(|(&object, fence_ids)| FenceRecord { object, fence_ids: fence_ids.clone() });
+        restored.restore(records).unwrap();
         assert_eq!(restored.iter().collect::<Vec<_>>(), bench.table.iter().collect::<Vec<_>>());
     });
 }

@@ -45,6 +45,7 @@
 //! - BC_RECALL may reach a client before the answer to its OPEN, on another channel. A
 //!   client that does not know the delegation is asked again; only time revokes.
 
+mod lists;
 mod policy;
 mod recall;
 mod slots;

@@ -3,14 +3,14 @@
 //! Invariant: what all write delegations of a file system together may grow by never
 //! exceeds what was free in it when the last of them was granted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use dafs_types::FsHandle;
+use dafs_types::{FsHandle, Moment};
 use dafs_wire::messages::SpaceLimit;
 
 use super::slots::SLOTS_LIMIT;
-use crate::ConfigError;
+use crate::{ConfigError, FileKey};
 
 /// Limits and policies of delegations.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,6 +86,44 @@ impl DelegationPolicy {
             return Err(ConfigError::OutOfRange("delegations.recall_retry"));
         }
         Ok(())
+    }
+}
+
+/// Files that were called back lately, the earliest first.
+#[derive(Debug, Default)]
+pub(super) struct QuietFiles {
+    until: BTreeMap<FileKey, Moment>,
+    order: VecDeque<(Moment, FileKey)>,
+}
+
+impl QuietFiles {
+    /// Whether nobody gets a delegation of a file yet.
+    pub fn is_quiet(&self, file: FileKey, now: Moment) -> bool {
+        self.until.get(&file).is_some_and(|&until| now < until)
+    }
+
+    /// A file was called back; at most `most` are remembered.
+    pub fn note(&mut self, file: FileKey, until: Moment, most: u32) {
+        self.until.insert(file, until);
+        self.order.push_back((until, file));
+        while self.order.len() > most as usize {
+            self.forget_first();
+        }
+    }
+
+    /// Forgets what is over.
+    pub fn expire(&mut self, now: Moment) {
+        while self.order.front().is_some_and(|&(until, _)| until <= now) {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((until, file)) = self.order.pop_front()
+            && self.until.get(&file) == Some(&until)
+        {
+            self.until.remove(&file);
+        }
     }
 }
 

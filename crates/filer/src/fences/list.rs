@@ -35,7 +35,8 @@ impl FenceId {
 /// How much fencing a server keeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FenceLimits {
-    /// Most objects with a list, or with a change of theirs under way.
+    /// Most objects with a list, or with a change of theirs under way. Lists can be lifted
+    /// beyond it.
     pub lists_max: u32,
     /// Most identities in one list.
     pub ids_per_list_max: u32,

@@ -8,14 +8,14 @@
 //! a list is open to everybody. The draft has two flags for a change and leaves open what
 //! some of their six combinations mean. `L` is the list before, `A` the one in the request:
 //!
-//! | access | update    | the list after | why |
-//! |--------|-----------|----------------|-----|
-//! | ALLOW  | OVERWRITE | `A`; an empty `A` lifts the fence | 6.4.2 says just this |
-//! | ALLOW  | APPEND    | `L` and `A`    | "added"; the first `A` also leaves all others out |
-//! | ALLOW  | REMOVE    | INVAL          | the two flags contradict each other |
-//! | DENY   | OVERWRITE | INVAL          | overwriting is defined "in the case of allowing access" |
-//! | DENY   | APPEND    | `L` without `A`| access means "add or remove", APPEND "modifies an existing list" |
-//! | DENY   | REMOVE    | `L` without `A`| the plain reading |
+//! | access | update    | the list after   | why                                         |
+//! |--------|-----------|------------------|---------------------------------------------|
+//! | ALLOW  | OVERWRITE | `A`; none if empty | 6.4.2 says just this                      |
+//! | ALLOW  | APPEND    | `L` and `A`      | "added"; the first `A` leaves all others out |
+//! | ALLOW  | REMOVE    | INVAL            | the two flags contradict each other         |
+//! | DENY   | OVERWRITE | INVAL            | it overwrites only "in the case of allowing" |
+//! | DENY   | APPEND    | `L` without `A`  | access: "add or remove"; APPEND: "modifies" |
+//! | DENY   | REMOVE    | `L` without `A`  | the plain reading                           |
 //!
 //! A list says who may enter, so a denial must be refused where a list cannot say it:
 //! with INVAL if the object has no list (everybody but `A`), or if none would be left

@@ -36,6 +36,9 @@ pub struct FenceCounters {
     pub octets: u64,
     /// Gauge: changes under way.
     pub changing: u32,
+    /// Gauge: those of them that wait for operations; while there are none, `leave` does
+    /// nothing.
+    pub draining: u32,
     /// Changes completed.
     pub completed: u64,
     /// Changes that failed after they were begun.
@@ -189,9 +192,10 @@ impl FenceTable {
     }
 
     /// Begins to change a list (SET_FENCING_LIST). `running` shows every operation that
-    /// has entered and not left, fenced or not. Whom the new list leaves out can enter no
-    /// more from now on; [`FenceTable::poll_action`] says when all is done. Returns how
-    /// many operations must leave first: see [`FenceTable::waits_for`].
+    /// has entered and not left, fenced or not; the request itself is none of them. Whom
+    /// the new list leaves out can enter no more from now on;
+    /// [`FenceTable::poll_action`] says when all is done. Returns how many operations must
+    /// leave first: see [`FenceTable::waits_for`].
     ///
     /// # Errors
     /// NOT_AUTHORIZED; INVAL (see the module's table); DELAY while the object's list, or
@@ -327,6 +331,7 @@ impl FenceTable {
             objects: self.objects.len() as u32,
             octets: self.octets as u64,
             changing: self.changing.len() as u32,
+            draining: self.draining,
             ..self.counters
         }
     }
