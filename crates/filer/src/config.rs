@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use dafs_types::{Credentials, limits};
 
+use crate::{CredentialPolicy, DelegationPolicy, FenceLimits};
+
 /// Most opens a table can number; the index part of a state id has 20 bits.
 pub(crate) const OPENS_LIMIT: u32 = 1 << 20;
 /// Most channels one filer serves; bounds the preallocated slots.
@@ -70,6 +72,12 @@ pub struct FilerConfig {
     pub opens_max: u32,
     /// Most opens of one client.
     pub opens_per_client_max: u32,
+    /// Limits of fencing lists.
+    pub fences: FenceLimits,
+    /// Limits and policies of registered credentials.
+    pub credentials: CredentialPolicy,
+    /// Limits and policies of delegations.
+    pub delegations: DelegationPolicy,
 }
 
 impl Default for FilerConfig {
@@ -100,6 +108,9 @@ impl Default for FilerConfig {
             text_authentication: true,
             opens_max: 64 * 1024,
             opens_per_client_max: 16 * 1024,
+            fences: FenceLimits::default(),
+            credentials: CredentialPolicy::default(),
+            delegations: DelegationPolicy::default(),
         }
     }
 }
@@ -160,6 +171,9 @@ impl FilerConfig {
         if self.credits_budget < self.channels_max {
             return Err(ConfigError::BudgetTooSmall);
         }
+        self.fences.check()?;
+        self.credentials.check()?;
+        self.delegations.check()?;
         self.check_defaults()
     }
 

@@ -23,6 +23,10 @@
 //!        Opened ─begin_bind─► Verifying ─finish_bind─► Bound (ends with its session)
 //! ```
 //!
+//! Fences ([`FenceTable`]), registered credentials ([`CredentialTable`]) and delegations
+//! ([`DelegationTable`]) are machines of their own, with the same rules; each says in its
+//! module what the draft leaves open and what is done there.
+//!
 //! What this version does not serve is answered with the status the draft has for it.
 #![forbid(unsafe_code)]
 
@@ -32,7 +36,10 @@ mod channel;
 mod clients;
 mod config;
 mod counters;
+mod credentials;
 mod credits;
+mod delegations;
+mod fences;
 mod filer;
 mod negotiate;
 mod opens;
@@ -47,6 +54,20 @@ pub use channel::{
 pub use clients::Principal;
 pub use config::{ConfigError, FilerConfig};
 pub use counters::Counters;
+pub use credentials::{
+    CredentialCounters, CredentialLookup, CredentialName, CredentialPolicy, CredentialTable,
+    CredentialUse, RegisteredCredential, Registration,
+};
+pub use delegations::{
+    DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
+    DelegationInformation, DelegationKind, DelegationPhase, DelegationPolicy, DelegationTable,
+    GrantedDelegation, NoDelegation, RecallAnswer, Touch, WaiterId,
+};
+pub use fences::{
+    FenceAction, FenceAuthority, FenceChange, FenceCounters, FenceId, FenceInformation,
+    FenceLimits, FenceRecord, FenceRequest, FenceRestoreError, FenceStoreId, FenceTable,
+    FencedObject, OperationId, RunningOperation,
+};
 pub use filer::{BindArguments, Filer};
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,

@@ -1,0 +1,391 @@
+//! The table of registered credentials.
+//!
+//! Invariant: a slot belongs to the client whose count and agreed number it was charged
+//! to, until it is free; a slot of a client that is gone is charged to nobody and is freed
+//! by its last user. A handle names its slot directly and is never zero.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use dafs_types::{ClientId, CredHandle, Credentials, Status};
+use dafs_wire::messages::CredentialData;
+
+use super::{CredentialLookup, CredentialName, CredentialPolicy, Registration};
+
+/// Bits of a handle: generation of the slot, index of the slot. A generation is never
+/// zero, and free slots are taken in turn: the same handle comes back after the slot was
+/// used 65,535 times.
+const INDEX_BITS: u32 = 16;
+const INDEX_MASK: u32 = (1 << INDEX_BITS) - 1;
+const _: () = assert!(super::CREDENTIALS_LIMIT <= INDEX_MASK + 1);
+
+/// The registered credentials of all clients.
+#[derive(Debug)]
+pub struct CredentialTable {
+    policy: CredentialPolicy,
+    slots: Vec<Slot>,
+    /// Free slots, the longest free first.
+    free: VecDeque<u16>,
+    clients: BTreeMap<ClientId, ClientCredentials>,
+    first_generation: u16,
+    counters: CredentialCounters,
+}
+
+/// Numbers for the operator; the gauges are filled in by [`CredentialTable::counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CredentialCounters {
+    /// Gauge: slots taken, those of clients that are gone included.
+    pub taken: u32,
+    /// Gauge: clients that may register.
+    pub clients: u32,
+    /// Registrations that succeeded.
+    pub registered: u64,
+    /// Registrations refused.
+    pub refused: u64,
+    /// Releases refused because requests used the credentials.
+    pub conflicts: u64,
+    /// Requests that named credentials nobody registered.
+    pub unknown: u64,
+}
+
+/// One registration, for the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisteredCredential<'a> {
+    /// The client; `None` if it is gone and requests still run.
+    pub client: Option<ClientId>,
+    /// The handle.
+    pub handle: CredHandle,
+    /// The identity; `None` while it is looked up.
+    pub credentials: Option<&'a Credentials>,
+    /// Requests that run with it.
+    pub uses: u32,
+}
+
+/// Credentials that one request runs with. Must come back by [`CredentialTable::finish`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use]
+pub struct CredentialUse(u16);
+
+#[derive(Debug)]
+struct ClientCredentials {
+    agreed: u32,
+    /// Slots of this client, in no order.
+    slots: Vec<u16>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    client: Option<ClientId>,
+    generation: u16,
+    phase: Phase,
+    uses: u32,
+    credentials: Credentials,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Free,
+    LookingUp,
+    Registered,
+    /// The client is gone; a request or a lookup still holds the slot.
+    Orphaned,
+}
+
+impl CredentialTable {
+    /// An empty table. Generations begin at a number made of `boot_seed`, so that a
+    /// handle from before a restart most likely names nothing.
+    #[must_use]
+    pub fn new(boot_seed: u64, policy: CredentialPolicy) -> Self {
+        let folded = boot_seed ^ (boot_seed >> 32);
+        Self {
+            policy,
+            slots: Vec::new(),
+            free: VecDeque::new(),
+            clients: BTreeMap::new(),
+            first_generation: ((folded ^ (folded >> 16)) as u16).max(1),
+            counters: CredentialCounters::default(),
+        }
+    }
+
+    /// A session of an authenticated client begins; `agreed` is what its connect request
+    /// came to ([`CredentialPolicy::agree`]). Returns the number that holds: that of the
+    /// client's first session (draft 6.2.1).
+    pub fn join(&mut self, client: ClientId, agreed: u32) -> u32 {
+        let agreed = agreed.min(self.policy.per_client_max);
+        let first = ClientCredentials { agreed, slots: Vec::new() };
+        self.clients.entry(client).or_insert(first).agreed
+    }
+
+    /// The number a known client has agreed on, for the answer to a connect request that
+    /// comes before authentication.
+    #[must_use]
+    pub fn agreed(&self, client: ClientId) -> Option<u32> {
+        self.clients.get(&client).map(|client| client.agreed)
+    }
+
+    /// REGISTER_CRED.
+    ///
+    /// # Errors
+    /// NOT_AUTHORIZED if the client is not trusted; RESOURCE beyond a number; INVAL for
+    /// too many groups; NOTSUPP for a type this server does not take.
+    pub fn register(
+        &mut self,
+        client: ClientId,
+        is_trusted: bool,
+        data: &CredentialData<'_>,
+    ) -> Result<Registration, Status> {
+        let outcome = self.try_register(client, is_trusted, data);
+        match &outcome {
+            Ok(Registration::Done(_)) => self.counters.registered += 1,
+            Ok(Registration::LookUp(..)) => {}
+            Err(_) => self.counters.refused += 1,
+        }
+        outcome
+    }
+
+    fn try_register(
+        &mut self,
+        client: ClientId,
+        is_trusted: bool,
+        data: &CredentialData<'_>,
+    ) -> Result<Registration, Status> {
+        if !is_trusted {
+            return Err(Status::NotAuthorized);
+        }
+        let wanted = self.wanted(data)?;
+        let index = self.occupy(client)?;
+        let slot = &mut self.slots[usize::from(index)];
+        match wanted {
+            Wanted::Known(credentials) => {
+                slot.phase = Phase::Registered;
+                slot.credentials = credentials;
+                Ok(Registration::Done(handle_of(slot.generation, index)))
+            }
+            Wanted::Named(name) => {
+                slot.phase = Phase::LookingUp;
+                let lookup = CredentialLookup(handle_of(slot.generation, index).0);
+                Ok(Registration::LookUp(lookup, name))
+            }
+        }
+    }
+
+    fn wanted(&self, data: &CredentialData<'_>) -> Result<Wanted, Status> {
+        match *data {
+            CredentialData::Name(name) => Ok(Wanted::Named(CredentialName::User(name.into()))),
+            CredentialData::Gss(name) if self.policy.gss_names => {
+                Ok(Wanted::Named(CredentialName::Gss(name.into())))
+            }
+            CredentialData::Gss(_) => Err(Status::NotSupp),
+            CredentialData::Default => match &self.policy.default {
+                Some(credentials) => Ok(Wanted::Known(credentials.clone())),
+                None => Err(Status::NotSupp),
+            },
+            CredentialData::Id { uid, gid, groups } => {
+                if groups.len() > self.policy.groups_max as usize {
+                    return Err(Status::Inval);
+                }
+                let mut groups: Vec<u32> = groups.iter().collect();
+                groups.sort_unstable();
+                groups.dedup();
+                Ok(Wanted::Known(Credentials { uid, gid, groups: groups.into() }))
+            }
+        }
+    }
+
+    /// Takes a slot for a client that has not reached its number.
+    fn occupy(&mut self, client: ClientId) -> Result<u16, Status> {
+        // A trusted client that has no session cannot ask.
+        let Some(owner) = self.clients.get_mut(&client) else { return Err(Status::BadSession) };
+        if owner.slots.len() >= owner.agreed as usize {
+            return Err(Status::Resource);
+        }
+        let index = match self.free.pop_front() {
+            Some(index) => index,
+            None if self.slots.len() < self.policy.total_max as usize => {
+                self.slots.push(Slot::free(self.first_generation));
+                (self.slots.len() - 1) as u16
+            }
+            None => return Err(Status::Resource),
+        };
+        owner.slots.push(index);
+        self.slots[usize::from(index)].client = Some(client);
+        Ok(index)
+    }
+
+    /// A lookup has come to an end.
+    ///
+    /// # Errors
+    /// INVAL if nobody was found; STALE_CLIENTID if the client is gone meanwhile, who
+    /// cannot be answered anyway; BAD_SESSION for a lookup that is not under way.
+    pub fn looked_up(
+        &mut self,
+        lookup: CredentialLookup,
+        found: Option<Credentials>,
+    ) -> Result<CredHandle, Status> {
+        let handle = CredHandle(lookup.0);
+        let Some(index) = self.index_of(handle) else { return Err(Status::BadSession) };
+        let slot = &mut self.slots[usize::from(index)];
+        match (slot.phase, found) {
+            (Phase::LookingUp, Some(credentials)) => {
+                slot.phase = Phase::Registered;
+                slot.credentials = credentials;
+                self.counters.registered += 1;
+                Ok(handle)
+            }
+            (Phase::LookingUp, None) => {
+                self.vacate(index);
+                self.counters.refused += 1;
+                Err(Status::Inval)
+            }
+            (Phase::Orphaned, _) => {
+                self.vacate(index);
+                Err(Status::StaleClientId)
+            }
+            (Phase::Free | Phase::Registered, _) => Err(Status::BadSession),
+        }
+    }
+
+    /// RELEASE_CRED.
+    ///
+    /// # Errors
+    /// NOT_AUTHORIZED if the client is not trusted; NO_CREDS for a handle it has not
+    /// registered; CRHAND_CONFLICT while requests run with the credentials.
+    pub fn release(
+        &mut self,
+        client: ClientId,
+        is_trusted: bool,
+        handle: CredHandle,
+    ) -> Result<(), Status> {
+        if !is_trusted {
+            return Err(Status::NotAuthorized);
+        }
+        let index = self.find(client, handle).ok_or(Status::NoCreds)?;
+        if self.slots[usize::from(index)].uses != 0 {
+            self.counters.conflicts += 1;
+            return Err(Status::CrHandConflict);
+        }
+        self.vacate(index);
+        Ok(())
+    }
+
+    /// A request runs with registered credentials from here to [`CredentialTable::finish`].
+    /// Handle 0, the session's own identity, is no matter of this table.
+    ///
+    /// # Errors
+    /// NO_CREDS for a handle this client has not registered.
+    #[inline]
+    pub fn acquire(
+        &mut self,
+        client: ClientId,
+        handle: CredHandle,
+    ) -> Result<CredentialUse, Status> {
+        match self.find(client, handle) {
+            Some(index) => {
+                self.slots[usize::from(index)].uses += 1;
+                Ok(CredentialUse(index))
+            }
+            None => {
+                self.counters.unknown += 1;
+                Err(Status::NoCreds)
+            }
+        }
+    }
+
+    /// Whom a request acts for.
+    #[inline]
+    #[must_use]
+    pub fn credentials(&self, held: &CredentialUse) -> &Credentials {
+        &self.slots[usize::from(held.0)].credentials
+    }
+
+    /// The request has ended.
+    #[inline]
+    pub fn finish(&mut self, held: CredentialUse) {
+        let slot = &mut self.slots[usize::from(held.0)];
+        slot.uses -= 1;
+        if slot.uses == 0 && slot.phase == Phase::Orphaned {
+            self.vacate(held.0);
+        }
+    }
+
+    /// A client's record is released, or its new life has begun under another id. Requests
+    /// that still run keep their credentials.
+    pub fn client_gone(&mut self, client: ClientId) {
+        let Some(owner) = self.clients.remove(&client) else { return };
+        for index in owner.slots {
+            let slot = &mut self.slots[usize::from(index)];
+            slot.client = None;
+            if slot.uses == 0 && slot.phase == Phase::Registered {
+                self.vacate(index);
+            } else {
+                slot.phase = Phase::Orphaned;
+            }
+        }
+    }
+
+    /// Every registration, for the operator.
+    pub fn iter(&self) -> impl Iterator<Item = RegisteredCredential<'_>> {
+        let taken = |(_, slot): &(usize, &Slot)| slot.phase != Phase::Free;
+        self.slots.iter().enumerate().filter(taken).map(|(index, slot)| RegisteredCredential {
+            client: slot.client,
+            handle: handle_of(slot.generation, index as u16),
+            credentials: (slot.phase == Phase::Registered || slot.uses != 0)
+                .then_some(&slot.credentials),
+            uses: slot.uses,
+        })
+    }
+
+    /// The numbers now.
+    #[must_use]
+    pub fn counters(&self) -> CredentialCounters {
+        CredentialCounters {
+            taken: (self.slots.len() - self.free.len()) as u32,
+            clients: self.clients.len() as u32,
+            ..self.counters
+        }
+    }
+
+    /// The slot of a handle that is in force for this client.
+    #[inline]
+    fn find(&self, client: ClientId, handle: CredHandle) -> Option<u16> {
+        let slot = self.slots.get((handle.0 & INDEX_MASK) as usize)?;
+        let is_it = u32::from(slot.generation) == handle.0 >> INDEX_BITS
+            && slot.client == Some(client)
+            && slot.phase == Phase::Registered;
+        is_it.then_some(handle.0 as u16)
+    }
+
+    /// The slot of a handle, whatever has become of it.
+    fn index_of(&self, handle: CredHandle) -> Option<u16> {
+        let slot = self.slots.get((handle.0 & INDEX_MASK) as usize)?;
+        (u32::from(slot.generation) == handle.0 >> INDEX_BITS).then_some(handle.0 as u16)
+    }
+
+    /// Frees a slot nobody uses; its handle names nothing from now on.
+    fn vacate(&mut self, index: u16) {
+        let slot = &mut self.slots[usize::from(index)];
+        debug_assert!(slot.uses == 0 && slot.phase != Phase::Free);
+        let client = slot.client;
+        let generation = slot.generation.wrapping_add(1).max(1);
+        *slot = Slot::free(generation);
+        if let Some(owner) = client.and_then(|client| self.clients.get_mut(&client)) {
+            owner.slots.retain(|&other| other != index);
+        }
+        self.free.push_back(index);
+    }
+}
+
+enum Wanted {
+    Known(Credentials),
+    Named(CredentialName),
+}
+
+impl Slot {
+    fn free(generation: u16) -> Self {
+        let credentials = Credentials::nobody();
+        Self { client: None, generation, phase: Phase::Free, uses: 0, credentials }
+    }
+}
+
+fn handle_of(generation: u16, index: u16) -> CredHandle {
+    CredHandle(u32::from(generation) << INDEX_BITS | u32::from(index))
+}

@@ -1,0 +1,224 @@
+//! When delegations are given, and what they promise.
+//!
+//! Invariant: what all write delegations of a file system together may grow by never
+//! exceeds what was free in it when the last of them was granted.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use dafs_types::{FsHandle, Moment};
+use dafs_wire::messages::SpaceLimit;
+
+use super::slots::SLOTS_LIMIT;
+use crate::{ConfigError, FileKey};
+
+/// Limits and policies of delegations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DelegationPolicy {
+    /// Whether any are granted on OPEN. Those claimed after a restart are in any case.
+    pub enabled: bool,
+    /// Most delegations of all clients together.
+    pub total_max: u32,
+    /// Most delegations of one client.
+    pub per_client_max: u32,
+    /// Most read delegations of one file.
+    pub per_file_max: u32,
+    /// Most requests that wait for delegations to come back.
+    pub waiters_max: u32,
+    /// How long a client may take to return a delegation. A client that is alive but
+    /// partitioned learns of its loss by its lease; so not less than the lease.
+    pub recall_timeout: Duration,
+    /// Time between two attempts to reach a client that was not reached, or knew nothing.
+    pub recall_retry: Duration,
+    /// How long after a recall nobody gets a delegation of the file, so that a file in
+    /// common use does not go to and fro.
+    pub quiet: Duration,
+    /// Most files whose quiet time is remembered; beyond, the oldest are forgotten.
+    pub quiet_files_max: u32,
+    /// How long the delegations of a client that restarts wait for it; zero drops them.
+    pub recovery: Duration,
+    /// Most octets a file may grow by under a write delegation.
+    pub growth_octets_max: u64,
+    /// Octets of a block, to promise growth in blocks; 0 promises a size.
+    pub growth_block_octets: u32,
+}
+
+impl Default for DelegationPolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            total_max: 64 * 1024,
+            per_client_max: 16 * 1024,
+            per_file_max: 256,
+            waiters_max: 4096,
+            recall_timeout: Duration::from_secs(90),
+            recall_retry: Duration::from_secs(1),
+            quiet: Duration::from_secs(30),
+            quiet_files_max: 16 * 1024,
+            recovery: Duration::ZERO,
+            growth_octets_max: 1 << 30,
+            growth_block_octets: 0,
+        }
+    }
+}
+
+impl DelegationPolicy {
+    /// Checks every limit.
+    ///
+    /// # Errors
+    /// The first that is zero or beyond what the table can number.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let ranges = [
+            ("delegations.total_max", self.total_max, SLOTS_LIMIT),
+            ("delegations.per_client_max", self.per_client_max, SLOTS_LIMIT),
+            // Every touch of the file looks through them.
+            ("delegations.per_file_max", self.per_file_max, 4096),
+            ("delegations.waiters_max", self.waiters_max, 1 << 20),
+            ("delegations.quiet_files_max", self.quiet_files_max, 1 << 20),
+        ];
+        for (name, value, most) in ranges {
+            if !(1..=most).contains(&value) {
+                return Err(ConfigError::OutOfRange(name));
+            }
+        }
+        // A retry that is due at once would be due for ever.
+        if self.recall_retry.is_zero() {
+            return Err(ConfigError::OutOfRange("delegations.recall_retry"));
+        }
+        Ok(())
+    }
+}
+
+/// Files that were called back lately, the earliest first.
+#[derive(Debug, Default)]
+pub(super) struct QuietFiles {
+    until: BTreeMap<FileKey, Moment>,
+    order: VecDeque<(Moment, FileKey)>,
+}
+
+impl QuietFiles {
+    /// Whether nobody gets a delegation of a file yet.
+    pub fn is_quiet(&self, file: FileKey, now: Moment) -> bool {
+        self.until.get(&file).is_some_and(|&until| now < until)
+    }
+
+    /// A file was called back; at most `most` are remembered.
+    pub fn note(&mut self, file: FileKey, until: Moment, most: u32) {
+        self.until.insert(file, until);
+        self.order.push_back((until, file));
+        while self.order.len() > most as usize {
+            self.forget_first();
+        }
+    }
+
+    /// Forgets what is over.
+    pub fn expire(&mut self, now: Moment) {
+        while self.order.front().is_some_and(|&(until, _)| until <= now) {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((until, file)) = self.order.pop_front()
+            && self.until.get(&file) == Some(&until)
+        {
+            self.until.remove(&file);
+        }
+    }
+}
+
+/// Growth promised to write delegations, by file system.
+#[derive(Debug, Default)]
+pub(super) struct Promises(BTreeMap<[u8; 16], u64>);
+
+impl Promises {
+    /// Promises what can be kept: at most `policy` says, at most what is free and not
+    /// promised yet, in whole blocks if blocks are promised. May be 0, which allows
+    /// writing over what there is.
+    pub fn make(&mut self, policy: &DelegationPolicy, fs: FsHandle, space: u64) -> u64 {
+        let promised = self.0.get(&fs.0).copied().unwrap_or(0);
+        let growth = policy.growth_octets_max.min(space.saturating_sub(promised));
+        let growth = match u64::from(policy.growth_block_octets) {
+            0 => growth,
+            block => (growth / block).min(u64::from(u32::MAX)) * block,
+        };
+        if growth != 0 {
+            self.0.insert(fs.0, promised + growth);
+        }
+        growth
+    }
+
+    /// A promise has ended.
+    pub fn end(&mut self, fs: FsHandle, growth: u64) {
+        if let Some(promised) = self.0.get_mut(&fs.0) {
+            *promised -= growth;
+            if *promised == 0 {
+                self.0.remove(&fs.0);
+            }
+        }
+    }
+
+    /// Octets promised in all file systems.
+    pub fn total(&self) -> u64 {
+        self.0.values().fold(0, |sum, promised| sum.saturating_add(*promised))
+    }
+}
+
+/// A promise as OPEN shows it.
+pub(super) fn limit_of(policy: &DelegationPolicy, size: u64, growth: u64) -> SpaceLimit {
+    match policy.growth_block_octets {
+        0 => SpaceLimit::Size(size.saturating_add(growth)),
+        block_bytes => {
+            let count = growth / u64::from(block_bytes);
+            SpaceLimit::Blocks { count: u32::try_from(count).unwrap_or(u32::MAX), block_bytes }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FS: FsHandle = FsHandle([1; 16]);
+
+    #[test]
+    fn promises_never_exceed_what_is_free() {
+        let policy = DelegationPolicy { growth_octets_max: 100, ..DelegationPolicy::default() };
+        let mut promises = Promises::default();
+        let made = [(); 3].map(|()| promises.make(&policy, FS, 250));
+        assert_eq!(made, [100, 100, 50]);
+        assert_eq!(promises.make(&policy, FS, 250), 0);
+        assert_eq!(promises.make(&policy, FsHandle([2; 16]), 30), 30);
+        assert_eq!(promises.total(), 280);
+        promises.end(FS, 100);
+        // Less is free than is promised: the rest are not told a lie on top.
+        assert_eq!(promises.make(&policy, FS, 120), 0);
+        assert_eq!(promises.make(&policy, FS, 160), 10);
+    }
+
+    #[test]
+    fn a_limit_is_a_size_or_whole_blocks() {
+        let policy = DelegationPolicy::default();
+        assert_eq!(limit_of(&policy, 10, 5), SpaceLimit::Size(15));
+        assert_eq!(limit_of(&policy, u64::MAX, 5), SpaceLimit::Size(u64::MAX));
+        let policy = DelegationPolicy {
+            growth_block_octets: 8,
+            growth_octets_max: 30,
+            ..DelegationPolicy::default()
+        };
+        let growth = Promises::default().make(&policy, FS, 1000);
+        assert_eq!(growth, 24);
+        let expected = SpaceLimit::Blocks { count: 3, block_bytes: 8 };
+        assert_eq!(limit_of(&policy, 10, growth), expected);
+    }
+
+    #[test]
+    fn limits_are_ranges() {
+        assert_eq!(DelegationPolicy::default().check(), Ok(()));
+        let policy = DelegationPolicy { per_file_max: 0, ..DelegationPolicy::default() };
+        assert_eq!(policy.check(), Err(ConfigError::OutOfRange("delegations.per_file_max")));
+        let policy =
+            DelegationPolicy { recall_retry: Duration::ZERO, ..DelegationPolicy::default() };
+        assert_eq!(policy.check(), Err(ConfigError::OutOfRange("delegations.recall_retry")));
+    }
+}

@@ -1,0 +1,252 @@
+//! Conflicts, recalls, and those who wait for them.
+//!
+//! Invariant: a parked request waits for at least one delegation that is recalled or
+//! awaits its client, and so has a timer.
+
+use dafs_types::{ClientId, Moment, ShareAccess, ShareDeny, StateId};
+
+use super::table::{DelegationTable, Waiter};
+use super::{
+    DelegationAction, DelegationDecision, DelegationKind, DelegationPhase, RecallAnswer, Touch,
+    WaiterId,
+};
+use crate::FileKey;
+
+impl Touch {
+    /// Whether somebody else's delegation of this kind is in the way.
+    pub(super) const fn conflicts(self, kind: DelegationKind) -> bool {
+        match kind {
+            DelegationKind::Write => true,
+            DelegationKind::Read => match self {
+                // A holder may have opened to read without a word: who denies reads must
+                // hear of it.
+                Self::Open { access, deny, .. } => {
+                    !matches!(access, ShareAccess::Read)
+                        || matches!(deny, ShareDeny::Read | ShareDeny::Both)
+                }
+                Self::Lock { exclusive } => exclusive,
+                Self::Read | Self::GetAttributes { .. } => false,
+                Self::Write
+                | Self::SetAttributes { .. }
+                | Self::Remove
+                | Self::Rename
+                | Self::Link => true,
+            },
+        }
+    }
+
+    const fn truncates(self) -> bool {
+        match self {
+            Self::Open { truncate, .. } | Self::SetAttributes { truncate } => truncate,
+            Self::Read
+            | Self::Write
+            | Self::GetAttributes { .. }
+            | Self::Remove
+            | Self::Rename
+            | Self::Link
+            | Self::Lock { .. } => false,
+        }
+    }
+}
+
+impl DelegationTable {
+    /// Whether a request may touch a file. `actor` is `None` for who is no client. Unless
+    /// the answer is `Wait`, `waiter` is not kept.
+    #[inline]
+    pub fn check(
+        &mut self,
+        file: FileKey,
+        actor: Option<ClientId>,
+        touch: Touch,
+        waiter: WaiterId,
+        now: Moment,
+    ) -> DelegationDecision {
+        if self.is_idle() {
+            return DelegationDecision::Proceed;
+        }
+        self.judge(file, Waiter { id: waiter, actor, touch }, now)
+    }
+
+    fn judge(&mut self, file: FileKey, waiter: Waiter, now: Moment) -> DelegationDecision {
+        let in_the_way = self.in_the_way(file, &waiter);
+        let Some(&first) = in_the_way.first() else { return DelegationDecision::Proceed };
+        let holder = self.slots.get(first);
+        // Only a write delegation is in the way of attributes, and it is alone.
+        if waiter.touch == (Touch::GetAttributes { may_ask: true })
+            && !matches!(holder.phase, DelegationPhase::Awaiting { .. })
+        {
+            self.counters.asked += 1;
+            let (client, handle) = (holder.client, holder.handle);
+            return DelegationDecision::AskAttributes { client, handle };
+        }
+        for index in in_the_way {
+            if self.slots.get(index).phase == DelegationPhase::Granted {
+                self.begin_recall(index, waiter.touch.truncates(), now);
+                self.send_recall(index);
+            }
+        }
+        self.park(file, waiter)
+    }
+
+    fn park(&mut self, file: FileKey, waiter: Waiter) -> DelegationDecision {
+        debug_assert!(!self.waiters.contains_key(&waiter.id), "a waiter is parked once");
+        if self.waiters.len() >= self.policy.waiters_max as usize {
+            self.counters.delayed += 1;
+            return DelegationDecision::Delay;
+        }
+        self.waiters.insert(waiter.id, file);
+        self.files.entry(file).or_default().waiters.push(waiter);
+        self.counters.parked += 1;
+        DelegationDecision::Wait
+    }
+
+    fn in_the_way(&self, file: FileKey, waiter: &Waiter) -> Vec<u32> {
+        let Some(delegated) = self.files.get(&file) else { return Vec::new() };
+        let holders = delegated.holders.iter().copied();
+        holders.filter(|&index| self.is_in_the_way(index, waiter)).collect()
+    }
+
+    fn is_in_the_way(&self, index: u32, waiter: &Waiter) -> bool {
+        let holder = self.slots.get(index);
+        Some(holder.client) != waiter.actor && waiter.touch.conflicts(holder.kind)
+    }
+
+    /// Starts the clock of a recall.
+    pub(super) fn begin_recall(&mut self, index: u32, truncate: bool, now: Moment) {
+        let deadline = now.after(self.policy.recall_timeout);
+        let delegation = self.slots.get_mut(index);
+        delegation.phase = DelegationPhase::Recalling { deadline };
+        delegation.truncate = truncate;
+        delegation.retries = false;
+        self.set_timer(index, Some(deadline));
+        self.counters.recalled += 1;
+    }
+
+    fn send_recall(&mut self, index: u32) {
+        let delegation = self.slots.get(index);
+        self.actions.push_back(DelegationAction::Recall {
+            client: delegation.client,
+            handle: delegation.handle,
+            state_id: self.slots.state_id(index),
+            truncate: delegation.truncate,
+        });
+    }
+
+    /// What came of a BC_RECALL. One that did not arrive is sent again after a while, or
+    /// when the client has a back-control channel again.
+    pub fn recall_answered(
+        &mut self,
+        client: ClientId,
+        state_id: StateId,
+        answer: RecallAnswer,
+        now: Moment,
+    ) {
+        let Ok(index) = self.slots.find(client, state_id) else { return };
+        let again = match answer {
+            RecallAnswer::Accepted => return,
+            RecallAnswer::Refused | RecallAnswer::Undelivered => {
+                now.after(self.policy.recall_retry)
+            }
+        };
+        let delegation = self.slots.get_mut(index);
+        if let DelegationPhase::Recalling { deadline } = delegation.phase {
+            delegation.retries = true;
+            self.set_timer(index, Some(again.min(deadline)));
+        }
+    }
+
+    /// A client has bound a back-control channel: what did not reach it is sent now.
+    pub fn back_channel_up(&mut self, client: ClientId) {
+        for index in self.of_client(client, |delegation| delegation.retries) {
+            self.recall_again(index);
+        }
+    }
+
+    fn recall_again(&mut self, index: u32) {
+        let delegation = self.slots.get_mut(index);
+        delegation.retries = false;
+        if let DelegationPhase::Recalling { deadline } = delegation.phase {
+            self.set_timer(index, Some(deadline));
+            self.send_recall(index);
+            self.counters.retried += 1;
+        }
+    }
+
+    /// When [`DelegationTable::tick`] has something to do.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Moment> {
+        self.timers.first().map(|&(when, _)| when)
+    }
+
+    /// Does what is due: attempts to recall, revocations, the end of waiting for clients.
+    pub fn tick(&mut self, now: Moment) {
+        while let Some(&(when, index)) = self.timers.first()
+            && when <= now
+        {
+            let delegation = self.slots.get(index);
+            match delegation.phase {
+                DelegationPhase::Recalling { deadline } if deadline <= now => {
+                    self.revoke(index, now);
+                }
+                DelegationPhase::Recalling { .. } => self.recall_again(index),
+                DelegationPhase::Awaiting { .. } => self.end(index, now),
+                DelegationPhase::Granted | DelegationPhase::Revoked => self.set_timer(index, None),
+            }
+        }
+        self.quiet.expire(now);
+    }
+
+    /// A parked request is no more: its session is gone, or it was answered with DELAY.
+    pub fn abandon(&mut self, waiter: WaiterId) {
+        let resumed = DelegationAction::Resume { waiter };
+        self.actions.retain(|action| *action != resumed);
+        let Some(file) = self.waiters.remove(&waiter) else { return };
+        if let Some(delegated) = self.files.get_mut(&file) {
+            delegated.waiters.retain(|other| other.id != waiter);
+        }
+    }
+
+    /// What the driver does next; to be asked after every other call.
+    pub fn poll_action(&mut self) -> Option<DelegationAction> {
+        loop {
+            let action = self.actions.pop_front()?;
+            let DelegationAction::Recall { client, state_id, .. } = action else {
+                return Some(action);
+            };
+            // It may have come back, or to its end, before it was asked for.
+            if let Ok(index) = self.slots.find(client, state_id)
+                && matches!(self.slots.get(index).phase, DelegationPhase::Recalling { .. })
+            {
+                return Some(action);
+            }
+        }
+    }
+
+    /// Lets those go on whom nothing stands in the way of.
+    pub(super) fn resume(&mut self, file: FileKey) {
+        let Some(delegated) = self.files.get_mut(&file) else { return };
+        let waiters = std::mem::take(&mut delegated.waiters);
+        let mut remaining = Vec::new();
+        for waiter in waiters {
+            if self.in_the_way(file, &waiter).is_empty() {
+                self.waiters.remove(&waiter.id);
+                self.actions.push_back(DelegationAction::Resume { waiter: waiter.id });
+            } else {
+                remaining.push(waiter);
+            }
+        }
+        if let Some(delegated) = self.files.get_mut(&file) {
+            delegated.waiters = remaining;
+        }
+    }
+
+    pub(super) fn set_timer(&mut self, index: u32, timer: Option<Moment>) {
+        let delegation = self.slots.get_mut(index);
+        if let Some(before) = std::mem::replace(&mut delegation.timer, timer) {
+            self.timers.remove(&(before, index));
+        }
+        if let Some(when) = timer {
+            self.timers.insert((when, index));
+        }
+    }
+}

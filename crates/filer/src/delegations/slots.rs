@@ -1,0 +1,217 @@
+//! Delegations by number.
+//!
+//! Invariant: a state id names one delegation for ever: its slot's generation moves on when
+//! the delegation is over. No state id of this table is one of the table of opens with
+//! the same boot seed: their epochs differ in the topmost bit. None is anonymous: a
+//! generation is never zero.
+
+use std::collections::VecDeque;
+
+use dafs_types::{ClientId, FileHandle, Moment, StateId, Status};
+use dafs_wire::messages::SpaceLimit;
+
+use super::{DelegationKind, DelegationPhase};
+use crate::FileKey;
+
+/// Bits of a state id, as those of opens: epoch, generation of the slot, index of the slot.
+const INDEX_BITS: u32 = 20;
+const GENERATION_BITS: u32 = 20;
+const EPOCH_SHIFT: u32 = INDEX_BITS + GENERATION_BITS;
+const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
+const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+/// What tells the epoch of delegations from that of opens.
+const EPOCH_DIFFERENCE: u64 = 1 << 23;
+/// Most delegations the table can number.
+pub(super) const SLOTS_LIMIT: u32 = 1 << INDEX_BITS;
+
+/// A delegation.
+#[derive(Debug)]
+pub(super) struct Delegation {
+    pub file: FileKey,
+    pub handle: FileHandle,
+    pub client: ClientId,
+    pub kind: DelegationKind,
+    pub phase: DelegationPhase,
+    pub granted: Moment,
+    pub limit: Option<SpaceLimit>,
+    /// Octets of growth promised to it.
+    pub growth: u64,
+    /// Told, or to be told, to the holder with the recall.
+    pub truncate: bool,
+    /// When something is due with it: the next attempt to recall, or its end.
+    pub timer: Option<Moment>,
+    /// The recall has to be sent again then.
+    pub retries: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    delegation: Option<Delegation>,
+}
+
+/// All slots.
+#[derive(Debug)]
+pub(super) struct Slots {
+    epoch: u64,
+    slots: Vec<Slot>,
+    /// Free slots, the longest free first, so that a generation returns late.
+    free: VecDeque<u32>,
+}
+
+impl Slots {
+    /// No delegations. `boot_seed` is that of the table of opens.
+    pub fn new(boot_seed: u64) -> Self {
+        let folded = boot_seed ^ (boot_seed >> 24) ^ (boot_seed >> 48);
+        let epoch_of_opens = (folded & 0xff_ffff).max(1);
+        let epoch = epoch_of_opens ^ EPOCH_DIFFERENCE;
+        Self { epoch, slots: Vec::new(), free: VecDeque::new() }
+    }
+
+    /// Delegations, those revoked and not returned included.
+    pub fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Takes a slot.
+    pub fn insert(&mut self, delegation: Delegation) -> u32 {
+        if let Some(index) = self.free.pop_front() {
+            self.slots[index as usize].delegation = Some(delegation);
+            return index;
+        }
+        debug_assert!(self.slots.len() < SLOTS_LIMIT as usize);
+        self.slots.push(Slot { generation: 1, delegation: Some(delegation) });
+        (self.slots.len() - 1) as u32
+    }
+
+    /// Frees a slot; its state id names nothing any more.
+    pub fn remove(&mut self, index: u32) -> Option<Delegation> {
+        let delegation = self.slots[index as usize].delegation.take()?;
+        self.rename(index);
+        self.free.push_back(index);
+        Some(delegation)
+    }
+
+    /// Gives a delegation another state id; the present one names nothing any more.
+    pub fn rename(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.generation = ((slot.generation + 1) & GENERATION_MASK).max(1);
+    }
+
+    /// A delegation of which the caller has the number.
+    pub fn get(&self, index: u32) -> &Delegation {
+        self.slots[index as usize].delegation.as_ref().expect("a number in use has a delegation")
+    }
+
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, index: u32) -> &mut Delegation {
+        self.slots[index as usize].delegation.as_mut().expect("a number in use has a delegation")
+    }
+
+    /// The state id of a slot's delegation.
+    pub fn state_id(&self, index: u32) -> StateId {
+        let generation = u64::from(self.slots[index as usize].generation);
+        StateId(self.epoch << EPOCH_SHIFT | generation << INDEX_BITS | u64::from(index))
+    }
+
+    /// Whether a state id is of this table and this boot.
+    pub fn owns(&self, state_id: StateId) -> bool {
+        state_id.0 >> EPOCH_SHIFT == self.epoch
+    }
+
+    /// The slot that a state id names, if it is this client's.
+    pub fn find(&self, client: ClientId, state_id: StateId) -> Result<u32, Status> {
+        if !self.owns(state_id) {
+            return Err(Status::StaleStateId);
+        }
+        let index = (state_id.0 & INDEX_MASK) as u32;
+        let generation = (state_id.0 >> INDEX_BITS) as u32 & GENERATION_MASK;
+        let slot = self.slots.get(index as usize).ok_or(Status::BadStateId)?;
+        let behind = slot.generation.wrapping_sub(generation) & GENERATION_MASK;
+        match &slot.delegation {
+            Some(delegation) if behind == 0 && delegation.client == client => Ok(index),
+            _ if behind != 0 && behind <= GENERATION_MASK / 2 => Err(Status::OldStateId),
+            _ => Err(Status::BadStateId),
+        }
+    }
+
+    /// Every delegation.
+    pub fn iter<'a>(&'a self) -> impl Iterator<Item = (u32, &'a Delegation)> {
+        let taken = |(index, slot): (usize, &'a Slot)| {
+            slot.delegation.as_ref().map(|delegation| (index as u32, delegation))
+        };
+        self.slots.iter().enumerate().filter_map(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dafs_types::{DeleteDisposition, Entropy, Random, ShareAccess, ShareDeny};
+
+    use super::*;
+    use crate::clients::ClientSlot;
+    use crate::opens::{ClientOpens, OpenTable};
+    use crate::{IoKind, OpenArguments};
+
+    fn delegation() -> Delegation {
+        Delegation {
+            file: FileKey(1),
+            handle: FileHandle::NULL,
+            client: ClientId(7),
+            kind: DelegationKind::Read,
+            phase: DelegationPhase::Granted,
+            granted: Moment(0),
+            limit: None,
+            growth: 0,
+            truncate: false,
+            timer: None,
+            retries: false,
+        }
+    }
+
+    #[test]
+    fn no_state_id_is_an_open_s_or_anonymous() {
+        let mut random = Random::new(1);
+        let drawn = (0..100).map(|_| random.next_u64());
+        for seed in [0, 1, 0x80_0000, 0x80_0001, u64::MAX].into_iter().chain(drawn) {
+            let mut slots = Slots::new(seed);
+            let index = slots.insert(delegation());
+            let state_id = slots.state_id(index);
+            assert_ne!(state_id, StateId::ANONYMOUS);
+            let mut opens = OpenTable::new(seed, 8, 8);
+            let arguments = OpenArguments {
+                file: FileKey(1),
+                owner: b"o",
+                access: ShareAccess::Read,
+                deny: ShareDeny::None,
+                key: None,
+                disposition: DeleteDisposition::DontCare,
+                unlinked: false,
+            };
+            let client = ClientSlot(0);
+            let opened = opens.open(client, &mut ClientOpens::default(), &arguments).unwrap();
+            assert!(!slots.owns(opened.state_id) && slots.owns(state_id));
+            let verdict = opens.check_io(client, state_id, FileKey(1), IoKind::Read);
+            assert_eq!(verdict, Err(Status::StaleStateId), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_bad_state_id_says_why() {
+        let mut slots = Slots::new(5);
+        let index = slots.insert(delegation());
+        let state_id = slots.state_id(index);
+        assert_eq!(slots.find(ClientId(7), state_id), Ok(index));
+        assert_eq!(slots.find(ClientId(8), state_id), Err(Status::BadStateId));
+        let unheard = StateId(state_id.0 + 1);
+        assert_eq!(slots.find(ClientId(7), unheard), Err(Status::BadStateId));
+        let to_come = StateId(state_id.0 + (1 << INDEX_BITS));
+        assert_eq!(slots.find(ClientId(7), to_come), Err(Status::BadStateId));
+        let before = StateId(state_id.0 ^ 1 << 63);
+        assert_eq!(slots.find(ClientId(7), before), Err(Status::StaleStateId));
+        slots.remove(index);
+        assert_eq!(slots.find(ClientId(7), state_id), Err(Status::OldStateId));
+        assert_eq!(slots.insert(delegation()), index);
+        assert_eq!(slots.find(ClientId(7), state_id), Err(Status::OldStateId));
+    }
+}

@@ -1,0 +1,379 @@
+//! Who holds what: granting, claiming, returning.
+//!
+//! Invariant: a delegation that is not revoked stands in its file's and its client's list;
+//! a revoked one in its client's alone. A file is in the table exactly while it has a
+//! delegation. A timer stands in `timers` exactly as its delegation has it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use dafs_types::{ClientId, Moment, ShareAccess, ShareDeny, StateId, Status};
+
+use super::policy::{Promises, QuietFiles};
+use super::slots::{Delegation, Slots};
+use super::{
+    DelegationAction, DelegationFacts, DelegationInformation, DelegationKind, DelegationPhase,
+    DelegationPolicy, GrantedDelegation, NoDelegation, Touch, WaiterId,
+};
+use crate::{FileKey, IoKind};
+
+/// The delegations of all clients.
+#[derive(Debug)]
+pub struct DelegationTable {
+    pub(super) policy: DelegationPolicy,
+    pub(super) slots: Slots,
+    pub(super) files: BTreeMap<FileKey, DelegatedFile>,
+    pub(super) clients: BTreeMap<ClientId, Holder>,
+    /// Every parked request, and the file it waits for.
+    pub(super) waiters: BTreeMap<WaiterId, FileKey>,
+    pub(super) timers: BTreeSet<(Moment, u32)>,
+    pub(super) quiet: QuietFiles,
+    pub(super) actions: VecDeque<DelegationAction>,
+    pub(super) counters: DelegationCounters,
+    pub(super) promises: Promises,
+}
+
+/// Numbers for the operator; the gauges are filled in by [`DelegationTable::counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DelegationCounters {
+    /// Gauge: delegations, revoked ones that nobody has returned included.
+    pub held: u32,
+    /// Gauge: files with a delegation.
+    pub files: u32,
+    /// Gauge: requests that wait.
+    pub waiting: u32,
+    /// Gauge: octets of growth promised.
+    pub promised: u64,
+    /// Read delegations granted, claimed ones included.
+    pub granted_read: u64,
+    /// Write delegations granted, claimed ones included.
+    pub granted_write: u64,
+    /// Opens that got none.
+    pub not_granted: u64,
+    /// Recalls begun.
+    pub recalled: u64,
+    /// Recalls sent again.
+    pub retried: u64,
+    /// Delegations returned in time.
+    pub returned: u64,
+    /// Delegations revoked.
+    pub revoked: u64,
+    /// Times a holder was asked for attributes.
+    pub asked: u64,
+    /// Requests parked.
+    pub parked: u64,
+    /// Requests answered with DELAY.
+    pub delayed: u64,
+}
+
+/// A file with delegations.
+#[derive(Debug, Default)]
+pub(super) struct DelegatedFile {
+    pub holders: Vec<u32>,
+    /// In the order of their arrival.
+    pub waiters: Vec<Waiter>,
+}
+
+/// A parked request.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub id: WaiterId,
+    pub actor: Option<ClientId>,
+    pub touch: Touch,
+}
+
+/// What a client holds.
+#[derive(Debug, Default)]
+pub(super) struct Holder {
+    pub delegations: BTreeSet<u32>,
+    pub revoked: u32,
+}
+
+impl DelegationTable {
+    /// No delegations. `boot_seed` must be the one that the table of opens was made with:
+    /// it keeps their state ids apart.
+    #[must_use]
+    pub fn new(boot_seed: u64, policy: DelegationPolicy) -> Self {
+        Self {
+            policy,
+            slots: Slots::new(boot_seed),
+            files: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            timers: BTreeSet::new(),
+            quiet: QuietFiles::default(),
+            actions: VecDeque::new(),
+            counters: DelegationCounters::default(),
+            promises: Promises::default(),
+        }
+    }
+
+    /// Whether no file is delegated: one load and one comparison.
+    #[inline]
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Whether a file is delegated: its key must stay what it is meanwhile.
+    #[must_use]
+    pub fn is_delegated(&self, file: FileKey) -> bool {
+        self.files.contains_key(&file)
+    }
+
+    /// Whether a state id is one of this table's, in force or over. Any other is an open's.
+    #[inline]
+    #[must_use]
+    pub fn owns(&self, state_id: StateId) -> bool {
+        self.slots.owns(state_id)
+    }
+
+    /// Decides on a delegation for an OPEN that has just succeeded. Nothing may come
+    /// between the two.
+    ///
+    /// # Errors
+    /// Why not; the open stands without.
+    pub fn grant(
+        &mut self,
+        facts: &DelegationFacts,
+        now: Moment,
+    ) -> Result<GrantedDelegation, NoDelegation> {
+        let kind = match facts.access {
+            ShareAccess::Read => DelegationKind::Read,
+            ShareAccess::Write | ShareAccess::Both => DelegationKind::Write,
+        };
+        if let Err(reason) = self.may_grant(facts, kind, now) {
+            self.counters.not_granted += 1;
+            return Err(reason);
+        }
+        let index = self.insert(facts, kind, now);
+        Ok(self.shown(index))
+    }
+
+    fn may_grant(
+        &self,
+        facts: &DelegationFacts,
+        kind: DelegationKind,
+        now: Moment,
+    ) -> Result<(), NoDelegation> {
+        let others = match kind {
+            DelegationKind::Read => facts.others_write,
+            DelegationKind::Write => facts.others_open,
+        };
+        if !self.policy.enabled {
+            Err(NoDelegation::Disabled)
+        } else if !facts.has_back_channel {
+            Err(NoDelegation::NoBackChannel)
+        } else if self.clients.get(&facts.client).is_some_and(|holder| holder.revoked != 0) {
+            Err(NoDelegation::Untrustworthy)
+        } else if self.holder(facts.file, facts.client).is_some() {
+            Err(NoDelegation::HeldAlready)
+        } else if self.is_coming_back(facts.file) {
+            Err(NoDelegation::Recalling)
+        } else if others || self.has_conflict(facts.file, kind) {
+            Err(NoDelegation::Conflict)
+        } else if self.quiet.is_quiet(facts.file, now) {
+            Err(NoDelegation::Quiet)
+        } else if self.has_room(facts) {
+            Ok(())
+        } else {
+            Err(NoDelegation::Limit)
+        }
+    }
+
+    /// OPEN with CLAIM_PREVIOUS (draft 6.5.24): what the client held before the server
+    /// restarted is granted, unless it cannot be, though it may be called back at once.
+    /// The caller sees to it that this is the time for reclaims.
+    ///
+    /// # Errors
+    /// DENIED if another client has reclaimed what excludes it; INVAL if this client holds
+    /// the other kind; RESOURCE beyond a limit.
+    pub fn claim_previous(
+        &mut self,
+        facts: &DelegationFacts,
+        kind: DelegationKind,
+        now: Moment,
+    ) -> Result<GrantedDelegation, Status> {
+        if let Some(index) = self.holder(facts.file, facts.client) {
+            let held = self.slots.get(index);
+            let is_it = held.kind == kind && held.phase.is_in_force();
+            return if is_it { Ok(self.shown(index)) } else { Err(Status::Inval) };
+        }
+        if self.has_conflict(facts.file, kind) {
+            return Err(Status::Denied);
+        }
+        if !self.has_room(facts) {
+            return Err(Status::Resource);
+        }
+        let is_wanted = self.is_coming_back(facts.file);
+        let index = self.insert(facts, kind, now);
+        if is_wanted || !facts.has_back_channel || !self.policy.enabled {
+            self.begin_recall(index, false, now);
+        }
+        Ok(self.shown(index))
+    }
+
+    /// OPEN with CLAIM_DELEGATE_PREV: the client takes over what its earlier life held.
+    ///
+    /// # Errors
+    /// EXPIRED if there is nothing of that file, or no more.
+    pub fn claim_awaiting(
+        &mut self,
+        facts: &DelegationFacts,
+        now: Moment,
+    ) -> Result<GrantedDelegation, Status> {
+        let index = self
+            .holder(facts.file, facts.client)
+            .filter(|&index| {
+                matches!(self.slots.get(index).phase, DelegationPhase::Awaiting { .. })
+            })
+            .ok_or(Status::Expired)?;
+        self.slots.get_mut(index).phase = DelegationPhase::Granted;
+        self.set_timer(index, None);
+        self.count_grant(self.slots.get(index).kind);
+        if self.has_waiters(facts.file) || !facts.has_back_channel || !self.policy.enabled {
+            self.begin_recall(index, false, now);
+        }
+        Ok(self.shown(index))
+    }
+
+    /// OPEN with CLAIM_DELEGATE_CUR: whether the delegation covers an open that the client
+    /// has already made by itself.
+    ///
+    /// # Errors
+    /// Those of state ids, EXPIRED if it was revoked; INVAL if it does not cover this.
+    pub fn claim_current(
+        &self,
+        client: ClientId,
+        state_id: StateId,
+        file: FileKey,
+        access: ShareAccess,
+        deny: ShareDeny,
+    ) -> Result<(), Status> {
+        let touch = Touch::Open { access, deny, truncate: false };
+        match self.find(client, state_id, file)?.kind {
+            DelegationKind::Write => Ok(()),
+            DelegationKind::Read if touch.conflicts(DelegationKind::Read) => Err(Status::Inval),
+            DelegationKind::Read => Ok(()),
+        }
+    }
+
+    /// Whether a client may read or write under a delegation's state id.
+    ///
+    /// # Errors
+    /// Those of state ids, EXPIRED if it was revoked; ACCES for a write under a read
+    /// delegation.
+    pub fn check_io(
+        &self,
+        client: ClientId,
+        state_id: StateId,
+        file: FileKey,
+        kind: IoKind,
+    ) -> Result<(), Status> {
+        match (self.find(client, state_id, file)?.kind, kind) {
+            (DelegationKind::Read, IoKind::Write) => Err(Status::Access),
+            (DelegationKind::Read, IoKind::Read) | (DelegationKind::Write, _) => Ok(()),
+        }
+    }
+
+    /// DELEGRETURN.
+    ///
+    /// # Errors
+    /// STALE_STATEID, OLD_STATEID, BAD_STATEID; EXPIRED if the delegation was revoked,
+    /// which the server may forget now.
+    pub fn returned(
+        &mut self,
+        client: ClientId,
+        state_id: StateId,
+        now: Moment,
+    ) -> Result<(), Status> {
+        let index = self.slots.find(client, state_id)?;
+        let was_revoked = self.slots.get(index).phase == DelegationPhase::Revoked;
+        self.end(index, now);
+        if was_revoked {
+            return Err(Status::Expired);
+        }
+        self.counters.returned += 1;
+        Ok(())
+    }
+
+    /// DELEGPURGE: the client will claim nothing more of its earlier life. Returns how
+    /// many delegations that ended.
+    pub fn purge(&mut self, client: ClientId, now: Moment) -> usize {
+        let is_awaiting = |d: &Delegation| matches!(d.phase, DelegationPhase::Awaiting { .. });
+        let awaiting = self.of_client(client, is_awaiting);
+        for &index in &awaiting {
+            self.end(index, now);
+        }
+        awaiting.len()
+    }
+
+    /// A client's state is released: its lease ran out, or it has left.
+    pub fn client_gone(&mut self, client: ClientId, now: Moment) {
+        for index in self.of_client(client, |_| true) {
+            self.end(index, now);
+        }
+    }
+
+    /// A client has restarted and is known by another id. What it held ends, or awaits it
+    /// if the policy says so. Nobody waits longer for that than before.
+    pub fn client_restarted(&mut self, old: ClientId, new: ClientId, now: Moment) {
+        if self.policy.recovery.is_zero() || old == new {
+            return self.client_gone(old, now);
+        }
+        for index in self.of_client(old, |_| true) {
+            let delegation = self.slots.get_mut(index);
+            let mut until = now.after(self.policy.recovery);
+            match delegation.phase {
+                DelegationPhase::Granted => {}
+                DelegationPhase::Recalling { deadline: earlier }
+                | DelegationPhase::Awaiting { until: earlier } => until = until.min(earlier),
+                DelegationPhase::Revoked => {
+                    self.end(index, now);
+                    continue;
+                }
+            }
+            delegation.client = new;
+            delegation.retries = false;
+            delegation.phase = DelegationPhase::Awaiting { until };
+            self.slots.rename(index);
+            self.set_timer(index, Some(until));
+            self.unlink_client(old, index);
+            self.clients.entry(new).or_default().delegations.insert(index);
+        }
+    }
+
+    /// Every delegation, for the operator.
+    pub fn iter(&self) -> impl Iterator<Item = DelegationInformation> + '_ {
+        self.slots.iter().map(|(index, delegation)| DelegationInformation {
+            file: delegation.file,
+            handle: delegation.handle,
+            client: delegation.client,
+            state_id: self.slots.state_id(index),
+            kind: delegation.kind,
+            phase: delegation.phase,
+            granted: delegation.granted,
+        })
+    }
+
+    /// The numbers now.
+    #[must_use]
+    pub fn counters(&self) -> DelegationCounters {
+        DelegationCounters {
+            held: self.slots.count() as u32,
+            files: self.files.len() as u32,
+            waiting: self.waiters.len() as u32,
+            promised: self.promises.total(),
+            ..self.counters
+        }
+    }
+}
+
+impl DelegationPhase {
+    /// Whether the holder may rely on it.
+    const fn is_in_force(self) -> bool {
+        match self {
+            Self::Granted | Self::Recalling { .. } => true,
+            Self::Awaiting { .. } | Self::Revoked => false,
+        }
+    }
+}

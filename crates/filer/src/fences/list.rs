@@ -1,0 +1,222 @@
+//! One fencing list.
+//!
+//! Invariant: the identities are sorted, none is empty, none stands twice; and a list
+//! that names somebody never becomes one that names nobody by taking identities out.
+
+use dafs_types::{Status, limits};
+use dafs_wire::messages::{FenceAccess, FenceUpdate};
+
+use crate::ConfigError;
+
+/// A fence identity: what a session calls itself in `fence_id_string` (draft 4.4.4.1).
+/// Empty if it gave none. A clone is as long as the text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FenceId(Box<str>);
+
+impl FenceId {
+    /// The identity of a session.
+    ///
+    /// # Errors
+    /// INVAL beyond [`limits::FENCE_ID_BYTES_MAX`].
+    pub fn new(text: &str) -> Result<Self, Status> {
+        if text.len() > limits::FENCE_ID_BYTES_MAX {
+            return Err(Status::Inval);
+        }
+        Ok(Self(text.into()))
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// How much fencing a server keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FenceLimits {
+    /// Most objects with a list, or with a change of theirs under way. Lists can be lifted
+    /// beyond it.
+    pub lists_max: u32,
+    /// Most identities in one list.
+    pub ids_per_list_max: u32,
+    /// Most octets of all identities in all lists together.
+    pub octets_max: u32,
+    /// Most changes under way at once.
+    pub changes_max: u32,
+}
+
+impl Default for FenceLimits {
+    fn default() -> Self {
+        Self {
+            lists_max: 4096,
+            ids_per_list_max: dafs_wire::limits::FENCE_IDS_MAX as u32,
+            octets_max: 4 << 20,
+            changes_max: 16,
+        }
+    }
+}
+
+impl FenceLimits {
+    /// Checks every limit.
+    ///
+    /// # Errors
+    /// The first that is zero, or that a message could not carry.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let ranges = [
+            ("fences.lists_max", self.lists_max, 1 << 20),
+            (
+                "fences.ids_per_list_max",
+                self.ids_per_list_max,
+                dafs_wire::limits::FENCE_IDS_MAX as u32,
+            ),
+            ("fences.octets_max", self.octets_max, 1 << 30),
+            // `leave` looks through the changes under way.
+            ("fences.changes_max", self.changes_max, 256),
+        ];
+        match ranges.into_iter().find(|(_, value, most)| !(1..=*most).contains(value)) {
+            Some((name, ..)) => Err(ConfigError::OutOfRange(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Who may enter an object; everybody if nobody is named.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FenceList(Vec<FenceId>);
+
+impl FenceList {
+    /// A list of these identities.
+    ///
+    /// # Errors
+    /// INVAL if one is empty.
+    pub fn new(fence_ids: &[FenceId]) -> Result<Self, Status> {
+        let mut ids = fence_ids.to_vec();
+        ids.sort_unstable();
+        ids.dedup();
+        match ids.first() {
+            Some(first) if first.as_str().is_empty() => Err(Status::Inval),
+            _ => Ok(Self(ids)),
+        }
+    }
+
+    /// The identities, sorted.
+    pub fn ids(&self) -> &[FenceId] {
+        &self.0
+    }
+
+    /// Whether everybody may enter.
+    pub fn is_open(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether this session may enter.
+    pub fn allows(&self, fence_id: &FenceId) -> bool {
+        self.is_open() || self.0.binary_search(fence_id).is_ok()
+    }
+
+    /// Octets of all identities.
+    pub fn octets(&self) -> usize {
+        self.0.iter().map(|id| id.as_str().len()).sum()
+    }
+
+    /// The list after a change; the table in the module comment above.
+    ///
+    /// # Errors
+    /// INVAL for what the flags or the list cannot say.
+    pub fn after(
+        &self,
+        access: FenceAccess,
+        update: FenceUpdate,
+        fence_ids: &[FenceId],
+    ) -> Result<Self, Status> {
+        let given = Self::new(fence_ids)?;
+        match (access, update) {
+            (FenceAccess::Allow, FenceUpdate::Overwrite) => Ok(given),
+            (FenceAccess::Allow, FenceUpdate::Append) => Ok(self.with(given)),
+            (FenceAccess::Deny, FenceUpdate::Append | FenceUpdate::Remove) => self.without(&given),
+            (FenceAccess::Allow, FenceUpdate::Remove)
+            | (FenceAccess::Deny, FenceUpdate::Overwrite) => Err(Status::Inval),
+        }
+    }
+
+    fn with(&self, mut given: Self) -> Self {
+        given.0.extend_from_slice(&self.0);
+        given.0.sort_unstable();
+        given.0.dedup();
+        given
+    }
+
+    fn without(&self, given: &Self) -> Result<Self, Status> {
+        let absent = |id: &&FenceId| given.0.binary_search(id).is_err();
+        let rest = Self(self.0.iter().filter(absent).cloned().collect());
+        // Whoever denies nobody changes nothing, also where there is no list.
+        if rest.is_open() && !given.is_open() { Err(Status::Inval) } else { Ok(rest) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use FenceAccess::{Allow, Deny};
+    use FenceUpdate::{Append, Overwrite, Remove};
+
+    use super::*;
+
+    fn ids(text: &str) -> Vec<FenceId> {
+        text.split_whitespace().map(|id| FenceId::new(id).unwrap()).collect()
+    }
+
+    fn after(list: &str, access: FenceAccess, update: FenceUpdate, given: &str) -> Option<String> {
+        let list = FenceList::new(&ids(list)).unwrap();
+        let after = list.after(access, update, &ids(given)).ok()?;
+        Some(after.ids().iter().map(FenceId::as_str).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn the_six_kinds_of_change() {
+        let rows = [
+            ("", Allow, Overwrite, "b a b", Some("a b")),
+            ("a b", Allow, Overwrite, "c", Some("c")),
+            ("a b", Allow, Overwrite, "", Some("")),
+            ("", Allow, Append, "a", Some("a")),
+            ("b", Allow, Append, "a c b", Some("a b c")),
+            ("b", Allow, Append, "", Some("b")),
+            ("a b c", Deny, Remove, "b d", Some("a c")),
+            ("a b c", Deny, Append, "b d", Some("a c")),
+            ("a", Deny, Remove, "", Some("a")),
+            ("", Deny, Remove, "", Some("")),
+            // Nobody left, or everybody but one: no list says that.
+            ("a", Deny, Remove, "a b", None),
+            ("", Deny, Remove, "a", None),
+            ("a", Allow, Remove, "a", None),
+            ("a b", Deny, Overwrite, "a", None),
+        ];
+        for (list, access, update, given, expected) in rows {
+            let found = after(list, access, update, given);
+            assert_eq!(found.as_deref(), expected, "{list:?} {access:?} {update:?} {given:?}");
+        }
+    }
+
+    #[test]
+    fn a_session_without_identity_is_in_no_list() {
+        let nobody = FenceId::default();
+        assert!(FenceList::default().allows(&nobody));
+        assert!(!FenceList::new(&ids("a")).unwrap().allows(&nobody));
+        assert_eq!(FenceList::new(&[nobody]), Err(Status::Inval));
+    }
+
+    #[test]
+    fn identities_are_as_long_as_a_session_may_give_them() {
+        assert!(FenceId::new(&"x".repeat(limits::FENCE_ID_BYTES_MAX)).is_ok());
+        assert_eq!(FenceId::new(&"x".repeat(limits::FENCE_ID_BYTES_MAX + 1)), Err(Status::Inval));
+    }
+
+    #[test]
+    fn limits_are_ranges() {
+        assert_eq!(FenceLimits::default().check(), Ok(()));
+        let limits = FenceLimits { changes_max: 0, ..FenceLimits::default() };
+        assert_eq!(limits.check(), Err(ConfigError::OutOfRange("fences.changes_max")));
+        let limits = FenceLimits { ids_per_list_max: 257, ..FenceLimits::default() };
+        assert_eq!(limits.check(), Err(ConfigError::OutOfRange("fences.ids_per_list_max")));
+    }
+}

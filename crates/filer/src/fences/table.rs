@@ -1,0 +1,390 @@
+//! All fencing lists and the changes under way.
+//!
+//! Invariant: an object is in the table exactly while it has a list or a change under
+//! way; `octets` is the sum over both. `changing` names the objects with a change, and
+//! `draining` counts those of them that wait for operations.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use dafs_types::{FileHandle, Status};
+
+use super::list::FenceList;
+use super::{
+    FenceAction, FenceAuthority, FenceChange, FenceId, FenceLimits, FenceRecord, FenceRequest,
+    FenceRestoreError, FenceStoreId, FencedObject, OperationId, RunningOperation,
+};
+
+/// The fences of one server.
+#[derive(Debug)]
+pub struct FenceTable {
+    limits: FenceLimits,
+    objects: BTreeMap<FencedObject, Fence>,
+    changing: Vec<FencedObject>,
+    draining: u32,
+    octets: usize,
+    actions: VecDeque<FenceAction>,
+    next_store: u64,
+    counters: FenceCounters,
+}
+
+/// Numbers for the operator; the gauges are filled in by [`FenceTable::counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FenceCounters {
+    /// Gauge: objects with a list or a change under way.
+    pub objects: u32,
+    /// Gauge: octets of identities, in lists and in changes under way.
+    pub octets: u64,
+    /// Gauge: changes under way.
+    pub changing: u32,
+    /// Gauge: those of them that wait for operations; while there are none, `leave` does
+    /// nothing.
+    pub draining: u32,
+    /// Changes completed.
+    pub completed: u64,
+    /// Changes that failed after they were begun.
+    pub failed: u64,
+    /// Changes refused with a status.
+    pub refused: u64,
+    /// Operations that changes had to wait for.
+    pub drained: u64,
+    /// Operations fenced out.
+    pub fenced_out: u64,
+}
+
+/// One fence, for the operator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FenceInformation<'a> {
+    /// Around what.
+    pub object: FencedObject,
+    /// Who may enter; empty if everybody may.
+    pub fence_ids: &'a [FenceId],
+    /// The list to come and the number of operations it still waits for.
+    pub change: Option<(&'a [FenceId], usize)>,
+}
+
+#[derive(Debug, Default)]
+struct Fence {
+    list: FenceList,
+    change: Option<Change>,
+}
+
+#[derive(Debug)]
+struct Change {
+    request: FenceRequest,
+    next: FenceList,
+    /// The record that must become stable first.
+    store: Option<FenceStoreId>,
+    /// Operations that must leave first.
+    waits_for: BTreeSet<OperationId>,
+}
+
+impl Fence {
+    /// During a change both lists count: who is denied stays out at once, and who is let
+    /// in waits until that is certain.
+    fn allows(&self, fence_id: &FenceId) -> bool {
+        let next = self.change.as_ref().map(|change| &change.next);
+        self.list.allows(fence_id) && next.is_none_or(|next| next.allows(fence_id))
+    }
+}
+
+impl FenceTable {
+    /// No fences.
+    #[must_use]
+    pub fn new(limits: FenceLimits) -> Self {
+        Self {
+            limits,
+            objects: BTreeMap::new(),
+            changing: Vec::new(),
+            draining: 0,
+            octets: 0,
+            actions: VecDeque::new(),
+            next_store: 0,
+            counters: FenceCounters::default(),
+        }
+    }
+
+    /// Takes over the lists of an earlier run, before the first session.
+    ///
+    /// # Errors
+    /// Records that cannot all be kept; the server must not start then.
+    pub fn restore(
+        &mut self,
+        records: impl IntoIterator<Item = FenceRecord>,
+    ) -> Result<(), FenceRestoreError> {
+        for FenceRecord { object, fence_ids } in records {
+            let list = match FenceList::new(&fence_ids) {
+                Ok(list) if !list.is_open() => list,
+                _ => return Err(FenceRestoreError::Empty(object)),
+            };
+            if self.objects.contains_key(&object) {
+                return Err(FenceRestoreError::Twice(object));
+            }
+            self.check_room(&object, &list).map_err(|_| FenceRestoreError::TooMany(object))?;
+            self.octets += list.octets();
+            self.objects.insert(object, Fence { list, change: None });
+        }
+        Ok(())
+    }
+
+    /// Whether there is no fence at all: one load and one comparison.
+    #[inline]
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// An operation of a session wants to begin on a file.
+    ///
+    /// # Errors
+    /// ACCES if the file or its file system is fenced and the session's fence identity
+    /// is not let in.
+    #[inline]
+    pub fn enter(&mut self, fence_id: &FenceId, file: &FileHandle) -> Result<(), Status> {
+        if self.is_idle() { Ok(()) } else { self.judge(fence_id, file) }
+    }
+
+    fn judge(&mut self, fence_id: &FenceId, file: &FileHandle) -> Result<(), Status> {
+        let around = [FencedObject::File(*file), FencedObject::FileSystem(file.fs())];
+        let mut fences = around.iter().filter_map(|object| self.objects.get(object));
+        if fences.all(|fence| fence.allows(fence_id)) {
+            Ok(())
+        } else {
+            self.counters.fenced_out += 1;
+            Err(Status::Access)
+        }
+    }
+
+    /// An operation that had entered has ended, was aborted, or lost its session. To
+    /// leave more often than one entered does no harm.
+    #[inline]
+    pub fn leave(&mut self, operation: OperationId) {
+        if self.draining != 0 {
+            self.note_departure(operation);
+        }
+    }
+
+    #[cold]
+    fn note_departure(&mut self, operation: OperationId) {
+        for index in (0..self.changing.len()).rev() {
+            let object = self.changing[index];
+            let change = self.change_mut(&object);
+            if change.waits_for.remove(&operation) && change.waits_for.is_empty() {
+                self.draining -= 1;
+                self.settle(object);
+            }
+        }
+    }
+
+    /// The list of an object (GET_FENCING_LIST); empty if everybody may enter. While a
+    /// change is under way, the list before it.
+    ///
+    /// # Errors
+    /// NOT_AUTHORIZED (draft 6.4.1).
+    pub fn list(
+        &self,
+        object: &FencedObject,
+        authority: FenceAuthority,
+    ) -> Result<&[FenceId], Status> {
+        if !authority.extends_to(object) {
+            return Err(Status::NotAuthorized);
+        }
+        Ok(self.objects.get(object).map_or(&[], |fence| fence.list.ids()))
+    }
+
+    /// Begins to change a list (SET_FENCING_LIST). `running` shows every operation that
+    /// has entered and not left, fenced or not; the request itself is none of them. Whom
+    /// the new list leaves out can enter no more from now on;
+    /// [`FenceTable::poll_action`] says when all is done. Returns how many operations must
+    /// leave first: see [`FenceTable::waits_for`].
+    ///
+    /// # Errors
+    /// NOT_AUTHORIZED; INVAL (see the module's table); DELAY while the object's list, or
+    /// too many lists, are being changed; RESOURCE beyond a limit. Nothing has changed then.
+    pub fn set<'a>(
+        &mut self,
+        request: FenceRequest,
+        change: &FenceChange<'_>,
+        authority: FenceAuthority,
+        running: impl IntoIterator<Item = RunningOperation<'a>>,
+    ) -> Result<usize, Status> {
+        let next = match self.check_change(change, authority) {
+            Ok(next) => next,
+            Err(status) => {
+                self.counters.refused += 1;
+                return Err(status);
+            }
+        };
+        let object = change.object;
+        let waits_for: BTreeSet<_> = running
+            .into_iter()
+            .filter(|running| object.covers(running.file) && !next.allows(running.fence_id))
+            .map(|running| running.operation)
+            .collect();
+        let waits = waits_for.len();
+        self.draining += u32::from(waits != 0);
+        self.counters.drained += waits as u64;
+        self.octets += next.octets();
+        self.changing.push(object);
+        // Also if the list is the one before: what a failed change left behind on stable
+        // storage is not for certain.
+        let store = Some(self.store(object, next.ids()));
+        self.objects.entry(object).or_default().change =
+            Some(Change { request, next, store, waits_for });
+        Ok(waits)
+    }
+
+    fn check_change(
+        &self,
+        change: &FenceChange<'_>,
+        authority: FenceAuthority,
+    ) -> Result<FenceList, Status> {
+        if !authority.extends_to(&change.object) {
+            return Err(Status::NotAuthorized);
+        }
+        if change.fence_ids.len() > self.limits.ids_per_list_max as usize {
+            return Err(Status::Resource);
+        }
+        let fence = self.objects.get(&change.object);
+        if fence.is_some_and(|fence| fence.change.is_some())
+            || self.changing.len() >= self.limits.changes_max as usize
+        {
+            return Err(Status::Delay);
+        }
+        let open = FenceList::default();
+        let list = fence.map_or(&open, |fence| &fence.list);
+        let next = list.after(change.access, change.update, change.fence_ids)?;
+        self.check_room(&change.object, &next)?;
+        Ok(next)
+    }
+
+    /// Whether there is room for one more list beside those there are. An object's old
+    /// list is counted until the new one is in force.
+    fn check_room(&self, object: &FencedObject, list: &FenceList) -> Result<(), Status> {
+        let objects = self.objects.len() + usize::from(!self.objects.contains_key(object));
+        let fits = objects <= self.limits.lists_max as usize
+            && list.ids().len() <= self.limits.ids_per_list_max as usize
+            && self.octets + list.octets() <= self.limits.octets_max as usize;
+        // A fence can be lifted however full the table is.
+        if fits || list.is_open() { Ok(()) } else { Err(Status::Resource) }
+    }
+
+    /// The operations that a change waits for. The driver may abort those that are only
+    /// parked; each must `leave` all the same.
+    pub fn waits_for(&self, request: FenceRequest) -> impl Iterator<Item = OperationId> + '_ {
+        self.changing
+            .iter()
+            .filter_map(|object| self.objects[object].change.as_ref())
+            .filter(move |change| change.request == request)
+            .flat_map(|change| change.waits_for.iter().copied())
+    }
+
+    /// A record is on stable storage, or could not be put there. In the second case the
+    /// change fails with IO and the list before it is in force again; whoever stores
+    /// records must see to it that the earlier one is found at the next start.
+    pub fn stored(&mut self, id: FenceStoreId, is_stable: bool) {
+        let found = self.changing.iter().copied().find(|object| {
+            self.objects[object].change.as_ref().is_some_and(|change| change.store == Some(id))
+        });
+        let Some(object) = found else { return };
+        if is_stable {
+            self.change_mut(&object).store = None;
+            self.settle(object);
+        } else {
+            self.withdraw(object, Status::Io);
+            self.tidy(object);
+        }
+    }
+
+    /// A file is gone for good: its fence goes too, and a change of it fails with STALE.
+    pub fn file_removed(&mut self, file: &FileHandle) {
+        let object = FencedObject::File(*file);
+        if self.is_idle() || !self.objects.contains_key(&object) {
+            return;
+        }
+        if self.changing.contains(&object) {
+            self.withdraw(object, Status::Stale);
+        }
+        let fence = self.objects.remove(&object).unwrap_or_default();
+        self.octets -= fence.list.octets();
+        // Also if only a change was under way: its record may be stable already.
+        self.store(object, &[]);
+    }
+
+    /// What the driver does next; to be asked after every other call.
+    pub fn poll_action(&mut self) -> Option<FenceAction> {
+        self.actions.pop_front()
+    }
+
+    /// Every fence, for the operator.
+    pub fn iter(&self) -> impl Iterator<Item = FenceInformation<'_>> {
+        self.objects.iter().map(|(&object, fence)| FenceInformation {
+            object,
+            fence_ids: fence.list.ids(),
+            change: fence.change.as_ref().map(|c| (c.next.ids(), c.waits_for.len())),
+        })
+    }
+
+    /// The numbers now.
+    #[must_use]
+    pub fn counters(&self) -> FenceCounters {
+        FenceCounters {
+            objects: self.objects.len() as u32,
+            octets: self.octets as u64,
+            changing: self.changing.len() as u32,
+            draining: self.draining,
+            ..self.counters
+        }
+    }
+
+    fn store(&mut self, object: FencedObject, fence_ids: &[FenceId]) -> FenceStoreId {
+        let id = FenceStoreId(self.next_store);
+        self.next_store += 1;
+        let record = FenceRecord { object, fence_ids: fence_ids.into() };
+        self.actions.push_back(FenceAction::Store { id, record });
+        id
+    }
+
+    fn change_mut(&mut self, object: &FencedObject) -> &mut Change {
+        let fence = self.objects.get_mut(object);
+        fence.and_then(|fence| fence.change.as_mut()).expect("a changing object has a change")
+    }
+
+    /// Puts a change in force that waits for nothing more.
+    fn settle(&mut self, object: FencedObject) {
+        let change = self.change_mut(&object);
+        if change.store.is_some() || !change.waits_for.is_empty() {
+            return;
+        }
+        if let Some(change) = self.end_change(object) {
+            let fence = self.objects.entry(object).or_default();
+            self.octets -= fence.list.octets();
+            fence.list = change.next;
+            self.counters.completed += 1;
+            self.actions.push_back(FenceAction::Completed { request: change.request });
+        }
+        self.tidy(object);
+    }
+
+    /// Ends a change without effect. The object's entry may be left empty.
+    fn withdraw(&mut self, object: FencedObject, status: Status) {
+        if let Some(change) = self.end_change(object) {
+            self.octets -= change.next.octets();
+            self.draining -= u32::from(!change.waits_for.is_empty());
+            self.counters.failed += 1;
+            self.actions.push_back(FenceAction::Failed { request: change.request, status });
+        }
+    }
+
+    fn end_change(&mut self, object: FencedObject) -> Option<Change> {
+        self.changing.retain(|&other| other != object);
+        self.objects.get_mut(&object)?.change.take()
+    }
+
+    /// Forgets an object that has neither list nor change.
+    fn tidy(&mut self, object: FencedObject) {
+        let is_over = |fence: &Fence| fence.list.is_open() && fence.change.is_none();
+        if self.objects.get(&object).is_some_and(is_over) {
+            self.objects.remove(&object);
+        }
+    }
+}
