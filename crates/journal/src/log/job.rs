@@ -51,20 +51,18 @@ impl GroupJob {
     }
 
     fn write(&mut self) -> Result<Option<Slot>> {
-        let new = match &self.place {
-            Place::Here(_) => None,
-            Place::New(SlotBlob::Ready(slot)) => Some(slot.clone()),
-            Place::New(SlotBlob::Make(name)) => {
-                Some(make_slot(&*self.shelf, name, self.header.segment_bytes)?)
-            }
-        };
-        let blob = match (&new, &self.place) {
-            (Some(slot), _) => {
+        let (blob, new) = match &self.place {
+            Place::Here(blob) => (blob.clone(), None),
+            Place::New(place) => {
+                let slot = match place {
+                    SlotBlob::Ready(slot) => slot.clone(),
+                    SlotBlob::Make(name) => {
+                        make_slot(&*self.shelf, name, self.header.segment_bytes)?
+                    }
+                };
                 write_header(&*slot.blob, &self.header)?;
-                &slot.blob
+                (slot.blob.clone(), Some(slot))
             }
-            (None, Place::Here(blob)) => blob,
-            (None, Place::New(_)) => unreachable!("a new place has a slot"),
         };
         let octets = self.buffer.seal(self.header.lineage(), self.offset, self.first_record);
         blob.write_at(self.offset, octets)?;

@@ -16,7 +16,7 @@ use super::segment::SegmentHeader;
 use super::{JournalId, Log, LogConfig, LogError, Recovered, Segment, Slot};
 use super::{lowest_unused, slot_name};
 use crate::group::{BLOCK_BYTES, Found, GroupBuffer, GroupRead};
-use crate::shelf::Shelf;
+use crate::shelf::{Shelf, ShelfError};
 use crate::test_hooks::{Mutation, is_on};
 
 impl Log {
@@ -138,9 +138,9 @@ impl Slots {
             return Err(LogError::Full { count: in_use });
         }
         let number = lowest_unused(&self.numbers);
-        let slot = make_slot(shelf, &slot_name(number), config.segment_bytes)?;
+        // Taken even if this fails half-way: the name may be there then.
         self.numbers.insert(number);
-        Ok(slot)
+        Ok(make_slot(shelf, &slot_name(number), config.segment_bytes)?)
     }
 
     /// Removes what is not needed and makes what will be. Only now, with the new
@@ -164,7 +164,12 @@ impl Slots {
         while self.free.len() < config.spare_segment_count as usize {
             match self.make(shelf, config, in_use + 1) {
                 Ok(slot) => self.free.push(slot),
-                Err(LogError::Full { .. }) => break,
+                // It can do without until it needs one.
+                Err(
+                    LogError::Full { .. } | LogError::Shelf { source: ShelfError::NoSpace { .. } },
+                ) => {
+                    break;
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -149,12 +149,11 @@ fn is_whole_checkpoint(segments: &[Scanned]) -> bool {
 /// that were not finished, and segments that were opened and not used. Whether the last
 /// group that remains is the last of all.
 fn drop_useless_tail(segments: &mut Vec<Scanned>) -> bool {
-    let has_later_segment = |segments: &Vec<Scanned>, count| segments.len() < count;
     let count = segments.len();
     while segments.len() > 1 && segments.last().is_some_and(|s| s.useful_end.is_none()) {
         segments.pop();
     }
-    let is_newest = !has_later_segment(segments, count);
+    let is_newest = segments.len() == count;
     let Some(last) = segments.last_mut() else { return false };
     let useful_end = last.useful_end.unwrap_or(BLOCK_BYTES as u64);
     let is_last_group = useful_end == last.end && last.last_group.is_some();

@@ -195,31 +195,28 @@ impl Disk {
         self.name_changes.push(change);
     }
 
-    /// Lets an operation pass, or fails it, by how much of it is done nevertheless.
+    /// Lets an operation pass, or fails it and says what it has done nevertheless.
     fn admit(
         &mut self,
         operation: Operation,
         name: &str,
     ) -> std::result::Result<(), (ShelfError, Harm)> {
-        let error = |text| (text, io::Error::other(text));
-        let failed = |(_, source)| ShelfError::Io { action: "use", name: name.to_owned(), source };
-        if self.is_off {
-            return Err((failed(error("the power is off")), Harm::None));
-        }
-        if operation != Operation::Read
-            && let Some(left) = &mut self.fuse
-        {
-            if *left == 0 {
-                self.is_off = true;
-                return Err((failed(error("the power failed")), Harm::Torn));
-            }
-            *left -= 1;
-        }
-        if self.failing == Some(operation) {
+        let (text, harm) = if self.is_off {
+            ("the power is off", Harm::None)
+        } else if operation != Operation::Read && self.fuse == Some(0) {
+            self.is_off = true;
+            ("the power failed", Harm::Torn)
+        } else if self.failing == Some(operation) {
             self.failing = None;
-            return Err((failed(error("a failure that was ordered")), Harm::Failed));
-        }
-        Ok(())
+            ("a failure that was ordered", Harm::Failed)
+        } else {
+            if operation != Operation::Read {
+                self.fuse = self.fuse.map(|left| left - 1);
+            }
+            return Ok(());
+        };
+        let source = io::Error::other(text);
+        Err((ShelfError::Io { action: "use", name: name.to_owned(), source }, harm))
     }
 }
 

@@ -286,7 +286,7 @@ fn only_the_first_change_of_an_octet_is_saved() {
     let mut random = Random::new(1);
     let mut undo =
         UndoLog::create(&shelf, ID, UndoConfig::default(), &mut random, 100, b"").unwrap();
-    assert_eq!(undo.missing(10..200).collect::<Vec<_>>(), [10..100]);
+    assert!(undo.missing(10..200).eq(std::iter::once(10..100)));
     undo.save(10, &[1; 10]).unwrap();
     undo.save(5, &[2; 20]).unwrap();
     assert_eq!(undo.save(8, &[3; 10]).unwrap(), undo.last_saved());
