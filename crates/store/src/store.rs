@@ -277,6 +277,10 @@ pub trait Store: Send + Sync {
         request: &ListRequest,
     ) -> Result<ListPage>;
 
+    /// Brings an object's own metadata to stable storage; of a directory, its entries.
+    /// Needs no permission: it changes nothing that anybody can see.
+    fn sync(&self, handle: &FileHandle) -> Result<()>;
+
     /// The text of a symbolic link; `Invalid` for anything else.
     fn readlink(&self, who: &Credentials, handle: &FileHandle) -> Result<Vec<u8>>;
 }

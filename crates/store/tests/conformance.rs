@@ -547,6 +547,24 @@ fn special_objects_are_made_and_not_opened() {
 }
 
 #[test]
+fn every_kind_of_object_can_be_synced_by_its_handle() {
+    everywhere(|store| {
+        let top = top(store);
+        let file = make(store, &top, "f", 0o000);
+        let directory = make_directory(store, &top, "d", 0o700);
+        for (name, node) in [("l", NewNode::SymbolicLink(b"nowhere")), ("p", NewNode::Fifo)] {
+            let made = store.create_node(&root(), &top, name.as_bytes(), node, &mode(0o600));
+            assert_eq!(store.sync(&made.unwrap().object.handle), Ok(()), "{name}");
+        }
+        for handle in [top, file, directory] {
+            assert_eq!(store.sync(&handle), Ok(()));
+        }
+        store.remove(&root(), &top, b"f").unwrap();
+        assert_eq!(store.sync(&file), Err(StoreError::Stale));
+    });
+}
+
+#[test]
 fn forged_truncated_and_flipped_handles_are_refused() {
     everywhere(|store| {
         let (who, top) = (root(), top(store));

@@ -203,6 +203,10 @@ impl Store for LossyStore {
         self.inner.readdir(who, directory, request)
     }
 
+    fn sync(&self, handle: &FileHandle) -> Result<()> {
+        self.inner.sync(handle)
+    }
+
     fn readlink(&self, who: &Credentials, handle: &FileHandle) -> Result<Vec<u8>> {
         self.inner.readlink(who, handle)
     }

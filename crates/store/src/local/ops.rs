@@ -12,7 +12,7 @@ use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ObjectType,
     ShareAccess, Timestamp,
 };
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, OFlags};
 
 use super::file::LocalFile;
 use super::node::{Node, Target};
@@ -100,6 +100,30 @@ impl LocalStore {
             Err(error) => return Err(error),
         };
         Ok(Entry { parent, before, found })
+    }
+
+    /// Brings an object's own metadata to stable storage.
+    fn sync_node(&self, node: &Node) -> Result<()> {
+        let opened = match node.kind {
+            ObjectType::Directory => sys::open_directory(node.fd()),
+            ObjectType::Regular => sys::reopen(node.fd(), OFlags::RDONLY),
+            // A pipe or a device would notice that it is opened; the rest cannot be.
+            ObjectType::SymbolicLink
+            | ObjectType::BlockDevice
+            | ObjectType::CharacterDevice
+            | ObjectType::Socket
+            | ObjectType::Fifo
+            | ObjectType::AttributeDirectory
+            | ObjectType::NamedAttribute => Err(StoreError::Access),
+        };
+        match opened {
+            Ok(fd) => Ok(rustix::fs::fsync(fd)?),
+            // What may not be opened is synced with all else that its file system has.
+            Err(StoreError::Access | StoreError::NotPermitted) => {
+                Ok(rustix::fs::syncfs(self.mount_of(node.export, node.file_system)?)?)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens an object that is as `found` says.
@@ -374,6 +398,12 @@ impl Store for LocalStore {
         request: &ListRequest,
     ) -> Result<ListPage> {
         self.list(who, directory, request)
+    }
+
+    fn sync(&self, handle: &FileHandle) -> Result<()> {
+        // Exports come and go with the configuration: there is nothing to bring anywhere.
+        let Target::Node(node) = self.resolve(handle)? else { return Ok(()) };
+        self.sync_node(&node)
     }
 
     fn readlink(&self, _who: &Credentials, handle: &FileHandle) -> Result<Vec<u8>> {
