@@ -38,6 +38,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &[
             "dafs-types",
             "dafs-memory",
+            "dafs-memory",
             "dafs-wire",
             "dafs-dat",
             "dafs-store",

@@ -10,6 +10,7 @@
 //! By file: `plan` says what a run is like, `simulation` schedules it, `actor` is a
 //! client and `workload` what it does next, `request` turns that into messages, `judge`
 //! (with `names`, `content` and `records`) watches, `audit` reads back.
+//! `disk` is a store that can lose power.
 //!
 //! Invariant: a seed is a run. Nothing that ships depends on this crate.
 #![forbid(unsafe_code)]
@@ -17,6 +18,7 @@
 mod actor;
 mod audit;
 mod content;
+pub mod disk;
 mod failure;
 mod judge;
 mod names;

@@ -23,7 +23,7 @@ pub mod file;
 pub mod local;
 pub mod memory;
 pub mod name;
-mod rules;
+pub mod rules;
 pub mod store;
 
 pub use attributes::{AttributeChanges, Attributes};
