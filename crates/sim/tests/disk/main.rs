@@ -6,5 +6,5 @@
 mod conformance;
 mod faults;
 mod guarantees;
-mod model;
+
 mod tools;
