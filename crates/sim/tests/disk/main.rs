@@ -6,5 +6,6 @@
 mod conformance;
 mod faults;
 mod guarantees;
+mod model;
 
 mod tools;
