@@ -353,3 +353,49 @@ const SETTLED_BLOCKS_MAX: usize = 8;
 const START_NS: u64 = 1_000_000_000 * SECOND_NS;
 const SECOND_NS: u64 = 1_000_000_000;
 const FS_NAME: &[u8; 16] = b"dafs-crash-store";
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const FILE: Number = ROOT + 1;
+
+    /// A file of one block, and its end.
+    fn make_and_free(disk: &mut Disk) -> Number {
+        let meta = disk.new_meta(ObjectType::Regular);
+        let number = meta.attributes.file_id;
+        let block = disk.platter.allocate();
+        let content = Content::Data(BTreeMap::new());
+        disk.platter.write(number, block, |octets| octets.fill(1));
+        let name: Arc<[u8]> = Arc::from(&b"f"[..]);
+        disk.commit(vec![
+            Change::Make(Inode { meta, content }),
+            Change::Enter { directory: ROOT, name: name.clone(), number },
+        ]);
+        disk.commit(vec![Change::Map { number, index: 0, block }]);
+        disk.commit(vec![Change::Leave { directory: ROOT, name }, Change::Free(number)]);
+        number
+    }
+
+    #[test]
+    fn what_is_gone_takes_no_room() {
+        let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 10 };
+        for ends_by_power_loss in [false, true] {
+            let mut disk = Disk::new(limits);
+            assert_eq!(make_and_free(&mut disk), FILE);
+            assert_eq!(disk.pending(), Pending { operations: 3, blocks: 0 });
+            assert_eq!(disk.platter.count(), 1, "the disk may still be asked for it");
+            if ends_by_power_loss {
+                disk.power_loss(&mut Random::new(1));
+            } else {
+                disk.sync_metadata(ROOT, false);
+            }
+            assert_eq!(disk.pending(), Pending::default());
+            assert_eq!((disk.platter.count(), disk.durable.bytes), (0, 0));
+            let left = [&disk.volatile, &disk.durable].map(|tree| tree.inodes.len());
+            assert_eq!((left, disk.marks.contains_key(&FILE)), ([1, 1], false));
+        }
+    }
+}

@@ -88,6 +88,11 @@ impl Platter {
         }
     }
 
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.blocks.len()
+    }
+
     pub fn dirty_count(&self) -> usize {
         self.dirty.len()
     }

@@ -63,7 +63,7 @@ fn an_unsynced_file_may_be_gone_short_empty_or_torn() {
             continue;
         };
         let left = read_handle(&store, &found);
-        assert!(left.len() % BLOCK == 0, "seed {seed}");
+        assert!(left.len().is_multiple_of(BLOCK), "seed {seed}");
         for sector in left.chunks(SECTOR) {
             assert!(sector == [0; SECTOR] || sector == [7; SECTOR], "seed {seed}");
         }

@@ -1,4 +1,4 @@
-//! Random operations, syncs and crashes, judged by a model that knows nothing of blocks
+//! Random operations, syncs and crashes, judged by a model that knows nothing of block
 //! maps and journals: it keeps every state there was, whole, and what each file's octets
 //! were in each of them.
 
@@ -412,6 +412,17 @@ impl Model {
         self.bury_opens();
         let alive = reachable(self.now());
         self.states.push(alive);
+        self.check_room();
+    }
+
+    /// Nothing is left that has no name, and no room is lost.
+    fn check_room(&self) {
+        let room = self.store.fs_attributes(&who(), &top(&self.store)).unwrap();
+        let nodes = self.now().values();
+        let octets = nodes.filter(|n| n.kind == ObjectType::Regular).map(|n| n.size).sum();
+        assert_eq!(room.space_total.unwrap() - room.space_free.unwrap(), octets);
+        let objects = room.files_total.unwrap() - room.files_free.unwrap();
+        assert_eq!(objects, self.now().len() as u64);
     }
 
     fn bury_opens(&mut self) {
@@ -447,6 +458,7 @@ impl Model {
         self.states = vec![left];
         self.floor = 0;
         self.crashes += 1;
+        self.check_room();
     }
 
     fn compare_octets(&mut self) {
@@ -494,7 +506,7 @@ fn walk(store: &CrashStore) -> State {
 #[test]
 fn a_crash_leaves_one_of_the_states_it_may() {
     let (mut crashes, mut took, mut left) = (0, 0, 0);
-    for seed in 0..300 {
+    for seed in 0..200 {
         let _guard = Seed(seed);
         let mut model = Model::new(seed);
         for _ in 0..200 {
@@ -505,7 +517,7 @@ fn a_crash_leaves_one_of_the_states_it_may() {
         left += model.left;
     }
     // The runs must really meet what they are for.
-    assert!(crashes > 800 && took > 400 && left > 200, "{crashes} {took} {left}");
+    assert!(crashes > 500 && took > 300 && left > 100, "{crashes} {took} {left}");
 }
 
 /// Says which run it was if a panic ends it.

@@ -77,7 +77,9 @@ fn soak() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let first = now.as_nanos() as u64;
     let failures: Vec<_> = (0..runs.unwrap_or(1_000))
-        .filter_map(|step| run(&Plan::new(first.wrapping_add(step)), memory()).err())
+        .map(|step| Plan::new(first.wrapping_add(step)))
+        .flat_map(|plan| [run(&plan, memory()), on_disk(&plan.with_crashes())])
+        .filter_map(Result::err)
         .inspect(|failure| println!("{failure:#}\n"))
         .collect();
     assert!(failures.is_empty(), "{} runs failed", failures.len());
