@@ -5,18 +5,18 @@
 //!
 //! **Metadata** (objects, names, attributes, sizes, which block is whose) is a sequence of
 //! operations. Each call of [`Store`] that changes something is one; a write that grows a
-//! file or fills a hole is one for each 4 KiB block. After a power loss some prefix of the
-//! sequence is left, as ext4, xfs and btrfs keep it, with at least
-//! - every operation up to the last that touched an object, if [`Store::sync`] or
-//!   [`File::sync`] was called on it since. With `data_only` up to the last that finding
-//!   its data takes: its creation and what changed its size or its blocks.
+//! file or fills a hole is one for each 4 KiB block. A power loss leaves a prefix of the
+//! sequence, as ext4, xfs and btrfs do. [`Store::sync`] and [`File::sync`] of an object make
+//! sure of all operations up to the last that touched it; with `data_only`, up to the last
+//! that its data could not be found without: its creation, and changes of its size or its
+//! blocks.
 //!
-//! **Data.** [`File::sync`] brings all of a file's blocks to the disk; [`Store::sync`] none.
-//! Each block that was written since is left as it was, as it is, or as a mix of 512-octet
-//! sectors of both. A file may be longer than its data: then there are zeros, never another
-//! file's octets. A file that was cut and written again has at most what was written then:
-//! freed blocks are not used again. Octets that a cut took away may come back only with the
-//! size from before it, and may be zeros even then.
+//! **Data.** [`File::sync`] brings all blocks of a file to the disk; [`Store::sync`] none.
+//! A block written since is left as it was on the disk, as processes saw it, or as a mix of
+//! the two in sectors of 512 octets. Where a file is longer than its data there are zeros:
+//! a block that was given up is not used again, so that nothing shows another file's octets.
+//! What a cut took away comes back only if the cut itself is lost, and the block that the
+//! cut went through may have its zeros even then.
 //!
 //! **The process.** After [`CrashStore::kill`] nothing is lost but objects without a name;
 //! the kernel goes on, and what it has not written a later power loss may take. After
