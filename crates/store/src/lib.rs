@@ -23,7 +23,8 @@ pub mod file;
 pub mod local;
 pub mod memory;
 pub mod name;
-pub mod rules;
+pub mod posix;
+mod rules;
 pub mod store;
 
 pub use attributes::{AttributeChanges, Attributes};

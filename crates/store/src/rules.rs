@@ -11,10 +11,7 @@ use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 
 /// Checks that an object is a regular file and open to the asker.
-///
-/// # Errors
-/// `IsDirectory`, `IsSymlink` and `BadType` for other things; `Access`.
-pub fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) -> Result<()> {
+pub(crate) fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) -> Result<()> {
     match found.kind {
         ObjectType::Regular => {}
         ObjectType::Directory => return Err(StoreError::IsDirectory),
@@ -37,11 +34,7 @@ pub fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) ->
 
 /// Checks a change of attributes against the rules of POSIX, and takes away what the
 /// asker's identity does not carry.
-///
-/// # Errors
-/// `NotPermitted`, `Access`; `IsDirectory`, `Invalid` and `TooBig` for a size or a time
-/// that cannot be.
-pub fn check_changes(
+pub(crate) fn check_changes(
     who: &Credentials,
     found: &Attributes,
     changes: &AttributeChanges,
@@ -103,8 +96,7 @@ pub fn check_changes(
 }
 
 /// What all our stores say of themselves.
-#[must_use]
-pub fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes {
+pub(crate) fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes {
     FileSystemAttributes {
         link_support: Some(true),
         symlink_support: Some(true),

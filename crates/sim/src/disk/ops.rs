@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dafs_store::rules::{check_changes, check_open, common_fs_attributes};
+use dafs_store::posix::{check_changes, check_open, common_fs_attributes};
 use dafs_store::{
     AttributeChanges, Attributes, Created, Credentials, File, ListEntry, ListPage, ListRequest,
     NewNode, Object, Removed, Renamed, Result, Store, StoreError, name,
