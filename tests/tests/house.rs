@@ -50,6 +50,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         &[
             "dafs-types",
             "dafs-memory",
+            "dafs-memory",
             "dafs-wire",
             "dafs-dat",
             "dafs-store",

@@ -46,8 +46,8 @@ impl Simulation {
             self.asked,
             self.limbo.len(),
             self.network.connections(),
-            self.server.stats(),
-            self.server.jobs_under_way()
+            self.life.stats(),
+            self.life.jobs_under_way()
         ))
     }
 
@@ -113,7 +113,7 @@ impl Simulation {
         }
         self.step_until("leaving", |simulation| simulation.actors.iter().all(Actor::is_away))?;
         self.step_until("what departed clients had", |simulation| {
-            let stats = simulation.server.stats();
+            let Some(stats) = simulation.life.stats() else { return false };
             let filer = stats.filer;
             let of_clients = [filer.channels, filer.sessions, filer.clients, filer.opens];
             stats.channels == 0
@@ -125,7 +125,7 @@ impl Simulation {
                 && stats.loans == 0
                 && stats.regions == ARENA
                 && stats.cache.dirty_bytes == 0
-                && simulation.server.jobs_under_way() == 0
+                && simulation.life.jobs_under_way() == 0
                 && simulation.network.connections().is_empty()
         })
     }
@@ -153,7 +153,7 @@ mod tests {
         let plan = Plan { faults, trouble_permille: 0, ..Plan::new(seed) };
         let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
         let store = Arc::new(MemoryStore::new(limits));
-        let mut simulation = Simulation::new(plan, store).unwrap();
+        let mut simulation = Simulation::new(plan, crate::life::Home::Lasting(store)).unwrap();
         simulation.calm();
         simulation.step_until("connecting", |s| s.actors[0].is_here()).unwrap();
         simulation

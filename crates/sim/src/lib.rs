@@ -10,6 +10,7 @@
 //! By file: `plan` says what a run is like, `simulation` schedules it, `actor` is a
 //! client and `workload` what it does next, `request` turns that into messages, `judge`
 //! (with `names`, `content` and `records`) watches, `audit` reads back.
+//! `disk` is a store that can lose power, and `life` the servers that one disk has seen.
 //!
 //! Invariant: a seed is a run. Nothing that ships depends on this crate.
 #![forbid(unsafe_code)]
@@ -17,8 +18,10 @@
 mod actor;
 mod audit;
 mod content;
+pub mod disk;
 mod failure;
 mod judge;
+mod life;
 mod names;
 mod operation;
 mod plan;
@@ -31,4 +34,4 @@ mod workload;
 pub use dafs_types::Random;
 pub use failure::{Failure, SEED_VARIABLE, command};
 pub use plan::Plan;
-pub use simulation::{Report, run};
+pub use simulation::{Report, run, run_on_disk};

@@ -30,6 +30,8 @@ pub struct Plan {
     pub file_bytes: usize,
     /// Steps out of a thousand that break something on purpose.
     pub trouble_permille: u32,
+    /// Steps out of a thousand in which the server crashes, on a disk that outlives it.
+    pub crash_permille: u32,
     /// What the network does by itself.
     pub faults: FaultPlan,
 }
@@ -63,6 +65,7 @@ impl Plan {
             keeps_name: random.percent(50),
             file_bytes: [3_000, 40_000, 400_000][random.below(3)],
             trouble_permille: [0, 1, 3][random.below(3)],
+            crash_permille: 0,
             faults,
         }
     }
@@ -75,8 +78,16 @@ impl Plan {
         self
     }
 
+    /// The same run with a server that crashes somewhere on the way.
+    #[must_use]
+    pub fn with_crashes(mut self) -> Self {
+        self.crash_permille = 1;
+        self
+    }
+
     pub(crate) fn is_faultless(&self) -> bool {
-        self.faults == FaultPlan::default() && self.trouble_permille == 0
+        let troubles = [self.trouble_permille, self.crash_permille];
+        self.faults == FaultPlan::default() && troubles == [0; 2]
     }
 
     pub(crate) fn network(&self) -> NetworkConfig {

@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use dafs_dat::sim::{Network, Statistics};
 use dafs_dat::{Interface, InterfaceConfig};
-use dafs_server::SteppedServer;
 use dafs_store::Store;
-use dafs_types::{FileHandle, Moment};
+use dafs_types::FileHandle;
 
 use crate::actor::Actor;
+use crate::disk::CrashStore;
 use crate::failure::Failure;
 use crate::judge::{Judge, brief};
+use crate::life::{Home, ServerLife};
 use crate::operation::{Answer, Operation, OperationNumber, Outcome};
-use crate::plan::{Plan, SERVER_NODE};
+use crate::plan::Plan;
 use crate::request::Raw;
 use crate::stage::{Stage, set};
 use crate::workload::{Chosen, choose};
@@ -34,6 +35,8 @@ pub struct Report {
     pub steps: u64,
     /// Sessions that were made.
     pub sessions: u64,
+    /// Crashes of the server.
+    pub crashes: u64,
     /// A hash over everything that happened; equal for equal plans.
     pub trace: u64,
     /// What the network did.
@@ -44,7 +47,7 @@ pub struct Report {
 pub(crate) struct Simulation {
     pub plan: Plan,
     pub network: Network,
-    pub server: SteppedServer,
+    pub life: ServerLife,
     pub actors: Vec<Actor>,
     pub judge: Judge,
     pub directories: Vec<FileHandle>,
@@ -73,13 +76,27 @@ pub(crate) struct Limbo {
     newest: Option<dafs_dat::sim::ConnectionId>,
 }
 
-/// Runs a plan on a store, which must be empty.
+/// Runs a plan on a store, which must be empty. Its server does not crash.
 ///
 /// # Errors
 /// [`Failure`] with what went wrong, what led to it, and how to see it again.
 pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
+    run_at(plan, Home::Lasting(store))
+}
+
+/// Runs a plan on a disk, which must be empty and outlives servers. A run ends with the
+/// first crash, after which a new server must serve everybody anew: clients do not recover
+/// yet, and what a crash may leave of their files is judged by nobody.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_on_disk(plan: &Plan, disk: &CrashStore) -> Result<Report, Failure> {
+    run_at(plan, Home::Disk(disk.clone()))
+}
+
+fn run_at(plan: &Plan, home: Home) -> Result<Report, Failure> {
     let _guard = crate::failure::SeedGuard(plan.seed);
-    let mut simulation = Simulation::new(plan.clone(), store)
+    let mut simulation = Simulation::new(plan.clone(), home)
         .map_err(|what| Failure::new(plan.seed, what, Vec::new()))?;
     let result = simulation.play();
     result.map_err(|what| {
@@ -89,19 +106,16 @@ pub fn run(plan: &Plan, store: Arc<dyn Store>) -> Result<Report, Failure> {
 }
 
 impl Simulation {
-    pub(crate) fn new(plan: Plan, store: Arc<dyn Store>) -> Result<Self, String> {
+    pub(crate) fn new(plan: Plan, home: Home) -> Result<Self, String> {
         let mut random = Random::new(plan.seed ^ 0x5eed);
-        let Stage { root, directories } = set(store.as_ref())?;
+        let Stage { root, directories } = set(home.store().as_ref())?;
         let network = Network::new(plan.network());
         let interface = |node| {
             let sim = Some(network.at(node));
             Interface::new(InterfaceConfig { sim, ..InterfaceConfig::default() })
                 .map_err(|error| format!("an interface: {error}"))
         };
-        let config = plan.server(&mut random);
-        let (entropy, order) = (Box::new(random.fork()), Box::new(random.fork()));
-        let server = SteppedServer::new(&config, store, interface(SERVER_NODE)?, entropy, order)
-            .map_err(|error| error.to_string())?;
+        let life = ServerLife::new(&plan, &network, home, &mut random)?;
         let nodes = (1..).take(plan.clients);
         let actors = nodes
             .map(|node| Ok(Actor::new(node, interface(node)?, &plan)))
@@ -110,7 +124,7 @@ impl Simulation {
         Ok(Self {
             plan,
             network,
-            server,
+            life,
             actors,
             judge: Judge::new(octets_flip),
             directories,
@@ -130,13 +144,17 @@ impl Simulation {
     }
 
     fn play(&mut self) -> Result<Report, String> {
-        while self.judge.next_number().0 <= self.plan.operations {
+        while self.judge.next_number().0 <= self.plan.operations && self.life.crashes() == 0 {
             self.step()?;
             self.begin_some()?;
         }
         self.calm();
-        self.finish_all()?;
-        self.audit()?;
+        if self.life.crashes() > 0 {
+            self.outlive()?;
+        } else {
+            self.finish_all()?;
+            self.audit()?;
+        }
         self.depart()?;
         self.network.trace_hash().hash(&mut self.trace);
         Ok(Report {
@@ -144,6 +162,7 @@ impl Simulation {
             lost: self.lost,
             steps: self.steps,
             sessions: self.sessions,
+            crashes: self.life.crashes(),
             trace: self.trace.finish(),
             network: self.network.statistics(),
         })
@@ -177,6 +196,9 @@ impl Simulation {
         if !self.is_calm && (self.random.below(1_000) as u32) < self.plan.trouble_permille {
             self.make_trouble()?;
         }
+        if !self.is_calm && self.life.is_due() {
+            self.crash()?;
+        }
         Ok(())
     }
 
@@ -191,7 +213,7 @@ impl Simulation {
     }
 
     fn step_server(&mut self) -> Result<(), String> {
-        self.server.step(Moment(self.network.now_ns()));
+        self.life.step();
         self.settle()
     }
 
@@ -248,6 +270,29 @@ impl Simulation {
             }
         }
         Ok(())
+    }
+
+    /// The server dies. Its clients lose what they had under way.
+    fn crash(&mut self) -> Result<(), String> {
+        let what = self.life.crash();
+        self.note(format!("crash: {what}"));
+        for index in 0..self.actors.len() {
+            for number in self.actors[index].leave() {
+                self.end(index, number, Raw::Lost, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a crash another server serves everybody anew. Here a judge of crashes will
+    /// look at what is left, once clients recover and there is one.
+    fn outlive(&mut self) -> Result<(), String> {
+        self.limbo.clear();
+        self.life.restart()?;
+        self.note("the server is up again".into());
+        self.step_until("connecting after a crash", |simulation| {
+            simulation.actors.iter().all(Actor::is_here)
+        })
     }
 
     // ---- operations -------------------------------------------------------------------
@@ -363,7 +408,8 @@ impl Simulation {
     /// Ends the limbo of operations that the server cannot carry out any more: their
     /// connections are gone, and no request is parked.
     fn settle(&mut self) -> Result<(), String> {
-        if self.limbo.is_empty() || self.server.stats().parked_requests > 0 {
+        if self.limbo.is_empty() || self.life.stats().is_some_and(|stats| stats.parked_requests > 0)
+        {
             return Ok(());
         }
         let connections = self.network.connections();
@@ -411,7 +457,8 @@ mod tests {
     fn a_connect_outlives_a_server_that_is_a_step_late() {
         let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
         let store = Arc::new(MemoryStore::new(limits));
-        let mut simulation = Simulation::new(Plan::new(1).without_faults(), store).unwrap();
+        let mut simulation =
+            Simulation::new(Plan::new(1).without_faults(), Home::Lasting(store)).unwrap();
         simulation.connect(0).unwrap();
         // It arrives; then nothing is to come but the moment at which it is given up.
         simulation.step_clock();

@@ -1,6 +1,6 @@
 //! What every run finds in its store: some directories and the file of records.
 //!
-//! Invariant: nothing else is there.
+//! Invariant: nothing else is there, and a crash takes none of it.
 
 use dafs_store::{AttributeChanges, NewNode, Store};
 use dafs_types::{CreateMode, FileHandle, ShareAccess};
@@ -27,8 +27,11 @@ pub(crate) fn set(store: &dyn Store) -> Result<Stage, String> {
             .map_err(failed)?;
         directories.push(made.object.handle);
     }
-    store
-        .create_file(&who(), &root, b"records", CreateMode::Guarded, &changes, ShareAccess::Both)
-        .map_err(failed)?;
+    let (mode, access) = (CreateMode::Guarded, ShareAccess::Both);
+    let (records, _) =
+        store.create_file(&who(), &root, b"records", mode, &changes, access).map_err(failed)?;
+    for handle in directories.iter().chain([&root, &records.object.handle]) {
+        store.sync(handle).map_err(failed)?;
+    }
     Ok(Stage { root, directories })
 }

@@ -23,6 +23,7 @@ pub mod file;
 pub mod local;
 pub mod memory;
 pub mod name;
+pub mod posix;
 mod rules;
 pub mod store;
 

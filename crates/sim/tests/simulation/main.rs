@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dafs_sim::{Plan, Report, SEED_VARIABLE, run};
+use dafs_sim::disk::CrashStore;
+use dafs_sim::{Failure, Plan, Report, SEED_VARIABLE, run, run_on_disk};
 use dafs_store::Store;
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 
@@ -14,6 +15,11 @@ mod lossy;
 fn memory() -> Arc<dyn Store> {
     let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
     Arc::new(MemoryStore::new(limits))
+}
+
+fn on_disk(plan: &Plan) -> Result<Report, Failure> {
+    let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
+    run_on_disk(plan, &CrashStore::new(limits))
 }
 
 fn check(plan: &Plan) -> Report {
@@ -71,7 +77,9 @@ fn soak() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let first = now.as_nanos() as u64;
     let failures: Vec<_> = (0..runs.unwrap_or(1_000))
-        .filter_map(|step| run(&Plan::new(first.wrapping_add(step)), memory()).err())
+        .map(|step| Plan::new(first.wrapping_add(step)))
+        .flat_map(|plan| [run(&plan, memory()), on_disk(&plan.with_crashes())])
+        .filter_map(Result::err)
         .inspect(|failure| println!("{failure:#}\n"))
         .collect();
     assert!(failures.is_empty(), "{} runs failed", failures.len());
@@ -82,9 +90,13 @@ fn soak() {
 fn replay() {
     let Ok(text) = std::env::var(SEED_VARIABLE) else { return };
     let seed = text.parse().unwrap_or_else(|_| panic!("{SEED_VARIABLE}={text} is no number"));
-    match run(&Plan::new(seed), memory()) {
-        Ok(report) => println!("{report:?}"),
-        Err(failure) => panic!("{failure:#}"),
+    // One of them is the run that failed.
+    let plan = Plan::new(seed);
+    for result in [run(&plan, memory()), on_disk(&plan), on_disk(&plan.clone().with_crashes())] {
+        match result {
+            Ok(report) => println!("{report:?}"),
+            Err(failure) => panic!("{failure:#}"),
+        }
     }
 }
 
@@ -105,4 +117,25 @@ fn a_store_that_loses_one_write_is_caught() {
         }
     }
     assert!(caught > 0, "a lost write went unnoticed in every run");
+}
+
+#[test]
+fn a_disk_that_loses_nothing_serves_like_any_store() {
+    for seed in 300..308 {
+        let report = on_disk(&Plan::new(seed)).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(report.crashes, 0);
+    }
+}
+
+#[test]
+fn after_a_crash_another_server_serves_everybody_anew() {
+    let (mut crashes, mut lost) = (0, 0);
+    for seed in 400..424 {
+        let plan = Plan::new(seed).with_crashes();
+        let report = on_disk(&plan).unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!(on_disk(&plan).unwrap(), report, "seed {seed}");
+        crashes += report.crashes;
+        lost += report.lost;
+    }
+    assert!(crashes > 8 && lost > 8, "{crashes} crashes, {lost} operations lost");
 }

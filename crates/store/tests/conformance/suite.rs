@@ -1,10 +1,8 @@
-//! One suite over every store: what `Store` and `File` promise, whoever keeps them.
-
-use std::sync::Arc;
+//! What `Store` and `File` promise, whoever keeps them. Whoever includes this module has
+//! `everywhere`, which runs a check over every store there is, and `is_privileged`, which
+//! says whether objects there can belong to somebody else.
 
 use dafs_memory::{Memory, Pages};
-use dafs_store::local::{LocalConfig, LocalStore};
-use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_store::{
     AttributeChanges, Created, Credentials, File, FileVersion, ListRequest, NewNode, Store,
     StoreError,
@@ -14,7 +12,9 @@ use dafs_types::{
     ShareAccess, Timestamp, Verifier,
 };
 
-fn root() -> Credentials {
+use super::{everywhere, is_privileged};
+
+pub fn root() -> Credentials {
     Credentials::superuser()
 }
 
@@ -22,34 +22,16 @@ fn user(uid: u32) -> Credentials {
     Credentials { uid, gid: uid, groups: Box::new([]) }
 }
 
-fn mode(mode: u32) -> AttributeChanges {
+pub fn mode(mode: u32) -> AttributeChanges {
     AttributeChanges { mode: Some(mode), ..AttributeChanges::default() }
 }
 
-fn is_privileged() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// Runs a check over every store there is.
-fn everywhere(check: impl Fn(&dyn Store)) {
-    let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
-    check(&MemoryStore::new(limits));
-    for kernel_handles in [true, false] {
-        let place = tempfile::tempdir().unwrap();
-        let tree = place.path().join("tree");
-        std::fs::create_dir(&tree).unwrap();
-        let mut config = LocalConfig::new(&tree, place.path().join("state"));
-        config.kernel_handles = kernel_handles;
-        check(&LocalStore::new(&config).unwrap());
-    }
-}
-
-fn top(store: &dyn Store) -> FileHandle {
+pub fn top(store: &dyn Store) -> FileHandle {
     store.root(&root()).unwrap().handle
 }
 
 /// Makes a file that must not be there, and closes it.
-fn create(
+pub fn create(
     store: &dyn Store,
     who: &Credentials,
     directory: &FileHandle,
@@ -60,7 +42,7 @@ fn create(
     store.create_file(who, directory, name.as_bytes(), mode, changes, access).map(|made| made.0)
 }
 
-fn make(store: &dyn Store, directory: &FileHandle, name: &str, bits: u32) -> FileHandle {
+pub fn make(store: &dyn Store, directory: &FileHandle, name: &str, bits: u32) -> FileHandle {
     let made = create(store, &root(), directory, name, &mode(bits)).unwrap();
     assert!(made.is_new);
     made.object.handle
@@ -85,7 +67,7 @@ fn read(file: &dyn File, length: usize, offset: u64) -> Vec<u8> {
     memory.to_vec(0, count)
 }
 
-fn list(store: &dyn Store, directory: &FileHandle, at_once: usize) -> Vec<String> {
+pub fn list(store: &dyn Store, directory: &FileHandle, at_once: usize) -> Vec<String> {
     let mut request = ListRequest {
         cookie: ReaddirCookie(0),
         verifier: CookieVerifier::default(),
@@ -586,31 +568,4 @@ fn forged_truncated_and_flipped_handles_are_refused() {
         cut.0[32..].fill(0);
         assert!(store.attributes(&who, &cut).is_err() || cut == handle);
     });
-}
-
-#[test]
-fn the_memory_store_stays_within_its_bounds() {
-    let store = MemoryStore::new(MemoryLimits { bytes_max: 1000, object_count_max: 3 });
-    let top = top(&store);
-    let file = store.open(&root(), &make(&store, &top, "a", 0o600), ShareAccess::Both).unwrap();
-    let memory = Memory::from_heap(vec![1; 1001].into_boxed_slice());
-    assert_eq!(file.write_at(&memory, 0, 1001, 0), Err(StoreError::NoSpace));
-    assert_eq!(file.write_at(&memory, 0, 1, u64::MAX / 2), Err(StoreError::NoSpace));
-    assert_eq!(file.write_at(&memory, 0, 1000, 0), Ok(()));
-    make(&store, &top, "b", 0o600);
-    let third = create(&store, &root(), &top, "c", &mode(0));
-    assert_eq!(third.unwrap_err(), StoreError::NoSpace);
-    store.remove(&root(), &top, b"a").unwrap();
-    drop(file);
-    make(&store, &top, "c", 0o600);
-    assert_eq!(store.fs_attributes(&root(), &top).unwrap().space_free, Some(1000));
-}
-
-#[test]
-fn stores_can_be_shared_between_threads() {
-    let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
-    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(limits));
-    let other = store.clone();
-    std::thread::spawn(move || make(&*other, &top(&*other), "f", 0o600)).join().unwrap();
-    assert_eq!(list(&*store, &top(&*store), 5), ["f"]);
 }

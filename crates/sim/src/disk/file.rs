@@ -1,0 +1,204 @@
+//! An open file on the disk that can lose power.
+//!
+//! Invariant: it is dead from the moment its process died, and its object stays as long as
+//! it lives.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use dafs_memory::Memory;
+use dafs_store::{Attributes, File, FileKey, Result, StoreError};
+use dafs_types::FileHandle;
+use dafs_types::limits::FILE_OFFSET_MAX;
+
+use super::edit::Edit;
+use super::fault::{FaultEffect, FaultOn, part_of};
+use super::journal::Disk;
+use super::lock;
+use super::platter::BLOCK_BYTES;
+use super::tree::{Change, Number};
+
+/// See the [module](self).
+pub(super) struct CrashFile {
+    disk: Arc<Mutex<Disk>>,
+    number: Number,
+    epoch: u64,
+}
+
+impl CrashFile {
+    /// Another open of an object. `disk` is locked by the caller, as `locked`.
+    pub fn new(disk: &Arc<Mutex<Disk>>, locked: &mut Disk, number: Number) -> Arc<Self> {
+        locked.open(number);
+        Arc::new(Self { disk: disk.clone(), number, epoch: locked.epoch })
+    }
+
+    /// The disk, if the process that opened this file lives.
+    fn live(&self) -> Result<MutexGuard<'_, Disk>> {
+        let disk = lock(&self.disk);
+        if disk.epoch == self.epoch { Ok(disk) } else { Err(StoreError::Stale) }
+    }
+}
+
+impl Drop for CrashFile {
+    fn drop(&mut self) {
+        if let Ok(mut disk) = self.live() {
+            disk.close(self.number);
+        }
+    }
+}
+
+impl File for CrashFile {
+    fn key(&self) -> FileKey {
+        FileKey(self.number)
+    }
+
+    fn handle(&self) -> FileHandle {
+        Disk::handle(self.number)
+    }
+
+    fn read_at(
+        &self,
+        memory: &Memory,
+        memory_offset: usize,
+        length: usize,
+        offset: u64,
+    ) -> Result<usize> {
+        let disk = self.live()?;
+        let size = disk.volatile.attributes(self.number)?.size;
+        let blocks = disk.volatile.blocks(self.number)?;
+        let count = (length as u64).min(size.saturating_sub(offset)) as usize;
+        for chunk in chunks(offset, count) {
+            let at = memory_offset + chunk.done;
+            match blocks.get(&chunk.index) {
+                Some(block) => {
+                    let octets = disk.platter.read(*block);
+                    memory.write(at, &octets[chunk.within..][..chunk.length]);
+                }
+                None => memory.zero(at, chunk.length),
+            }
+        }
+        Ok(count)
+    }
+
+    fn write_at(
+        &self,
+        memory: &Memory,
+        memory_offset: usize,
+        length: usize,
+        offset: u64,
+    ) -> Result<()> {
+        let mut disk = self.live()?;
+        let fault = disk.strike(FaultOn::Write);
+        let length = match fault {
+            Some((FaultEffect::Before, error)) => return Err(error),
+            Some((FaultEffect::Part(thousandths), _)) => part_of(length, thousandths),
+            Some((FaultEffect::After, _)) | None => length,
+        };
+        disk.write(self.number, memory, memory_offset, length, offset)?;
+        fault.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        let mut disk = self.live()?;
+        let fault = disk.strike(FaultOn::Sync);
+        match fault {
+            Some((FaultEffect::Before, error)) => return Err(error),
+            Some((FaultEffect::Part(thousandths), error)) => {
+                let count = disk.platter.dirty_of(self.number).len();
+                disk.sync_data(self.number, part_of(count, thousandths));
+                disk.forget_data(self.number);
+                return Err(error);
+            }
+            Some((FaultEffect::After, _)) | None => {}
+        }
+        disk.sync_metadata(self.number, data_only);
+        disk.sync_data(self.number, usize::MAX);
+        fault.map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    fn attributes(&self) -> Result<Attributes> {
+        self.live()?.volatile.attributes(self.number)
+    }
+
+    fn set_size(&self, size: u64) -> Result<()> {
+        let mut disk = self.live()?;
+        disk.struck(FaultOn::Write, |disk| {
+            let mut edit = Edit::default();
+            edit.resize(disk, self.number, size)?;
+            disk.finish(edit);
+            Ok(())
+        })
+    }
+}
+
+impl Disk {
+    /// Writes a range of memory into a file. What grows the file is an operation of the
+    /// journal for each block: a crash may leave any length between.
+    fn write(
+        &mut self,
+        number: Number,
+        memory: &Memory,
+        memory_offset: usize,
+        length: usize,
+        offset: u64,
+    ) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        let end = offset.checked_add(length as u64).ok_or(StoreError::TooBig)?;
+        let size = self.volatile.attributes(number)?.size;
+        self.check_growth(size, size.max(end))?;
+        for chunk in chunks(offset, length) {
+            let mapped = self.volatile.blocks(number)?.get(&chunk.index).copied();
+            let block = mapped.unwrap_or_else(|| self.platter.allocate());
+            self.platter.write(number, block, |octets| {
+                let at = memory_offset + chunk.done;
+                memory.read(at, &mut octets[chunk.within..][..chunk.length]);
+            });
+            let reached = offset + (chunk.done + chunk.length) as u64;
+            let size = self.volatile.attributes(number)?.size;
+            let is_last = chunk.done + chunk.length == length;
+            if mapped.is_some() && reached <= size && !is_last {
+                continue;
+            }
+            let mut edit = Edit::default();
+            let meta = edit.touch(self, number, true)?;
+            meta.attributes.size = size.max(reached);
+            meta.attributes.space_used = meta.attributes.size;
+            if mapped.is_none() {
+                edit.push(Change::Map { number, index: chunk.index, block });
+            }
+            self.finish(edit);
+        }
+        Ok(())
+    }
+
+    /// Whether there is room for a file to grow.
+    pub fn check_growth(&self, from: u64, to: u64) -> Result<()> {
+        if to > FILE_OFFSET_MAX {
+            return Err(StoreError::TooBig);
+        }
+        let total = self.volatile.bytes - from + to;
+        if total > self.limits.bytes_max { Err(StoreError::NoSpace) } else { Ok(()) }
+    }
+}
+
+/// A part of a range that lies in one block.
+struct Chunk {
+    index: u64,
+    within: usize,
+    length: usize,
+    /// Octets of the range before it.
+    done: usize,
+}
+
+fn chunks(offset: u64, length: usize) -> impl Iterator<Item = Chunk> {
+    let mut done = 0;
+    std::iter::from_fn(move || {
+        let at = offset + done as u64;
+        let within = (at % BLOCK_BYTES as u64) as usize;
+        let part = (BLOCK_BYTES - within).min(length - done);
+        let chunk = Chunk { index: at / BLOCK_BYTES as u64, within, length: part, done };
+        done += part;
+        (part > 0).then_some(chunk)
+    })
+}

@@ -1,0 +1,201 @@
+//! Objects, names and block maps: what a file system's journal keeps.
+//!
+//! Invariant: a tree changes by [`Tree::apply`] alone. The same changes in the same order
+//! make the same tree, so that what a disk has of a journal is what a process saw then.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use dafs_store::{Attributes, Result, StoreError};
+use dafs_types::{ObjectType, Verifier};
+
+use super::platter::{BLOCK_BYTES, BlockId};
+
+/// Number of an object; never used again, not even of one that a crash undid.
+pub(super) type Number = u64;
+
+/// All objects.
+#[derive(Clone, Default)]
+pub(super) struct Tree {
+    pub inodes: BTreeMap<Number, Inode>,
+    /// Octets of file data; a hole counts like data.
+    pub bytes: u64,
+}
+
+/// One object.
+#[derive(Clone)]
+pub(super) struct Inode {
+    pub meta: Meta,
+    pub content: Content,
+}
+
+/// What is set as a whole.
+#[derive(Clone, Copy)]
+pub(super) struct Meta {
+    pub attributes: Attributes,
+    /// The directory a directory is in; that of the root is the root.
+    pub parent: Number,
+    /// The verifier of the exclusive creation that made it.
+    pub verifier: Option<Verifier>,
+}
+
+/// What is in it.
+#[derive(Clone)]
+pub(super) enum Content {
+    /// Which block has which 4 KiB of the file; what is in none is zeros.
+    Data(BTreeMap<u64, BlockId>),
+    Directory(Entries),
+    Text(Arc<[u8]>),
+    Nothing,
+}
+
+/// Entries in order of their cookies, which are never used again.
+#[derive(Clone, Default)]
+pub(super) struct Entries {
+    pub by_cookie: BTreeMap<u64, (Arc<[u8]>, Number)>,
+    by_name: BTreeMap<Arc<[u8]>, u64>,
+    next_cookie: u64,
+}
+
+impl Entries {
+    pub fn get(&self, name: &[u8]) -> Option<Number> {
+        self.by_name.get(name).map(|cookie| self.by_cookie[cookie].1)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    fn insert(&mut self, name: &Arc<[u8]>, number: Number) {
+        self.remove(name);
+        let cookie = self.next_cookie.max(FIRST_COOKIE);
+        self.next_cookie = cookie + 1;
+        self.by_name.insert(name.clone(), cookie);
+        self.by_cookie.insert(cookie, (name.clone(), number));
+    }
+
+    fn remove(&mut self, name: &[u8]) {
+        if let Some(cookie) = self.by_name.remove(name) {
+            self.by_cookie.remove(&cookie);
+        }
+    }
+}
+
+/// The smallest step of a tree.
+#[derive(Clone)]
+pub(super) enum Change {
+    /// A new object.
+    Make(Inode),
+    /// Everything about an object but its content.
+    Set(Number, Meta),
+    /// A name, in place of one that is the same.
+    Enter { directory: Number, name: Arc<[u8]>, number: Number },
+    /// No name any more.
+    Leave { directory: Number, name: Arc<[u8]> },
+    /// A block for 4 KiB that had none.
+    Map { number: Number, index: u64, block: BlockId },
+    /// A file loses what lies behind its size.
+    Cut(Number),
+    /// An object that nothing leads to is gone.
+    Free(Number),
+}
+
+/// What a change means for the data.
+#[derive(Default)]
+pub(super) struct Aftermath {
+    /// Blocks that belong to no file any more.
+    pub freed: Vec<BlockId>,
+    /// A block that has nothing but zeros from this octet on.
+    pub tail: Option<(BlockId, usize)>,
+}
+
+impl Tree {
+    pub fn get(&self, number: Number) -> Result<&Inode> {
+        self.inodes.get(&number).ok_or(StoreError::Stale)
+    }
+
+    pub fn attributes(&self, number: Number) -> Result<Attributes> {
+        self.get(number).map(|inode| inode.meta.attributes)
+    }
+
+    pub fn entries(&self, number: Number) -> Result<&Entries> {
+        match &self.get(number)?.content {
+            Content::Directory(entries) => Ok(entries),
+            Content::Data(_) | Content::Text(_) | Content::Nothing => Err(StoreError::NotDirectory),
+        }
+    }
+
+    pub fn blocks(&self, number: Number) -> Result<&BTreeMap<u64, BlockId>> {
+        match &self.get(number)?.content {
+            Content::Data(blocks) => Ok(blocks),
+            Content::Directory(_) | Content::Text(_) | Content::Nothing => Err(StoreError::Invalid),
+        }
+    }
+
+    /// Takes a step. The objects it names are there: whoever made it has looked, on this
+    /// tree or on one that this one follows.
+    pub fn apply(&mut self, change: &Change) -> Aftermath {
+        match change {
+            Change::Make(inode) => {
+                self.inodes.insert(inode.meta.attributes.file_id, inode.clone());
+            }
+            Change::Set(number, meta) => self.set(*number, meta),
+            Change::Enter { directory, name, number } => {
+                self.change_entries(*directory, |entries| entries.insert(name, *number));
+            }
+            Change::Leave { directory, name } => {
+                self.change_entries(*directory, |entries| entries.remove(name));
+            }
+            Change::Map { number, index, block } => {
+                if let Content::Data(blocks) = &mut self.known(*number).content {
+                    blocks.insert(*index, *block);
+                }
+            }
+            Change::Cut(number) => return self.cut(*number),
+            Change::Free(number) => return self.free(*number),
+        }
+        Aftermath::default()
+    }
+
+    fn set(&mut self, number: Number, meta: &Meta) {
+        let inode = self.known(number);
+        let (before, after) = (inode.meta.attributes.size, meta.attributes.size);
+        let has_data = inode.meta.attributes.kind == ObjectType::Regular;
+        inode.meta = *meta;
+        if has_data {
+            self.bytes = self.bytes - before + after;
+        }
+    }
+
+    fn cut(&mut self, number: Number) -> Aftermath {
+        let inode = self.known(number);
+        let size = inode.meta.attributes.size;
+        let Content::Data(blocks) = &mut inode.content else { return Aftermath::default() };
+        let freed = blocks.split_off(&size.div_ceil(BLOCK_BYTES as u64));
+        let within = (size % BLOCK_BYTES as u64) as usize;
+        let last = blocks.get(&(size / BLOCK_BYTES as u64)).filter(|_| within > 0);
+        Aftermath { tail: last.map(|block| (*block, within)), freed: freed.into_values().collect() }
+    }
+
+    pub fn free(&mut self, number: Number) -> Aftermath {
+        let Some(inode) = self.inodes.remove(&number) else { return Aftermath::default() };
+        let Content::Data(blocks) = inode.content else { return Aftermath::default() };
+        self.bytes -= inode.meta.attributes.size;
+        Aftermath { freed: blocks.into_values().collect(), tail: None }
+    }
+
+    fn change_entries(&mut self, directory: Number, change: impl FnOnce(&mut Entries)) {
+        if let Content::Directory(entries) = &mut self.known(directory).content {
+            change(entries);
+        }
+    }
+
+    fn known(&mut self, number: Number) -> &mut Inode {
+        self.inodes.get_mut(&number).expect("a change names what is there")
+    }
+}
+
+/// The root directory.
+pub(super) const ROOT: Number = 1;
+/// First cookie that the protocol leaves to us.
+pub(super) const FIRST_COOKIE: u64 = 3;

@@ -1,0 +1,18 @@
+//! What every store promises, promised by the one that can lose power, too.
+
+use dafs_sim::disk::CrashStore;
+use dafs_store::Store;
+use dafs_store::memory::MemoryLimits;
+
+#[path = "../../../store/tests/conformance/suite.rs"]
+mod suite;
+
+/// Here everybody may be anybody.
+fn is_privileged() -> bool {
+    true
+}
+
+fn everywhere(check: impl Fn(&dyn Store)) {
+    let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
+    check(&CrashStore::new(limits));
+}
