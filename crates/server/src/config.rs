@@ -90,7 +90,10 @@ pub enum ServerError {
     Passwords(#[from] crate::PasswordError),
     /// The journal could not be opened, or what it says could not be settled.
     #[error("cannot recover what was under way when the last server ended")]
-    Journal(#[source] LedgerError),
+    Journal {
+        /// Why.
+        source: LedgerError,
+    },
 }
 
 /// Physical memory of this machine, in octets.

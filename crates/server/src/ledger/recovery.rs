@@ -42,7 +42,7 @@ impl Ledger {
         filer: &mut Filer,
         entropy: &mut dyn Entropy,
     ) -> Result<Self, ServerError> {
-        let failed = |error: LogError| ServerError::Journal(journal_failed(error));
+        let failed = |error: LogError| ServerError::Journal { source: journal_failed(error) };
         let (log, mut recovered) =
             Log::open(config.shelf.clone(), config.log.clone(), entropy).map_err(failed)?;
         let mut past = Past::default();
@@ -54,7 +54,7 @@ impl Ledger {
         }
         drop(recovered);
         if past.strange > 0 {
-            return Err(ServerError::Journal(LedgerError::Journal(format!(
+            return Err(recovery_failed(LedgerError::Journal(format!(
                 "{} of its records were written by a newer version of this server; use that one",
                 past.strange
             ))));
@@ -74,9 +74,9 @@ impl Ledger {
 
     /// Makes a checkpoint and waits until it is durable.
     fn write_all(&mut self, filer: &Filer, store: &Arc<dyn Store>) -> Result<(), ServerError> {
-        self.begin_checkpoint(filer).map_err(ServerError::Journal)?;
+        self.begin_checkpoint(filer).map_err(recovery_failed)?;
         while let Some(job) = self.take_job(store) {
-            self.on_done(job.run()).map_err(ServerError::Journal)?;
+            self.on_done(job.run()).map_err(recovery_failed)?;
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ impl Past {
             for intent in std::mem::take(&mut session.intents) {
                 let verdict = judge(store, &intent);
                 let verdict =
-                    verdict.map_err(|error| ServerError::Journal(LedgerError::Store(error)))?;
+                    verdict.map_err(|error| recovery_failed(LedgerError::Store(error)))?;
                 let request = intent.key.request;
                 tracing::debug!(?request, is_done = verdict.is_some(), "verdict");
                 match verdict {
@@ -218,4 +218,8 @@ impl PastSession {
     fn settle(&mut self, key: &RequestKey) {
         self.intents.retain(|intent| intent.key.request.stream != key.request.stream);
     }
+}
+
+fn recovery_failed(source: LedgerError) -> ServerError {
+    ServerError::Journal { source }
 }
