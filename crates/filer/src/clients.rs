@@ -45,6 +45,8 @@ pub(crate) struct Client {
     pub principal: Principal,
     pub sessions: u32,
     pub opens: ClientOpens,
+    /// It is written down as one that has state.
+    pub is_recorded: bool,
     /// When the state of a client without sessions is released.
     pub expires: Option<Moment>,
 }
@@ -79,6 +81,11 @@ impl ClientTable {
     /// A client's record; `None` for [`ClientSlot::NOBODY`].
     pub fn get_mut(&mut self, slot: ClientSlot) -> Option<&mut Client> {
         self.slots.get_mut(slot.0 as usize)?.as_mut()
+    }
+
+    /// Every record.
+    pub fn iter(&self) -> impl Iterator<Item = &Client> {
+        self.slots.iter().flatten()
     }
 
     /// Whether a record has this id.

@@ -87,6 +87,7 @@ impl Reactor {
 
     pub(crate) fn remove(&mut self, answer: Answer, request: &Remove<'_>) -> Result<(), Status> {
         let who = self.who(answer);
+        self.may_take(answer)?;
         let name = request.name.as_bytes();
         let object = self.store.lookup(&who, &request.directory, name)?;
         self.may_remove(&object.handle, request.mode)?;
@@ -101,6 +102,7 @@ impl Reactor {
 
     pub(crate) fn rename(&mut self, answer: Answer, request: &Rename<'_>) -> Result<(), Status> {
         let who = self.who(answer);
+        self.may_take(answer)?;
         let (old, new) = (request.old_name.as_bytes(), request.new_name.as_bytes());
         match self.store.lookup(&who, &request.target, new) {
             Ok(object) => self.may_remove(&object.handle, RemoveMode::Unchecked)?,
@@ -114,6 +116,12 @@ impl Reactor {
         let result = RenameResult { source: renamed.source, target: renamed.target };
         self.reply(answer, &Response::Rename(result));
         Ok(())
+    }
+
+    /// Whether nobody may yet take back an open that keeps a name.
+    pub(crate) fn may_take(&mut self, answer: Answer) -> Result<(), Status> {
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        self.filer.may_take(id)
     }
 
     /// Whether those who have the object open let its name go.

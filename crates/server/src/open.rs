@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use dafs_filer::{Closed, OpenArguments};
+use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_store::{File, FileKey, FileVersion, StoreError};
 use dafs_types::{
@@ -36,6 +37,8 @@ pub(crate) struct OpenReply {
     state: StateId,
     directory: ChangeInfo,
     component_count: u32,
+    /// Not before this is durable.
+    after: RecordNumber,
 }
 
 /// A file found or made, open in the store, not yet in the filer.
@@ -46,14 +49,35 @@ struct Found {
     /// An existing file must be truncated once the open is granted.
     truncate: bool,
     unlinked: bool,
+    /// It was open before a restart.
+    is_reclaim: bool,
     /// What the store said while it made the file.
     version: Option<FileVersion>,
+}
+
+impl Found {
+    /// A file that was there.
+    fn existing(file: Arc<dyn File>, component_count: u32) -> Self {
+        Self {
+            file,
+            directory: ChangeInfo::default(),
+            component_count,
+            truncate: false,
+            unlinked: false,
+            is_reclaim: false,
+            version: None,
+        }
+    }
 }
 
 impl Reactor {
     pub(crate) fn open(&mut self, answer: Answer, request: &Open<'_>) -> Result<(), Status> {
         let who = self.who(answer);
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        if !matches!(request.target, OpenTarget::Previous { .. }) {
+            // Before anything is made that the client could not open.
+            self.filer.may_take(id)?;
+        }
         let found = match &request.target {
             OpenTarget::Null { directory, path } => {
                 let names = components(path)?;
@@ -69,10 +93,13 @@ impl Reactor {
             OpenTarget::CreateUnlinked { directory } => {
                 self.make_unlinked(&who, directory, request)?
             }
-            // Reclaim and delegations come with recovery.
-            OpenTarget::Previous { .. }
-            | OpenTarget::DelegateCurrent { .. }
-            | OpenTarget::DelegatePrevious { .. } => return Err(Status::NotSupp),
+            OpenTarget::Previous { file, .. } => {
+                let file = self.store.open(&who, file, request.access)?;
+                Found { is_reclaim: true, ..Found::existing(file, 0) }
+            }
+            OpenTarget::DelegateCurrent { .. } | OpenTarget::DelegatePrevious { .. } => {
+                return Err(Status::NotSupp);
+            }
         };
         let version = match found.version {
             Some(version) => version,
@@ -90,6 +117,7 @@ impl Reactor {
                 key: request.key,
                 disposition: request.delete_disposition,
                 unlinked: found.unlinked,
+                is_reclaim: found.is_reclaim,
             },
         );
         let opened = match granted {
@@ -99,6 +127,7 @@ impl Reactor {
                 return Err(status);
             }
         };
+        let after = self.record_client(id);
         let handle = found.file.handle();
         if opened.reopened {
             // One CLOSE ends both; so does one open of the cache.
@@ -114,6 +143,7 @@ impl Reactor {
             state: opened.state_id,
             directory: found.directory,
             component_count: found.component_count,
+            after,
         };
         if found.truncate {
             self.start(Task::Size(
@@ -161,7 +191,7 @@ impl Reactor {
             flags: OpenFlags::default(),
             delegation: Delegation::None,
         };
-        self.reply(answer, &Response::Open(result));
+        self.reply_after(reply.after, answer, &Response::Open(result));
     }
 
     /// Walks to the file and opens or makes it in the store.
@@ -193,9 +223,7 @@ impl Reactor {
                 return Err(missed(object.handle, names.len(), Status::Symlink));
             }
             let file = self.store.open(who, &object.handle, request.access).map_err(failed)?;
-            let directory = ChangeInfo::default();
-            let (truncate, unlinked, version) = (false, false, None);
-            return Ok(Found { file, directory, component_count, truncate, unlinked, version });
+            return Ok(Found::existing(file, component_count));
         }
         let mut changes = match request.creation.attributes() {
             Some(block) => {
@@ -221,8 +249,8 @@ impl Reactor {
             }
         }
         let version = created.is_new.then(|| FileVersion::from(&created.object.attributes));
-        let (directory, unlinked) = (created.change, false);
-        Ok(Found { file, directory, component_count, truncate, unlinked, version })
+        let directory = created.change;
+        Ok(Found { directory, truncate, version, ..Found::existing(file, component_count) })
     }
 
     fn make_unlinked(
@@ -236,14 +264,8 @@ impl Reactor {
             None => dafs_store::AttributeChanges::default(),
         };
         let (object, file) = self.store.create_unlinked(who, directory, &changes)?;
-        Ok(Found {
-            file,
-            directory: ChangeInfo::default(),
-            component_count: 0,
-            truncate: false,
-            unlinked: true,
-            version: Some(FileVersion::from(&object.attributes)),
-        })
+        let version = Some(FileVersion::from(&object.attributes));
+        Ok(Found { unlinked: true, version, ..Found::existing(file, 0) })
     }
 
     pub(crate) fn open_downgrade(

@@ -14,6 +14,7 @@ use dafs_dat::{
     Rights, coarse_now,
 };
 use dafs_filer::Filer;
+use dafs_journal::RecordNumber;
 use dafs_store::cache::Cache;
 use dafs_store::{File, Store};
 use dafs_types::{Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
@@ -56,6 +57,8 @@ pub(crate) struct Reactor {
     verifier: u64,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
+    /// The answer being made waits until this record is durable; 0 waits for none.
+    pub(crate) answer_after: RecordNumber,
     /// Why the server stops.
     pub(crate) fatal: Option<LedgerError>,
     /// Questions about sessions that have not come to rest.
@@ -129,6 +132,7 @@ impl Reactor {
             entropy,
             verifier: boot,
             ledger,
+            answer_after: RecordNumber(0),
             fatal: None,
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],

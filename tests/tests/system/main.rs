@@ -6,6 +6,7 @@ mod bind;
 mod bystander;
 mod data;
 mod fixture;
+mod grace;
 mod hostile;
 mod names;
 mod opens;

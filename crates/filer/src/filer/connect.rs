@@ -302,8 +302,12 @@ impl Filer {
             other.expects_record |= other.client_id == id;
         }
         let (sessions, opens) = (1, ClientOpens::default());
-        let client = Client { id, name, verifier, principal, sessions, opens, expires: None };
-        Ok(self.clients.insert(client))
+        let is_recorded = false;
+        let client =
+            Client { id, name, verifier, principal, sessions, opens, is_recorded, expires: None };
+        let slot = self.clients.insert(client);
+        self.note_return(slot);
+        Ok(slot)
     }
 
     /// The authentication types a channel may use, for SECINFO.

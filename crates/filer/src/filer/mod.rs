@@ -9,6 +9,7 @@
 mod bind;
 mod connect;
 mod files;
+mod grace;
 mod replies;
 mod requests;
 
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 pub use bind::BindArguments;
 use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
 use dafs_wire::ByteOrder;
+pub use grace::ClientRecord;
 
 use crate::clients::{ClientSlot, ClientTable, Principal};
 use crate::credits::{Budget, Window};
@@ -42,6 +44,11 @@ pub struct Filer {
     kept: KeptSessions,
     /// Sessions forgotten, not yet told of.
     forgotten: Vec<SessionId>,
+    grace: Option<grace::Grace>,
+    /// A time of taking back has ended, and nobody was told.
+    has_grace_ended: bool,
+    /// Clients without state, not yet told of.
+    lapsed: Vec<Box<[u8]>>,
     /// Channels whose session is gone, not yet told of.
     orphans: Vec<ChannelId>,
     open_count: u32,
@@ -136,6 +143,9 @@ impl Filer {
             opens,
             kept,
             forgotten: Vec::new(),
+            grace: None,
+            has_grace_ended: false,
+            lapsed: Vec::new(),
             orphans: Vec::new(),
             open_count: 0,
             authenticated_count: 0,
@@ -273,6 +283,9 @@ impl Filer {
     fn release_client(&mut self, slot: ClientSlot, released: &mut Vec<Closed>) {
         if let Some(client) = self.clients.get_mut(slot) {
             self.opens.release(&mut client.opens, released);
+            if client.is_recorded {
+                self.lapsed.push(client.name.clone());
+            }
             self.clients.remove(slot);
         }
     }
@@ -291,6 +304,7 @@ impl Filer {
         for slot in self.clients.expired(now) {
             self.release_client(slot, &mut actions.released);
         }
+        self.tick_grace(now);
         self.forgotten.extend(self.kept.expire(now));
         actions
     }
@@ -326,7 +340,7 @@ impl Filer {
     /// The numbers now.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        Counters {
+        let mut counters = Counters {
             channels: self.open_count,
             unauthenticated: self.open_count - self.authenticated_count,
             sessions: self.authenticated_count,
@@ -337,7 +351,9 @@ impl Filer {
             sessions_kept: self.kept.counts().0,
             sessions_lost: self.kept.counts().1,
             ..self.counters
-        }
+        };
+        self.count_grace(&mut counters);
+        counters
     }
 
     /// The channel's two halves, if the id is that of an open channel.

@@ -63,10 +63,14 @@ struct Running {
     touched: Touched,
 }
 
-/// An answer that waits for its outcome to be durable.
+/// An answer that waits for its outcome to be durable, or for other records.
 struct Concluded {
     answer: Answer,
-    outcome: Outcome,
+    /// Its name in the journal, if its outcome is there.
+    key: Option<RequestKey>,
+    status: Status,
+    /// Everything behind the answer's header.
+    octets: Box<[u8]>,
     /// The answer as it will be sent; `None` if there is nobody to send it to.
     message: Option<Box<[u8]>>,
 }
@@ -87,6 +91,8 @@ pub(crate) struct Ledger {
     /// What the operations of the outcomes not yet handed out have touched.
     touched: Vec<FileHandle>,
     busy: HashSet<Place>,
+    /// Behind this record it is written down that nobody takes anything back any more.
+    grace_ended: RecordNumber,
     held: Vec<Held>,
 }
 
@@ -139,6 +145,7 @@ impl Ledger {
             running: BTreeMap::new(),
             touched: Vec::new(),
             busy: HashSet::new(),
+            grace_ended: RecordNumber(0),
             held: Vec::new(),
         }
     }
@@ -151,6 +158,11 @@ impl Ledger {
     fn append_octets(&mut self, kind: RecordKind, octets: Vec<u8>) -> RecordNumber {
         self.backlog.push_back((kind, octets));
         self.drain();
+        self.last()
+    }
+
+    /// The record appended last.
+    fn last(&self) -> RecordNumber {
         RecordNumber(self.log.last_appended().0 + self.backlog.len() as u64)
     }
 

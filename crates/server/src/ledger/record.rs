@@ -3,9 +3,9 @@
 //! Invariant: what `encode` writes `decode` reads, in any later version of this server too:
 //! a kind's layout never changes, new layouts get new kinds. All numbers are little-endian.
 
-use dafs_filer::{Principal, RequestName, SessionRecord};
+use dafs_filer::{ClientRecord, Principal, RequestName, SessionRecord};
 use dafs_journal::RecordKind;
-use dafs_types::{Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId};
+use dafs_types::{Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId, Verifier};
 use dafs_wire::ByteOrder;
 
 /// A request, among all sessions.
@@ -65,6 +65,10 @@ pub enum Record {
     Abandoned(RequestKey),
     /// Nobody will ask for a session's results any more.
     Forgotten(SessionId),
+    /// A client has state that it may take back after a restart.
+    Client(ClientRecord),
+    /// A client has none any more, by its name.
+    ClientGone(Box<[u8]>),
 }
 
 impl Record {
@@ -76,6 +80,8 @@ impl Record {
             Self::Outcome(_) => 3,
             Self::Abandoned(_) => 4,
             Self::Forgotten(_) => 5,
+            Self::Client(_) => 6,
+            Self::ClientGone(_) => 7,
         })
     }
 
@@ -92,6 +98,12 @@ impl Record {
             }
             Self::Abandoned(key) => put_key(&mut to, key),
             Self::Forgotten(session) => to.put_u64(session.0),
+            Self::Client(client) => {
+                to.put_rest(&client.verifier.0);
+                put_principal(&mut to, &client.principal);
+                to.put_rest(&client.name);
+            }
+            Self::ClientGone(name) => to.put_rest(name),
         }
         to
     }
@@ -109,6 +121,12 @@ impl Record {
             }),
             4 => Self::Abandoned(take_key(&mut from)?),
             5 => Self::Forgotten(SessionId(from.take_u64()?)),
+            6 => Self::Client(ClientRecord {
+                verifier: Verifier(from.take_array()?),
+                principal: take_principal(&mut from)?,
+                name: std::mem::take(&mut from).into(),
+            }),
+            7 => Self::ClientGone(std::mem::take(&mut from).into()),
             _ => return None,
         };
         from.is_empty().then_some(record)
@@ -118,7 +136,12 @@ impl Record {
 fn put_session(to: &mut Vec<u8>, session: &SessionRecord) {
     to.put_u64(session.id.0);
     to.push(order_number(session.order));
-    match &session.principal {
+    put_principal(to, &session.principal);
+    to.put_counted(&session.client_name);
+}
+
+fn put_principal(to: &mut Vec<u8>, principal: &Principal) {
+    match principal {
         Principal::Anonymous => to.push(0),
         Principal::LocalUser(uid) => {
             to.push(1);
@@ -129,19 +152,22 @@ fn put_session(to: &mut Vec<u8>, session: &SessionRecord) {
             to.put_counted(name.as_bytes());
         }
     }
-    to.put_counted(&session.client_name);
 }
 
 fn take_session(from: &mut &[u8]) -> Option<SessionRecord> {
     let id = SessionId(from.take_u64()?);
     let order = take_order(from)?;
-    let principal = match from.take_u8()? {
-        0 => Principal::Anonymous,
-        1 => Principal::LocalUser(from.take_u32()?),
-        2 => Principal::User(std::str::from_utf8(from.take_counted()?).ok()?.into()),
-        _ => return None,
-    };
+    let principal = take_principal(from)?;
     Some(SessionRecord { id, client_name: from.take_counted()?.into(), principal, order })
+}
+
+fn take_principal(from: &mut &[u8]) -> Option<Principal> {
+    match from.take_u8()? {
+        0 => Some(Principal::Anonymous),
+        1 => Some(Principal::LocalUser(from.take_u32()?)),
+        2 => Some(Principal::User(std::str::from_utf8(from.take_counted()?).ok()?.into())),
+        _ => None,
+    }
 }
 
 fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
@@ -343,6 +369,13 @@ mod tests {
         records.push(Record::Outcome(outcome));
         records.push(Record::Abandoned(key()));
         records.push(Record::Forgotten(SessionId(5)));
+        let name: Box<[u8]> = b"client".as_slice().into();
+        records.push(Record::Client(ClientRecord {
+            name: name.clone(),
+            verifier: Verifier([8; 8]),
+            principal: Principal::LocalUser(3),
+        }));
+        records.push(Record::ClientGone(name));
         records
     }
 
@@ -361,6 +394,8 @@ mod tests {
             let open_end = match &record {
                 Record::Intent(intent) => intent.message.len(),
                 Record::Outcome(outcome) => outcome.octets.len(),
+                Record::Client(client) => client.name.len(),
+                Record::ClientGone(name) => name.len(),
                 Record::Session(_) | Record::Abandoned(_) | Record::Forgotten(_) => 0,
             };
             for length in 0..octets.len() - open_end {

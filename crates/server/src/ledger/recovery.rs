@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dafs_filer::{Filer, RequestName, SessionRecord};
-use dafs_journal::{Log, LogError, RecordKind};
+use dafs_filer::{ClientRecord, Filer, RequestName, SessionRecord};
+use dafs_journal::{Log, LogError, RecordKind, RecordNumber};
 use dafs_store::Store;
 use dafs_types::{Entropy, Moment, SessionId, Status, StreamId};
 
@@ -22,6 +22,8 @@ use crate::reactor::Reactor;
 #[derive(Default)]
 struct Past {
     sessions: BTreeMap<SessionId, PastSession>,
+    /// Clients that had state, by name.
+    clients: BTreeMap<Box<[u8]>, ClientRecord>,
     /// Records nobody understands.
     strange: u64,
 }
@@ -93,8 +95,14 @@ impl Ledger {
                 push(&Record::Outcome(Outcome { key, status, octets }));
             }
         }
+        for client in filer.client_records() {
+            push(&Record::Client(client));
+        }
         for (_, concluded) in &self.concluded {
-            push(&Record::Outcome(concluded.outcome.clone()));
+            if let Some(key) = concluded.key {
+                let (status, octets) = (concluded.status, concluded.octets.clone());
+                push(&Record::Outcome(Outcome { key, status, octets }));
+            }
         }
         let intent = RecordKind(2);
         let running = self.running.values().map(|running| (intent, running.intent.clone()));
@@ -128,11 +136,31 @@ impl Reactor {
     /// Sessions whose results are kept no longer.
     pub(crate) fn note_forgotten(&mut self) {
         let forgotten = self.filer.take_forgotten();
-        if let Some(ledger) = &mut self.ledger {
-            for session in forgotten {
-                ledger.append(&Record::Forgotten(session));
-            }
+        let (lapsed, has_grace_ended) = self.filer.take_lapsed();
+        let Some(ledger) = &mut self.ledger else { return };
+        for session in forgotten {
+            ledger.append(&Record::Forgotten(session));
         }
+        for name in lapsed {
+            ledger.append(&Record::ClientGone(name));
+        }
+        if has_grace_ended {
+            tracing::info!("clients have taken back what they held; new state is granted");
+            ledger.grace_ended = ledger.last();
+        }
+    }
+
+    /// A channel's client is about to have state: its answer waits until that is written
+    /// down, and until it is that others' time to take theirs back is over.
+    pub(crate) fn record_client(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
+        self.note_forgotten();
+        let record = self.filer.client_to_record(id);
+        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        let mut after = ledger.grace_ended;
+        if let Some(record) = record {
+            after = ledger.append(&Record::Client(record));
+        }
+        if after > ledger.log.durable() { after } else { RecordNumber(0) }
     }
 
     /// Nothing can be promised any more: the server ends, and its successor finds out what
@@ -173,6 +201,8 @@ impl Past {
                 }
             }
             Record::Forgotten(id) => drop(self.sessions.remove(&id)),
+            Record::Client(client) => drop(self.clients.insert(client.name.clone(), client)),
+            Record::ClientGone(name) => drop(self.clients.remove(&name)),
         }
     }
 
@@ -210,6 +240,8 @@ impl Past {
                 filer.restore_reply(kept, *request, *status, octets);
             }
         }
+        let clients = std::mem::take(&mut self.clients).into_values().collect();
+        filer.begin_grace(clients, Moment(0));
     }
 }
 
