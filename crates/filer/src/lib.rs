@@ -34,6 +34,7 @@ mod config;
 mod counters;
 mod credits;
 mod filer;
+pub mod locks;
 mod negotiate;
 mod opens;
 
