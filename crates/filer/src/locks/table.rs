@@ -85,7 +85,8 @@ impl LockTable {
         self.holds.len() == 0
     }
 
-    /// LOCK (draft 6.5.18). Outside a reclaim, the caller has seen to the grace period.
+    /// LOCK (draft 6.5.18). Outside a reclaim, the caller has seen to the grace period. Any
+    /// answer but [`LockAnswer::Waiting`] ends a wait for just this lock.
     ///
     /// # Errors
     /// See [`LockError`].
@@ -98,6 +99,10 @@ impl LockTable {
         self.expire_waiters(Some(request.file), now);
         let answer = self.decide(owner, request, now);
         self.counters.count(request.claim, &answer);
+        if answer.is_err() && request.claim == Claim::New {
+            // An error is an answer: who waits no more must not keep others from the range.
+            self.give_up_place(owner.name(), request);
+        }
         if let Some(number) = self.registry.find(owner.name()) {
             self.registry.forget_if_idle(number);
         }
@@ -105,6 +110,14 @@ impl LockTable {
         let elsewhere = std::mem::take(&mut self.circles);
         self.settle_all(elsewhere, now);
         answer
+    }
+
+    fn give_up_place(&mut self, owner: OwnerName<'_>, request: &LockRequest) {
+        let range = ByteRange::new(request.offset, request.length);
+        let (Some(who), Some(range)) = (self.registry.find(owner), range) else { return };
+        let LockRequest { mode, attributes, .. } = *request;
+        let waiting = self.waiting(request.file, who, &Piece { range, mode, attributes });
+        self.leave_queue(waiting);
     }
 
     fn decide(

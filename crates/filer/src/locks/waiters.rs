@@ -1,18 +1,20 @@
 //! Who waits, in which order, and who waits for whom.
 //!
 //! Invariant: a file's requests are served in the order in which they came, as far as they
-//! stand in each other's way, with one exception: a request passes by an earlier one whose
-//! owner waits, directly or through others, for the owner of the later one. Without it the
-//! order of the queue alone could leave two waiting for each other.
+//! stand in each other's way, with one exception: a request passes by an earlier one that
+//! is not ready and whose owner waits, directly or through others, for the owner of the
+//! later one. Without it the order of the queue alone could leave two waiting for each
+//! other. Who is ready has no request in its way before it.
 //!
 //! "A waits for B" holds between owners: *hard* if a lock of B is in A's way, *soft* if only
 //! an earlier request of B is. A circle with a soft edge is undone by the exception. A
 //! circle of hard edges is a deadlock: the request that would close it, by waiting or by
 //! being granted, is refused, so that no such circle ever stands. (From which it follows
-//! that nobody waits for ever: go from any waiter along hard edges as long as there are
-//! some, and along a soft edge that holds where there are none. The way cannot come back
-//! to itself: a circle of hard edges there is none, and the soft edges of a circle do not
-//! hold. So it ends at somebody who does not wait.)
+//! that nobody waits for ever. If a request is ready, it is served or gives up. If none
+//! is, go from any waiter along hard edges as long as there are some, and along a soft
+//! edge that holds where there are none. The way cannot come back to itself: a circle of
+//! hard edges there is none, and the soft edges of a circle do not hold. So it ends at
+//! somebody who does not wait, and whose lock will end.)
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -171,8 +173,9 @@ impl LockTable {
             return Some(Blocker::Hold(number));
         }
         let in_order = |&number: &u32| {
-            let earlier = self.waiters[number].owner;
-            who.is_none_or(|who| self.reaches(earlier, who, Edges::All) == Reach::No)
+            let Waiter { owner: earlier, ready, .. } = self.waiters[number];
+            let waits_for = |who| self.reaches(earlier, who, Edges::All) != Reach::No;
+            ready || !who.is_some_and(waits_for)
         };
         self.requests_before(file, who, range, mode, place).find(in_order).map(Blocker::Waiter)
     }
@@ -460,16 +463,29 @@ impl LockTable {
                 return true;
             }
             let ready = self.blocker(file, Some(owner), range, mode, Some(number)).is_none();
-            let until = now.after(self.config.waiter_silence_max);
-            let waiter = &mut self.waiters[number];
-            if ready && !waiter.ready {
+            let was_ready = std::mem::replace(&mut self.waiters[number].ready, ready);
+            if ready && !was_ready {
+                self.pass_by(number);
                 // From here it has its full time again: before, asking was in vain.
-                waiter.expires = waiter.expires.map(|expires| expires.max(until));
+                let until = now.after(self.config.waiter_silence_max);
+                let expires = &mut self.waiters[number].expires;
+                *expires = expires.map(|expires| expires.max(until));
                 self.push(LockAction::Ready { waiter: id, file });
             }
-            self.waiters[number].ready = ready;
         }
         false
+    }
+
+    /// Who is ready goes before those that it has passed by: it stays ready though the circle
+    /// that let it pass may open again before it asks.
+    fn pass_by(&mut self, number: u32) {
+        let Waiter { file, owner, piece: Piece { range, mode, .. }, .. } = self.waiters[number];
+        let first = self.requests_before(file, Some(owner), range, mode, Some(number)).next();
+        let Some(first) = first else { return };
+        let queue = &mut self.files.get_mut(&file).expect("a waiter's file is known").queue;
+        queue.retain(|&other| other != number);
+        let place = queue.iter().position(|&other| other == first).expect("it waits here");
+        queue.insert(place, number);
     }
 
     /// An owner waits for more, or others for it: if that has closed a circle with a soft
