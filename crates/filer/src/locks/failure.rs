@@ -122,12 +122,13 @@ impl LockTable {
     }
 
     /// The client was heard of again before anybody broke its locks, and still has its
-    /// opens: what was breakable is held.
+    /// opens: what was breakable is held. What it has yet to reclaim stays as it is.
     pub fn client_renewed(&mut self, client: ClientId) {
         for who in self.registry.owners_of(client) {
             for file in self.registry.owner(who).files.clone() {
                 for number in self.pieces(file, who, ByteRange::WHOLE) {
                     match self.holds[number].phase {
+                        Phase::Breakable if self.holds[number].state == StateId::ANONYMOUS => {}
                         Phase::Breakable => self.set_phase(number, Phase::Held),
                         Phase::RollingBack { rollback, then: Then::Breakable } => {
                             let phase = Phase::RollingBack { rollback, then: Then::Held };
@@ -192,7 +193,13 @@ impl LockTable {
         };
         let state = StateId::ANONYMOUS;
         let who = self.registry.enter(&LockOwner { client, owner: &record.owner, state });
-        let older = |hold: &Hold| hold.owner == who || hold.mode.conflicts(record.mode);
+        // What an owner holds never overlaps itself; shared locks that broke may lie over
+        // each other and over what their former owner has again.
+        let held = RecordPhase::Held;
+        let older = |hold: &Hold| {
+            let same = hold.owner == who && hold.phase.on_record() == held && record.phase == held;
+            same || hold.mode.conflicts(record.mode)
+        };
         let taken = self.holds_overlapping(record.file, record.range, older);
         let free = subtract(&[record.range], &taken);
         let whole = free == [record.range];

@@ -546,10 +546,14 @@ impl LockTable {
         if limits.iter().any(exceeded) { Err(LockError::Resource) } else { Ok(()) }
     }
 
-    /// The owner's pieces of a file go on under the open that it has now.
+    /// The owner's pieces of a file go on under the open that it has now, but for those that
+    /// it has yet to reclaim.
     fn set_state(&mut self, file: FileKey, who: u32, state: StateId) {
         for number in self.pieces(file, who, ByteRange::WHOLE) {
-            self.holds[number].state = state;
+            let hold = &mut self.holds[number];
+            if hold.state != StateId::ANONYMOUS {
+                hold.state = state;
+            }
         }
     }
 
