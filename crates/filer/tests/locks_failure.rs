@@ -456,6 +456,48 @@ fn broken_locks_and_rollbacks_survive_the_server() {
 }
 
 #[test]
+fn a_life_recorded_under_two_ids_is_one_client() {
+    let newer = record(2, &returned(), P, ends(20, 29), RecordPhase::Held);
+    let mut bench = restarted(vec![of_a(P, RecordPhase::Held), newer]);
+    assert_eq!(bench.table.counters().clients, 1);
+    let again =
+        LockOwner { client: LockClient { id: ClientId(18), ..returned().client }, ..returned() };
+    bench.table.client_connected(&again.client, T0).unwrap();
+    for first in [0, 20] {
+        let answer = bench.ask(&again, reclaim(P, first, first + 9));
+        assert_eq!(answer, LockAnswer::Granted);
+    }
+    assert_eq!(bench.actions(), []);
+}
+
+#[test]
+fn what_is_yet_to_be_reclaimed_is_used_under_no_open() {
+    let mut bench = restarted(vec![of_a(P, RecordPhase::Held)]);
+    bench.table.grace_over(T0);
+    let back = returned();
+    bench.table.client_connected(&back.client, T0).unwrap();
+    // Neither another lock nor a sign of life is a reclaim.
+    bench.take(&back, request(Write, 20, 29));
+    bench.table.client_renewed(back.client.id);
+    assert_eq!(conditions(&bench), [LockCondition::Breakable, LockCondition::Held]);
+    let io = |bench: &Bench| bench.table.check_io(FILE, back.state, 9, 1, IoKind::Write);
+    assert_eq!(io(&bench), Err(Status::Locked));
+    assert_eq!(bench.ask(&back, reclaim(P, 0, 9)), LockAnswer::Granted);
+    assert_eq!(io(&bench), Ok(()));
+}
+
+#[test]
+fn a_shared_lock_over_the_own_broken_one_survives() {
+    let shared = |record| LockRecord { mode: Read, ..record };
+    let records = vec![
+        shared(of_a(P, RecordPhase::Broken)),
+        shared(record(2, &owner(1, "a"), P, ends(0, 9), RecordPhase::Held)),
+    ];
+    let mut bench = restarted(records.clone());
+    assert_eq!((bench.table.records(), bench.actions()), (records, vec![]));
+}
+
+#[test]
 fn where_records_overlap_the_older_wins() {
     let (a, b) = (owner(1, "a"), owner(2, "b"));
     let held = |id, owner, first, last| record(id, owner, P, ends(first, last), RecordPhase::Held);

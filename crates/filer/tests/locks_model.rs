@@ -354,9 +354,7 @@ impl Run {
             }
             self.model.follow(action);
         }
-        let own = |entry: &LockEntry<'_>| {
-            matches!(entry.condition, LockCondition::Held | LockCondition::Breakable)
-        };
+        let own = |entry: &LockEntry<'_>| entry.condition != LockCondition::Broken;
         let locks = self.bench.table.locks().filter(own);
         let described =
             locks.map(|entry| (entry.file.0, entry.range, name_of(entry.client.0, entry.owner)));
@@ -401,10 +399,9 @@ impl Run {
             .collect();
         let answer = self.bench.table.lock(&owner, &asked, self.now);
         self.log.push(format!("{who:?} {asked:?} -> {answer:?}"));
-        let file = asked.file.0;
-        let model = &mut self.model;
-        let own: Vec<Cell> = model
-            .cells(file, range)
+        let own: Vec<Cell> = self
+            .model
+            .cells(asked.file.0, range)
             .filter(|(w, cell)| *w == who && !cell.is_orphan())
             .map(|(_, cell)| *cell)
             .collect();
@@ -412,63 +409,64 @@ impl Run {
             (cell.attributes.persist && !asked.attributes.persist)
                 || (cell.attributes.auto_recovery && !asked.attributes.auto_recovery)
         };
-        let gone = |run: &mut Self| {
-            before.iter().for_each(|id| {
-                run.waited.remove(id);
-                run.model.ready.remove(id);
-            });
-        };
+        // Every answer but one ends the wait.
+        for id in before {
+            self.waited.remove(&id);
+            self.model.ready.remove(&id);
+        }
         match answer {
             Err(LockError::RollingBack) => {
                 assert!(own.iter().any(|cell| matches!(cell.at, At::Undoing(_))));
-                return gone(self);
             }
-            Err(LockError::OptionsDiffer) => {
-                assert!(own.iter().any(lacks));
-                return gone(self);
-            }
+            Err(LockError::OptionsDiffer) => assert!(own.iter().any(lacks)),
             Err(error) => panic!("{error}"),
-            Ok(_) => assert!(!own.iter().any(lacks)),
-        }
-        model.break_by(file, who, range, asked.mode);
-        let in_way = model.in_way(file, who, range, asked.mode);
-        let broken = in_way.iter().any(Cell::is_broken);
-        match answer.unwrap() {
-            LockAnswer::Broken(_) => {
-                assert!(broken);
-                gone(self);
+            Ok(answer) => {
+                assert!(!own.iter().any(lacks));
+                self.judge_answer(client, name, &asked, &answer);
             }
+        }
+    }
+
+    fn judge_answer(
+        &mut self,
+        client: usize,
+        name: &'static str,
+        asked: &LockRequest,
+        answer: &LockAnswer,
+    ) {
+        let who = (self.owner(client, name).client.id.0, name);
+        let range = ByteRange::new(asked.offset, asked.length).unwrap();
+        let file = asked.file.0;
+        self.model.break_by(file, who, range, asked.mode);
+        let in_way = self.model.in_way(file, who, range, asked.mode);
+        let broken = in_way.iter().any(Cell::is_broken);
+        assert_eq!(matches!(answer, LockAnswer::Broken(_)), broken);
+        match answer {
+            LockAnswer::Broken(_) => {}
             LockAnswer::Granted => {
                 assert!(in_way.is_empty(), "in the way: {in_way:?}");
-                let cell = Cell {
-                    mode: asked.mode,
-                    attributes: asked.attributes,
-                    at: At::Held,
-                    open: true,
-                };
-                model.place(file, who, range, cell);
+                let (mode, attributes) = (asked.mode, asked.attributes);
+                let cell = Cell { mode, attributes, at: At::Held, open: true };
+                self.model.place(file, who, range, cell);
                 self.granted += 1;
-                gone(self);
             }
             LockAnswer::Denied(_) => {
-                assert!(!broken);
-                let others = |(c, n, _): &(usize, &str, LockRequest)| (*c, *n) != (client, name);
-                assert!(!in_way.is_empty() || self.waited.values().any(others));
-                gone(self);
+                let before = |(c, n, other): &(usize, &str, LockRequest)| {
+                    let there = ByteRange::new(other.offset, other.length).unwrap();
+                    let against = other.mode == Write || asked.mode == Write;
+                    let stranger = (*c, *n) != (client, name) && other.file == asked.file;
+                    stranger && against && there.overlaps(range)
+                };
+                assert!(!in_way.is_empty() || self.waited.values().any(before));
             }
             LockAnswer::Deadlock(_) => {
-                assert!(!broken);
-                let circle = self.waits_for_itself(client, name, Some(&asked));
-                let granted_circle = in_way.is_empty();
-                assert!(circle || granted_circle, "a deadlock without a circle");
-                gone(self);
+                let circle = self.waits_for_itself(client, name, Some(asked));
+                assert!(circle || in_way.is_empty(), "a deadlock without a circle");
             }
             LockAnswer::Waiting { .. } => {
-                assert!(!broken);
-                assert!(!self.waits_for_itself(client, name, Some(&asked)), "a circle");
-                gone(self);
+                assert!(!self.waits_for_itself(client, name, Some(asked)), "a circle");
                 let (Wait::Poll(id) | Wait::Parked(id)) = asked.wait else { panic!("no wait") };
-                self.waited.insert(id.0, (client, name, asked));
+                self.waited.insert(id.0, (client, name, *asked));
             }
         }
     }
@@ -575,7 +573,7 @@ impl Run {
 
     fn model_release(&mut self, which: impl Fn(Place, Who) -> bool) {
         self.model.change(|place, w, cell| {
-            which(place, w).then(|| match cell.at {
+            which(place, w).then_some(match cell.at {
                 At::Undoing(_) => Some(Cell { at: At::Undoing(Then::Gone), ..*cell }),
                 _ => None,
             })

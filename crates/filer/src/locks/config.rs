@@ -50,7 +50,8 @@ pub struct LockConfig {
     pub waiters_per_owner_max: u32,
     /// Longest silence of a waiter that polls before it loses its place.
     pub waiter_silence_max: Duration,
-    /// Most owners, and most waits of theirs, that one search for a deadlock looks at.
+    /// Most locks and requests that one search for a deadlock looks at. A request that
+    /// could only be judged by more is refused.
     pub deadlock_steps_max: u32,
 }
 
@@ -65,10 +66,10 @@ impl Default for LockConfig {
             locks_per_client_max: 64 * 1024,
             locks_per_owner_max: 16 * 1024,
             waiters_max: 4096,
-            waiters_per_file_max: 128,
+            waiters_per_file_max: 64,
             waiters_per_owner_max: 64,
             waiter_silence_max: Duration::from_secs(10),
-            deadlock_steps_max: 4096,
+            deadlock_steps_max: 1024,
         }
     }
 }

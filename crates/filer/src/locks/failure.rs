@@ -164,10 +164,12 @@ impl LockTable {
         }
         for id in former {
             let same_life = self.registry.client(id).map(|c| c.verifier) == Some(client.verifier);
-            if same_life && self.registry.client(client.id).is_none() {
-                self.registry.rename(id, client.id);
-            } else {
-                self.client_restarted(id, now);
+            match (same_life, self.registry.client(client.id).is_some()) {
+                (false, _) => self.client_restarted(id, now),
+                (true, false) => self.registry.rename(id, client.id),
+                // It has asked for locks already: what it had before it can have no more,
+                // and it ends with the client's lease or the grace period.
+                (true, true) => {}
             }
         }
         Ok(())
@@ -185,8 +187,10 @@ impl LockTable {
     }
 
     fn restore_one(&mut self, record: &LockRecord) {
+        // A client that came back under another id has older records under the old one.
+        let known = self.registry.life_of(record);
         let client = LockClient {
-            id: record.client,
+            id: known.unwrap_or(record.client),
             name: &record.client_name,
             principal: &record.principal,
             verifier: record.verifier,

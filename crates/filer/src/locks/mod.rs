@@ -53,7 +53,7 @@
 //! - **LOCKT** breaks nothing and sees no waiters.
 //! - **Deadlock** has no status in the draft, nor in RFC 3010, where who waits polls for
 //!   ever. RFC 3530 added NFS4ERR_DEADLOCK, 10045; the draft's numbers of that range are
-//!   NFSv4's, so that number is used. See `waiters` for which circles count.
+//!   NFSv4's, so that number is used. See `circles` for which count.
 //! - **Waiting.** Requests are served in order per file. A request without waiting is denied
 //!   if an earlier waiter is in its way, though no lock is: else a stream of readers would
 //!   starve a writer. The lock is kept for a waiter that is ready until it asks again or is
@@ -61,9 +61,12 @@
 //! - **An own lock under rollback** is DELAY to its owner's LOCK and LOCKU.
 
 mod action;
+mod circles;
+mod claims;
 mod config;
 mod failure;
 mod interval;
+mod io;
 mod own;
 mod owners;
 mod range;
@@ -72,6 +75,7 @@ mod request;
 mod slab;
 mod table;
 mod waiters;
+mod ways;
 
 pub use action::{LockAction, LockId, LockRecord, RecordPhase, RollbackId};
 pub use config::{AutoRecovery, LockConfig};

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dafs_types::{ClientId, Verifier};
 
+use super::action::LockRecord;
 use super::request::{LockClient, LockOwner, OwnerName};
 use super::slab::Slab;
 use crate::FileKey;
@@ -137,6 +138,16 @@ impl Registry {
             *id != client.id && *c.name == *client.name && has_own(c)
         };
         self.clients.iter().filter(|&(id, c)| is_former((id, c))).map(|(id, _)| *id).collect()
+    }
+
+    /// The id of the client and life that a record names by its name and verifier.
+    pub fn life_of(&self, record: &LockRecord) -> Option<ClientId> {
+        let same = |client: &Client| {
+            client.name == record.client_name
+                && client.principal == record.principal
+                && client.verifier == record.verifier
+        };
+        self.clients.iter().find(|(_, client)| same(client)).map(|(id, _)| *id)
     }
 
     /// Gives a client another id, under which none is known.

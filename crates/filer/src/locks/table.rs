@@ -1,17 +1,16 @@
-//! LOCK, LOCKT, LOCKU, and the questions of READ and WRITE.
+//! LOCK, LOCKT, LOCKU and ABORT.
 //!
 //! Invariant: two holds overlap only if one owner has both or both are shared. After
 //! every call each waiter either has been told that it is ready or has something in its
 //! way: a hold of another owner, or a request of another owner that came before it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::ControlFlow;
 
-use dafs_types::{Moment, StateId, Status};
+use dafs_types::{Moment, StateId};
 
 use super::action::{Hold, LockAction, Phase, RollbackId, Then};
 use super::config::{AutoRecovery, LockConfig};
-use super::own::{FileLocks, Piece, remainders, subtract};
+use super::own::{FileLocks, Piece, remainders};
 use super::owners::Registry;
 use super::range::ByteRange;
 use super::report::LockCounters;
@@ -21,7 +20,7 @@ use super::request::{
 };
 use super::slab::Slab;
 use super::waiters::Waiter;
-use crate::{FileKey, IoKind};
+use crate::FileKey;
 
 /// All byte-range locks of a server.
 ///
@@ -231,117 +230,6 @@ impl LockTable {
         Ok(LockAnswer::Granted)
     }
 
-    /// REPAIR (draft 4.4.1.3): takes over what is broken. The lock that is gained has
-    /// PERSIST, asked or not: what is half repaired must not become free by another
-    /// failure.
-    fn repair(
-        &mut self,
-        owner: &LockOwner<'_>,
-        who: Option<u32>,
-        request: &LockRequest,
-        piece: &Piece,
-    ) -> Result<LockAnswer, LockError> {
-        let file = request.file;
-        if let Some(number) = self.break_breakable(file, who, piece.range, piece.mode) {
-            return Ok(LockAnswer::Broken(self.conflict_of(number)));
-        }
-        let broken = self.broken_in(file, piece.range);
-        let modes = broken.iter().map(|&number| self.holds[number].mode);
-        if modes.max().is_none_or(|most| most > piece.mode) {
-            return Err(LockError::NothingThere);
-        }
-        let under_way = |&&number: &&u32| self.holds[number].phase.is_rolling_back();
-        let other = self.live_in_way(file, who, piece.range, piece.mode);
-        if let Some(number) = broken.iter().find(under_way).copied().or(other) {
-            return Ok(LockAnswer::Denied(self.conflict_of(number)));
-        }
-        let mut piece = *piece;
-        piece.attributes.persist = true;
-        if let Some(who) = who {
-            let mut pieces = self.pieces(file, who, piece.range).into_iter();
-            if pieces.any(|own| !piece.attributes.include(self.holds[own].attributes)) {
-                return Err(LockError::OptionsDiffer);
-            }
-        }
-        let cuts = broken.iter().map(|&n| remainders(self.holds[n].range, piece.range) - 1);
-        let own = who.map_or(1, |who| self.growth(file, who, &piece));
-        self.check_limits(owner.name(), file, own + cuts.sum::<i64>())?;
-        if let Some(waiter) = self.grant_deadlocks(who, file, &piece, None) {
-            return Ok(LockAnswer::Deadlock(self.waiter_conflict(waiter)));
-        }
-        let entered = self.registry.enter(owner);
-        self.set_state(file, entered, owner.state);
-        self.take_over(&broken, file, entered, owner.state, &piece);
-        self.wake_elsewhere(entered, file);
-        self.counters.repaired += broken.len() as u64;
-        Ok(LockAnswer::Granted)
-    }
-
-    /// Replaces broken holds by a piece of the repairer. Its record goes first: until the
-    /// old ones are gone a restart finds both, and keeps the older.
-    fn take_over(
-        &mut self,
-        broken: &[u32],
-        file: FileKey,
-        who: u32,
-        state: StateId,
-        piece: &Piece,
-    ) {
-        let (mut formers, mut left, mut gone) = (BTreeSet::new(), Vec::new(), Vec::new());
-        for &number in broken {
-            let hold = self.holds[number];
-            formers.insert(hold.owner);
-            match self.cut(number, piece.range) {
-                [None, None] => gone.extend(hold.id),
-                [before, behind] => left.extend([behind, before].into_iter().flatten()),
-            }
-        }
-        self.place(file, who, state, piece);
-        for number in left {
-            self.rewrite(number);
-        }
-        for id in gone {
-            self.push(LockAction::RemoveRecord(id));
-        }
-        for former in formers {
-            self.registry.forget_if_idle(former);
-        }
-    }
-
-    /// RECLAIM (draft 4.4.1.6). A lock with options is had back if it is still there, in
-    /// the grace period or after it; a plain one only in the grace period, since nobody
-    /// knows afterwards what was granted in between.
-    fn reclaim(
-        &mut self,
-        owner: &LockOwner<'_>,
-        who: Option<u32>,
-        request: &LockRequest,
-        piece: &Piece,
-    ) -> Result<LockAnswer, LockError> {
-        let file = request.file;
-        if let Some(number) = self.broken_in_way(file, piece.range, piece.mode) {
-            return Ok(LockAnswer::Broken(self.conflict_of(number)));
-        }
-        let kept = who.is_some_and(|who| self.has_kept(file, who, piece));
-        if !kept && (piece.attributes.recorded() || !self.grace) {
-            return Err(LockError::Lost);
-        }
-        if let Some(number) = self.live_in_way(file, who, piece.range, piece.mode) {
-            return Ok(LockAnswer::Denied(self.conflict_of(number)));
-        }
-        self.grant(owner, who, request, piece, None)
-    }
-
-    /// Whether the owner has the whole range in just this mode and with just these
-    /// attributes.
-    fn has_kept(&self, file: FileKey, who: u32, piece: &Piece) -> bool {
-        let same = |hold: &&Hold| hold.mode == piece.mode && hold.attributes == piece.attributes;
-        let pieces = self.pieces(file, who, piece.range);
-        let holds = pieces.iter().map(|&number| &self.holds[number]).filter(same);
-        let kept: Vec<ByteRange> = holds.map(|hold| hold.range).collect();
-        subtract(&[piece.range], &kept).is_empty()
-    }
-
     /// LOCKT (draft 6.5.19). Asking breaks nothing: a breakable lock is shown as held.
     ///
     /// # Errors
@@ -435,96 +323,8 @@ impl LockTable {
         Ok(inside.into_iter().map(|n| self.begin_rollback(n, Then::Held)).collect())
     }
 
-    /// Whether a read or write of `count` octets may go on under a state id that is good for
-    /// this client and file (draft 4.4.1.3, 6.5.28). Nearly free while nobody has a lock;
-    /// otherwise it takes logarithmic time.
-    ///
-    /// # Errors
-    /// LOCKED; STALE_STATEID for an open's access to a broken range.
-    #[inline]
-    pub fn check_io(
-        &self,
-        file: FileKey,
-        state: StateId,
-        offset: u64,
-        count: u64,
-        kind: IoKind,
-    ) -> Result<(), Status> {
-        if self.is_empty() {
-            return Ok(());
-        }
-        self.check_io_of_file(file, state, offset, count, kind)
-    }
-
-    fn check_io_of_file(
-        &self,
-        file: FileKey,
-        state: StateId,
-        offset: u64,
-        count: u64,
-        kind: IoKind,
-    ) -> Result<(), Status> {
-        let (Some(locks), Some(range)) = (self.files.get(&file), io_range(offset, count)) else {
-            return Ok(());
-        };
-        let mut judge = |number: u32| match self.judge_io(&self.holds[number], state, kind) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(status) => ControlFlow::Break(status),
-        };
-        let shared_matter = self.config.mandatory || locks.shared_broken > 0;
-        let mode = match kind {
-            IoKind::Write if shared_matter => LockMode::Write,
-            IoKind::Read | IoKind::Write => LockMode::Read,
-        };
-        match locks.search(range, mode, &mut judge) {
-            ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(status) => Err(status),
-        }
-    }
-
-    /// One hold that covers some of what is read or written and whose mode is against it.
-    fn judge_io(&self, hold: &Hold, state: StateId, kind: IoKind) -> Result<(), Status> {
-        if hold.phase.is_broken() {
-            let anonymous = state == StateId::ANONYMOUS;
-            return Err(if anonymous { Status::Locked } else { Status::StaleStateId });
-        }
-        if hold.phase.is_rolling_back() {
-            return Err(Status::Locked);
-        }
-        let own = hold.state == state && state != StateId::ANONYMOUS;
-        // What others write under an auto-recovery lock a rollback would undo with the rest.
-        let undone = hold.attributes.auto_recovery && kind == IoKind::Write;
-        if own || !(self.config.mandatory || undone) { Ok(()) } else { Err(Status::Locked) }
-    }
-
-    /// Shows the parts of a write that auto-recovery locks cover: what is there must be in
-    /// the undo before the write begins. Ask after [`LockTable::check_io`] has agreed.
-    #[inline]
-    pub fn undo_ranges(
-        &self,
-        file: FileKey,
-        offset: u64,
-        count: u64,
-        mut show: impl FnMut(ByteRange),
-    ) {
-        if self.is_empty() {
-            return;
-        }
-        let Some(locks) = self.files.get(&file).filter(|locks| locks.undoing > 0) else { return };
-        let Some(range) = io_range(offset, count) else { return };
-        let flow = locks.exclusive.search(range, &mut |number| {
-            let hold = &self.holds[number];
-            let covered = hold.range.intersection(range).filter(|_| hold.attributes.auto_recovery);
-            if let Some(covered) = covered {
-                show(covered);
-            }
-            ControlFlow::<()>::Continue(())
-        });
-        debug_assert!(flow.is_continue());
-    }
-
     /// Whether so many more locks of an owner stay within the limits.
-    fn check_limits(
+    pub(super) fn check_limits(
         &self,
         owner: OwnerName<'_>,
         file: FileKey,
@@ -548,7 +348,7 @@ impl LockTable {
 
     /// The owner's pieces of a file go on under the open that it has now, but for those that
     /// it has yet to reclaim.
-    fn set_state(&mut self, file: FileKey, who: u32, state: StateId) {
+    pub(super) fn set_state(&mut self, file: FileKey, who: u32, state: StateId) {
         for number in self.pieces(file, who, ByteRange::WHOLE) {
             let hold = &mut self.holds[number];
             if hold.state != StateId::ANONYMOUS {
@@ -567,10 +367,4 @@ impl LockTable {
             mode: hold.mode,
         }
     }
-}
-
-/// The octets of a read or write; none if it has none.
-fn io_range(offset: u64, count: u64) -> Option<ByteRange> {
-    let last = offset.saturating_add(count.checked_sub(1)?);
-    ByteRange::from_ends(offset, last)
 }

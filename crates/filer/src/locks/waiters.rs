@@ -1,28 +1,16 @@
-//! Who waits, in which order, and who waits for whom.
+//! Who waits, and in which order.
 //!
 //! Invariant: a file's requests are served in the order in which they came, as far as they
 //! stand in each other's way, with one exception: a request passes by an earlier one that
 //! is not ready and whose owner waits, directly or through others, for the owner of the
 //! later one. Without it the order of the queue alone could leave two waiting for each
 //! other. Who is ready has no request in its way before it.
-//!
-//! "A waits for B" holds between owners: *hard* if a lock of B is in A's way, *soft* if only
-//! an earlier request of B is. A circle with a soft edge is undone by the exception. A
-//! circle of hard edges is a deadlock: the request that would close it, by waiting or by
-//! being granted, is refused, so that no such circle ever stands. (From which it follows
-//! that nobody waits for ever. If a request is ready, it is served or gives up. If none
-//! is, go from any waiter along hard edges as long as there are some, and along a soft
-//! edge that holds where there are none. The way cannot come back to itself: a circle of
-//! hard edges there is none, and the soft edges of a circle do not hold. So it ends at
-//! somebody who does not wait, and whose lock will end.)
 
-use std::collections::BTreeSet;
-use std::ops::ControlFlow;
-
-use dafs_types::{ClientId, Moment, StateId};
+use dafs_types::{Moment, StateId};
 
 use super::LockTable;
 use super::action::{Hold, LockAction, Phase};
+use super::circles::{Edges, Reach};
 use super::own::Piece;
 use super::range::ByteRange;
 use super::request::{
@@ -53,86 +41,7 @@ pub(super) enum Blocker {
     Waiter(u32),
 }
 
-/// Which edges a search follows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Edges {
-    Hard,
-    All,
-}
-
-/// What a search found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    Yes,
-    No,
-    /// It was given up at its bound.
-    Unknown,
-}
-
 impl LockTable {
-    /// The first lock that is in the way and satisfies `which`.
-    fn in_way(
-        &self,
-        file: FileKey,
-        range: ByteRange,
-        mode: LockMode,
-        which: impl Fn(&Hold) -> bool,
-    ) -> Option<u32> {
-        let locks = self.files.get(&file)?;
-        let flow = locks.search(range, mode, &mut |number| match which(&self.holds[number]) {
-            true => ControlFlow::Break(number),
-            false => ControlFlow::Continue(()),
-        });
-        flow.break_value()
-    }
-
-    /// The first lock in an owner's way that is not broken.
-    pub(super) fn live_in_way(
-        &self,
-        file: FileKey,
-        who: Option<u32>,
-        range: ByteRange,
-        mode: LockMode,
-    ) -> Option<u32> {
-        self.in_way(file, range, mode, |hold| !hold.is_of(who) && !hold.phase.is_broken())
-    }
-
-    /// The first broken lock in anybody's way.
-    pub(super) fn broken_in_way(
-        &self,
-        file: FileKey,
-        range: ByteRange,
-        mode: LockMode,
-    ) -> Option<u32> {
-        self.in_way(file, range, mode, |hold| hold.phase.is_broken())
-    }
-
-    /// All broken locks that overlap a range.
-    pub(super) fn broken_in(&self, file: FileKey, range: ByteRange) -> Vec<u32> {
-        self.holds_in(file, range, LockMode::Write, |hold| hold.phase.is_broken())
-    }
-
-    /// All locks that overlap a range, are of a mode that is against this one, and satisfy
-    /// `which`.
-    pub(super) fn holds_in(
-        &self,
-        file: FileKey,
-        range: ByteRange,
-        mode: LockMode,
-        which: impl Fn(&Hold) -> bool,
-    ) -> Vec<u32> {
-        let mut found = Vec::new();
-        let Some(locks) = self.files.get(&file) else { return found };
-        let flow = locks.search(range, mode, &mut |number| {
-            if which(&self.holds[number]) {
-                found.push(number);
-            }
-            ControlFlow::<()>::Continue(())
-        });
-        debug_assert!(flow.is_continue());
-        found
-    }
-
     /// Breaks whatever is breakable and in the way (draft 4.4.1.5); returns the first.
     pub(super) fn break_breakable(
         &mut self,
@@ -181,7 +90,7 @@ impl LockTable {
     }
 
     /// Earlier requests of others that stand against this one.
-    fn requests_before(
+    pub(super) fn requests_before(
         &self,
         file: FileKey,
         who: Option<u32>,
@@ -195,96 +104,6 @@ impl LockTable {
             let Waiter { owner, piece, .. } = &self.waiters[number];
             Some(*owner) != who && piece.range.overlaps(range) && piece.mode.conflicts(mode)
         })
-    }
-
-    /// Shows the owners that a waiter waits for, until told to stop.
-    fn awaited<B>(
-        &self,
-        waiter: u32,
-        edges: Edges,
-        visit: &mut impl FnMut(u32) -> ControlFlow<B>,
-    ) -> ControlFlow<B> {
-        let Waiter { file, owner, piece, .. } = &self.waiters[waiter];
-        let Some(locks) = self.files.get(file) else { return ControlFlow::Continue(()) };
-        locks.search(piece.range, piece.mode, &mut |number| {
-            let hold = &self.holds[number];
-            match hold.phase.is_orphan() || hold.owner == *owner {
-                true => ControlFlow::Continue(()),
-                false => visit(hold.owner),
-            }
-        })?;
-        if edges == Edges::All {
-            let Piece { range, mode, .. } = *piece;
-            for number in self.requests_before(*file, Some(*owner), range, mode, Some(waiter)) {
-                visit(self.waiters[number].owner)?;
-            }
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// The owners that a waiter waits for, each once, holders of locks first.
-    pub(super) fn awaited_owners(&self, waiter: u32) -> Vec<(ClientId, &[u8])> {
-        let mut owners = Vec::new();
-        let flow = self.awaited(waiter, Edges::All, &mut |owner| {
-            let owner = self.registry.owner(owner);
-            let name = (owner.client, &*owner.name);
-            if !owners.contains(&name) {
-                owners.push(name);
-            }
-            ControlFlow::<()>::Continue(())
-        });
-        debug_assert!(flow.is_continue());
-        owners
-    }
-
-    /// Whether one owner waits for another, directly or through others.
-    fn reaches(&self, from: u32, to: u32, edges: Edges) -> Reach {
-        if from == to { Reach::Yes } else { self.search_from(from, to, edges) }
-    }
-
-    /// A depth-first search that begins with the waits of `from`.
-    fn search_from(&self, from: u32, to: u32, edges: Edges) -> Reach {
-        let mut budget = self.config.deadlock_steps_max;
-        let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
-        while let Some(owner) = open.pop() {
-            for &waiter in &self.registry.owner(owner).waiters {
-                let flow = self.awaited(waiter, edges, &mut |next| {
-                    if next == to {
-                        return ControlFlow::Break(Reach::Yes);
-                    }
-                    if budget == 0 {
-                        return ControlFlow::Break(Reach::Unknown);
-                    }
-                    budget -= 1;
-                    if seen.insert(next) {
-                        open.push(next);
-                    }
-                    ControlFlow::Continue(())
-                });
-                if let ControlFlow::Break(reach) = flow {
-                    return reach;
-                }
-            }
-        }
-        Reach::No
-    }
-
-    /// A waiter that would wait for `who` if it got the piece, while `who` already waits for
-    /// it: granting would close a circle of hard edges. A search given up counts as one.
-    pub(super) fn grant_deadlocks(
-        &self,
-        who: Option<u32>,
-        file: FileKey,
-        piece: &Piece,
-        waiting: Option<u32>,
-    ) -> Option<u32> {
-        let who = who?;
-        let waits_elsewhere = |&number: &u32| Some(number) != waiting;
-        if !self.registry.owner(who).waiters.iter().any(waits_elsewhere) {
-            return None;
-        }
-        let mut others = self.requests_before(file, Some(who), piece.range, piece.mode, None);
-        others.find(|&n| self.reaches(who, self.waiters[n].owner, Edges::Hard) != Reach::No)
     }
 
     /// Gives a request a place in the queue, or lets it keep the one it has.
@@ -330,15 +149,6 @@ impl LockTable {
             self.wake_elsewhere(who, file);
         }
         Ok(LockAnswer::Waiting { position: self.position(number), conflict })
-    }
-
-    /// Whether an owner that waited for this piece would wait for itself, by hard edges.
-    fn wait_deadlocks(&self, file: FileKey, who: u32, piece: &Piece) -> Reach {
-        let others = |hold: &Hold| !hold.is_of(Some(who)) && !hold.phase.is_orphan();
-        let holders = self.holds_in(file, piece.range, piece.mode, others);
-        let holders: BTreeSet<u32> = holders.iter().map(|&n| self.holds[n].owner).collect();
-        let mut reach = holders.iter().map(|&holder| self.reaches(holder, who, Edges::Hard));
-        reach.find(|&reach| reach != Reach::No).unwrap_or(Reach::No)
     }
 
     fn append_waiter(
@@ -424,22 +234,22 @@ impl LockTable {
 
     /// Ends the wait of the silent, in one file or in all.
     pub(super) fn expire_waiters(&mut self, file: Option<FileKey>, now: Moment) {
-        let due = |waiter: &Waiter| {
-            let here = file.is_none_or(|file| file == waiter.file);
-            here && waiter.expires.is_some_and(|expires| expires <= now)
+        let files: Vec<FileKey> = match file {
+            Some(file) => self.queued.get(&file).copied().into_iter().collect(),
+            None => self.queued.iter().copied().collect(),
         };
-        if file.is_some_and(|file| !self.queued.contains(&file)) {
-            return;
-        }
-        let all = self.waiters.iter().filter(|(_, waiter)| due(waiter));
-        let silent: Vec<(u32, FileKey, WaiterId)> =
-            all.map(|(number, waiter)| (number, waiter.file, waiter.id)).collect();
-        for &(number, _, waiter) in &silent {
-            self.dismiss(number, LockAction::WaiterGone { waiter });
-            self.counters.waiters_expired += 1;
-        }
-        for (_, file, _) in silent {
-            self.settle(file, now);
+        for file in files {
+            let due =
+                |&number: &u32| self.waiters[number].expires.is_some_and(|expires| expires <= now);
+            let silent: Vec<u32> = self.files[&file].queue.iter().copied().filter(due).collect();
+            for &number in &silent {
+                let waiter = self.waiters[number].id;
+                self.dismiss(number, LockAction::WaiterGone { waiter });
+                self.counters.waiters_expired += 1;
+            }
+            if !silent.is_empty() {
+                self.settle(file, now);
+            }
         }
     }
 
