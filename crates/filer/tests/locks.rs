@@ -117,6 +117,10 @@ fn ranges_and_options_that_are_not_served_are_refused() {
     let mut bench = Bench::new(whole);
     assert_eq!(bench.refused(&a, with(A, request(Write, 1, END))), LockError::NotSupported);
     bench.take(&a, with(A, request(Write, 0, END)));
+    assert_eq!(bench.table.unlock(a.name(), FILE, 0, 10, T0), Err(LockError::SubRange));
+    assert_eq!(bench.table.abort(a.name(), FILE, 1, END), Err(LockError::SubRange));
+    bench.unlock(&a, 0, END);
+    bench.assert_empty();
 }
 
 #[test]
@@ -126,6 +130,7 @@ fn statuses_are_those_of_the_draft() {
         (LockError::Contradiction, Status::Inval),
         (LockError::NothingThere, Status::Inval),
         (LockError::OptionsDiffer, Status::LockRange),
+        (LockError::SubRange, Status::LockRange),
         (LockError::NotSupported, Status::NotSupp),
         (LockError::Resource, Status::Resource),
         (LockError::Lost, Status::Expired),

@@ -48,7 +48,8 @@
 //! - **RECLAIM** of a lost lock is EXPIRED. It asks for just what was held: same owner, mode
 //!   and options. Only a lock with options is to be had after the grace period.
 //! - **ABORT** leaves the lock held, with nothing to undo. It is by range, as undo is.
-//! - **LOCKU** ignores the mode, and may name what is not locked.
+//! - **LOCKU** ignores the mode, and may name what is not locked. Where undo is served for
+//!   whole files alone, LOCKU and ABORT of part of such a lock are LOCK_RANGE.
 //! - **CLOSE** unlocks (RFC 3010 8.9 allows it); it is no failure, so changes become final.
 //! - **LOCKT** breaks nothing and sees no waiters.
 //! - **Deadlock** has no status in the draft, nor in RFC 3010, where who waits polls for

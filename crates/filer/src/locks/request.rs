@@ -219,6 +219,9 @@ pub enum LockError {
     /// An own lock in the range has an option that the request has not.
     #[error("an own lock in the range has an option that the request lacks; unlock it first")]
     OptionsDiffer,
+    /// Only part of a whole-file auto-recovery lock, of which this server keeps one undo.
+    #[error("an auto-recovery lock can only be unlocked or rolled back as a whole here")]
+    SubRange,
     /// An option this server does not serve, or not for this range or kind.
     #[error("a lock option is not served here")]
     NotSupported,
@@ -243,7 +246,7 @@ impl LockError {
     pub const fn status(self) -> Status {
         match self {
             Self::Range | Self::Contradiction | Self::NothingThere => Status::Inval,
-            Self::OptionsDiffer => Status::LockRange,
+            Self::OptionsDiffer | Self::SubRange => Status::LockRange,
             Self::NotSupported => Status::NotSupp,
             Self::Resource => Status::Resource,
             Self::Lost => Status::Expired,

@@ -255,8 +255,8 @@ impl LockTable {
     /// was changed under auto-recovery becomes final. There need be none.
     ///
     /// # Errors
-    /// [`LockError::Range`]; [`LockError::RollingBack`]; [`LockError::Resource`] if a lock
-    /// would be parted in two beyond a limit.
+    /// [`LockError::Range`]; [`LockError::RollingBack`]; [`LockError::SubRange`];
+    /// [`LockError::Resource`] if a lock would be parted in two beyond a limit.
     pub fn unlock(
         &mut self,
         owner: OwnerName<'_>,
@@ -271,6 +271,7 @@ impl LockTable {
         if pieces.iter().any(|&number| self.holds[number].phase.is_rolling_back()) {
             return Err(LockError::RollingBack);
         }
+        self.check_undo_whole(&pieces, range)?;
         self.check_limits(owner, file, self.growth_of_cut(file, who, range))?;
         self.carve(file, who, range);
         self.registry.forget_if_idle(who);
@@ -306,6 +307,7 @@ impl LockTable {
                 Phase::Survived | Phase::Breakable | Phase::Broken => return Err(LockError::Lost),
             }
         }
+        self.check_undo_whole(&pieces, range)?;
         let growth = pieces.iter().map(|&n| remainders(self.holds[n].range, range)).sum();
         self.check_limits(owner, file, growth)?;
         self.edit(file, who, range, |table| {
@@ -321,6 +323,18 @@ impl LockTable {
         let mut inside = self.pieces(file, who, range);
         inside.retain(|&number| self.holds[number].attributes.auto_recovery);
         Ok(inside.into_iter().map(|n| self.begin_rollback(n, Then::Held)).collect())
+    }
+
+    /// Whether no auto-recovery lock is parted where the undo is that of the whole file.
+    fn check_undo_whole(&self, pieces: &[u32], range: ByteRange) -> Result<(), LockError> {
+        let parted = |&number: &u32| {
+            let hold = &self.holds[number];
+            hold.attributes.auto_recovery && remainders(hold.range, range) > 0
+        };
+        match self.config.auto_recovery {
+            AutoRecovery::WholeFile if pieces.iter().any(parted) => Err(LockError::SubRange),
+            AutoRecovery::WholeFile | AutoRecovery::Ranges | AutoRecovery::None => Ok(()),
+        }
     }
 
     /// Whether so many more locks of an owner stay within the limits.
