@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dafs_types::{Credentials, limits};
 
+use crate::locks::LockConfig;
 use crate::{CredentialPolicy, DelegationPolicy, FenceLimits};
 
 /// Most opens a table can number; the index part of a state id has 20 bits.
@@ -78,6 +79,8 @@ pub struct FilerConfig {
     pub credentials: CredentialPolicy,
     /// Limits and policies of delegations.
     pub delegations: DelegationPolicy,
+    /// Limits and policies of byte-range locks.
+    pub locks: LockConfig,
 }
 
 impl Default for FilerConfig {
@@ -111,6 +114,7 @@ impl Default for FilerConfig {
             fences: FenceLimits::default(),
             credentials: CredentialPolicy::default(),
             delegations: DelegationPolicy::default(),
+            locks: LockConfig::default(),
         }
     }
 }
@@ -174,6 +178,7 @@ impl FilerConfig {
         self.fences.check()?;
         self.credentials.check()?;
         self.delegations.check()?;
+        self.locks.check()?;
         self.check_defaults()
     }
 

@@ -41,6 +41,7 @@ mod credits;
 mod delegations;
 mod fences;
 mod filer;
+pub mod locks;
 mod negotiate;
 mod opens;
 mod replies;
