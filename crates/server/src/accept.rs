@@ -96,6 +96,8 @@ impl Reactor {
             }
             self.interface.deregister(channel.inbox_region.key);
             self.end_back(&channel);
+            self.forget_waiters_of(endpoint);
+            self.act_on_locks();
             for orphan in self.filer.take_orphans() {
                 self.give_up_channel(orphan);
             }

@@ -172,6 +172,7 @@ impl Reactor {
         if size > limits::FILE_OFFSET_MAX {
             return Err(Status::FBig);
         }
+        self.check_locks(state, handle, (size, limits::FILE_OFFSET_MAX - size), IoKind::Write)?;
         if state == StateId::ANONYMOUS {
             let granted = self.store.access(&who, handle, AccessMask::MODIFY)?;
             if granted != AccessMask::MODIFY {

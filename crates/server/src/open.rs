@@ -188,7 +188,11 @@ impl Reactor {
             state: reply.state,
             directory: reply.directory,
             component_count: reply.component_count,
-            flags: OpenFlags::default(),
+            flags: if self.filer.config().locks.mandatory {
+                OpenFlags::MANDATORY_LOCKS
+            } else {
+                OpenFlags::default()
+            },
             delegation: Delegation::None,
         };
         self.reply_after(reply.after, answer, &Response::Open(result));
@@ -291,6 +295,7 @@ impl Reactor {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let key = self.key_of(request.state, &request.file);
         let closed = self.filer.close(id, request.state, key)?;
+        let after = self.act_on_locks();
         let Some(record) = self.forget_open(closed.state_id) else {
             return Err(Status::BadStateId);
         };
@@ -298,11 +303,11 @@ impl Reactor {
         // client hears of errors; nobody needs the data of a file that goes away.
         let unlinked = closed.delete;
         if unlinked {
-            self.finish_close(answer, record.file, true, Ok(()));
+            self.finish_close(answer, record.file, after, Ok(()));
             return Ok(());
         }
         let ticket = self.cache.commit_begin(record.file, 0, 0, Stability::Unstable);
-        let reply = CommitReply::Close { unlinked };
+        let reply = CommitReply::Close { after };
         let file = record.file;
         self.start(Task::Commit(answer, CommitTask { ticket, file, reply, borrowed: false }));
         Ok(())
@@ -312,12 +317,12 @@ impl Reactor {
         &mut self,
         answer: Answer,
         file: CachedFile,
-        _unlinked: bool,
+        after: RecordNumber,
         result: Result<(), StoreError>,
     ) {
         self.cache.close(file);
         match result {
-            Ok(()) => self.reply(answer, &Response::Close(Empty)),
+            Ok(()) => self.reply_after(after, answer, &Response::Close(Empty)),
             Err(error) => self.fail(answer, error.into()),
         }
     }
@@ -343,7 +348,7 @@ impl Reactor {
 
     /// The filer's key of a state's file; an impossible one if they do not agree, so
     /// that the filer says what is wrong with the state id.
-    fn key_of(&self, state: StateId, handle: &FileHandle) -> dafs_filer::FileKey {
+    pub(crate) fn key_of(&self, state: StateId, handle: &FileHandle) -> dafs_filer::FileKey {
         match self.opens.get(&state) {
             Some(record) if record.handle == *handle => dafs_filer::FileKey(record.key.0),
             _ => dafs_filer::FileKey(u64::MAX),

@@ -8,6 +8,7 @@ mod data;
 mod fixture;
 mod grace;
 mod hostile;
+mod locks;
 mod names;
 mod opens;
 mod recovery;

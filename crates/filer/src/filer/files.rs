@@ -67,6 +67,8 @@ impl Filer {
         file: FileKey,
     ) -> Result<Closed, Status> {
         let slot = self.client_of(channel)?;
+        let now = self.hot[channel.index()].last_heard;
+        self.end_locks_of_open(slot, state_id, file, now);
         let client = self.clients.get_mut(slot).ok_or(Status::NotAuthenticated)?;
         self.opens.close(slot, &mut client.opens, state_id, file)
     }

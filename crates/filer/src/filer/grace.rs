@@ -52,6 +52,7 @@ impl Filer {
             (name, Expected { verifier, principal, has_returned: false, is_done: false })
         };
         let expected = clients.into_iter().map(expect).collect();
+        self.locks.begin_grace();
         self.grace = Some(Grace { ends: now.after(self.config.lease), expected });
     }
 
@@ -72,27 +73,28 @@ impl Filer {
             return Ok(());
         }
         let slot = self.client_of(channel)?;
-        self.end_reclaims_of(slot);
+        let now = self.hot[channel.index()].last_heard;
+        self.end_reclaims_of(slot, now);
         if self.grace.is_none() { Ok(()) } else { Err(Status::Grace) }
     }
 
     #[cold]
-    fn end_reclaims_of(&mut self, slot: ClientSlot) {
+    fn end_reclaims_of(&mut self, slot: ClientSlot, now: Moment) {
         let name = self.clients.get_mut(slot).map(|client| client.name.clone());
         let Some(grace) = &mut self.grace else { return };
         if let Some(expected) = name.and_then(|name| grace.expected.get_mut(&name)) {
             expected.is_done = true;
         }
-        self.end_grace_if_all_are_done();
+        self.end_grace_if_all_are_done(now);
     }
 
-    fn end_grace_if_all_are_done(&mut self) {
+    fn end_grace_if_all_are_done(&mut self, now: Moment) {
         let is_over = self
             .grace
             .as_ref()
             .is_some_and(|grace| grace.expected.values().all(|expected| expected.is_done));
         if is_over {
-            self.end_grace();
+            self.end_grace(now);
         }
     }
 
@@ -110,7 +112,7 @@ impl Filer {
     }
 
     /// A client has authenticated.
-    pub(super) fn note_return(&mut self, slot: ClientSlot) {
+    pub(super) fn note_return(&mut self, slot: ClientSlot, now: Moment) {
         let Some(grace) = &mut self.grace else { return };
         let Some(client) = self.clients.get_mut(slot) else { return };
         let Some(expected) = grace.expected.get_mut(&client.name) else { return };
@@ -126,19 +128,20 @@ impl Filer {
             let name = client.name.clone();
             grace.expected.remove(&name);
             self.lapsed.push(name);
-            self.end_grace_if_all_are_done();
+            self.end_grace_if_all_are_done(now);
         }
     }
 
     /// Time passes.
     pub(super) fn tick_grace(&mut self, now: Moment) {
         if self.grace.as_ref().is_some_and(|grace| grace.ends <= now) {
-            self.end_grace();
+            self.end_grace(now);
         }
     }
 
-    fn end_grace(&mut self) {
+    fn end_grace(&mut self, now: Moment) {
         let Some(grace) = self.grace.take() else { return };
+        self.locks.grace_over(now);
         for (name, expected) in grace.expected {
             if !expected.has_returned {
                 self.lapsed.push(name);

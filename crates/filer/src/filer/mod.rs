@@ -10,6 +10,7 @@ mod bind;
 mod connect;
 mod files;
 mod grace;
+mod locks;
 mod replies;
 mod requests;
 
@@ -22,6 +23,7 @@ pub use grace::ClientRecord;
 
 use crate::clients::{ClientSlot, ClientTable, Principal};
 use crate::credits::{Budget, Window};
+use crate::locks::LockTable;
 use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
@@ -41,6 +43,7 @@ pub struct Filer {
     sessions: BTreeMap<SessionId, u32>,
     clients: ClientTable,
     opens: OpenTable,
+    locks: LockTable,
     kept: KeptSessions,
     /// Sessions forgotten, not yet told of.
     forgotten: Vec<SessionId>,
@@ -131,6 +134,7 @@ impl Filer {
         config.check()?;
         let budget = Budget::new(config.credits_budget, config.channels_max);
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
+        let locks = LockTable::new(config.locks.clone());
         let kept = KeptSessions::new(config.lost_sessions_max);
         Ok(Self {
             config,
@@ -141,6 +145,7 @@ impl Filer {
             sessions: BTreeMap::new(),
             clients: ClientTable::default(),
             opens,
+            locks,
             kept,
             forgotten: Vec::new(),
             grace: None,
@@ -248,8 +253,7 @@ impl Filer {
             }
         }
         let is_kept = kept.is_some() || self.config.keep_state_after_loss;
-        let end = if is_kept { end } else { ChannelEnd::Orderly };
-        self.leave_client(client, kept.is_some(), end, now, &mut released);
+        self.leave_client(client, kept.is_some(), is_kept, end, now, &mut released);
         released
     }
 
@@ -258,6 +262,7 @@ impl Filer {
         &mut self,
         slot: ClientSlot,
         has_replies: bool,
+        is_kept: bool,
         end: ChannelEnd,
         now: Moment,
         released: &mut Vec<Closed>,
@@ -269,12 +274,18 @@ impl Filer {
             return;
         }
         // Kept clients are bounded like channels, by the same number.
-        let keep = end == ChannelEnd::Lost
+        let keep = is_kept
+            && end == ChannelEnd::Lost
             && (client.opens.count > 0 || has_replies)
             && kept_count < self.config.channels_max;
         if keep {
             self.clients.keep(slot, now.after(self.config.lease));
         } else {
+            let id = client.id;
+            match end {
+                ChannelEnd::Orderly => self.locks.release_client(id, now),
+                ChannelEnd::Lost => self.locks.lease_expired(id, now),
+            }
             self.release_client(slot, released);
         }
     }
@@ -302,9 +313,13 @@ impl Filer {
             }
         }
         for slot in self.clients.expired(now) {
+            if let Some(client) = self.clients.get(slot) {
+                self.locks.lease_expired(client.id, now);
+            }
             self.release_client(slot, &mut actions.released);
         }
         self.tick_grace(now);
+        self.locks.on_tick(now);
         self.forgotten.extend(self.kept.expire(now));
         actions
     }

@@ -14,10 +14,11 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dafs_filer::KeptSession;
+use dafs_filer::locks::LockId;
+use dafs_filer::{FileKey, KeptSession};
 use dafs_journal::log::{GroupDone, GroupJob};
 use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf};
-use dafs_store::{Store, StoreError};
+use dafs_store::{File, Store, StoreError};
 use dafs_types::{FileHandle, Status, StreamId};
 
 use crate::task::{Answer, TaskId};
@@ -91,6 +92,8 @@ pub(crate) struct Ledger {
     /// What the operations of the outcomes not yet handed out have touched.
     touched: Vec<FileHandle>,
     busy: HashSet<Place>,
+    /// Files of locks on record, which stay open as long as the locks are there.
+    locked: BTreeMap<LockId, (FileHandle, Arc<dyn File>)>,
     /// Behind this record it is written down that nobody takes anything back any more.
     grace_ended: RecordNumber,
     held: Vec<Held>,
@@ -145,6 +148,7 @@ impl Ledger {
             running: BTreeMap::new(),
             touched: Vec::new(),
             busy: HashSet::new(),
+            locked: BTreeMap::new(),
             grace_ended: RecordNumber(0),
             held: Vec::new(),
         }
@@ -180,6 +184,13 @@ impl Ledger {
     /// Whether somebody is about to change one of these.
     fn is_busy(&self, places: &Places) -> bool {
         !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
+    }
+
+    /// The key of a file that has a lock on record.
+    pub(crate) fn locked_file(&self, handle: &FileHandle) -> Option<FileKey> {
+        let mut files = self.locked.values();
+        let (_, file) = files.find(|(locked, _)| locked == handle)?;
+        Some(FileKey(file.key().0))
     }
 
     /// A group to be written, if there is anything to write and none is on its way.

@@ -3,9 +3,12 @@
 //! Invariant: what `encode` writes `decode` reads, in any later version of this server too:
 //! a kind's layout never changes, new layouts get new kinds. All numbers are little-endian.
 
-use dafs_filer::{ClientRecord, Principal, RequestName, SessionRecord};
+use dafs_filer::locks::{ByteRange, LockAttributes, LockId, LockMode, LockRecord, RecordPhase};
+use dafs_filer::{ClientRecord, FileKey, Principal, RequestName, SessionRecord};
 use dafs_journal::RecordKind;
-use dafs_types::{Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId, Verifier};
+use dafs_types::{
+    ClientId, Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId, Verifier,
+};
 use dafs_wire::ByteOrder;
 
 /// A request, among all sessions.
@@ -69,6 +72,10 @@ pub enum Record {
     Client(ClientRecord),
     /// A client has none any more, by its name.
     ClientGone(Box<[u8]>),
+    /// A lock that outlives its owner; the key in it means nothing.
+    Lock(FileHandle, Box<LockRecord>),
+    /// It is no more.
+    LockGone(LockId),
 }
 
 impl Record {
@@ -82,6 +89,8 @@ impl Record {
             Self::Forgotten(_) => 5,
             Self::Client(_) => 6,
             Self::ClientGone(_) => 7,
+            Self::Lock(..) => 8,
+            Self::LockGone(_) => 9,
         })
     }
 
@@ -104,6 +113,8 @@ impl Record {
                 to.put_rest(&client.name);
             }
             Self::ClientGone(name) => to.put_rest(name),
+            Self::Lock(handle, lock) => put_lock(&mut to, handle, lock),
+            Self::LockGone(id) => to.put_u64(id.0),
         }
         to
     }
@@ -127,6 +138,11 @@ impl Record {
                 name: std::mem::take(&mut from).into(),
             }),
             7 => Self::ClientGone(std::mem::take(&mut from).into()),
+            8 => {
+                let (handle, lock) = take_lock(&mut from)?;
+                Self::Lock(handle, Box::new(lock))
+            }
+            9 => Self::LockGone(LockId(from.take_u64()?)),
             _ => return None,
         };
         from.is_empty().then_some(record)
@@ -226,6 +242,61 @@ fn take_intent(from: &mut &[u8]) -> Option<Intent> {
     };
     let message = std::mem::take(from).into();
     Some(Intent { key, order, who: Credentials { uid, gid, groups }, facts, message })
+}
+
+fn put_lock(to: &mut Vec<u8>, handle: &FileHandle, lock: &LockRecord) {
+    to.put_u64(lock.id.0);
+    to.put_rest(&handle.0);
+    to.put_u64(lock.client.0);
+    to.put_rest(&lock.verifier.0);
+    to.put_u64(lock.range.first());
+    to.put_u64(lock.range.last());
+    let options = u8::from(lock.attributes.persist) | u8::from(lock.attributes.auto_recovery) << 1;
+    to.push(options | u8::from(lock.mode == LockMode::Write) << 2);
+    to.push(match lock.phase {
+        RecordPhase::Held => 0,
+        RecordPhase::Revoked => 1,
+        RecordPhase::BrokenUnrolled => 2,
+        RecordPhase::Broken => 3,
+    });
+    to.put_counted(&lock.client_name);
+    to.put_counted(&lock.principal);
+    to.put_counted(&lock.owner);
+}
+
+fn take_lock(from: &mut &[u8]) -> Option<(FileHandle, LockRecord)> {
+    let id = LockId(from.take_u64()?);
+    let handle = take_handle(from)?;
+    let (client, verifier) = (ClientId(from.take_u64()?), Verifier(from.take_array()?));
+    let range = ByteRange::from_ends(from.take_u64()?, from.take_u64()?)?;
+    let bits = from.take_u8()?;
+    let attributes = LockAttributes { persist: bits & 1 != 0, auto_recovery: bits & 2 != 0 };
+    let mode = if bits & 4 != 0 { LockMode::Write } else { LockMode::Read };
+    let phase = match from.take_u8()? {
+        0 => RecordPhase::Held,
+        1 => RecordPhase::Revoked,
+        2 => RecordPhase::BrokenUnrolled,
+        3 => RecordPhase::Broken,
+        _ => return None,
+    };
+    let client_name = from.take_counted()?.into();
+    let principal = from.take_counted()?.into();
+    let owner = from.take_counted()?.into();
+    let file = FileKey(0);
+    let lock = LockRecord {
+        id,
+        file,
+        client,
+        client_name,
+        principal,
+        verifier,
+        owner,
+        range,
+        mode,
+        attributes,
+        phase,
+    };
+    Some((handle, lock))
 }
 
 fn put_key(to: &mut Vec<u8>, key: &RequestKey) {
@@ -376,6 +447,28 @@ mod tests {
             principal: Principal::LocalUser(3),
         }));
         records.push(Record::ClientGone(name));
+        for phase in [
+            RecordPhase::Held,
+            RecordPhase::Revoked,
+            RecordPhase::BrokenUnrolled,
+            RecordPhase::Broken,
+        ] {
+            let lock = LockRecord {
+                id: LockId(7),
+                file: FileKey(0),
+                client: ClientId(8),
+                client_name: b"name".as_slice().into(),
+                principal: b"principal".as_slice().into(),
+                verifier: Verifier([9; 8]),
+                owner: b"owner".as_slice().into(),
+                range: ByteRange::new(10, 20).unwrap(),
+                mode: LockMode::Write,
+                attributes: LockAttributes { persist: true, auto_recovery: false },
+                phase,
+            };
+            records.push(Record::Lock(handle(6), Box::new(lock)));
+        }
+        records.push(Record::LockGone(LockId(11)));
         records
     }
 
@@ -396,7 +489,11 @@ mod tests {
                 Record::Outcome(outcome) => outcome.octets.len(),
                 Record::Client(client) => client.name.len(),
                 Record::ClientGone(name) => name.len(),
-                Record::Session(_) | Record::Abandoned(_) | Record::Forgotten(_) => 0,
+                Record::Session(_)
+                | Record::Abandoned(_)
+                | Record::Forgotten(_)
+                | Record::Lock(..)
+                | Record::LockGone(_) => 0,
             };
             for length in 0..octets.len() - open_end {
                 assert_eq!(Record::decode(record.kind(), &octets[..length]), None);

@@ -6,10 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dafs_filer::{ClientRecord, Filer, RequestName, SessionRecord};
+use dafs_filer::locks::{LockId, LockRecord};
+use dafs_filer::{ClientRecord, FileKey, Filer, RequestName, SessionRecord};
 use dafs_journal::{Log, LogError, RecordKind, RecordNumber};
-use dafs_store::Store;
-use dafs_types::{Entropy, Moment, SessionId, Status, StreamId};
+use dafs_store::{Store, StoreError};
+use dafs_types::{
+    Credentials, Entropy, FileHandle, Moment, SessionId, ShareAccess, Status, StreamId,
+};
 
 use super::verdict::judge;
 use super::{
@@ -24,6 +27,7 @@ struct Past {
     sessions: BTreeMap<SessionId, PastSession>,
     /// Clients that had state, by name.
     clients: BTreeMap<Box<[u8]>, ClientRecord>,
+    locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
     /// Records nobody understands.
     strange: u64,
 }
@@ -64,6 +68,8 @@ impl Ledger {
         let verdicts = past.judge(store.as_ref())?;
         past.restore(filer);
         let mut ledger = Self::new(log);
+        let locks = std::mem::take(&mut past.locks);
+        ledger.restore_locks(locks, store.as_ref(), filer)?;
         tracing::info!(
             sessions = past.sessions.len(),
             undecided = verdicts.0 + verdicts.1,
@@ -72,6 +78,29 @@ impl Ledger {
         );
         ledger.write_all(filer, store)?;
         Ok(ledger)
+    }
+
+    /// Puts locks back that outlive their owners. Those of files that are gone are, too.
+    fn restore_locks(
+        &mut self,
+        locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
+        store: &dyn Store,
+        filer: &mut Filer,
+    ) -> Result<(), ServerError> {
+        let mut records = Vec::new();
+        for (id, (handle, record)) in locks {
+            let file = match store.open(&Credentials::superuser(), &handle, ShareAccess::Read) {
+                Ok(file) => file,
+                Err(StoreError::Stale | StoreError::NotFound | StoreError::BadHandle) => continue,
+                Err(error) => return Err(recovery_failed(LedgerError::Store(error))),
+            };
+            records.push(LockRecord { file: FileKey(file.key().0), ..record });
+            self.locked.insert(id, (handle, file));
+        }
+        filer.restore_locks(records, Moment(0));
+        // What that asks for is in the checkpoint that follows.
+        while filer.take_lock_action().is_some() {}
+        Ok(())
     }
 
     /// Makes a checkpoint and waits until it is durable.
@@ -97,6 +126,11 @@ impl Ledger {
         }
         for client in filer.client_records() {
             push(&Record::Client(client));
+        }
+        for lock in filer.lock_records() {
+            if let Some((handle, _)) = self.locked.get(&lock.id) {
+                push(&Record::Lock(*handle, Box::new(lock)));
+            }
         }
         for (_, concluded) in &self.concluded {
             if let Some(key) = concluded.key {
@@ -131,6 +165,27 @@ impl Reactor {
         if let (Some(ledger), Some(session)) = (&mut self.ledger, self.filer.session_record(kept)) {
             ledger.append(&Record::Session(session.clone()));
         }
+    }
+
+    /// A lock that outlives its owner is there, or has changed.
+    pub(crate) fn write_lock(&mut self, record: &LockRecord) -> RecordNumber {
+        let mut open = self.open_files.iter();
+        let found = open.find(|(_, (file, _))| file.key().0 == record.file.0);
+        let found = found.map(|(handle, (file, _))| (*handle, file.clone()));
+        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        let known = || ledger.locked.values().find(|(_, file)| file.key().0 == record.file.0);
+        let Some((handle, file)) = found.or_else(|| known().cloned()) else {
+            return RecordNumber(0);
+        };
+        ledger.locked.insert(record.id, (handle, file));
+        ledger.append(&Record::Lock(handle, Box::new(record.clone())))
+    }
+
+    /// It is no more.
+    pub(crate) fn remove_lock(&mut self, id: LockId) -> RecordNumber {
+        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        ledger.locked.remove(&id);
+        ledger.append(&Record::LockGone(id))
     }
 
     /// Sessions whose results are kept no longer.
@@ -203,6 +258,8 @@ impl Past {
             Record::Forgotten(id) => drop(self.sessions.remove(&id)),
             Record::Client(client) => drop(self.clients.insert(client.name.clone(), client)),
             Record::ClientGone(name) => drop(self.clients.remove(&name)),
+            Record::Lock(handle, lock) => drop(self.locks.insert(lock.id, (handle, *lock))),
+            Record::LockGone(id) => drop(self.locks.remove(&id)),
         }
     }
 
