@@ -177,7 +177,8 @@ impl Connection {
             Ok(sent) if sent == reply.len() => {}
             _ => return Err(BreakReason::Peer),
         }
-        self.establish(context, &established, Box::default())
+        self.establish(context, &established, Box::default())?;
+        self.push_out(context)
     }
 
     /// The peer of a pending connection is gone; `accept` will say so.
@@ -213,7 +214,8 @@ impl Connection {
         self.stream = Some(Stream { transmitter, receiver, speaks_first });
         self.inbound.habits = Habits::new(mulpdu);
         self.phase = Phase::Established;
-        self.push_out(context)?;
+        // An initiator says that it is ready when the turn of reading is over: who writes
+        // in its midst, and finds the peer gone, would read on within it.
         let endpoint = context.endpoint;
         context.events.push(Event::Established { endpoint, private_data });
         Ok(())
