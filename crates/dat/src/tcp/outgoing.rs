@@ -222,6 +222,36 @@ impl Outgoing {
         Ok(false)
     }
 
+    /// Copies what comes next into `room`, as far as it goes: it counts as being with the
+    /// socket, for whoever takes it sends it before anything else. How much it is.
+    pub fn take(&mut self, room: &mut [u8]) -> usize {
+        self.name_scratch();
+        let (mut filled, mut skip) = (0, self.sent);
+        for chunk in &self.chunks {
+            let left = &mut room[filled..];
+            if left.is_empty() {
+                break;
+            }
+            let count = match chunk {
+                Chunk::Scratch { start, length } => {
+                    let count = left.len().min(length - skip);
+                    let from = start + skip;
+                    left[..count].copy_from_slice(&self.scratch[from..from + count]);
+                    count
+                }
+                Chunk::Memory { memory, offset, length } => {
+                    let count = left.len().min(length - skip);
+                    memory.read(offset + skip, &mut left[..count]);
+                    count
+                }
+            };
+            filled += count;
+            skip = 0;
+        }
+        self.advance(filled);
+        filled
+    }
+
     fn advance(&mut self, written: usize) {
         self.sent_total += written as u64;
         self.sent += written;
