@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::local_socket_candidates;
-use dafs_dat::{Address, AddressError};
+use dafs_dat::{Address, AddressError, ClientCertificates, TlsServer, TlsServerFiles};
 use dafs_server::{Server, ServerConfig, ServerError, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore};
@@ -65,9 +65,26 @@ pub struct Arguments {
     /// Directory for the key that seals file handles.
     #[arg(long)]
     pub state: Option<PathBuf>,
-    /// CRC on every iWARP frame.
+    /// CRC on every iWARP frame; not over TLS, which needs none.
     #[arg(long)]
     pub crc: bool,
+    /// PEM file of the server's certificate and those behind it: TLS for clients that begin
+    /// with it.
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file of the certificate's key, which nobody else may read.
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// PEM file of the authorities that vouch for clients: those that speak TLS must show a
+    /// certificate.
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// A client that speaks TLS may do without a certificate.
+    #[arg(long)]
+    pub tls_client_optional: bool,
+    /// Turn clients away that connect over TCP without TLS.
+    #[arg(long)]
+    pub tls_only: bool,
     /// Stop at the end of the standard input: with the process that holds its other end.
     #[arg(long, hide = true)]
     #[serde(skip)]
@@ -161,6 +178,11 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         anonymous: flags.anonymous.or(file.anonymous),
         state: flags.state.or(file.state),
         crc: flags.crc || file.crc,
+        tls_cert: flags.tls_cert.or(file.tls_cert),
+        tls_key: flags.tls_key.or(file.tls_key),
+        tls_client_ca: flags.tls_client_ca.or(file.tls_client_ca),
+        tls_client_optional: flags.tls_client_optional || file.tls_client_optional,
+        tls_only: flags.tls_only || file.tls_only,
         while_stdin: flags.while_stdin,
     })
 }
@@ -220,6 +242,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     }
     config.password_file = arguments.password_file.clone();
     config.crc = arguments.crc;
+    config.tls = tls(arguments)?;
     config.filer.anonymous = match (&arguments.anonymous, arguments.no_anonymous) {
         (_, true) => None,
         (Some(ids), false) => Some(identity(ids)?),
@@ -233,6 +256,28 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         }),
     };
     Ok(config)
+}
+
+/// What TLS is spoken with, if it is.
+fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
+    let (certificate, key) = match (&arguments.tls_cert, &arguments.tls_key) {
+        (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
+        (None, None) if arguments.tls_only || arguments.tls_client_ca.is_some() => {
+            bail!("TLS needs a certificate and its key: give --tls-cert FILE and --tls-key FILE")
+        }
+        (None, None) => return Ok(None),
+        _ => bail!("--tls-cert and --tls-key go together"),
+    };
+    let clients = match (&arguments.tls_client_ca, arguments.tls_client_optional) {
+        (None, false) => ClientCertificates::Unasked,
+        (None, true) => bail!("--tls-client-optional needs --tls-client-ca FILE"),
+        (Some(path), false) => ClientCertificates::Required(path.clone()),
+        (Some(path), true) => ClientCertificates::Optional(path.clone()),
+    };
+    let files = TlsServerFiles { certificate, key, clients, required: arguments.tls_only };
+    let server = TlsServer::load(&files).context("TLS")?;
+    tracing::info!(certificate = %server.identity(), only = files.required, "TLS");
+    Ok(Some(server))
 }
 
 fn identity(text: &str) -> Result<dafs_types::Credentials> {

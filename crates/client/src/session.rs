@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use dafs_dat::{Address, AddressError, EndpointConfig, RegionPath, Rights};
+use dafs_dat::{
+    Address, AddressError, EndpointConfig, RegionPath, Rights, TlsClient, TlsConfigError, TlsTarget,
+};
 use dafs_memory::{Memory, Pages};
 use dafs_types::{FileHandle, Status, Verifier, limits};
 use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
@@ -18,7 +20,8 @@ use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
 use crate::core::{
-    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, decode, decode_any, slot_segment,
+    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, TLS_REQUIRED_ADVICE, decode,
+    decode_any, slot_segment,
 };
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
@@ -62,8 +65,12 @@ pub struct SessionOptions {
     pub login: Login,
     /// Checksums on every message and all data.
     pub checksums: bool,
-    /// CRC on iWARP frames.
+    /// CRC on iWARP frames; not over TLS, which needs none.
     pub crc: bool,
+    /// What TLS is spoken with, where a location asks for it.
+    pub tls: Option<TlsClient>,
+    /// Whose certificate a server must show; `None` for the host's of its location.
+    pub tls_name: Option<String>,
     /// Credits to ask for: the most requests to have outstanding.
     pub credits: u16,
     /// Names this client to its server across connections; empty for a random name.
@@ -82,6 +89,8 @@ impl Default for SessionOptions {
             login: Login::None,
             checksums: false,
             crc: false,
+            tls: None,
+            tls_name: None,
             credits: 64,
             client_name: String::new(),
             fence_id: String::new(),
@@ -131,9 +140,10 @@ impl Client {
                 Login::Password { user: user.clone(), password: password.unwrap_or_default() };
         }
         let addresses = candidates(&location.server, options.transport)?;
+        let target = tls_target(&location.server, &options)?;
         let mut reasons = Vec::new();
         for address in &addresses {
-            match self.connect_to(address, &options) {
+            match self.connect_by(address, &options, target.as_ref()) {
                 Ok(session) => return Ok(session),
                 // The only address says no more than the server's name.
                 Err(ClientError::Connect { reason, .. }) if addresses.len() == 1 => {
@@ -145,22 +155,33 @@ impl Client {
                 Err(other) => return Err(other),
             }
         }
-        Err(ClientError::Connect {
-            address: location.server.to_string(),
-            reason: format!("{}; is `dafs serve` running there?", reasons.join("; ")),
-        })
+        let mut reason = reasons.join("; ");
+        // By TLS it has mostly answered, and what it said tells more.
+        if target.is_none() && !reason.contains(TLS_REQUIRED_ADVICE) {
+            reason.push_str("; is `dafs serve` running there?");
+        }
+        Err(ClientError::Connect { address: location.server.to_string(), reason })
     }
 
-    /// Connects to one transport address.
+    /// Connects to one transport address, without TLS.
     ///
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
-        let (index, establishing) = self.start_connect(address, options)?;
+        self.connect_by(address, options, None)
+    }
+
+    fn connect_by(
+        &self,
+        address: &Address,
+        options: &SessionOptions,
+        tls: Option<&TlsTarget>,
+    ) -> Result<Session> {
+        let (index, establishing) = self.start_connect(address, options, tls)?;
         run(&self.0, index, establishing)
     }
 
-    /// Connects to one transport address while the thread does other things; it is under
+    /// Connects to one transport address, without TLS, while the thread does other things; it is under
     /// way at once. Whoever polls it must also turn the client.
     ///
     /// # Errors
@@ -170,7 +191,7 @@ impl Client {
         address: &Address,
         options: &SessionOptions,
     ) -> Result<impl Future<Output = Result<Session>> + use<>> {
-        Ok(self.start_connect(address, options)?.1)
+        Ok(self.start_connect(address, options, None)?.1)
     }
 
     /// Begins to connect; the future goes on with the exchange that makes a session.
@@ -178,8 +199,9 @@ impl Client {
         &self,
         address: &Address,
         options: &SessionOptions,
+        tls: Option<&TlsTarget>,
     ) -> Result<(usize, impl Future<Output = Result<Session>> + use<>)> {
-        let index = self.begin(address, options)?;
+        let index = self.begin(address, options, tls)?;
         // From here on whatever goes wrong ends the session by dropping this.
         let anchor = Rc::new(Anchor { shared: self.0.clone(), index, address: address.clone() });
         let (shared, options) = (self.0.clone(), options.clone());
@@ -190,7 +212,12 @@ impl Client {
     }
 
     /// Starts the transport connection and posts the receives.
-    fn begin(&self, address: &Address, options: &SessionOptions) -> Result<usize> {
+    fn begin(
+        &self,
+        address: &Address,
+        options: &SessionOptions,
+        tls: Option<&TlsTarget>,
+    ) -> Result<usize> {
         let mut core = self.0.borrow_mut();
         let credits = options.credits.clamp(1, limits::CREDITS_MAX);
         let slots = u64::from(credits) + u64::from(SPARE_SLOTS);
@@ -205,6 +232,7 @@ impl Client {
             message_bytes_max: SLOT_BYTES as u32,
             receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
             crc: options.crc,
+            tls: tls.cloned(),
             ..EndpointConfig::default()
         };
         let data = ConnectData {
@@ -405,6 +433,21 @@ pub(crate) fn unexpected(address: &str, what: &str) -> ClientError {
     }
 }
 
+/// Whom TLS is spoken with, if a server's name asks for it.
+fn tls_target(server: &ServerName, options: &SessionOptions) -> Result<Option<TlsTarget>> {
+    let ServerName::Host { host, tls: true, .. } = server else { return Ok(None) };
+    let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
+    let Some(tls) = &options.tls else {
+        return Err(failed(
+            "TLS needs the authorities that vouch for servers; give --tls-ca FILE or DAFS_TLS_CA"
+                .into(),
+        ));
+    };
+    let name = options.tls_name.as_deref().unwrap_or(host);
+    let target = tls.target(name).map_err(|error: TlsConfigError| failed(error.to_string()));
+    target.map(Some)
+}
+
 /// The transport addresses of a server, best first.
 fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Address>> {
     let (host, port) = match server {
@@ -417,8 +460,17 @@ fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Addres
             });
         }
         ServerName::Socket(path) => return Ok(vec![Address::Shm(path.clone())]),
-        ServerName::Host { host, port } => (host, *port),
+        ServerName::Host { tls: true, .. } if choice == TransportChoice::SharedMemory => {
+            return Err(ClientError::Connect {
+                address: server.to_string(),
+                reason: "TLS goes over TCP, not over shared memory; write dafs://".into(),
+            });
+        }
+        ServerName::Host { host, port, .. } => (host, *port),
     };
+    // Whoever asks for TLS wants that server proved, on whatever host it is.
+    let is_tls = matches!(server, ServerName::Host { tls: true, .. });
+    let choice = if is_tls { TransportChoice::Tcp } else { choice };
     let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
     let sockets: Vec<_> = (host.as_str(), port)
         .to_socket_addrs()

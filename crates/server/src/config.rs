@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dafs_dat::{Address, AddressError, WaitPolicy};
+use dafs_dat::{Address, AddressError, TlsServer, WaitPolicy};
 use dafs_filer::FilerConfig;
 use dafs_store::cache::CacheConfig;
 
@@ -25,6 +25,8 @@ pub struct ServerConfig {
     pub wait: WaitPolicy,
     /// Whether iWARP frames carry a CRC even if the client does not ask.
     pub crc: bool,
+    /// TLS for clients over TCP that begin with it, or for all of them.
+    pub tls: Option<TlsServer>,
     /// How long a connection may take to stand; then it has as long as
     /// [`FilerConfig::authentication_timeout`] to authenticate.
     pub connect_timeout: Duration,
@@ -57,6 +59,7 @@ impl Default for ServerConfig {
             password_file: None,
             wait: WaitPolicy::default(),
             crc: false,
+            tls: None,
             connect_timeout: Duration::from_secs(10),
         }
     }

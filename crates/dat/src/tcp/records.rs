@@ -107,11 +107,7 @@ impl Records {
 
     /// Who the peer has proved to be, once the handshake is done.
     pub fn identity(&self) -> Option<CertificateIdentity> {
-        let common: &rustls::CommonState = match &self.side {
-            Side::Client(connection) => connection,
-            Side::Server(connection) => connection,
-        };
-        CertificateIdentity::of(common.peer_certificates()?.first()?)
+        CertificateIdentity::of(self.common().peer_certificates()?.first()?)
     }
 
     // ---- in -------------------------------------------------------------------
@@ -200,15 +196,21 @@ impl Records {
         }
     }
 
-    /// The library has refused what came: what it tells the peer of that.
-    fn gather_alerts(&mut self, mut octets: &mut [u8]) {
+    /// The library has refused what came: what it tells the peer of that. It is not to look
+    /// at those octets again, and does not while it has something to say.
+    fn gather_alerts(&mut self, octets: &mut [u8]) {
         for _ in 0..ALERTS_MAX {
-            let before = self.unsent.len();
-            let (discard, stepped) = self.step_library(octets, &mut |_| Ok(()));
-            if stepped.is_err() || self.unsent.len() == before {
+            if !self.common().wants_write() {
                 return;
             }
-            octets = &mut octets[discard..];
+            let _ = self.step_library(octets, &mut |_| Ok(()));
+        }
+    }
+
+    fn common(&self) -> &rustls::CommonState {
+        match &self.side {
+            Side::Client(connection) => connection,
+            Side::Server(connection) => connection,
         }
     }
 
@@ -278,7 +280,7 @@ impl Records {
         }
         let drops = self.is_ending;
         loop {
-            let (discard, passed) = match &mut self.side {
+            let (discard, failed, passed) = match &mut self.side {
                 Side::Client(connection) => {
                     let status = connection.process_tls_records(&mut self.held);
                     let (discard, state) = (status.discard, status.state);
@@ -286,7 +288,7 @@ impl Records {
                         Ok(ConnectionState::WriteTraffic(writer)) => {
                             return write(Writer::Client(writer)).map_err(impossible);
                         }
-                        other => (discard, pass(other, &mut self.unsent, drops)),
+                        other => (discard, other.is_err(), pass(other, &mut self.unsent, drops)),
                     }
                 }
                 Side::Server(connection) => {
@@ -296,11 +298,13 @@ impl Records {
                         Ok(ConnectionState::WriteTraffic(writer)) => {
                             return write(Writer::Server(writer)).map_err(impossible);
                         }
-                        other => (discard, pass(other, &mut self.unsent, drops)),
+                        other => (discard, other.is_err(), pass(other, &mut self.unsent, drops)),
                     }
                 }
             };
             self.held.drain(..discard);
+            // It would fail again, and say so twice.
+            self.is_over = failed;
             // Each step takes something off what is held, or off what the library has to say.
             if !passed {
                 return Err(not_ready());

@@ -26,7 +26,9 @@ impl Authority {
         let mut params = CertificateParams::new(vec![]).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.distinguished_name.push(DnType::CommonName, "an authority");
+        // No two have one name, or one would be taken for the other with a wrong key.
+        let name = directory.path().display().to_string();
+        params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
         let authority = Self { directory, issuer: Issuer::new(params, key) };
@@ -61,7 +63,8 @@ impl Authority {
     fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.directory.path().join(name);
         let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
         file.write_all(text.as_bytes()).unwrap();
         path
     }
