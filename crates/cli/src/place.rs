@@ -135,12 +135,17 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
         };
         login = Login::Password { user: user.clone(), password };
     }
+    let location = access.tls.applied(location);
+    let tls_name = match &location.server {
+        ServerName::Host { host, tls: true, .. } => access.tls.name.clone().or(Some(host.clone())),
+        ServerName::Host { .. } | ServerName::Socket(_) => None,
+    };
     Ok(SessionOptions {
         transport,
         login,
         checksums: access.checksums,
-        tls: access.tls.load(location)?,
-        tls_name: access.tls.name.clone(),
+        tls: access.tls.load(&location)?,
+        tls_name,
         ..SessionOptions::default()
     })
 }

@@ -67,9 +67,10 @@ pub struct SessionOptions {
     pub checksums: bool,
     /// CRC on iWARP frames; not over TLS, which needs none.
     pub crc: bool,
-    /// What TLS is spoken with, where a location asks for it.
+    /// What TLS is spoken with over TCP; a location that does not ask for TLS does without.
     pub tls: Option<TlsClient>,
-    /// Whose certificate a server must show; `None` for the host's of its location.
+    /// Whose certificate a server must show; `None` for the host of its location, or the
+    /// address itself.
     pub tls_name: Option<String>,
     /// Credits to ask for: the most requests to have outstanding.
     pub credits: u16,
@@ -140,10 +141,10 @@ impl Client {
                 Login::Password { user: user.clone(), password: password.unwrap_or_default() };
         }
         let addresses = candidates(&location.server, options.transport)?;
-        let target = tls_target(&location.server, &options)?;
+        let is_tls = fit_tls(&location.server, &mut options)?;
         let mut reasons = Vec::new();
         for address in &addresses {
-            match self.connect_by(address, &options, target.as_ref()) {
+            match self.connect_to(address, &options) {
                 Ok(session) => return Ok(session),
                 // The only address says no more than the server's name.
                 Err(ClientError::Connect { reason, .. }) if addresses.len() == 1 => {
@@ -157,31 +158,22 @@ impl Client {
         }
         let mut reason = reasons.join("; ");
         // By TLS it has mostly answered, and what it said tells more.
-        if target.is_none() && !reason.contains(TLS_REQUIRED_ADVICE) {
+        if !is_tls && !reason.contains(TLS_REQUIRED_ADVICE) {
             reason.push_str("; is `dafs serve` running there?");
         }
         Err(ClientError::Connect { address: location.server.to_string(), reason })
     }
 
-    /// Connects to one transport address, without TLS.
+    /// Connects to one transport address.
     ///
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
-        self.connect_by(address, options, None)
-    }
-
-    fn connect_by(
-        &self,
-        address: &Address,
-        options: &SessionOptions,
-        tls: Option<&TlsTarget>,
-    ) -> Result<Session> {
-        let (index, establishing) = self.start_connect(address, options, tls)?;
+        let (index, establishing) = self.start_connect(address, options)?;
         run(&self.0, index, establishing)
     }
 
-    /// Connects to one transport address, without TLS, while the thread does other things; it is under
+    /// Connects to one transport address while the thread does other things; it is under
     /// way at once. Whoever polls it must also turn the client.
     ///
     /// # Errors
@@ -191,7 +183,7 @@ impl Client {
         address: &Address,
         options: &SessionOptions,
     ) -> Result<impl Future<Output = Result<Session>> + use<>> {
-        Ok(self.start_connect(address, options, None)?.1)
+        Ok(self.start_connect(address, options)?.1)
     }
 
     /// Begins to connect; the future goes on with the exchange that makes a session.
@@ -199,9 +191,8 @@ impl Client {
         &self,
         address: &Address,
         options: &SessionOptions,
-        tls: Option<&TlsTarget>,
     ) -> Result<(usize, impl Future<Output = Result<Session>> + use<>)> {
-        let index = self.begin(address, options, tls)?;
+        let index = self.begin(address, options)?;
         // From here on whatever goes wrong ends the session by dropping this.
         let anchor = Rc::new(Anchor { shared: self.0.clone(), index, address: address.clone() });
         let (shared, options) = (self.0.clone(), options.clone());
@@ -212,12 +203,8 @@ impl Client {
     }
 
     /// Starts the transport connection and posts the receives.
-    fn begin(
-        &self,
-        address: &Address,
-        options: &SessionOptions,
-        tls: Option<&TlsTarget>,
-    ) -> Result<usize> {
+    fn begin(&self, address: &Address, options: &SessionOptions) -> Result<usize> {
+        let tls = tls_target(address, options)?;
         let mut core = self.0.borrow_mut();
         let credits = options.credits.clamp(1, limits::CREDITS_MAX);
         let slots = u64::from(credits) + u64::from(SPARE_SLOTS);
@@ -232,7 +219,7 @@ impl Client {
             message_bytes_max: SLOT_BYTES as u32,
             receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
             crc: options.crc,
-            tls: tls.cloned(),
+            tls,
             ..EndpointConfig::default()
         };
         let data = ConnectData {
@@ -433,18 +420,32 @@ pub(crate) fn unexpected(address: &str, what: &str) -> ClientError {
     }
 }
 
-/// Whom TLS is spoken with, if a server's name asks for it.
-fn tls_target(server: &ServerName, options: &SessionOptions) -> Result<Option<TlsTarget>> {
-    let ServerName::Host { host, tls: true, .. } = server else { return Ok(None) };
-    let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
-    let Some(tls) = &options.tls else {
-        return Err(failed(
-            "TLS needs the authorities that vouch for servers; give --tls-ca FILE or DAFS_TLS_CA"
-                .into(),
-        ));
+/// Fits the options to whether a server's name asks for TLS. Whether it does.
+fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
+    let ServerName::Host { host, tls: true, .. } = server else {
+        options.tls = None;
+        return Ok(false);
     };
-    let name = options.tls_name.as_deref().unwrap_or(host);
-    let target = tls.target(name).map_err(|error: TlsConfigError| failed(error.to_string()));
+    if options.tls.is_none() {
+        return Err(ClientError::Connect {
+            address: server.to_string(),
+            reason: "TLS needs the authorities that vouch for servers; \
+                     give --tls-ca FILE or DAFS_TLS_CA"
+                .into(),
+        });
+    }
+    options.tls_name.get_or_insert_with(|| host.clone());
+    Ok(true)
+}
+
+/// Whom TLS is spoken with at an address, if it is.
+fn tls_target(address: &Address, options: &SessionOptions) -> Result<Option<TlsTarget>> {
+    let (Address::Tcp(socket), Some(tls)) = (address, &options.tls) else { return Ok(None) };
+    let name = options.tls_name.clone().unwrap_or_else(|| socket.ip().to_string());
+    let target = tls.target(&name).map_err(|error: TlsConfigError| ClientError::Connect {
+        address: address.to_string(),
+        reason: error.to_string(),
+    });
     target.map(Some)
 }
 
