@@ -102,7 +102,7 @@ pub fn run(flags: Arguments) -> Result<()> {
         stop_with_stdin(server.stopper())?;
     }
     open_sockets_to_all(server.addresses());
-    announce(server.addresses());
+    announce(server.addresses(), config.tls.is_some());
     let stats = server.run();
     // Without systemd there is nobody to tell.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
@@ -127,9 +127,10 @@ fn explain(error: ServerError) -> anyhow::Error {
 }
 
 /// Says that the server is ready, to people and to systemd.
-fn announce(addresses: &[Address]) {
+fn announce(addresses: &[Address], is_tls: bool) {
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let text = format!("ready: {}\ntry:   dafs ls {}\n", list.join(" "), example(addresses));
+    let text =
+        format!("ready: {}\ntry:   dafs ls {}\n", list.join(" "), example(addresses, is_tls));
     // A server goes on serving when nobody listens to it, or there is no systemd.
     let _ = std::io::stdout().write_all(text.as_bytes());
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
@@ -337,10 +338,11 @@ fn default_state() -> PathBuf {
     PathBuf::from(home).join(".local/state/dafs")
 }
 
-fn example(addresses: &[Address]) -> String {
+fn example(addresses: &[Address], is_tls: bool) -> String {
     addresses
         .iter()
         .find_map(|address| match address {
+            Address::Tcp(socket) if is_tls => Some(format!("dafs+tls://{socket}/")),
             Address::Tcp(socket) => Some(format!("dafs://{socket}/")),
             Address::Shm(path) => Some(format!("dafs+shm://{}!/", path.display())),
             Address::Sim(_) => None,
