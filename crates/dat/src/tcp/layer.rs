@@ -71,7 +71,6 @@ impl Connection {
     // ---- in -------------------------------------------------------------------
 
     /// A turn of reading where there is more than the plain stream.
-    #[cold]
     #[inline(never)]
     pub(super) fn read_layer(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
         if let Layer::Undecided(server) = &self.layer {
@@ -139,7 +138,7 @@ impl Connection {
         let ended = loop {
             let room = &mut intake[filled..];
             let wanted = room.len();
-            let Some(socket) = &self.socket else { return Ok(total > 0) };
+            let Some(socket) = &self.socket else { break Ok(()) };
             let received = match receive(socket, room) {
                 Ok(Some(0)) => {
                     break records.on_end().map_err(Into::into).and_then(|()| self.on_end());
@@ -159,7 +158,7 @@ impl Connection {
             }
             // A rejection, or a peer that did not wait for its answer.
             if matches!(self.phase, Phase::Closed | Phase::Vanished) {
-                return Ok(true);
+                break Ok(());
             }
             if records.has_ended {
                 break self.on_end();

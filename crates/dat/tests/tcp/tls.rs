@@ -620,6 +620,93 @@ fn a_slow_handshake_hinders_nobody() {
     }
 }
 
+/// A server of another make, which says everything in records of few octets and hands out
+/// tickets that nobody asked for.
+fn small_talker(authority: &Authority) -> rustls::ServerConnection {
+    let (certificate, key) = authority.issue("talker", &["localhost"], |_| {});
+    let chain = vec![CertificateDer::from_pem_file(certificate).unwrap()];
+    let key = rustls::pki_types::PrivateKeyDer::from_pem_file(key).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    config.max_fragment_size = Some(32);
+    config.alpn_protocols = vec![b"iwarp".to_vec()];
+    config.send_tls13_tickets = 2;
+    rustls::ServerConnection::new(Arc::new(config)).unwrap()
+}
+
+/// Talks octet by octet to a client that says something whenever it may, and hangs up after
+/// so many octets. How many there were.
+fn talk(authority: &Authority, target: &TlsTarget, octets_max: usize, accepts: bool) -> usize {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = Interface::new(InterfaceConfig::default()).unwrap();
+    let config = EndpointConfig { tls: Some(target.clone()), ..EndpointConfig::default() };
+    let address = Address::Tcp(listener.local_addr().unwrap());
+    let endpoint = client.connect(&address, Domain(0), &config, b"").unwrap();
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    socket.set_nodelay(true).unwrap();
+    let mut server = small_talker(authority);
+    let flags = if accepts { 0x10 } else { 0x30 };
+    let reply = [&b"MPA ID Rep Frame"[..], &[flags, 2, 0, 4, 0x80, 4, 0x80, 4]].concat();
+    let (mut said, mut has_replied, mut heard) = (0, false, Vec::new());
+    let begun = Instant::now();
+    loop {
+        assert!(begun.elapsed() < HANG, "after {said} octets nothing happens any more");
+        client.poll();
+        let quiet = SendOptions { signal: Signal::OnError, invalidate: None };
+        let _ = client.post_send(endpoint, 1, &[Gather::Bytes(b"x")], quiet);
+        client.flush();
+        while let Some(event) = client.next_event() {
+            if let Event::Broken { .. } | Event::Rejected { .. } = event {
+                return said;
+            }
+        }
+        if let Ok(1..) = server.read_tls(&mut socket) {
+            server.process_new_packets().unwrap();
+        }
+        let _ = server.reader().read_to_end(&mut heard);
+        if heard.len() >= 24 && !has_replied {
+            has_replied = true;
+            server.writer().write_all(&reply).unwrap();
+        }
+        let mut octets = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut octets).unwrap();
+        }
+        for octet in &octets {
+            if said == octets_max {
+                client.disconnect(endpoint);
+                return said;
+            }
+            let _ = socket.write_all(&[*octet]);
+            said += 1;
+            client.poll();
+        }
+        if has_replied && octets.is_empty() && heard.len() > 100 {
+            client.disconnect(endpoint);
+            return said;
+        }
+    }
+}
+
+#[test]
+fn pieces_of_the_others_messages_may_lie_about_while_this_side_speaks() {
+    let authority = Authority::new();
+    let target = target_of(&authority.file(), None, "localhost");
+    for accepts in [true, false] {
+        let octets = talk(&authority, &target, usize::MAX, accepts);
+        assert!(octets > 1000, "{octets}");
+        for cut in (0..octets).step_by(61) {
+            talk(&authority, &target, cut, accepts);
+        }
+    }
+}
+
 // ---- much of it -----------------------------------------------------------------
 
 fn local(interface: &mut Interface, length: usize) -> (Memory, Region) {
