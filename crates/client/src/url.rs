@@ -35,8 +35,8 @@ pub enum ServerName {
 /// Why a text is no location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no DAFS URL: {what}; write dafs://host[:port]/path, dafs+tls://host[:port]/path or \
-     dafs+shm:///socket!/path"
+    "{text:?} is no DAFS URL: {what}; write dafs://host[:port]/path, \
+     dafs+tls://host[:port]/path or dafs+shm:///socket!/path"
 )]
 pub struct UrlError {
     text: String,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::{CertificateIdentity, TlsFailure};
 
@@ -65,7 +66,7 @@ pub struct Peer {
     pub process: Option<PeerProcess>,
     /// Who it is by its certificate, where it connects by TLS and has shown one that an
     /// authority of [`crate::ClientCertificates`] vouches for.
-    pub certificate: Option<Box<CertificateIdentity>>,
+    pub certificate: Option<Arc<CertificateIdentity>>,
 }
 
 /// Kernel-verified identity of a process on the same host (SO_PEERCRED, SO_PEERGROUPS).

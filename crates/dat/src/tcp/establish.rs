@@ -110,7 +110,10 @@ impl Connection {
         self.watch(context, Interest::Read)
     }
 
-    /// Octets for the start-up machine. Returns how many it used.
+    /// Octets for the start-up machine. Returns how many it used. Out of the way of all the
+    /// octets that come later.
+    #[cold]
+    #[inline(never)]
     pub(super) fn on_startup(
         &mut self,
         context: &mut Context<'_>,

@@ -10,6 +10,7 @@
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use rustix::net::RecvFlags;
 
@@ -256,7 +257,7 @@ impl Connection {
             return Ok(());
         }
         if self.certificate.is_none() {
-            self.certificate = records.identity().map(Box::new);
+            self.certificate = records.identity().map(Arc::new);
         }
         let octets = std::mem::take(&mut self.inbound.kept);
         let used = self.take(context, &octets, &Pending::NONE)?;
@@ -269,12 +270,21 @@ impl Connection {
     /// Offers the socket what is framed. True if it takes no more.
     #[inline]
     pub(super) fn write_out(&mut self) -> Result<bool, BreakReason> {
-        let Some(socket) = &self.socket else { return Ok(false) };
-        match &mut self.layer {
-            Layer::Plain => self.outgoing.write(socket),
-            Layer::Tls(records) => write_records(&mut self.outgoing, records, socket),
+        match &self.socket {
+            Some(socket) if self.layer.is_plain() => self.outgoing.write(socket),
+            Some(_) => self.write_layer(),
+            None => Ok(false),
+        }
+    }
+
+    #[inline(never)]
+    fn write_layer(&mut self) -> Result<bool, BreakReason> {
+        match (&mut self.layer, &self.socket) {
+            (Layer::Tls(records), Some(socket)) => {
+                write_records(&mut self.outgoing, records, socket)
+            }
             // Not before the turn of reading is over.
-            Layer::Undecided(_) | Layer::Lent => Ok(true),
+            _ => Ok(true),
         }
     }
 

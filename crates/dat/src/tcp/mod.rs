@@ -29,6 +29,7 @@ mod transmit;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use dafs_iwarp::{Receiver, Transmitter};
@@ -56,7 +57,7 @@ pub(crate) struct Connection {
     layer: Layer,
     peer: SocketAddr,
     /// Who the peer has proved to be by TLS.
-    certificate: Option<Box<CertificateIdentity>>,
+    certificate: Option<Arc<CertificateIdentity>>,
     phase: Phase,
     deadline: Instant,
     config: EndpointConfig,

@@ -177,6 +177,7 @@ impl Outgoing {
 
     /// Writes until everything is with the socket or it takes no more. True if it
     /// takes no more.
+    #[inline(never)]
     pub fn write(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
         self.name_scratch();
         while !self.chunks.is_empty() {
@@ -252,6 +253,8 @@ impl Outgoing {
         filled
     }
 
+    /// Inlined: a call of it costs a plain connection a tenth of all that a write does.
+    #[inline(always)]
     fn advance(&mut self, written: usize) {
         self.sent_total += written as u64;
         self.sent += written;
