@@ -29,19 +29,19 @@ pub struct Access {
 #[derive(Clone, Debug, Args)]
 pub struct Tls {
     /// Speak TLS with every server, as if its URL began with dafs+tls://.
-    #[arg(long = "tls", env = "DAFS_TLS")]
+    #[arg(id = "tls", long, env = "DAFS_TLS")]
     pub always: bool,
     /// PEM file of the authorities that vouch for servers.
-    #[arg(long = "tls-ca", value_name = "FILE", env = "DAFS_TLS_CA")]
+    #[arg(id = "tls-ca", long, value_name = "FILE", env = "DAFS_TLS_CA")]
     pub authorities: Option<PathBuf>,
     /// PEM file of this client's certificate, for servers that ask for one.
-    #[arg(long = "tls-cert", value_name = "FILE", env = "DAFS_TLS_CERT", requires = "key")]
+    #[arg(id = "tls-cert", long, value_name = "FILE", env = "DAFS_TLS_CERT", requires = "tls-key")]
     pub certificate: Option<PathBuf>,
     /// PEM file of the certificate's key, which nobody else may read.
-    #[arg(long = "tls-key", value_name = "FILE", env = "DAFS_TLS_KEY", requires = "certificate")]
+    #[arg(id = "tls-key", long, value_name = "FILE", env = "DAFS_TLS_KEY", requires = "tls-cert")]
     pub key: Option<PathBuf>,
     /// Name that the server's certificate is for. Default: the URL's host.
-    #[arg(long = "tls-name", value_name = "NAME")]
+    #[arg(id = "tls-name", long, value_name = "NAME")]
     pub name: Option<String>,
 }
 
