@@ -21,6 +21,9 @@ impl Reactor {
             tracing::debug!(peer = %peer.address, "connection without DAFS connect data");
             return self.interface.reject(pending, b"");
         };
+        if let Some(certificate) = &peer.certificate {
+            tracing::debug!(peer = %peer.address, %certificate, "connection by TLS");
+        }
         let identity = match &peer.process {
             Some(process) => PeerIdentity::Local(credentials_of(process)),
             None => PeerIdentity::Remote,
