@@ -16,6 +16,7 @@
 //! What is promised to whom after which failure: `docs/semantics.md`.
 #![forbid(unsafe_code)]
 
+mod acl;
 pub mod attributes;
 pub mod cache;
 pub mod error;
