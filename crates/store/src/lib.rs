@@ -32,5 +32,6 @@ pub use dafs_types::Credentials;
 pub use error::{Result, StoreError};
 pub use file::{File, FileKey, FileVersion};
 pub use store::{
-    Created, ListEntry, ListPage, ListRequest, NewNode, Object, PathLookup, Removed, Renamed, Store,
+    Created, ExtraChanges, Extras, ExtrasWanted, ListEntry, ListPage, ListRequest, NewNode, Object,
+    PathLookup, Removed, Renamed, Store,
 };

@@ -54,6 +54,13 @@ impl PosixAcl {
         self.other = mode & 7;
     }
 
+    /// What a new object with this wanted mode gets of a default list.
+    pub fn inherited(&self, mode: u32) -> Self {
+        let mut list = self.clone();
+        list.set_mode(self.mode() & mode);
+        list
+    }
+
     /// What an entry that the mask binds is worth.
     pub fn masked(&self, bits: u32) -> u32 {
         bits & self.mask.unwrap_or(7)
@@ -193,6 +200,8 @@ mod tests {
     fn a_change_of_mode_moves_the_mask() {
         let mut list = list();
         assert_eq!(list.mode(), 0o665);
+        assert_eq!(list.inherited(0o640).mode(), 0o640);
+        assert_eq!(list.inherited(0o646).mode(), 0o644);
         list.set_mode(0o740);
         assert_eq!((list.group, list.mask, list.mode()), (4, Some(4), 0o740));
         assert!(list.allows(&user(7, &[99]), 1, 10, 4));
