@@ -2,6 +2,7 @@
 //!
 //! Each case runs once for each transport.
 
+mod attributes;
 mod bystander;
 mod data;
 mod fixture;
