@@ -261,3 +261,93 @@ fn types_of_bodies_are_kept_within_their_bound() {
         assert_eq!(told(&root()), None);
     });
 }
+
+/// A list as the kernel takes it.
+fn kernel_form(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut bytes = vec![2, 0, 0, 0];
+    for (tag, bits, id) in entries {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(bits.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+/// What the kernel lets somebody do with a file: to read, to write, to do both. A thread of
+/// its own becomes that user and ends.
+fn kernel_says(path: &std::path::Path, who: &Credentials) -> [bool; 3] {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_res_uid};
+    let groups: Vec<_> = who.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(move || {
+            let uid = Uid::from_raw(who.uid);
+            set_thread_groups(&groups).unwrap();
+            set_thread_gid(Gid::from_raw(who.gid)).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            [(true, false), (false, true), (true, true)].map(|(read, write)| {
+                std::fs::OpenOptions::new().read(read).write(write).open(path).is_ok()
+            })
+        });
+        asking.join().unwrap()
+    })
+}
+
+#[test]
+fn the_kernel_would_have_said_the_same() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: not the superuser, who can be anybody");
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let tree = place.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    for directory in [place.path(), &tree] {
+        std::fs::set_permissions(directory, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let path = tree.join("f");
+    std::fs::write(&path, b"text").unwrap();
+    chown(&path, Some(1), Some(10)).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+    if kernel_says(&path, &user(5, &[])) != [true; 3] {
+        eprintln!("skipped: the way to {} is closed to others", path.display());
+        return;
+    }
+    let store = LocalStore::new(&LocalConfig::new(&tree, place.path().join("state"))).unwrap();
+    let handle = store.lookup(&root(), &top(&store), b"f").unwrap().handle;
+    let seed = std::env::var("DAFS_LIST_SEED").map_or(1, |text| text.parse().unwrap());
+    let mut numbers = dafs_types::Random::new(seed);
+    for round in 0..300 {
+        // No bit to execute: who may execute may read through the server, not beside it.
+        let mut bits = || [0, 2, 4, 6][numbers.below(4)];
+        let entries = [
+            (1, bits(), u32::MAX),
+            (2, bits(), 2),
+            (2, bits(), 3),
+            (4, bits(), u32::MAX),
+            (8, bits(), 50),
+            (8, bits(), 60),
+            // Under an empty mask Linux does not look at the list at all, and lets those it
+            // names do what others may; acl(5) and the server do not.
+            (0x10, bits().max(2), u32::MAX),
+            (0x20, bits(), u32::MAX),
+        ];
+        let list = kernel_form(&entries);
+        let flags = rustix::fs::XattrFlags::empty();
+        if rustix::fs::setxattr(&path, "system.posix_acl_access", &list, flags).is_err() {
+            eprintln!("skipped: this file system keeps no lists");
+            return;
+        }
+        let groups = [10, 50, 60].into_iter().filter(|_| numbers.percent(50)).collect();
+        let uid = 1 + numbers.below(4) as u32;
+        let who = Credentials { uid, gid: 99, groups };
+        let store_says = [ShareAccess::Read, ShareAccess::Write, ShareAccess::Both]
+            .map(|access| may(&store, &who, &handle, access));
+        assert_eq!(
+            store_says,
+            kernel_says(&path, &who),
+            "round {round}, {who:?}, {entries:?}; again with DAFS_LIST_SEED={seed}"
+        );
+    }
+}

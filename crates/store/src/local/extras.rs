@@ -188,7 +188,7 @@ fn link_count_max(magic: u64) -> Option<u32> {
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
-/// Where the shared MIME database of desktops looks for it, too.
+/// Where desktops keep it, too.
 const MIME_TYPE: &[u8] = b"user.mime_type";
 /// `FS_CASEFOLD_FL`.
 const CASEFOLD: u32 = 0x4000_0000;
