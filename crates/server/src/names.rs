@@ -117,10 +117,7 @@ impl Reactor {
         let who = self.who(answer);
         let name = request.name.as_bytes();
         let directory = self.store.link(&who, &request.source, &request.directory, name)?;
-        if let Some((file, _)) = self.open_files.get(&request.source) {
-            self.filer.file_linked(dafs_filer::FileKey(file.key().0));
-        }
-        self.cache.remember(&request.source);
+        self.named_again(&request.source);
         self.reply(answer, &Response::Link(DirectoryChanged { directory }));
         Ok(())
     }
@@ -162,6 +159,14 @@ impl Reactor {
         match self.filer.remove_check(dafs_filer::FileKey(file.key().0), mode)? {
             RemoveDecision::Now | RemoveDecision::KeepDataUntilLastClose => Ok(()),
         }
+    }
+
+    /// An object has a name, which it may not have had before.
+    pub(crate) fn named_again(&mut self, handle: &FileHandle) {
+        if let Some((file, _)) = self.open_files.get(handle) {
+            self.filer.file_linked(dafs_filer::FileKey(file.key().0));
+        }
+        self.cache.remember(handle);
     }
 
     /// An object has lost its last name.

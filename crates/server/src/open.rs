@@ -213,6 +213,10 @@ impl Reactor {
             .store
             .create_file(who, &walked.handle, last, mode, &changes, request.access)
             .map_err(failed)?;
+        if created.is_new && created.object.attributes.kind == ObjectType::NamedAttribute {
+            // Its handle may be one that was removed, and is open still.
+            self.named_again(&created.object.handle);
+        }
         let attributes = request.creation.attributes();
         let is_changed = self
             .outfit(who, &walked.handle, last, &created, attributes)

@@ -173,6 +173,33 @@ fn a_local_change_of_an_attribute_is_seen_at_the_next_open() {
 }
 
 #[test]
+fn an_attribute_made_again_serves_those_who_have_it_open() {
+    over_each(|fixture, transport| {
+        if !keeps_attributes(fixture) {
+            return;
+        }
+        std::fs::write(fixture.local("file"), b"").unwrap();
+        let (client, session) = fixture.connect(transport);
+        let directory = open_attributes(&client, &session, handle(&session, "/file")).unwrap();
+        let open = || session.open_in(directory, "note", "note", &OpenOptions::write()).unwrap();
+        let (old, request) = (
+            open(),
+            Rename { source: directory, target: directory, old_name: "note", new_name: "other" },
+        );
+        let busy = ask(&client, &session, &Request::Rename(request), |_| Some(()));
+        assert_eq!(busy, Err(Status::Delay));
+        block_on(&client, session.remove_in_async(directory, "note", "note")).unwrap();
+        assert_eq!(local_attribute(fixture, "file", "user.note"), None);
+        let new = open();
+        assert_eq!(new.handle(), old.handle());
+        new.write_at(b"kept", 0).unwrap();
+        new.close().unwrap();
+        old.close().unwrap();
+        assert_eq!(local_attribute(fixture, "file", "user.note").unwrap(), b"kept");
+    });
+}
+
+#[test]
 fn attributes_that_are_too_large_are_refused() {
     over_each(|fixture, transport| {
         if !keeps_attributes(fixture) {

@@ -272,7 +272,8 @@ impl LocalStore {
         let mut replaced = None;
         if old.handle != new.handle {
             // An open attribute is its name; what was written to it must get there first.
-            if lock(&self.attribute_files).get(&old.handle).is_some() {
+            let is_open = |handle| lock(&self.attribute_files).get(handle).is_some();
+            if is_open(&old.handle) || is_open(&new.handle) {
                 return Err(StoreError::Busy);
             }
             let is_there = xattr::size(node.fd(), &new.name)?.is_some();
