@@ -19,6 +19,7 @@ use dafs_wire::messages::{
 };
 
 use crate::names::{changes_of, components};
+use crate::object::extras_of;
 use crate::reactor::Reactor;
 use crate::task::{Answer, CommitReply, CommitTask, SizeReply, SizeTask, Task};
 
@@ -245,6 +246,14 @@ impl Reactor {
             .store
             .create_file(who, &walked.handle, last, mode, &changes, request.access)
             .map_err(failed)?;
+        if created.is_new && created.object.attributes.kind == ObjectType::NamedAttribute {
+            // Its handle may be one that was removed, and is open still.
+            self.named_again(&created.object.handle);
+        }
+        let attributes = request.creation.attributes();
+        let is_changed = self
+            .outfit(who, &walked.handle, last, &created, attributes)
+            .map_err(|status| missed(walked.handle, way.len(), status))?;
         let truncate = truncates && !created.is_new;
         if truncate && !request.access.writes() {
             let granted = self.store.access(who, &created.object.handle, AccessMask::MODIFY);
@@ -252,7 +261,8 @@ impl Reactor {
                 return Err(failed(StoreError::Access));
             }
         }
-        let version = created.is_new.then(|| FileVersion::from(&created.object.attributes));
+        let is_as_made = created.is_new && !is_changed;
+        let version = is_as_made.then(|| FileVersion::from(&created.object.attributes));
         let directory = created.change;
         Ok(Found { directory, truncate, version, ..Found::existing(file, component_count) })
     }
@@ -267,8 +277,10 @@ impl Reactor {
             Some(block) => changes_of(block)?,
             None => dafs_store::AttributeChanges::default(),
         };
+        let extras = request.creation.attributes().map_or(Ok(Default::default()), extras_of)?;
         let (object, file) = self.store.create_unlinked(who, directory, &changes)?;
-        let version = Some(FileVersion::from(&object.attributes));
+        self.store.set_extras(who, &object.handle, &extras)?;
+        let version = extras.is_empty().then(|| FileVersion::from(&object.attributes));
         Ok(Found { unlinked: true, version, ..Found::existing(file, 0) })
     }
 

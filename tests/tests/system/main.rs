@@ -2,6 +2,7 @@
 //!
 //! Each case runs once for each transport.
 
+mod attributes;
 mod bind;
 mod bystander;
 mod data;
