@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use dafs_types::{Credentials, limits};
 
+use crate::BatchLimits;
+
 /// Most opens a table can number; the index part of a state id has 20 bits.
 pub(crate) const OPENS_LIMIT: u32 = 1 << 20;
 /// Most channels one filer serves; bounds the preallocated slots.
@@ -58,6 +60,8 @@ pub struct FilerConfig {
     pub opens_max: u32,
     /// Most opens of one client.
     pub opens_per_client_max: u32,
+    /// Bounds and policies of batches.
+    pub batch: BatchLimits,
 }
 
 impl Default for FilerConfig {
@@ -83,6 +87,7 @@ impl Default for FilerConfig {
             text_authentication: true,
             opens_max: 64 * 1024,
             opens_per_client_max: 16 * 1024,
+            batch: BatchLimits::default(),
         }
     }
 }
@@ -143,6 +148,7 @@ impl FilerConfig {
         if self.credits_budget < self.channels_max {
             return Err(ConfigError::BudgetTooSmall);
         }
+        self.batch.check()?;
         self.check_defaults()
     }
 

@@ -28,6 +28,7 @@
 
 mod admit;
 mod auth;
+mod batch;
 mod channel;
 mod clients;
 mod config;
@@ -39,6 +40,11 @@ mod opens;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
 pub use auth::{AuthDecision, AuthRequest, Authenticated};
+pub use batch::{
+    AbortScope, Aborted, Accepted, BatchLimits, BatchLoad, BatchReply, BatchRequest,
+    BatchScheduler, Cancelled, DeviceLoad, EndedSession, InvalidBatch, Notice, Piece,
+    RequestNotFound, RequestView, Run, RunOutcome, Submission, SubmitError, completions_in,
+};
 pub use channel::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
     PeerIdentity, TickActions,
