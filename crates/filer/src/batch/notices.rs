@@ -209,11 +209,33 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dafs_types::{RequestId, SequenceNumber, StreamId};
     use dafs_wire::messages::Completions;
+    use dafs_wire::{ByteOrder, Request, RequestHeader, encode_request};
+
+    fn message_bytes(count: usize) -> usize {
+        let completion = Completion {
+            request: RequestId(1),
+            status: Status::Ok,
+            length: 1,
+            checksum: Checksum::default(),
+        };
+        let completions = vec![completion; count];
+        let message = Completions { completions: completions[..].into() };
+        let request = Request::BcBatchCompletion(message);
+        let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
+        let mut buffer = vec![0; 1 << 17];
+        encode_request(ByteOrder::Little, &header, &request, &mut buffer).unwrap()
+    }
 
     #[test]
-    fn as_many_completions_as_are_said_fit_a_message() {
+    fn a_message_carries_just_as_many_completions_as_are_said_to_fit() {
         assert_eq!(completions_in(0), 0);
-        let _ = Completions::default;
+        for size in [64, 79, 80, 512, 1000, 4096, 8191, 8192] {
+            let count = completions_in(size);
+            assert!(message_bytes(count) <= size as usize);
+            assert!(message_bytes(count + 1) > size as usize);
+        }
+        assert_eq!(completions_in(u32::MAX), dafs_wire::limits::COMPLETIONS_MAX);
     }
 }

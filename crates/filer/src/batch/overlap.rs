@@ -107,7 +107,8 @@ mod tests {
             let mut all = vec![];
             for number in 0..200 {
                 let start = dice.below(2000) as u64;
-                let range = start..start + 1 + dice.below(1 << dice.below(9)) as u64;
+                let class = dice.below(9);
+                let range = start..start + 1 + dice.below(1 << class) as u64;
                 let kind = if dice.percent(50) { IoKind::Read } else { IoKind::Write };
                 let file = FileKey(dice.below(2) as u64);
                 index.insert(file, kind, range.clone(), number);
