@@ -39,6 +39,9 @@ pub struct FilerConfig {
     pub credits_initial: u16,
     /// Most credits of one session, up to [`limits::CREDITS_MAX`].
     pub credits_session_max: u16,
+    /// How long a session may keep credits it was told to give back, sending nothing
+    /// while another one would have them, before it is dropped; `None` never drops it.
+    pub credits_withheld_max: Option<Duration>,
     /// Request size for clients that ask for the default, in octets.
     pub request_bytes_default: u32,
     /// Largest request size, in octets, up to [`limits::REQUEST_BYTES_MAX`].
@@ -77,6 +80,7 @@ impl Default for FilerConfig {
             credits_budget: 16 * 1024,
             credits_initial: 8,
             credits_session_max: 64,
+            credits_withheld_max: None,
             request_bytes_default: 8 * 1024,
             request_bytes_max: limits::REQUEST_BYTES_MAX as u32,
             response_bytes_default: 8 * 1024,

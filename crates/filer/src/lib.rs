@@ -51,6 +51,7 @@ pub use channel::{
 };
 pub use config::{ConfigError, FilerConfig};
 pub use counters::Counters;
+pub use credits::{CreditView, CreditWeight, LimitedBy};
 pub use filer::Filer;
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
