@@ -94,8 +94,8 @@ pub(crate) struct Window {
     /// It was saturated since the last tick.
     saturated_lately: bool,
     limited_by: LimitedBy,
-    /// Since when it has kept so many credits that others would have.
-    withheld: Option<(Moment, u16)>,
+    /// Since when it has kept credits that others would have, and sent nothing.
+    withheld: Option<Moment>,
 }
 
 impl Window {
@@ -153,16 +153,23 @@ impl Window {
         self.busy[word] |= bit;
         self.outstanding += 1;
         self.used[word] |= bit;
-        if desired != self.desired && desired != 0 {
-            // More than it has and than it asked for before is a reason to look.
-            let asks = desired > self.target && desired > self.desired;
-            self.attention |= if asks { ASKED } else { 0 };
-            self.desired = desired;
+        if desired != self.desired {
+            self.desire(desired);
         }
         // Clients take the stream freed last, so the top one means that all were taken.
         let is_saturated = self.outstanding == self.nreq || stream.0 + 1 == self.nreq;
-        self.attention |= if is_saturated { SATURATED } else { 0 };
+        self.attention |= u8::from(is_saturated) * SATURATED;
         Ok(self.outstanding)
+    }
+
+    /// The client says how many credits it would like. More than it has and than it asked
+    /// for before is a reason to look.
+    fn desire(&mut self, desired: u16) {
+        if desired != 0 {
+            let asks = desired > self.target && desired > self.desired;
+            self.attention |= u8::from(asks) * ASKED;
+            self.desired = desired;
+        }
     }
 
     /// The client used a stream: if that stream's last response told it of the lower
@@ -210,6 +217,9 @@ impl Window {
         if steady && self.attention == 0 && (self.desired == 0 || self.desired >= self.target) {
             return Grant { target_nreq: self.target, receives_to_post: 1 };
         }
+        if steady && self.has_all_it_may(budget) {
+            return Grant { target_nreq: self.target, receives_to_post: 1 };
+        }
         self.retarget(budget);
         let before = self.nreq;
         self.follow(stream, budget);
@@ -232,6 +242,7 @@ impl Window {
         } else {
             self.settled = [0; STREAM_WORDS];
         }
+        self.withheld = None;
         self.stream_limit = self.stream_limit.max(next);
         self.kept_limit = self.kept_limit.max(next);
         if self.expired < next {
@@ -247,6 +258,19 @@ impl Window {
         } else {
             (self.most, LimitedBy::SessionMaximum)
         }
+    }
+
+    /// It uses all it has, which is all it may have, and nobody would have it: the usual
+    /// lot of a busy session, which nothing else needs to look at.
+    fn has_all_it_may(&mut self, budget: &Budget) -> bool {
+        let (cap, capped_by) = self.cap();
+        if cap != self.target || self.contends || budget.hungry > 0 {
+            return false;
+        }
+        self.saturated_lately |= self.attention & SATURATED != 0;
+        self.attention = 0;
+        self.limited_by = capped_by;
+        true
     }
 
     /// Chooses a new target before a response is sent.
@@ -397,13 +421,7 @@ impl Window {
             self.withheld = None;
             return false;
         }
-        match self.withheld {
-            Some((since, credits)) if credits == self.nreq => now.since(since) >= longest,
-            Some(_) | None => {
-                self.withheld = Some((now, self.nreq));
-                longest.is_zero()
-            }
-        }
+        now.since(*self.withheld.get_or_insert(now)) >= longest
     }
 
     /// The window as an operator sees it.
