@@ -19,11 +19,11 @@
 //! who do not: each one's share is that pool times its weight over the weights of all who
 //! contend. Whoever has all it may have (by its desire or the maximum), and that is within
 //! its share, does not contend. As long as somebody with less than its share finds
-//! nothing to take, who has more than theirs is told to shrink by what is missing and nobody
-//! grows beyond their own; and as long as anybody would have more, who was not saturated keeps at the
-//! next tick only what it used. An idle session
-//! hears of its lower target with its next response and no sooner: the server may drop it
-//! ([`Window::withholds`]), which is off by default.
+//! nothing to take, who has more than theirs is told to shrink by what is missing, and
+//! nobody grows beyond their own. As long as anybody would have more, who was not saturated
+//! keeps at the next tick only what it used. An idle session hears of its lower target with
+//! its next response and no sooner: the server may drop it ([`Window::withholds`]), which
+//! is off by default.
 //!
 //! A stream beyond `nreq` may be used, and its response kept, until the client is known
 //! to know better (draft 5.2.2): it uses a stream again whose last response was sent

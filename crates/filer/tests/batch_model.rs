@@ -415,7 +415,11 @@ impl Model {
             .filter(|(_, request)| !request.lost)
             .map(|(key, _)| *key)
             .collect();
-        if live.is_empty() || pick % 16 == 0 { (self.ids[0], 0) } else { live[pick % live.len()] }
+        if live.is_empty() || pick.is_multiple_of(16) {
+            (self.ids[0], 0)
+        } else {
+            live[pick % live.len()]
+        }
     }
 
     fn hurry(&mut self, pick: usize) {

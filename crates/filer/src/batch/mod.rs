@@ -31,7 +31,9 @@
 //! was accepted later waits until that part of the earlier one is done, whoever sent them;
 //! and whatever makes the later one urgent makes the earlier part as urgent. So HURRY_UP
 //! releases the request it names and what stands in its way, and nothing else. Requests
-//! outside of batches are not ordered against them.
+//! outside of batches are not ordered against them. To know who touches what stays cheap
+//! because a place in a file has room for 1024 such transfers only: a batch with more of its
+//! own is too large, one that finds too many there is told to wait.
 //!
 //! **Reporting.** Completions of asynchronous batches are gathered per session until there
 //! are as many as the client last asked for; or nothing of the session is in hand any more
@@ -44,7 +46,8 @@
 //! **What was transferred** is counted from the start of the request's data, chunks and
 //! buffers read as one run of octets: octets beyond the first gap are not counted even if
 //! they were moved. A request with a failure has the status of its first one, and nothing
-//! more of it is begun. A short read or write is no failure.
+//! more of it is begun. A short read or write is no failure. Checksums are the driver's: a
+//! request's runs are carried out one by one, and [`Piece::at`] says which part each is.
 //!
 //! **Cancelling.** The protocol has no procedure for it; the paper (section 4) gives the API
 //! a cancel function, which a client can keep only by not listening any more, or by
