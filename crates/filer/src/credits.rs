@@ -12,7 +12,7 @@
 //!
 //! Policy: a session starts small, doubles whenever it has used all its credits (or
 //! jumps to what it desires while more than half of the budget is free), grows once when
-//! it asks for more than it ever did, takes no more than it desires, and gives back what
+//! it asks for more than it did before, takes no more than it desires, and gives back what
 //! it has not used since the last tick. Falling takes responses: one each.
 //!
 //! When credits are short, those who use all they have contend for what is left by those
