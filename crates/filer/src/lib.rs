@@ -32,6 +32,7 @@
 
 mod admit;
 mod auth;
+mod batch;
 mod channel;
 mod clients;
 mod config;
@@ -48,6 +49,11 @@ mod replies;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
 pub use auth::{AuthDecision, AuthRequest, Authenticated};
+pub use batch::{
+    AbortScope, Aborted, Accepted, BatchLimits, BatchLoad, BatchReply, BatchRequest,
+    BatchScheduler, Cancelled, DeviceLoad, EndedSession, InvalidBatch, Notice, Piece,
+    RequestNotFound, RequestView, Run, RunOutcome, Submission, SubmitError, completions_in,
+};
 pub use channel::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
     PeerIdentity, TickActions,
@@ -59,6 +65,7 @@ pub use credentials::{
     CredentialCounters, CredentialLookup, CredentialName, CredentialPolicy, CredentialTable,
     CredentialUse, RegisteredCredential, Registration,
 };
+pub use credits::{CreditView, CreditWeight, LimitedBy};
 pub use delegations::{
     DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
     DelegationInformation, DelegationKind, DelegationPhase, DelegationPolicy, DelegationTable,

@@ -219,6 +219,7 @@ impl Filer {
                 hot.client = slot;
                 hot.window.may_grow_to(credits_max);
                 cold.credentials = Some(who);
+                self.weigh(channel, slot);
                 self.authenticated_count += 1;
                 self.begin_kept(channel);
                 Ok(authenticated)
@@ -228,6 +229,14 @@ impl Filer {
                 Err(status)
             }
         }
+    }
+
+    /// Says how much a session counts when credits are short.
+    fn weigh(&mut self, channel: ChannelId, slot: ClientSlot) {
+        let name = self.clients.get(slot).map(|client| &client.name);
+        let weight = name.and_then(|name| self.config.credit_weights.get(name));
+        let window = &mut self.hot[channel.index()].window;
+        window.set_weight(weight.copied().unwrap_or_default(), &mut self.budget);
     }
 
     /// The channel may try again, but not without end.

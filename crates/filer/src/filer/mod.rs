@@ -28,7 +28,7 @@ use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
-    ConfigError, Counters, FilerConfig, Negotiated, PeerIdentity, TickActions,
+    ConfigError, Counters, CreditView, FilerConfig, Negotiated, PeerIdentity, TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -336,14 +336,29 @@ impl Filer {
             }
             Phase::Authenticated => {
                 hot.window.shrink_if_idle(self.config.credits_initial, &mut self.budget);
+                let withholds = self
+                    .config
+                    .credits_withheld_max
+                    .is_some_and(|most| hot.window.withholds(most, now, &self.budget));
                 let silence = now.since(hot.last_heard);
                 let too_long = self.config.silence_max.is_some_and(|most| silence >= most);
-                (too_long && hot.window.outstanding() == 0).then_some(CloseReason::Silent)
+                let is_silent = too_long && hot.window.outstanding() == 0;
+                let withheld = withholds.then_some(CloseReason::CreditsWithheld);
+                is_silent.then_some(CloseReason::Silent).or(withheld)
             }
         }?;
         hot.phase = Phase::Condemned;
         self.counters.channels_expired += 1;
         Some(reason)
+    }
+
+    /// The credits of every session: who is throttled, and by which limit.
+    pub fn credit_views(&self) -> impl Iterator<Item = CreditView> {
+        let halves = self.hot.iter().zip(&self.cold);
+        halves.filter_map(|(hot, cold)| {
+            let session = cold.as_ref()?.session.as_ref()?;
+            (hot.phase == Phase::Authenticated).then(|| hot.window.view(session.id))
+        })
     }
 
     /// The limits in force.
