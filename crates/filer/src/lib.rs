@@ -68,7 +68,7 @@ pub use fences::{
     FenceLimits, FenceRecord, FenceRequest, FenceRestoreError, FenceStoreId, FenceTable,
     FencedObject, OperationId, RunningOperation,
 };
-pub use filer::{BindArguments, Filer};
+pub use filer::{BindArguments, Filer, RunningRequest};
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
 };

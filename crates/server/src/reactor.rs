@@ -21,6 +21,7 @@ use dafs_wire::{ByteOrder, ResponseHeader};
 
 use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
+use crate::fencing::{Fencing, operation_of_loan};
 use crate::hits::Hits;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
@@ -58,6 +59,8 @@ pub(crate) struct Reactor {
     pub(crate) ledger: Option<Ledger>,
     /// Why the server stops.
     pub(crate) fatal: Option<LedgerError>,
+    /// Fencing lists that are being changed.
+    pub(crate) fencing: Fencing,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
     /// The request being served; lent out while it is.
@@ -130,6 +133,7 @@ impl Reactor {
             verifier: boot,
             ledger,
             fatal: None,
+            fencing: Fencing::new(config),
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
@@ -182,6 +186,7 @@ impl Reactor {
         }
         self.settle();
         self.take_done();
+        self.pump_fences();
         self.push_ledger();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
@@ -246,6 +251,7 @@ impl Reactor {
             Some(Loan::Staging(key)) => self.interface.deregister(key),
             None => {}
         }
+        self.filer.leave_fence(operation_of_loan(index));
     }
 
     pub(crate) fn stats(&self) -> ServerStats {

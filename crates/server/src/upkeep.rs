@@ -85,6 +85,7 @@ impl Reactor {
             self.release_open(&closed);
         }
         self.note_forgotten();
+        self.hurry_fences();
     }
 
     /// Starts the flushes that age or pressure ask for.

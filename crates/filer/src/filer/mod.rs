@@ -8,6 +8,7 @@
 
 mod bind;
 mod connect;
+mod fencing;
 mod files;
 mod replies;
 mod requests;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 pub use bind::BindArguments;
 use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
 use dafs_wire::ByteOrder;
+pub use fencing::RunningRequest;
 
 use crate::clients::{ClientSlot, ClientTable, Principal};
 use crate::credits::{Budget, Window};
@@ -24,7 +26,7 @@ use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
-    ConfigError, Counters, FilerConfig, Negotiated, PeerIdentity, TickActions,
+    ConfigError, Counters, FenceId, FenceTable, FilerConfig, Negotiated, PeerIdentity, TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -40,6 +42,7 @@ pub struct Filer {
     clients: ClientTable,
     opens: OpenTable,
     kept: KeptSessions,
+    fences: FenceTable,
     /// Sessions forgotten, not yet told of.
     forgotten: Vec<SessionId>,
     /// Channels whose session is gone, not yet told of.
@@ -98,7 +101,7 @@ struct Session {
     id: SessionId,
     client_id: ClientId,
     granted: Negotiated,
-    fence_id: Box<str>,
+    fence_id: FenceId,
     client_name: Box<[u8]>,
     client_verifier: Verifier,
     order: ByteOrder,
@@ -125,6 +128,7 @@ impl Filer {
         let budget = Budget::new(config.credits_budget, config.channels_max);
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
         let kept = KeptSessions::new(config.lost_sessions_max);
+        let fences = FenceTable::new(config.fences.clone());
         Ok(Self {
             config,
             budget,
@@ -135,6 +139,7 @@ impl Filer {
             clients: ClientTable::default(),
             opens,
             kept,
+            fences,
             forgotten: Vec::new(),
             orphans: Vec::new(),
             open_count: 0,

@@ -16,6 +16,7 @@ use super::{
     Concluded, Facts, Held, Intended, Intent, LedgerDone, Outcome, Place, Places, Record,
     RequestKey, Running, Touched, is_failure,
 };
+use crate::fencing::operation_of_intent;
 use crate::jobs::Job;
 use crate::names::{changes_of, components};
 use crate::reactor::Reactor;
@@ -40,6 +41,12 @@ impl Reactor {
     ) -> bool {
         if self.ledger.is_none() || !changes_names(request) {
             return false;
+        }
+        if self.filer.has_fences()
+            && let Err(status) = self.pass(answer, request)
+        {
+            self.fail(answer, status);
+            return true;
         }
         let plan = match self.plan(answer, request) {
             Ok(Some(plan)) => plan,
@@ -115,7 +122,7 @@ impl Reactor {
             return Ok(None);
         }
         let who = self.who(answer);
-        let walked = self.store.lookup_path(&who, directory, way);
+        let walked = self.walk(answer, &who, directory, way);
         if walked.error.is_some() {
             // Carrying it out will say how far it got.
             return Ok(None);
@@ -165,7 +172,8 @@ impl Reactor {
         let octets = record.encode();
         ledger.busy.extend(places.iter().cloned());
         let number = ledger.append_octets(record.kind(), octets.clone());
-        let running = Running { key, intent: octets, places, touched };
+        let endpoint = answer.endpoint;
+        let running = Running { key, number, endpoint, intent: octets, places, touched };
         ledger.running.insert((answer.kept, answer.stream), running);
         ledger.intended.push_back((number, next));
     }
@@ -206,6 +214,7 @@ impl Reactor {
             Err(error) => return self.fail_for_good(error),
         };
         self.checkpoint_if_due();
+        self.advance_fences(durable);
         while let Some(concluded) = self.next_concluded(durable) {
             self.deliver_concluded(concluded);
         }
@@ -279,10 +288,11 @@ impl Reactor {
             Some(ledger) if answer.logged => ledger.running.remove(&(answer.kept, answer.stream)),
             _ => None,
         };
-        let Some(Running { key, places, touched, .. }) = running else {
+        let Some(Running { key, number, places, touched, .. }) = running else {
             self.keep(answer, status, octets);
             return self.send_if_any(answer, message);
         };
+        self.filer.leave_fence(operation_of_intent(number));
         let outcome = Outcome { key, status, octets: octets.into() };
         self.free_places(&places);
         if let Some(ledger) = &mut self.ledger {
@@ -327,6 +337,7 @@ impl Reactor {
             && let Some(running) = ledger.running.remove(&(answer.kept, answer.stream))
         {
             ledger.append(&Record::Abandoned(running.key));
+            self.filer.leave_fence(operation_of_intent(running.number));
             self.free_places(&running.places);
             self.serve_held();
         }

@@ -3,9 +3,9 @@
 //! Invariant: what `encode` writes `decode` reads, in any later version of this server too:
 //! a kind's layout never changes, new layouts get new kinds. All numbers are little-endian.
 
-use dafs_filer::{Principal, RequestName, SessionRecord};
+use dafs_filer::{FenceId, FenceRecord, FencedObject, Principal, RequestName, SessionRecord};
 use dafs_journal::RecordKind;
-use dafs_types::{Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId};
+use dafs_types::{Credentials, FileHandle, FsHandle, SequenceNumber, SessionId, Status, StreamId};
 use dafs_wire::ByteOrder;
 
 /// A request, among all sessions.
@@ -65,6 +65,8 @@ pub enum Record {
     Abandoned(RequestKey),
     /// Nobody will ask for a session's results any more.
     Forgotten(SessionId),
+    /// Who may reach an object, from now on; everybody if nobody is named.
+    Fence(FenceRecord),
 }
 
 impl Record {
@@ -76,6 +78,7 @@ impl Record {
             Self::Outcome(_) => 3,
             Self::Abandoned(_) => 4,
             Self::Forgotten(_) => 5,
+            Self::Fence(_) => 6,
         })
     }
 
@@ -92,6 +95,7 @@ impl Record {
             }
             Self::Abandoned(key) => put_key(&mut to, key),
             Self::Forgotten(session) => to.put_u64(session.0),
+            Self::Fence(fence) => put_fence(&mut to, fence),
         }
         to
     }
@@ -109,6 +113,7 @@ impl Record {
             }),
             4 => Self::Abandoned(take_key(&mut from)?),
             5 => Self::Forgotten(SessionId(from.take_u64()?)),
+            6 => Self::Fence(take_fence(&mut from)?),
             _ => return None,
         };
         from.is_empty().then_some(record)
@@ -200,6 +205,36 @@ fn take_intent(from: &mut &[u8]) -> Option<Intent> {
     };
     let message = std::mem::take(from).into();
     Some(Intent { key, order, who: Credentials { uid, gid, groups }, facts, message })
+}
+
+fn put_fence(to: &mut Vec<u8>, fence: &FenceRecord) {
+    match &fence.object {
+        FencedObject::File(file) => {
+            to.push(0);
+            to.put_rest(&file.0);
+        }
+        FencedObject::FileSystem(fs) => {
+            to.push(1);
+            to.put_rest(&fs.0);
+        }
+    }
+    to.put_u32(fence.fence_ids.len() as u32);
+    for fence_id in &fence.fence_ids {
+        to.put_counted(fence_id.as_str().as_bytes());
+    }
+}
+
+fn take_fence(from: &mut &[u8]) -> Option<FenceRecord> {
+    let object = match from.take_u8()? {
+        0 => FencedObject::File(take_handle(from)?),
+        1 => FencedObject::FileSystem(from.take_array().map(FsHandle)?),
+        _ => return None,
+    };
+    let count = from.take_u32()?;
+    let mut take_id = || FenceId::new(std::str::from_utf8(from.take_counted()?).ok()?).ok();
+    // Each takes four octets, so that a wrong count finds its end.
+    let fence_ids = (0..count).map(|_| take_id()).collect::<Option<_>>()?;
+    Some(FenceRecord { object, fence_ids })
 }
 
 fn put_key(to: &mut Vec<u8>, key: &RequestKey) {
@@ -343,6 +378,13 @@ mod tests {
         records.push(Record::Outcome(outcome));
         records.push(Record::Abandoned(key()));
         records.push(Record::Forgotten(SessionId(5)));
+        let ids = |texts: &[&str]| texts.iter().map(|id| FenceId::new(id).unwrap()).collect();
+        let objects = [FencedObject::File(handle(6)), FencedObject::FileSystem(FsHandle([7; 16]))];
+        for object in objects {
+            for fence_ids in [ids(&[]), ids(&["node-1", "Knoten zw\u{f6}lf"])] {
+                records.push(Record::Fence(FenceRecord { object, fence_ids }));
+            }
+        }
         records
     }
 
@@ -361,7 +403,10 @@ mod tests {
             let open_end = match &record {
                 Record::Intent(intent) => intent.message.len(),
                 Record::Outcome(outcome) => outcome.octets.len(),
-                Record::Session(_) | Record::Abandoned(_) | Record::Forgotten(_) => 0,
+                Record::Session(_)
+                | Record::Abandoned(_)
+                | Record::Forgotten(_)
+                | Record::Fence(_) => 0,
             };
             for length in 0..octets.len() - open_end {
                 assert_eq!(Record::decode(record.kind(), &octets[..length]), None);

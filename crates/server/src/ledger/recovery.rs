@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dafs_filer::{Filer, RequestName, SessionRecord};
+use dafs_filer::{FenceId, FenceRecord, FencedObject, Filer, RequestName, SessionRecord};
 use dafs_journal::{Log, LogError, RecordKind};
 use dafs_store::Store;
 use dafs_types::{Entropy, Moment, SessionId, Status, StreamId};
@@ -22,6 +22,7 @@ use crate::reactor::Reactor;
 #[derive(Default)]
 struct Past {
     sessions: BTreeMap<SessionId, PastSession>,
+    fences: BTreeMap<FencedObject, Box<[FenceId]>>,
     /// Records nobody understands.
     strange: u64,
 }
@@ -60,10 +61,11 @@ impl Ledger {
             ))));
         }
         let verdicts = past.judge(store.as_ref())?;
-        past.restore(filer);
+        past.restore(filer).map_err(recovery_failed)?;
         let mut ledger = Self::new(log);
         tracing::info!(
             sessions = past.sessions.len(),
+            fences = filer.fence_counters().objects,
             undecided = verdicts.0 + verdicts.1,
             done = verdicts.0,
             "journal read"
@@ -92,6 +94,9 @@ impl Ledger {
                 let (status, octets) = (reply.status, reply.octets.into());
                 push(&Record::Outcome(Outcome { key, status, octets }));
             }
+        }
+        for fence in filer.fence_records() {
+            push(&Record::Fence(fence));
         }
         for (_, concluded) in &self.concluded {
             push(&Record::Outcome(concluded.outcome.clone()));
@@ -173,6 +178,12 @@ impl Past {
                 }
             }
             Record::Forgotten(id) => drop(self.sessions.remove(&id)),
+            Record::Fence(FenceRecord { object, fence_ids }) if fence_ids.is_empty() => {
+                self.fences.remove(&object);
+            }
+            Record::Fence(FenceRecord { object, fence_ids }) => {
+                self.fences.insert(object, fence_ids);
+            }
         }
     }
 
@@ -203,13 +214,17 @@ impl Past {
         Ok((done, undone))
     }
 
-    fn restore(&mut self, filer: &mut Filer) {
+    fn restore(&mut self, filer: &mut Filer) -> Result<(), LedgerError> {
         for session in self.sessions.values() {
             let kept = filer.restore_session(session.record.clone(), Moment(0));
             for (request, status, octets) in session.replies.values() {
                 filer.restore_reply(kept, *request, *status, octets);
             }
         }
+        let fences = std::mem::take(&mut self.fences).into_iter();
+        filer
+            .restore_fences(fences.map(|(object, fence_ids)| FenceRecord { object, fence_ids }))
+            .map_err(LedgerError::Fences)
     }
 }
 
