@@ -9,7 +9,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{Array, Request, Response};
 
-use crate::error::Result;
+use crate::error::{ClientError, Result};
 use crate::session::Session;
 use crate::typed::{done, failed};
 
@@ -21,7 +21,7 @@ impl Session {
     /// NOT_AUTHORIZED unless this session's user owns the file, or is trusted; TOOSMALL for
     /// a list that no answer holds (about 4 KiB); otherwise as [`Session::metadata`].
     pub fn fencing_list(&self, path: &str, object: FenceObject) -> Result<Vec<String>> {
-        let file = self.resolve(path, true)?;
+        let file = self.resolve_fenced(path)?;
         let file = match object {
             FenceObject::File => file,
             FenceObject::FileSystem => FileHandle::new(file.fs(), [0; 48]),
@@ -33,6 +33,15 @@ impl Session {
             }
             _ => Err(failed(path, status)),
         })
+    }
+
+    /// The handle of an object that may be out of this session's reach. Whether it is a
+    /// symbolic link can be asked only from within; from outside it is taken for none.
+    fn resolve_fenced(&self, path: &str) -> Result<FileHandle> {
+        match self.resolve(path, true) {
+            Err(ClientError::Status { status: Status::Access, .. }) => self.resolve(path, false),
+            resolved => resolved,
+        }
     }
 
     /// Changes who may reach a file, or the file system it is in. Returns when the change
@@ -59,7 +68,7 @@ impl Session {
         update: FenceUpdate,
         fence_ids: &[&str],
     ) -> Result<()> {
-        let file = self.resolve(path, true)?;
+        let file = self.resolve_fenced(path)?;
         let fence_ids = Array::from(fence_ids);
         let change = SetFencingList { file, object, access, update, fence_ids };
         self.call(&Request::SetFencingList(change), |status, _| done(path, status))

@@ -5,6 +5,7 @@
 mod bind;
 mod bystander;
 mod data;
+mod fencing;
 mod fixture;
 mod hostile;
 mod names;

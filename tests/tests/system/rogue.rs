@@ -26,6 +26,8 @@ pub struct Rogue {
     inbox: Memory,
     region: Region,
     sequence: u16,
+    /// Credits it wishes for.
+    pub credits: u16,
     /// Whether its requests carry checksums.
     seals: bool,
     /// What came for the other connection while one was listened to.
@@ -45,8 +47,16 @@ impl Rogue {
         let data = connect_data();
         let endpoint = interface.connect(address, Domain(0), config, &data).unwrap();
         let aside = Vec::new();
-        let mut rogue =
-            Self { interface, endpoint, inbox, region, sequence: 0, seals: false, aside };
+        let mut rogue = Self {
+            interface,
+            endpoint,
+            inbox,
+            region,
+            sequence: 0,
+            credits: 1,
+            seals: false,
+            aside,
+        };
         for slot in 0..SLOTS {
             rogue.post(slot);
         }
@@ -146,7 +156,9 @@ impl Rogue {
 
     /// Sends a request under any stream and number.
     pub fn request(&mut self, stream: u16, sequence: u16, request: &Request<'_>) {
-        let mut message = encoded(stream, sequence, request);
+        let mut header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
+        header.desired_credits = self.credits;
+        let mut message = encoded_under(&header, request);
         if self.seals {
             seal(&mut message, &[]);
         }
@@ -255,9 +267,12 @@ fn connect_data_of(channel: ChannelType) -> Vec<u8> {
 
 /// A request as octets.
 pub fn encoded(stream: u16, sequence: u16, request: &Request<'_>) -> Vec<u8> {
+    encoded_under(&RequestHeader::new(StreamId(stream), SequenceNumber(sequence)), request)
+}
+
+fn encoded_under(header: &RequestHeader, request: &Request<'_>) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 20];
-    let header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
-    let length = encode_request(ByteOrder::NATIVE, &header, request, &mut buffer).unwrap();
+    let length = encode_request(ByteOrder::NATIVE, header, request, &mut buffer).unwrap();
     buffer.truncate(length);
     buffer
 }
