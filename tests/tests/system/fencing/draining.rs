@@ -78,8 +78,7 @@ impl Victim {
 
     /// One turn of its end of the connection, which answers the server's reads.
     fn turn(&mut self) {
-        self.rogue.interface.poll();
-        self.rogue.interface.flush();
+        self.rogue.turn();
     }
 
     /// Answers, until all are there or the connection has ended.
