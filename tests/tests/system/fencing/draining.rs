@@ -9,7 +9,9 @@ use dafs_dat::Region;
 use dafs_memory::{Memory, Pages};
 use dafs_server::Defect;
 use dafs_types::{CacheHint, FileHandle, RmrContext, RmrTarget, Stability, StateId};
-use dafs_wire::messages::{AppendInline, Create, InlineData, NewObject, Placement, WriteDirect};
+use dafs_wire::messages::{
+    AppendInline, Create, InlineData, NewObject, Placement, ReadDirect, WriteDirect,
+};
 use dafs_wire::{ByteOrder, Checksum, DirectBuffer, DirectBuffers, FileAttributeBlock, Request};
 
 use super::{SessionOptions_, login, named, set_file};
@@ -32,7 +34,7 @@ fn fixture(defect: Option<Defect>, patience: Duration) -> Fixture {
 /// A member with writes in flight into every part of a file.
 struct Victim {
     rogue: Rogue,
-    _memory: Memory,
+    memory: Memory,
 }
 
 impl Victim {
@@ -49,18 +51,13 @@ impl Victim {
         let memory = Memory::shared(WRITES * LENGTH as usize, Pages::Small).unwrap();
         memory.write(0, &vec![0xbb; WRITES * LENGTH as usize]);
         let region = rogue.expose(&memory);
-        (Self { rogue, _memory: memory }, region)
+        (Self { rogue, memory }, region)
     }
 
     fn write_everywhere(&mut self, (file, state): (FileHandle, StateId), region: Region) {
         for index in 0..WRITES {
             let offset = index as u64 * u64::from(LENGTH);
-            let remote = region.remote(offset, LENGTH);
-            let buffers = [DirectBuffer {
-                target: RmrTarget(remote.address),
-                length: LENGTH,
-                context: RmrContext(remote.stag.0),
-            }];
+            let buffers = [direct(region, offset)];
             let write = WriteDirect {
                 file,
                 state,
@@ -76,11 +73,6 @@ impl Victim {
         }
     }
 
-    /// One turn of its end of the connection, which answers the server's reads.
-    fn turn(&mut self) {
-        self.rogue.turn();
-    }
-
     /// Answers, until all are there or the connection has ended.
     fn outcomes(&mut self) -> Vec<(usize, Status)> {
         let mut outcomes = Vec::new();
@@ -91,6 +83,13 @@ impl Victim {
         }
         outcomes
     }
+}
+
+/// One transfer's part of a member's memory.
+fn direct(region: Region, offset: u64) -> DirectBuffer {
+    let remote = region.remote(offset, LENGTH);
+    let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
+    DirectBuffer { target, length: LENGTH, context }
 }
 
 fn content(file: &File) -> Vec<u8> {
@@ -125,7 +124,7 @@ fn stopped_member(fixture: &Fixture, transport: Transport) -> (bool, Vec<(usize,
     let open = victim.rogue.open("file");
     victim.write_everywhere(open, region);
     await_that("the first octets of the victim's", || {
-        victim.turn();
+        victim.rogue.turn();
         has_begun(&file)
     });
     set_file(&session, "/file", &["survivor"]);
@@ -133,7 +132,7 @@ fn stopped_member(fixture: &Fixture, transport: Transport) -> (bool, Vec<(usize,
     let outcomes = victim.outcomes();
     let mut is_changed = false;
     for _ in 0..5 {
-        victim.turn();
+        victim.rogue.turn();
         is_changed |= content(&file) != answered;
     }
     for (index, outcome) in &outcomes {
@@ -174,7 +173,7 @@ fn a_member_that_goes_on_keeps_its_connection_and_learns_what_became_of_it() {
         let open = victim.rogue.open("file");
         victim.write_everywhere(open, region);
         await_that("the first octets of the victim's", || {
-            victim.turn();
+            victim.rogue.turn();
             has_begun(&file)
         });
         let is_over = AtomicBool::new(false);
@@ -191,7 +190,7 @@ fn a_member_that_goes_on_keeps_its_connection_and_learns_what_became_of_it() {
                 answered
             });
             while !over.load(Ordering::Acquire) && !fencer.is_finished() {
-                victim.turn();
+                victim.rogue.turn();
             }
             fencer.join().unwrap()
         });
@@ -213,6 +212,37 @@ fn a_member_that_goes_on_keeps_its_connection_and_learns_what_became_of_it() {
         });
         assert_eq!(victim.rogue.outcome(&ask), Some(Status::Access));
     }
+}
+
+#[test]
+fn a_stopped_reader_sees_nothing_that_is_written_after_the_answer() {
+    let fixture = fixture(None, Duration::from_millis(50));
+    let (session, file) = prepare(&fixture, Transport::Tcp);
+    let (mut victim, region) = Victim::connect(&fixture, Transport::Tcp);
+    let (handle, state) = victim.rogue.open("file");
+    for index in 0..WRITES {
+        let offset = index as u64 * u64::from(LENGTH);
+        let buffers = [direct(region, offset)];
+        let read = ReadDirect {
+            file: handle,
+            state,
+            offset,
+            length: LENGTH,
+            hint: CacheHint(0),
+            buffers: DirectBuffers::from(&buffers[..]),
+        };
+        victim.rogue.request(index as u16, 100, &Request::ReadDirect(read));
+    }
+    await_that("the first octets at the victim's", || {
+        victim.rogue.turn();
+        victim.memory.to_vec(0, 1) == [0xaa]
+    });
+    set_file(&session, "/file", &["survivor"]);
+    file.write_at(&vec![0xcc; WRITES * LENGTH as usize], 0).unwrap();
+    let outcomes = victim.outcomes();
+    assert!(outcomes.iter().all(|(_, status)| matches!(status, Status::Ok | Status::Access)));
+    let seen = victim.memory.to_vec(0, WRITES * LENGTH as usize);
+    assert!(!seen.contains(&0xcc), "{outcomes:?}");
 }
 
 /// A member whose requests are on their way through the journal.
