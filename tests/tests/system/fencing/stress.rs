@@ -24,7 +24,7 @@ const MEMBERS: usize = 4;
 const SLOTS: usize = 6;
 /// Octets between places; a write takes a part of it that the seed decides.
 const SPACE: usize = 128 << 10;
-const STEPS: usize = 250;
+const STEPS: usize = 600;
 /// Octets of an appended record: its number, again and again.
 const RECORD: usize = 512;
 
@@ -355,7 +355,7 @@ fn number_in(block: &[u8]) -> u64 {
 #[test]
 fn whoever_is_shut_out_changes_nothing_while_all_go_on() {
     let chosen = std::env::var("DAFS_FENCE_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
-    for seed in chosen.map_or(0..6, |seed| seed..seed + 1) {
+    for seed in chosen.map_or(0..8, |seed| seed..seed + 1) {
         let transport = TRANSPORTS[(seed % 2) as usize];
         println!("DAFS_FENCE_SEED={seed} cargo test -p dafs-tests --test system fencing::stress");
         let fixture = Fixture::with(|config| {
