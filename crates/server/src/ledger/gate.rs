@@ -288,11 +288,10 @@ impl Reactor {
             Some(ledger) if answer.logged => ledger.running.remove(&(answer.kept, answer.stream)),
             _ => None,
         };
-        let Some(Running { key, number, places, touched, .. }) = running else {
+        let Some(Running { key, number: intent, places, touched, .. }) = running else {
             self.keep(answer, status, octets);
             return self.send_if_any(answer, message);
         };
-        self.filer.leave_fence(operation_of_intent(number));
         let outcome = Outcome { key, status, octets: octets.into() };
         self.free_places(&places);
         if let Some(ledger) = &mut self.ledger {
@@ -310,6 +309,7 @@ impl Reactor {
                 ledger.concluded.push_back((number, Concluded { answer, outcome, message }));
             }
         }
+        self.filer.leave_fence(operation_of_intent(intent));
         self.serve_held();
     }
 
