@@ -29,6 +29,7 @@ mod core;
 mod credits;
 mod data;
 mod error;
+mod fencing;
 mod file;
 mod future;
 mod groups;
@@ -59,3 +60,4 @@ pub use dafs_types::{
     AccessMask, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes, ObjectType,
     SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status, Timestamp,
 };
+pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate};

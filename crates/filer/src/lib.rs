@@ -76,7 +76,7 @@ pub use fences::{
     FenceLimits, FenceRecord, FenceRequest, FenceRestoreError, FenceStoreId, FenceTable,
     FencedObject, OperationId, RunningOperation,
 };
-pub use filer::{BindArguments, ClientRecord, Filer};
+pub use filer::{BindArguments, ClientRecord, Filer, RunningRequest};
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
 };

@@ -129,6 +129,8 @@ impl Reactor {
         answer: Answer,
         request: &SetAttributesInline<'_>,
     ) -> Result<(), Status> {
+        // Those of SETATTR_DIRECT have taken their time to come here.
+        self.pass_file(answer, &request.file)?;
         let changes = (changes_of(&request.attributes)?, extras_of(&request.attributes)?);
         let wanted = request.attributes.valid();
         self.change(answer, &request.file, request.state, changes, wanted)
@@ -252,6 +254,11 @@ impl Reactor {
         if task.started {
             let done = std::mem::replace(task, placeholder(task));
             self.finish_size(answer, done, Ok(()));
+            return Step::Done;
+        }
+        if self.is_barred(answer, task.file) {
+            let refused = std::mem::replace(task, placeholder(task));
+            self.finish_size(answer, refused, Err(StoreError::Access));
             return Step::Done;
         }
         match self.cache.set_size(task.file, task.size) {

@@ -82,7 +82,7 @@ impl Reactor {
         let found = match &request.target {
             OpenTarget::Null { directory, path } => {
                 let names = components(path)?;
-                match self.find(&who, directory, &names, request) {
+                match self.find(answer, &who, directory, &names, request) {
                     Ok(found) => found,
                     Err(missed) => {
                         let response = missed.result();
@@ -202,6 +202,7 @@ impl Reactor {
     /// Walks to the file and opens or makes it in the store.
     fn find(
         &mut self,
+        answer: Answer,
         who: &Credentials,
         directory: &FileHandle,
         names: &[&[u8]],
@@ -215,7 +216,7 @@ impl Reactor {
         let Some((last, way)) = names.split_last() else {
             return Err(missed(*directory, 0, Status::Inval));
         };
-        let walked = self.store.lookup_path(who, directory, way);
+        let walked = self.walk(answer, who, directory, way);
         if let Some(error) = walked.error {
             return Err(missed(walked.handle, walked.component_count, error.into()));
         }
@@ -223,6 +224,7 @@ impl Reactor {
         let component_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if request.creation.mode() == CreateMode::NoCreate {
             let object = self.store.lookup(who, &walked.handle, last).map_err(failed)?;
+            self.pass_file(answer, &object.handle).map_err(|_| failed(StoreError::Access))?;
             if object.attributes.kind == ObjectType::SymbolicLink {
                 // The client reads the link and goes on by itself.
                 return Err(missed(object.handle, names.len(), Status::Symlink));
@@ -246,6 +248,8 @@ impl Reactor {
             .store
             .create_file(who, &walked.handle, last, mode, &changes, request.access)
             .map_err(failed)?;
+        // Nothing was done to a file that was there.
+        self.pass_file(answer, &created.object.handle).map_err(|_| failed(StoreError::Access))?;
         if created.is_new && created.object.attributes.kind == ObjectType::NamedAttribute {
             // Its handle may be one that was removed, and is open still.
             self.named_again(&created.object.handle);
@@ -308,7 +312,7 @@ impl Reactor {
         let key = self.key_of(request.state, &request.file);
         let closed = self.filer.close(id, request.state, key)?;
         let after = self.act_on_locks();
-        let Some(record) = self.forget_open(closed.state_id) else {
+        let Some(record) = self.forget_open(&closed) else {
             return Err(Status::BadStateId);
         };
         // Local processes see what was written once the close is answered, and the
@@ -341,19 +345,22 @@ impl Reactor {
 
     /// An open ended without a CLOSE: its session is gone.
     pub(crate) fn release_open(&mut self, closed: &Closed) {
-        if let Some(record) = self.forget_open(closed.state_id) {
+        if let Some(record) = self.forget_open(closed) {
             self.cache.close(record.file);
         }
     }
 
     /// Drops the record of a state id and its count of the open file.
-    fn forget_open(&mut self, state: StateId) -> Option<OpenRecord> {
-        let record = self.opens.remove(&state)?;
+    fn forget_open(&mut self, closed: &Closed) -> Option<OpenRecord> {
+        let record = self.opens.remove(&closed.state_id)?;
         if let Some(entry) = self.open_files.get_mut(&record.handle) {
             entry.1 -= 1;
             if entry.1 == 0 {
                 self.open_files.remove(&record.handle);
             }
+        }
+        if closed.delete {
+            self.filer.fenced_file_removed(&record.handle);
         }
         Some(record)
     }

@@ -22,6 +22,7 @@ use dafs_wire::{ByteOrder, ResponseHeader};
 
 use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
+use crate::fencing::{Fencing, operation_of_loan};
 use crate::hits::Hits;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
@@ -65,6 +66,8 @@ pub(crate) struct Reactor {
     /// Lock requests that wait for their turn.
     pub(crate) lock_waiters: Vec<LockWaiter>,
     pub(crate) last_waiter: u64,
+    /// Fencing lists that are being changed.
+    pub(crate) fencing: Fencing,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
     /// The request being served; lent out while it is.
@@ -143,6 +146,7 @@ impl Reactor {
             fatal: None,
             lock_waiters: Vec::new(),
             last_waiter: 0,
+            fencing: Fencing::new(config),
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
@@ -195,6 +199,7 @@ impl Reactor {
         }
         self.settle();
         self.take_done();
+        self.pump_fences();
         self.push_ledger();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
@@ -259,6 +264,7 @@ impl Reactor {
             Some(Loan::Staging(key)) => self.interface.deregister(key),
             None => {}
         }
+        self.filer.leave_fence(operation_of_loan(index));
     }
 
     pub(crate) fn stats(&self) -> ServerStats {

@@ -111,6 +111,9 @@ impl Reactor {
         header: &RequestHeader,
         request: &Request<'_>,
     ) -> Result<(), dafs_types::Status> {
+        if self.filer.has_fences() {
+            self.pass(answer, request)?;
+        }
         match request {
             Request::ReadDirect(r) => self.read_direct(answer, r),
             Request::ReadInline(r) => self.read_inline(answer, r),
@@ -156,6 +159,8 @@ impl Reactor {
             Request::CheckResponse(r) => self.check_response(answer, r),
             Request::FetchResponse(r) => self.fetch_response(answer, r),
             Request::DiscardResponses(r) => self.discard_responses(answer, r),
+            Request::GetFencingList(r) => self.get_fencing_list(answer, r),
+            Request::SetFencingList(r) => self.set_fencing_list(answer, r),
             // Not in this version: each is decoded and refused.
             Request::RegisterCred(_)
             | Request::ReleaseCred(_)
@@ -164,8 +169,6 @@ impl Reactor {
             | Request::DelegReturn(_)
             | Request::BatchSubmit(_)
             | Request::HurryUp(_)
-            | Request::GetFencingList(_)
-            | Request::SetFencingList(_)
             | Request::BcGetAttr(_)
             | Request::BcNull(_)
             | Request::BcRecall(_)

@@ -6,6 +6,7 @@ mod attributes;
 mod bind;
 mod bystander;
 mod data;
+mod fencing;
 mod fixture;
 mod grace;
 mod hostile;
