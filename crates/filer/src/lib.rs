@@ -32,6 +32,7 @@
 
 mod admit;
 mod auth;
+mod chain;
 mod channel;
 mod clients;
 mod config;
@@ -47,6 +48,7 @@ mod replies;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
 pub use auth::{AuthDecision, AuthRequest, Authenticated};
+pub use chain::ChainPlace;
 pub use channel::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
     PeerIdentity, TickActions,

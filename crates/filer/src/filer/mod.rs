@@ -18,6 +18,7 @@ pub use bind::BindArguments;
 use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
 use dafs_wire::ByteOrder;
 
+use crate::chain::ChainState;
 use crate::clients::{ClientSlot, ClientTable, Principal};
 use crate::credits::{Budget, Window};
 use crate::opens::OpenTable;
@@ -67,8 +68,8 @@ enum Phase {
 struct HotChannel {
     generation: u32,
     phase: Phase,
-    /// The last request announced a next member of its chain.
-    chain_open: bool,
+    /// What the last request leaves for the next one.
+    chain: ChainState,
     client: ClientSlot,
     /// Where its results are kept.
     kept: KeptSession,
@@ -362,7 +363,7 @@ impl HotChannel {
         Self {
             generation: 0,
             phase: Phase::Vacant,
-            chain_open: false,
+            chain: ChainState::Closed,
             client: ClientSlot::NOBODY,
             kept: KeptSession::NONE,
             last_heard: Moment(0),

@@ -281,7 +281,8 @@ impl Reactor {
         };
         let Some(Running { key, places, touched, .. }) = running else {
             self.keep(answer, status, octets);
-            return self.send_if_any(answer, message);
+            self.send_if_any(answer, message);
+            return self.end_member(answer);
         };
         let outcome = Outcome { key, status, octets: octets.into() };
         self.free_places(&places);
@@ -290,6 +291,7 @@ impl Reactor {
             if is_failure(status) {
                 self.keep(answer, status, octets);
                 self.send_if_any(answer, message);
+                self.end_member(answer);
             } else {
                 for handle in touched {
                     if !ledger.touched.contains(&handle) {
@@ -315,6 +317,7 @@ impl Reactor {
         if self.channels.get(answer.endpoint).is_some() {
             self.send_if_any(answer, message.as_deref());
         }
+        self.end_member(answer);
     }
 
     /// A request was not carried out, and whoever asks is told so: it can be asked anew.
