@@ -60,7 +60,7 @@ struct Chain {
     endpoint: EndpointId,
     /// The member that is being carried out.
     running: Option<Running>,
-    /// No more members will come.
+    /// No member is behind the one that began last, but those that wait.
     is_whole: bool,
     /// A member has failed.
     is_broken: bool,
@@ -137,7 +137,6 @@ impl Reactor {
             ChainPlace::Middle => Some(channel.open_chain).filter(|chain| chain.is_some()),
             ChainPlace::Last => {
                 let chain = std::mem::replace(&mut channel.open_chain, ChainId::NONE);
-                self.chains.note_whole(chain);
                 Some(chain).filter(|chain| chain.is_some())
             }
         }
@@ -292,6 +291,7 @@ impl Chains {
         let chain = self.get_mut(answer.chain).ok_or(Status::ChainBroken)?;
         let procedure = Procedure::from_number(header.procedure);
         let (stream, sequence) = (answer.stream, answer.sequence);
+        chain.is_whole |= !header.chain_flags.contains(ChainFlags::FORWARD);
         chain.running = Some(Running { stream, sequence, finds: procedure.is_some_and(finds) });
         if chain.is_broken {
             return Err(Status::ChainBroken);

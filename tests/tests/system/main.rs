@@ -4,6 +4,7 @@
 
 mod bind;
 mod bystander;
+mod chains;
 mod data;
 mod fixture;
 mod hostile;

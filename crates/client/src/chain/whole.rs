@@ -94,7 +94,7 @@ impl Session {
         };
         match status {
             // Links are followed on this side, and `..` is understood here.
-            Some(Status::Symlink | Status::Inval) if !is_open => Ok(None),
+            Some(Status::Symlink | Status::NotDir | Status::Inval) if !is_open => Ok(None),
             // A server that takes no CLOSE behind a READ (draft 4.3.1): all is done but that.
             Some(Status::ChainForm) if is_open && failure.name == "CLOSE" => Ok(Some(failure.done)),
             _ => Err(failure.error),
