@@ -97,7 +97,6 @@ pub(crate) struct Chains {
 
 impl Reactor {
     /// A member of a chain has come.
-    #[inline(never)]
     pub(crate) fn take_member(
         &mut self,
         answer: Answer,
@@ -153,6 +152,7 @@ impl Reactor {
         }
     }
 
+    #[inline(never)]
     fn carry_out_member(
         &mut self,
         answer: Answer,

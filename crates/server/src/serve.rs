@@ -5,7 +5,7 @@
 
 use dafs_dat::EndpointId;
 use dafs_filer::{
-    ChainPlace, ChannelId, KeptSession, Refusal, RequestClass, RequestHead, RequestName,
+    Admitted, ChainPlace, ChannelId, KeptSession, Refusal, RequestClass, RequestHead, RequestName,
 };
 use dafs_types::CredHandle;
 use dafs_wire::{
@@ -82,10 +82,27 @@ impl Reactor {
             }
         };
         self.fetch_ahead();
-        if admitted.place != ChainPlace::Alone {
-            return self.take_member(answer, &admitted, order, &header, message);
+        // One branch for all that is not usual: the way of a plain request is counted in them.
+        if admitted.kept.is_some() | (admitted.place != ChainPlace::Alone) {
+            return self.carry_unusual(answer, &admitted, order, &header, message);
         }
-        self.carry(answer, admitted.kept, order, &header, message);
+        self.carry(answer, KeptSession::NONE, order, &header, message);
+    }
+
+    #[inline(never)]
+    fn carry_unusual(
+        &mut self,
+        answer: Answer,
+        admitted: &Admitted,
+        order: ByteOrder,
+        header: &RequestHeader,
+        message: &mut [u8],
+    ) {
+        if admitted.place == ChainPlace::Alone {
+            self.carry(answer, admitted.kept, order, header, message);
+        } else {
+            self.take_member(answer, admitted, order, header, message);
+        }
     }
 
     fn refuse_damaged(&mut self, answer: Answer, id: ChannelId) {

@@ -84,6 +84,8 @@ pub struct Chain<'s> {
     request_bytes_max: usize,
     has_checksums: bool,
     writes_inline: bool,
+    /// Credits to wish for.
+    wish: u16,
     /// The member that cannot be sent.
     refused: Option<ChainFailure>,
 }
@@ -102,14 +104,15 @@ impl Session {
         let state = &core.sessions[self.index];
         Chain {
             session: self,
-            octets: Vec::new(),
-            members: Vec::new(),
+            octets: Vec::with_capacity(MEMBERS_USUAL * USUAL_BYTES),
+            members: Vec::with_capacity(MEMBERS_USUAL),
             file: Some(self.root),
             state: Some(StateId::ANONYMOUS),
             has_fetched: false,
             request_bytes_max: state.request_bytes_max as usize,
             has_checksums: state.checksums,
             writes_inline: state.writes_inline,
+            wish: state.wish,
             refused: None,
         }
     }
@@ -590,14 +593,7 @@ impl<'s> Chain<'s> {
         }
         let flags = self.flags_of(procedure);
         let start = self.octets.len();
-        self.octets.resize(start + self.request_bytes_max, 0);
-        let header = RequestHeader {
-            desired_credits: self.session.shared.borrow().sessions[self.session.index].wish,
-            ..RequestHeader::new(StreamId(0), SequenceNumber(0))
-        };
-        let encoded =
-            encode_request(ByteOrder::NATIVE, &header, request, &mut self.octets[start..]);
-        let written = match encoded {
+        let written = match self.encode(request) {
             Ok(written) => written,
             Err(error) => {
                 let what = format!("{}: {error}", procedure.name());
@@ -620,6 +616,27 @@ impl<'s> Chain<'s> {
         self.members.push(Planned { message: start..start + written, flags, asked });
         self.note_left_behind(procedure);
         self
+    }
+
+    /// Puts a request behind those that are there. Gives its octets.
+    fn encode(&mut self, request: &Request<'_>) -> std::result::Result<usize, EncodeError> {
+        let start = self.octets.len();
+        let header = RequestHeader {
+            desired_credits: self.wish,
+            ..RequestHeader::new(StreamId(0), SequenceNumber(0))
+        };
+        let mut encoded = Err(EncodeError::Space);
+        // Few requests are long, and room for the longest would be cleared for each.
+        for room in [USUAL_BYTES.min(self.request_bytes_max), self.request_bytes_max] {
+            self.octets.resize(start + room, 0);
+            let octets = &mut self.octets[start..];
+            encoded = encode_request(ByteOrder::NATIVE, &header, request, octets);
+            if encoded != Err(EncodeError::Space) {
+                break;
+            }
+            self.octets.truncate(start);
+        }
+        encoded
     }
 
     fn flags_of(&self, procedure: Procedure) -> ChainFlags {
@@ -792,5 +809,8 @@ const COMPARED: AttributeBitmap = METADATA
     .with(bits::TIME_CREATE)
     .with(bits::TIME_DELTA)
     .with(bits::RAW_DEV);
+/// Octets that most requests fit in, and members of most chains.
+const USUAL_BYTES: usize = 512;
+const MEMBERS_USUAL: usize = 4;
 /// Header and arguments of WRITE_INLINE.
 const INLINE_HEAD_BYTES: usize = 136;

@@ -121,8 +121,12 @@ impl Core {
             let pending = Member { ticket: member.ticket, buffer: member.buffer.take() };
             chain.sent += 1;
             self.post(index, stream, Pending::Member(pending), &[Gather::Bytes(message)]);
-            let endpoint = self.sessions[index].endpoint;
-            self.interface.expect(endpoint, &[], 0);
+            if chain.sent == chain.members.len() {
+                // The answers come together, where nothing keeps the server from it: one is
+                // what is waited for.
+                let endpoint = self.sessions[index].endpoint;
+                self.interface.expect(endpoint, &[], 0);
+            }
             if let Err(error) = self.check_open(index) {
                 self.end_unsent(chain, &error);
                 return true;
