@@ -267,6 +267,9 @@ fn wherever_a_member_fails_those_before_are_done_and_those_behind_are_not() {
     });
 }
 
+/// What is wrong, the members, and what each is answered.
+type Case<'a> = (&'a str, &'a [(ChainFlags, Request<'a>)], &'a [Status]);
+
 #[test]
 fn malformed_chains_are_refused_member_by_member() {
     over_each(|fixture, transport| {
@@ -286,7 +289,7 @@ fn malformed_chains_are_refused_member_by_member() {
             };
             Request::ReadLinkDirect(ReadLinkDirect { file: TAKEN, buffer })
         };
-        let cases: &[(&str, &[(ChainFlags, Request<'_>)], &[Status])] = &[
+        let cases: &[Case<'_>] = &[
             ("takes without BACK", &[(FILE, size_of(file))], &[FORM]),
             ("takes without BACK", &[(F.with(STATE), read)], &[FORM]),
             ("BACK without a chain", &[(B, NULL)], &[FORM]),
