@@ -17,7 +17,8 @@
 //! | LINK, RENAME | the target directory | as before |
 //! | READ, WRITE, APPEND, SETATTR, LOCK, LOCKU, OPEN_DOWNGRADE, CLOSE | its own | its own |
 //! | DELEGRETURN | as before | its own |
-//! | BATCH_SUBMIT, CHECK_RESPONSE, FETCH_RESPONSE, DELEGPURGE, HURRY_UP, NULL | as before | as before |
+//! | BATCH_SUBMIT, HURRY_UP, CHECK_RESPONSE, FETCH_RESPONSE | as before | as before |
+//! | DELEGPURGE, NULL | as before | as before |
 //! | everything else | its own | as before |
 //!
 //! The special state id 0 is nobody's: a member that uses it leaves the one before it. With

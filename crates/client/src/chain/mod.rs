@@ -4,7 +4,7 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let client = dafs_client::Client::new(Default::default())?;
-//! # let session = client.connect(&"dafs://host/".parse()?, &Default::default())?;
+//! # let session = client.connect(&dafs_client::Location::parse("dafs://host/")?, &Default::default())?;
 //! use dafs_client::OpenOptions;
 //! let buffer = client.allocate(4096)?;
 //! let slice = buffer.slice(0, 4096)?;
@@ -31,18 +31,17 @@
 //! Invariant: a member that is in the chain is well placed; the first that is not ends the
 //! building, and is named when the chain is run.
 
+mod chained;
 mod outcome;
+mod plan;
 pub(crate) mod send;
 mod whole;
 
-use std::future::Future;
 use std::ops::Range;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use dafs_types::{
     AccessMask, CacheHint, FileAttributes, FileHandle, RemoveMode, RmrContext, RmrTarget,
-    SequenceNumber, SetAttributes, Stability, StateId, Status, StreamId,
+    SetAttributes, Stability, StateId, Status,
 };
 use dafs_wire::attributes::file::bits;
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
@@ -53,21 +52,19 @@ use dafs_wire::messages::{
     WriteInline,
 };
 use dafs_wire::{
-    AttributeBitmap, ByteOrder, ChainClass, ChainFlags, Checksum, DirectBuffer, DirectBuffers,
-    EncodeError, FileAttributeBlock, Path, Procedure, Request, RequestHeader, encode_request,
+    AttributeBitmap, ByteOrder, ChainClass, ChainFlags, DirectBuffer, DirectBuffers,
+    FileAttributeBlock, Path, Procedure, Request,
 };
 
+pub use self::chained::Chained;
 use self::outcome::Asked;
 pub use self::outcome::{ChainFailure, Outcome};
-use self::send::{QueuedChain, QueuedMember};
+use self::plan::{MEMBERS_USUAL, USUAL_BYTES};
 use crate::buffer::Slice;
-use crate::core::decode_any;
-use crate::error::{ClientError, Result};
 use crate::file::{File, OpenOptions};
 use crate::names::METADATA;
 use crate::session::Session;
 use crate::typed::encode_set;
-use crate::waiters::Ticket;
 
 /// A chain that is being put together.
 #[must_use = "a chain does nothing before it is run"]
@@ -472,325 +469,6 @@ impl<'s> Chain<'s> {
             }
         }
     }
-
-    fn submit(mut self) -> std::result::Result<Chained<'s>, ChainFailure> {
-        let session = self.session;
-        if let Some(failure) = self.refused.take() {
-            return Err(failure);
-        }
-        let Some(last) = self.members.last() else { return Ok(Chained::empty(session)) };
-        if last.flags.contains(ChainFlags::SAVE) {
-            let what = "SAVE on the last member, which nobody follows".into();
-            return Err(ChainFailure {
-                member: self.members.len() - 1,
-                name: last.asked.procedure.name(),
-                error: ClientError::Status { what, status: Status::ChainForm },
-                done: Vec::new(),
-            });
-        }
-        self.save_what_others_rest_on();
-        let mut core = session.shared.borrow_mut();
-        let mut chained = Chained::empty(session);
-        let queued = self.members.into_iter().map(|Planned { message, flags, asked }| {
-            let ticket = core.replies.make();
-            let buffer = asked.slice.as_ref().map(|slice| slice.buffer.clone());
-            chained.tickets.push(ticket);
-            chained.asked.push(asked);
-            QueuedMember { message, flags, ticket, buffer }
-        });
-        let members = queued.collect();
-        let chain = QueuedChain { octets: self.octets, members, sent: 0 };
-        if let Err(error) = core.start_chain(session.index, chain) {
-            drop(core);
-            // Nothing will come for the tickets.
-            return Err(chained.refused(error));
-        }
-        drop(core);
-        Ok(chained)
-    }
-
-    /// Results that others rest on are kept, so that a chain that was cut off can be taken up
-    /// again (draft 4.3.1, simple requests).
-    fn save_what_others_rest_on(&mut self) {
-        let mut is_rested_on = false;
-        for member in self.members.iter_mut().rev() {
-            match member.asked.procedure.chain_class() {
-                ChainClass::ModifiesFiles => is_rested_on = true,
-                ChainClass::Simple if is_rested_on => {
-                    member.flags = member.flags.with(ChainFlags::SAVE);
-                }
-                ChainClass::Simple
-                | ChainClass::BulkFetch
-                | ChainClass::ModifiesLocks
-                | ChainClass::Special
-                | ChainClass::BackControl => {}
-            }
-        }
-    }
-
-    // ---- putting together -----------------------------------------------------------
-
-    /// The object to put into the next member's message.
-    fn object(&self) -> FileHandle {
-        self.file.unwrap_or(FileHandle::NULL)
-    }
-
-    fn open_state(&self) -> StateId {
-        self.state.unwrap_or(StateId::ANONYMOUS)
-    }
-
-    /// The names of a path, and the chain set to where it begins.
-    fn walk_from(self, path: &str) -> (Self, std::result::Result<Vec<&str>, Status>) {
-        let root = self.session.root;
-        let chain = if path.starts_with('/') { self.at(root) } else { self };
-        let names: Vec<&str> =
-            path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
-        let is_plain = !names.is_empty() && !names.contains(&"..");
-        (chain, if is_plain { Ok(names) } else { Err(Status::Inval) })
-    }
-
-    /// Octets that fit a request behind WRITE_INLINE's arguments.
-    fn inline_bytes_max(&self) -> usize {
-        self.request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
-    }
-
-    fn checksum_of(&self, slice: &Slice) -> Checksum {
-        if self.has_checksums && self.check_slice(slice).is_ok() {
-            Checksum::of(&slice.buffer.memory.to_vec(slice.offset, slice.length as usize))
-        } else {
-            Checksum::NONE
-        }
-    }
-
-    fn check_slice(&self, slice: &Slice) -> Result<()> {
-        if slice.buffer.belongs_to(&self.session.shared) {
-            Ok(())
-        } else {
-            Err(ClientError::Foreign { what: "a chain".into() })
-        }
-    }
-
-    fn push(self, request: &Request<'_>, what: Option<&str>) -> Self {
-        self.push_with(request, what, None, 0)
-    }
-
-    fn push_with(
-        mut self,
-        request: &Request<'_>,
-        what: Option<&str>,
-        slice: Option<Slice>,
-        length: u32,
-    ) -> Self {
-        if self.refused.is_some() {
-            return self;
-        }
-        let procedure = request.procedure();
-        if let Err(error) = slice.as_ref().map_or(Ok(()), |slice| self.check_slice(slice)) {
-            return self.refuse_with(procedure, error);
-        }
-        if let Some(what) = self.misplaced(procedure) {
-            return self.refuse(procedure, &what, Status::ChainForm);
-        }
-        let flags = self.flags_of(procedure);
-        let start = self.octets.len();
-        let written = match self.encode(request) {
-            Ok(written) => written,
-            Err(error) => {
-                let what = format!("{}: {error}", procedure.name());
-                let status = match (error, procedure) {
-                    (EncodeError::Space, Procedure::WriteInline | Procedure::AppendInline) => {
-                        Status::WriteTooBig
-                    }
-                    (EncodeError::TooMany { .. } | EncodeError::Space, _) => Status::NameTooLong,
-                    (other, _) => other.status(),
-                };
-                return self.refuse(procedure, &what, status);
-            }
-        };
-        self.octets.truncate(start + written);
-        if let Some(last) = self.members.last_mut() {
-            last.flags = last.flags.with(ChainFlags::FORWARD);
-        }
-        let what = what.map(Box::from);
-        let asked = Asked { procedure, what, slice, length, file: self.object() };
-        self.members.push(Planned { message: start..start + written, flags, asked });
-        self.note_left_behind(procedure);
-        self
-    }
-
-    /// Puts a request behind those that are there. Gives its octets.
-    fn encode(&mut self, request: &Request<'_>) -> std::result::Result<usize, EncodeError> {
-        let start = self.octets.len();
-        let header = RequestHeader {
-            desired_credits: self.wish,
-            ..RequestHeader::new(StreamId(0), SequenceNumber(0))
-        };
-        let mut encoded = Err(EncodeError::Space);
-        // Few requests are long, and room for the longest would be cleared for each.
-        for room in [USUAL_BYTES.min(self.request_bytes_max), self.request_bytes_max] {
-            self.octets.resize(start + room, 0);
-            let octets = &mut self.octets[start..];
-            encoded = encode_request(ByteOrder::NATIVE, &header, request, octets);
-            if encoded != Err(EncodeError::Space) {
-                break;
-            }
-            self.octets.truncate(start);
-        }
-        encoded
-    }
-
-    fn flags_of(&self, procedure: Procedure) -> ChainFlags {
-        let mut flags = ChainFlags::default();
-        if !self.members.is_empty() {
-            flags = flags.with(ChainFlags::BACK);
-        }
-        if self.file.is_none() && procedure.chained_handle_at().is_some() {
-            flags = flags.with(ChainFlags::FILE_HANDLE);
-        }
-        if self.state.is_none() && procedure.chained_state_at().is_some() {
-            flags = flags.with(ChainFlags::STATE_ID);
-        }
-        flags
-    }
-
-    /// What is wrong with a procedure in this place, if anything is.
-    fn misplaced(&self, procedure: Procedure) -> Option<String> {
-        let name = procedure.name();
-        match procedure.chain_class() {
-            ChainClass::Special | ChainClass::BackControl => {
-                Some(format!("{name} cannot be in a chain (draft 4.3.1)"))
-            }
-            ChainClass::ModifiesFiles if self.has_fetched && procedure != Procedure::Close => {
-                Some(format!("{name} cannot stand behind a member that fetches (draft 4.3.1)"))
-            }
-            ChainClass::ModifiesFiles
-            | ChainClass::BulkFetch
-            | ChainClass::Simple
-            | ChainClass::ModifiesLocks => None,
-        }
-    }
-
-    /// What a member leaves for the next one.
-    fn note_left_behind(&mut self, procedure: Procedure) {
-        self.has_fetched |= procedure.chain_class() == ChainClass::BulkFetch;
-        if procedure == Procedure::Open {
-            (self.file, self.state) = (None, None);
-        } else if matches!(
-            procedure,
-            Procedure::Lookup
-                | Procedure::LookupP
-                | Procedure::OpenAttr
-                | Procedure::GetRootHandle
-                | Procedure::Create
-        ) {
-            // Another object, which nobody has opened here.
-            (self.file, self.state) = (None, Some(StateId::ANONYMOUS));
-        } else if procedure.chained_handle_at().is_some() {
-            self.file = None;
-        }
-    }
-
-    fn refuse(self, procedure: Procedure, what: &str, status: Status) -> Self {
-        self.refuse_with(procedure, ClientError::Status { what: what.to_owned(), status })
-    }
-
-    fn refuse_with(mut self, procedure: Procedure, error: ClientError) -> Self {
-        let (member, name) = (self.members.len(), procedure.name());
-        self.refused.get_or_insert(ChainFailure { member, name, error, done: Vec::new() });
-        self
-    }
-}
-
-/// A chain under way. Whoever polls it must also turn the client. It is ready when every
-/// member has its answer, so that slices it was given are free then.
-#[must_use = "without it nobody learns how the chain ended"]
-pub struct Chained<'s> {
-    session: &'s Session,
-    asked: Vec<Asked>,
-    tickets: Vec<Ticket>,
-    /// Answers taken.
-    taken: usize,
-    done: Vec<Outcome>,
-    failure: Option<ChainFailure>,
-}
-
-impl<'s> Chained<'s> {
-    fn empty(session: &'s Session) -> Self {
-        let (asked, tickets, done) = (Vec::new(), Vec::new(), Vec::new());
-        Self { session, asked, tickets, taken: 0, done, failure: None }
-    }
-
-    /// It was not taken in: nothing will come.
-    fn refused(mut self, error: ClientError) -> ChainFailure {
-        let mut core = self.session.shared.borrow_mut();
-        for ticket in self.tickets.drain(..) {
-            core.replies.put(ticket, Ok(Vec::new()));
-            core.replies.abandon(ticket);
-        }
-        drop(core);
-        let name = self.asked.first().map_or("", |asked| asked.procedure.name());
-        ChainFailure { member: 0, name, error, done: Vec::new() }
-    }
-
-    /// Reads the next member's answer.
-    fn take(&mut self, reply: Result<Vec<u8>>) {
-        let (member, asked) = (self.taken, &self.asked[self.taken]);
-        self.taken += 1;
-        if self.failure.is_some() {
-            return;
-        }
-        match self.read(asked, reply) {
-            Ok(outcome) => self.done.push(outcome),
-            Err(error) => {
-                let name = asked.procedure.name();
-                self.failure = Some(ChainFailure { member, name, error, done: Vec::new() });
-            }
-        }
-    }
-
-    fn read(&self, asked: &Asked, reply: Result<Vec<u8>>) -> Result<Outcome> {
-        let reply = reply?;
-        let core = self.session.shared.borrow();
-        let session = &core.sessions[self.session.index];
-        let (header, response) = decode_any(asked.procedure, &reply, &session.address)?;
-        if header.status != Status::Ok {
-            return Err(asked.failed(header.status));
-        }
-        asked.outcome(&response, session.checksums).map_err(|what| ClientError::Protocol {
-            address: session.address.clone(),
-            what: format!("{} answer: {what}", asked.procedure.name()),
-        })
-    }
-}
-
-impl Future for Chained<'_> {
-    type Output = std::result::Result<Vec<Outcome>, ChainFailure>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        while let Some(ticket) = self.tickets.get(self.taken).copied() {
-            let mut core = self.session.shared.borrow_mut();
-            let Some(reply) = core.replies.take(ticket) else {
-                core.replies.wake_with(ticket, context.waker());
-                return Poll::Pending;
-            };
-            drop(core);
-            self.take(reply);
-        }
-        let done = std::mem::take(&mut self.done);
-        Poll::Ready(match self.failure.take() {
-            None => Ok(done),
-            Some(failure) => Err(ChainFailure { done, ..failure }),
-        })
-    }
-}
-
-impl Drop for Chained<'_> {
-    fn drop(&mut self) {
-        let mut core = self.session.shared.borrow_mut();
-        for ticket in self.tickets.iter().skip(self.taken) {
-            core.replies.abandon(*ticket);
-        }
-    }
 }
 
 /// How a message names a slice. Whoever sends it keeps the buffer until the answer.
@@ -809,8 +487,3 @@ const COMPARED: AttributeBitmap = METADATA
     .with(bits::TIME_CREATE)
     .with(bits::TIME_DELTA)
     .with(bits::RAW_DEV);
-/// Octets that most requests fit in, and members of most chains.
-const USUAL_BYTES: usize = 512;
-const MEMBERS_USUAL: usize = 4;
-/// Header and arguments of WRITE_INLINE.
-const INLINE_HEAD_BYTES: usize = 136;
