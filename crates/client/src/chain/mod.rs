@@ -4,7 +4,8 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let client = dafs_client::Client::new(Default::default())?;
-//! # let session = client.connect(&dafs_client::Location::parse("dafs://host/")?, &Default::default())?;
+//! # let location = dafs_client::Location::parse("dafs://host/")?;
+//! # let session = client.connect(&location, &Default::default())?;
 //! use dafs_client::OpenOptions;
 //! let buffer = client.allocate(4096)?;
 //! let slice = buffer.slice(0, 4096)?;
