@@ -17,6 +17,7 @@ use dafs_wire::{
     is_intact, seal,
 };
 
+use crate::chain::send::{ChainQueue, Member};
 use crate::credits::Credits;
 use crate::data::{Destination, QueuedTransfer, Transfer};
 use crate::error::{ClientError, Result};
@@ -79,6 +80,7 @@ pub(crate) struct SessionState {
     pub pending: Vec<Option<Pending>>,
     pub queue: VecDeque<QueuedTransfer>,
     pub calls: VecDeque<QueuedCall>,
+    pub chains: ChainQueue,
     /// Credits to wish for.
     pub wish: u16,
     /// Longest request the server takes and the transport was set up for, in octets.
@@ -100,6 +102,7 @@ pub(crate) enum Phase {
 pub(crate) enum Pending {
     Call(Ticket),
     Transfer(Transfer),
+    Member(Member),
     /// An answer nobody waits for.
     Silent,
 }
@@ -165,7 +168,7 @@ impl Core {
         let mut others_wait = false;
         for session in &self.sessions {
             on_their_way += usize::from(session.credits.outstanding());
-            others_wait |= !session.queue.is_empty() || !session.calls.is_empty();
+            others_wait |= session.has_waiting();
         }
         let most = if others_wait { on_their_way / 2 } else { on_their_way };
         wanted.min(most).max(1)
@@ -325,6 +328,7 @@ impl Core {
         match pending {
             Pending::Silent => {}
             Pending::Call(ticket) => self.replies.put(ticket, Ok(message.to_vec())),
+            Pending::Member(member) => self.replies.put(member.ticket, Ok(message.to_vec())),
             Pending::Transfer(transfer) => {
                 self.on_transferred(index, transfer, &header, message);
             }
@@ -349,8 +353,14 @@ impl Core {
     fn pump(&mut self, index: usize) {
         loop {
             let session = &mut self.sessions[index];
-            if session.calls.is_empty() && session.queue.is_empty() {
+            if !session.has_waiting() {
                 break;
+            }
+            if session.owes_a_chain() {
+                if !self.send_chains(index) {
+                    return;
+                }
+                continue;
             }
             let Some((stream, sequence)) = session.credits.take() else { return };
             if let Some(call) = session.calls.pop_front() {
@@ -518,6 +528,7 @@ impl Core {
         session.phase = Phase::Ended(error.clone());
         let pending = std::mem::take(&mut session.pending);
         let calls = std::mem::take(&mut session.calls);
+        let chains = std::mem::take(&mut session.chains);
         let queue = std::mem::take(&mut session.queue);
         let region = session.inbox_region.key;
         if let Some(ticket) = session.greeting.take() {
@@ -527,6 +538,10 @@ impl Core {
             match pending {
                 Pending::Silent => {}
                 Pending::Call(ticket) => self.replies.put(ticket, Err(error.clone())),
+                Pending::Member(member) => {
+                    member.note_exposed();
+                    self.replies.put(member.ticket, Err(error.clone()));
+                }
                 Pending::Transfer(transfer) => {
                     transfer.note_exposed();
                     self.complete(&transfer, Err(error.clone()));
@@ -537,6 +552,9 @@ impl Core {
             self.complete(&queued.transfer, Err(error.clone()));
         }
         for ticket in calls.into_iter().filter_map(|call| call.ticket) {
+            self.replies.put(ticket, Err(error.clone()));
+        }
+        for ticket in chains.into_tickets() {
             self.replies.put(ticket, Err(error.clone()));
         }
         self.interface.deregister(region);
@@ -568,8 +586,14 @@ impl Core {
 impl SessionState {
     /// Whether the server has requests, or would have if it let them in.
     fn owes_an_answer(&self) -> bool {
-        let waits = !self.calls.is_empty() || !self.queue.is_empty();
+        let waits = self.has_waiting();
         !matches!(self.phase, Phase::Ended(_)) && (waits || self.credits.outstanding() > 0)
+    }
+
+    /// Whether anything waits for credits.
+    #[inline]
+    fn has_waiting(&self) -> bool {
+        !self.calls.is_empty() || !self.queue.is_empty() || !self.chains.is_empty()
     }
 
     #[inline]

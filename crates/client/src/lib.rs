@@ -24,6 +24,7 @@
 
 mod buffer;
 mod call;
+mod chain;
 mod client;
 mod core;
 mod credits;
@@ -44,6 +45,7 @@ mod waiters;
 
 pub use buffer::{Buffer, Slice};
 pub use call::{Call, Reply};
+pub use chain::{Chain, ChainFailure, Chained, Outcome};
 pub use client::{Client, ClientConfig};
 pub use core::{Completion, OperationId, Transferred};
 pub use error::{ClientError, Result};

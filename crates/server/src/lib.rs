@@ -17,6 +17,7 @@
 mod accept;
 mod append;
 mod back;
+mod chain;
 mod channel;
 mod config;
 mod data;

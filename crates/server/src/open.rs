@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dafs_filer::{Closed, OpenArguments};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
-use dafs_store::{File, FileKey, FileVersion, StoreError};
+use dafs_store::{AttributeChanges, File, FileKey, FileVersion, StoreError};
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, Stability, StateId,
     Status,
@@ -52,7 +52,7 @@ struct Found {
     unlinked: bool,
     /// It was open before a restart.
     is_reclaim: bool,
-    /// What the store said while it made the file.
+    /// What the store said while it found or made the file.
     version: Option<FileVersion>,
 }
 
@@ -155,7 +155,7 @@ impl Reactor {
                     handle,
                     size: 0,
                     started: false,
-                    rest: dafs_store::AttributeChanges::default(),
+                    rest: AttributeChanges::default(),
                     set: 0,
                     reply: SizeReply::Open(Box::new(reply)),
                 },
@@ -223,6 +223,18 @@ impl Reactor {
         let failed = |error: StoreError| missed(walked.handle, way.len(), error.into());
         let component_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if request.creation.mode() == CreateMode::NoCreate {
+            let (mode, none) = (CreateMode::NoCreate, AttributeChanges::default());
+            let (handle, access) = (&walked.handle, request.access);
+            if let Ok((found, file)) =
+                self.store.create_file(who, handle, last, mode, &none, access)
+            {
+                let handle = &found.object.handle;
+                self.pass_file(answer, handle).map_err(|_| failed(StoreError::Access))?;
+                // As the store has seen it just now, which saves another look.
+                let version = Some(FileVersion::from(&found.object.attributes));
+                return Ok(Found { version, ..Found::existing(file, component_count) });
+            }
+            // Step by step: how far it gets belongs to the answer.
             let object = self.store.lookup(who, &walked.handle, last).map_err(failed)?;
             self.pass_file(answer, &object.handle).map_err(|_| failed(StoreError::Access))?;
             if object.attributes.kind == ObjectType::SymbolicLink {
@@ -236,7 +248,7 @@ impl Reactor {
             Some(block) => {
                 changes_of(block).map_err(|status| missed(walked.handle, way.len(), status))?
             }
-            None => dafs_store::AttributeChanges::default(),
+            None => AttributeChanges::default(),
         };
         // Truncation of a file that exists goes through the cache, once it is granted.
         let truncates = changes.size == Some(0);
@@ -279,7 +291,7 @@ impl Reactor {
     ) -> Result<Found, Status> {
         let changes = match request.creation.attributes() {
             Some(block) => changes_of(block)?,
-            None => dafs_store::AttributeChanges::default(),
+            None => AttributeChanges::default(),
         };
         let extras = request.creation.attributes().map_or(Ok(Default::default()), extras_of)?;
         let (object, file) = self.store.create_unlinked(who, directory, &changes)?;

@@ -20,6 +20,7 @@ use dafs_store::{File, Store};
 use dafs_types::{Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
 use dafs_wire::{ByteOrder, ResponseHeader};
 
+use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
 use crate::fencing::{Fencing, operation_of_loan};
@@ -44,6 +45,7 @@ pub(crate) struct Reactor {
     pub(crate) arena: Region,
     pub(crate) channels: Channels,
     pub(crate) tasks: Tasks,
+    pub(crate) chains: Chains,
     pub(crate) loans: Loans,
     pub(crate) opens: HashMap<StateId, OpenRecord>,
     /// Open files by handle: how to reach them whatever happened to their names.
@@ -132,6 +134,7 @@ impl Reactor {
             arena,
             channels: Channels::default(),
             tasks: Tasks::default(),
+            chains: Chains::default(),
             loans: Loans::default(),
             opens: HashMap::new(),
             open_files: HashMap::new(),
@@ -200,6 +203,7 @@ impl Reactor {
         self.settle();
         self.take_done();
         self.pump_fences();
+        self.push_chains();
         self.push_ledger();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
@@ -212,6 +216,8 @@ impl Reactor {
         if self.now.since(self.last_tick) >= TICK {
             self.last_tick = self.now;
             self.tick();
+            self.push_chains();
+            self.push_ledger();
         }
     }
 
@@ -271,6 +277,7 @@ impl Reactor {
         ServerStats {
             channels: self.channels.count(),
             parked_requests: self.tasks.count(),
+            chains: self.chains.count(),
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
             requests: self.requests,
             regions: self.interface.region_count(),

@@ -17,6 +17,7 @@ use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, Credentials, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 
+use crate::chain::ChainId;
 use crate::locks::GrantTask;
 use crate::transfer::Staging;
 
@@ -35,6 +36,8 @@ pub struct Answer {
     pub kept: KeptSession,
     /// Its intent is in the journal, or will be.
     pub logged: bool,
+    /// The chain it is a member of.
+    pub chain: ChainId,
 }
 
 /// The client's buffers for direct data. Nearly always one.

@@ -5,6 +5,7 @@
 mod attributes;
 mod bind;
 mod bystander;
+mod chains;
 mod data;
 mod fencing;
 mod fixture;

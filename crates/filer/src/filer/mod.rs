@@ -23,6 +23,7 @@ use dafs_wire::ByteOrder;
 pub use fencing::RunningRequest;
 pub use grace::ClientRecord;
 
+use crate::chain::ChainState;
 use crate::clients::{ClientSlot, ClientTable, Principal};
 use crate::credits::{Budget, Window};
 use crate::locks::LockTable;
@@ -81,8 +82,8 @@ enum Phase {
 struct HotChannel {
     generation: u32,
     phase: Phase,
-    /// The last request announced a next member of its chain.
-    chain_open: bool,
+    /// What the last request leaves for the next one.
+    chain: ChainState,
     client: ClientSlot,
     /// Where its results are kept.
     kept: KeptSession,
@@ -414,7 +415,7 @@ impl HotChannel {
         Self {
             generation: 0,
             phase: Phase::Vacant,
-            chain_open: false,
+            chain: ChainState::Closed,
             client: ClientSlot::NOBODY,
             kept: KeptSession::NONE,
             last_heard: Moment(0),

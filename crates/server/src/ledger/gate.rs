@@ -298,7 +298,8 @@ impl Reactor {
                 return self.conclude_after(self.answer_after, concluded);
             }
             self.keep(answer, status, octets);
-            return self.send_if_any(answer, message);
+            self.send_if_any(answer, message);
+            return self.end_member(answer);
         };
         self.free_places(&places);
         let mut concluded = Concluded::new(answer, status, octets, message);
@@ -359,6 +360,7 @@ impl Reactor {
         if self.channels.get(answer.endpoint).is_some() {
             self.send_if_any(answer, message.as_deref());
         }
+        self.end_member(answer);
     }
 
     fn send_if_any(&mut self, answer: Answer, message: Option<&[u8]>) {
