@@ -44,6 +44,7 @@ mod session;
 mod stepped;
 mod task;
 mod transfer;
+mod undo;
 mod upkeep;
 mod write;
 

@@ -24,6 +24,7 @@ impl Reactor {
             Done::Synced(done) => self.cache.on_synced(done),
             Done::Sized(done) => self.cache.on_sized(done),
             Done::Ledger(done) => return self.on_ledger_done(done),
+            Done::Undo(done) => return self.on_undo_done(done),
             Done::Login { endpoint, credentials } => {
                 return self.on_login(endpoint, credentials);
             }

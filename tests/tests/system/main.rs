@@ -17,3 +17,4 @@ mod opens;
 mod recovery;
 mod rogue;
 mod sessions;
+mod undo;
