@@ -100,6 +100,10 @@ impl Reactor {
 
     /// Before the end: everything dirty goes to the files.
     pub(crate) fn write_everything_back(&mut self) {
+        // Whoever has left has nothing to take back from the next server.
+        for endpoint in self.channels.leaving() {
+            self.on_broken(endpoint);
+        }
         self.cache.flush_all();
         while let Some(job) = self.cache.poll_flush() {
             self.on_done(Job::Flush(job).run());

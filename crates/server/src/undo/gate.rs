@@ -157,11 +157,18 @@ impl Reactor {
         let forgets = self.defect == Some(Defect::ForgetUndoBlock);
         let ledger = self.ledger.as_mut()?;
         let Blob::Open(log) = &ledger.undo.data.get(&id)?.blob else { return None };
-        let gap = log.missing(range.clone()).next()?;
-        if forgets && !std::mem::replace(&mut ledger.undo.has_forgotten, true) {
-            return None;
+        let mut gaps = log.missing(range.clone());
+        if !forgets {
+            return gaps.next();
         }
-        Some(gap)
+        let forgotten = &mut ledger.undo.forgotten;
+        if forgotten.is_none() {
+            *forgotten = gaps.next().map(|gap| (id, gap));
+        }
+        let is_forgotten = |gap: &Range<u64>| {
+            forgotten.as_ref().is_some_and(|(of, what)| *of == id && what.contains(&gap.start))
+        };
+        gaps.find(|gap| !is_forgotten(gap))
     }
 
     /// What a file holds at a place now. Zeros where it ends before.

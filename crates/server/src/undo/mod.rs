@@ -10,7 +10,7 @@
 //! |---|---|---|
 //! | a lock was granted | `UndoKept`, before the grant is answered | no |
 //! | its first change was let in | | yes: the file's size, then what changes overwrite |
-//! | it was unlocked, rolled back or broken | `UndoDropped`, behind the record of the lock | until that is durable |
+//! | it ended, or was rolled back | `UndoDropped`, behind its record | until that is durable |
 //!
 //! Invariant: no octet in a range of which undo is kept changes before what it was is durable;
 //! whatever a crash leaves, the journal names for each octet of an auto-recovery lock the undo
@@ -88,8 +88,8 @@ pub(crate) struct Undo {
     doomed: VecDeque<(RecordNumber, UndoId)>,
     /// ABORTs, and the rollbacks that each waits for.
     aborts: Vec<(Answer, Vec<RollbackId>)>,
-    /// A block was not saved, on purpose.
-    has_forgotten: bool,
+    /// What was not saved, on purpose.
+    forgotten: Option<(UndoId, Range<u64>)>,
 }
 
 impl Undo {
@@ -103,7 +103,7 @@ impl Undo {
             rollbacks: Vec::new(),
             doomed: VecDeque::new(),
             aborts: Vec::new(),
-            has_forgotten: false,
+            forgotten: None,
         }
     }
 

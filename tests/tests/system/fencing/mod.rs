@@ -375,6 +375,8 @@ fn lists_survive_the_server_with_a_journal_and_end_without_one() {
         let (_, a) = fixture.connect_with(Transport::Shm, &named("a"));
         a.open("/file", &OpenOptions::read()).unwrap().close().unwrap();
         assert_eq!(a.fencing_list("/file", FenceObject::File).unwrap(), ["a"]);
+        a.disconnect().unwrap();
+        b.disconnect().unwrap();
     }
     let (directory, _) = fixture.stop();
     let fixture = Fixture::again(directory);
