@@ -26,6 +26,7 @@ mod fencing;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hits;
+mod inspect;
 mod jobs;
 mod ledger;
 mod locks;
@@ -51,6 +52,7 @@ mod write;
 #[doc(hidden)]
 pub use config::Defect;
 pub use config::{ServerConfig, ServerError};
+pub use inspect::{FileView, Inspection, Inspector, LockView, WaiterView};
 pub use ledger::{JournalConfig, LedgerError};
 pub use passwords::{PasswordError, PasswordFile};
 pub use server::{Server, ServerStats, Stopper};

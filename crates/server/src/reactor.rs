@@ -26,6 +26,7 @@ use crate::channel::Channels;
 use crate::config::{Defect, ServerConfig, ServerError};
 use crate::fencing::{Fencing, operation_of_loan};
 use crate::hits::Hits;
+use crate::inspect::Window;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
 use crate::locks::LockWaiter;
@@ -71,6 +72,8 @@ pub(crate) struct Reactor {
     pub(crate) last_waiter: u64,
     /// Fencing lists that are being changed.
     pub(crate) fencing: Fencing,
+    /// Where others look in.
+    pub(crate) window: Arc<Window>,
     /// A defect on purpose.
     pub(crate) defect: Option<Defect>,
     /// Questions about sessions that have not come to rest.
@@ -156,6 +159,7 @@ impl Reactor {
             lock_waiters: Vec::new(),
             last_waiter: 0,
             fencing: Fencing::new(config),
+            window: Arc::default(),
             defect: config.defect,
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],

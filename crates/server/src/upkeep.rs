@@ -88,6 +88,7 @@ impl Reactor {
         self.act_on_locks();
         self.note_forgotten();
         self.hurry_fences();
+        self.show_itself();
     }
 
     /// Starts the flushes that age or pressure ask for.
