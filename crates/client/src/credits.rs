@@ -14,6 +14,8 @@ pub struct Credits {
     /// Answers that receives are posted for: a target above it is not followed.
     limit: u16,
     outstanding: u16,
+    /// Only whoever recovers the session may take any.
+    is_reserved: bool,
     /// Streams below `made` that are not in use, last used first.
     free: Vec<u16>,
     /// Next sequence number of each stream ever used.
@@ -28,6 +30,7 @@ impl Credits {
             target: 1,
             limit: limit.max(1),
             outstanding: 0,
+            is_reserved: false,
             free: Vec::new(),
             sequences: Vec::new(),
         }
@@ -36,6 +39,12 @@ impl Credits {
     /// Takes a stream for a request, if there is a credit.
     #[inline]
     pub fn take(&mut self) -> Option<(StreamId, SequenceNumber)> {
+        if self.is_reserved { None } else { self.take_reserved() }
+    }
+
+    /// The same, also while they are reserved.
+    #[inline]
+    pub fn take_reserved(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.outstanding >= self.nreq {
             return None;
         }
@@ -73,9 +82,20 @@ impl Credits {
         self.sequences.get(usize::from(stream.0)).is_some_and(|next| sequence.next() == *next)
     }
 
+    /// From now on, or no longer, [`Credits::take`] finds none.
+    pub fn reserve(&mut self, is_reserved: bool) {
+        self.is_reserved = is_reserved;
+    }
+
+    /// The number of the newest request on a stream.
+    pub fn newest(&self, stream: StreamId) -> SequenceNumber {
+        let next = self.sequences.get(usize::from(stream.0)).copied().unwrap_or_default();
+        SequenceNumber(next.0.wrapping_sub(1))
+    }
+
     /// Whether the server wants credits back and nothing is on its way to give them.
     pub fn should_shrink(&self) -> bool {
-        self.outstanding == 0 && self.target < self.nreq
+        self.outstanding == 0 && self.target < self.nreq && !self.is_reserved
     }
 
     /// Requests sent and not answered.
@@ -100,6 +120,19 @@ mod tests {
     use super::*;
 
     const LIMIT: u16 = 24;
+
+    #[test]
+    fn reserved_credits_are_for_recovery_alone() {
+        let mut credits = Credits::new(LIMIT);
+        credits.reserve(true);
+        assert_eq!(credits.take(), None);
+        let (stream, sequence) = credits.take_reserved().unwrap();
+        assert_eq!(credits.newest(stream), sequence);
+        credits.give(stream, 2);
+        credits.reserve(false);
+        assert!(credits.take().is_some() && credits.take().is_some());
+        assert_eq!(credits.take(), None);
+    }
 
     #[test]
     fn never_more_outstanding_than_credits_whatever_the_server_says() {

@@ -18,6 +18,10 @@
 //! Invariants: a buffer range that was submitted belongs to the transport until its
 //! completion; never more requests are outstanding than the server gave credits for.
 //!
+//! A session that loses its connection comes back by itself ([`Recovery`]): it connects
+//! again, asks what became of the requests that were under way, takes back what was open,
+//! and asks anew for what was not done. Whoever waits notices a pause.
+//!
 //! All servers of one client share a protection domain. Use a client for each server
 //! that must not be able to name memory meant for another.
 #![forbid(unsafe_code)]
@@ -33,8 +37,10 @@ mod file;
 mod future;
 mod groups;
 mod names;
+mod opens;
 mod path;
 mod pool;
+mod recovery;
 mod session;
 mod stream;
 mod typed;
@@ -50,6 +56,7 @@ pub use file::{File, OpenOptions};
 pub use future::block_on;
 pub use groups::Group;
 pub use names::{DirectoryEntry, Metadata};
+pub use recovery::{Recovery, RecoveryOptions, SessionEvent};
 pub use session::{Login, Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
 pub use url::{Location, ServerName, UrlError, local_socket_candidates};
