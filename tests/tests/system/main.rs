@@ -9,6 +9,7 @@ mod fixture;
 mod hostile;
 mod names;
 mod opens;
+mod reconnect;
 mod recovery;
 mod rogue;
 mod sessions;
