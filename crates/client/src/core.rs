@@ -6,7 +6,6 @@
 //! (`recovery`).
 
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::{
@@ -14,7 +13,7 @@ use dafs_dat::{
     Operation, PostError, Region, SendOptions, Signal, coarse_now,
 };
 use dafs_memory::Memory;
-use dafs_types::{FileHandle, StateId, Status, StreamId, Verifier};
+use dafs_types::{Status, StreamId, Verifier};
 use dafs_wire::{
     ByteOrder, EncodeError, Procedure, Request, RequestHeader, ResponseHeader, encode_request,
     is_intact, seal,
@@ -24,8 +23,8 @@ use crate::credits::Credits;
 use crate::data::{Destination, Transfer};
 use crate::error::{ClientError, Result};
 use crate::groups::Groups;
-use crate::opens::Opened;
 use crate::recovery::{Delay, Keeper, Listener, Question, SessionEvent, Work, is_put_off};
+use crate::turns::LOOK_PERIOD;
 use crate::waiters::{Ticket, Waiters};
 
 /// Names an operation of a client.
@@ -70,8 +69,8 @@ pub(crate) struct Core {
     /// Some session recovers, or has requests that were put off.
     pub has_timers: bool,
     /// The shortest silence that a session takes for a loss, while there are such.
-    patience: Option<Duration>,
-    turns: u32,
+    pub patience: Option<Duration>,
+    pub turns: u32,
     /// What listeners are to be told.
     pub news: Vec<(Listener, SessionEvent)>,
 }
@@ -247,122 +246,8 @@ impl Core {
         self.sessions.iter().any(is)
     }
 
-    /// Waits for events and takes them in. Returns how many there were: none if the time is
-    /// over, or a session that recovers, or is silent, had to be seen to.
     #[inline]
-    pub fn turn(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
-        let Some(patience) = self.patience else { return self.turn_once(threshold, timeout) };
-        let limit = if self.has_timers { self.until_timer() } else { Some(patience) };
-        let bounded = limit.into_iter().chain(timeout).min();
-        let count = self.turn_once(threshold, bounded);
-        self.turns = self.turns.wrapping_add(1);
-        if self.has_timers
-            || (count == 0 && threshold > 0)
-            || self.turns.is_multiple_of(TURNS_PER_LOOK)
-        {
-            self.mind();
-        }
-        count
-    }
-
-    #[inline]
-    fn turn_once(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
-        if threshold == 0 {
-            self.interface.poll();
-        } else {
-            self.interface.wait(threshold, timeout);
-        }
-        let mut count = 0;
-        while let Some(event) = self.interface.next_event() {
-            self.on_event(event);
-            count += 1;
-        }
-        count
-    }
-
-    /// Looks at the clock: for sessions that recover, requests that were put off, servers
-    /// that are silent for too long.
-    #[cold]
-    fn mind(&mut self) {
-        let now = coarse_now();
-        for index in 0..self.sessions.len() {
-            let session = &mut self.sessions[index];
-            let owes = matches!(session.phase, Phase::Open) && session.owes_an_answer();
-            let has_spoken = std::mem::take(&mut session.has_spoken);
-            let Some(keeper) = &mut session.keeper else { continue };
-            if keeper.is_silent(owes && keeper.session.is_some(), has_spoken, now) {
-                self.give_up(index, "no answer for too long");
-            }
-            self.mind_rescue(index, now);
-            self.take_up_delayed(index, now);
-        }
-        self.has_timers = self.sessions.iter().any(|session| session.next_timer().is_some());
-    }
-
-    /// How long nothing has to be seen to by itself; `None` for ever.
-    pub fn until_timer(&self) -> Option<Duration> {
-        let first = self.sessions.iter().filter_map(SessionState::next_timer).min();
-        first.map(|due| due.saturating_sub(coarse_now()))
-    }
-
-    /// Notes what a session's listener is to be told.
-    pub fn announce(&mut self, index: usize, event: SessionEvent) {
-        let keeper = self.sessions[index].keeper.as_ref();
-        if let Some(listener) = keeper.and_then(|keeper| keeper.listener.clone()) {
-            self.news.push((listener, event));
-        }
-    }
-
-    /// One turn of waiting for a session, which is given up if the silence, kept in
-    /// `heard` between turns, has lasted too long.
-    pub fn turn_patiently(&mut self, index: usize, heard: &mut Option<Duration>) {
-        let limit = self.sessions[index].answer_timeout;
-        if let Some(silence) = self.turn_in_silence(limit, heard) {
-            self.give_up_after(index, silence);
-        }
-    }
-
-    /// One turn of waiting for whichever session owes an answer; those that have been silent
-    /// for too long are given up.
-    pub fn turn_patiently_for_all(&mut self, heard: &mut Option<Duration>) {
-        let owing = self.sessions.iter().filter(|session| session.owes_an_answer());
-        let limit = owing.filter_map(|session| session.answer_timeout).min();
-        if let Some(silence) = self.turn_in_silence(limit, heard) {
-            for index in 0..self.sessions.len() {
-                if self.sessions[index].owes_an_answer() {
-                    self.give_up_after(index, silence);
-                }
-            }
-        }
-    }
-
-    /// One turn. How long nothing has come, if nothing came in it either.
-    fn turn_in_silence(
-        &mut self,
-        limit: Option<Duration>,
-        heard: &mut Option<Duration>,
-    ) -> Option<Duration> {
-        let since = *heard.get_or_insert_with(coarse_now);
-        if self.turn(1, limit) > 0 {
-            *heard = None;
-            return None;
-        }
-        Some(coarse_now().saturating_sub(since))
-    }
-
-    /// Gives a session up if a silence is longer than its limit. One that recovers has
-    /// limits of its own.
-    fn give_up_after(&mut self, index: usize, silence: Duration) {
-        if matches!(self.sessions[index].phase, Phase::Recovering) {
-            return;
-        }
-        if let Some(limit) = self.sessions[index].answer_timeout.filter(|limit| silence >= *limit) {
-            self.give_up(index, &format!("no answer for {} s", limit.as_secs_f32()));
-        }
-    }
-
-    #[inline]
-    fn on_event(&mut self, event: Event) {
+    pub fn on_event(&mut self, event: Event) {
         match event {
             Event::Completion(done) => {
                 let is_answer = done.operation == Operation::Receive
@@ -655,7 +540,7 @@ impl Core {
         self.give_up(index, &format!("server broke the protocol: {what}"));
     }
 
-    fn give_up(&mut self, index: usize, reason: &str) {
+    pub fn give_up(&mut self, index: usize, reason: &str) {
         self.lose(index, reason.to_owned());
     }
 
@@ -751,44 +636,9 @@ impl Core {
 
 impl SessionState {
     /// Whether the server has requests, or would have if it let them in.
-    fn owes_an_answer(&self) -> bool {
+    pub fn owes_an_answer(&self) -> bool {
         let waits = !self.calls.is_empty() || !self.queue.is_empty();
         !matches!(self.phase, Phase::Ended(_)) && (waits || self.credits.outstanding() > 0)
-    }
-
-    /// Whether something will come, though no answer is on its way: a session that recovers,
-    /// or requests that were put off.
-    fn is_awaited(&self) -> bool {
-        let Some(keeper) = &self.keeper else { return false };
-        let recovers = keeper.rescue.as_ref().is_some_and(|rescue| {
-            rescue.is_awaited() || !self.calls.is_empty() || !self.queue.is_empty()
-        });
-        recovers || !keeper.delayed.is_empty()
-    }
-
-    /// When something must be seen to by itself.
-    fn next_timer(&self) -> Option<Duration> {
-        let keeper = self.keeper.as_ref()?;
-        let rescue = keeper.rescue.as_ref().map(|rescue| rescue.due());
-        keeper.delayed.iter().map(|delayed| delayed.due).chain(rescue).min()
-    }
-
-    /// A request was answered: the session stands.
-    #[cold]
-    fn note_progress(&mut self) {
-        self.is_frail = false;
-        if let Some(keeper) = &mut self.keeper {
-            keeper.note_progress();
-        }
-    }
-
-    /// An open by one of its state ids.
-    pub fn opened(&self, handle: FileHandle, state: StateId) -> Rc<Opened> {
-        let known = self.keeper.as_ref().and_then(|keeper| keeper.opens.get(state));
-        match known {
-            Some(opened) if opened.handle == handle => opened.clone(),
-            _ => Rc::new(Opened::plain(handle, state)),
-        }
     }
 
     /// Gives an encoded request its place among all others.
@@ -843,10 +693,6 @@ pub(crate) const SLOT_BYTES: usize = 4096 + 512;
 const HEAD_BYTES: usize = 64;
 /// Longest wait for the server to hear that a session leaves.
 const LEAVE_MAX: Duration = Duration::from_millis(200);
-/// Longest time between two looks for servers that are silent.
-const LOOK_PERIOD: Duration = Duration::from_secs(5);
-/// Turns between two looks at the clock, however much comes in.
-const TURNS_PER_LOOK: u32 = 4096;
 /// Inbox slots beyond one for each credit.
 pub(crate) const SPARE_SLOTS: u16 = 8;
 /// Receives that are not posted yet; fewer than there are to spare.

@@ -43,6 +43,7 @@ mod pool;
 mod recovery;
 mod session;
 mod stream;
+mod turns;
 mod typed;
 mod url;
 mod waiters;

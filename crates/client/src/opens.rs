@@ -94,13 +94,11 @@ impl Opened {
         self.has_lost_data.set(false);
     }
 
-    /// The server has lost what was not committed. True if the open is gone with it: that
-    /// of a file without a name.
-    pub fn note_restart(&self) -> bool {
+    /// The server has lost what was not committed.
+    pub fn note_restart(&self) {
         if self.confirmed.replace(self.writes.get()) != self.writes.get() {
             self.has_lost_data.set(true);
         }
-        self.claim.as_ref().is_some_and(Claim::is_unlinked) && !self.is_lost.replace(true)
     }
 
     /// Whether a restart has lost unstable writes since the last commit; told once.
@@ -174,14 +172,6 @@ impl Claim {
         };
         let share = Share { access: open.access, deny: open.deny, key: open.key };
         Some(Self { request: message.into(), share: RefCell::new(share) })
-    }
-
-    fn is_unlinked(&self) -> bool {
-        let decoded = decode_request(ByteOrder::NATIVE, &self.request);
-        matches!(
-            decoded,
-            Ok((_, Request::Open(Open { target: OpenTarget::CreateUnlinked { .. }, .. })))
-        )
     }
 }
 

@@ -441,11 +441,15 @@ impl Session {
         Client(self.shared.clone())
     }
 
-    /// How bytes get into a buffer over this session.
+    /// How bytes get into a buffer over this session; `None` while it has no connection.
     #[must_use]
     pub fn path_of(&self, buffer: &Buffer) -> Option<RegionPath> {
         let core = self.shared.borrow();
-        let endpoint = core.sessions[self.index].endpoint;
+        let session = &core.sessions[self.index];
+        let endpoint = match session.phase {
+            Phase::Open => session.endpoint,
+            Phase::Connecting | Phase::Recovering | Phase::Ended(_) => return None,
+        };
         core.interface.region_path(endpoint, buffer.0.region.key)
     }
 
@@ -475,18 +479,13 @@ impl Session {
     /// Leaves in order. Every operation that is outstanding fails.
     ///
     /// # Errors
-    /// If the session has ended already, or its connection is lost.
+    /// If the session has ended already, or its connection is lost and does not come back
+    /// within some seconds.
     pub fn disconnect(self) -> Result<()> {
-        {
-            let mut core = self.shared.borrow_mut();
-            let session = &mut core.sessions[self.index];
-            match session.phase {
-                Phase::Recovering => {
-                    core.end_session(self.index, "disconnected while it was lost".into());
-                }
-                // A connection that breaks over this need not come back.
-                Phase::Connecting | Phase::Open | Phase::Ended(_) => session.keeper = None,
-            }
+        // A connection that breaks over this, or is lost, comes back once more, so that the
+        // server forgets what it keeps; but nobody waits for that for long.
+        if let Some(keeper) = &mut self.shared.borrow_mut().sessions[self.index].keeper {
+            keeper.hurry(LEAVING_MAX);
         }
         let result = self.call(&Request::Disconnect(Empty), |status, _| done("DISCONNECT", status));
         let mut core = self.shared.borrow_mut();
@@ -576,5 +575,7 @@ pub(crate) fn random() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// Longest time to reach a lost server, only to leave it.
+const LEAVING_MAX: Duration = Duration::from_secs(5);
 /// A server that works at something answers far sooner.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);

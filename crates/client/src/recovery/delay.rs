@@ -12,6 +12,7 @@ use dafs_types::Status;
 use super::stranded::Work;
 use crate::core::{Core, QueuedCall};
 use crate::data::Transfer;
+use crate::error::ClientError;
 
 /// How often, and since when, a request was put off.
 #[derive(Debug)]
@@ -77,7 +78,7 @@ impl Core {
     pub fn take_up_delayed(&mut self, index: usize, now: Duration) {
         let session = &mut self.sessions[index];
         let Some(keeper) = &mut session.keeper else { return };
-        let mut place = 0;
+        let (mut place, mut cancelled) = (0, Vec::new());
         while let Some(delayed) = keeper.delayed.get(place) {
             if delayed.due > now {
                 place += 1;
@@ -85,8 +86,12 @@ impl Core {
             }
             match keeper.delayed.remove(place).work {
                 Work::Call(call) => session.calls.push_back(call),
+                Work::Transfer(transfer) if transfer.is_cancelled => cancelled.push(transfer),
                 Work::Transfer(transfer) => session.queue.push_back(transfer),
             }
+        }
+        for transfer in cancelled {
+            self.complete(&transfer, Err(ClientError::Cancelled));
         }
         self.pump(index);
     }

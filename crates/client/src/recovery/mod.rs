@@ -20,7 +20,9 @@
 //! have rules of their own, which are not here.
 
 mod delay;
+mod outcome;
 mod places;
+mod questions;
 mod rescue;
 mod stranded;
 
@@ -28,6 +30,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use dafs_dat::coarse_now;
 use dafs_types::{ClientId, SessionId, Verifier};
 
 pub(crate) use delay::{Delay, Delayed, is_put_off};
@@ -201,6 +204,14 @@ impl Keeper {
             Work::Call(_) => None,
         });
         delayed.chain(self.rescue.iter_mut().flat_map(|rescue| rescue.transfers()))
+    }
+
+    /// From now on the session comes back within this time, or not at all.
+    pub fn hurry(&mut self, limit: Duration) {
+        self.recovery.give_up_after = self.recovery.give_up_after.min(limit);
+        if let Some(lost_at) = &mut self.lost_at {
+            *lost_at = coarse_now();
+        }
     }
 
     /// A request was answered: what was lost is forgotten.

@@ -153,6 +153,38 @@ fn a_server_that_keeps_no_results_leaves_changes_undecided() {
 }
 
 #[test]
+fn a_silent_network_is_noticed_by_whoever_waits_for_completions() {
+    let server = ServerProcess::start();
+    let proxy = Proxy::before(&server.address(Transport::Tcp));
+    let data = pattern(2_000_000, 12);
+    std::fs::write(server.local("file"), &data).unwrap();
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let answer_timeout = Some(Duration::from_millis(50));
+    let options = SessionOptions { answer_timeout, ..SessionOptions::default() };
+    let session = client.connect_to(&proxy.address, &options).unwrap();
+    let file = session.open("/file", &OpenOptions::read()).unwrap();
+    let mut back = vec![0; data.len()];
+    let mut reading = ReadStream::new(&file, 4, 16 << 10).unwrap();
+    for part in back.chunks_mut(400_000) {
+        proxy.part();
+        reading.read_exact(part).unwrap();
+    }
+    assert!(back == data);
+}
+
+#[test]
+fn a_session_that_is_lost_leaves_in_order_all_the_same() {
+    over_each(|server, transport| {
+        let (_client, session) = connect(server, transport);
+        let file = session.open("/file", &OpenOptions::write()).unwrap();
+        restart(server);
+        session.disconnect().unwrap();
+        let error = file.close().unwrap_err();
+        assert!(matches!(error, ClientError::SessionEnded { .. }), "{error}");
+    });
+}
+
+#[test]
 fn other_sessions_of_the_client_go_on_meanwhile() {
     over_each(|server, transport| {
         let other = Fixture::new();

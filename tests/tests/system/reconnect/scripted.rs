@@ -381,6 +381,44 @@ fn a_request_that_is_put_off_is_asked_again_until_it_is_not() {
 }
 
 #[test]
+fn a_question_that_is_put_off_is_told_from_a_request_that_was() {
+    // The server put the request off, and says so when it is asked what became of it.
+    let mut fetches = 0;
+    let script = Script::start(
+        |_| 1,
+        move |connection, request| match (connection, request) {
+            (1, _) => Act::Break,
+            (2, Request::FetchResponse(_)) => {
+                fetches += 1;
+                Act::refuse(Status::Delay)
+            }
+            (2, Request::CheckResponse(_)) if fetches == 1 => Act::refuse(Status::Delay),
+            (3, Request::FetchResponse(_)) => Act::refuse(Status::Delay),
+            (_, Request::CheckResponse(_)) => done(),
+            (_, Request::DiscardResponses(_)) => discarded(),
+            (_, _) => made(),
+        },
+    );
+    let (_client, session, _) = connect(&script);
+    session.create_dir("/new", 0o755).unwrap();
+    assert_eq!(
+        script.asked(),
+        [
+            "1: CREATE new",
+            "2: FETCH CREATE of 1",
+            // The question was put off, not the request: once more from the beginning.
+            "2: CHECK of 1",
+            "3: FETCH CREATE of 1",
+            // The request was: it can be made again.
+            "3: CHECK of 1",
+            "3: DISCARD 2",
+            "3: DISCARD 1",
+            "3: CREATE new",
+        ]
+    );
+}
+
+#[test]
 fn a_request_that_kills_every_server_is_given_up() {
     let script = Script::start(
         |number| number,

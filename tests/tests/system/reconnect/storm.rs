@@ -96,7 +96,7 @@ fn storm_over(transport: Transport, troubles: &[Trouble], load: Load) {
         load.run(&session, &export, may_skip, &is_enough);
         drop(ending);
     });
-    session.ping().unwrap();
+    // It may be lost just now, and comes back to leave in order.
     session.disconnect().unwrap();
     check(&events.lock().unwrap());
 }
