@@ -47,7 +47,8 @@ pub enum ClientError {
     /// the client was away for longer than it keeps them. Look whether it was done before
     /// asking again.
     #[error(
-        "{what}: the connection broke and the server no longer knows whether this was done;          look before doing it again"
+        "{what}: the connection broke and the server no longer knows whether this was done; \
+         look before doing it again"
     )]
     OutcomeUnknown {
         /// What was asked.

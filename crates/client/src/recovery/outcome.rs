@@ -115,9 +115,10 @@ impl Core {
                 rescue.claims.push(Claim { of, ..Claim::new(Rc::new(opened)) });
             }
         }
-        let due =
-            (0..rescue.claims.len()).filter(|&number| rescue.claims[number].outcome.is_none());
-        rescue.to_ask = due.map(|number| Question::Reclaim(number, Reclaim::ByHandle)).collect();
+        rescue.claims.iter_mut().for_each(|claim| claim.due = None);
+        let open = rescue.claims.iter().enumerate().filter(|(_, claim)| claim.outcome.is_none());
+        let ask = |(number, _)| Question::Reclaim(number, Reclaim::ByHandle);
+        rescue.to_ask = open.map(ask).collect();
     }
 
     pub(super) fn on_claimed(
@@ -146,11 +147,7 @@ impl Core {
         // A server without reclaim has lost what was open for good. An open that kept
         // nobody out is as good as new if the name still leads there.
         match how {
-            Reclaim::ByHandle => {
-                if let Some(rescue) = self.rescue(index) {
-                    rescue.to_ask.push_back(Question::Reclaim(number, Reclaim::ByName));
-                }
-            }
+            Reclaim::ByHandle => self.settle(index, number, Outcome::Refused),
             Reclaim::ByName => self.settle(index, number, Outcome::Gone),
         }
     }
@@ -227,7 +224,7 @@ impl Core {
         for claim in std::mem::take(&mut rescue.claims) {
             let state = match claim.outcome {
                 Some(Outcome::Held(state)) => Some(state),
-                Some(Outcome::Gone) | None => None,
+                Some(Outcome::Refused | Outcome::Gone) | None => None,
             };
             if let Some(number) = claim.of {
                 self.answer_open(index, &mut rescue.stranded[number], state);

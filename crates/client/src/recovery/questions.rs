@@ -68,17 +68,14 @@ impl Core {
                 if let Some(rescue) = self.rescue(index) {
                     rescue.to_ask.pop_front();
                 }
-            } else if rescue.asked > 0 {
+            } else if rescue.asked > 0 || rescue.must_wait() {
                 return;
             } else {
-                match rescue.step {
+                let step = rescue.step;
+                match step {
                     Step::Asking => self.begin_reclaiming(index),
-                    Step::Reclaiming => {
-                        if !rescue.must_wait() {
-                            self.finish(index);
-                        }
-                        return;
-                    }
+                    Step::Reclaiming if rescue.turn_to_names() => {}
+                    Step::Reclaiming => return self.finish(index),
                     Step::Pausing | Step::Connecting | Step::Greeting => return,
                 }
             }

@@ -87,6 +87,8 @@ pub(super) struct Claim {
 #[derive(Clone, Copy)]
 pub(super) enum Outcome {
     Held(StateId),
+    /// It cannot be taken back by its handle; by its name, perhaps.
+    Refused,
     Gone,
 }
 
@@ -279,12 +281,27 @@ impl Rescue {
 
     /// Whether the server has put off what is still to be taken back; until when.
     pub(super) fn must_wait(&mut self) -> bool {
+        if self.step != Step::Reclaiming {
+            return false;
+        }
         let open = self.claims.iter().filter(|claim| claim.outcome.is_none());
         match open.filter_map(|claim| claim.due).map(|(due, _)| due).min() {
             Some(due) => self.due = due,
             None => return false,
         }
         true
+    }
+
+    /// Asks by name for what was refused by handle; false if there is nothing of that kind.
+    /// Only when all else was taken back: whoever asks a server for something new says
+    /// thereby that this is all.
+    pub(super) fn turn_to_names(&mut self) -> bool {
+        for (number, claim) in self.claims.iter_mut().enumerate() {
+            if claim.outcome.take_if(|outcome| matches!(outcome, Outcome::Refused)).is_some() {
+                self.to_ask.push_back(Question::Reclaim(number, Reclaim::ByName));
+            }
+        }
+        !self.to_ask.is_empty()
     }
 
     fn take_up_claims(&mut self, now: Duration) {

@@ -92,7 +92,12 @@ fn storm_over(transport: Transport, troubles: &[Trouble], load: Load) {
             }
         });
         let may_skip = troubles.iter().any(|trouble| matches!(trouble, Trouble::Kill));
-        let is_enough = || made.load(Ordering::Acquire) >= TROUBLES;
+        let is_enough = || {
+            let events = events.lock().unwrap();
+            let is_back = |event: &&SessionEvent| matches!(event, SessionEvent::Recovered { .. });
+            let recovered = events.iter().filter(is_back).count();
+            made.load(Ordering::Acquire) >= TROUBLES && recovered >= RECOVERIES
+        };
         load.run(&session, &export, may_skip, &is_enough);
         drop(ending);
     });
@@ -134,7 +139,7 @@ fn options() -> SessionOptions {
 /// Events follow one another as they must, and something has happened.
 fn check(events: &[SessionEvent]) {
     let mut is_lost = false;
-    let mut recovered = 0;
+    let (mut recovered, mut again, mut found) = (0, 0, 0);
     for event in events {
         match event {
             SessionEvent::Lost { .. } => {
@@ -142,21 +147,25 @@ fn check(events: &[SessionEvent]) {
                 is_lost = true;
             }
             SessionEvent::Reconnecting { .. } => assert!(is_lost, "{events:?}"),
-            SessionEvent::Recovered { lost, unknown, .. } => {
+            SessionEvent::Recovered { lost, unknown, reissued, fetched, .. } => {
                 assert!(is_lost, "{events:?}");
                 assert_eq!((*lost, *unknown), (0, 0), "{events:?}");
                 is_lost = false;
                 recovered += 1;
+                again += reissued;
+                found += fetched;
             }
             other => panic!("{other:?}"),
         }
     }
-    eprintln!("came back {recovered} times");
-    assert!(recovered > 0 && !is_lost, "{events:?}");
+    eprintln!("came back {recovered} times: {found} results fetched, {again} requests made again");
+    assert!(recovered >= RECOVERIES && !is_lost, "{events:?}");
 }
 
 /// Steps of a lane at least, and troubles that it must go through.
 const STEPS: usize = 20;
 const TROUBLES: usize = 12;
+/// How often it must come back; some troubles are over before anybody has noticed.
+const RECOVERIES: usize = 3;
 const TROUBLE_EVERY_MS: u64 = 120;
 const FREEZE_MS: u64 = 300;
