@@ -116,15 +116,6 @@ impl SessionOptions {
     fn slots(&self) -> u64 {
         u64::from(self.credits.clamp(1, limits::CREDITS_MAX)) + u64::from(SPARE_SLOTS)
     }
-
-    pub(crate) fn endpoint_config(&self) -> EndpointConfig {
-        EndpointConfig {
-            message_bytes_max: SLOT_BYTES as u32,
-            receives_max: u32::try_from(self.slots()).unwrap_or(u32::MAX),
-            crc: self.crc,
-            ..EndpointConfig::default()
-        }
-    }
 }
 
 /// A session with a server. Cheap to clone. It ends with its last clone, the open files
@@ -242,8 +233,7 @@ impl Client {
             .interface
             .register(&inbox, DOMAIN, Rights::LOCAL)
             .ok_or_else(|| failed("too many registered regions".into()))?;
-        let endpoint = match core.open_endpoint(address, &options.endpoint_config(), &inbox_region)
-        {
+        let endpoint = match core.open_endpoint(address, options, &inbox_region) {
             Ok(endpoint) => endpoint,
             Err(reason) => {
                 core.interface.deregister(inbox_region.key);
@@ -280,23 +270,28 @@ impl Core {
     fn open_endpoint(
         &mut self,
         address: &Address,
-        config: &EndpointConfig,
+        options: &SessionOptions,
         inbox: &Region,
     ) -> std::result::Result<EndpointId, String> {
+        let slots = options.slots();
+        let config = EndpointConfig {
+            message_bytes_max: SLOT_BYTES as u32,
+            receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
+            crc: options.crc,
+            ..EndpointConfig::default()
+        };
         let data = ConnectData {
             client_instance: std::process::id(),
             client_session: random() as u32,
             channel: ChannelType::Operation,
         };
         let data = data.encode(ByteOrder::NATIVE);
-        let endpoint =
-            self.interface.connect(address, DOMAIN, config, &data).map_err(
-                |error| match error {
-                    AddressError::System { source, .. } => source.to_string(),
-                    other => other.to_string(),
-                },
-            )?;
-        for slot in 0..u64::from(config.receives_max) {
+        let connecting = self.interface.connect(address, DOMAIN, &config, &data);
+        let endpoint = connecting.map_err(|error| match error {
+            AddressError::System { source, .. } => source.to_string(),
+            other => other.to_string(),
+        })?;
+        for slot in 0..slots {
             // A failure means that the connection is ending, which an event tells.
             let _ = self.interface.post_receive(endpoint, slot, &[slot_segment(inbox, slot)]);
         }
@@ -308,10 +303,10 @@ impl Core {
         &mut self,
         index: usize,
         address: &Address,
-        config: &EndpointConfig,
+        options: &SessionOptions,
     ) -> std::result::Result<(), String> {
         let inbox = self.sessions[index].inbox_region;
-        let endpoint = self.open_endpoint(address, config, &inbox)?;
+        let endpoint = self.open_endpoint(address, options, &inbox)?;
         let session = &mut self.sessions[index];
         (session.endpoint, session.address) = (endpoint, address.to_string());
         session.request_bytes_max = limits::CONNECT_MESSAGE_BYTES as u32;

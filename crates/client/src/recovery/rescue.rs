@@ -181,7 +181,7 @@ impl Core {
         let due = coarse_now() + keeper.recovery.attempt_timeout;
         keeper.attempts += 1;
         let attempt = keeper.attempts;
-        let config = keeper.options.endpoint_config();
+        let options = keeper.options.clone();
         let Some(rescue) = &mut keeper.rescue else { return };
         (rescue.step, rescue.due) = (Step::Connecting, due);
         let place = places.get(rescue.tried).or(places.first()).cloned();
@@ -190,7 +190,7 @@ impl Core {
         let Some(place) = place else {
             return self.attempt_failed(index, "the server's socket is not there".into());
         };
-        if let Err(reason) = self.connect_again(index, &place, &config) {
+        if let Err(reason) = self.connect_again(index, &place, &options) {
             self.attempt_failed(index, reason);
         }
     }
