@@ -70,7 +70,11 @@ impl Shared {
             return;
         }
         loop {
-            let news = std::mem::take(&mut self.borrow_mut().news);
+            let mut core = self.borrow_mut();
+            let (news, retired) =
+                (std::mem::take(&mut core.news), std::mem::take(&mut core.retired));
+            drop(core);
+            drop(retired);
             if news.is_empty() {
                 return;
             }
@@ -125,8 +129,9 @@ impl Shared {
     pub fn leave(&self, index: usize) {
         match self.core.try_borrow_mut() {
             Ok(mut core) => core.leave(index),
-            Err(_) => self.orphans.borrow_mut().push(Orphan::Session(index)),
+            Err(_) => return self.orphans.borrow_mut().push(Orphan::Session(index)),
         }
+        self.tell();
     }
 }
 

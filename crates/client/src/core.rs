@@ -73,6 +73,9 @@ pub(crate) struct Core {
     pub turns: u32,
     /// What listeners are to be told.
     pub news: Vec<(Listener, SessionEvent)>,
+    /// Listeners that hear no more. What they hold may use the client when it goes, so they
+    /// go when nothing is borrowed.
+    pub retired: Vec<Listener>,
 }
 
 /// One session with one server.
@@ -150,6 +153,7 @@ impl Core {
             patience: None,
             turns: 0,
             news: Vec::new(),
+            retired: Vec::new(),
         }
     }
 
@@ -211,8 +215,9 @@ impl Core {
     fn take_leave(&mut self, index: usize) {
         let session = &mut self.sessions[index];
         let is_open = matches!(session.phase, Phase::Open);
-        let is_kept = session.keeper.take().is_some_and(|keeper| keeper.session.is_some());
-        if !is_open || !is_kept || std::thread::panicking() {
+        // From here on it ends with its connection.
+        let kept = session.keeper.as_mut().and_then(|keeper| keeper.session.take());
+        if !is_open || kept.is_none() || std::thread::panicking() {
             return;
         }
         let leave = Request::Disconnect(dafs_wire::messages::Empty);
@@ -581,6 +586,7 @@ impl Core {
             }
         }
         if let Some(keeper) = keeper {
+            self.retired.extend(keeper.listener);
             under_way.extend(keeper.rescue.into_iter().flat_map(|rescue| rescue.into_works()));
             waiting.extend(keeper.delayed.into_iter().map(|delayed| delayed.work));
         }

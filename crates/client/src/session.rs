@@ -463,12 +463,17 @@ impl Session {
     }
 
     /// Has `listener` told of what becomes of the connection, from now on, within calls of
-    /// this client that make progress. It may use the client. Nothing is told of a session
-    /// that does not come back by itself.
+    /// this client that make progress. It may use the client, but must not hold the session,
+    /// which would last for ever. Nothing is told of a session that does not come back by
+    /// itself.
     pub fn on_event(&self, listener: impl FnMut(&SessionEvent) + 'static) {
-        if let Some(keeper) = &mut self.shared.borrow_mut().sessions[self.index].keeper {
-            keeper.listener = Some(Rc::new(RefCell::new(listener)));
+        let mut core = self.shared.borrow_mut();
+        if let Some(keeper) = &mut core.sessions[self.index].keeper {
+            let before = keeper.listener.replace(Rc::new(RefCell::new(listener)));
+            core.retired.extend(before);
         }
+        drop(core);
+        self.shared.tell();
     }
 
     /// Leaves in order. Every operation that is outstanding fails.

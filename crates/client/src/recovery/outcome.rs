@@ -54,10 +54,10 @@ impl Core {
             // It was not carried out, and never will be: nothing of the old session runs.
             Status::NoXidMatch => stranded.fate = Fate::Undone,
             status if is_put_off(status) => rescue.to_ask.push_back(Question::Check(number)),
-            Status::UnknownSession | Status::NotSupp if stranded.is_repeatable() => {
+            Status::UnknownSession if stranded.is_repeatable() => {
                 stranded.fate = Fate::Undone;
             }
-            Status::UnknownSession | Status::NotSupp => {
+            Status::UnknownSession => {
                 rescue.unknown += 1;
                 let error = ClientError::OutcomeUnknown { what: stranded.describe() };
                 if let Some(work) = stranded.work.take() {
