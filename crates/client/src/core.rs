@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dafs_dat::{
     BreakReason, CompletionStatus, Domain, EndpointId, Event, Gather, Interface, LocalSegment,
-    Operation, PostError, Region, SendOptions, Signal, coarse_now,
+    Operation, PostError, Region, SendOptions, Signal, TlsFailure, coarse_now,
 };
 use dafs_memory::Memory;
 use dafs_types::{Status, StreamId, Verifier};
@@ -687,10 +687,29 @@ fn describe(reason: &BreakReason) -> String {
         BreakReason::Peer => "the server closed the connection".into(),
         // That it is about connecting says the error it becomes.
         BreakReason::Unreachable(why) => why.clone(),
+        BreakReason::Tls(failure) => match tls_advice(failure) {
+            Some(advice) => format!("{failure}; {advice}"),
+            None => failure.to_string(),
+        },
         other => other.to_string(),
     }
 }
 
+/// What to do about it, where that is plain.
+fn tls_advice(failure: &TlsFailure) -> Option<&'static str> {
+    match failure {
+        TlsFailure::Required => Some(TLS_REQUIRED_ADVICE),
+        TlsFailure::NotSpoken => Some("write dafs://, or have it serve with --tls-cert"),
+        TlsFailure::Certificate(_) => {
+            Some("look at the server's certificate, --tls-ca and --tls-name")
+        }
+        TlsFailure::Refused(_) => Some("look at --tls-cert, and at what the server trusts"),
+        TlsFailure::Truncated | TlsFailure::Protocol(_) => None,
+    }
+}
+
+/// For who was turned away for want of TLS.
+pub(crate) const TLS_REQUIRED_ADVICE: &str = "write dafs+tls:// or give --tls";
 /// The protection domain of everything a client registers.
 pub(crate) const DOMAIN: Domain = Domain(0);
 /// Octets of one inbox slot: room for any response that was negotiated.

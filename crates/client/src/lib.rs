@@ -62,7 +62,7 @@ pub use session::{Login, Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
 pub use url::{Location, ServerName, UrlError, local_socket_candidates};
 
-pub use dafs_dat::RegionPath;
+pub use dafs_dat::{RegionPath, TlsClient, TlsClientFiles, TlsConfigError};
 pub use dafs_types::{
     AccessMask, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes, ObjectType,
     SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status, Timestamp,

@@ -8,7 +8,10 @@ use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::rc::Rc;
 use std::time::Duration;
 
-use dafs_dat::{Address, AddressError, EndpointConfig, EndpointId, Region, RegionPath, Rights};
+use dafs_dat::{
+    Address, AddressError, EndpointConfig, EndpointId, Region, RegionPath, Rights, TlsClient,
+    TlsConfigError, TlsTarget,
+};
 use dafs_memory::{Memory, Pages};
 use dafs_types::{FileHandle, Status, Verifier, limits};
 use dafs_wire::messages::{
@@ -20,7 +23,8 @@ use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
 use crate::core::{
-    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, decode, decode_any, slot_segment,
+    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, TLS_REQUIRED_ADVICE, decode,
+    decode_any, slot_segment,
 };
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
@@ -71,8 +75,13 @@ pub struct SessionOptions {
     pub response_cache: bool,
     /// Checksums on every message and all data.
     pub checksums: bool,
-    /// CRC on iWARP frames.
+    /// CRC on iWARP frames; not over TLS, which needs none.
     pub crc: bool,
+    /// What TLS is spoken with over TCP; a location that does not ask for TLS does without.
+    pub tls: Option<TlsClient>,
+    /// Whose certificate a server must show; `None` for the host of its location, or the
+    /// address itself.
+    pub tls_name: Option<String>,
     /// Credits to ask for: the most requests to have outstanding.
     pub credits: u16,
     /// Names this client to its server across connections; empty for a random name. No two
@@ -94,6 +103,8 @@ impl Default for SessionOptions {
             response_cache: false,
             checksums: false,
             crc: false,
+            tls: None,
+            tls_name: None,
             credits: 64,
             client_name: String::new(),
             fence_id: String::new(),
@@ -160,6 +171,7 @@ impl Client {
         }
         let places = places(&location.server, options.transport)?;
         let addresses = places.now();
+        let is_tls = fit_tls(&location.server, &mut options)?;
         let mut reasons = Vec::new();
         for address in &addresses {
             let connecting = self.start_connect(address, &options, places.clone());
@@ -176,10 +188,12 @@ impl Client {
                 Err(other) => return Err(other),
             }
         }
-        Err(ClientError::Connect {
-            address: location.server.to_string(),
-            reason: format!("{}; is `dafs serve` running there?", reasons.join("; ")),
-        })
+        let mut reason = reasons.join("; ");
+        // By TLS it has mostly answered, and what it said tells more.
+        if !is_tls && !reason.contains(TLS_REQUIRED_ADVICE) {
+            reason.push_str("; is `dafs serve` running there?");
+        }
+        Err(ClientError::Connect { address: location.server.to_string(), reason })
     }
 
     /// Connects to one transport address.
@@ -274,10 +288,12 @@ impl Core {
         inbox: &Region,
     ) -> std::result::Result<EndpointId, String> {
         let slots = options.slots();
+        let tls = tls_target(address, options).map_err(|error| error.to_string())?;
         let config = EndpointConfig {
             message_bytes_max: SLOT_BYTES as u32,
             receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
             crc: options.crc,
+            tls,
             ..EndpointConfig::default()
         };
         let data = ConnectData {
@@ -521,6 +537,34 @@ pub(crate) fn unexpected(address: &str, what: &str) -> ClientError {
     }
 }
 
+/// Fits the options to whether a server's name asks for TLS. Whether it does.
+fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
+    let ServerName::Host { host, tls: true, .. } = server else {
+        options.tls = None;
+        return Ok(false);
+    };
+    if options.tls.is_none() {
+        return Err(ClientError::Connect {
+            address: server.to_string(),
+            reason: "TLS needs the authorities that vouch for servers; \
+                     give --tls-ca FILE or DAFS_TLS_CA"
+                .into(),
+        });
+    }
+    options.tls_name.get_or_insert_with(|| host.clone());
+    Ok(true)
+}
+
+/// Whom TLS is spoken with at an address, if it is.
+fn tls_target(
+    address: &Address,
+    options: &SessionOptions,
+) -> std::result::Result<Option<TlsTarget>, TlsConfigError> {
+    let (Address::Tcp(socket), Some(tls)) = (address, &options.tls) else { return Ok(None) };
+    let name = options.tls_name.clone().unwrap_or_else(|| socket.ip().to_string());
+    tls.target(&name).map(Some)
+}
+
 /// Where a server may be found, now and later.
 fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
     let (host, port) = match server {
@@ -533,8 +577,17 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
             });
         }
         ServerName::Socket(path) => return Ok(Places::one(Address::Shm(path.clone()))),
-        ServerName::Host { host, port } => (host, *port),
+        ServerName::Host { tls: true, .. } if choice == TransportChoice::SharedMemory => {
+            return Err(ClientError::Connect {
+                address: server.to_string(),
+                reason: "TLS goes over TCP, not over shared memory; write dafs://".into(),
+            });
+        }
+        ServerName::Host { host, port, .. } => (host, *port),
     };
+    // Whoever asks for TLS wants that server proved, on whatever host it is.
+    let is_tls = matches!(server, ServerName::Host { tls: true, .. });
+    let choice = if is_tls { TransportChoice::Tcp } else { choice };
     let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
     let sockets: Vec<_> = (host.as_str(), port)
         .to_socket_addrs()

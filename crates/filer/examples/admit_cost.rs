@@ -56,6 +56,7 @@ fn session(filer: &mut Filer, entropy: &mut Random, number: usize) -> (ChannelId
         key: None,
         disposition: DeleteDisposition::DontCare,
         unlinked: false,
+        is_reclaim: false,
     };
     (channel, filer.open(channel, &arguments).unwrap().state_id)
 }

@@ -99,6 +99,8 @@ pub enum CloseReason {
     AuthenticationFailed,
     /// Said nothing for [`crate::FilerConfig::silence_max`].
     Silent,
+    /// It keeps credits that others need, and sends nothing by which they could be taken.
+    CreditsWithheld,
     /// The client has restarted: the channel belongs to its earlier life.
     ClientRestarted,
 }

@@ -339,3 +339,16 @@ fn classes_agree_with_the_table_of_procedures() {
     assert_eq!(PROTOCOL_VERSION, dafs_wire::PROTOCOL_VERSION);
     assert_eq!(RequestClass::of(u32::MAX), RequestClass::Ordinary);
 }
+
+#[test]
+fn sessions_are_shown_with_what_limits_them_and_count_what_they_weigh() {
+    let heavy = CreditWeight::new(7).unwrap();
+    let credit_weights = [(b"heavy".as_slice().into(), heavy)].into();
+    let mut bench = Bench::new(FilerConfig { credit_weights, ..FilerConfig::default() });
+    let (first, second) = (bench.session("light"), bench.session("heavy"));
+    let id = |channel| bench.filer.ids(channel).unwrap().0;
+    let views: Vec<_> = bench.filer.credit_views().collect();
+    let weights: Vec<_> = views.iter().map(|view| (view.session, view.weight.get())).collect();
+    assert_eq!(weights, [(id(first), 1), (id(second), 7)]);
+    assert!(views.iter().all(|view| view.credits == 8 && view.outstanding == 0));
+}

@@ -21,6 +21,9 @@ impl Reactor {
             tracing::debug!(peer = %peer.address, "connection without DAFS connect data");
             return self.interface.reject(pending, b"");
         };
+        if let Some(certificate) = &peer.certificate {
+            tracing::debug!(peer = %peer.address, %certificate, "connection by TLS");
+        }
         let identity = match &peer.process {
             Some(process) => PeerIdentity::Local(credentials_of(process)),
             None => PeerIdentity::Remote,
@@ -96,6 +99,8 @@ impl Reactor {
             }
             self.interface.deregister(channel.inbox_region.key);
             self.end_back(&channel);
+            self.forget_waiters_of(endpoint);
+            self.act_on_locks();
             for orphan in self.filer.take_orphans() {
                 self.give_up_channel(orphan);
             }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dafs_dat::{Address, AddressError, WaitPolicy};
+use dafs_dat::{Address, AddressError, TlsServer, WaitPolicy};
 use dafs_filer::FilerConfig;
 use dafs_store::cache::CacheConfig;
 
@@ -30,6 +30,8 @@ pub struct ServerConfig {
     /// Where the response cache is kept so that it outlives this server; without it, only
     /// broken connections are recovered from, not the server's own end.
     pub journal: Option<JournalConfig>,
+    /// TLS for clients over TCP that begin with it, or for all of them.
+    pub tls: Option<TlsServer>,
     /// How long a connection may take to stand; then it has as long as
     /// [`FilerConfig::authentication_timeout`] to authenticate.
     pub connect_timeout: Duration,
@@ -63,6 +65,7 @@ impl Default for ServerConfig {
             wait: WaitPolicy::default(),
             crc: false,
             journal: None,
+            tls: None,
             connect_timeout: Duration::from_secs(10),
         }
     }

@@ -87,6 +87,40 @@ impl Reactor {
         Ok(IoFile { file: recent.file, borrowed: false })
     }
 
+    /// Whether locks of others let a read or write through. Nearly free while there are none.
+    #[inline]
+    pub(crate) fn check_locks(
+        &self,
+        state: StateId,
+        handle: &FileHandle,
+        (offset, length): (u64, u64),
+        kind: IoKind,
+    ) -> Result<(), Status> {
+        if self.filer.has_no_locks() {
+            return Ok(());
+        }
+        self.check_locks_of(state, handle, (offset, length), kind)
+    }
+
+    #[cold]
+    fn check_locks_of(
+        &self,
+        state: StateId,
+        handle: &FileHandle,
+        (offset, length): (u64, u64),
+        kind: IoKind,
+    ) -> Result<(), Status> {
+        let key = match self.open_files.get(handle) {
+            Some((file, _)) => dafs_filer::FileKey(file.key().0),
+            // Locks outlive opens only on record, and those keep their file.
+            None => match self.ledger.as_ref().and_then(|ledger| ledger.locked_file(handle)) {
+                Some(key) => key,
+                None => return Ok(()),
+            },
+        };
+        self.filer.check_locks(key, state, offset, length, kind)
+    }
+
     /// I/O without an open: permission is checked now, deny modes of others too.
     fn anonymous_file(
         &mut self,
@@ -183,6 +217,7 @@ impl Reactor {
                 Task::Commit(answer, commit) => self.step_commit(*answer, commit),
                 Task::Size(answer, size) => self.step_size(*answer, size),
                 Task::Fetch(answer, fetch) => self.step_fetch(*answer, fetch),
+                Task::Grant(answer, grant) => self.step_grant(*answer, grant),
             };
             match self.conclude(id, task, step) {
                 Some(next) => task = next,

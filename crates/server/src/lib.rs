@@ -26,6 +26,7 @@ pub mod fuzzing;
 mod hits;
 mod jobs;
 mod ledger;
+mod locks;
 mod names;
 mod object;
 mod open;

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use dafs_filer::{Closed, OpenArguments};
+use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_store::{File, FileKey, FileVersion, StoreError};
 use dafs_types::{
@@ -18,6 +19,7 @@ use dafs_wire::messages::{
 };
 
 use crate::names::{changes_of, components};
+use crate::object::extras_of;
 use crate::reactor::Reactor;
 use crate::task::{Answer, CommitReply, CommitTask, SizeReply, SizeTask, Task};
 
@@ -36,6 +38,8 @@ pub(crate) struct OpenReply {
     state: StateId,
     directory: ChangeInfo,
     component_count: u32,
+    /// Not before this is durable.
+    after: RecordNumber,
 }
 
 /// A file found or made, open in the store, not yet in the filer.
@@ -46,14 +50,35 @@ struct Found {
     /// An existing file must be truncated once the open is granted.
     truncate: bool,
     unlinked: bool,
+    /// It was open before a restart.
+    is_reclaim: bool,
     /// What the store said while it made the file.
     version: Option<FileVersion>,
+}
+
+impl Found {
+    /// A file that was there.
+    fn existing(file: Arc<dyn File>, component_count: u32) -> Self {
+        Self {
+            file,
+            directory: ChangeInfo::default(),
+            component_count,
+            truncate: false,
+            unlinked: false,
+            is_reclaim: false,
+            version: None,
+        }
+    }
 }
 
 impl Reactor {
     pub(crate) fn open(&mut self, answer: Answer, request: &Open<'_>) -> Result<(), Status> {
         let who = self.who(answer);
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        if !matches!(request.target, OpenTarget::Previous { .. }) {
+            // Before anything is made that the client could not open.
+            self.filer.may_take(id)?;
+        }
         let found = match &request.target {
             OpenTarget::Null { directory, path } => {
                 let names = components(path)?;
@@ -69,10 +94,13 @@ impl Reactor {
             OpenTarget::CreateUnlinked { directory } => {
                 self.make_unlinked(&who, directory, request)?
             }
-            // Reclaim and delegations come with recovery.
-            OpenTarget::Previous { .. }
-            | OpenTarget::DelegateCurrent { .. }
-            | OpenTarget::DelegatePrevious { .. } => return Err(Status::NotSupp),
+            OpenTarget::Previous { file, .. } => {
+                let file = self.store.open(&who, file, request.access)?;
+                Found { is_reclaim: true, ..Found::existing(file, 0) }
+            }
+            OpenTarget::DelegateCurrent { .. } | OpenTarget::DelegatePrevious { .. } => {
+                return Err(Status::NotSupp);
+            }
         };
         let version = match found.version {
             Some(version) => version,
@@ -90,6 +118,7 @@ impl Reactor {
                 key: request.key,
                 disposition: request.delete_disposition,
                 unlinked: found.unlinked,
+                is_reclaim: found.is_reclaim,
             },
         );
         let opened = match granted {
@@ -99,6 +128,7 @@ impl Reactor {
                 return Err(status);
             }
         };
+        let after = self.record_client(id);
         let handle = found.file.handle();
         if opened.reopened {
             // One CLOSE ends both; so does one open of the cache.
@@ -114,6 +144,7 @@ impl Reactor {
             state: opened.state_id,
             directory: found.directory,
             component_count: found.component_count,
+            after,
         };
         if found.truncate {
             self.start(Task::Size(
@@ -158,10 +189,14 @@ impl Reactor {
             state: reply.state,
             directory: reply.directory,
             component_count: reply.component_count,
-            flags: OpenFlags::default(),
+            flags: if self.filer.config().locks.mandatory {
+                OpenFlags::MANDATORY_LOCKS
+            } else {
+                OpenFlags::default()
+            },
             delegation: Delegation::None,
         };
-        self.reply(answer, &Response::Open(result));
+        self.reply_after(reply.after, answer, &Response::Open(result));
     }
 
     /// Walks to the file and opens or makes it in the store.
@@ -193,9 +228,7 @@ impl Reactor {
                 return Err(missed(object.handle, names.len(), Status::Symlink));
             }
             let file = self.store.open(who, &object.handle, request.access).map_err(failed)?;
-            let directory = ChangeInfo::default();
-            let (truncate, unlinked, version) = (false, false, None);
-            return Ok(Found { file, directory, component_count, truncate, unlinked, version });
+            return Ok(Found::existing(file, component_count));
         }
         let mut changes = match request.creation.attributes() {
             Some(block) => {
@@ -213,6 +246,14 @@ impl Reactor {
             .store
             .create_file(who, &walked.handle, last, mode, &changes, request.access)
             .map_err(failed)?;
+        if created.is_new && created.object.attributes.kind == ObjectType::NamedAttribute {
+            // Its handle may be one that was removed, and is open still.
+            self.named_again(&created.object.handle);
+        }
+        let attributes = request.creation.attributes();
+        let is_changed = self
+            .outfit(who, &walked.handle, last, &created, attributes)
+            .map_err(|status| missed(walked.handle, way.len(), status))?;
         let truncate = truncates && !created.is_new;
         if truncate && !request.access.writes() {
             let granted = self.store.access(who, &created.object.handle, AccessMask::MODIFY);
@@ -220,9 +261,10 @@ impl Reactor {
                 return Err(failed(StoreError::Access));
             }
         }
-        let version = created.is_new.then(|| FileVersion::from(&created.object.attributes));
-        let (directory, unlinked) = (created.change, false);
-        Ok(Found { file, directory, component_count, truncate, unlinked, version })
+        let is_as_made = created.is_new && !is_changed;
+        let version = is_as_made.then(|| FileVersion::from(&created.object.attributes));
+        let directory = created.change;
+        Ok(Found { directory, truncate, version, ..Found::existing(file, component_count) })
     }
 
     fn make_unlinked(
@@ -235,15 +277,11 @@ impl Reactor {
             Some(block) => changes_of(block)?,
             None => dafs_store::AttributeChanges::default(),
         };
+        let extras = request.creation.attributes().map_or(Ok(Default::default()), extras_of)?;
         let (object, file) = self.store.create_unlinked(who, directory, &changes)?;
-        Ok(Found {
-            file,
-            directory: ChangeInfo::default(),
-            component_count: 0,
-            truncate: false,
-            unlinked: true,
-            version: Some(FileVersion::from(&object.attributes)),
-        })
+        self.store.set_extras(who, &object.handle, &extras)?;
+        let version = extras.is_empty().then(|| FileVersion::from(&object.attributes));
+        Ok(Found { unlinked: true, version, ..Found::existing(file, 0) })
     }
 
     pub(crate) fn open_downgrade(
@@ -269,6 +307,7 @@ impl Reactor {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let key = self.key_of(request.state, &request.file);
         let closed = self.filer.close(id, request.state, key)?;
+        let after = self.act_on_locks();
         let Some(record) = self.forget_open(closed.state_id) else {
             return Err(Status::BadStateId);
         };
@@ -276,11 +315,11 @@ impl Reactor {
         // client hears of errors; nobody needs the data of a file that goes away.
         let unlinked = closed.delete;
         if unlinked {
-            self.finish_close(answer, record.file, true, Ok(()));
+            self.finish_close(answer, record.file, after, Ok(()));
             return Ok(());
         }
         let ticket = self.cache.commit_begin(record.file, 0, 0, Stability::Unstable);
-        let reply = CommitReply::Close { unlinked };
+        let reply = CommitReply::Close { after };
         let file = record.file;
         self.start(Task::Commit(answer, CommitTask { ticket, file, reply, borrowed: false }));
         Ok(())
@@ -290,12 +329,12 @@ impl Reactor {
         &mut self,
         answer: Answer,
         file: CachedFile,
-        _unlinked: bool,
+        after: RecordNumber,
         result: Result<(), StoreError>,
     ) {
         self.cache.close(file);
         match result {
-            Ok(()) => self.reply(answer, &Response::Close(Empty)),
+            Ok(()) => self.reply_after(after, answer, &Response::Close(Empty)),
             Err(error) => self.fail(answer, error.into()),
         }
     }
@@ -321,7 +360,7 @@ impl Reactor {
 
     /// The filer's key of a state's file; an impossible one if they do not agree, so
     /// that the filer says what is wrong with the state id.
-    fn key_of(&self, state: StateId, handle: &FileHandle) -> dafs_filer::FileKey {
+    pub(crate) fn key_of(&self, state: StateId, handle: &FileHandle) -> dafs_filer::FileKey {
         match self.opens.get(&state) {
             Some(record) if record.handle == *handle => dafs_filer::FileKey(record.key.0),
             _ => dafs_filer::FileKey(u64::MAX),

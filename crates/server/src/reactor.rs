@@ -14,6 +14,7 @@ use dafs_dat::{
     Rights, coarse_now,
 };
 use dafs_filer::Filer;
+use dafs_journal::RecordNumber;
 use dafs_store::cache::Cache;
 use dafs_store::{File, Store};
 use dafs_types::{Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
@@ -24,6 +25,7 @@ use crate::config::{ServerConfig, ServerError};
 use crate::hits::Hits;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
+use crate::locks::LockWaiter;
 use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
@@ -56,8 +58,13 @@ pub(crate) struct Reactor {
     verifier: u64,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
+    /// The answer being made waits until this record is durable; 0 waits for none.
+    pub(crate) answer_after: RecordNumber,
     /// Why the server stops.
     pub(crate) fatal: Option<LedgerError>,
+    /// Lock requests that wait for their turn.
+    pub(crate) lock_waiters: Vec<LockWaiter>,
+    pub(crate) last_waiter: u64,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
     /// The request being served; lent out while it is.
@@ -95,7 +102,10 @@ impl Reactor {
                 system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
             })?;
         let boot = entropy.next_u64();
-        let mut filer = Filer::new(config.filer.clone(), boot)?;
+        let mut filer_config = config.filer.clone();
+        // Without stable storage nothing can be promised to outlive a server.
+        filer_config.locks.persistent = config.journal.is_some();
+        let mut filer = Filer::new(filer_config, boot)?;
         let ledger = match &config.journal {
             Some(journal) => Some(Ledger::open(journal, &store, &mut filer, entropy.as_mut())?),
             None => None,
@@ -129,7 +139,10 @@ impl Reactor {
             entropy,
             verifier: boot,
             ledger,
+            answer_after: RecordNumber(0),
             fatal: None,
+            lock_waiters: Vec::new(),
+            last_waiter: 0,
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,

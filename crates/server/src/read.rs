@@ -26,6 +26,8 @@ impl Reactor {
         check_range(request.offset, request.length)?;
         let buffers = take_buffers(&request.buffers, request.length)?;
         self.fetch_ahead();
+        let reach = (request.offset, u64::from(request.length));
+        self.check_locks(request.state, &request.file, reach, IoKind::Read)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Read)?;
         self.fetch_ahead();
         let has_checksums = self.has_checksums(answer.endpoint);
@@ -55,6 +57,8 @@ impl Reactor {
         if request.length as usize > room {
             return Err(Status::TooSmall);
         }
+        let reach = (request.offset, u64::from(request.length));
+        self.check_locks(request.state, &request.file, reach, IoKind::Read)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Read)?;
         let (length, hint) = (request.length, request.hint);
         let task = read_task(io, request.offset, length, hint, ReadTarget::Inline);

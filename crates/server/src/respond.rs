@@ -164,6 +164,9 @@ impl Reactor {
         if answer.kept.is_some() {
             return self.deliver_kept(answer, message);
         }
+        if self.answer_after.0 != 0 {
+            return self.delay_answer(answer, message);
+        }
         self.send(answer.endpoint, message);
     }
 

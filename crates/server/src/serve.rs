@@ -145,10 +145,14 @@ impl Reactor {
             Request::Link(r) => self.link(answer, r),
             Request::Remove(r) => self.remove(answer, r),
             Request::Rename(r) => self.rename(answer, r),
+            Request::OpenAttr(r) => self.open_attributes(answer, r),
             Request::ReadDirInline(r) => self.read_directory(answer, r),
             Request::ReadDirDirect(r) => self.read_directory_direct(answer, r),
             Request::ReadLinkInline(r) => self.read_link(answer, r),
             Request::ReadLinkDirect(r) => self.read_link_direct(answer, r),
+            Request::Lock(r) => self.lock(answer, r),
+            Request::LockT(r) => self.lock_test(answer, r),
+            Request::LockU(r) => self.unlock(answer, r),
             Request::CheckResponse(r) => self.check_response(answer, r),
             Request::FetchResponse(r) => self.fetch_response(answer, r),
             Request::DiscardResponses(r) => self.discard_responses(answer, r),
@@ -158,10 +162,6 @@ impl Reactor {
             | Request::ServerAuth(_)
             | Request::DelegPurge(_)
             | Request::DelegReturn(_)
-            | Request::Lock(_)
-            | Request::LockT(_)
-            | Request::LockU(_)
-            | Request::OpenAttr(_)
             | Request::BatchSubmit(_)
             | Request::HurryUp(_)
             | Request::GetFencingList(_)
@@ -169,6 +169,7 @@ impl Reactor {
             | Request::BcGetAttr(_)
             | Request::BcNull(_)
             | Request::BcRecall(_)
+            | Request::BcLockReady(_)
             | Request::BcBatchCompletion(_) => Err(dafs_types::Status::NotSupp),
         }
     }

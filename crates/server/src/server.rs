@@ -63,6 +63,7 @@ impl Server {
             wait: config.wait,
             endpoints_max: config.filer.channels_max as usize + 64,
             connect_timeout: config.connect_timeout,
+            tls: config.tls.clone(),
             ..InterfaceConfig::default()
         })
         .map_err(system("creating the transport interface"))?;

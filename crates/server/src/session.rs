@@ -215,6 +215,7 @@ impl Reactor {
                 return self.fail(answer, status);
             }
         };
+        self.act_on_locks();
         for closed in &outcome.released {
             self.release_open(closed);
         }

@@ -10,11 +10,14 @@ use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::KeptSession;
+use dafs_filer::locks::{ByteRange, LockMode};
+use dafs_journal::RecordNumber;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, Credentials, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 
+use crate::locks::GrantTask;
 use crate::transfer::Staging;
 
 /// Names a task.
@@ -134,7 +137,8 @@ pub enum CommitReply {
         has_place: bool,
     },
     Close {
-        unlinked: bool,
+        /// Not before this is durable.
+        after: RecordNumber,
     },
 }
 
@@ -190,6 +194,7 @@ pub enum Task {
     Commit(Answer, CommitTask),
     Size(Answer, SizeTask),
     Fetch(Answer, FetchTask),
+    Grant(Answer, GrantTask),
 }
 
 impl Task {
@@ -200,7 +205,7 @@ impl Task {
             Task::Write(_, task) => Some(task.file),
             Task::Commit(_, task) => Some(task.file),
             Task::Size(_, task) => Some(task.file),
-            Task::Fetch(..) => None,
+            Task::Fetch(..) | Task::Grant(..) => None,
         }
     }
 }
@@ -270,6 +275,21 @@ impl Tasks {
         }
         let for_file = self.by_file.remove(&file).unwrap_or_default();
         [for_file, std::mem::take(&mut self.for_room)]
+    }
+
+    /// Whether a read or write is parked that a lock stands against.
+    pub fn has_conflicting(&self, file: CachedFile, range: ByteRange, mode: LockMode) -> bool {
+        let meets = |offset: u64, length: u32| {
+            let reach = ByteRange::new(offset, u64::from(length.max(1)));
+            reach.is_none_or(|reach| reach.overlaps(range))
+        };
+        self.slots.iter().flatten().any(|task| match task {
+            Task::Read(_, read) => {
+                read.file == file && mode == LockMode::Write && meets(read.offset, read.length)
+            }
+            Task::Write(_, write) => write.file == file && meets(write.offset, write.length),
+            Task::Commit(..) | Task::Size(..) | Task::Fetch(..) | Task::Grant(..) => false,
+        })
     }
 
     /// Tasks parked now.

@@ -84,6 +84,7 @@ impl Reactor {
         for closed in actions.released {
             self.release_open(&closed);
         }
+        self.act_on_locks();
         self.note_forgotten();
     }
 

@@ -2,11 +2,14 @@
 //!
 //! Each case runs once for each transport.
 
+mod attributes;
 mod bind;
 mod bystander;
 mod data;
 mod fixture;
+mod grace;
 mod hostile;
+mod locks;
 mod names;
 mod opens;
 mod reconnect;

@@ -9,8 +9,8 @@ use dafs_types::{
     FileHandle, SequenceNumber, ShareAccess, ShareDeny, StateId, Status, StreamId, Verifier,
 };
 use dafs_wire::messages::{
-    AuthRequest, AuthResult, ClientConnectAuth, ClientConnectAuthResult, Empty, Lookup, Open,
-    OpenCreation, OpenTarget, SessionOptions as WireOptions,
+    AuthRequest, AuthResult, ClientConnectAuth, ClientConnectAuthResult, DelegationType, Empty,
+    Lookup, Open, OpenCreation, OpenTarget, SessionOptions as WireOptions,
 };
 use dafs_wire::{
     ByteOrder, ChannelType, ConnectData, Path, Procedure, Request, RequestHeader, Response,
@@ -203,6 +203,14 @@ impl Rogue {
         }
     }
 
+    /// The same in another life of the client.
+    pub fn log_in_anew(&mut self, name: &'static [u8], options: WireOptions) {
+        let Request::ClientConnectAuth(login) = login_as(name, options) else { return };
+        let verifier = Verifier([8; 8]);
+        self.request(0, 0, &Request::ClientConnectAuth(ClientConnectAuth { verifier, ..login }));
+        assert_eq!(self.status(), Some(Status::Ok));
+    }
+
     pub fn root(&mut self) -> FileHandle {
         let bytes = self.ask(&Request::GetRootHandle(Empty)).unwrap();
         match decoded(Procedure::GetRootHandle, &bytes) {
@@ -223,11 +231,29 @@ impl Rogue {
 
     /// Opens a file of the root to read and write.
     pub fn open(&mut self, name: &str) -> (FileHandle, StateId) {
+        self.try_open(name).unwrap()
+    }
+
+    /// The same, where it may fail.
+    pub fn try_open(&mut self, name: &str) -> Result<(FileHandle, StateId), Status> {
         let (directory, names) = (self.root(), [name]);
         let bytes = self.ask(&Request::Open(opening(directory, Path::new(&names)))).unwrap();
-        match decoded(Procedure::Open, &bytes) {
-            Response::Open(opened) => (opened.file, opened.state),
-            other => panic!("{other:?}"),
+        match (status_of(&bytes), decoded(Procedure::Open, &bytes)) {
+            (Status::Ok, Response::Open(opened)) => Ok((opened.file, opened.state)),
+            (status, _) => Err(status),
+        }
+    }
+
+    /// Takes back an open after the server's restart.
+    pub fn reclaim(&mut self, file: FileHandle) -> Result<StateId, Status> {
+        let delegation = DelegationType::None;
+        let target = OpenTarget::Previous { file, delegation };
+        let names = [""];
+        let open = Open { target, ..opening(file, Path::new(&names)) };
+        let bytes = self.ask(&Request::Open(open)).unwrap();
+        match (status_of(&bytes), decoded(Procedure::Open, &bytes)) {
+            (Status::Ok, Response::Open(opened)) => Ok(opened.state),
+            (status, _) => Err(status),
         }
     }
 

@@ -209,7 +209,7 @@ impl Filer {
         }
         hot.last_heard = now;
         let enrolled = verified.and_then(|who| {
-            let (slot, authenticated) = self.enroll(channel)?;
+            let (slot, authenticated) = self.enroll(channel, now)?;
             Ok((who, slot, authenticated))
         });
         match enrolled {
@@ -219,6 +219,7 @@ impl Filer {
                 hot.client = slot;
                 hot.window.may_grow_to(credits_max);
                 cold.credentials = Some(who);
+                self.weigh(channel, slot);
                 self.authenticated_count += 1;
                 self.begin_kept(channel);
                 Ok(authenticated)
@@ -228,6 +229,14 @@ impl Filer {
                 Err(status)
             }
         }
+    }
+
+    /// Says how much a session counts when credits are short.
+    fn weigh(&mut self, channel: ChannelId, slot: ClientSlot) {
+        let name = self.clients.get(slot).map(|client| &client.name);
+        let weight = name.and_then(|name| self.config.credit_weights.get(name));
+        let window = &mut self.hot[channel.index()].window;
+        window.set_weight(weight.copied().unwrap_or_default(), &mut self.budget);
     }
 
     /// The channel may try again, but not without end.
@@ -246,7 +255,11 @@ impl Filer {
     }
 
     /// Ties a session whose principal is proven to its client (draft 3.1.1.3).
-    fn enroll(&mut self, channel: ChannelId) -> Result<(ClientSlot, Authenticated), Status> {
+    fn enroll(
+        &mut self,
+        channel: ChannelId,
+        now: Moment,
+    ) -> Result<(ClientSlot, Authenticated), Status> {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let session = session.ok_or(Status::IllegalState)?;
         let principal = session.principal.clone().ok_or(Status::IllegalState)?;
@@ -265,16 +278,26 @@ impl Filer {
             if session.expects_record {
                 return Err(Status::StaleClientId);
             }
-            self.client_restarted(slot, &mut authenticated);
+            self.client_restarted(slot, &mut authenticated, now);
         } else if session.expects_record {
             return Err(Status::StaleClientId);
         }
-        Ok((self.record_client(channel, principal)?, authenticated))
+        let slot = self.record_client(channel, principal, now)?;
+        if let Err(status) = self.connect_locks(slot, now) {
+            self.release_client(slot, &mut authenticated.released);
+            return Err(status);
+        }
+        Ok((slot, authenticated))
     }
 
     /// Case C: the client lives again. Its old state goes at once, its old channels
     /// accept nothing more.
-    fn client_restarted(&mut self, slot: ClientSlot, authenticated: &mut Authenticated) {
+    fn client_restarted(
+        &mut self,
+        slot: ClientSlot,
+        authenticated: &mut Authenticated,
+        now: Moment,
+    ) {
         self.counters.client_restarts += 1;
         for (index, hot) in self.hot.iter_mut().enumerate() {
             if hot.client == slot {
@@ -284,6 +307,9 @@ impl Filer {
                 authenticated.close.push(ChannelId { index: index as u32, generation });
             }
         }
+        if let Some(client) = self.clients.get(slot) {
+            self.locks.client_restarted(client.id, now);
+        }
         self.release_client(slot, &mut authenticated.released);
     }
 
@@ -292,6 +318,7 @@ impl Filer {
         &mut self,
         channel: ChannelId,
         principal: Principal,
+        now: Moment,
     ) -> Result<ClientSlot, Status> {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let session = session.ok_or(Status::IllegalState)?;
@@ -302,8 +329,21 @@ impl Filer {
             other.expects_record |= other.client_id == id;
         }
         let (sessions, opens) = (1, ClientOpens::default());
-        let client = Client { id, name, verifier, principal, sessions, opens, expires: None };
-        Ok(self.clients.insert(client))
+        let principal_octets = principal.octets();
+        let client = Client {
+            id,
+            name,
+            verifier,
+            principal,
+            principal_octets,
+            sessions,
+            opens,
+            is_recorded: false,
+            expires: None,
+        };
+        let slot = self.clients.insert(client);
+        self.note_return(slot, now);
+        Ok(slot)
     }
 
     /// The authentication types a channel may use, for SECINFO.

@@ -9,6 +9,8 @@
 mod bind;
 mod connect;
 mod files;
+mod grace;
+mod locks;
 mod replies;
 mod requests;
 
@@ -17,14 +19,16 @@ use std::collections::BTreeMap;
 pub use bind::BindArguments;
 use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
 use dafs_wire::ByteOrder;
+pub use grace::ClientRecord;
 
 use crate::clients::{ClientSlot, ClientTable, Principal};
 use crate::credits::{Budget, Window};
+use crate::locks::LockTable;
 use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
-    ConfigError, Counters, FilerConfig, Negotiated, PeerIdentity, TickActions,
+    ConfigError, Counters, CreditView, FilerConfig, Negotiated, PeerIdentity, TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -39,9 +43,15 @@ pub struct Filer {
     sessions: BTreeMap<SessionId, u32>,
     clients: ClientTable,
     opens: OpenTable,
+    locks: LockTable,
     kept: KeptSessions,
     /// Sessions forgotten, not yet told of.
     forgotten: Vec<SessionId>,
+    grace: Option<grace::Grace>,
+    /// A time of taking back has ended, and nobody was told.
+    has_grace_ended: bool,
+    /// Clients without state, not yet told of.
+    lapsed: Vec<Box<[u8]>>,
     /// Channels whose session is gone, not yet told of.
     orphans: Vec<ChannelId>,
     open_count: u32,
@@ -124,6 +134,7 @@ impl Filer {
         config.check()?;
         let budget = Budget::new(config.credits_budget, config.channels_max);
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
+        let locks = LockTable::new(config.locks.clone());
         let kept = KeptSessions::new(config.lost_sessions_max);
         Ok(Self {
             config,
@@ -134,8 +145,12 @@ impl Filer {
             sessions: BTreeMap::new(),
             clients: ClientTable::default(),
             opens,
+            locks,
             kept,
             forgotten: Vec::new(),
+            grace: None,
+            has_grace_ended: false,
+            lapsed: Vec::new(),
             orphans: Vec::new(),
             open_count: 0,
             authenticated_count: 0,
@@ -238,8 +253,7 @@ impl Filer {
             }
         }
         let is_kept = kept.is_some() || self.config.keep_state_after_loss;
-        let end = if is_kept { end } else { ChannelEnd::Orderly };
-        self.leave_client(client, kept.is_some(), end, now, &mut released);
+        self.leave_client(client, kept.is_some(), is_kept, end, now, &mut released);
         released
     }
 
@@ -248,6 +262,7 @@ impl Filer {
         &mut self,
         slot: ClientSlot,
         has_replies: bool,
+        is_kept: bool,
         end: ChannelEnd,
         now: Moment,
         released: &mut Vec<Closed>,
@@ -259,12 +274,18 @@ impl Filer {
             return;
         }
         // Kept clients are bounded like channels, by the same number.
-        let keep = end == ChannelEnd::Lost
+        let keep = is_kept
+            && end == ChannelEnd::Lost
             && (client.opens.count > 0 || has_replies)
             && kept_count < self.config.channels_max;
         if keep {
             self.clients.keep(slot, now.after(self.config.lease));
         } else {
+            let id = client.id;
+            match end {
+                ChannelEnd::Orderly => self.locks.release_client(id, now),
+                ChannelEnd::Lost => self.locks.lease_expired(id, now),
+            }
             self.release_client(slot, released);
         }
     }
@@ -273,6 +294,9 @@ impl Filer {
     fn release_client(&mut self, slot: ClientSlot, released: &mut Vec<Closed>) {
         if let Some(client) = self.clients.get_mut(slot) {
             self.opens.release(&mut client.opens, released);
+            if client.is_recorded {
+                self.lapsed.push(client.name.clone());
+            }
             self.clients.remove(slot);
         }
     }
@@ -289,8 +313,13 @@ impl Filer {
             }
         }
         for slot in self.clients.expired(now) {
+            if let Some(client) = self.clients.get(slot) {
+                self.locks.lease_expired(client.id, now);
+            }
             self.release_client(slot, &mut actions.released);
         }
+        self.tick_grace(now);
+        self.locks.on_tick(now);
         self.forgotten.extend(self.kept.expire(now));
         actions
     }
@@ -307,14 +336,29 @@ impl Filer {
             }
             Phase::Authenticated => {
                 hot.window.shrink_if_idle(self.config.credits_initial, &mut self.budget);
+                let withholds = self
+                    .config
+                    .credits_withheld_max
+                    .is_some_and(|most| hot.window.withholds(most, now, &self.budget));
                 let silence = now.since(hot.last_heard);
                 let too_long = self.config.silence_max.is_some_and(|most| silence >= most);
-                (too_long && hot.window.outstanding() == 0).then_some(CloseReason::Silent)
+                let is_silent = too_long && hot.window.outstanding() == 0;
+                let withheld = withholds.then_some(CloseReason::CreditsWithheld);
+                is_silent.then_some(CloseReason::Silent).or(withheld)
             }
         }?;
         hot.phase = Phase::Condemned;
         self.counters.channels_expired += 1;
         Some(reason)
+    }
+
+    /// The credits of every session: who is throttled, and by which limit.
+    pub fn credit_views(&self) -> impl Iterator<Item = CreditView> {
+        let halves = self.hot.iter().zip(&self.cold);
+        halves.filter_map(|(hot, cold)| {
+            let session = cold.as_ref()?.session.as_ref()?;
+            (hot.phase == Phase::Authenticated).then(|| hot.window.view(session.id))
+        })
     }
 
     /// The limits in force.
@@ -326,7 +370,7 @@ impl Filer {
     /// The numbers now.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        Counters {
+        let mut counters = Counters {
             channels: self.open_count,
             unauthenticated: self.open_count - self.authenticated_count,
             sessions: self.authenticated_count,
@@ -337,7 +381,9 @@ impl Filer {
             sessions_kept: self.kept.counts().0,
             sessions_lost: self.kept.counts().1,
             ..self.counters
-        }
+        };
+        self.count_grace(&mut counters);
+        counters
     }
 
     /// The channel's two halves, if the id is that of an open channel.

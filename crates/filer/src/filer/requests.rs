@@ -31,6 +31,12 @@ impl Filer {
                     Ok(outstanding) => {
                         hot.last_heard = now;
                         let admitted = Admitted { outstanding, kept: hot.kept };
+                        if hot.kept.is_some()
+                            && let Some(first) = hot.window.take_expired()
+                        {
+                            // The client knows that it may not use them (draft 5.2.2).
+                            self.kept.drop_streams_from(hot.kept, first);
+                        }
                         if hot.phase == Phase::Authenticated && head.is_plain() && !hot.chain_open {
                             return Ok(admitted);
                         }

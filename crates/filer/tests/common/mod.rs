@@ -51,6 +51,7 @@ pub fn open_for<'a>(file: u64, owner: &'a str, access: ShareAccess) -> OpenArgum
         key: None,
         disposition: DeleteDisposition::DontCare,
         unlinked: false,
+        is_reclaim: false,
     }
 }
 

@@ -14,10 +14,11 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dafs_filer::KeptSession;
+use dafs_filer::locks::LockId;
+use dafs_filer::{FileKey, KeptSession};
 use dafs_journal::log::{GroupDone, GroupJob};
 use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf};
-use dafs_store::{Store, StoreError};
+use dafs_store::{File, Store, StoreError};
 use dafs_types::{FileHandle, Status, StreamId};
 
 use crate::task::{Answer, TaskId};
@@ -63,10 +64,14 @@ struct Running {
     touched: Touched,
 }
 
-/// An answer that waits for its outcome to be durable.
+/// An answer that waits for its outcome to be durable, or for other records.
 struct Concluded {
     answer: Answer,
-    outcome: Outcome,
+    /// Its name in the journal, if its outcome is there.
+    key: Option<RequestKey>,
+    status: Status,
+    /// Everything behind the answer's header.
+    octets: Box<[u8]>,
     /// The answer as it will be sent; `None` if there is nobody to send it to.
     message: Option<Box<[u8]>>,
 }
@@ -87,6 +92,10 @@ pub(crate) struct Ledger {
     /// What the operations of the outcomes not yet handed out have touched.
     touched: Vec<FileHandle>,
     busy: HashSet<Place>,
+    /// Files of locks on record, which stay open as long as the locks are there.
+    locked: BTreeMap<LockId, (FileHandle, Arc<dyn File>)>,
+    /// Behind this record it is written down that nobody takes anything back any more.
+    grace_ended: RecordNumber,
     held: Vec<Held>,
 }
 
@@ -139,6 +148,8 @@ impl Ledger {
             running: BTreeMap::new(),
             touched: Vec::new(),
             busy: HashSet::new(),
+            locked: BTreeMap::new(),
+            grace_ended: RecordNumber(0),
             held: Vec::new(),
         }
     }
@@ -151,6 +162,11 @@ impl Ledger {
     fn append_octets(&mut self, kind: RecordKind, octets: Vec<u8>) -> RecordNumber {
         self.backlog.push_back((kind, octets));
         self.drain();
+        self.last()
+    }
+
+    /// The record appended last.
+    fn last(&self) -> RecordNumber {
         RecordNumber(self.log.last_appended().0 + self.backlog.len() as u64)
     }
 
@@ -168,6 +184,13 @@ impl Ledger {
     /// Whether somebody is about to change one of these.
     fn is_busy(&self, places: &Places) -> bool {
         !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
+    }
+
+    /// The key of a file that has a lock on record.
+    pub(crate) fn locked_file(&self, handle: &FileHandle) -> Option<FileKey> {
+        let mut files = self.locked.values();
+        let (_, file) = files.find(|(locked, _)| locked == handle)?;
+        Some(FileKey(file.key().0))
     }
 
     /// A group to be written, if there is anything to write and none is on its way.
