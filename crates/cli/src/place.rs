@@ -18,6 +18,9 @@ pub struct Access {
     /// File whose first line is the password of the user in the URL.
     #[arg(long)]
     pub password_from: Option<PathBuf>,
+    /// This client's fence identity, by which others can shut it out (`dafs fence`).
+    #[arg(long, value_name = "ID", env = "DAFS_FENCE_ID", default_value = "")]
+    pub fence_id: String,
     /// Checksum every message and all data.
     #[arg(long)]
     pub checksums: bool,
@@ -146,6 +149,7 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
         checksums: access.checksums,
         tls: access.tls.load(&location)?,
         tls_name,
+        fence_id: access.fence_id.clone(),
         ..SessionOptions::default()
     })
 }

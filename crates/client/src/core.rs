@@ -19,6 +19,7 @@ use dafs_wire::{
     is_intact, seal,
 };
 
+use crate::chain::send::{ChainQueue, Member};
 use crate::credits::Credits;
 use crate::data::{Destination, Transfer};
 use crate::error::{ClientError, Result};
@@ -93,6 +94,7 @@ pub(crate) struct SessionState {
     pub pending: Vec<Option<Pending>>,
     pub queue: VecDeque<Transfer>,
     pub calls: VecDeque<QueuedCall>,
+    pub chains: ChainQueue,
     /// Credits to wish for.
     pub wish: u16,
     /// Longest request the server takes and the transport was set up for, in octets.
@@ -122,6 +124,7 @@ pub(crate) enum Phase {
 pub(crate) enum Pending {
     Call(QueuedCall),
     Transfer(Transfer),
+    Member(Member),
     /// Asked by whoever recovers the session.
     Rescue(Question),
     /// An answer nobody waits for.
@@ -239,7 +242,7 @@ impl Core {
         let mut others_wait = false;
         for session in &self.sessions {
             on_their_way += usize::from(session.credits.outstanding());
-            others_wait |= !session.queue.is_empty() || !session.calls.is_empty();
+            others_wait |= session.has_waiting();
         }
         let most = if others_wait { on_their_way / 2 } else { on_their_way };
         wanted.min(most).max(1)
@@ -328,6 +331,7 @@ impl Core {
         match pending {
             Pending::Silent => {}
             Pending::Call(call) => self.on_called(index, call, &header, message),
+            Pending::Member(member) => self.on_member(index, &member, &header, message),
             Pending::Transfer(transfer) => {
                 if session.is_frail {
                     session.note_progress();
@@ -382,8 +386,14 @@ impl Core {
     pub fn pump(&mut self, index: usize) {
         loop {
             let session = &mut self.sessions[index];
-            if session.calls.is_empty() && session.queue.is_empty() {
+            if !session.has_waiting() {
                 break;
+            }
+            if session.owes_a_chain() {
+                if !self.send_chains(index) {
+                    return;
+                }
+                continue;
             }
             let Some((stream, sequence)) = session.credits.take() else { return };
             if let Some(call) = session.calls.pop_front() {
@@ -494,7 +504,7 @@ impl Core {
     }
 
     #[inline]
-    fn post_octets(
+    pub fn post_octets(
         &mut self,
         index: usize,
         gather: &[Gather<'_>],
@@ -505,7 +515,7 @@ impl Core {
     }
 
     #[inline]
-    fn note_posted(
+    pub fn note_posted(
         &mut self,
         index: usize,
         stream: StreamId,
@@ -571,6 +581,7 @@ impl Core {
         session.phase = Phase::Ended(error.clone());
         let pending = std::mem::take(&mut session.pending);
         let calls = std::mem::take(&mut session.calls);
+        let chains = std::mem::take(&mut session.chains);
         let queue = std::mem::take(&mut session.queue);
         let region = session.inbox_region.key;
         let keeper = session.keeper.take();
@@ -582,6 +593,7 @@ impl Core {
             match pending {
                 Pending::Silent | Pending::Rescue(_) => {}
                 Pending::Call(call) => under_way.push(Work::Call(call)),
+                Pending::Member(member) => under_way.push(Work::Chain(member.chain)),
                 Pending::Transfer(transfer) => under_way.push(Work::Transfer(transfer)),
             }
         }
@@ -592,6 +604,7 @@ impl Core {
         }
         waiting.extend(queue.into_iter().map(Work::Transfer));
         waiting.extend(calls.into_iter().map(Work::Call));
+        waiting.extend(chains.into_iter().map(Work::Chain));
         for work in under_way {
             if let Work::Transfer(transfer) = &work {
                 transfer.note_exposed();
@@ -612,6 +625,11 @@ impl Core {
                 self.replies.put(ticket, Err(error.clone()));
             }
             Work::Call(_) => {}
+            Work::Member(member) => {
+                let failed = Err(error.clone());
+                member.chain.borrow_mut().note_answer(member.number, None, failed);
+            }
+            Work::Chain(chain) => self.fail_chain(&chain, error),
         }
     }
 
@@ -628,7 +646,10 @@ impl Core {
             let pending =
                 session.pending.iter_mut().flatten().filter_map(|pending| match pending {
                     Pending::Transfer(transfer) => Some(transfer),
-                    Pending::Call(_) | Pending::Rescue(_) | Pending::Silent => None,
+                    Pending::Call(_)
+                    | Pending::Member(_)
+                    | Pending::Rescue(_)
+                    | Pending::Silent => None,
                 });
             let kept = session.keeper.iter_mut().flat_map(|keeper| keeper.transfers());
             if let Some(transfer) = pending.chain(kept).find(|t| t.id == operation) {
@@ -643,8 +664,14 @@ impl Core {
 impl SessionState {
     /// Whether the server has requests, or would have if it let them in.
     pub fn owes_an_answer(&self) -> bool {
-        let waits = !self.calls.is_empty() || !self.queue.is_empty();
+        let waits = self.has_waiting();
         !matches!(self.phase, Phase::Ended(_)) && (waits || self.credits.outstanding() > 0)
+    }
+
+    /// Whether anything waits for credits.
+    #[inline]
+    pub fn has_waiting(&self) -> bool {
+        !self.calls.is_empty() || !self.queue.is_empty() || !self.chains.is_empty()
     }
 
     /// Gives an encoded request its place among all others.

@@ -6,6 +6,17 @@
 
 use dafs_types::{SequenceNumber, StreamId};
 
+/// For whom credits are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Whoever asks first.
+    Anybody,
+    /// The chain that is open.
+    Members,
+    /// Whoever recovers the session.
+    Recovery,
+}
+
 /// What a session may send.
 #[derive(Debug)]
 pub struct Credits {
@@ -14,8 +25,9 @@ pub struct Credits {
     /// Answers that receives are posted for: a target above it is not followed.
     limit: u16,
     outstanding: u16,
-    /// Only whoever recovers the session may take any.
-    is_reserved: bool,
+    /// Credits that anybody may take: all, or none while they are for somebody alone.
+    open: u16,
+    holder: Holder,
     /// Streams below `made` that are not in use, last used first.
     free: Vec<u16>,
     /// Next sequence number of each stream ever used.
@@ -30,7 +42,8 @@ impl Credits {
             target: 1,
             limit: limit.max(1),
             outstanding: 0,
-            is_reserved: false,
+            open: 1,
+            holder: Holder::Anybody,
             free: Vec::new(),
             sequences: Vec::new(),
         }
@@ -39,15 +52,30 @@ impl Credits {
     /// Takes a stream for a request, if there is a credit.
     #[inline]
     pub fn take(&mut self) -> Option<(StreamId, SequenceNumber)> {
-        if self.is_reserved { None } else { self.take_reserved() }
-    }
-
-    /// The same, also while they are reserved.
-    #[inline]
-    pub fn take_reserved(&mut self) -> Option<(StreamId, SequenceNumber)> {
-        if self.outstanding >= self.nreq {
+        if self.outstanding >= self.open {
             return None;
         }
+        self.take_any()
+    }
+
+    /// The same for a member of the chain that is open, or for the first of the next.
+    pub fn take_for_member(&mut self) -> Option<(StreamId, SequenceNumber)> {
+        if self.holder == Holder::Recovery { None } else { self.take_held() }
+    }
+
+    /// The same, whoever they are for.
+    pub fn take_held(&mut self) -> Option<(StreamId, SequenceNumber)> {
+        if self.outstanding >= self.nreq { None } else { self.take_any() }
+    }
+
+    /// From now on credits are for nobody else.
+    pub fn hold(&mut self, holder: Holder) {
+        self.holder = holder;
+        self.open = if holder == Holder::Anybody { self.nreq } else { 0 };
+    }
+
+    #[inline(always)]
+    fn take_any(&mut self) -> Option<(StreamId, SequenceNumber)> {
         // Streams beyond a window that shrank wait in the list for when it grows again.
         let place = self.free.iter().rposition(|stream| *stream < self.nreq);
         let stream = match place {
@@ -68,6 +96,9 @@ impl Credits {
         self.free.push(stream.0);
         self.target = target.clamp(1, self.limit);
         self.nreq = (self.nreq.saturating_sub(1)).max(self.target).max(1);
+        if self.open != 0 {
+            self.open = self.nreq;
+        }
     }
 
     /// A stream was taken and nothing was sent on it.
@@ -82,11 +113,6 @@ impl Credits {
         self.sequences.get(usize::from(stream.0)).is_some_and(|next| sequence.next() == *next)
     }
 
-    /// From now on, or no longer, [`Credits::take`] finds none.
-    pub fn reserve(&mut self, is_reserved: bool) {
-        self.is_reserved = is_reserved;
-    }
-
     /// The number of the newest request on a stream.
     pub fn newest(&self, stream: StreamId) -> SequenceNumber {
         let next = self.sequences.get(usize::from(stream.0)).copied().unwrap_or_default();
@@ -95,7 +121,7 @@ impl Credits {
 
     /// Whether the server wants credits back and nothing is on its way to give them.
     pub fn should_shrink(&self) -> bool {
-        self.outstanding == 0 && self.target < self.nreq && !self.is_reserved
+        self.outstanding == 0 && self.target < self.nreq && self.holder == Holder::Anybody
     }
 
     /// Requests sent and not answered.
@@ -124,14 +150,32 @@ mod tests {
     #[test]
     fn reserved_credits_are_for_recovery_alone() {
         let mut credits = Credits::new(LIMIT);
-        credits.reserve(true);
+        credits.hold(Holder::Recovery);
         assert_eq!(credits.take(), None);
-        let (stream, sequence) = credits.take_reserved().unwrap();
+        assert_eq!(credits.take_for_member(), None);
+        let (stream, sequence) = credits.take_held().unwrap();
         assert_eq!(credits.newest(stream), sequence);
         credits.give(stream, 2);
-        credits.reserve(false);
+        credits.hold(Holder::Anybody);
         assert!(credits.take().is_some() && credits.take().is_some());
         assert_eq!(credits.take(), None);
+    }
+
+    #[test]
+    fn while_a_chain_is_open_only_its_members_are_sent() {
+        let mut credits = Credits::new(LIMIT);
+        let (stream, _) = credits.take_for_member().unwrap();
+        assert!(credits.take_for_member().is_none(), "one credit");
+        credits.hold(Holder::Members);
+        credits.give(stream, 4);
+        assert!(credits.take().is_none(), "held");
+        let (first, _) = credits.take_for_member().unwrap();
+        credits.take_for_member().unwrap();
+        credits.give(first, 4);
+        assert!(credits.take().is_none(), "still held");
+        credits.hold(Holder::Anybody);
+        assert!((0..3).all(|_| credits.take().is_some()));
+        assert!(credits.take().is_none() && credits.take_for_member().is_none());
     }
 
     #[test]

@@ -28,11 +28,13 @@
 
 mod buffer;
 mod call;
+mod chain;
 mod client;
 mod core;
 mod credits;
 mod data;
 mod error;
+mod fencing;
 mod file;
 mod future;
 mod groups;
@@ -50,6 +52,7 @@ mod waiters;
 
 pub use buffer::{Buffer, Slice};
 pub use call::{Call, Reply};
+pub use chain::{Chain, ChainFailure, Chained, Outcome};
 pub use client::{Client, ClientConfig};
 pub use core::{Completion, OperationId, Transferred};
 pub use error::{ClientError, Result};
@@ -67,3 +70,4 @@ pub use dafs_types::{
     AccessMask, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes, ObjectType,
     SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status, Timestamp,
 };
+pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate};

@@ -240,7 +240,14 @@ impl Opens {
         if let Ok((_, Request::Close(Close { state, .. }))) =
             decode_request(ByteOrder::NATIVE, request)
             && is_over
-            && let Some(opened) = self.by_state.remove(&state)
+        {
+            self.forget(state);
+        }
+    }
+
+    /// An open has ended.
+    pub fn forget(&mut self, state: StateId) {
+        if let Some(opened) = self.by_state.remove(&state)
             && self.has_former
         {
             self.by_state.retain(|_, other| !Rc::ptr_eq(other, &opened));

@@ -266,6 +266,7 @@ impl Client {
             pending: Vec::new(),
             queue: std::collections::VecDeque::new(),
             calls: std::collections::VecDeque::new(),
+            chains: crate::chain::send::ChainQueue::default(),
             wish: credits,
             // Until sizes are negotiated (draft 3.1).
             request_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,

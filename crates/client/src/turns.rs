@@ -135,9 +135,8 @@ impl SessionState {
     /// or requests that were put off.
     pub fn is_awaited(&self) -> bool {
         let Some(keeper) = &self.keeper else { return false };
-        let recovers = keeper.rescue.as_ref().is_some_and(|rescue| {
-            rescue.is_awaited() || !self.calls.is_empty() || !self.queue.is_empty()
-        });
+        let recovers =
+            keeper.rescue.as_ref().is_some_and(|rescue| rescue.is_awaited() || self.has_waiting());
         recovers || !keeper.delayed.is_empty()
     }
 

@@ -24,6 +24,7 @@ fn head(class: RequestClass, stream: u16) -> RequestHead {
         sequence: SequenceNumber(0),
         desired_nreq: 8,
         chain_flags: ChainFlags(0),
+        procedure: 138,
         cred_handle: CredHandle(0),
         class,
     }

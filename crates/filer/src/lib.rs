@@ -33,6 +33,7 @@
 mod admit;
 mod auth;
 mod batch;
+mod chain;
 mod channel;
 mod clients;
 mod config;
@@ -54,6 +55,7 @@ pub use batch::{
     BatchScheduler, Cancelled, DeviceLoad, EndedSession, InvalidBatch, Notice, Piece,
     RequestNotFound, RequestView, Run, RunOutcome, Submission, SubmitError, completions_in,
 };
+pub use chain::ChainPlace;
 pub use channel::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
     PeerIdentity, TickActions,
@@ -76,7 +78,7 @@ pub use fences::{
     FenceLimits, FenceRecord, FenceRequest, FenceRestoreError, FenceStoreId, FenceTable,
     FencedObject, OperationId, RunningOperation,
 };
-pub use filer::{BindArguments, ClientRecord, Filer};
+pub use filer::{BindArguments, ClientRecord, Filer, RunningRequest};
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
 };

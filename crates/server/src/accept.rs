@@ -10,6 +10,7 @@ use dafs_memory::{Memory, Pages};
 use dafs_types::{Credentials, limits};
 use dafs_wire::ConnectData;
 
+use crate::chain::ChainId;
 use crate::channel::Channel;
 use crate::reactor::Reactor;
 use crate::transfer::Cookie;
@@ -81,6 +82,7 @@ impl Reactor {
             closing: false,
             back: None,
             reads_over: endpoint,
+            open_chain: ChainId::NONE,
         };
         let slot = channel.free_slots.pop()?;
         let cookie = Cookie::Slot(slot).pack();
@@ -98,6 +100,7 @@ impl Reactor {
                 self.release_open(&closed);
             }
             self.interface.deregister(channel.inbox_region.key);
+            self.drop_chains(endpoint);
             self.end_back(&channel);
             self.forget_waiters_of(endpoint);
             self.act_on_locks();

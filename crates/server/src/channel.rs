@@ -14,6 +14,7 @@ use dafs_types::{Credentials, FileHandle, StateId};
 use dafs_wire::ByteOrder;
 
 use crate::back::BackChannel;
+use crate::chain::ChainId;
 
 /// A connection that was accepted.
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub struct Channel {
     pub back: Option<Box<BackChannel>>,
     /// Where its session's RDMA reads go; itself, or a channel bound for them.
     pub reads_over: EndpointId,
+    /// The chain that its last request announced another member of.
+    pub open_chain: ChainId,
 }
 
 /// What a state id stands for. Good as long as the filer says that the state is.

@@ -32,6 +32,12 @@ pub struct ServerConfig {
     pub journal: Option<JournalConfig>,
     /// TLS for clients over TCP that begin with it, or for all of them.
     pub tls: Option<TlsServer>,
+    /// How long a change of a fencing list waits for transfers of a client that is fenced
+    /// out; then its connection is broken.
+    pub fence_patience: Duration,
+    /// A defect on purpose, by which a test shows that it would be noticed.
+    #[doc(hidden)]
+    pub defect: Option<Defect>,
     /// How long a connection may take to stand; then it has as long as
     /// [`FilerConfig::authentication_timeout`] to authenticate.
     pub connect_timeout: Duration,
@@ -66,9 +72,19 @@ impl Default for ServerConfig {
             crc: false,
             journal: None,
             tls: None,
+            fence_patience: Duration::from_secs(2),
+            defect: None,
             connect_timeout: Duration::from_secs(10),
         }
     }
+}
+
+/// A defect on purpose.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// A change of a fencing list is answered before what it waits for has ended.
+    AnswerFencesEarly,
 }
 
 /// Why a server did not start.

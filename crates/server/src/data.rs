@@ -192,16 +192,16 @@ impl Reactor {
         match (error, task) {
             (Some(error), Task::Read(answer, task)) => {
                 self.give_back(task.file, task.borrowed);
-                self.tasks.forget(id);
+                self.end_task(id);
                 self.fail(answer, error.into());
             }
             (Some(error), Task::Write(answer, task)) if task.token.is_none() => {
                 self.end_write(answer, &task);
-                self.tasks.forget(id);
+                self.end_task(id);
                 self.fail(answer, error.into());
             }
             (Some(error), Task::Size(answer, task)) if task.started => {
-                self.tasks.forget(id);
+                self.end_task(id);
                 self.finish_size(answer, task, Err(error));
             }
             (_, task) => self.drive(id, task),
@@ -229,11 +229,18 @@ impl Reactor {
     /// Does what a step came to. What the task became, if it goes on.
     pub(crate) fn conclude(&mut self, id: TaskId, task: Task, step: Step) -> Option<Task> {
         match step {
-            Step::Done => self.tasks.forget(id),
+            Step::Done => self.end_task(id),
             Step::Wait(wait) => self.park(id, task, wait),
             Step::Become(next) => return Some(*next),
         }
         None
+    }
+
+    /// Gives the name of a task back that has ended.
+    #[inline]
+    fn end_task(&mut self, id: TaskId) {
+        self.tasks.forget(id);
+        self.filer.leave_fence(crate::fencing::operation_of_task(id));
     }
 
     /// Part of a task's own transfer ended.

@@ -17,10 +17,12 @@
 mod accept;
 mod append;
 mod back;
+mod chain;
 mod channel;
 mod config;
 mod data;
 mod direct;
+mod fencing;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hits;
@@ -45,6 +47,8 @@ mod transfer;
 mod upkeep;
 mod write;
 
+#[doc(hidden)]
+pub use config::Defect;
 pub use config::{ServerConfig, ServerError};
 pub use ledger::{JournalConfig, LedgerError};
 pub use passwords::{PasswordError, PasswordFile};

@@ -39,7 +39,7 @@ impl Reactor {
     pub(crate) fn lookup(&mut self, answer: Answer, request: &Lookup<'_>) -> Result<(), Status> {
         let who = self.who(answer);
         let names = components(&request.path)?;
-        let found = self.store.lookup_path(&who, &request.directory, &names);
+        let found = self.walk(answer, &who, &request.directory, &names);
         let status = found.error.map_or(Status::Ok, Status::from);
         let component_count = u32::try_from(found.component_count).unwrap_or(u32::MAX);
         let result = LookupResult { file: found.handle, component_count };
@@ -127,6 +127,7 @@ impl Reactor {
         self.may_take(answer)?;
         let name = request.name.as_bytes();
         let object = self.store.lookup(&who, &request.directory, name)?;
+        self.pass_file(answer, &object.handle)?;
         self.may_remove(&object.handle, request.mode)?;
         let removed = self.store.remove(&who, &request.directory, name)?;
         if removed.was_last {
@@ -142,10 +143,14 @@ impl Reactor {
         self.may_take(answer)?;
         let (old, new) = (request.old_name.as_bytes(), request.new_name.as_bytes());
         match self.store.lookup(&who, &request.target, new) {
-            Ok(object) => self.may_remove(&object.handle, RemoveMode::Unchecked)?,
+            Ok(object) => {
+                self.pass_file(answer, &object.handle)?;
+                self.may_remove(&object.handle, RemoveMode::Unchecked)?;
+            }
             Err(StoreError::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
+        self.pass_name(answer, &who, &request.source, old)?;
         let renamed = self.store.rename(&who, &request.source, old, &request.target, new)?;
         if let Some(replaced) = renamed.replaced {
             self.forget_object(&replaced);
@@ -181,6 +186,8 @@ impl Reactor {
     fn forget_object(&mut self, handle: &FileHandle) {
         if let Some((file, _)) = self.open_files.get(handle) {
             self.filer.file_unlinked(dafs_filer::FileKey(file.key().0));
+        } else {
+            self.filer.fenced_file_removed(handle);
         }
         self.cache.forget(handle);
     }

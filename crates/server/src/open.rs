@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dafs_filer::{Closed, OpenArguments};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
-use dafs_store::{File, FileKey, FileVersion, StoreError};
+use dafs_store::{AttributeChanges, File, FileKey, FileVersion, StoreError};
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, Stability, StateId,
     Status,
@@ -52,7 +52,7 @@ struct Found {
     unlinked: bool,
     /// It was open before a restart.
     is_reclaim: bool,
-    /// What the store said while it made the file.
+    /// What the store said while it found or made the file.
     version: Option<FileVersion>,
 }
 
@@ -82,7 +82,7 @@ impl Reactor {
         let found = match &request.target {
             OpenTarget::Null { directory, path } => {
                 let names = components(path)?;
-                match self.find(&who, directory, &names, request) {
+                match self.find(answer, &who, directory, &names, request) {
                     Ok(found) => found,
                     Err(missed) => {
                         let response = missed.result();
@@ -155,7 +155,7 @@ impl Reactor {
                     handle,
                     size: 0,
                     started: false,
-                    rest: dafs_store::AttributeChanges::default(),
+                    rest: AttributeChanges::default(),
                     set: 0,
                     reply: SizeReply::Open(Box::new(reply)),
                 },
@@ -202,6 +202,7 @@ impl Reactor {
     /// Walks to the file and opens or makes it in the store.
     fn find(
         &mut self,
+        answer: Answer,
         who: &Credentials,
         directory: &FileHandle,
         names: &[&[u8]],
@@ -215,14 +216,27 @@ impl Reactor {
         let Some((last, way)) = names.split_last() else {
             return Err(missed(*directory, 0, Status::Inval));
         };
-        let walked = self.store.lookup_path(who, directory, way);
+        let walked = self.walk(answer, who, directory, way);
         if let Some(error) = walked.error {
             return Err(missed(walked.handle, walked.component_count, error.into()));
         }
         let failed = |error: StoreError| missed(walked.handle, way.len(), error.into());
         let component_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if request.creation.mode() == CreateMode::NoCreate {
+            let (mode, none) = (CreateMode::NoCreate, AttributeChanges::default());
+            let (handle, access) = (&walked.handle, request.access);
+            if let Ok((found, file)) =
+                self.store.create_file(who, handle, last, mode, &none, access)
+            {
+                let handle = &found.object.handle;
+                self.pass_file(answer, handle).map_err(|_| failed(StoreError::Access))?;
+                // As the store has seen it just now, which saves another look.
+                let version = Some(FileVersion::from(&found.object.attributes));
+                return Ok(Found { version, ..Found::existing(file, component_count) });
+            }
+            // Step by step: how far it gets belongs to the answer.
             let object = self.store.lookup(who, &walked.handle, last).map_err(failed)?;
+            self.pass_file(answer, &object.handle).map_err(|_| failed(StoreError::Access))?;
             if object.attributes.kind == ObjectType::SymbolicLink {
                 // The client reads the link and goes on by itself.
                 return Err(missed(object.handle, names.len(), Status::Symlink));
@@ -234,7 +248,7 @@ impl Reactor {
             Some(block) => {
                 changes_of(block).map_err(|status| missed(walked.handle, way.len(), status))?
             }
-            None => dafs_store::AttributeChanges::default(),
+            None => AttributeChanges::default(),
         };
         // Truncation of a file that exists goes through the cache, once it is granted.
         let truncates = changes.size == Some(0);
@@ -246,6 +260,8 @@ impl Reactor {
             .store
             .create_file(who, &walked.handle, last, mode, &changes, request.access)
             .map_err(failed)?;
+        // Nothing was done to a file that was there.
+        self.pass_file(answer, &created.object.handle).map_err(|_| failed(StoreError::Access))?;
         if created.is_new && created.object.attributes.kind == ObjectType::NamedAttribute {
             // Its handle may be one that was removed, and is open still.
             self.named_again(&created.object.handle);
@@ -275,7 +291,7 @@ impl Reactor {
     ) -> Result<Found, Status> {
         let changes = match request.creation.attributes() {
             Some(block) => changes_of(block)?,
-            None => dafs_store::AttributeChanges::default(),
+            None => AttributeChanges::default(),
         };
         let extras = request.creation.attributes().map_or(Ok(Default::default()), extras_of)?;
         let (object, file) = self.store.create_unlinked(who, directory, &changes)?;
@@ -308,7 +324,7 @@ impl Reactor {
         let key = self.key_of(request.state, &request.file);
         let closed = self.filer.close(id, request.state, key)?;
         let after = self.act_on_locks();
-        let Some(record) = self.forget_open(closed.state_id) else {
+        let Some(record) = self.forget_open(&closed) else {
             return Err(Status::BadStateId);
         };
         // Local processes see what was written once the close is answered, and the
@@ -341,19 +357,22 @@ impl Reactor {
 
     /// An open ended without a CLOSE: its session is gone.
     pub(crate) fn release_open(&mut self, closed: &Closed) {
-        if let Some(record) = self.forget_open(closed.state_id) {
+        if let Some(record) = self.forget_open(closed) {
             self.cache.close(record.file);
         }
     }
 
     /// Drops the record of a state id and its count of the open file.
-    fn forget_open(&mut self, state: StateId) -> Option<OpenRecord> {
-        let record = self.opens.remove(&state)?;
+    fn forget_open(&mut self, closed: &Closed) -> Option<OpenRecord> {
+        let record = self.opens.remove(&closed.state_id)?;
         if let Some(entry) = self.open_files.get_mut(&record.handle) {
             entry.1 -= 1;
             if entry.1 == 0 {
                 self.open_files.remove(&record.handle);
             }
+        }
+        if closed.delete {
+            self.filer.fenced_file_removed(&record.handle);
         }
         Some(record)
     }

@@ -20,8 +20,10 @@ use dafs_store::{File, Store};
 use dafs_types::{Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
 use dafs_wire::{ByteOrder, ResponseHeader};
 
+use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
+use crate::fencing::{Fencing, operation_of_loan};
 use crate::hits::Hits;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
@@ -43,6 +45,7 @@ pub(crate) struct Reactor {
     pub(crate) arena: Region,
     pub(crate) channels: Channels,
     pub(crate) tasks: Tasks,
+    pub(crate) chains: Chains,
     pub(crate) loans: Loans,
     pub(crate) opens: HashMap<StateId, OpenRecord>,
     /// Open files by handle: how to reach them whatever happened to their names.
@@ -65,6 +68,8 @@ pub(crate) struct Reactor {
     /// Lock requests that wait for their turn.
     pub(crate) lock_waiters: Vec<LockWaiter>,
     pub(crate) last_waiter: u64,
+    /// Fencing lists that are being changed.
+    pub(crate) fencing: Fencing,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
     /// The request being served; lent out while it is.
@@ -129,6 +134,7 @@ impl Reactor {
             arena,
             channels: Channels::default(),
             tasks: Tasks::default(),
+            chains: Chains::default(),
             loans: Loans::default(),
             opens: HashMap::new(),
             open_files: HashMap::new(),
@@ -143,6 +149,7 @@ impl Reactor {
             fatal: None,
             lock_waiters: Vec::new(),
             last_waiter: 0,
+            fencing: Fencing::new(config),
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
@@ -195,6 +202,8 @@ impl Reactor {
         }
         self.settle();
         self.take_done();
+        self.pump_fences();
+        self.push_chains();
         self.push_ledger();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
@@ -207,6 +216,8 @@ impl Reactor {
         if self.now.since(self.last_tick) >= TICK {
             self.last_tick = self.now;
             self.tick();
+            self.push_chains();
+            self.push_ledger();
         }
     }
 
@@ -259,12 +270,14 @@ impl Reactor {
             Some(Loan::Staging(key)) => self.interface.deregister(key),
             None => {}
         }
+        self.filer.leave_fence(operation_of_loan(index));
     }
 
     pub(crate) fn stats(&self) -> ServerStats {
         ServerStats {
             channels: self.channels.count(),
             parked_requests: self.tasks.count(),
+            chains: self.chains.count(),
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
             requests: self.requests,
             regions: self.interface.region_count(),

@@ -36,6 +36,8 @@ pub struct ServerStats {
     pub channels: usize,
     /// Requests parked now.
     pub parked_requests: usize,
+    /// Chains of which a member is under way or to come.
+    pub chains: usize,
     /// Requests on their way through the journal now.
     pub journaled_requests: usize,
     /// Requests since the start.

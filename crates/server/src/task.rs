@@ -17,6 +17,7 @@ use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, Credentials, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 
+use crate::chain::ChainId;
 use crate::locks::GrantTask;
 use crate::transfer::Staging;
 
@@ -35,6 +36,8 @@ pub struct Answer {
     pub kept: KeptSession,
     /// Its intent is in the journal, or will be.
     pub logged: bool,
+    /// The chain it is a member of.
+    pub chain: ChainId,
 }
 
 /// The client's buffers for direct data. Nearly always one.
@@ -198,6 +201,18 @@ pub enum Task {
 }
 
 impl Task {
+    /// Where its answer goes.
+    pub fn answer(&self) -> Answer {
+        match self {
+            Task::Read(answer, _)
+            | Task::Write(answer, _)
+            | Task::Commit(answer, _)
+            | Task::Size(answer, _)
+            | Task::Fetch(answer, _)
+            | Task::Grant(answer, _) => *answer,
+        }
+    }
+
     /// The file it works on.
     pub fn file(&self) -> Option<CachedFile> {
         match self {
@@ -244,6 +259,29 @@ impl Tasks {
     /// Gives an unused name back.
     pub fn forget(&mut self, id: TaskId) {
         self.free.push(id.0);
+    }
+
+    /// A parked task.
+    pub fn get(&self, id: TaskId) -> Option<&Task> {
+        self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Every parked task.
+    pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+        let named = |(index, task): (usize, _)| (TaskId(index as u32), task);
+        self.slots.iter().enumerate().map(named).filter_map(|(id, task)| Some((id, task.as_ref()?)))
+    }
+
+    /// Takes a parked task's name out of what progress wakes. False if it waits for
+    /// something else, which will come.
+    pub fn unlist(&mut self, id: TaskId) -> bool {
+        let Some(file) = self.get(id).map(Task::file) else { return false };
+        let take = |list: &mut Vec<TaskId>| {
+            let place = list.iter().position(|other| *other == id);
+            place.map(|place| list.swap_remove(place)).is_some()
+        };
+        let for_file = file.and_then(|file| self.by_file.get_mut(&file));
+        for_file.is_some_and(take) || take(&mut self.for_room)
     }
 
     /// Parks a task under its name.

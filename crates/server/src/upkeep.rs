@@ -86,6 +86,7 @@ impl Reactor {
         }
         self.act_on_locks();
         self.note_forgotten();
+        self.hurry_fences();
     }
 
     /// Starts the flushes that age or pressure ask for.

@@ -138,6 +138,9 @@ impl Reactor {
         if let Some(step) = self.end_room(answer, task) {
             return step;
         }
+        if self.is_write_barred(answer, task) {
+            return self.refuse_write(answer, task, Status::Access);
+        }
         if let Some(step) = self.unseal(id, answer, task) {
             return step;
         }

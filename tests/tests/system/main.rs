@@ -5,7 +5,9 @@
 mod attributes;
 mod bind;
 mod bystander;
+mod chains;
 mod data;
+mod fencing;
 mod fixture;
 mod grace;
 mod hostile;

@@ -55,7 +55,11 @@ impl Core {
     }
 
     /// When to ask anew; `None` without recovery, or if the limit is over.
-    fn next_try(&self, index: usize, delay: &mut Option<Box<Delay>>) -> Option<Duration> {
+    pub(super) fn next_try(
+        &self,
+        index: usize,
+        delay: &mut Option<Box<Delay>>,
+    ) -> Option<Duration> {
         let keeper = self.sessions[index].keeper.as_ref()?;
         let now = coarse_now();
         let delay = delay.get_or_insert_with(|| Box::new(Delay { since: now, count: 0 }));
@@ -67,7 +71,7 @@ impl Core {
         Some(now + pause)
     }
 
-    fn put_off(&mut self, index: usize, delayed: Delayed) {
+    pub(super) fn put_off(&mut self, index: usize, delayed: Delayed) {
         if let Some(keeper) = &mut self.sessions[index].keeper {
             keeper.delayed.push(delayed);
             self.has_timers = true;
@@ -86,6 +90,12 @@ impl Core {
             }
             match keeper.delayed.remove(place).work {
                 Work::Call(call) => session.calls.push_back(call),
+                Work::Chain(chain) => {
+                    chain.borrow_mut().take_up(false, &mut keeper.opens);
+                    session.chains.push_back(chain);
+                }
+                // A member is put off with its chain.
+                Work::Member(_) => {}
                 Work::Transfer(transfer) if transfer.is_cancelled => cancelled.push(transfer),
                 Work::Transfer(transfer) => session.queue.push_back(transfer),
             }

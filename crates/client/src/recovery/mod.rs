@@ -16,9 +16,9 @@
 //! 4. Discard the old results, and ask anew for what was not done (`stranded.rs`).
 //!
 //! All of it happens inside the calls of the owning thread, a step at a time; other
-//! sessions go on meanwhile. Chains of requests, whose members the server keeps together,
-//! have rules of their own, which are not here.
+//! sessions go on meanwhile. What is left of a chain goes on as a chain (`chains.rs`).
 
+mod chains;
 mod delay;
 mod outcome;
 mod places;
@@ -201,7 +201,7 @@ impl Keeper {
     pub fn transfers(&mut self) -> impl Iterator<Item = &mut Transfer> {
         let delayed = self.delayed.iter_mut().filter_map(|delayed| match &mut delayed.work {
             Work::Transfer(transfer) => Some(transfer),
-            Work::Call(_) => None,
+            Work::Call(_) | Work::Member(_) | Work::Chain(_) => None,
         });
         delayed.chain(self.rescue.iter_mut().flat_map(|rescue| rescue.transfers()))
     }

@@ -13,7 +13,9 @@ use dafs_wire::{ByteOrder, Procedure, Request, Response, ResponseHeader, decode_
 use super::rescue::{Claim, Outcome, Question, Rescue, Step};
 use super::stranded::{Fate, Stranded, Work, answer};
 use super::{SessionEvent, is_put_off};
+use crate::chain::send::Member;
 use crate::core::{Core, Phase};
+use crate::credits::Holder;
 use crate::error::ClientError;
 use crate::opens::{Opened, Reclaim};
 
@@ -21,7 +23,10 @@ impl Core {
     /// What a server has open goes with it: a CLOSE that was under way is over.
     pub(super) fn conclude_closes(&mut self, index: usize) {
         let Some(rescue) = self.rescue(index) else { return };
+        // One in a chain may have to wait until what it closes is open.
+        let is_call = |s: &&mut Stranded| matches!(s.work, Some(Work::Call(_)));
         let closes = rescue.stranded.iter_mut().filter(|s| s.procedure == Procedure::Close);
+        let closes = closes.filter(is_call);
         let closes: Vec<Work> = closes.filter_map(|stranded| stranded.work.take()).collect();
         let (header, message) = answer(&Response::Close(Empty), Status::Ok);
         for work in closes {
@@ -34,6 +39,13 @@ impl Core {
         match work {
             Work::Call(call) => self.on_called(index, call, header, message),
             Work::Transfer(transfer) => self.on_transferred(index, transfer, header, message),
+            Work::Member(Member { chain, number }) => {
+                // The chain ends when the session goes on.
+                let (status, answer) = (Some(header.status), Ok(message.to_vec()));
+                chain.borrow_mut().note_answer(number, status, answer);
+            }
+            // Its members end one by one.
+            Work::Chain(_) => {}
         }
     }
 
@@ -53,6 +65,8 @@ impl Core {
         match header.status {
             // It was not carried out, and never will be: nothing of the old session runs.
             Status::NoXidMatch => stranded.fate = Fate::Undone,
+            // So says a chain that was broken off at one before.
+            Status::ChainBroken => stranded.fate = Fate::Undone,
             status if is_put_off(status) => rescue.to_ask.push_back(Question::Check(number)),
             Status::UnknownSession if stranded.is_repeatable() => {
                 stranded.fate = Fate::Undone;
@@ -108,8 +122,8 @@ impl Core {
         }
         for (number, stranded) in rescue.stranded.iter().enumerate() {
             let of = Some(number);
-            if let (Fate::Opened(answer), Some(Work::Call(call))) = (&stranded.fate, &stranded.work)
-                && let Some(opened) = Opened::from_answer(&call.message, answer)
+            if let (Fate::Opened(answer), Some(message)) = (&stranded.fate, stranded.message())
+                && let Some(opened) = Opened::from_answer(&message, answer)
                 && !rescue.claims.iter().any(|claim| claim.of == of)
             {
                 rescue.claims.push(Claim { of, ..Claim::new(Rc::new(opened)) });
@@ -188,14 +202,16 @@ impl Core {
         let old: Vec<SessionId> = rescue.left.drain(..).chain(old).collect();
         session.phase = Phase::Open;
         session.is_frail = true;
-        session.credits.reserve(false);
+        session.credits.hold(Holder::Anybody);
         let reclaimed = self.settle_opens(index, &mut rescue);
         self.restate(index, &mut rescue.stranded);
-        let reissued = self.reissue(index, rescue.stranded);
+        let chains = std::mem::take(&mut rescue.chains);
+        let reissued = self.reissue(index, rescue.stranded)
+            + self.take_chains_up(index, chains, server_restarted);
         let session = &mut self.sessions[index];
+        let has_waiting = session.has_waiting();
         if let Some(keeper) = &mut session.keeper
-            && session.calls.is_empty()
-            && session.queue.is_empty()
+            && !has_waiting
         {
             keeper.note_progress();
         }
@@ -266,8 +282,8 @@ impl Core {
         let delayed = keeper.delayed.iter_mut().map(|delayed| &mut delayed.work);
         let works = stranded.chain(delayed).filter_map(|work| match work {
             Work::Call(call) => Some(call),
-            // These look the state id up when they are sent.
-            Work::Transfer(_) => None,
+            // These are put right when they are sent.
+            Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => None,
         });
         for call in works.chain(&mut session.calls) {
             keeper.opens.restate(&mut call.message);
@@ -293,6 +309,8 @@ impl Core {
                 }
                 Work::Transfer(transfer) => session.queue.push_front(transfer),
                 Work::Call(call) => session.calls.push_front(call),
+                // The rest of its chain is asked for as a whole.
+                Work::Member(_) | Work::Chain(_) => continue,
             }
             count += 1;
         }

@@ -21,7 +21,7 @@ impl Core {
     pub(super) fn ask(&mut self, index: usize, question: Question, request: &Request<'_>) -> bool {
         let Ok(mut message) = self.encode_call(index, request) else { return false };
         let session = &mut self.sessions[index];
-        let Some((stream, sequence)) = session.credits.take_reserved() else { return false };
+        let Some((stream, sequence)) = session.credits.take_held() else { return false };
         session.stamp(&mut message, stream, sequence);
         if let Some(rescue) = self.rescue(index) {
             rescue.asked += 1;

@@ -12,9 +12,11 @@ use dafs_dat::coarse_now;
 use dafs_types::{ClientId, SessionId, StateId, StreamId};
 
 use super::SessionEvent;
+use super::chains::includes;
 use super::stranded::{Stranded, Work};
-use crate::core::{Core, Phase};
-use crate::credits::Credits;
+use crate::chain::send::SharedChain;
+use crate::core::{Core, Pending, Phase};
+use crate::credits::{Credits, Holder};
 use crate::opens::{Opened, Reclaim};
 use crate::session::connect_request;
 
@@ -24,6 +26,8 @@ pub(crate) struct Rescue {
     /// When the present step counts as failed, or the pause is over.
     pub(super) due: Duration,
     pub(super) stranded: Vec<Stranded>,
+    /// Chains that were cut off.
+    pub(super) chains: Vec<SharedChain>,
     /// Places that this round of attempts has tried.
     pub(super) tried: usize,
     /// Why the connection was lost at first, and what failed last.
@@ -107,7 +111,7 @@ impl Core {
             return self.interface.disconnect(endpoint);
         }
         self.cut(index);
-        let stranded = self.strand(index);
+        let (stranded, chains) = self.strand(index);
         let session = &mut self.sessions[index];
         session.phase = Phase::Recovering;
         self.announce(index, SessionEvent::Lost { reason: reason.clone() });
@@ -116,12 +120,13 @@ impl Core {
         keeper.lost_at.get_or_insert(now);
         // Lost again without an answer in between: no hurry.
         let due = if keeper.attempts == 0 { now } else { now + keeper.pause(keeper.attempts) };
-        let rescue = Rescue::new(stranded, reason, due);
+        let rescue = Rescue { chains, ..Rescue::new(stranded, reason, due) };
         // A server may come back each time and die of the same request.
         let is_over = keeper.attempts > 0 && now >= keeper.limit(now);
         let obituary = is_over.then(|| rescue.obituary(keeper.attempts, now, keeper.lost_at));
         keeper.rescue = Some(Box::new(rescue));
         self.has_timers = true;
+        self.note_chains(index);
         if let Some(reason) = obituary {
             self.give_up_for_good(index, reason);
         }
@@ -140,19 +145,28 @@ impl Core {
     }
 
     /// Takes up what waited for an answer, in the order it was asked for.
-    fn strand(&mut self, index: usize) -> Vec<Stranded> {
+    fn strand(&mut self, index: usize) -> (Vec<Stranded>, Vec<SharedChain>) {
         let session = &mut self.sessions[index];
         let pending = std::mem::take(&mut session.pending);
-        let mut stranded = Vec::new();
+        let (mut stranded, mut chains) = (Vec::new(), Vec::new());
         for (stream, pending) in (0..).map(StreamId).zip(pending) {
             let sequence = session.credits.newest(stream);
+            if let Some(Pending::Member(member)) = &pending
+                && !includes(&chains, &member.chain)
+            {
+                chains.push(member.chain.clone());
+            }
             stranded.extend(pending.and_then(|p| Stranded::new(stream, sequence, p)));
         }
+        // Sent in part, it has nothing on its way, or it is among them.
+        let open = session.chains.take_open();
+        chains.extend(open.filter(|open| !includes(&chains, open)));
+        chains.sort_by_key(|chain| chain.borrow().id);
         stranded.sort_by_key(|stranded| stranded.work.as_ref().map(Work::id));
         session.slots_due.clear();
         session.credits = Credits::new(session.wish);
-        session.credits.reserve(true);
-        stranded
+        session.credits.hold(Holder::Recovery);
+        (stranded, chains)
     }
 
     /// Sees to a session whose time has come. Called in every turn while one recovers.
@@ -215,7 +229,7 @@ impl Core {
         session.pending.clear();
         session.slots_due.clear();
         session.credits = Credits::new(session.wish);
-        session.credits.reserve(true);
+        session.credits.hold(Holder::Recovery);
         let Some(keeper) = &mut session.keeper else { return };
         let Some(mut rescue) = keeper.rescue.take() else { return };
         let now = coarse_now();
@@ -248,6 +262,7 @@ impl Rescue {
             step: Step::Pausing,
             due,
             stranded,
+            chains: Vec::new(),
             tried: 0,
             reason,
             failure: None,
@@ -319,18 +334,19 @@ impl Rescue {
 
     /// What was under way, for whoever ends it.
     pub fn into_works(self) -> impl Iterator<Item = Work> {
-        self.stranded.into_iter().filter_map(|stranded| stranded.work)
+        let stranded = self.stranded.into_iter().filter_map(|stranded| stranded.work);
+        stranded.chain(self.chains.into_iter().map(Work::Chain))
     }
 
     /// Whether an application waits for anything that was under way.
     pub fn is_awaited(&self) -> bool {
-        self.stranded.iter().any(|stranded| stranded.work.is_some())
+        !self.chains.is_empty() || self.stranded.iter().any(|stranded| stranded.work.is_some())
     }
 
     pub fn transfers(&mut self) -> impl Iterator<Item = &mut crate::data::Transfer> {
         self.stranded.iter_mut().filter_map(|stranded| match &mut stranded.work {
             Some(Work::Transfer(transfer)) => Some(transfer),
-            Some(Work::Call(_)) | None => None,
+            Some(Work::Call(_) | Work::Member(_) | Work::Chain(_)) | None => None,
         })
     }
 }

@@ -3,14 +3,17 @@
 //! Invariant: a stranded request knows under which stream and number its old session knew
 //! it, until its fate is known; then it is either over or asked anew, once.
 
+use std::borrow::Cow;
+
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::attributes::file::bits;
 use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
 use dafs_wire::{
-    ByteOrder, HEADER_BYTES, Procedure, ReplayClass, Request, RequestHeader, Response,
+    ByteOrder, ChainFlags, HEADER_BYTES, Procedure, ReplayClass, Request, RequestHeader, Response,
     ResponseHeader, decode_request, encode_response,
 };
 
+use crate::chain::send::{Member, SharedChain};
 use crate::core::{OperationId, Pending, QueuedCall};
 use crate::data::Transfer;
 use crate::opens::procedure_of;
@@ -19,6 +22,10 @@ use crate::opens::procedure_of;
 pub(crate) enum Work {
     Call(QueuedCall),
     Transfer(Transfer),
+    /// Part of a chain that was cut off.
+    Member(Member),
+    /// What is left of a chain.
+    Chain(SharedChain),
 }
 
 /// A request whose answer did not come.
@@ -45,12 +52,21 @@ pub(crate) enum Fate {
 impl Stranded {
     /// From what waited for the answer; `None` if nobody cares.
     pub fn new(stream: StreamId, sequence: SequenceNumber, pending: Pending) -> Option<Self> {
+        let mut is_saved = false;
         let (procedure, work) = match pending {
             Pending::Call(call) => (procedure_of(&call.message)?, Work::Call(call)),
             Pending::Transfer(transfer) => (transfer.procedure, Work::Transfer(transfer)),
+            Pending::Member(member) => {
+                let chain = member.chain.borrow();
+                let of = chain.members.get(member.number)?;
+                let procedure = of.procedure;
+                is_saved = of.flags.contains(ChainFlags::SAVE);
+                drop(chain);
+                (procedure, Work::Member(member))
+            }
             Pending::Silent | Pending::Rescue(_) => return None,
         };
-        let fate = if is_kept(procedure) { Fate::Open } else { Fate::Undone };
+        let fate = if is_saved || is_kept(procedure) { Fate::Open } else { Fate::Undone };
         Some(Self { stream, sequence, procedure, work: Some(work), fate })
     }
 
@@ -61,22 +77,33 @@ impl Stranded {
 
     /// The server knows nothing of it any more. Whether it may be asked anew all the same.
     pub fn is_repeatable(&self) -> bool {
-        match &self.work {
-            Some(Work::Call(call)) => decode_request(ByteOrder::NATIVE, &call.message)
+        match self.message() {
+            Some(message) => decode_request(ByteOrder::NATIVE, &message)
                 .is_ok_and(|(_, request)| is_repeatable(&request)),
             // The same octets to the same place, or from it.
-            Some(Work::Transfer(_)) | None => true,
+            None => true,
         }
     }
 
     /// What was asked, for people.
     pub fn describe(&self) -> String {
-        match &self.work {
-            Some(Work::Call(call)) => match decode_request(ByteOrder::NATIVE, &call.message) {
-                Ok((_, request)) => describe(&request),
-                Err(_) => self.procedure.name().to_owned(),
-            },
-            Some(Work::Transfer(_)) | None => self.procedure.name().to_owned(),
+        let message = self.message().unwrap_or_default();
+        match decode_request(ByteOrder::NATIVE, &message) {
+            Ok((_, request)) => describe(&request),
+            Err(_) => self.procedure.name().to_owned(),
+        }
+    }
+
+    /// The request as it was sent, unless it is a transfer.
+    pub fn message(&self) -> Option<Cow<'_, [u8]>> {
+        match self.work.as_ref()? {
+            Work::Call(call) => Some(Cow::Borrowed(&call.message)),
+            Work::Member(member) => {
+                let chain = member.chain.borrow();
+                let place = chain.members.get(member.number)?.message.clone();
+                Some(Cow::Owned(chain.octets[place].to_vec()))
+            }
+            Work::Transfer(_) | Work::Chain(_) => None,
         }
     }
 }
@@ -87,6 +114,8 @@ impl Work {
         match self {
             Self::Call(call) => call.id,
             Self::Transfer(transfer) => transfer.id,
+            Self::Member(member) => member.chain.borrow().id,
+            Self::Chain(chain) => chain.borrow().id,
         }
     }
 }

@@ -13,7 +13,8 @@ use crate::negotiate::{first_credits, negotiate};
 use crate::opens::ClientOpens;
 use crate::{
     AuthDecision, AuthRequest, Authenticated, ChannelDescription, ChannelId, CloseReason,
-    ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION, PeerIdentity,
+    ConnectArguments, ConnectRefusal, ConnectResults, FenceId, Negotiated, PROTOCOL_VERSION,
+    PeerIdentity,
 };
 
 /// Draws from the entropy source before it counts as broken.
@@ -54,11 +55,10 @@ impl Filer {
             return Err(Status::IllegalProt);
         }
         let name_length = 1..=limits::OWNER_BYTES_MAX;
-        if !name_length.contains(&arguments.client_id_string.len())
-            || arguments.fence_id.len() > limits::FENCE_ID_BYTES_MAX
-        {
+        if !name_length.contains(&arguments.client_id_string.len()) {
             return Err(Status::Inval);
         }
+        let fence_id = FenceId::new(arguments.fence_id)?;
         let session_id = draw(entropy, |id| !self.sessions.contains_key(&SessionId(id)))?;
         let (client_id, expects_record) = self.choose_client_id(arguments, entropy)?;
         let hot = &mut self.hot[channel.index()];
@@ -72,7 +72,7 @@ impl Filer {
                 id: SessionId(session_id),
                 client_id,
                 granted,
-                fence_id: arguments.fence_id.into(),
+                fence_id,
                 client_name: arguments.client_id_string.into(),
                 client_verifier: arguments.client_verifier,
                 order: arguments.order,
@@ -384,7 +384,7 @@ impl Filer {
     /// The session's fence identity; `None` before CONNECT.
     #[must_use]
     pub fn fence_id(&self, channel: ChannelId) -> Option<&str> {
-        Some(&self.cold(channel)?.session.as_ref()?.fence_id)
+        Some(self.cold(channel)?.session.as_ref()?.fence_id.as_str())
     }
 
     /// What the connection's private data said.

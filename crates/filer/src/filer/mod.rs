@@ -8,6 +8,7 @@
 
 mod bind;
 mod connect;
+mod fencing;
 mod files;
 mod grace;
 mod locks;
@@ -19,8 +20,10 @@ use std::collections::BTreeMap;
 pub use bind::BindArguments;
 use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
 use dafs_wire::ByteOrder;
+pub use fencing::RunningRequest;
 pub use grace::ClientRecord;
 
+use crate::chain::ChainState;
 use crate::clients::{ClientSlot, ClientTable, Principal};
 use crate::credits::{Budget, Window};
 use crate::locks::LockTable;
@@ -28,7 +31,8 @@ use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
-    ConfigError, Counters, CreditView, FilerConfig, Negotiated, PeerIdentity, TickActions,
+    ConfigError, Counters, CreditView, FenceId, FenceTable, FilerConfig, Negotiated, PeerIdentity,
+    TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -45,6 +49,7 @@ pub struct Filer {
     opens: OpenTable,
     locks: LockTable,
     kept: KeptSessions,
+    fences: FenceTable,
     /// Sessions forgotten, not yet told of.
     forgotten: Vec<SessionId>,
     grace: Option<grace::Grace>,
@@ -77,8 +82,8 @@ enum Phase {
 struct HotChannel {
     generation: u32,
     phase: Phase,
-    /// The last request announced a next member of its chain.
-    chain_open: bool,
+    /// What the last request leaves for the next one.
+    chain: ChainState,
     client: ClientSlot,
     /// Where its results are kept.
     kept: KeptSession,
@@ -108,7 +113,7 @@ struct Session {
     id: SessionId,
     client_id: ClientId,
     granted: Negotiated,
-    fence_id: Box<str>,
+    fence_id: FenceId,
     client_name: Box<[u8]>,
     client_verifier: Verifier,
     order: ByteOrder,
@@ -136,6 +141,7 @@ impl Filer {
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
         let locks = LockTable::new(config.locks.clone());
         let kept = KeptSessions::new(config.lost_sessions_max);
+        let fences = FenceTable::new(config.fences.clone());
         Ok(Self {
             config,
             budget,
@@ -147,6 +153,7 @@ impl Filer {
             opens,
             locks,
             kept,
+            fences,
             forgotten: Vec::new(),
             grace: None,
             has_grace_ended: false,
@@ -408,7 +415,7 @@ impl HotChannel {
         Self {
             generation: 0,
             phase: Phase::Vacant,
-            chain_open: false,
+            chain: ChainState::Closed,
             client: ClientSlot::NOBODY,
             kept: KeptSession::NONE,
             last_heard: Moment(0),

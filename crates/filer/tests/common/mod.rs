@@ -26,6 +26,7 @@ pub fn head(class: RequestClass, stream: u16) -> RequestHead {
         sequence: SequenceNumber(0),
         desired_nreq: 0,
         chain_flags: ChainFlags(0),
+        procedure: 132,
         cred_handle: CredHandle(0),
         class,
     }

@@ -17,6 +17,7 @@ use super::{
     Concluded, Facts, Held, Intended, Intent, LedgerDone, Outcome, Place, Places, Record,
     RequestKey, Running, Touched, is_failure,
 };
+use crate::fencing::operation_of_intent;
 use crate::jobs::Job;
 use crate::names::{changes_of, components};
 use crate::reactor::Reactor;
@@ -41,6 +42,12 @@ impl Reactor {
     ) -> bool {
         if self.ledger.is_none() || !changes_names(request) {
             return false;
+        }
+        if self.filer.has_fences()
+            && let Err(status) = self.pass(answer, request)
+        {
+            self.fail(answer, status);
+            return true;
         }
         let plan = match self.plan(answer, request) {
             Ok(Some(plan)) => plan,
@@ -119,7 +126,7 @@ impl Reactor {
             return Ok(None);
         }
         let who = self.who(answer);
-        let walked = self.store.lookup_path(&who, directory, way);
+        let walked = self.walk(answer, &who, directory, way);
         if walked.error.is_some() {
             // Carrying it out will say how far it got.
             return Ok(None);
@@ -169,7 +176,8 @@ impl Reactor {
         let octets = record.encode();
         ledger.busy.extend(places.iter().cloned());
         let number = ledger.append_octets(record.kind(), octets.clone());
-        let running = Running { key, intent: octets, places, touched };
+        let endpoint = answer.endpoint;
+        let running = Running { key, number, endpoint, intent: octets, places, touched };
         ledger.running.insert((answer.kept, answer.stream), running);
         ledger.intended.push_back((number, next));
     }
@@ -210,6 +218,7 @@ impl Reactor {
             Err(error) => return self.fail_for_good(error),
         };
         self.checkpoint_if_due();
+        self.advance_fences(durable);
         while let Some(concluded) = self.next_concluded(durable) {
             self.deliver_concluded(concluded);
         }
@@ -283,16 +292,14 @@ impl Reactor {
             Some(ledger) if answer.logged => ledger.running.remove(&(answer.kept, answer.stream)),
             _ => None,
         };
-        let Some(Running { key, places, touched, .. }) = running else {
+        let Some(Running { key, number: intent, places, touched, .. }) = running else {
             if self.answer_after.0 != 0 {
                 let concluded = Concluded::new(answer, status, octets, message);
                 return self.conclude_after(self.answer_after, concluded);
             }
             self.keep(answer, status, octets);
-            if let Some(message) = message {
-                self.send(answer.endpoint, message);
-            }
-            return;
+            self.send_if_any(answer, message);
+            return self.end_member(answer);
         };
         self.free_places(&places);
         let mut concluded = Concluded::new(answer, status, octets, message);
@@ -310,6 +317,7 @@ impl Reactor {
             }
             self.conclude_after(number.max(self.answer_after), concluded);
         }
+        self.filer.leave_fence(operation_of_intent(intent));
         self.serve_held();
     }
 
@@ -349,10 +357,15 @@ impl Reactor {
         if answer.kept.is_some() {
             self.keep(answer, status, &octets);
         }
-        if let Some(message) = message
-            && self.channels.get(answer.endpoint).is_some()
-        {
-            self.send(answer.endpoint, &message);
+        if self.channels.get(answer.endpoint).is_some() {
+            self.send_if_any(answer, message.as_deref());
+        }
+        self.end_member(answer);
+    }
+
+    fn send_if_any(&mut self, answer: Answer, message: Option<&[u8]>) {
+        if let Some(message) = message {
+            self.send(answer.endpoint, message);
         }
     }
 
@@ -366,6 +379,7 @@ impl Reactor {
             && let Some(running) = ledger.running.remove(&(answer.kept, answer.stream))
         {
             ledger.append(&Record::Abandoned(running.key));
+            self.filer.leave_fence(operation_of_intent(running.number));
             self.free_places(&running.places);
             self.serve_held();
         }

@@ -5,6 +5,7 @@
 //! outcome is; what its operation touched is synced before the outcome is written. From the
 //! intent to the outcome nobody else changes the names it is about.
 
+mod fences;
 mod gate;
 mod record;
 mod recovery;
@@ -14,8 +15,9 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use dafs_dat::EndpointId;
 use dafs_filer::locks::LockId;
-use dafs_filer::{FileKey, KeptSession};
+use dafs_filer::{FenceRestoreError, FenceStoreId, FileKey, KeptSession};
 use dafs_journal::log::{GroupDone, GroupJob};
 use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf};
 use dafs_store::{File, Store, StoreError};
@@ -59,9 +61,21 @@ enum Intended {
 /// A request between its intent and its outcome.
 struct Running {
     key: RequestKey,
+    /// Its intent.
+    number: RecordNumber,
+    endpoint: EndpointId,
     intent: Vec<u8>,
     places: Places,
     touched: Touched,
+}
+
+/// What of fencing waits for records to be durable.
+enum FenceStep {
+    /// A list.
+    Stored(FenceStoreId),
+    /// Word to whoever changed a list that the change holds: whatever its victims have
+    /// begun must have come to a durable end.
+    Answered(Answer),
 }
 
 /// An answer that waits for its outcome to be durable, or for other records.
@@ -87,6 +101,7 @@ pub(crate) struct Ledger {
     /// Records the log has no room for yet, in order.
     backlog: VecDeque<(RecordKind, Vec<u8>)>,
     intended: VecDeque<(RecordNumber, Intended)>,
+    fences: VecDeque<(RecordNumber, FenceStep)>,
     concluded: VecDeque<(RecordNumber, Concluded)>,
     running: BTreeMap<(KeptSession, StreamId), Running>,
     /// What the operations of the outcomes not yet handed out have touched.
@@ -136,6 +151,9 @@ pub enum LedgerError {
     /// What an operation changed could not be made durable.
     #[error("the exported file system failed to sync, so nothing more can be promised: {0}")]
     Store(StoreError),
+    /// Whoever was fenced out would be let in.
+    #[error("its fencing lists cannot be taken over: {0}")]
+    Fences(FenceRestoreError),
 }
 
 impl Ledger {
@@ -144,6 +162,7 @@ impl Ledger {
             log,
             backlog: VecDeque::new(),
             intended: VecDeque::new(),
+            fences: VecDeque::new(),
             concluded: VecDeque::new(),
             running: BTreeMap::new(),
             touched: Vec::new(),

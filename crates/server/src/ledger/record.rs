@@ -4,10 +4,14 @@
 //! a kind's layout never changes, new layouts get new kinds. All numbers are little-endian.
 
 use dafs_filer::locks::{ByteRange, LockAttributes, LockId, LockMode, LockRecord, RecordPhase};
-use dafs_filer::{ClientRecord, FileKey, Principal, RequestName, SessionRecord};
+use dafs_filer::{
+    ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Principal, RequestName,
+    SessionRecord,
+};
 use dafs_journal::RecordKind;
 use dafs_types::{
-    ClientId, Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId, Verifier,
+    ClientId, Credentials, FileHandle, FsHandle, SequenceNumber, SessionId, Status, StreamId,
+    Verifier,
 };
 use dafs_wire::ByteOrder;
 
@@ -76,6 +80,8 @@ pub enum Record {
     Lock(FileHandle, Box<LockRecord>),
     /// It is no more.
     LockGone(LockId),
+    /// Who may reach an object, from now on; everybody if nobody is named.
+    Fence(FenceRecord),
 }
 
 impl Record {
@@ -91,6 +97,7 @@ impl Record {
             Self::ClientGone(_) => 7,
             Self::Lock(..) => 8,
             Self::LockGone(_) => 9,
+            Self::Fence(_) => 10,
         })
     }
 
@@ -115,6 +122,7 @@ impl Record {
             Self::ClientGone(name) => to.put_rest(name),
             Self::Lock(handle, lock) => put_lock(&mut to, handle, lock),
             Self::LockGone(id) => to.put_u64(id.0),
+            Self::Fence(fence) => put_fence(&mut to, fence),
         }
         to
     }
@@ -143,6 +151,7 @@ impl Record {
                 Self::Lock(handle, Box::new(lock))
             }
             9 => Self::LockGone(LockId(from.take_u64()?)),
+            10 => Self::Fence(take_fence(&mut from)?),
             _ => return None,
         };
         from.is_empty().then_some(record)
@@ -297,6 +306,36 @@ fn take_lock(from: &mut &[u8]) -> Option<(FileHandle, LockRecord)> {
         phase,
     };
     Some((handle, lock))
+}
+
+fn put_fence(to: &mut Vec<u8>, fence: &FenceRecord) {
+    match &fence.object {
+        FencedObject::File(file) => {
+            to.push(0);
+            to.put_rest(&file.0);
+        }
+        FencedObject::FileSystem(fs) => {
+            to.push(1);
+            to.put_rest(&fs.0);
+        }
+    }
+    to.put_u32(fence.fence_ids.len() as u32);
+    for fence_id in &fence.fence_ids {
+        to.put_counted(fence_id.as_str().as_bytes());
+    }
+}
+
+fn take_fence(from: &mut &[u8]) -> Option<FenceRecord> {
+    let object = match from.take_u8()? {
+        0 => FencedObject::File(take_handle(from)?),
+        1 => FencedObject::FileSystem(from.take_array().map(FsHandle)?),
+        _ => return None,
+    };
+    let count = from.take_u32()?;
+    let mut take_id = || FenceId::new(std::str::from_utf8(from.take_counted()?).ok()?).ok();
+    // Each takes four octets, so that a wrong count finds its end.
+    let fence_ids = (0..count).map(|_| take_id()).collect::<Option<_>>()?;
+    Some(FenceRecord { object, fence_ids })
 }
 
 fn put_key(to: &mut Vec<u8>, key: &RequestKey) {
@@ -469,6 +508,13 @@ mod tests {
             records.push(Record::Lock(handle(6), Box::new(lock)));
         }
         records.push(Record::LockGone(LockId(11)));
+        let ids = |texts: &[&str]| texts.iter().map(|id| FenceId::new(id).unwrap()).collect();
+        let objects = [FencedObject::File(handle(6)), FencedObject::FileSystem(FsHandle([7; 16]))];
+        for object in objects {
+            for fence_ids in [ids(&[]), ids(&["node-1", "Knoten zw\u{f6}lf"])] {
+                records.push(Record::Fence(FenceRecord { object, fence_ids }));
+            }
+        }
         records
     }
 
@@ -493,7 +539,8 @@ mod tests {
                 | Record::Abandoned(_)
                 | Record::Forgotten(_)
                 | Record::Lock(..)
-                | Record::LockGone(_) => 0,
+                | Record::LockGone(_)
+                | Record::Fence(_) => 0,
             };
             for length in 0..octets.len() - open_end {
                 assert_eq!(Record::decode(record.kind(), &octets[..length]), None);

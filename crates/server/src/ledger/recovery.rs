@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dafs_filer::locks::{LockId, LockRecord};
-use dafs_filer::{ClientRecord, FileKey, Filer, RequestName, SessionRecord};
+use dafs_filer::{
+    ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Filer, RequestName, SessionRecord,
+};
 use dafs_journal::{Log, LogError, RecordKind, RecordNumber};
 use dafs_store::{Store, StoreError};
 use dafs_types::{
@@ -28,6 +30,7 @@ struct Past {
     /// Clients that had state, by name.
     clients: BTreeMap<Box<[u8]>, ClientRecord>,
     locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
+    fences: BTreeMap<FencedObject, Box<[FenceId]>>,
     /// Records nobody understands.
     strange: u64,
 }
@@ -66,12 +69,13 @@ impl Ledger {
             ))));
         }
         let verdicts = past.judge(store.as_ref())?;
-        past.restore(filer);
+        past.restore(filer).map_err(recovery_failed)?;
         let mut ledger = Self::new(log);
         let locks = std::mem::take(&mut past.locks);
         ledger.restore_locks(locks, store.as_ref(), filer)?;
         tracing::info!(
             sessions = past.sessions.len(),
+            fences = filer.fence_counters().objects,
             undecided = verdicts.0 + verdicts.1,
             done = verdicts.0,
             "journal read"
@@ -131,6 +135,9 @@ impl Ledger {
             if let Some((handle, _)) = self.locked.get(&lock.id) {
                 push(&Record::Lock(*handle, Box::new(lock)));
             }
+        }
+        for fence in filer.fence_records() {
+            push(&Record::Fence(fence));
         }
         for (_, concluded) in &self.concluded {
             if let Some(key) = concluded.key {
@@ -260,6 +267,12 @@ impl Past {
             Record::ClientGone(name) => drop(self.clients.remove(&name)),
             Record::Lock(handle, lock) => drop(self.locks.insert(lock.id, (handle, *lock))),
             Record::LockGone(id) => drop(self.locks.remove(&id)),
+            Record::Fence(FenceRecord { object, fence_ids }) if fence_ids.is_empty() => {
+                self.fences.remove(&object);
+            }
+            Record::Fence(FenceRecord { object, fence_ids }) => {
+                self.fences.insert(object, fence_ids);
+            }
         }
     }
 
@@ -290,7 +303,7 @@ impl Past {
         Ok((done, undone))
     }
 
-    fn restore(&mut self, filer: &mut Filer) {
+    fn restore(&mut self, filer: &mut Filer) -> Result<(), LedgerError> {
         for session in self.sessions.values() {
             let kept = filer.restore_session(session.record.clone(), Moment(0));
             for (request, status, octets) in session.replies.values() {
@@ -299,6 +312,10 @@ impl Past {
         }
         let clients = std::mem::take(&mut self.clients).into_values().collect();
         filer.begin_grace(clients, Moment(0));
+        let fences = std::mem::take(&mut self.fences).into_iter();
+        filer
+            .restore_fences(fences.map(|(object, fence_ids)| FenceRecord { object, fence_ids }))
+            .map_err(LedgerError::Fences)
     }
 }
 

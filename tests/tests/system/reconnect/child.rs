@@ -10,7 +10,7 @@ use dafs_dat::Address;
 use dafs_journal::{DirectoryShelf, LogConfig};
 use dafs_server::{JournalConfig, Server, ServerConfig};
 use dafs_store::local::{LocalConfig, LocalStore};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::fixture::{Transport, Watch, me};
 
@@ -59,9 +59,12 @@ impl ServerProcess {
         self.child = spawn(self.directory.path(), self.port, self.keeps_results);
     }
 
-    /// Keeps it from running for a while.
+    /// Keeps it from running for a while. None of its threads runs when this returns.
     pub fn freeze(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::STOP).unwrap();
+        let process = Pid::from_child(&self.child);
+        kill_process(process, Signal::STOP).unwrap();
+        let (_, status) = waitpid(Some(process), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped(), "{status:?}");
     }
 
     /// Lets it run on.
