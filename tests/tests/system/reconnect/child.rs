@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dafs_dat::Address;
 use dafs_journal::{DirectoryShelf, LogConfig};
@@ -33,8 +34,7 @@ impl ServerProcess {
     pub fn start_with(keeps_results: bool) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
-        // Nobody else is likely to be given the port before the server is there.
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port();
         let child = spawn(directory.path(), port, keeps_results);
         Self { directory, port, keeps_results, child, _watch: Watch::start() }
     }
@@ -80,6 +80,20 @@ impl Drop for ServerProcess {
         let _ = self.child.wait();
     }
 }
+
+/// A port that stays free while the server is away: the system gives none below the
+/// ephemeral ones to anybody, nor a client that looks for the server to itself.
+fn free_port() -> u16 {
+    let mut random = dafs_types::Random::new(u64::from(std::process::id()));
+    let skip = PORTS_TAKEN.fetch_add(1, Ordering::Relaxed);
+    (0..)
+        .map(|_| 12_000 + random.below(20_000) as u16)
+        .skip(skip)
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .unwrap()
+}
+
+static PORTS_TAKEN: AtomicUsize = AtomicUsize::new(0);
 
 fn addresses(directory: &Path, port: u16) -> [Address; 2] {
     [Address::Shm(directory.join("socket")), Address::Tcp(([127, 0, 0, 1], port).into())]
