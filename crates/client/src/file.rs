@@ -553,6 +553,10 @@ impl File {
         self.opened.state()
     }
 
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
     /// What the server's refusal means.
     pub(crate) fn refused(&self, status: Status) -> ClientError {
         self.opened.refusal(&self.path, status)

@@ -38,6 +38,7 @@ mod fencing;
 mod file;
 mod future;
 mod groups;
+mod locks;
 mod names;
 mod opens;
 mod path;
@@ -59,6 +60,7 @@ pub use error::{ClientError, Result};
 pub use file::{File, OpenOptions};
 pub use future::block_on;
 pub use groups::Group;
+pub use locks::{LockHolder, LockKind, POLL_MAX as LOCK_POLL_MAX};
 pub use names::{DirectoryEntry, Metadata};
 pub use recovery::{Recovery, RecoveryOptions, SessionEvent};
 pub use session::{Login, Session, SessionOptions, TransportChoice};
@@ -70,4 +72,4 @@ pub use dafs_types::{
     AccessMask, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes, ObjectType,
     SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status, Timestamp,
 };
-pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate};
+pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate, LockOptions};

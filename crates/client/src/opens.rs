@@ -16,6 +16,7 @@ use dafs_wire::{
 };
 
 use crate::error::ClientError;
+use crate::locks::{HeldLock, HeldLocks};
 
 /// One open of one file, shared by everything that uses it.
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub(crate) struct Opened {
     has_lost_data: Cell<bool>,
     /// The open is gone with the server.
     is_lost: Cell<bool>,
+    locks: RefCell<HeldLocks>,
 }
 
 /// What is needed to ask for an open once more.
@@ -60,6 +62,7 @@ impl Opened {
             confirmed: Cell::new(0),
             has_lost_data: Cell::new(false),
             is_lost: Cell::new(false),
+            locks: RefCell::default(),
         }
     }
 
@@ -114,6 +117,20 @@ impl Opened {
         self.is_lost.set(true);
     }
 
+    /// What it holds of the file.
+    pub fn locks(&self) -> Vec<HeldLock> {
+        self.locks.borrow().all()
+    }
+
+    /// Its name in the eyes of the server; empty where that is not kept.
+    pub fn owner(&self) -> Vec<u8> {
+        let request = self.claim.as_ref().map(|claim| &claim.request);
+        match request.and_then(|request| decode_request(ByteOrder::NATIVE, request).ok()) {
+            Some((_, Request::Open(open))) => open.owner.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
     /// What a failure means for whoever used this open.
     #[cold]
     pub fn refusal(&self, what: &str, status: Status) -> ClientError {
@@ -140,7 +157,9 @@ impl Opened {
         let target = match (how, open.target) {
             (Reclaim::ByHandle, _) => OpenTarget::Previous { file: self.handle, delegation },
             (Reclaim::ByName, target @ OpenTarget::Null { .. })
-                if share.deny == ShareDeny::None && share.key.is_none() =>
+                if share.deny == ShareDeny::None
+                    && share.key.is_none()
+                    && self.locks.borrow().is_empty() =>
             {
                 target
             }
@@ -208,6 +227,9 @@ impl Opens {
             Some(Procedure::Open) if status == Status::Ok => self.note_open(request, answer),
             Some(Procedure::OpenDowngrade) if status == Status::Ok => self.note_downgrade(request),
             Some(Procedure::Close) => self.note_close(request, status),
+            Some(Procedure::Lock | Procedure::LockU) if status == Status::Ok => {
+                self.note_lock(request);
+            }
             _ => {}
         }
     }
@@ -230,6 +252,21 @@ impl Opens {
             && let Some(claim) = self.get(state).and_then(|opened| opened.claim.as_ref())
         {
             claim.share.replace(Share { access, deny, key });
+        }
+    }
+
+    fn note_lock(&mut self, request: &[u8]) {
+        let Ok((_, request)) = decode_request(ByteOrder::NATIVE, request) else { return };
+        let state = match &request {
+            Request::Lock(lock) => lock.state,
+            Request::LockU(unlock) => unlock.state,
+            _ => return,
+        };
+        let Some(opened) = self.get(state) else { return };
+        match &request {
+            Request::Lock(lock) => opened.locks.borrow_mut().note_lock(lock),
+            Request::LockU(unlock) => opened.locks.borrow_mut().note_unlock(unlock),
+            _ => {}
         }
     }
 

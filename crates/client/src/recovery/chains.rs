@@ -305,8 +305,14 @@ impl ChainMember {
     }
 
     fn changes_opens(&self) -> bool {
-        let does =
-            matches!(self.procedure, Procedure::Open | Procedure::OpenDowngrade | Procedure::Close);
+        let does = matches!(
+            self.procedure,
+            Procedure::Open
+                | Procedure::OpenDowngrade
+                | Procedure::Close
+                | Procedure::Lock
+                | Procedure::LockU
+        );
         does && self.status.is_some()
     }
 

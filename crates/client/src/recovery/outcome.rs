@@ -129,7 +129,9 @@ impl Core {
                 rescue.claims.push(Claim { of, ..Claim::new(Rc::new(opened)) });
             }
         }
-        rescue.claims.iter_mut().for_each(|claim| claim.due = None);
+        for claim in &mut rescue.claims {
+            (claim.due, claim.state, claim.locks) = (None, None, 0);
+        }
         let open = rescue.claims.iter().enumerate().filter(|(_, claim)| claim.outcome.is_none());
         let ask = |(number, _)| Question::Reclaim(number, Reclaim::ByHandle);
         rescue.to_ask = open.map(ask).collect();
@@ -149,7 +151,7 @@ impl Core {
         {
             let handle = self.rescue(index).and_then(|r| Some(r.claims.get(number)?.opened.handle));
             if handle == Some(file) {
-                return self.settle(index, number, Outcome::Held(state));
+                return self.relock(index, number, state);
             }
             // The name leads to another file by now.
             self.ask(index, Question::Tidy, &Request::Close(Close { file, state }));
@@ -164,6 +166,38 @@ impl Core {
             Reclaim::ByHandle => self.settle(index, number, Outcome::Refused),
             Reclaim::ByName => self.settle(index, number, Outcome::Gone),
         }
+    }
+
+    /// An open is there again: its locks are asked for, and then it is as it was.
+    fn relock(&mut self, index: usize, number: usize, state: StateId) {
+        let Some(rescue) = self.rescue(index) else { return };
+        let Some(claim) = rescue.claims.get_mut(number) else { return };
+        let locks = claim.opened.locks();
+        (claim.state, claim.locks) = (Some(state), locks.len());
+        if locks.is_empty() {
+            return self.settle(index, number, Outcome::Held(state));
+        }
+        rescue.to_ask.extend(locks.into_iter().map(|lock| Question::Relock(number, lock)));
+    }
+
+    pub(super) fn on_relocked(&mut self, index: usize, number: usize, status: Status) {
+        let Some(rescue) = self.rescue(index) else { return };
+        let Some(claim) = rescue.claims.get_mut(number) else { return };
+        let (None, Some(state)) = (claim.outcome, claim.state) else { return };
+        if status == Status::Ok {
+            claim.locks = claim.locks.saturating_sub(1);
+            if claim.locks == 0 {
+                self.settle(index, number, Outcome::Held(state));
+            }
+            return;
+        }
+        if is_put_off(status) {
+            return self.attempt_failed(index, format!("it answered {status}"));
+        }
+        // Others may have changed what it kept them from: whoever relied on that must know.
+        let file = claim.opened.handle;
+        self.settle(index, number, Outcome::Gone);
+        self.ask(index, Question::Tidy, &Request::Close(Close { file, state }));
     }
 
     /// The server wants to be asked again later. False if there is no more time for that.

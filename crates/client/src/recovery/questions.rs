@@ -53,6 +53,7 @@ impl Core {
             Question::Check(number) => self.on_checked(index, number, header.status),
             Question::Fetch(number) => self.on_fetched(index, number, header, message),
             Question::Reclaim(number, how) => self.on_claimed(index, number, how, header, message),
+            Question::Relock(number, _) => self.on_relocked(index, number, header.status),
         }
         self.go_on(index);
     }
@@ -118,6 +119,13 @@ impl Core {
                     self.settle(index, number, Outcome::Gone);
                 }
                 asked.unwrap_or(true)
+            }
+            Question::Relock(number, lock) => {
+                let claim = rescue.claims.get(number).filter(|claim| claim.outcome.is_none());
+                let Some(claim) = claim else { return true };
+                let Some(state) = claim.state else { return true };
+                let request = Request::Lock(lock.reclaim(claim.opened.handle, state));
+                self.ask(index, question, &request)
             }
             Question::Greet | Question::Tidy => true,
         }

@@ -17,6 +17,7 @@ use super::stranded::{Stranded, Work};
 use crate::chain::send::SharedChain;
 use crate::core::{Core, Pending, Phase};
 use crate::credits::{Credits, Holder};
+use crate::locks::HeldLock;
 use crate::opens::{Opened, Reclaim};
 use crate::session::connect_request;
 
@@ -72,6 +73,8 @@ pub(crate) enum Question {
     /// The answer to that was DELAY or GRACE: its own, or that of the request?
     Check(usize),
     Reclaim(usize, Reclaim),
+    /// Its open is there again; this lock of it is to be, too.
+    Relock(usize, HeldLock),
     /// Its answer is of no interest.
     Tidy,
 }
@@ -82,6 +85,9 @@ pub(super) struct Claim {
     /// The stranded OPEN that made it, if that has no answer yet.
     pub(super) of: Option<usize>,
     pub(super) outcome: Option<Outcome>,
+    /// Under which the locks are asked for, and how many of them have no answer yet.
+    pub(super) state: Option<StateId>,
+    pub(super) locks: usize,
     /// How often the server has put it off.
     pub(super) waits: u32,
     /// When to ask for it again, and how.
@@ -353,6 +359,6 @@ impl Rescue {
 
 impl Claim {
     pub(super) fn new(opened: Rc<Opened>) -> Self {
-        Self { opened, of: None, outcome: None, waits: 0, due: None }
+        Self { opened, of: None, outcome: None, state: None, locks: 0, waits: 0, due: None }
     }
 }
