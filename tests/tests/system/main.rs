@@ -14,6 +14,7 @@ mod hostile;
 mod locks;
 mod names;
 mod opens;
+mod reconnect;
 mod recovery;
 mod rogue;
 mod sessions;
