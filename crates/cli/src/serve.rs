@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -72,6 +73,10 @@ pub struct Arguments {
     /// directories, memory for --memory.
     #[arg(long, value_name = "WHERE")]
     pub exactly_once: Option<Durability>,
+    /// Seconds for which what a silent client holds is kept, and which clients have after a
+    /// restart of the server to take back what they held. Default: 90.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub lease: Option<u64>,
     /// CRC on every iWARP frame; not over TLS, which needs none.
     #[arg(long)]
     pub crc: bool,
@@ -188,6 +193,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         anonymous: flags.anonymous.or(file.anonymous),
         state: flags.state.or(file.state),
         exactly_once: flags.exactly_once.or(file.exactly_once),
+        lease: flags.lease.or(file.lease),
         crc: flags.crc || file.crc,
         tls_cert: flags.tls_cert.or(file.tls_cert),
         tls_key: flags.tls_key.or(file.tls_key),
@@ -252,6 +258,9 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         config.cache.dirty_bytes_max = config.cache.arena_bytes / 4;
     }
     config.journal = journal(arguments, arguments.state.clone().unwrap_or_else(default_state))?;
+    if let Some(seconds) = arguments.lease {
+        config.filer.lease = Duration::from_secs(seconds.clamp(1, 3600));
+    }
     config.password_file = arguments.password_file.clone();
     config.crc = arguments.crc;
     config.tls = tls(arguments)?;

@@ -124,6 +124,9 @@ impl Reactor {
         let opened = match granted {
             Ok(opened) => opened,
             Err(status) => {
+                if found.is_reclaim {
+                    tracing::info!(?status, "an open is not taken back");
+                }
                 self.cache.close(cached);
                 return Err(status);
             }

@@ -292,7 +292,10 @@ impl Filer {
         } else {
             let id = client.id;
             match end {
-                ChannelEnd::Orderly => self.locks.release_client(id, now),
+                ChannelEnd::Orderly => {
+                    self.locks.release_client(id, now);
+                    self.end_reclaims_of(slot, now);
+                }
                 ChannelEnd::Lost => self.locks.lease_expired(id, now),
             }
             self.release_client(slot, released);
