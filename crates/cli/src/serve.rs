@@ -197,7 +197,7 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
                 Some((name, path)) if !name.contains('/') => (name.to_owned(), PathBuf::from(path)),
                 _ => (name_of(Path::new(text)), PathBuf::from(text)),
             };
-            Export { name, path, read_only: arguments.read_only }
+            Export { read_only: arguments.read_only, ..Export::new(name, path) }
         })
         .collect();
     let state = arguments.state.clone().unwrap_or_else(default_state);

@@ -16,6 +16,7 @@ mod copy;
 mod file_io;
 mod forward;
 pub mod kernel_handle;
+pub mod quota;
 
 pub use backing::{ImportError, Memory, Pages};
 pub use copy::prefetch;

@@ -1,4 +1,4 @@
-//! Names: LOOKUP, CREATE, LINK, REMOVE, RENAME, READDIR, READLINK.
+//! Names: LOOKUP, OPENATTR, CREATE, LINK, REMOVE, RENAME, READDIR, READLINK.
 //!
 //! Invariant: the store checks names and permissions; here only what other clients
 //! hold open has a say.
@@ -6,15 +6,18 @@
 use std::borrow::Cow;
 
 use dafs_filer::RemoveDecision;
-use dafs_store::{ListRequest, NewNode, StoreError};
-use dafs_types::{FileHandle, RemoveMode, Status, limits};
+use dafs_store::{Created, ExtraChanges, ListRequest, NewNode, StoreError};
+use dafs_types::{Credentials, FileHandle, RemoveMode, Status, limits};
 use dafs_wire::messages::{
     Create, CreateResult, DirectResult, DirectoryChanged, Link, LinkTextResult, Lookup,
     LookupResult, NewObject, OneHandle, ReadDirectory, ReadDirectoryDirect,
     ReadDirectoryDirectResult, ReadDirectoryResult, ReadLinkDirect, Remove, Rename, RenameResult,
 };
-use dafs_wire::{AttributeBitmap, ByteOrder, Path, ReaddirWriter, Response, encode_link_text};
+use dafs_wire::{
+    AttributeBitmap, ByteOrder, FileAttributeBlock, Path, ReaddirWriter, Response, encode_link_text,
+};
 
+use crate::object::{add_extras, extras_in, extras_of};
 use crate::reactor::Reactor;
 use crate::task::Answer;
 
@@ -68,8 +71,45 @@ impl Reactor {
         let changes = changes_of(&request.attributes)?;
         let name = request.name.as_bytes();
         let created = self.store.create_node(&who, &request.directory, name, node, &changes)?;
+        self.outfit(&who, &request.directory, name, &created, Some(&request.attributes))?;
         let result = CreateResult { file: created.object.handle, directory: created.change };
         self.reply(answer, &Response::Create(result));
+        Ok(())
+    }
+
+    /// Sets what a new object was to have besides, or takes the object back. True if there
+    /// was anything.
+    pub(crate) fn outfit(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        created: &Created,
+        attributes: Option<&FileAttributeBlock<'_>>,
+    ) -> Result<bool, Status> {
+        let extras = attributes.map_or(Ok(ExtraChanges::default()), extras_of)?;
+        if extras.is_empty() || !created.is_new {
+            return Ok(false);
+        }
+        let handle = created.object.handle;
+        if let Err(error) = self.store.set_extras(who, &handle, &extras) {
+            let is_there = self.store.lookup(who, directory, name);
+            if is_there.is_ok_and(|object| object.handle == handle) {
+                // As if it had never been; what else could fail here has nobody to tell.
+                let _ = self.store.remove(who, directory, name);
+            }
+            return Err(error.into());
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn open_attributes(
+        &mut self,
+        answer: Answer,
+        request: &OneHandle,
+    ) -> Result<(), Status> {
+        let file = self.store.open_attributes(&self.who(answer), &request.file)?.handle;
+        self.reply(answer, &Response::OpenAttr(OneHandle { file }));
         Ok(())
     }
 
@@ -210,6 +250,7 @@ impl Reactor {
         let mut writer =
             ReaddirWriter::new(order, wanted, &mut bytes).map_err(|_| Status::TooSmall)?;
         let mut is_end = listed.is_end;
+        let extras = extras_in(wanted);
         for entry in &listed.entries {
             // The protocol's names are UTF-8; others exist for local processes only. They
             // are shown so that nobody takes the listing for whole, and without attributes
@@ -224,7 +265,12 @@ impl Reactor {
                     if let Some(file) = self.cache.find(&object.handle) {
                         self.cache.overlay(file, &mut attributes);
                     }
-                    attributes.to_file_attributes(object.handle)
+                    let mut full = attributes.to_file_attributes(object.handle);
+                    if extras.is_any() {
+                        let found = self.store.extras(&who, &object.handle, extras);
+                        add_extras(&mut full, found.unwrap_or_default());
+                    }
+                    full
                 }
                 None => dafs_types::FileAttributes {
                     file_id: Some(entry.file_id),

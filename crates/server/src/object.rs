@@ -5,9 +5,11 @@
 
 use dafs_filer::IoKind;
 use dafs_store::cache::{Progress, SizeStep};
-use dafs_store::{AttributeChanges, Attributes, FileVersion, StoreError};
-use dafs_types::{AccessMask, FileHandle, StateId, Status, limits};
-use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
+use dafs_store::{
+    AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion, StoreError,
+};
+use dafs_types::{AccessMask, FileAttributes, FileHandle, StateId, Status, limits};
+use dafs_wire::limits::{ATTRIBUTE_BYTES_MAX, PLAIN_ATTRIBUTE_BYTES_MAX};
 use dafs_wire::messages::{
     Access, AccessResult, DirectResult, Empty, FileAttributesResult, FsAttributesResult,
     GetAttributes, GetAttributesDirect, SetAttributesDirect, SetAttributesInline,
@@ -49,16 +51,31 @@ impl Reactor {
         Ok(attributes)
     }
 
+    /// The attributes asked for, in the protocol's form.
+    fn full_attributes(
+        &mut self,
+        answer: Answer,
+        handle: &FileHandle,
+        wanted: AttributeBitmap,
+    ) -> Result<FileAttributes, Status> {
+        let mut full = self.attributes_of(answer, handle)?.to_file_attributes(*handle);
+        let extras = extras_in(wanted);
+        if extras.is_any() {
+            add_extras(&mut full, self.store.extras(&self.who(answer), handle, extras)?);
+        }
+        Ok(full)
+    }
+
     pub(crate) fn get_attributes(
         &mut self,
         answer: Answer,
         request: &GetAttributes,
     ) -> Result<(), Status> {
-        let attributes = self.attributes_of(answer, &request.file)?;
+        let full = self.full_attributes(answer, &request.file, request.wanted)?;
         let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
-        let full = attributes.to_file_attributes(request.file);
-        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
-        let attributes = FileAttributeBlock::encode_file(order, request.wanted, &full, &mut buffer)
+        let mut buffers = Buffers::default();
+        let buffer = buffers.for_attributes(request.wanted);
+        let attributes = FileAttributeBlock::encode_file(order, request.wanted, &full, buffer)
             .map_err(|error| error.status())?;
         self.reply(answer, &Response::GetAttrInline(FileAttributesResult { attributes }));
         Ok(())
@@ -69,11 +86,11 @@ impl Reactor {
         answer: Answer,
         request: &GetAttributesDirect,
     ) -> Result<(), Status> {
-        let attributes = self.attributes_of(answer, &request.file)?;
+        let full = self.full_attributes(answer, &request.file, request.wanted)?;
         let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
-        let full = attributes.to_file_attributes(request.file);
-        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
-        let block = FileAttributeBlock::encode_file(order, request.wanted, &full, &mut buffer)
+        let mut buffers = Buffers::default();
+        let buffer = buffers.for_attributes(request.wanted);
+        let block = FileAttributeBlock::encode_file(order, request.wanted, &full, buffer)
             .map_err(|error| error.status())?;
         let bytes = block.octets().to_vec();
         let checksum = self.place_bytes(answer, &bytes, &[request.buffer])?;
@@ -98,7 +115,7 @@ impl Reactor {
         full.supported_fs_attributes = Some(dafs_wire::attributes::file_system::bits::ALL.0);
         full.rd_attr_error = Some(0);
         let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
-        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let mut buffer = [0; PLAIN_ATTRIBUTE_BYTES_MAX];
         let attributes = FsAttributeBlock::encode_fs(order, request.wanted, &full, &mut buffer)
             .map_err(|error| error.status())?;
         self.reply(answer, &Response::GetFsAttr(FsAttributesResult { attributes }));
@@ -112,7 +129,7 @@ impl Reactor {
         answer: Answer,
         request: &SetAttributesInline<'_>,
     ) -> Result<(), Status> {
-        let changes = changes_of(&request.attributes)?;
+        let changes = (changes_of(&request.attributes)?, extras_of(&request.attributes)?);
         let wanted = request.attributes.valid();
         self.change(answer, &request.file, request.state, changes, wanted)
     }
@@ -159,14 +176,20 @@ impl Reactor {
         answer: Answer,
         handle: &FileHandle,
         state: StateId,
-        mut changes: AttributeChanges,
+        (mut changes, extras): (AttributeChanges, ExtraChanges),
         wanted: AttributeBitmap,
     ) -> Result<(), Status> {
         let who = self.who(answer);
         let Some(size) = changes.size else {
-            self.store.set_attributes(&who, handle, &changes)?;
+            if !changes.is_empty() || extras.is_empty() {
+                self.store.set_attributes(&who, handle, &changes)?;
+            }
+            let added = self.store.set_extras(&who, handle, &extras);
             self.revalidate(handle);
-            self.reply_set(answer, Status::Ok, wanted);
+            match added {
+                Ok(()) => self.reply_set(answer, Status::Ok, wanted),
+                Err(error) => self.reply_set(answer, error.into(), wanted.without(EXTRAS)),
+            }
             return Ok(());
         };
         if size > limits::FILE_OFFSET_MAX {
@@ -179,6 +202,16 @@ impl Reactor {
             }
         } else {
             self.io_file(answer, state, handle, IoKind::Write)?;
+        }
+        if !extras.is_empty() {
+            // A list goes behind a change of mode, and both before the size, since a write
+            // takes set-id bits away; times go last.
+            let (mode, uid, gid) = (changes.mode.take(), changes.uid.take(), changes.gid.take());
+            let first = AttributeChanges { mode, uid, gid, ..AttributeChanges::default() };
+            if !first.is_empty() {
+                self.store.set_attributes(&who, handle, &first)?;
+            }
+            self.store.set_extras(&who, handle, &extras)?;
         }
         let Some(file) = self.cache.find(handle) else {
             // Nobody caches it: the store does it all.
@@ -280,12 +313,12 @@ impl Reactor {
         request: &Verify<'_>,
         wants_same: bool,
     ) -> Result<(), Status> {
-        let present = self.attributes_of(answer, &request.file)?;
-        let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
         let valid = request.attributes.valid();
-        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
-        let full = present.to_file_attributes(request.file);
-        let ours = FileAttributeBlock::encode_file(order, valid, &full, &mut buffer)
+        let full = self.full_attributes(answer, &request.file, valid)?;
+        let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
+        let mut buffers = Buffers::default();
+        let buffer = buffers.for_attributes(valid);
+        let ours = FileAttributeBlock::encode_file(order, valid, &full, buffer)
             .map_err(|error| error.status())?;
         if ours.valid() != valid {
             return Err(Status::NotSupp);
@@ -315,6 +348,57 @@ fn placeholder(task: &SizeTask) -> SizeTask {
     }
 }
 
+/// Room for attributes: most fit on the stack, lists do not.
+struct Buffers {
+    small: [u8; PLAIN_ATTRIBUTE_BYTES_MAX],
+    large: Vec<u8>,
+}
+
+impl Default for Buffers {
+    fn default() -> Self {
+        Self { small: [0; PLAIN_ATTRIBUTE_BYTES_MAX], large: Vec::new() }
+    }
+}
+
+impl Buffers {
+    fn for_attributes(&mut self, wanted: AttributeBitmap) -> &mut [u8] {
+        if wanted.and(EXTRAS) == AttributeBitmap::NONE {
+            return &mut self.small;
+        }
+        self.large.resize(ATTRIBUTE_BYTES_MAX, 0);
+        &mut self.large
+    }
+}
+
+/// Which of the attributes that cost the store calls of their own are wanted.
+pub(crate) fn extras_in(wanted: AttributeBitmap) -> ExtrasWanted {
+    use dafs_wire::attributes::file::bits;
+    ExtrasWanted {
+        named_attributes: wanted.contains(bits::NAMED_ATTR),
+        acl: wanted.contains(bits::ACL),
+        mime_type: wanted.contains(bits::MIME_TYPE),
+    }
+}
+
+/// Puts them beside the others.
+pub(crate) fn add_extras(full: &mut FileAttributes, extras: Extras) {
+    full.named_attributes = extras.named_attributes;
+    full.acl = extras.acl;
+    full.mime_type = extras.mime_type;
+}
+
+/// Those of them that are to be set.
+pub(crate) fn extras_of(attributes: &FileAttributeBlock<'_>) -> Result<ExtraChanges, Status> {
+    if attributes.valid().and(EXTRAS) == AttributeBitmap::NONE {
+        return Ok(ExtraChanges::default());
+    }
+    let wanted = attributes.set().map_err(|error| error.status())?;
+    Ok(ExtraChanges { acl: wanted.acl, mime_type: wanted.mime_type })
+}
+
+/// Attributes that are set by a call of their own.
+const EXTRAS: AttributeBitmap =
+    dafs_wire::attributes::file::bits::ACL.with(dafs_wire::attributes::file::bits::MIME_TYPE);
 /// Attributes a local file system can tell.
 const SUPPORTED: AttributeBitmap = {
     use dafs_wire::attributes::file::bits as b;
@@ -335,6 +419,8 @@ const SUPPORTED: AttributeBitmap = {
         .with(b::TIME_MODIFY_SET)
         .with(b::RAW_DEV)
         .with(b::FILEHANDLE)
+        .with(b::ACL)
+        .with(b::MIME_TYPE)
         .with(b::OWNER)
         .with(b::OWNER_GROUP)
 };

@@ -18,6 +18,7 @@ use dafs_wire::messages::{
 };
 
 use crate::names::{changes_of, components};
+use crate::object::extras_of;
 use crate::reactor::Reactor;
 use crate::task::{Answer, CommitReply, CommitTask, SizeReply, SizeTask, Task};
 
@@ -213,6 +214,10 @@ impl Reactor {
             .store
             .create_file(who, &walked.handle, last, mode, &changes, request.access)
             .map_err(failed)?;
+        let attributes = request.creation.attributes();
+        let is_changed = self
+            .outfit(who, &walked.handle, last, &created, attributes)
+            .map_err(|status| missed(walked.handle, way.len(), status))?;
         let truncate = truncates && !created.is_new;
         if truncate && !request.access.writes() {
             let granted = self.store.access(who, &created.object.handle, AccessMask::MODIFY);
@@ -220,7 +225,8 @@ impl Reactor {
                 return Err(failed(StoreError::Access));
             }
         }
-        let version = created.is_new.then(|| FileVersion::from(&created.object.attributes));
+        let is_as_made = created.is_new && !is_changed;
+        let version = is_as_made.then(|| FileVersion::from(&created.object.attributes));
         let (directory, unlinked) = (created.change, false);
         Ok(Found { file, directory, component_count, truncate, unlinked, version })
     }
@@ -235,14 +241,16 @@ impl Reactor {
             Some(block) => changes_of(block)?,
             None => dafs_store::AttributeChanges::default(),
         };
+        let extras = request.creation.attributes().map_or(Ok(Default::default()), extras_of)?;
         let (object, file) = self.store.create_unlinked(who, directory, &changes)?;
+        self.store.set_extras(who, &object.handle, &extras)?;
         Ok(Found {
             file,
             directory: ChangeInfo::default(),
             component_count: 0,
             truncate: false,
             unlinked: true,
-            version: Some(FileVersion::from(&object.attributes)),
+            version: extras.is_empty().then(|| FileVersion::from(&object.attributes)),
         })
     }
 

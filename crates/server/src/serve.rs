@@ -145,6 +145,7 @@ impl Reactor {
             Request::Link(r) => self.link(answer, r),
             Request::Remove(r) => self.remove(answer, r),
             Request::Rename(r) => self.rename(answer, r),
+            Request::OpenAttr(r) => self.open_attributes(answer, r),
             Request::ReadDirInline(r) => self.read_directory(answer, r),
             Request::ReadDirDirect(r) => self.read_directory_direct(answer, r),
             Request::ReadLinkInline(r) => self.read_link(answer, r),
@@ -161,7 +162,6 @@ impl Reactor {
             | Request::Lock(_)
             | Request::LockT(_)
             | Request::LockU(_)
-            | Request::OpenAttr(_)
             | Request::BatchSubmit(_)
             | Request::HurryUp(_)
             | Request::GetFencingList(_)

@@ -47,7 +47,6 @@ impl Attributes {
     #[must_use]
     pub fn to_file_attributes(&self, handle: FileHandle) -> FileAttributes {
         FileAttributes {
-            named_attributes: Some(false),
             object_type: Some(self.kind),
             mode: Some(self.mode),
             link_count: Some(self.link_count),
@@ -64,6 +63,7 @@ impl Attributes {
             file_handle: Some(handle),
             owner: Some(self.uid.to_string()),
             owner_group: Some(self.gid.to_string()),
+            ..FileAttributes::default()
         }
     }
 }

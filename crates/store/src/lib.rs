@@ -16,6 +16,7 @@
 //! What is promised to whom after which failure: `docs/semantics.md`.
 #![forbid(unsafe_code)]
 
+mod acl;
 pub mod attributes;
 pub mod cache;
 pub mod error;
@@ -32,5 +33,6 @@ pub use dafs_types::Credentials;
 pub use error::{Result, StoreError};
 pub use file::{File, FileKey, FileVersion};
 pub use store::{
-    Created, ListEntry, ListPage, ListRequest, NewNode, Object, PathLookup, Removed, Renamed, Store,
+    Created, ExtraChanges, Extras, ExtrasWanted, ListEntry, ListPage, ListRequest, NewNode, Object,
+    PathLookup, Removed, Renamed, Store,
 };

@@ -6,14 +6,14 @@ use dafs_types::{Credentials, FileHandle, FileSystemAttributes, ShareAccess};
 
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::Result;
-use crate::rules;
+use crate::rules::{self, Guard};
 
 /// Checks that an object is a regular file and open to the asker.
 ///
 /// # Errors
 /// `IsDirectory`, `IsSymlink` and `BadType` for other things; `Access`.
 pub fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) -> Result<()> {
-    rules::check_open(who, found, access)
+    rules::check_open(who, Guard { attributes: found, acl: None }, access)
 }
 
 /// Checks a change of attributes, and takes away what the asker's identity does not carry.
@@ -27,7 +27,7 @@ pub fn check_changes(
     found: &Attributes,
     changes: &AttributeChanges,
 ) -> Result<AttributeChanges> {
-    rules::check_changes(who, found, changes)
+    rules::check_changes(who, Guard { attributes: found, acl: None }, changes)
 }
 
 /// What all stores say of themselves.

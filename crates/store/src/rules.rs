@@ -3,16 +3,47 @@
 //!
 //! Invariant: a change that passed [`check_changes`] needs no further permission.
 
-use dafs_types::limits::{APPEND_BYTES_MAX, FILE_OFFSET_MAX, NAME_BYTES_MAX, TRANSFER_BYTES_MAX};
+use dafs_types::limits::{
+    APPEND_BYTES_MAX, FILE_OFFSET_MAX, MIME_TYPE_BYTES_MAX, NAME_BYTES_MAX, TRANSFER_BYTES_MAX,
+};
 use dafs_types::permission::{self, EXECUTE, READ, WRITE};
-use dafs_types::{Credentials, FileHandle, FileSystemAttributes, ObjectType, SetTime, ShareAccess};
+use dafs_types::{
+    AccessMask, Credentials, FileHandle, FileSystemAttributes, ObjectType, SetTime, ShareAccess,
+};
 
+use crate::acl::{self, Lists, PosixAcl};
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
+use crate::store::ExtraChanges;
+
+/// What decides over access to an object.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard<'a> {
+    pub attributes: &'a Attributes,
+    /// Its access control list, if it has one that says more than its mode.
+    pub acl: Option<&'a PosixAcl>,
+}
+
+impl Guard<'_> {
+    /// Whether the asker has all of the wanted bits.
+    pub fn allows(&self, who: &Credentials, wanted: u32) -> bool {
+        let Attributes { kind, uid, gid, mode, .. } = *self.attributes;
+        match self.acl {
+            Some(list) if !who.is_superuser() => list.allows(who, uid, gid, wanted),
+            Some(_) | None => permission::allows(who, kind, uid, gid, mode, wanted),
+        }
+    }
+
+    /// The asker's rights, each looked at by itself.
+    pub fn access(&self, who: &Credentials) -> AccessMask {
+        let bits = [READ, WRITE, EXECUTE].into_iter().filter(|bit| self.allows(who, *bit));
+        permission::access_of(self.attributes.kind, bits.sum())
+    }
+}
 
 /// Checks that an object is a regular file and open to the asker.
-pub(crate) fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) -> Result<()> {
-    match found.kind {
+pub(crate) fn check_open(who: &Credentials, guard: Guard<'_>, access: ShareAccess) -> Result<()> {
+    match guard.attributes.kind {
         ObjectType::Regular => {}
         ObjectType::Directory => return Err(StoreError::IsDirectory),
         ObjectType::SymbolicLink => return Err(StoreError::IsSymlink),
@@ -23,24 +54,31 @@ pub(crate) fn check_open(who: &Credentials, found: &Attributes, access: ShareAcc
         | ObjectType::AttributeDirectory
         | ObjectType::NamedAttribute => return Err(StoreError::BadType),
     }
-    let bits = permission::granted(who, found.kind, found.uid, found.gid, found.mode);
+    check_rights(who, guard, access)
+}
+
+/// Checks that the asker may read and write as wanted.
+pub(crate) fn check_rights(who: &Credentials, guard: Guard<'_>, access: ShareAccess) -> Result<()> {
+    let write = if access.writes() { WRITE } else { 0 };
     // Who may execute a file may read it: clients read what they execute.
-    let may_read = bits & (READ | EXECUTE) != 0;
-    if access.reads() && !may_read || access.writes() && bits & WRITE == 0 {
-        return Err(StoreError::Access);
-    }
-    Ok(())
+    let may = if access.reads() {
+        guard.allows(who, READ | write) || guard.allows(who, EXECUTE | write)
+    } else {
+        guard.allows(who, write)
+    };
+    if may { Ok(()) } else { Err(StoreError::Access) }
 }
 
 /// Checks a change of attributes against the rules of POSIX, and takes away what the
 /// asker's identity does not carry.
 pub(crate) fn check_changes(
     who: &Credentials,
-    found: &Attributes,
+    guard: Guard<'_>,
     changes: &AttributeChanges,
 ) -> Result<AttributeChanges> {
+    let found = guard.attributes;
     let is_owner = who.is_superuser() || who.uid == found.uid;
-    let may_write = permission::allows(who, found.kind, found.uid, found.gid, found.mode, WRITE);
+    let may_write = guard.allows(who, WRITE);
     let mut allowed = *changes;
     if let Some(mode) = changes.mode {
         if !is_owner {
@@ -95,6 +133,42 @@ pub(crate) fn check_changes(
     Ok(allowed)
 }
 
+/// Checks a change of a list or a MIME type, and says which lists that makes.
+pub(crate) fn check_extras(
+    who: &Credentials,
+    guard: Guard<'_>,
+    changes: &ExtraChanges,
+) -> Result<Option<Lists>> {
+    let found = guard.attributes;
+    if let Some(text) = &changes.mime_type {
+        if text.len() > MIME_TYPE_BYTES_MAX {
+            return Err(StoreError::Invalid);
+        }
+        if !matches!(found.kind, ObjectType::Regular | ObjectType::Directory) {
+            return Err(StoreError::NotSupported);
+        }
+        if !guard.allows(who, WRITE) {
+            return Err(StoreError::Access);
+        }
+    }
+    let Some(entries) = &changes.acl else { return Ok(None) };
+    if !who.is_superuser() && who.uid != found.uid {
+        return Err(StoreError::NotPermitted);
+    }
+    if found.kind == ObjectType::SymbolicLink {
+        return Err(StoreError::NotSupported);
+    }
+    let is_directory = found.kind == ObjectType::Directory;
+    acl::from_entries(entries, is_directory, found.uid).map(Some)
+}
+
+/// What a list set by this asker leaves of the set-group-id bit.
+pub(crate) fn set_group_left(who: &Credentials, found: &Attributes) -> u32 {
+    let keeps =
+        who.is_superuser() || who.in_group(found.gid) || found.kind == ObjectType::Directory;
+    if keeps { found.mode & 0o2000 } else { 0 }
+}
+
 /// What all our stores say of themselves.
 pub(crate) fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes {
     FileSystemAttributes {
@@ -118,3 +192,6 @@ pub(crate) fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes 
         ..FileSystemAttributes::default()
     }
 }
+
+/// Entries of lists that our stores keep: to allow and to deny.
+pub(crate) const ACL_KINDS: u32 = 1 | 2;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{
-    AccessMask, ChangeInfo, CookieVerifier, CreateMode, Credentials, FileHandle,
+    AccessMask, Ace, ChangeInfo, CookieVerifier, CreateMode, Credentials, FileHandle,
     FileSystemAttributes, ReaddirCookie, ShareAccess,
 };
 
@@ -22,6 +22,53 @@ pub struct Object {
     pub handle: FileHandle,
     /// Its attributes.
     pub attributes: Attributes,
+}
+
+/// Which of the attributes are wanted that cost a store calls of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtrasWanted {
+    /// Whether it has named attributes.
+    pub named_attributes: bool,
+    /// Its access control list.
+    pub acl: bool,
+    /// Its MIME type.
+    pub mime_type: bool,
+}
+
+impl ExtrasWanted {
+    /// Whether any is.
+    #[must_use]
+    pub fn is_any(self) -> bool {
+        self.named_attributes || self.acl || self.mime_type
+    }
+}
+
+/// Attributes that cost calls of their own; `None` for one not wanted or not there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// Whether it has named attributes.
+    pub named_attributes: Option<bool>,
+    /// Its access control list; `docs/spec/acl.md`.
+    pub acl: Option<Vec<Ace>>,
+    /// Its MIME type, told to whoever may read it.
+    pub mime_type: Option<String>,
+}
+
+/// Such attributes to be set; `None` leaves one as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtraChanges {
+    /// A whole list.
+    pub acl: Option<Vec<Ace>>,
+    /// A MIME type; an empty one takes it away.
+    pub mime_type: Option<String>,
+}
+
+impl ExtraChanges {
+    /// Whether nothing is to be set.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// How far a lookup of several components got.
@@ -188,6 +235,41 @@ pub trait Store: Send + Sync {
         handle: &FileHandle,
         changes: &AttributeChanges,
     ) -> Result<Attributes>;
+
+    /// Attributes that cost calls of their own. Needs no permission, but that a MIME type
+    /// is `None` to whoever may not read the object.
+    fn extras(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        wanted: ExtrasWanted,
+    ) -> Result<Extras> {
+        self.attributes(who, handle)?;
+        let named_attributes = wanted.named_attributes.then_some(false);
+        Ok(Extras { named_attributes, ..Extras::default() })
+    }
+
+    /// Sets such attributes: the list for the owner, the MIME type for whoever may write.
+    /// `NotSupported` where they cannot be kept, or for a list that cannot be kept as it is
+    /// meant; `Invalid` for one without a meaning.
+    fn set_extras(
+        &self,
+        _who: &Credentials,
+        _handle: &FileHandle,
+        changes: &ExtraChanges,
+    ) -> Result<()> {
+        if changes.is_empty() { Ok(()) } else { Err(StoreError::NotSupported) }
+    }
+
+    /// The directory of an object's named attributes. In it, [`Store::lookup`],
+    /// [`Store::create_file`], [`Store::remove`], [`Store::rename`] and [`Store::readdir`]
+    /// work; an attribute is opened as a file is. Permission is that of the object: who may
+    /// read it may read them, who may write it may change them. `NotSupported` for what has
+    /// none: attributes themselves, objects other than files and directories, file systems
+    /// without extended attributes.
+    fn open_attributes(&self, _who: &Credentials, _handle: &FileHandle) -> Result<Object> {
+        Err(StoreError::NotSupported)
+    }
 
     /// Attributes of the file system an object is in.
     fn fs_attributes(&self, who: &Credentials, handle: &FileHandle)

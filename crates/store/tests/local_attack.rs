@@ -217,11 +217,7 @@ fn several_exports_are_listed_and_kept_apart() {
     write(&place.tree.join("f"), "text");
     let mut config = LocalConfig::new(&place.tree, &place.state);
     config.exports = [("one", &place.tree, false), ("two", &place.outside, true)]
-        .map(|(name, path, read_only)| Export {
-            name: name.to_owned(),
-            path: path.clone(),
-            read_only,
-        })
+        .map(|(name, path, read_only)| Export { read_only, ..Export::new(name, path) })
         .to_vec();
     let store = LocalStore::new(&config).unwrap();
     let (who, top) = (root(), top(&store));

@@ -2,7 +2,7 @@
 //! means "not asked for" or "not supported"; `wire` turns that into bitmaps.
 
 use crate::file::wire_enum;
-use crate::{FileHandle, FsHandle, Timestamp};
+use crate::{Ace, FileHandle, FsHandle, Timestamp};
 
 wire_enum! {
     /// Type of a file-system object. REG has no number in the draft; 1 is the
@@ -71,6 +71,10 @@ pub struct FileAttributes {
     pub raw_device: Option<DeviceNumber>,
     /// No. 21: the handle.
     pub file_handle: Option<FileHandle>,
+    /// No. 22: access control list.
+    pub acl: Option<Vec<Ace>>,
+    /// No. 23: MIME type and subtype of the body.
+    pub mime_type: Option<String>,
     /// No. 24: owner; a name or a decimal uid.
     pub owner: Option<String>,
     /// No. 25: group; a name or a decimal gid.
@@ -97,6 +101,10 @@ pub struct SetAttributes {
     pub time_access: Option<SetTime>,
     /// No. 19: modification time.
     pub time_modify: Option<SetTime>,
+    /// No. 22: access control list, whole.
+    pub acl: Option<Vec<Ace>>,
+    /// No. 23: MIME type; an empty one takes it away.
+    pub mime_type: Option<String>,
     /// No. 24: owner.
     pub owner: Option<String>,
     /// No. 25: group.
@@ -128,6 +136,8 @@ pub struct FileSystemAttributes {
     pub lease_time: Option<u32>,
     /// No. 11: status of attributes that could not be read in READDIR.
     pub rd_attr_error: Option<u32>,
+    /// No. 12: kinds of access control entries: allow 1, deny 2, audit 4, alarm 8.
+    pub acl_support: Option<u32>,
     /// No. 13: most links to one object.
     pub max_link: Option<u32>,
     /// No. 14: longest name.
@@ -148,6 +158,12 @@ pub struct FileSystemAttributes {
     pub max_read: Option<u64>,
     /// No. 22: most octets in one write.
     pub max_write: Option<u64>,
+    /// No. 23: octets the asker may still fill before the quota refuses more.
+    pub quota_hard: Option<u64>,
+    /// No. 24: octets the asker may still fill before a warning.
+    pub quota_soft: Option<u64>,
+    /// No. 25: octets the asker's quota counts as used.
+    pub quota_used: Option<u64>,
     /// No. 26: octets a user may still fill.
     pub space_available: Option<u64>,
     /// No. 27: free octets.

@@ -7,6 +7,7 @@
 //! (draft-wittle-dafs-00); sections are cited beside each item.
 #![forbid(unsafe_code)]
 
+pub mod acl;
 pub mod attributes;
 pub mod file;
 pub mod identity;
@@ -17,6 +18,7 @@ pub mod random;
 pub mod status;
 pub mod time;
 
+pub use acl::{Ace, AceFlags, AceKind, AceRights};
 pub use attributes::{FileAttributes, FileSystemAttributes, ObjectType, SetAttributes, SetTime};
 pub use file::{
     AccessMask, CacheHint, CachePattern, ChangeInfo, CreateMode, DeleteDisposition, OpenClaim,

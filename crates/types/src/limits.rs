@@ -24,6 +24,13 @@ pub const PATH_COMPONENTS_MAX: usize = 1024;
 pub const LINK_TEXT_BYTES_MAX: usize = 4095;
 /// Longest client identity or lock owner, in octets.
 pub const OWNER_BYTES_MAX: usize = 1024;
+/// Most entries of an access control list. POSIX lists of that length are rare: xfs keeps
+/// 25 in its older format.
+pub const ACL_ENTRIES_MAX: usize = 128;
+/// Longest name in an access control entry, in octets.
+pub const ACL_WHO_BYTES_MAX: usize = 124;
+/// Longest MIME type, in octets (RFC 6838: 127, a slash, 127).
+pub const MIME_TYPE_BYTES_MAX: usize = 255;
 /// Longest fence identity, in octets.
 pub const FENCE_ID_BYTES_MAX: usize = 255;
 /// Most buffers in one direct request.

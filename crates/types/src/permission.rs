@@ -58,7 +58,12 @@ pub fn access_mask(
     gid: u32,
     mode: u32,
 ) -> AccessMask {
-    let bits = granted(who, kind, uid, gid, mode);
+    access_of(kind, granted(who, kind, uid, gid, mode))
+}
+
+/// Which of the protocol's rights these `rwx` bits give on an object of this kind.
+#[must_use]
+pub fn access_of(kind: ObjectType, bits: u32) -> AccessMask {
     let mut mask = AccessMask::default();
     if bits & READ != 0 {
         mask = mask | AccessMask::READ;

@@ -23,14 +23,25 @@ pub const AUTH_METHODS_MAX: usize = 16;
 /// Most supplementary groups in one set of credentials (Linux NGROUPS_MAX is
 /// 65,536; a 4 KB message carries under 1,024).
 pub const GROUPS_MAX: usize = 1024;
-/// Longest authentication token, password, GSS name or object identifier, in octets.
-pub const TOKEN_BYTES_MAX: usize = 3072;
+/// Longest authentication token, GSS name or object identifier, in octets. What fits the
+/// message at hand is less: the first message of a connection has 4 KiB. Tickets that carry
+/// many group memberships have 12 KiB, 48,000 octets at most; a client with such a one
+/// negotiates larger requests first (CLIENT_CONNECT), and authenticates then.
+pub const TOKEN_BYTES_MAX: usize = 60 * 1024;
 /// Longest user name or host-based principal, in octets.
 pub const PRINCIPAL_BYTES_MAX: usize = 1024;
 /// Most directory entries in one answer: each takes 16 octets, 16 of attributes and a name.
 pub const ENTRIES_MAX: usize = limits::TRANSFER_BYTES_MAX as usize / 40;
-/// Longest encoded attribute block, in octets: all 25 fixed fields and two owners.
-pub const ATTRIBUTE_BYTES_MAX: usize = 512 + 2 * (limits::OWNER_BYTES_MAX + 16);
+/// Longest encoded attribute block without a list or a MIME type, in octets: all fixed
+/// fields and two owners.
+pub const PLAIN_ATTRIBUTE_BYTES_MAX: usize = 512 + 2 * (limits::OWNER_BYTES_MAX + 16);
+/// Longest encoded access control list, in octets: each entry has 16 and its name.
+pub const ACL_BYTES_MAX: usize =
+    16 + limits::ACL_ENTRIES_MAX * (16 + (4 + limits::ACL_WHO_BYTES_MAX).next_multiple_of(8));
+/// Longest encoded attribute block of all, in octets.
+pub const ATTRIBUTE_BYTES_MAX: usize =
+    PLAIN_ATTRIBUTE_BYTES_MAX + ACL_BYTES_MAX + limits::MIME_TYPE_BYTES_MAX + 17;
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(ALIGNMENT));
-const _: () = assert!(TOKEN_BYTES_MAX + 512 < limits::CONNECT_MESSAGE_BYTES);
+const _: () = assert!(ATTRIBUTE_BYTES_MAX + 512 < limits::REQUEST_BYTES_MAX);
+const _: () = assert!(TOKEN_BYTES_MAX + 512 < limits::REQUEST_BYTES_MAX);

@@ -6,7 +6,9 @@ mod material;
 use std::fs;
 use std::path::PathBuf;
 
-use dafs_types::{Random, SequenceNumber, Status, StreamId};
+use dafs_types::{
+    Ace, AceFlags, AceKind, AceRights, Random, SequenceNumber, SetAttributes, Status, StreamId,
+};
 use dafs_wire::*;
 use material::{Scratch, material, prepare};
 use proptest::strategy::{Strategy, ValueTree};
@@ -121,6 +123,19 @@ fn seeds_can_be_written() {
             _ => {}
         }
     }
+    let entry = |kind, who: &str| Ace {
+        kind,
+        flags: AceFlags::INHERITED,
+        rights: AceRights::ALL,
+        who: who.to_owned(),
+    };
+    let list = SetAttributes {
+        acl: Some(vec![entry(AceKind::Deny, "1000"), entry(AceKind::Allow, "EVERYONE@")]),
+        mime_type: Some("text/plain".to_owned()),
+        ..SetAttributes::default()
+    };
+    let block = FileAttributeBlock::encode_set(order, &list, &mut buffer).expect("room");
+    write("wire_attributes", "ACL", block.octets());
     for channel in [ChannelType::Operation, ChannelType::BackControl, ChannelType::RdmaRead] {
         let data = ConnectData { client_instance: 1, client_session: 2, channel };
         for order in [ByteOrder::Little, ByteOrder::Big] {

@@ -61,6 +61,7 @@ completion (24)                     0 request id | 8 status | 12 octets | 16 che
 directory entry (16)                0 cookie | 8 offset of attributes | 12 offset of name
 authentication method (16)          0 type | 4 offset of oid | 8 qop | 12 service
 fence identities                    0 count | 4 offsets of strings ...
+access control entry (16)           0 kind | 4 flags | 8 rights | 12 offset of who
 attribute block                     0 included | 8 valid | 16 included attributes in order
 time (16)                           0 seconds | 8 nanoseconds | 12 zero
 settable time (24)                  0 time | 16 how (1 server's, 2 this) | 20 zero

@@ -232,3 +232,39 @@ fn a_full_listing_ends_where_it_must() {
         assert!(buffer[expected..].len() < room);
     }
 }
+
+#[test]
+fn lists_beyond_their_bounds_are_refused_on_both_sides() {
+    use dafs_types::{Ace, AceFlags, AceKind, AceRights, SetAttributes, limits};
+    let entry = |who: usize| Ace {
+        kind: AceKind::Allow,
+        flags: AceFlags::default(),
+        rights: AceRights::ALL,
+        who: "w".repeat(who),
+    };
+    let set = |acl: Vec<Ace>| SetAttributes { acl: Some(acl), ..SetAttributes::default() };
+    let most = vec![entry(limits::ACL_WHO_BYTES_MAX); limits::ACL_ENTRIES_MAX];
+    let mut buffer = vec![0; limits::REQUEST_BYTES_MAX];
+    for order in ORDERS {
+        let longest = FileAttributeBlock::encode_set(order, &set(most.clone()), &mut buffer);
+        let longest = longest.unwrap();
+        assert!(longest.octets().len() <= dafs_wire::limits::ACL_BYTES_MAX + 24);
+        assert_eq!(longest.set().unwrap().acl.as_ref(), Some(&most));
+        // One entry more than the limit, in the place where the count stands.
+        let mut bytes = longest.octets().to_vec();
+        let (list, count) = (24, limits::ACL_ENTRIES_MAX as u32 + 1);
+        bytes[list..list + 4].copy_from_slice(&match order {
+            ByteOrder::Little => count.to_le_bytes(),
+            ByteOrder::Big => count.to_be_bytes(),
+        });
+        let refused = FileAttributeBlock::parse(order, &bytes).unwrap_err();
+        assert_eq!(refused, DecodeError::TooMany { what: "access control list" });
+        for beyond in [
+            vec![entry(1); limits::ACL_ENTRIES_MAX + 1],
+            vec![entry(limits::ACL_WHO_BYTES_MAX + 1)],
+        ] {
+            let refused = FileAttributeBlock::encode_set(order, &set(beyond), &mut buffer);
+            assert!(matches!(refused, Err(EncodeError::TooMany { .. })));
+        }
+    }
+}

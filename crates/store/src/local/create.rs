@@ -6,7 +6,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use dafs_types::permission::{self, EXECUTE, WRITE};
+use dafs_types::permission::{EXECUTE, WRITE};
 use dafs_types::{
     ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, SetTime, ShareAccess, Timestamp,
     Verifier,
@@ -16,7 +16,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use super::file::LocalFile;
 use super::node::Node;
 use super::sys::Status;
-use super::{LocalStore, sys};
+use super::{LocalStore, extras, sys};
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::File;
@@ -64,11 +64,8 @@ impl LocalStore {
     /// Whether the asker may make names in a directory that is as `found` says.
     fn may_make(&self, who: &Credentials, directory: &Node, found: &Attributes) -> Result<()> {
         self.check_writable(directory)?;
-        let (kind, uid, gid) = (found.kind, found.uid, found.gid);
-        if !permission::allows(who, kind, uid, gid, found.mode, EXECUTE | WRITE) {
-            return Err(StoreError::Access);
-        }
-        Ok(())
+        let may = self.allows(who, directory, found, EXECUTE | WRITE)?;
+        if may { Ok(()) } else { Err(StoreError::Access) }
     }
 
     /// Makes a file that is not there. The descriptor that the kernel gives for the new
@@ -107,8 +104,7 @@ impl LocalStore {
     /// Truncates a file that is as `found` says.
     fn cut(&self, who: &Credentials, node: &Node, found: &Attributes) -> Result<()> {
         self.check_writable(node)?;
-        let (kind, uid, gid) = (found.kind, found.uid, found.gid);
-        if !permission::allows(who, kind, uid, gid, found.mode, WRITE) {
+        if !self.allows(who, node, found, WRITE)? {
             return Err(StoreError::Access);
         }
         let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
@@ -131,7 +127,7 @@ impl LocalStore {
         let node = Arc::new(self.make(own, parent.export, parent.file_system, &status));
         let file = self.file_for(node.handle, |key| LocalFile::new(key, node));
         file.allow_with(fd, !who.is_superuser());
-        self.own(who, &file.node, &status.attributes, &before, changes, FILE_MODE)?;
+        self.own(who, &file.node, &status.attributes, (&parent, &before), changes, FILE_MODE)?;
         let object = Object { handle: file.node.handle, attributes: file.attributes()? };
         Ok((object, file))
     }
@@ -193,7 +189,7 @@ impl LocalStore {
         default_mode: u32,
     ) -> Result<Created> {
         let made = made.attributes;
-        let attributes = if self.own(who, node, &made, before, changes, default_mode)? {
+        let attributes = if self.own(who, node, &made, (parent, before), changes, default_mode)? {
             sys::status(node.fd())?.attributes
         } else {
             made
@@ -219,7 +215,7 @@ impl LocalStore {
         who: &Credentials,
         node: &Node,
         made: &Attributes,
-        parent: &Attributes,
+        (directory, parent): (&Node, &Attributes),
         changes: &AttributeChanges,
         default_mode: u32,
     ) -> Result<bool> {
@@ -233,6 +229,17 @@ impl LocalStore {
         }
         let may_give = self.effective_uid == 0;
         let is_link = node.kind == ObjectType::SymbolicLink;
+        let is_given = !may_give || made.uid == who.uid && made.gid == gid;
+        let is_as_made = is_given && changes.mode.is_some() && made.mode == mode;
+        if !is_link
+            && !is_as_made
+            && let Some(list) = extras::default_list(directory.fd())?
+        {
+            // The kernel gave the object the list, and the mode is what it lets through.
+            let any = if node.kind == ObjectType::Directory { 0o777 } else { 0o666 };
+            let wanted = changes.mode.unwrap_or(any);
+            mode = mode & 0o7000 | list.inherited(wanted).mode();
+        }
         // Without privilege even the owner needs the mode before the size.
         if let Some(size) = changes.size.filter(|_| node.kind == ObjectType::Regular) {
             let early = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
@@ -241,7 +248,6 @@ impl LocalStore {
             sys::apply(node.fd(), &size)?;
         }
         let has_size = changes.size.is_some();
-        let is_given = !may_give || made.uid == who.uid && made.gid == gid;
         let set = AttributeChanges {
             mode: (!is_link && (has_size || !is_given || made.mode != mode)).then_some(mode),
             uid: (!is_given).then_some(who.uid),

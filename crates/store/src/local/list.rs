@@ -27,6 +27,8 @@ impl LocalStore {
         }
         match self.resolve(directory)? {
             Target::VirtualRoot => self.list_exports(request, verifier),
+            Target::Attributes(node) => self.list_attributes(who, &node, request, verifier),
+            Target::Attribute(..) => Err(StoreError::NotDirectory),
             Target::Node(node) => {
                 self.check_directory(who, &node, READ)?;
                 let fd = sys::open_directory(node.fd())?;
@@ -95,17 +97,17 @@ impl LocalStore {
 }
 
 /// What is left of a page.
-struct Budget {
+pub(super) struct Budget {
     entries: usize,
     bytes: usize,
 }
 
 impl Budget {
-    fn new(request: &ListRequest) -> Self {
+    pub fn new(request: &ListRequest) -> Self {
         Self { entries: request.entry_count_max, bytes: request.name_bytes_max }
     }
 
-    fn take(&mut self, name_bytes: usize) -> bool {
+    pub fn take(&mut self, name_bytes: usize) -> bool {
         if self.entries == 0 || name_bytes > self.bytes {
             return false;
         }
@@ -114,7 +116,7 @@ impl Budget {
         true
     }
 
-    fn end(&self, page: ListPage) -> Result<ListPage> {
+    pub fn end(&self, page: ListPage) -> Result<ListPage> {
         if page.entries.is_empty() { Err(StoreError::TooSmall) } else { Ok(page) }
     }
 }

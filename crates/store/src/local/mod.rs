@@ -4,14 +4,19 @@
 //! a descriptor of an object that was proved to lie beneath an export, and follows
 //! no symbolic link.
 
+mod attribute;
+mod check;
 mod create;
+mod extras;
 mod file;
 mod list;
 mod node;
 mod ops;
 mod seal;
 mod sys;
+mod xattr;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,14 +25,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use dafs_memory::kernel_handle::KernelHandle;
-use dafs_types::{FileHandle, ObjectType};
+use dafs_types::{Credentials, FileHandle, ObjectType};
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Result, StoreError};
 use crate::file::FileKey;
+use attribute::AttributeFile;
 use file::LocalFile;
 use node::{Hints, Node, NodeTable};
-use seal::{Identity, Parts, Sealer};
+use seal::{Facet, Identity, Parts, Sealer};
 
 /// One exported directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +45,61 @@ pub struct Export {
     pub path: PathBuf,
     /// Whether changes are refused.
     pub read_only: bool,
+    /// Who counts as [`Export::anonymous`] here.
+    pub squash: Squash,
+    /// Who they are then.
+    pub anonymous: Credentials,
+}
+
+impl Export {
+    /// An export that may be changed, by everybody as whom they are.
+    #[must_use]
+    pub fn new(name: impl Into<String>, path: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            path: path.into(),
+            read_only: false,
+            squash: Squash::Nobody,
+            anonymous: Credentials::nobody(),
+        }
+    }
+}
+
+/// Whose identity does not count in an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Squash {
+    /// Everybody's counts.
+    #[default]
+    Nobody,
+    /// That of user 0; and group 0 counts as the anonymous group.
+    Root,
+    /// Nobody's counts.
+    All,
+}
+
+impl Squash {
+    /// The identity that counts: `who`, or `anonymous`.
+    #[must_use]
+    pub fn apply<'w>(
+        self,
+        who: &'w Credentials,
+        anonymous: &'w Credentials,
+    ) -> Cow<'w, Credentials> {
+        let has_root_group = who.gid == 0 || who.groups.first() == Some(&0);
+        match self {
+            Self::Nobody => Cow::Borrowed(who),
+            Self::Root if who.uid != 0 && has_root_group => {
+                let mapped = |gid: u32| if gid == 0 { anonymous.gid } else { gid };
+                let mut groups: Vec<u32> = who.groups.iter().map(|gid| mapped(*gid)).collect();
+                groups.sort_unstable();
+                groups.dedup();
+                let (uid, gid) = (who.uid, mapped(who.gid));
+                Cow::Owned(Credentials { uid, gid, groups: groups.into() })
+            }
+            Self::Root if who.uid != 0 => Cow::Borrowed(who),
+            Self::Root | Self::All => Cow::Borrowed(anonymous),
+        }
+    }
 }
 
 /// How a [`LocalStore`] works.
@@ -67,11 +128,7 @@ impl LocalConfig {
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, state_directory: impl Into<PathBuf>) -> Self {
         Self {
-            exports: vec![Export {
-                name: "export".to_owned(),
-                path: path.into(),
-                read_only: false,
-            }],
+            exports: vec![Export::new("export", path)],
             state_directory: state_directory.into(),
             descriptor_count_max: DESCRIPTOR_COUNT_MAX,
             kernel_handles: true,
@@ -113,8 +170,10 @@ pub struct LocalStore {
     virtual_root: FileHandle,
     nodes: Mutex<NodeTable>,
     hints: Mutex<Hints>,
-    /// Open files by handle: one object, one file. Dead entries go when it has doubled.
-    files: Mutex<(HashMap<FileHandle, Weak<LocalFile>>, usize)>,
+    /// Open files by handle: one object, one file.
+    files: Mutex<OpenFiles<LocalFile>>,
+    /// Open named attributes.
+    attribute_files: Mutex<OpenFiles<AttributeFile>>,
     /// A directory of each file system met, opened for `open_by_handle_at`.
     mounts: Mutex<HashMap<(usize, u64), Arc<OwnedFd>>>,
     next_key: AtomicU64,
@@ -132,6 +191,8 @@ struct ExportRoot {
     id: u64,
     root: Arc<Node>,
     read_only: bool,
+    squash: Squash,
+    anonymous: Credentials,
     /// Whether everything on the root's file system lies beneath it.
     is_whole: bool,
 }
@@ -147,7 +208,8 @@ impl LocalStore {
             .map_err(|source| StartError::State { path: config.state_directory.clone(), source })?;
         let export_ids: Vec<u64> =
             config.exports.iter().map(|export| sealer.export_id(&export.name)).collect();
-        let virtual_root = Parts { export: 0, file_system: 0, identity: Identity::VirtualRoot };
+        let (identity, facet) = (Identity::VirtualRoot, Facet::Object);
+        let virtual_root = Parts { export: 0, file_system: 0, identity, facet };
         let mut store = Self {
             exports: Vec::new(),
             virtual_root: sealer.seal(&virtual_root),
@@ -156,6 +218,7 @@ impl LocalStore {
             nodes: Mutex::new(NodeTable::new(descriptor_bound(config.descriptor_count_max))),
             hints: Mutex::default(),
             files: Mutex::default(),
+            attribute_files: Mutex::default(),
             mounts: Mutex::default(),
             next_key: AtomicU64::new(1),
             started: Instant::now(),
@@ -192,6 +255,8 @@ impl LocalStore {
             id: self.export_ids[index],
             root,
             read_only: export.read_only,
+            squash: export.squash,
+            anonymous: export.anonymous.clone(),
             is_whole: is_mount_of_whole(status.mount_id, &export.path),
         });
         Ok(())
@@ -203,7 +268,7 @@ impl LocalStore {
 
     /// The open file of an object, if there is one.
     fn open_file(&self, handle: &FileHandle) -> Option<Arc<LocalFile>> {
-        lock(&self.files).0.get(handle).and_then(Weak::upgrade)
+        lock(&self.files).get(handle)
     }
 
     /// The open file of an object; made by `make` if there is none.
@@ -212,18 +277,21 @@ impl LocalStore {
         handle: FileHandle,
         make: impl FnOnce(FileKey) -> LocalFile,
     ) -> Arc<LocalFile> {
-        let mut files = lock(&self.files);
-        if let Some(file) = files.0.get(&handle).and_then(Weak::upgrade) {
-            return file;
+        lock(&self.files).get_or_insert(handle, || make(self.new_key()))
+    }
+
+    fn new_key(&self) -> FileKey {
+        FileKey(self.next_key.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// As whom somebody enters the export of a handle. What is no handle of ours is refused
+    /// later.
+    fn entering<'w>(&'w self, who: &'w Credentials, handle: &FileHandle) -> Cow<'w, Credentials> {
+        let id = handle.fs().0.first_chunk().map_or(0, |id| u64::from_le_bytes(*id));
+        match self.exports.iter().find(|export| export.id == id) {
+            Some(export) => export.squash.apply(who, &export.anonymous),
+            None => Cow::Borrowed(who),
         }
-        let key = FileKey(self.next_key.fetch_add(1, Ordering::Relaxed));
-        let file = Arc::new(make(key));
-        files.0.insert(handle, Arc::downgrade(&file));
-        if files.0.len() > files.1.max(FILE_TABLE_MIN) {
-            files.0.retain(|_, file| file.strong_count() > 0);
-            files.1 = files.0.len() * 2;
-        }
-        file
     }
 
     /// A directory on a file system, for opening by handle.
@@ -269,6 +337,37 @@ impl LocalStore {
             }
         }
         Ok(number)
+    }
+}
+
+/// What is open, by handle. Dead entries go when it has doubled.
+struct OpenFiles<T> {
+    by_handle: HashMap<FileHandle, Weak<T>>,
+    count_at_look: usize,
+}
+
+impl<T> Default for OpenFiles<T> {
+    fn default() -> Self {
+        Self { by_handle: HashMap::new(), count_at_look: FILE_TABLE_MIN }
+    }
+}
+
+impl<T> OpenFiles<T> {
+    fn get(&self, handle: &FileHandle) -> Option<Arc<T>> {
+        self.by_handle.get(handle).and_then(Weak::upgrade)
+    }
+
+    fn get_or_insert(&mut self, handle: FileHandle, make: impl FnOnce() -> T) -> Arc<T> {
+        if let Some(file) = self.get(&handle) {
+            return file;
+        }
+        let file = Arc::new(make());
+        self.by_handle.insert(handle, Arc::downgrade(&file));
+        if self.by_handle.len() > self.count_at_look {
+            self.by_handle.retain(|_, file| file.strong_count() > 0);
+            self.count_at_look = FILE_TABLE_MIN.max(self.by_handle.len() * 2);
+        }
+        file
     }
 }
 

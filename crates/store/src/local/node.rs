@@ -14,7 +14,7 @@ use dafs_memory::kernel_handle::KernelHandle;
 use dafs_types::{FileHandle, ObjectType};
 use rustix::io::Errno;
 
-use super::seal::{Identity, Parts};
+use super::seal::{Facet, Identity, Parts};
 use super::sys::{self, Status};
 use super::{LocalStore, lock};
 use crate::error::{Result, StoreError};
@@ -44,6 +44,10 @@ pub(super) enum Target {
     /// The directory that lists the exports.
     VirtualRoot,
     Node(Arc<Node>),
+    /// The directory of this object's named attributes.
+    Attributes(Arc<Node>),
+    /// The named attribute of this object whose name has this number.
+    Attribute(Arc<Node>, u64),
 }
 
 impl LocalStore {
@@ -59,6 +63,14 @@ impl LocalStore {
         if parts.identity == Identity::VirtualRoot {
             let is_ours = self.has_virtual_root() && parts.export == 0;
             return if is_ours { Ok(Target::VirtualRoot) } else { Err(StoreError::Stale) };
+        }
+        if parts.facet != Facet::Object {
+            let object = self.sealer.seal(&Parts { facet: Facet::Object, ..parts });
+            let Target::Node(node) = self.resolve(&object)? else { return Err(StoreError::Stale) };
+            return Ok(match parts.facet {
+                Facet::Attribute(number) => Target::Attribute(node, number),
+                Facet::AttributeDirectory | Facet::Object => Target::Attributes(node),
+            });
         }
         if let Some(file) = self.open_file(handle) {
             return Ok(Target::Node(file.node.clone()));
@@ -85,6 +97,7 @@ impl LocalStore {
         match self.resolve(handle)? {
             Target::Node(node) => Ok(node),
             Target::VirtualRoot => Err(StoreError::ReadOnly),
+            Target::Attributes(_) | Target::Attribute(..) => Err(StoreError::NotSupported),
         }
     }
 
@@ -143,7 +156,8 @@ impl LocalStore {
         status: &Status,
     ) -> Node {
         let identity = self.identity_of(fd.as_fd(), status);
-        let parts = Parts { export: self.export_ids[export], file_system, identity };
+        let facet = Facet::Object;
+        let parts = Parts { export: self.export_ids[export], file_system, identity, facet };
         self.node(fd, self.sealer.seal(&parts), export, file_system, status)
     }
 

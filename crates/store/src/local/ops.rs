@@ -1,20 +1,19 @@
 //! The [`Store`] calls on local directories.
 //!
-//! Invariant: permission is decided here from the object's own bits and the asker's
-//! identity, before the first change; the server's own rights never stand in for it.
+//! Invariant: whoever calls enters an export first, as whom its configuration lets them be
+//! there; what is checked then is in `check.rs`. Named attributes have calls of their own.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use dafs_types::limits::LINK_TEXT_BYTES_MAX;
-use dafs_types::permission::{self, EXECUTE, WRITE};
+use dafs_types::permission::{self, EXECUTE, READ, WRITE};
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ObjectType,
     ShareAccess, Timestamp,
 };
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::AtFlags;
 
-use super::file::LocalFile;
 use super::node::{Node, Target};
 use super::sys::{self, Status};
 use super::{LocalStore, lock};
@@ -22,41 +21,13 @@ use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::File;
 use crate::name;
-use crate::rules::{check_changes, check_open, common_fs_attributes};
-use crate::store::{Created, ListPage, ListRequest, NewNode, Object, Removed, Renamed, Store};
+use crate::rules::{Guard, check_changes};
+use crate::store::{
+    Created, ExtraChanges, Extras, ExtrasWanted, ListPage, ListRequest, NewNode, Object, Removed,
+    Renamed, Store,
+};
 
 impl LocalStore {
-    /// Attributes of a directory in which the asker has the wanted rights.
-    pub(super) fn check_directory(
-        &self,
-        who: &Credentials,
-        node: &Node,
-        wanted: u32,
-    ) -> Result<Attributes> {
-        if node.kind != ObjectType::Directory {
-            return Err(StoreError::NotDirectory);
-        }
-        let found = self.live_status(node)?.attributes;
-        if !permission::allows(who, found.kind, found.uid, found.gid, found.mode, wanted) {
-            return Err(StoreError::Access);
-        }
-        Ok(found)
-    }
-
-    pub(super) fn check_writable(&self, node: &Node) -> Result<()> {
-        if self.exports[node.export].read_only { Err(StoreError::ReadOnly) } else { Ok(()) }
-    }
-
-    /// The directory's change behind a modification. Not atomic: local processes may have
-    /// been there too.
-    pub(super) fn after_change(&self, node: &Node, before: &Attributes) -> Result<ChangeInfo> {
-        if self.durable_names {
-            sys::sync_directory(node.fd())?;
-        }
-        let after = sys::status(node.fd())?.attributes.change;
-        Ok(ChangeInfo { before: before.change, after, atomic: false })
-    }
-
     fn object(node: &Node, status: &Status) -> Object {
         Object { handle: node.handle, attributes: status.attributes }
     }
@@ -81,76 +52,6 @@ impl LocalStore {
         };
         Object { handle: self.virtual_root, attributes }
     }
-
-    /// A directory whose entries the asker may change, and the entry in question.
-    fn entry(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Entry> {
-        name::check(name)?;
-        let parent = self.resolve_node(directory)?;
-        self.check_writable(&parent)?;
-        let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
-        let found = match self.child(&parent, name) {
-            Ok((node, status)) => {
-                let owner = status.attributes.uid;
-                if permission::sticky_forbids(who, before.mode, before.uid, owner) {
-                    return Err(StoreError::NotPermitted);
-                }
-                Some((node, status.attributes))
-            }
-            Err(StoreError::NotFound) => None,
-            Err(error) => return Err(error),
-        };
-        Ok(Entry { parent, before, found })
-    }
-
-    /// Brings an object's own metadata to stable storage.
-    fn sync_node(&self, node: &Node) -> Result<()> {
-        let opened = match node.kind {
-            ObjectType::Directory => sys::open_directory(node.fd()),
-            ObjectType::Regular => sys::reopen(node.fd(), OFlags::RDONLY),
-            // A pipe or a device would notice that it is opened; the rest cannot be.
-            ObjectType::SymbolicLink
-            | ObjectType::BlockDevice
-            | ObjectType::CharacterDevice
-            | ObjectType::Socket
-            | ObjectType::Fifo
-            | ObjectType::AttributeDirectory
-            | ObjectType::NamedAttribute => Err(StoreError::Access),
-        };
-        match opened {
-            Ok(fd) => Ok(rustix::fs::fsync(fd)?),
-            // What may not be opened is synced with all else that its file system has.
-            Err(StoreError::Access | StoreError::NotPermitted) => {
-                Ok(rustix::fs::syncfs(self.mount_of(node.export, node.file_system)?)?)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Opens an object that is as `found` says.
-    pub(super) fn open_found(
-        &self,
-        who: &Credentials,
-        node: &Arc<Node>,
-        found: &Attributes,
-        access: ShareAccess,
-    ) -> Result<Arc<dyn File>> {
-        check_open(who, found, access)?;
-        if access.writes() {
-            self.check_writable(node)?;
-        }
-        let file = match self.open_file(&node.handle) {
-            Some(file) => file,
-            None => self.file_for(node.handle, |key| LocalFile::new(key, node.clone())),
-        };
-        file.allow(access.writes(), !who.is_superuser())?;
-        Ok(file)
-    }
-}
-
-struct Entry {
-    parent: Arc<Node>,
-    before: Attributes,
-    found: Option<(Arc<Node>, Attributes)>,
 }
 
 impl Store for LocalStore {
@@ -164,6 +65,7 @@ impl Store for LocalStore {
 
     fn lookup(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Object> {
         name::check(name)?;
+        let who = &*self.entering(who, directory);
         match self.resolve(directory)? {
             Target::VirtualRoot => {
                 let wanted = self.exports.iter().find(|e| e.name.as_bytes() == name);
@@ -175,12 +77,19 @@ impl Store for LocalStore {
                 let (node, status) = self.child(&parent, name)?;
                 Ok(Self::object(&node, &status))
             }
+            Target::Attributes(node) => self.lookup_attribute(who, &node, name),
+            Target::Attribute(..) => Err(StoreError::NotDirectory),
         }
     }
 
     fn lookup_parent(&self, who: &Credentials, directory: &FileHandle) -> Result<Object> {
-        let Target::Node(node) = self.resolve(directory)? else {
-            return Err(StoreError::NotFound);
+        let who = &*self.entering(who, directory);
+        let node = match self.resolve(directory)? {
+            Target::Node(node) => node,
+            Target::VirtualRoot => return Err(StoreError::NotFound),
+            // The object whose attributes these are.
+            Target::Attributes(node) => return Ok(Self::object(&node, &self.live_status(&node)?)),
+            Target::Attribute(..) => return Err(StoreError::NotDirectory),
         };
         self.check_directory(who, &node, EXECUTE)?;
         if node.handle == self.exports[node.export].root.handle {
@@ -207,6 +116,11 @@ impl Store for LocalStore {
         match self.resolve(handle)? {
             Target::VirtualRoot => Ok(self.virtual_root().attributes),
             Target::Node(node) => Ok(self.live_status(&node)?.attributes),
+            Target::Attributes(node) => {
+                let found = self.live_status(&node)?.attributes;
+                Ok(self.directory_attributes(handle, &found))
+            }
+            Target::Attribute(node, number) => self.attribute_attributes(&node, number),
         }
     }
 
@@ -216,10 +130,16 @@ impl Store for LocalStore {
         handle: &FileHandle,
         changes: &AttributeChanges,
     ) -> Result<Attributes> {
+        let who = &*self.entering(who, handle);
+        if let Target::Attribute(node, number) = self.resolve(handle)? {
+            return self.change_attribute(who, &node, number, changes);
+        }
         let node = self.resolve_node(handle)?;
         self.check_writable(&node)?;
         let found = self.live_status(&node)?.attributes;
-        let mut set = check_changes(who, &found, changes)?;
+        let acl = self.acl_for(who, &node, &found)?;
+        let guard = Guard { attributes: &found, acl: acl.as_ref() };
+        let mut set = check_changes(who, guard, changes)?;
         let sets_times = set.time_access.is_some() || set.time_modify.is_some();
         let keeps_bits = set.size.is_none() && set.uid.is_none() && set.gid.is_none();
         if sets_times && keeps_bits && set.mode == Some(found.mode) {
@@ -230,26 +150,42 @@ impl Store for LocalStore {
         Ok(sys::status(node.fd())?.attributes)
     }
 
+    fn extras(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        wanted: ExtrasWanted,
+    ) -> Result<Extras> {
+        let who = &*self.entering(who, handle);
+        match self.resolve(handle)? {
+            Target::Node(node) => self.node_extras(who, &node, wanted),
+            Target::VirtualRoot | Target::Attributes(_) | Target::Attribute(..) => {
+                let named_attributes = wanted.named_attributes.then_some(false);
+                Ok(Extras { named_attributes, ..Extras::default() })
+            }
+        }
+    }
+
+    fn set_extras(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        changes: &ExtraChanges,
+    ) -> Result<()> {
+        let who = &*self.entering(who, handle);
+        self.set_node_extras(who, &*self.resolve_node(handle)?, changes)
+    }
+
+    fn open_attributes(&self, who: &Credentials, handle: &FileHandle) -> Result<Object> {
+        self.attribute_directory(&self.entering(who, handle), handle)
+    }
+
     fn fs_attributes(
         &self,
-        _who: &Credentials,
+        who: &Credentials,
         handle: &FileHandle,
     ) -> Result<FileSystemAttributes> {
-        let node = match self.resolve(handle)? {
-            Target::VirtualRoot => self.exports[0].root.clone(),
-            Target::Node(node) => node,
-        };
-        let space = rustix::fs::fstatvfs(node.fd())?;
-        Ok(FileSystemAttributes {
-            max_link: None,
-            files_available: Some(space.f_favail),
-            files_free: Some(space.f_ffree),
-            files_total: Some(space.f_files),
-            space_available: Some(space.f_bavail.saturating_mul(space.f_frsize)),
-            space_free: Some(space.f_bfree.saturating_mul(space.f_frsize)),
-            space_total: Some(space.f_blocks.saturating_mul(space.f_frsize)),
-            ..common_fs_attributes(handle)
-        })
+        self.file_system(&self.entering(who, handle), handle)
     }
 
     fn access(
@@ -258,18 +194,27 @@ impl Store for LocalStore {
         handle: &FileHandle,
         wanted: AccessMask,
     ) -> Result<AccessMask> {
-        let mut refused = AccessMask::default();
-        let found = match self.resolve(handle)? {
-            Target::VirtualRoot => self.virtual_root().attributes,
-            Target::Node(node) => {
-                if self.exports[node.export].read_only {
-                    refused = AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
-                }
-                self.live_status(&node)?.attributes
+        let who = &*self.entering(who, handle);
+        let (node, kind) = match self.resolve(handle)? {
+            Target::VirtualRoot => {
+                let found = self.virtual_root().attributes;
+                return Ok(Guard { attributes: &found, acl: None }.access(who) & wanted);
             }
+            Target::Node(node) => (node, None),
+            Target::Attributes(node) => (node, Some(ObjectType::AttributeDirectory)),
+            Target::Attribute(node, _) => (node, Some(ObjectType::NamedAttribute)),
         };
-        let given = permission::access_mask(who, found.kind, found.uid, found.gid, found.mode);
-        Ok(AccessMask(given.0 & wanted.0 & !refused.0))
+        let found = self.live_status(&node)?.attributes;
+        let acl = self.acl_for(who, &node, &found)?;
+        let mut given = Guard { attributes: &found, acl: acl.as_ref() }.access(who);
+        if let Some(kind) = kind {
+            given = attribute_access(given, kind);
+        }
+        if self.exports[node.export].read_only {
+            let refused = AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
+            given = AccessMask(given.0 & !refused.0);
+        }
+        Ok(given & wanted)
     }
 
     fn open(
@@ -278,8 +223,13 @@ impl Store for LocalStore {
         handle: &FileHandle,
         access: ShareAccess,
     ) -> Result<Arc<dyn File>> {
-        let Target::Node(node) = self.resolve(handle)? else {
-            return Err(StoreError::IsDirectory);
+        let who = &*self.entering(who, handle);
+        let node = match self.resolve(handle)? {
+            Target::Node(node) => node,
+            Target::VirtualRoot | Target::Attributes(_) => return Err(StoreError::IsDirectory),
+            Target::Attribute(node, number) => {
+                return self.open_attribute(who, &node, number, access);
+            }
         };
         let found = self.live_status(&node)?.attributes;
         self.open_found(who, &node, &found, access)
@@ -294,7 +244,11 @@ impl Store for LocalStore {
         changes: &AttributeChanges,
         access: ShareAccess,
     ) -> Result<(Created, Arc<dyn File>)> {
-        self.make_file(who, directory, name, mode, changes, access)
+        let who = &*self.entering(who, directory);
+        match self.in_attributes(directory)? {
+            Some(node) => self.make_attribute(who, &node, name, mode, changes, access),
+            None => self.make_file(who, directory, name, mode, changes, access),
+        }
     }
 
     fn create_unlinked(
@@ -303,7 +257,7 @@ impl Store for LocalStore {
         directory: &FileHandle,
         changes: &AttributeChanges,
     ) -> Result<(Object, Arc<dyn File>)> {
-        self.make_unlinked(who, directory, changes)
+        self.make_unlinked(&self.entering(who, directory), directory, changes)
     }
 
     fn create_node(
@@ -314,7 +268,7 @@ impl Store for LocalStore {
         node: NewNode<'_>,
         changes: &AttributeChanges,
     ) -> Result<Created> {
-        self.make_node(who, directory, name, node, changes)
+        self.make_node(&self.entering(who, directory), directory, name, node, changes)
     }
 
     fn link(
@@ -325,6 +279,7 @@ impl Store for LocalStore {
         name: &[u8],
     ) -> Result<ChangeInfo> {
         name::check(name)?;
+        let who = &*self.entering(who, directory);
         let object = self.resolve_node(source)?;
         let parent = self.resolve_node(directory)?;
         if object.export != parent.export {
@@ -342,6 +297,10 @@ impl Store for LocalStore {
     }
 
     fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed> {
+        let who = &*self.entering(who, directory);
+        if let Some(node) = self.in_attributes(directory)? {
+            return self.remove_attribute(who, &node, name);
+        }
         let entry = self.entry(who, directory, name)?;
         let (node, found) = entry.found.ok_or(StoreError::NotFound)?;
         let is_directory = found.kind == ObjectType::Directory;
@@ -363,6 +322,14 @@ impl Store for LocalStore {
         target: &FileHandle,
         new_name: &[u8],
     ) -> Result<Renamed> {
+        let who = &*self.entering(who, source);
+        match (self.in_attributes(source)?, self.in_attributes(target)?) {
+            (None, None) => {}
+            (Some(node), Some(_)) if source == target => {
+                return self.rename_attribute(who, &node, old_name, new_name);
+            }
+            (Some(_), _) | (_, Some(_)) => return Err(StoreError::CrossDevice),
+        }
         let from = self.entry(who, source, old_name)?;
         let (moved, found) = from.found.ok_or(StoreError::NotFound)?;
         let to = self.entry(who, target, new_name)?;
@@ -397,13 +364,17 @@ impl Store for LocalStore {
         directory: &FileHandle,
         request: &ListRequest,
     ) -> Result<ListPage> {
-        self.list(who, directory, request)
+        self.list(&self.entering(who, directory), directory, request)
     }
 
     fn sync(&self, handle: &FileHandle) -> Result<()> {
         // Exports come and go with the configuration: there is nothing to bring anywhere.
-        let Target::Node(node) = self.resolve(handle)? else { return Ok(()) };
-        self.sync_node(&node)
+        match self.resolve(handle)? {
+            Target::VirtualRoot => Ok(()),
+            Target::Node(node) | Target::Attributes(node) | Target::Attribute(node, _) => {
+                self.sync_node(&node)
+            }
+        }
     }
 
     fn readlink(&self, _who: &Credentials, handle: &FileHandle) -> Result<Vec<u8>> {
@@ -414,6 +385,19 @@ impl Store for LocalStore {
         let text = rustix::fs::readlinkat(node.fd(), c"", Vec::with_capacity(LINK_TEXT_BYTES_MAX))?;
         Ok(text.into_bytes())
     }
+}
+
+/// What rights to an object say of its attribute directory, or of one in it.
+fn attribute_access(object: AccessMask, kind: ObjectType) -> AccessMask {
+    let has = |right: AccessMask| object & right == right;
+    let bits = [(AccessMask::READ, READ), (AccessMask::MODIFY, WRITE)];
+    let bits = bits.into_iter().filter(|(right, _)| has(*right)).fold(0, |all, (_, bit)| all | bit);
+    if kind == ObjectType::NamedAttribute {
+        return permission::access_of(kind, bits);
+    }
+    // Who may read or write may look a name up.
+    let search = if bits == 0 { 0 } else { EXECUTE };
+    permission::access_of(ObjectType::Directory, bits | search)
 }
 
 /// Some file systems say EEXIST for a directory with entries.

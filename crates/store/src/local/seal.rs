@@ -4,7 +4,8 @@
 //! 128-bit key that never leaves the state directory, over the other 56 octets.
 //!
 //! Layout: 8 octets export, 8 octets file system (0: that of the export's root), then
-//! form, length, 2 zeros, 4 kind, 32 body, 8 seal.
+//! form, length, facet, zero, 4 kind, 32 body, 8 seal. The handle of a named attribute has
+//! the number of its name in the last 8 octets of the body.
 
 use std::hash::Hasher;
 use std::io::{Read, Write};
@@ -26,6 +27,28 @@ pub(super) enum Identity {
     VirtualRoot,
 }
 
+/// What of an object a handle stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Facet {
+    /// The object itself.
+    Object,
+    /// The directory of its named attributes.
+    AttributeDirectory,
+    /// The named attribute whose name has this number; see [`Sealer::name_number`].
+    Attribute(u64),
+}
+
+impl Identity {
+    /// Whether a handle has room for it and the number of an attribute's name.
+    pub fn leaves_room(&self) -> bool {
+        match self {
+            Self::Kernel(handle) => handle.bytes().len() <= ATTRIBUTE_AT - 8,
+            Self::Inode { .. } => true,
+            Self::VirtualRoot => false,
+        }
+    }
+}
+
 /// A handle taken apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts {
@@ -34,6 +57,7 @@ pub(super) struct Parts {
     /// Which file system beneath it; 0 for that of its root.
     pub file_system: u64,
     pub identity: Identity,
+    pub facet: Facet,
 }
 
 /// The key.
@@ -80,6 +104,17 @@ impl Sealer {
         self.hash(b"export", name.as_bytes())
     }
 
+    /// Stands for the name of a named attribute, which no handle has room for.
+    pub fn name_number(&self, name: &[u8]) -> u64 {
+        self.hash(b"attribute", name)
+    }
+
+    /// A number for what has none of its own.
+    pub fn file_number(&self, handle: &FileHandle) -> u64 {
+        // No local file system counts that far.
+        self.hash(b"number", &handle.0) | 1 << 63
+    }
+
     /// Eight octets that go with a handle and tell nothing of the key.
     pub fn verifier(&self, handle: &FileHandle) -> [u8; 8] {
         self.hash(b"cookie", &handle.0).to_le_bytes()
@@ -104,6 +139,14 @@ impl Sealer {
                 id[24..28].copy_from_slice(&birth.nanoseconds.to_le_bytes());
             }
             Identity::VirtualRoot => id[0] = FORM_VIRTUAL_ROOT,
+        }
+        match parts.facet {
+            Facet::Object => {}
+            Facet::AttributeDirectory => id[2] = FACET_DIRECTORY,
+            Facet::Attribute(number) => {
+                id[2] = FACET_ATTRIBUTE;
+                id[ATTRIBUTE_AT..40].copy_from_slice(&number.to_le_bytes());
+            }
         }
         let unsealed = FileHandle::new(FsHandle(fs), id);
         let seal = self.hash(b"handle", &unsealed.0[..SEALED]);
@@ -136,7 +179,13 @@ impl Sealer {
             FORM_VIRTUAL_ROOT => Identity::VirtualRoot,
             _ => return None,
         };
-        Some(Parts { export: number(&fs[..8])?, file_system: number(&fs[8..])?, identity })
+        let facet = match id[2] {
+            0 => Facet::Object,
+            FACET_DIRECTORY => Facet::AttributeDirectory,
+            FACET_ATTRIBUTE => Facet::Attribute(number(&id[ATTRIBUTE_AT..40])?),
+            _ => return None,
+        };
+        Some(Parts { export: number(&fs[..8])?, file_system: number(&fs[8..])?, identity, facet })
     }
 
     fn hash(&self, purpose: &[u8], bytes: &[u8]) -> u64 {
@@ -152,3 +201,7 @@ const SEALED: usize = 56;
 const FORM_KERNEL: u8 = 1;
 const FORM_INODE: u8 = 2;
 const FORM_VIRTUAL_ROOT: u8 = 3;
+const FACET_DIRECTORY: u8 = 1;
+const FACET_ATTRIBUTE: u8 = 2;
+/// Where the number of an attribute's name stands.
+const ATTRIBUTE_AT: usize = 32;

@@ -169,6 +169,16 @@ fn timespec(time: Option<SetTime>) -> rustix::fs::Timespec {
     }
 }
 
+/// Makes a directory's entries, or all of a regular file, durable.
+pub(super) fn sync(object: BorrowedFd<'_>, kind: ObjectType) -> Result<()> {
+    if kind == ObjectType::Directory {
+        return sync_directory(object);
+    }
+    // Which way it may be opened makes no difference.
+    let opened = reopen(object, OFlags::RDONLY).or_else(|_| reopen(object, OFlags::WRONLY))?;
+    Ok(rustix::fs::fsync(opened)?)
+}
+
 /// Makes a directory's entries durable.
 pub(super) fn sync_directory(directory: BorrowedFd<'_>) -> Result<()> {
     let readable = open_directory(directory)?;

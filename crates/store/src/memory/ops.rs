@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, MutexGuard};
 
-use dafs_types::limits::LINK_TEXT_BYTES_MAX;
+use dafs_types::limits::{ACL_ENTRIES_MAX, LINK_TEXT_BYTES_MAX};
 use dafs_types::permission::{self, EXECUTE, READ, WRITE};
 use dafs_types::{
     AccessMask, ChangeInfo, CookieVerifier, CreateMode, Credentials, FileHandle,
@@ -14,13 +14,17 @@ use dafs_types::{
 use super::MemoryStore;
 use super::file::MemoryFile;
 use super::tree::{Content, Entries, FIRST_COOKIE, Number, ROOT, Tree, lock};
+use crate::acl::{self, Lists, PosixAcl};
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::File;
 use crate::name;
-use crate::rules::{check_changes, check_open, common_fs_attributes};
+use crate::rules::{
+    ACL_KINDS, check_changes, check_extras, check_open, common_fs_attributes, set_group_left,
+};
 use crate::store::{
-    Created, ListEntry, ListPage, ListRequest, NewNode, Object, Removed, Renamed, Store,
+    Created, ExtraChanges, Extras, ExtrasWanted, ListEntry, ListPage, ListRequest, NewNode, Object,
+    Removed, Renamed, Store,
 };
 
 impl MemoryStore {
@@ -48,11 +52,11 @@ impl Tree {
     /// A directory in which the asker has the wanted rights.
     fn directory(&self, who: &Credentials, handle: &FileHandle, wanted: u32) -> Result<Number> {
         let number = self.resolve(handle)?;
-        let found = self.get(number)?.attributes;
-        if found.kind != ObjectType::Directory {
+        let found = self.get(number)?;
+        if found.attributes.kind != ObjectType::Directory {
             return Err(StoreError::NotDirectory);
         }
-        if !permission::allows(who, found.kind, found.uid, found.gid, found.mode, wanted) {
+        if !found.guard().allows(who, wanted) {
             return Err(StoreError::Access);
         }
         Ok(number)
@@ -111,7 +115,11 @@ impl Tree {
             SetTime::Server => now,
             SetTime::Client(time) => time,
         };
-        let found = &mut self.get_mut(number)?.attributes;
+        let inode = self.get_mut(number)?;
+        if let (Some(mode), Some(list)) = (changes.mode, &mut inode.acl) {
+            list.set_mode(mode);
+        }
+        let found = &mut inode.attributes;
         found.mode = changes.mode.map_or(found.mode, |mode| mode & 0o7777);
         found.uid = changes.uid.unwrap_or(found.uid);
         found.gid = changes.gid.unwrap_or(found.gid);
@@ -131,13 +139,19 @@ impl Tree {
         changes: &AttributeChanges,
     ) -> Result<Number> {
         self.has_room()?;
-        let directory = self.get(parent)?.attributes;
+        let inode = self.get(parent)?;
+        let directory = inode.attributes;
+        let default_acl = inode.default_acl.clone();
+        let default_acl = default_acl.filter(|_| kind != ObjectType::SymbolicLink);
         let inherits = directory.mode & 0o2000 != 0;
         let gid = if inherits { directory.gid } else { who.gid };
         let is_directory = kind == ObjectType::Directory;
         let default_mode = match kind {
+            // The list says who may, if the asker does not.
+            ObjectType::Directory if default_acl.is_some() => 0o777,
             ObjectType::Directory => 0o700,
             ObjectType::SymbolicLink => 0o777,
+            _ if default_acl.is_some() => 0o666,
             _ => 0o600,
         };
         let wanted = changes.mode.filter(|_| kind != ObjectType::SymbolicLink);
@@ -147,7 +161,12 @@ impl Tree {
         } else if !is_directory && !who.is_superuser() && !who.in_group(gid) {
             mode &= !0o2000;
         }
+        let acl = default_acl.as_ref().map(|list| list.inherited(mode));
+        mode = acl.as_ref().map_or(mode, |list| mode & 0o7000 | list.mode());
         let number = self.insert(kind, content, mode, (who.uid, gid));
+        let inode = self.get_mut(number)?;
+        inode.acl = acl.filter(|list| !list.is_mode());
+        inode.default_acl = default_acl.filter(|_| is_directory);
         let size = changes.size.filter(|_| kind == ObjectType::Regular);
         let rest = AttributeChanges { mode: None, uid: None, gid: None, size, ..*changes };
         if let Err(error) = self.apply(number, &rest) {
@@ -206,9 +225,57 @@ impl Store for MemoryStore {
     ) -> Result<Attributes> {
         let mut tree = self.tree();
         let number = tree.resolve(handle)?;
-        let allowed = check_changes(who, &tree.get(number)?.attributes, changes)?;
+        let allowed = check_changes(who, tree.get(number)?.guard(), changes)?;
         tree.apply(number, &allowed)?;
         Ok(tree.get(number)?.attributes)
+    }
+
+    fn extras(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        wanted: ExtrasWanted,
+    ) -> Result<Extras> {
+        let tree = self.tree();
+        let found = tree.get(tree.resolve(handle)?)?;
+        let kind = found.attributes.kind;
+        let acl = (wanted.acl && kind != ObjectType::SymbolicLink).then(|| {
+            let mode = PosixAcl::of_mode(found.attributes.mode);
+            let access = found.acl.clone().unwrap_or(mode);
+            let lists = Lists { access, default: found.default_acl.clone() };
+            acl::to_entries(&lists, kind == ObjectType::Directory)
+        });
+        let shows_type = wanted.mime_type && found.guard().allows(who, READ);
+        Ok(Extras {
+            named_attributes: wanted.named_attributes.then_some(false),
+            acl: acl.filter(|list| list.len() <= ACL_ENTRIES_MAX),
+            mime_type: found.mime_type.clone().filter(|_| shows_type),
+        })
+    }
+
+    fn set_extras(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        changes: &ExtraChanges,
+    ) -> Result<()> {
+        let mut tree = self.tree();
+        let number = tree.resolve(handle)?;
+        let guard = tree.get(number)?.guard();
+        let lists = check_extras(who, guard, changes)?;
+        let inode = tree.get_mut(number)?;
+        if let Some(lists) = lists {
+            let set_group = set_group_left(who, &inode.attributes);
+            inode.attributes.mode =
+                inode.attributes.mode & 0o5000 | set_group | lists.access.mode();
+            inode.acl = Some(lists.access).filter(|list| !list.is_mode());
+            inode.default_acl = lists.default;
+        }
+        if let Some(text) = &changes.mime_type {
+            inode.mime_type = Some(text.clone()).filter(|text| !text.is_empty());
+        }
+        tree.touch(number, false);
+        Ok(())
     }
 
     fn fs_attributes(
@@ -227,6 +294,7 @@ impl Store for MemoryStore {
             space_available: Some(space_free),
             space_free: Some(space_free),
             space_total: Some(tree.limits.bytes_max),
+            acl_support: Some(ACL_KINDS),
             ..common_fs_attributes(handle)
         })
     }
@@ -237,9 +305,9 @@ impl Store for MemoryStore {
         handle: &FileHandle,
         wanted: AccessMask,
     ) -> Result<AccessMask> {
-        let found = self.attributes(who, handle)?;
-        let given = permission::access_mask(who, found.kind, found.uid, found.gid, found.mode);
-        Ok(given & wanted)
+        let tree = self.tree();
+        let found = tree.get(tree.resolve(handle)?)?;
+        Ok(found.guard().access(who) & wanted)
     }
 
     fn open(
@@ -250,7 +318,7 @@ impl Store for MemoryStore {
     ) -> Result<Arc<dyn File>> {
         let mut tree = self.tree();
         let number = tree.resolve(handle)?;
-        check_open(who, &tree.get(number)?.attributes, access)?;
+        check_open(who, tree.get(number)?.guard(), access)?;
         Ok(self.open_number(&mut tree, number)?)
     }
 
@@ -470,19 +538,19 @@ fn take_existing(
     changes: &AttributeChanges,
     access: ShareAccess,
 ) -> Result<()> {
-    let found = tree.get(number)?.attributes;
+    let found = tree.get(number)?;
     match mode {
         CreateMode::Guarded => return Err(StoreError::Exists),
-        CreateMode::Exclusive(verifier) if tree.get(number)?.verifier != Some(verifier) => {
+        CreateMode::Exclusive(verifier) if found.verifier != Some(verifier) => {
             return Err(StoreError::Exists);
         }
         CreateMode::NoCreate | CreateMode::Unchecked | CreateMode::Exclusive(_) => {}
     }
-    check_open(who, &found, access)?;
+    check_open(who, found.guard(), access)?;
     if mode != CreateMode::Unchecked || changes.size != Some(0) {
         return Ok(());
     }
-    if !permission::allows(who, found.kind, found.uid, found.gid, found.mode, WRITE) {
+    if !found.guard().allows(who, WRITE) {
         return Err(StoreError::Access);
     }
     let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };

@@ -11,8 +11,10 @@ use dafs_types::{FileHandle, FsHandle, ObjectType, Timestamp, Verifier};
 
 use super::MemoryLimits;
 use super::file::MemoryFile;
+use crate::acl::PosixAcl;
 use crate::attributes::Attributes;
 use crate::error::{Result, StoreError};
+use crate::rules::Guard;
 
 /// Number of an object; never used again.
 pub(super) type Number = u64;
@@ -31,8 +33,21 @@ pub(super) struct Inode {
     pub attributes: Attributes,
     pub content: Content,
     pub open: Weak<MemoryFile>,
+    /// Its access control list, if it says more than the mode.
+    pub acl: Option<PosixAcl>,
+    /// What new objects in it get.
+    pub default_acl: Option<PosixAcl>,
+    /// What its body is.
+    pub mime_type: Option<String>,
     /// The verifier of the exclusive creation that made it.
     pub verifier: Option<Verifier>,
+}
+
+impl Inode {
+    /// What decides over access to it.
+    pub fn guard(&self) -> Guard<'_> {
+        Guard { attributes: &self.attributes, acl: self.acl.as_ref() }
+    }
 }
 
 /// What is in it.
@@ -119,8 +134,16 @@ impl Tree {
             time_modify: now,
             device: DeviceNumber::default(),
         };
-        self.inodes
-            .insert(number, Inode { attributes, content, open: Weak::new(), verifier: None });
+        let inode = Inode {
+            attributes,
+            content,
+            open: Weak::new(),
+            acl: None,
+            default_acl: None,
+            mime_type: None,
+            verifier: None,
+        };
+        self.inodes.insert(number, inode);
         number
     }
 

@@ -5,11 +5,11 @@ use dafs_types::attributes::DeviceNumber;
 use dafs_types::{FileAttributes, FileHandle, ObjectType, SetAttributes, SetTime};
 
 use super::AttributeKind::{
-    Device, Flag, Handle, Long, Other, SetTime as SetTimeKind, Text, Time, Word,
+    Acl, Device, Flag, Handle, Long, SetTime as SetTimeKind, Text, Time, Word,
 };
 use super::{
-    AttributeBitmap, AttributeLayout, Block, Table, put_text, put_time, read_flag, read_text,
-    read_time,
+    AttributeBitmap, AttributeLayout, Block, Table, acl, put_mime_type, put_text, put_time,
+    read_flag, read_mime_type, read_text, read_time,
 };
 use crate::error::{DecodeError, EncodeError};
 use crate::field::read_enum;
@@ -79,6 +79,8 @@ pub mod bits {
         .with(OBJECT_SIZE)
         .with(TIME_ACCESS_SET)
         .with(TIME_MODIFY_SET)
+        .with(ACL)
+        .with(MIME_TYPE)
         .with(OWNER)
         .with(OWNER_GROUP);
 }
@@ -106,8 +108,8 @@ pub const FILE_ATTRIBUTES: &[AttributeLayout] = &[
     AttributeLayout { number: 19, name: "TIME_MODIFY_SET", kind: SetTimeKind },
     AttributeLayout { number: 20, name: "RAW_DEV", kind: Device },
     AttributeLayout { number: 21, name: "FILEHANDLE", kind: Handle },
-    AttributeLayout { number: 22, name: "ACL", kind: Other },
-    AttributeLayout { number: 23, name: "MIME_TYPE", kind: Other },
+    AttributeLayout { number: 22, name: "ACL", kind: Acl },
+    AttributeLayout { number: 23, name: "MIME_TYPE", kind: Text },
     AttributeLayout { number: 24, name: "OWNER", kind: Text },
     AttributeLayout { number: 25, name: "OWNER_GROUP", kind: Text },
 ];
@@ -125,7 +127,8 @@ impl Table for FileTable {
             5 => read_enum::<O, ObjectType>(block, at).map(drop),
             12 | 14..=18 => read_time(block, at).map(drop),
             13 | 19 => read_set_time(block, at).map(drop),
-            22 | 23 => block.variable(at, "attribute").map(drop),
+            22 => acl::check(block, at),
+            23 => read_mime_type(block, at).map(drop),
             24 | 25 => read_text(block, at).map(drop),
             _ => Ok(()),
         }
@@ -140,7 +143,7 @@ impl<'a> FileAttributeBlock<'a> {
     /// An attribute that is wanted but `None` takes its space and is not valid.
     ///
     /// # Errors
-    /// The buffer is too short, an owner too long, a time out of range.
+    /// The buffer is too short, an owner or list too long, a time out of range.
     pub fn encode_file(
         order: ByteOrder,
         wanted: AttributeBitmap,
@@ -155,7 +158,7 @@ impl<'a> FileAttributeBlock<'a> {
     /// Encodes attributes to set into `buffer`; all that are `Some` are valid.
     ///
     /// # Errors
-    /// The buffer is too short, an owner too long, a time out of range.
+    /// The buffer is too short, an owner or list too long, a time out of range.
     pub fn encode_set(
         order: ByteOrder,
         attributes: &SetAttributes,
@@ -167,8 +170,7 @@ impl<'a> FileAttributeBlock<'a> {
         }))
     }
 
-    /// The valid attributes. Archive, hidden, system, backup time, lists and MIME type
-    /// are passed over.
+    /// The valid attributes. Archive, hidden, system and backup time are passed over.
     #[must_use]
     pub fn file(&self) -> FileAttributes {
         let mut into = FileAttributes::default();
@@ -246,6 +248,8 @@ fn put_file<O: Order>(
             writer.put_u64(at + 8, device.minor)
         }),
         21 => from.file_handle.map(|handle| writer.put(at, handle.0)),
+        22 => from.acl.as_deref().map(|list| acl::put(writer, at, list)),
+        23 => from.mime_type.as_deref().map(|text| put_mime_type(writer, at, text)),
         24 => from.owner.as_deref().map(|owner| put_text(writer, at, owner)),
         25 => from.owner_group.as_deref().map(|group| put_text(writer, at, group)),
         _ => None,
@@ -278,6 +282,8 @@ fn take_file<O: Order>(
             into.raw_device = Some(DeviceNumber { major, minor });
         }
         21 => into.file_handle = Some(FileHandle(block.array(at)?)),
+        22 => into.acl = Some(acl::take(block, at)?),
+        23 => into.mime_type = Some(read_mime_type(block, at)?.to_owned()),
         24 => into.owner = Some(read_text(block, at)?.to_owned()),
         25 => into.owner_group = Some(read_text(block, at)?.to_owned()),
         _ => {}
@@ -291,6 +297,8 @@ fn set_bits(attributes: &SetAttributes) -> AttributeBitmap {
         (attributes.size.is_some(), bits::OBJECT_SIZE),
         (attributes.time_access.is_some(), bits::TIME_ACCESS_SET),
         (attributes.time_modify.is_some(), bits::TIME_MODIFY_SET),
+        (attributes.acl.is_some(), bits::ACL),
+        (attributes.mime_type.is_some(), bits::MIME_TYPE),
         (attributes.owner.is_some(), bits::OWNER),
         (attributes.owner_group.is_some(), bits::OWNER_GROUP),
     ]
@@ -310,6 +318,8 @@ fn put_set<O: Order>(
         9 => from.size.map(|size| writer.put_u64(at, size)),
         13 => from.time_access.map(|time| put_set_time(writer, at, time)),
         19 => from.time_modify.map(|time| put_set_time(writer, at, time)),
+        22 => from.acl.as_deref().map(|list| acl::put(writer, at, list)),
+        23 => from.mime_type.as_deref().map(|text| put_mime_type(writer, at, text)),
         24 => from.owner.as_deref().map(|owner| put_text(writer, at, owner)),
         25 => from.owner_group.as_deref().map(|group| put_text(writer, at, group)),
         _ => None,
@@ -328,6 +338,8 @@ fn take_set<O: Order>(
         9 => into.size = Some(block.u64(at)?),
         13 => into.time_access = Some(read_set_time(block, at)?),
         19 => into.time_modify = Some(read_set_time(block, at)?),
+        22 => into.acl = Some(acl::take(block, at)?),
+        23 => into.mime_type = Some(read_mime_type(block, at)?.to_owned()),
         24 => into.owner = Some(read_text(block, at)?.to_owned()),
         25 => into.owner_group = Some(read_text(block, at)?.to_owned()),
         _ => {}

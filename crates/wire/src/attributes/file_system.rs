@@ -99,7 +99,7 @@ impl<'a> FsAttributeBlock<'a> {
         }))
     }
 
-    /// The valid attributes. ACL support, quotas and failover locations are passed over;
+    /// The valid attributes. Failover locations are passed over;
     /// a preferred size beyond 32 bits is read as the largest of 32 bits.
     #[must_use]
     pub fn file_system(&self) -> FileSystemAttributes {
@@ -140,6 +140,7 @@ fn put<O: Order>(
         1..=9 => flag(number, from).map(|value| writer.put(at, [u8::from(value)])),
         10 => from.lease_time.map(|value| writer.put_u32(at, value)),
         11 => from.rd_attr_error.map(|value| writer.put_u32(at, value)),
+        12 => from.acl_support.map(|value| writer.put_u32(at, value)),
         13 => from.max_link.map(|value| writer.put_u32(at, value)),
         14 => from.max_name.map(|value| writer.put_u32(at, value)),
         34 => from.handle_expire_type.map(|value| writer.put_u32(at, value)),
@@ -174,6 +175,9 @@ fn long(number: u32, from: &FileSystemAttributes) -> Option<u64> {
         20 => from.max_file_size,
         21 => from.max_read,
         22 => from.max_write,
+        23 => from.quota_hard,
+        24 => from.quota_soft,
+        25 => from.quota_used,
         26 => from.space_available,
         27 => from.space_free,
         28 => from.space_total,
@@ -201,6 +205,7 @@ fn take<O: Order>(
         9 => into.unique_handle = Some(read_flag(block, at)?),
         10 => into.lease_time = Some(block.u32(at)?),
         11 => into.rd_attr_error = Some(block.u32(at)?),
+        12 => into.acl_support = Some(block.u32(at)?),
         13 => into.max_link = Some(block.u32(at)?),
         14 => into.max_name = Some(block.u32(at)?),
         15 => into.supported_file_attributes = Some(block.u64(at)?),
@@ -211,6 +216,9 @@ fn take<O: Order>(
         20 => into.max_file_size = Some(block.u64(at)?),
         21 => into.max_read = Some(block.u64(at)?),
         22 => into.max_write = Some(block.u64(at)?),
+        23 => into.quota_hard = Some(block.u64(at)?),
+        24 => into.quota_soft = Some(block.u64(at)?),
+        25 => into.quota_used = Some(block.u64(at)?),
         26 => into.space_available = Some(block.u64(at)?),
         27 => into.space_free = Some(block.u64(at)?),
         28 => into.space_total = Some(block.u64(at)?),

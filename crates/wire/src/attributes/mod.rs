@@ -5,13 +5,14 @@
 //! client can compute offsets from what it asked for. Hence a bit without a known
 //! layout cannot be skipped: encoders leave it out of `included`, decoders refuse it.
 
+mod acl;
 pub mod file;
 pub mod file_system;
 
 use std::marker::PhantomData;
 
 use dafs_types::Timestamp;
-use dafs_types::limits::OWNER_BYTES_MAX;
+use dafs_types::limits::{MIME_TYPE_BYTES_MAX, OWNER_BYTES_MAX};
 
 use crate::error::{DecodeError, EncodeError};
 use crate::field::{Codec, Field, Long, truth};
@@ -106,6 +107,8 @@ pub enum AttributeKind {
     FsHandle,
     /// Offset, from the start of the block, of a string.
     Text,
+    /// Offset, from the start of the block, of a counted array of access control entries.
+    Acl,
     /// Offset, from the start of the block, of a list that is not looked at.
     Other,
 }
@@ -116,7 +119,7 @@ impl AttributeKind {
     pub const fn layout(self) -> (usize, usize) {
         match self {
             Self::Flag => (1, 1),
-            Self::Word | Self::Text | Self::Other => (4, 4),
+            Self::Word | Self::Text | Self::Acl | Self::Other => (4, 4),
             Self::Long => (8, 8),
             Self::Time | Self::Device | Self::FsHandle => (16, 8),
             Self::SetTime => (24, 8),
@@ -335,6 +338,19 @@ fn read_flag<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<bool, DecodeErr
 fn read_text<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<&str, DecodeError> {
     let octets = scope.octets(at, OWNER_BYTES_MAX, "owner")?;
     std::str::from_utf8(octets).map_err(|_| DecodeError::Utf8)
+}
+
+fn read_mime_type<O: Order>(scope: Scope<'_, O>, at: usize) -> Result<&str, DecodeError> {
+    let octets = scope.octets(at, MIME_TYPE_BYTES_MAX, "MIME type")?;
+    std::str::from_utf8(octets).map_err(|_| DecodeError::Utf8)
+}
+
+fn put_mime_type<O: Order>(
+    writer: &mut Writer<'_, O>,
+    at: usize,
+    text: &str,
+) -> Result<(), EncodeError> {
+    writer.octets(at, text.as_bytes(), MIME_TYPE_BYTES_MAX, "MIME type")
 }
 
 fn put_text<O: Order>(

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{
-    AccessMask, AuthType, CacheHint, CachePattern, ChangeInfo, ClientId, CookieVerifier,
-    CredHandle, DeleteDisposition, FileAttributes, FileHandle, FileSystemAttributes, FsHandle,
-    ObjectType, ReaddirCookie, RemoveMode, RequestId, RmrContext, RmrTarget, SequenceNumber,
-    SessionId, SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, StateId,
-    Status, StreamId, Timestamp, Verifier,
+    AccessMask, Ace, AceFlags, AceKind, AceRights, AuthType, CacheHint, CachePattern, ChangeInfo,
+    ClientId, CookieVerifier, CredHandle, DeleteDisposition, FileAttributes, FileHandle,
+    FileSystemAttributes, FsHandle, ObjectType, ReaddirCookie, RemoveMode, RequestId, RmrContext,
+    RmrTarget, SequenceNumber, SessionId, SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey,
+    Stability, StateId, Status, StreamId, Timestamp, Verifier,
 };
 use dafs_wire::attributes::{file, file_system};
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
@@ -51,6 +51,24 @@ fn time() -> impl Strategy<Value = Option<Timestamp>> {
     )
 }
 
+fn acl() -> impl Strategy<Value = Option<Vec<Ace>>> {
+    let kind = prop_oneof![
+        Just(AceKind::Allow),
+        Just(AceKind::Deny),
+        Just(AceKind::Audit),
+        Just(AceKind::Alarm)
+    ];
+    let who = prop_oneof!["[A-Z]{5,8}@", "[0-9]{1,10}", "[a-zß☃]{0,20}"];
+    let entry = (kind, any::<u32>(), any::<u32>(), who).prop_map(|(kind, flags, rights, who)| {
+        Ace { kind, flags: AceFlags(flags), rights: AceRights(rights), who }
+    });
+    proptest::option::of(vec(entry, 0..6))
+}
+
+fn mime_type() -> impl Strategy<Value = Option<String>> {
+    proptest::option::of("([a-z]{1,9}/[a-z.+-]{1,30})?")
+}
+
 fn set_time() -> impl Strategy<Value = Option<SetTime>> {
     (any::<bool>(), time()).prop_map(|(server, time)| {
         if server { Some(SetTime::Server) } else { time.map(SetTime::Client) }
@@ -62,34 +80,39 @@ fn file_attributes() -> impl Strategy<Value = FileAttributes> {
     let longs = any::<(Option<u64>, Option<u64>, Option<(u64, u64)>, Option<[u8; 32]>)>();
     let times = (time(), time(), time(), time(), time());
     let names = (proptest::option::of(name()), proptest::option::of(name()), 1..10u32);
-    (words, longs, times, names).prop_map(|(words, longs, times, names)| FileAttributes {
-        named_attributes: words.0,
-        object_type: ObjectType::from_number(names.2),
-        mode: words.1,
-        link_count: words.2,
-        change: words.3,
-        size: words.4,
-        file_id: longs.0,
-        space_used: longs.1,
-        time_access: times.0,
-        time_create: times.1,
-        time_delta: times.2,
-        time_metadata: times.3,
-        time_modify: times.4,
-        raw_device: longs.2.map(|(major, minor)| DeviceNumber { major, minor }),
-        file_handle: longs.3.map(|half| {
-            let mut handle = [0; 64];
-            handle[16..48].copy_from_slice(&half);
-            FileHandle(handle)
-        }),
-        owner: names.0,
-        owner_group: names.1,
+    let lists = (acl(), mime_type());
+    (words, longs, times, names, lists).prop_map(|(words, longs, times, names, lists)| {
+        FileAttributes {
+            named_attributes: words.0,
+            object_type: ObjectType::from_number(names.2),
+            mode: words.1,
+            link_count: words.2,
+            change: words.3,
+            size: words.4,
+            file_id: longs.0,
+            space_used: longs.1,
+            time_access: times.0,
+            time_create: times.1,
+            time_delta: times.2,
+            time_metadata: times.3,
+            time_modify: times.4,
+            raw_device: longs.2.map(|(major, minor)| DeviceNumber { major, minor }),
+            file_handle: longs.3.map(|half| {
+                let mut handle = [0; 64];
+                handle[16..48].copy_from_slice(&half);
+                FileHandle(handle)
+            }),
+            acl: lists.0,
+            mime_type: lists.1,
+            owner: names.0,
+            owner_group: names.1,
+        }
     })
 }
 
 fn system_attributes() -> impl Strategy<Value = FileSystemAttributes> {
     let flags = any::<[Option<bool>; 9]>();
-    (flags, any::<[Option<u32>; 6]>(), any::<[Option<u64>; 12]>(), any::<Option<[u8; 16]>>())
+    (flags, any::<[Option<u32>; 7]>(), any::<[Option<u64>; 15]>(), any::<Option<[u8; 16]>>())
         .prop_map(|(flags, words, longs, handle)| FileSystemAttributes {
             link_support: flags[0],
             symlink_support: flags[1],
@@ -118,20 +141,29 @@ fn system_attributes() -> impl Strategy<Value = FileSystemAttributes> {
             space_free: longs[9],
             space_total: longs[10],
             max_append: longs[11],
+            acl_support: words[6],
+            quota_hard: longs[12],
+            quota_soft: longs[13],
+            quota_used: longs[14],
             fs_handle: handle.map(FsHandle),
         })
 }
 
 fn set_attributes() -> impl Strategy<Value = SetAttributes> {
     let owners = (proptest::option::of(name()), proptest::option::of(name()));
-    (any::<(Option<u32>, Option<u64>)>(), set_time(), set_time(), owners).prop_map(
-        |((mode, size), time_access, time_modify, (owner, owner_group))| SetAttributes {
-            mode,
-            size,
-            time_access,
-            time_modify,
-            owner,
-            owner_group,
+    let lists = (acl(), mime_type());
+    (any::<(Option<u32>, Option<u64>)>(), set_time(), set_time(), lists, owners).prop_map(
+        |((mode, size), time_access, time_modify, (acl, mime_type), (owner, owner_group))| {
+            SetAttributes {
+                acl,
+                mime_type,
+                mode,
+                size,
+                time_access,
+                time_modify,
+                owner,
+                owner_group,
+            }
         },
     )
 }

@@ -1,0 +1,210 @@
+//! Access control lists as local file systems keep them: POSIX draft lists, and what they
+//! let an identity do.
+//!
+//! Invariant: the answers are the kernel's own (acl(5), "access check algorithm"), so that
+//! a client may do through the server just what its user may do beside it.
+
+mod map;
+
+use dafs_types::Credentials;
+
+pub(crate) use map::{from_entries, to_entries};
+
+/// A list: permission bits (read 4, write 2, execute 1) of each class and of those named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PosixAcl {
+    pub owner: u32,
+    /// Named users.
+    pub users: Vec<(u32, u32)>,
+    pub group: u32,
+    /// Named groups.
+    pub groups: Vec<(u32, u32)>,
+    /// The most that named users and all groups have. There when anybody is named.
+    pub mask: Option<u32>,
+    pub other: u32,
+}
+
+impl PosixAcl {
+    /// The list that says what permission bits say.
+    pub fn of_mode(mode: u32) -> Self {
+        Self {
+            owner: mode >> 6 & 7,
+            users: Vec::new(),
+            group: mode >> 3 & 7,
+            groups: Vec::new(),
+            mask: None,
+            other: mode & 7,
+        }
+    }
+
+    /// Whether permission bits say it all.
+    pub fn is_mode(&self) -> bool {
+        self.users.is_empty() && self.groups.is_empty() && self.mask.is_none()
+    }
+
+    /// The nine permission bits that go with the list.
+    pub fn mode(&self) -> u32 {
+        self.owner << 6 | self.mask.unwrap_or(self.group) << 3 | self.other
+    }
+
+    /// The list after a change of mode: the group bits are the mask, if there is one.
+    pub fn set_mode(&mut self, mode: u32) {
+        self.owner = mode >> 6 & 7;
+        *self.mask.as_mut().unwrap_or(&mut self.group) = mode >> 3 & 7;
+        self.other = mode & 7;
+    }
+
+    /// What a new object with this wanted mode gets of a default list.
+    pub fn inherited(&self, mode: u32) -> Self {
+        let mut list = self.clone();
+        list.set_mode(self.mode() & mode);
+        list
+    }
+
+    /// What an entry that the mask binds is worth.
+    pub fn masked(&self, bits: u32) -> u32 {
+        bits & self.mask.unwrap_or(7)
+    }
+
+    /// Whether somebody other than the superuser has all of the wanted bits on an object
+    /// of this owner and group. One entry must have them all: two groups do not add up.
+    pub fn allows(&self, who: &Credentials, uid: u32, gid: u32, wanted: u32) -> bool {
+        let has = |bits: u32| bits & wanted == wanted;
+        if who.uid == uid {
+            return has(self.owner);
+        }
+        if let Some((_, bits)) = self.users.iter().find(|(user, _)| *user == who.uid) {
+            return has(self.masked(*bits));
+        }
+        let own = who.in_group(gid).then_some(self.group);
+        let named = self.groups.iter().filter(|(group, _)| who.in_group(*group));
+        let mut found = own.into_iter().chain(named.map(|(_, bits)| *bits)).peekable();
+        if found.peek().is_none() {
+            return has(self.other);
+        }
+        found.any(|bits| has(self.masked(bits)))
+    }
+
+    /// Reads the form of `system.posix_acl_access`; `None` if it is none.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let (version, entries) = bytes.split_first_chunk::<4>()?;
+        if u32::from_le_bytes(*version) != VERSION {
+            return None;
+        }
+        let (entries, rest) = entries.as_chunks::<ENTRY_BYTES>();
+        let mut list = Self::of_mode(0);
+        for [tag0, tag1, bits0, bits1, id @ ..] in entries {
+            let bits = u32::from(u16::from_le_bytes([*bits0, *bits1])) & 7;
+            let id = u32::from_le_bytes(*id);
+            match u16::from_le_bytes([*tag0, *tag1]) {
+                TAG_OWNER => list.owner = bits,
+                TAG_USER => list.users.push((id, bits)),
+                TAG_GROUP => list.group = bits,
+                TAG_NAMED_GROUP => list.groups.push((id, bits)),
+                TAG_MASK => list.mask = Some(bits),
+                TAG_OTHER => list.other = bits,
+                _ => return None,
+            }
+        }
+        rest.is_empty().then_some(list)
+    }
+
+    /// The form of `system.posix_acl_access`, whose entries are in order of tag and id.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = VERSION.to_le_bytes().to_vec();
+        let mut put = |tag: u16, bits: u32, id: u32| {
+            bytes.extend(tag.to_le_bytes());
+            bytes.extend((bits as u16).to_le_bytes());
+            bytes.extend(id.to_le_bytes());
+        };
+        let sorted = |list: &[(u32, u32)]| {
+            let mut list = list.to_vec();
+            list.sort_unstable();
+            list
+        };
+        put(TAG_OWNER, self.owner, NO_ID);
+        sorted(&self.users).into_iter().for_each(|(id, bits)| put(TAG_USER, bits, id));
+        put(TAG_GROUP, self.group, NO_ID);
+        sorted(&self.groups).into_iter().for_each(|(id, bits)| put(TAG_NAMED_GROUP, bits, id));
+        if let Some(mask) = self.mask {
+            put(TAG_MASK, mask, NO_ID);
+        }
+        put(TAG_OTHER, self.other, NO_ID);
+        bytes
+    }
+}
+
+/// The lists of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lists {
+    /// Who may do what with it.
+    pub access: PosixAcl,
+    /// What new objects in it get; directories only.
+    pub default: Option<PosixAcl>,
+}
+
+const VERSION: u32 = 2;
+const ENTRY_BYTES: usize = 8;
+const NO_ID: u32 = u32::MAX;
+const TAG_OWNER: u16 = 1;
+const TAG_USER: u16 = 2;
+const TAG_GROUP: u16 = 4;
+const TAG_NAMED_GROUP: u16 = 8;
+const TAG_MASK: u16 = 0x10;
+const TAG_OTHER: u16 = 0x20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(uid: u32, groups: &[u32]) -> Credentials {
+        Credentials { uid, gid: groups[0], groups: groups[1..].into() }
+    }
+
+    fn list() -> PosixAcl {
+        PosixAcl {
+            owner: 6,
+            users: vec![(7, 6), (5, 0)],
+            group: 4,
+            groups: vec![(50, 2), (40, 4)],
+            mask: Some(6),
+            other: 5,
+        }
+    }
+
+    #[test]
+    fn the_kernels_form_comes_back_in_its_order() {
+        let bytes = list().encode();
+        let again = PosixAcl::parse(&bytes).unwrap();
+        assert_eq!(again.encode(), bytes);
+        assert_eq!((again.users, again.groups), (vec![(5, 0), (7, 6)], vec![(40, 4), (50, 2)]));
+        for cut in 0..bytes.len() {
+            let whole = cut >= 4 && (cut - 4) % ENTRY_BYTES == 0;
+            assert_eq!(PosixAcl::parse(&bytes[..cut]).is_some(), whole, "{cut}");
+        }
+    }
+
+    #[test]
+    fn the_first_class_that_fits_decides_and_groups_do_not_add_up() {
+        let list = list();
+        let allows = |uid, groups: &[u32], wanted| list.allows(&user(uid, groups), 1, 10, wanted);
+        assert!(allows(1, &[99], 6) && !allows(1, &[40], 1));
+        assert!(!allows(5, &[10, 40, 50], 4), "a named user has no groups");
+        assert!(allows(7, &[99], 6) && !allows(7, &[99], 1), "nor the rights of others");
+        assert!(allows(8, &[10], 4) && !allows(8, &[10], 1));
+        assert!(allows(8, &[40, 50], 4) && allows(8, &[40, 50], 2) && !allows(8, &[40, 50], 6));
+        assert!(allows(8, &[99], 5) && !allows(8, &[99], 2));
+    }
+
+    #[test]
+    fn a_change_of_mode_moves_the_mask() {
+        let mut list = list();
+        assert_eq!(list.mode(), 0o665);
+        assert_eq!(list.inherited(0o640).mode(), 0o640);
+        assert_eq!(list.inherited(0o646).mode(), 0o644);
+        list.set_mode(0o740);
+        assert_eq!((list.group, list.mask, list.mode()), (4, Some(4), 0o740));
+        assert!(list.allows(&user(7, &[99]), 1, 10, 4));
+        assert!(!list.allows(&user(7, &[99]), 1, 10, 2), "the mask binds named users");
+    }
+}

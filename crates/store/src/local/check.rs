@@ -1,0 +1,151 @@
+//! What every call on local directories checks first.
+//!
+//! Invariant: permission is decided here from the object's own bits and list and the
+//! asker's identity, before the first change; the server's own rights never stand in
+//! for it.
+
+use std::sync::Arc;
+
+use dafs_types::permission::{self, EXECUTE, WRITE};
+use dafs_types::{ChangeInfo, Credentials, FileHandle, ObjectType, ShareAccess};
+
+use super::file::LocalFile;
+use super::node::Node;
+use super::{LocalStore, extras, sys};
+use crate::acl::PosixAcl;
+use crate::attributes::Attributes;
+use crate::error::{Result, StoreError};
+use crate::file::File;
+use crate::name;
+use crate::rules::{Guard, check_open};
+
+/// A directory whose entries the asker may change, and the entry in question.
+pub(super) struct Entry {
+    pub parent: Arc<Node>,
+    pub before: Attributes,
+    pub found: Option<(Arc<Node>, Attributes)>,
+}
+
+impl LocalStore {
+    /// The list that decides over what this asker may do with an object. The superuser and
+    /// the owner need none: their rights stand in the mode.
+    pub(super) fn acl_for(
+        &self,
+        who: &Credentials,
+        node: &Node,
+        found: &Attributes,
+    ) -> Result<Option<PosixAcl>> {
+        if who.is_superuser() || who.uid == found.uid || found.kind == ObjectType::SymbolicLink {
+            return Ok(None);
+        }
+        extras::access_list(node.fd())
+    }
+
+    /// Whether the asker has the wanted bits on an object that is as `found` says.
+    pub(super) fn allows(
+        &self,
+        who: &Credentials,
+        node: &Node,
+        found: &Attributes,
+        wanted: u32,
+    ) -> Result<bool> {
+        let acl = self.acl_for(who, node, found)?;
+        Ok(Guard { attributes: found, acl: acl.as_ref() }.allows(who, wanted))
+    }
+
+    /// Attributes of a directory in which the asker has the wanted rights.
+    pub(super) fn check_directory(
+        &self,
+        who: &Credentials,
+        node: &Node,
+        wanted: u32,
+    ) -> Result<Attributes> {
+        if node.kind != ObjectType::Directory {
+            return Err(StoreError::NotDirectory);
+        }
+        let found = self.live_status(node)?.attributes;
+        if self.allows(who, node, &found, wanted)? { Ok(found) } else { Err(StoreError::Access) }
+    }
+
+    pub(super) fn check_writable(&self, node: &Node) -> Result<()> {
+        if self.exports[node.export].read_only { Err(StoreError::ReadOnly) } else { Ok(()) }
+    }
+
+    /// The directory's change behind a modification. Not atomic: local processes may have
+    /// been there too.
+    pub(super) fn after_change(&self, node: &Node, before: &Attributes) -> Result<ChangeInfo> {
+        if self.durable_names {
+            sys::sync(node.fd(), node.kind)?;
+        }
+        let after = sys::status(node.fd())?.attributes.change;
+        Ok(ChangeInfo { before: before.change, after, atomic: false })
+    }
+
+    /// A directory whose entries the asker may change, and the entry in question.
+    pub(super) fn entry(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<Entry> {
+        name::check(name)?;
+        let parent = self.resolve_node(directory)?;
+        self.check_writable(&parent)?;
+        let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
+        let found = match self.child(&parent, name) {
+            Ok((node, status)) => {
+                let owner = status.attributes.uid;
+                if permission::sticky_forbids(who, before.mode, before.uid, owner) {
+                    return Err(StoreError::NotPermitted);
+                }
+                Some((node, status.attributes))
+            }
+            Err(StoreError::NotFound) => None,
+            Err(error) => return Err(error),
+        };
+        Ok(Entry { parent, before, found })
+    }
+
+    /// Opens an object that is as `found` says.
+    pub(super) fn open_found(
+        &self,
+        who: &Credentials,
+        node: &Arc<Node>,
+        found: &Attributes,
+        access: ShareAccess,
+    ) -> Result<Arc<dyn File>> {
+        let acl = self.acl_for(who, node, found)?;
+        check_open(who, Guard { attributes: found, acl: acl.as_ref() }, access)?;
+        if access.writes() {
+            self.check_writable(node)?;
+        }
+        let file = match self.open_file(&node.handle) {
+            Some(file) => file,
+            None => self.file_for(node.handle, |key| LocalFile::new(key, node.clone())),
+        };
+        file.allow(access.writes(), !who.is_superuser())?;
+        Ok(file)
+    }
+
+    /// Brings an object's own metadata to stable storage.
+    pub(super) fn sync_node(&self, node: &Node) -> Result<()> {
+        let synced = match node.kind {
+            ObjectType::Directory | ObjectType::Regular => sys::sync(node.fd(), node.kind),
+            // A pipe or a device would notice that it is opened; the rest cannot be.
+            ObjectType::SymbolicLink
+            | ObjectType::BlockDevice
+            | ObjectType::CharacterDevice
+            | ObjectType::Socket
+            | ObjectType::Fifo
+            | ObjectType::AttributeDirectory
+            | ObjectType::NamedAttribute => Err(StoreError::Access),
+        };
+        match synced {
+            // What may not be opened is synced with all else that its file system has.
+            Err(StoreError::Access | StoreError::NotPermitted) => {
+                Ok(rustix::fs::syncfs(self.mount_of(node.export, node.file_system)?)?)
+            }
+            synced => synced,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Extended attributes of an object behind an `O_PATH` descriptor.
+//!
+//! Invariant: every call goes through the kernel's own link to the descriptor, so that no
+//! name is resolved; what has no such attribute is told from what can have none.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+
+use super::sys::magic_path;
+use crate::error::{Result, StoreError};
+
+/// The value of an attribute, or `None`.
+pub(super) fn get(object: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    let path = magic_path(object);
+    let mut room = VALUE_BYTES_USUAL;
+    loop {
+        let mut value = Vec::with_capacity(room);
+        let spare = rustix::buffer::spare_capacity(&mut value);
+        match rustix::fs::getxattr(path.as_str(), name, spare) {
+            Ok(_) => return Ok(Some(value)),
+            Err(Errno::RANGE) if room < VALUE_BYTES_MAX => room = VALUE_BYTES_MAX,
+            Err(Errno::NODATA) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Octets of the value of an attribute, or `None`.
+pub(super) fn size(object: BorrowedFd<'_>, name: &[u8]) -> Result<Option<usize>> {
+    match rustix::fs::getxattr_query(magic_path(object), name) {
+        Ok(size) => Ok(Some(size)),
+        Err(Errno::NODATA) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sets an attribute: whatever there is, only if there is none, or only if there is one.
+///
+/// # Errors
+/// `Exists` and `NotFound` by `how`; `TooBig` beyond what any attribute holds, `NoSpace`
+/// and `Quota` beyond what this file system has room for.
+pub(super) fn set(
+    object: BorrowedFd<'_>,
+    name: &[u8],
+    value: &[u8],
+    how: XattrFlags,
+) -> Result<()> {
+    match rustix::fs::setxattr(magic_path(object), name, value, how) {
+        Err(Errno::NODATA) => Err(StoreError::NotFound),
+        Err(Errno::TOOBIG | Errno::RANGE) => Err(StoreError::TooBig),
+        other => Ok(other?),
+    }
+}
+
+/// Removes an attribute; `NotFound` if there is none.
+pub(super) fn remove(object: BorrowedFd<'_>, name: &[u8]) -> Result<()> {
+    match rustix::fs::removexattr(magic_path(object), name) {
+        Err(Errno::NODATA) => Err(StoreError::NotFound),
+        other => Ok(other?),
+    }
+}
+
+/// The names of all attributes that belong to users, without their prefix.
+pub(super) fn user_names(object: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
+    let path = magic_path(object);
+    let mut list = Vec::new();
+    loop {
+        let size = rustix::fs::listxattr_query(path.as_str())?;
+        if size == 0 {
+            return Ok(Vec::new());
+        }
+        list.reserve_exact(size);
+        // Longer by now? Once more.
+        match rustix::fs::listxattr(path.as_str(), rustix::buffer::spare_capacity(&mut list)) {
+            Ok(_) => break,
+            Err(Errno::RANGE) if size < LIST_BYTES_MAX => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let names = list.split(|byte| *byte == 0).filter_map(|name| name.strip_prefix(USER_PREFIX));
+    Ok(names.map(<[u8]>::to_vec).collect())
+}
+
+/// What attributes of users begin with; the rest belongs to the system.
+pub(super) const USER_PREFIX: &[u8] = b"user.";
+/// Longest value of an attribute on Linux (`XATTR_SIZE_MAX`).
+pub(super) const VALUE_BYTES_MAX: usize = 65_536;
+const VALUE_BYTES_USUAL: usize = 512;
+/// Longest list of names on Linux (`XATTR_LIST_MAX`).
+const LIST_BYTES_MAX: usize = 65_536;
