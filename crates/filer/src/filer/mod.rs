@@ -6,6 +6,7 @@
 //! A channel is split in two: [`HotChannel`] is what every request touches, the rest
 //! lies apart in [`ColdChannel`].
 
+mod acting;
 mod bind;
 mod connect;
 mod files;
@@ -15,7 +16,7 @@ mod requests;
 use std::collections::BTreeMap;
 
 pub use bind::BindArguments;
-use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
+use dafs_types::{ClientId, Credentials, Moment, SessionId, StreamId, Verifier};
 use dafs_wire::ByteOrder;
 
 use crate::clients::{ClientSlot, ClientTable, Principal};
@@ -24,7 +25,8 @@ use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
-    ConfigError, Counters, FilerConfig, Negotiated, PeerIdentity, TickActions,
+    ConfigError, Counters, CredentialTable, CredentialUse, FilerConfig, Negotiated, PeerIdentity,
+    TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -39,6 +41,8 @@ pub struct Filer {
     sessions: BTreeMap<SessionId, u32>,
     clients: ClientTable,
     opens: OpenTable,
+    /// What trusted clients have registered.
+    credentials: CredentialTable,
     kept: KeptSessions,
     /// Sessions forgotten, not yet told of.
     forgotten: Vec<SessionId>,
@@ -57,6 +61,8 @@ enum Phase {
     Connected,
     Verifying,
     Authenticated,
+    /// As before, but its proof is past its time: it may be given anew.
+    Lapsed,
     /// Belongs to the session of another channel.
     Bound,
     Condemned,
@@ -69,6 +75,8 @@ struct HotChannel {
     phase: Phase,
     /// The last request announced a next member of its chain.
     chain_open: bool,
+    /// Requests under way that act with registered credentials.
+    acting: u16,
     client: ClientSlot,
     /// Where its results are kept.
     kept: KeptSession,
@@ -90,6 +98,14 @@ struct ColdChannel {
     close_reason: Option<CloseReason>,
     /// The operation channel of the session it belongs to, or shall belong to.
     binding: Option<ChannelId>,
+    /// As whom it wants to be bound, where the request says it.
+    claim: Option<Principal>,
+    /// The mechanism wants another token.
+    awaits_token: bool,
+    /// An authenticated session proves itself again.
+    is_renewing: bool,
+    /// The credentials that requests under way act with, by stream.
+    acting: Vec<(StreamId, CredentialUse)>,
 }
 
 /// What CONNECT has made.
@@ -106,8 +122,12 @@ struct Session {
     /// Should it be gone at authentication, its state is lost and the client must not
     /// believe otherwise.
     expects_record: bool,
-    /// As whom the client tries to authenticate.
+    /// As whom the client tries to authenticate, as far as it is known.
     principal: Option<Principal>,
+    /// Whether it may register credentials and name them.
+    trusted: bool,
+    /// When its proof is past its time.
+    expires: Option<Moment>,
     /// Carries the server's requests.
     back_control: Option<ChannelId>,
     /// Carries the server's RDMA reads.
@@ -125,6 +145,7 @@ impl Filer {
         let budget = Budget::new(config.credits_budget, config.channels_max);
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
         let kept = KeptSessions::new(config.lost_sessions_max);
+        let credentials = CredentialTable::new(boot_seed, config.credentials.clone());
         Ok(Self {
             config,
             budget,
@@ -134,6 +155,7 @@ impl Filer {
             sessions: BTreeMap::new(),
             clients: ClientTable::default(),
             opens,
+            credentials,
             kept,
             forgotten: Vec::new(),
             orphans: Vec::new(),
@@ -176,6 +198,10 @@ impl Filer {
             credentials: None,
             close_reason: None,
             binding: None,
+            claim: None,
+            awaits_token: false,
+            is_renewing: false,
+            acting: Vec::new(),
         });
         let hot = &mut self.hot[index as usize];
         *hot = HotChannel {
@@ -228,6 +254,9 @@ impl Filer {
         self.open_count -= 1;
         if let Some(cold) = self.cold[channel.index()].take() {
             self.authenticated_count -= u32::from(cold.credentials.is_some());
+            for (_, held) in cold.acting {
+                self.credentials.finish(held);
+            }
             if let Some(session) = cold.session {
                 self.sessions.remove(&session.id);
                 self.end_kept(kept, session.id, end, now);
@@ -273,6 +302,7 @@ impl Filer {
     fn release_client(&mut self, slot: ClientSlot, released: &mut Vec<Closed>) {
         if let Some(client) = self.clients.get_mut(slot) {
             self.opens.release(&mut client.opens, released);
+            self.credentials.client_gone(client.id);
             self.clients.remove(slot);
         }
     }
@@ -305,7 +335,18 @@ impl Filer {
                 let late = now.since(cold.opened_at) >= self.config.authentication_timeout;
                 late.then_some(CloseReason::NotAuthenticatedInTime)
             }
+            Phase::Lapsed => {
+                let expires = cold.session.as_ref().and_then(|session| session.expires);
+                let late = expires.is_none_or(|at| now.since(at) >= self.config.lease);
+                late.then_some(CloseReason::AuthenticationExpired)
+            }
             Phase::Authenticated => {
+                let expires = cold.session.as_ref().and_then(|session| session.expires);
+                if expires.is_some_and(|at| at <= now) {
+                    hot.phase = Phase::Lapsed;
+                    self.counters.authentications_expired += 1;
+                    return None;
+                }
                 hot.window.shrink_if_idle(self.config.credits_initial, &mut self.budget);
                 let silence = now.since(hot.last_heard);
                 let too_long = self.config.silence_max.is_some_and(|most| silence >= most);
@@ -363,6 +404,7 @@ impl HotChannel {
             generation: 0,
             phase: Phase::Vacant,
             chain_open: false,
+            acting: 0,
             client: ClientSlot::NOBODY,
             kept: KeptSession::NONE,
             last_heard: Moment(0),

@@ -34,7 +34,9 @@ impl Filer {
                         if hot.phase == Phase::Authenticated && head.is_plain() && !hot.chain_open {
                             return Ok(admitted);
                         }
-                        hot.judge(head).map(|()| admitted).map_err(Refusal::Answer)
+                        let judged = hot.judge(head);
+                        let judged = judged.and_then(|()| self.judge_identity(channel, head));
+                        judged.map(|()| admitted).map_err(Refusal::Answer)
                     }
                     Err(reason) => Err(Refusal::Break(reason)),
                 }
@@ -72,7 +74,12 @@ impl Filer {
     pub fn finish(&mut self, channel: ChannelId, stream: StreamId) -> Grant {
         match self.hot.get_mut(channel.index()) {
             Some(hot) if hot.generation == channel.generation => {
-                hot.window.give(stream, &mut self.budget)
+                let is_acting = hot.acting != 0;
+                let grant = hot.window.give(stream, &mut self.budget);
+                if is_acting {
+                    self.end_acting(channel, stream);
+                }
+                grant
             }
             _ => Grant { target_nreq: 1, receives_to_post: 0 },
         }
@@ -101,9 +108,7 @@ impl HotChannel {
         let chain_open = self.chain_open;
         self.chain_open = head.chain_flags.has(ChainFlags::FORWARD);
         judge_chain(head.chain_flags, head.class, chain_open)?;
-        self.phase.allows(head.class)?;
-        // No client is trusted in this version (draft 3.1.1.1.2).
-        if head.cred_handle == CredHandle(0) { Ok(()) } else { Err(Status::NoCreds) }
+        self.phase.allows(head.class)
     }
 }
 
@@ -118,17 +123,19 @@ impl Phase {
             | (
                 Self::Authenticated,
                 Class::SecurityInfo | Class::Disconnect | Class::Special | Class::Ordinary,
+            )
+            // Whether this client may is judged by who it is.
+            | (Self::Authenticated, Class::Authenticate | Class::Credential)
+            | (
+                Self::Lapsed,
+                Class::SecurityInfo | Class::Disconnect | Class::Authenticate,
             ) => Ok(()),
             (Self::Opened, Class::Authenticate | Class::SecurityInfo | Class::Disconnect)
-            | (Self::Connected | Self::Verifying | Self::Authenticated, Class::Connect)
-            | (Self::Connected | Self::Verifying | Self::Authenticated, Class::Bind)
-            | (Self::Verifying | Self::Authenticated, Class::Authenticate) => {
-                Err(Status::IllegalState)
-            }
-            // An untrusted client shall not register credentials (draft 3.1.1.1.2).
-            (Self::Authenticated, Class::Credential) => Err(Status::NotAuthorized),
+            | (Self::Connected | Self::Verifying, Class::Connect | Class::Bind)
+            | (Self::Authenticated | Self::Lapsed, Class::Connect | Class::Bind)
+            | (Self::Verifying, Class::Authenticate) => Err(Status::IllegalState),
             (
-                Self::Opened | Self::Connected | Self::Verifying,
+                Self::Opened | Self::Connected | Self::Verifying | Self::Lapsed,
                 Class::Credential | Class::Special | Class::Ordinary,
             ) => Err(Status::NotAuthenticated),
             (Self::Vacant | Self::Bound | Self::Condemned, _) => Err(Status::BadSession),
