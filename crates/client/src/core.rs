@@ -11,7 +11,7 @@ use dafs_dat::{
     Operation, Region, SendOptions, Signal, coarse_now,
 };
 use dafs_memory::Memory;
-use dafs_types::{Status, StreamId, Verifier};
+use dafs_types::{CredHandle, Status, StreamId, Verifier};
 use dafs_wire::{
     ByteOrder, EncodeError, Procedure, Request, RequestHeader, ResponseHeader, encode_request,
     is_intact, seal,
@@ -62,6 +62,8 @@ pub(crate) struct Core {
     /// Answers to requests without bulk data.
     pub replies: Waiters<Result<Vec<u8>>>,
     last_operation: u64,
+    /// Whom the request being encoded acts for.
+    pub acting: CredHandle,
 }
 
 /// One session with one server.
@@ -122,6 +124,7 @@ impl Core {
             transfers: Waiters::default(),
             replies: Waiters::default(),
             last_operation: 0,
+            acting: CredHandle(0),
         }
     }
 
@@ -387,6 +390,7 @@ impl Core {
         let mut message = vec![0; session.request_bytes_max as usize];
         let header = RequestHeader {
             desired_credits: session.wish,
+            credentials: self.acting,
             ..RequestHeader::new(StreamId(0), dafs_types::SequenceNumber(0))
         };
         let encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut message);

@@ -22,6 +22,7 @@
 //! that must not be able to name memory meant for another.
 #![forbid(unsafe_code)]
 
+mod acting;
 mod buffer;
 mod call;
 mod client;
@@ -32,6 +33,7 @@ mod error;
 mod file;
 mod future;
 mod groups;
+mod login;
 mod names;
 mod path;
 mod pool;
@@ -41,6 +43,7 @@ mod typed;
 mod url;
 mod waiters;
 
+pub use acting::{ActFor, Registered};
 pub use buffer::{Buffer, Slice};
 pub use call::{Call, Reply};
 pub use client::{Client, ClientConfig};
@@ -49,13 +52,15 @@ pub use error::{ClientError, Result};
 pub use file::{File, OpenOptions};
 pub use future::block_on;
 pub use groups::Group;
+pub use login::{CredentialSource, Identity, Login, ServiceName, Tickets};
 pub use names::{DirectoryEntry, Metadata};
-pub use session::{Login, Session, SessionOptions, TransportChoice};
+pub use session::{Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
 pub use url::{Location, ServerName, UrlError, local_socket_candidates};
 
 pub use dafs_dat::RegionPath;
 pub use dafs_types::{
-    AccessMask, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes, ObjectType,
-    SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status, Timestamp,
+    AccessMask, AuthType, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes,
+    ObjectType, SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status,
+    Timestamp,
 };

@@ -3,6 +3,7 @@
 //! Invariant: a `Session` value stands for a session that was established; whether it
 //! still is, every call finds out for itself.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -10,19 +11,20 @@ use std::time::Duration;
 
 use dafs_dat::{Address, AddressError, EndpointConfig, RegionPath, Rights};
 use dafs_memory::{Memory, Pages};
-use dafs_types::{FileHandle, Status, Verifier, limits};
-use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
+use dafs_types::{CredHandle, FileHandle, Status, limits};
+use dafs_wire::messages::{Empty, SessionOptions as WireOptions};
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Response};
 
 use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
 use crate::core::{
-    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, decode, decode_any, slot_segment,
+    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, decode, slot_segment,
 };
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
 use crate::future::run;
+use crate::login::{self, Identity, Login, message_bytes_max};
 use crate::typed::done;
 use crate::url::{Location, ServerName, local_socket_candidates};
 
@@ -38,21 +40,6 @@ pub enum TransportChoice {
     Tcp,
 }
 
-/// Proof of identity.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Login {
-    /// None: over shared memory the kernel vouches for the user.
-    #[default]
-    None,
-    /// User name and password, in clear text.
-    Password {
-        /// The name.
-        user: String,
-        /// The password.
-        password: String,
-    },
-}
-
 /// What a session should be like.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -60,6 +47,9 @@ pub struct SessionOptions {
     pub transport: TransportChoice,
     /// Identity.
     pub login: Login,
+    /// Name of the server's host, for whoever proves itself as a service of it; empty where
+    /// it is this host.
+    pub host: String,
     /// Whether the server keeps the results of requests that change something, for the case
     /// that an answer is lost.
     pub response_cache: bool,
@@ -83,6 +73,7 @@ impl Default for SessionOptions {
         Self {
             transport: TransportChoice::Automatic,
             login: Login::None,
+            host: String::new(),
             response_cache: false,
             checksums: false,
             crc: false,
@@ -101,6 +92,8 @@ pub struct Session {
     pub(crate) shared: Rc<Shared>,
     pub(crate) index: usize,
     pub(crate) root: FileHandle,
+    /// Whom it acts for; zero is the client itself.
+    pub(crate) acting: CredHandle,
     anchor: Rc<Anchor>,
 }
 
@@ -109,6 +102,7 @@ struct Anchor {
     shared: Rc<Shared>,
     index: usize,
     address: Address,
+    identity: RefCell<Option<Identity>>,
 }
 
 impl Drop for Anchor {
@@ -129,10 +123,13 @@ impl Client {
         if let Some((user, password)) = &location.user {
             let password = password.clone().or_else(|| match &options.login {
                 Login::Password { password, .. } => Some(password.clone()),
-                Login::None => None,
+                Login::None | Login::Kerberos(_) | Login::Automatic => None,
             });
             options.login =
                 Login::Password { user: user.clone(), password: password.unwrap_or_default() };
+        }
+        if let (true, ServerName::Host { host, .. }) = (options.host.is_empty(), &location.server) {
+            options.host.clone_from(host);
         }
         let addresses = candidates(&location.server, options.transport)?;
         let mut reasons = Vec::new();
@@ -185,11 +182,17 @@ impl Client {
     ) -> Result<(usize, impl Future<Output = Result<Session>> + use<>)> {
         let index = self.begin(address, options)?;
         // From here on whatever goes wrong ends the session by dropping this.
-        let anchor = Rc::new(Anchor { shared: self.0.clone(), index, address: address.clone() });
+        let anchor = Rc::new(Anchor {
+            shared: self.0.clone(),
+            index,
+            address: address.clone(),
+            identity: RefCell::default(),
+        });
         let (shared, options) = (self.0.clone(), options.clone());
         Ok((index, async move {
-            let root = establish(&shared, index, &options).await?;
-            Ok(Session { shared, index, root, anchor })
+            let (root, identity) = establish(&shared, index, &options).await?;
+            *anchor.identity.borrow_mut() = Some(identity);
+            Ok(Session { shared, index, root, acting: CredHandle::default(), anchor })
         }))
     }
 
@@ -206,7 +209,7 @@ impl Client {
             .register(&inbox, DOMAIN, Rights::LOCAL)
             .ok_or_else(|| failed("too many registered regions".into()))?;
         let config = EndpointConfig {
-            message_bytes_max: SLOT_BYTES as u32,
+            message_bytes_max: message_bytes_max(address, &options.login),
             receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
             crc: options.crc,
             ..EndpointConfig::default()
@@ -254,12 +257,12 @@ impl Client {
     }
 }
 
-/// Waits for the connection, then CLIENT_CONNECT_AUTH and GET_ROOT_HANDLE.
+/// Waits for the connection, authenticates, and asks for the root.
 async fn establish(
     shared: &Rc<Shared>,
     index: usize,
     options: &SessionOptions,
-) -> Result<FileHandle> {
+) -> Result<(FileHandle, Identity)> {
     Answer::to_connect(shared, index)?.await?;
     let address = shared.borrow().sessions[index].address.clone();
     let name = if options.client_name.is_empty() {
@@ -267,52 +270,18 @@ async fn establish(
     } else {
         options.client_name.clone()
     };
-    let request = connect_request(options, &name, shared.borrow().sessions[index].wish);
-    let reply = Answer::to(shared, index, &request)?.await?;
-    let (header, response) = decode_any(Procedure::ClientConnectAuth, &reply, &address)?;
-    if header.status != Status::Ok {
-        let user = match &options.login {
-            Login::None => None,
-            Login::Password { user, .. } => Some(user.clone()),
-        };
-        return Err(ClientError::Login { address, user, status: header.status });
-    }
-    let Response::ClientConnectAuth(result) = response else {
-        return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
-    };
-    shared.borrow_mut().apply(index, &result.options)?;
+    let identity = login::establish(shared, index, options, &name).await?;
     let reply = Answer::to(shared, index, &Request::GetRootHandle(Empty))?.await?;
     let what = || format!("asking {address} for its root");
     match decode(Procedure::GetRootHandle, &reply, &address, what)? {
-        (_, Response::GetRootHandle(root)) => Ok(root.file),
+        (_, Response::GetRootHandle(root)) => Ok((root.file, identity)),
         _ => Err(unexpected(&address, "GET_ROOT_HANDLE")),
     }
 }
 
-fn connect_request<'a>(options: &'a SessionOptions, name: &'a str, wish: u16) -> Request<'a> {
-    let authentication = match &options.login {
-        Login::None => AuthRequest::None,
-        Login::Password { user, password } => AuthRequest::Text { identity: user, password },
-    };
-    Request::ClientConnectAuth(ClientConnectAuth {
-        options: WireOptions {
-            checksums: options.checksums,
-            response_cache: options.response_cache,
-            requests_max: u32::from(wish),
-            request_bytes_max: SLOT_BYTES as u32,
-            response_bytes_max: SLOT_BYTES as u32,
-            ..WireOptions::default()
-        },
-        fence_id: &options.fence_id,
-        client_string: name.as_bytes(),
-        verifier: Verifier(random().to_ne_bytes()),
-        authentication,
-    })
-}
-
 impl Core {
     /// From now on the session is as the server granted.
-    fn apply(&mut self, index: usize, granted: &WireOptions) -> Result<()> {
+    pub(crate) fn apply(&mut self, index: usize, granted: &WireOptions) -> Result<()> {
         let session = &mut self.sessions[index];
         session.checksums = granted.checksums;
         // The server may change any value; what it grants beyond ours is not used.
@@ -341,6 +310,10 @@ impl Session {
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.anchor.address
+    }
+
+    pub(crate) fn identity_cell(&self) -> &RefCell<Option<Identity>> {
+        &self.anchor.identity
     }
 
     /// The client it belongs to.
@@ -454,7 +427,7 @@ fn is_own(address: IpAddr) -> bool {
 }
 
 /// Unpredictable bits, for names only.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     // Without the kernel's generator names are merely less likely to be unique.
     let _ = getrandom::fill(&mut bytes);

@@ -14,6 +14,8 @@ use dafs_store::cache::{
 };
 use dafs_types::{Credentials, Entropy};
 
+use crate::credentials::{LookupDone, LookupJob};
+use crate::gss::{TokenJob, TokenOutcome};
 use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
 
@@ -25,6 +27,8 @@ pub enum Job {
     Size(SizeJob),
     Ledger(LedgerJob),
     Login { endpoint: EndpointId, user: String, password: String, file: Arc<PasswordFile> },
+    Token { endpoint: EndpointId, job: Box<TokenJob> },
+    Lookup(Box<LookupJob>),
 }
 
 /// What came of it.
@@ -35,6 +39,8 @@ pub enum Done {
     Sized(SizeDone),
     Ledger(LedgerDone),
     Login { endpoint: EndpointId, credentials: Option<Credentials> },
+    Token { endpoint: EndpointId, outcome: Box<TokenOutcome> },
+    LookedUp(Box<LookupDone>),
 }
 
 impl Job {
@@ -49,6 +55,8 @@ impl Job {
             Job::Login { endpoint, user, password, file } => {
                 Done::Login { endpoint, credentials: file.verify(&user, &password) }
             }
+            Job::Token { endpoint, job } => Done::Token { endpoint, outcome: Box::new(job.run()) },
+            Job::Lookup(job) => Done::LookedUp(Box::new(job.run())),
         }
     }
 }

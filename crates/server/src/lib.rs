@@ -16,13 +16,16 @@
 
 mod accept;
 mod append;
+mod authorize;
 mod back;
 mod channel;
 mod config;
+mod credentials;
 mod data;
 mod direct;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gss;
 mod hits;
 mod jobs;
 mod ledger;
@@ -42,9 +45,15 @@ mod stepped;
 mod task;
 mod transfer;
 mod upkeep;
+mod users;
 mod write;
 
+pub use authorize::{
+    AccessRules, ConnectRule, ExportRules, Origin, PartialTerms, PeerFacts, Peers,
+    PrincipalPattern, RuleError, TransportKind, authentication_named,
+};
 pub use config::{ServerConfig, ServerError};
+pub use gss::{KerberosConfig, KerberosError};
 pub use ledger::{JournalConfig, LedgerError};
 pub use passwords::{PasswordError, PasswordFile};
 pub use server::{Server, ServerStats, Stopper};

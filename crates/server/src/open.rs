@@ -9,14 +9,14 @@ use dafs_filer::{Closed, OpenArguments};
 use dafs_store::cache::CachedFile;
 use dafs_store::{File, FileKey, FileVersion, StoreError};
 use dafs_types::{
-    AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, Stability, StateId,
-    Status,
+    AccessMask, ChangeInfo, CreateMode, FileHandle, ObjectType, Stability, StateId, Status,
 };
 use dafs_wire::Response;
 use dafs_wire::messages::{
     Close, Delegation, Empty, Open, OpenDowngrade, OpenFlags, OpenResult, OpenTarget,
 };
 
+use crate::credentials::Asker;
 use crate::names::{changes_of, components};
 use crate::object::extras_of;
 use crate::reactor::Reactor;
@@ -168,7 +168,7 @@ impl Reactor {
     /// Walks to the file and opens or makes it in the store.
     fn find(
         &mut self,
-        who: &Credentials,
+        who: &Asker,
         directory: &FileHandle,
         names: &[&[u8]],
         request: &Open<'_>,
@@ -181,19 +181,19 @@ impl Reactor {
         let Some((last, way)) = names.split_last() else {
             return Err(missed(*directory, 0, Status::Inval));
         };
-        let walked = self.store.lookup_path(who, directory, way);
+        let walked = who.store().lookup_path(who, directory, way);
         if let Some(error) = walked.error {
             return Err(missed(walked.handle, walked.component_count, error.into()));
         }
         let failed = |error: StoreError| missed(walked.handle, way.len(), error.into());
         let component_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if request.creation.mode() == CreateMode::NoCreate {
-            let object = self.store.lookup(who, &walked.handle, last).map_err(failed)?;
+            let object = who.store().lookup(who, &walked.handle, last).map_err(failed)?;
             if object.attributes.kind == ObjectType::SymbolicLink {
                 // The client reads the link and goes on by itself.
                 return Err(missed(object.handle, names.len(), Status::Symlink));
             }
-            let file = self.store.open(who, &object.handle, request.access).map_err(failed)?;
+            let file = who.store().open(who, &object.handle, request.access).map_err(failed)?;
             let directory = ChangeInfo::default();
             let (truncate, unlinked, version) = (false, false, None);
             return Ok(Found { file, directory, component_count, truncate, unlinked, version });
@@ -210,8 +210,8 @@ impl Reactor {
             changes.size = None;
         }
         let mode = request.creation.mode();
-        let (created, file) = self
-            .store
+        let (created, file) = who
+            .store()
             .create_file(who, &walked.handle, last, mode, &changes, request.access)
             .map_err(failed)?;
         let attributes = request.creation.attributes();
@@ -220,7 +220,7 @@ impl Reactor {
             .map_err(|status| missed(walked.handle, way.len(), status))?;
         let truncate = truncates && !created.is_new;
         if truncate && !request.access.writes() {
-            let granted = self.store.access(who, &created.object.handle, AccessMask::MODIFY);
+            let granted = who.store().access(who, &created.object.handle, AccessMask::MODIFY);
             if granted.map_err(failed)? != AccessMask::MODIFY {
                 return Err(failed(StoreError::Access));
             }
@@ -233,7 +233,7 @@ impl Reactor {
 
     fn make_unlinked(
         &mut self,
-        who: &Credentials,
+        who: &Asker,
         directory: &FileHandle,
         request: &Open<'_>,
     ) -> Result<Found, Status> {
@@ -242,8 +242,8 @@ impl Reactor {
             None => dafs_store::AttributeChanges::default(),
         };
         let extras = request.creation.attributes().map_or(Ok(Default::default()), extras_of)?;
-        let (object, file) = self.store.create_unlinked(who, directory, &changes)?;
-        self.store.set_extras(who, &object.handle, &extras)?;
+        let (object, file) = who.store().create_unlinked(who, directory, &changes)?;
+        who.store().set_extras(who, &object.handle, &extras)?;
         Ok(Found {
             file,
             directory: ChangeInfo::default(),

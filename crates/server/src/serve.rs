@@ -59,6 +59,7 @@ impl Reactor {
             analyzer: header.analyzer,
             kept: KeptSession::NONE,
             logged: false,
+            is_acting: header.credentials != CredHandle::default(),
         };
         // Of a damaged request nothing is believed but where its answer goes.
         let is_damaged = checksums && !is_intact(message);
@@ -153,11 +154,11 @@ impl Reactor {
             Request::CheckResponse(r) => self.check_response(answer, r),
             Request::FetchResponse(r) => self.fetch_response(answer, r),
             Request::DiscardResponses(r) => self.discard_responses(answer, r),
+            Request::RegisterCred(r) => self.register_credentials(answer, r),
+            Request::ReleaseCred(r) => self.release_credentials(answer, r),
+            Request::ServerAuth(r) => self.server_auth(answer, r),
             // Not in this version: each is decoded and refused.
-            Request::RegisterCred(_)
-            | Request::ReleaseCred(_)
-            | Request::ServerAuth(_)
-            | Request::DelegPurge(_)
+            Request::DelegPurge(_)
             | Request::DelegReturn(_)
             | Request::Lock(_)
             | Request::LockT(_)

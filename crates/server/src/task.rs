@@ -12,9 +12,10 @@ use dafs_dat::EndpointId;
 use dafs_filer::KeptSession;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
-use dafs_types::{CacheHint, Credentials, FileHandle, SequenceNumber, Stability, StreamId};
+use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 
+use crate::credentials::Asker;
 use crate::transfer::Staging;
 
 /// Names a task.
@@ -32,6 +33,8 @@ pub struct Answer {
     pub kept: KeptSession,
     /// Its intent is in the journal, or will be.
     pub logged: bool,
+    /// It acts with credentials that the filer keeps for its stream.
+    pub is_acting: bool,
 }
 
 /// The client's buffers for direct data. Nearly always one.
@@ -149,9 +152,9 @@ pub struct CommitTask {
 
 /// A change of size on its way, other attributes follow.
 #[derive(Debug)]
-pub struct SizeTask {
+pub(crate) struct SizeTask {
     /// Who asked; the connection may be gone by the time it is done.
-    pub who: Arc<Credentials>,
+    pub who: Arc<Asker>,
     pub file: CachedFile,
     pub handle: FileHandle,
     pub size: u64,
@@ -184,7 +187,7 @@ pub struct FetchTask {
 
 /// A parked request.
 #[derive(Debug)]
-pub enum Task {
+pub(crate) enum Task {
     Read(Answer, ReadTask),
     Write(Answer, WriteTask),
     Commit(Answer, CommitTask),
@@ -220,7 +223,7 @@ pub enum Wait {
 
 /// All parked tasks.
 #[derive(Debug, Default)]
-pub struct Tasks {
+pub(crate) struct Tasks {
     slots: Vec<Option<Task>>,
     free: Vec<u32>,
     by_file: HashMap<CachedFile, Vec<TaskId>>,

@@ -2,6 +2,7 @@
 //!
 //! Each case runs once for each transport.
 
+mod auth;
 mod bind;
 mod bystander;
 mod data;
@@ -9,6 +10,9 @@ mod fixture;
 mod hostile;
 mod names;
 mod opens;
+#[allow(dead_code, reason = "shared with the tests of the Kerberos library")]
+#[path = "../../../crates/gss/tests/kerberos/realm.rs"]
+mod realm;
 mod recovery;
 mod rogue;
 mod sessions;

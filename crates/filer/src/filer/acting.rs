@@ -8,7 +8,7 @@
 //! Where a connection breaks, its requests hold nothing any more, though one may come to its
 //! end as whom it began: nobody is left to be told of it.
 
-use dafs_types::{CredHandle, Credentials, Status, StreamId};
+use dafs_types::{ClientId, CredHandle, Credentials, SessionId, Status, StreamId};
 use dafs_wire::messages::CredentialData;
 
 use super::{Filer, Phase};
@@ -68,6 +68,14 @@ impl Filer {
     pub fn acting_for(&self, channel: ChannelId, stream: StreamId) -> Option<&Credentials> {
         let held = self.cold(channel)?.acting.iter().find(|(other, _)| *other == stream);
         held.map(|(_, held)| self.credentials.credentials(held))
+    }
+
+    /// The client a session belongs to, authenticated or not.
+    #[must_use]
+    pub fn client_of_session(&self, session: SessionId) -> Option<ClientId> {
+        let &index = self.sessions.get(&session)?;
+        let cold = self.cold.get(index as usize)?.as_ref()?;
+        Some(cold.session.as_ref()?.client_id)
     }
 
     /// Whether a channel's client is trusted.

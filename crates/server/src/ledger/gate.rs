@@ -64,7 +64,7 @@ impl Reactor {
     /// Looks at the names a request is about.
     fn plan(&mut self, answer: Answer, request: &Request<'_>) -> Result<Option<Plan>, Status> {
         let who = self.who(answer);
-        let lookup = |directory: &FileHandle, name: &str| match self.store.lookup(
+        let lookup = |directory: &FileHandle, name: &str| match who.store().lookup(
             &who,
             directory,
             name.as_bytes(),
@@ -115,12 +115,12 @@ impl Reactor {
             return Ok(None);
         }
         let who = self.who(answer);
-        let walked = self.store.lookup_path(&who, directory, way);
+        let walked = who.store().lookup_path(&who, directory, way);
         if walked.error.is_some() {
             // Carrying it out will say how far it got.
             return Ok(None);
         }
-        match self.store.lookup(&who, &walked.handle, last) {
+        match who.store().lookup(&who, &walked.handle, last) {
             Err(StoreError::NotFound) => {
                 let places = [(walked.handle, Box::from(*last))];
                 Ok(Some(Plan::new(Facts::NameFree, places, [walked.handle])))
@@ -144,7 +144,7 @@ impl Reactor {
             return self.fail(answer, Status::ServerFault);
         };
         let Plan { facts, places, touched } = plan;
-        let who = self.who(answer).as_ref().clone();
+        let who = self.who(answer).credentials.clone();
         let intent = Intent { key, order, who, facts, message: message.into() };
         let answer = Answer { logged: true, ..answer };
         let request = Intended::Request { answer, message: message.into() };
@@ -173,7 +173,7 @@ impl Reactor {
     /// An append has its place: it goes on once that is durable.
     pub(crate) fn intend_append(&mut self, id: TaskId, answer: Answer, facts: Facts) {
         let Some((key, order)) = self.request_key(answer) else { return };
-        let who = self.who(answer).as_ref().clone();
+        let who = self.who(answer).credentials.clone();
         let intent = Intent { key, order, who, facts, message: Box::default() };
         let (places, touched) = (Places::new(), Touched::new());
         self.write_intent(answer, intent, places, touched, Intended::Task(id));

@@ -128,6 +128,10 @@ fn put_session(to: &mut Vec<u8>, session: &SessionRecord) {
             to.push(2);
             to.put_counted(name.as_bytes());
         }
+        Principal::Gss(name) => {
+            to.push(3);
+            to.put_counted(name.as_bytes());
+        }
     }
     to.put_counted(&session.client_name);
 }
@@ -139,6 +143,7 @@ fn take_session(from: &mut &[u8]) -> Option<SessionRecord> {
         0 => Principal::Anonymous,
         1 => Principal::LocalUser(from.take_u32()?),
         2 => Principal::User(std::str::from_utf8(from.take_counted()?).ok()?.into()),
+        3 => Principal::Gss(std::str::from_utf8(from.take_counted()?).ok()?.into()),
         _ => return None,
     };
     Some(SessionRecord { id, client_name: from.take_counted()?.into(), principal, order })
@@ -328,8 +333,12 @@ mod tests {
             facts,
             message: b"message".as_slice().into(),
         };
-        let principals =
-            [Principal::Anonymous, Principal::LocalUser(7), Principal::User("ann".into())];
+        let principals = [
+            Principal::Anonymous,
+            Principal::LocalUser(7),
+            Principal::User("ann".into()),
+            Principal::Gss("ann@REALM".into()),
+        ];
         let session = |principal| SessionRecord {
             id: SessionId(9),
             client_name: b"client".as_slice().into(),
@@ -351,6 +360,21 @@ mod tests {
         for record in records() {
             assert_eq!(Record::decode(record.kind(), &record.encode()), Some(record));
         }
+    }
+
+    /// Of kind 1, as it lies in journals: the tags are for ever.
+    #[test]
+    fn principals_have_their_tags() {
+        let tag_of = |principal| {
+            let (id, order) = (SessionId(9), ByteOrder::Little);
+            let client_name = b"client".as_slice().into();
+            let record = SessionRecord { id, client_name, principal, order };
+            Record::Session(record).encode()[9]
+        };
+        assert_eq!(tag_of(Principal::Anonymous), 0);
+        assert_eq!(tag_of(Principal::LocalUser(7)), 1);
+        assert_eq!(tag_of(Principal::User("ann".into())), 2);
+        assert_eq!(tag_of(Principal::Gss("ann@REALM".into())), 3);
     }
 
     #[test]

@@ -1,0 +1,555 @@
+//! Proving who the client is: by the kernel's word, a password or Kerberos (draft 3.1.1.1,
+//! 6.2.2).
+//!
+//! Invariant: nobody is believed to be the server of a Kerberos session who has not proved
+//! it, and a password goes out only where somebody has given one for this server.
+//!
+//! **Connecting may block for longer than the server.** A [`Login`] by Kerberos, and
+//! [`Login::Automatic`] where the server offers it, read the ticket cache and, unless a ticket
+//! for the service is there already, talk to a key distribution centre on the calling thread:
+//! for many seconds if that is silent, and the futures of [`Client::connect_async`] too. What
+//! else the thread serves stands still meanwhile. Whoever minds gets the ticket beforehand
+//! (`kvno dafs/HOST`), or connects on a thread of its own.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use dafs_dat::Address;
+use dafs_gss::{Context, Credential, GssError, Initiator, KERBEROS_OID, Library, Step};
+use dafs_types::{AuthType, ClientId, SessionId, Status, Verifier, limits};
+use dafs_wire::messages::{
+    AuthMethod, AuthRequest, AuthResult, ClientAuth, ClientConnect, ClientConnectAuth, Empty,
+    GssProcedure, GssService, SessionOptions as WireOptions,
+};
+use dafs_wire::{Procedure, Request, Response};
+
+use crate::call::Answer;
+use crate::client::Shared;
+use crate::core::{SLOT_BYTES, decode, decode_any};
+use crate::error::{ClientError, Result};
+use crate::session::{Session, SessionOptions, random, unexpected};
+
+#[cfg(doc)]
+use crate::Client;
+
+pub use dafs_gss::{CredentialSource, ServiceName};
+
+/// Proof of identity.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Login {
+    /// None: over shared memory the kernel vouches for the user.
+    #[default]
+    None,
+    /// User name and password, in clear text.
+    Password {
+        /// The name.
+        user: String,
+        /// The password.
+        password: String,
+    },
+    /// Kerberos, or nothing.
+    Kerberos(Tickets),
+    /// What is best of what the server offers and this client has: over shared memory the
+    /// kernel's word, then Kerberos if there is a ticket, then none. [`Session::identity`]
+    /// says what it was, and why it was nothing better.
+    Automatic,
+}
+
+/// Tickets, and for which service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tickets {
+    /// The service to speak with; `None` is `dafs@` and the server's host.
+    pub service: Option<ServiceName>,
+    /// Where they come from.
+    pub source: CredentialSource,
+}
+
+/// As what a session was established.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// How the client has proved itself.
+    pub method: AuthType,
+    /// Whether it may act for others.
+    pub trusted: bool,
+    /// Credentials it may register.
+    pub credentials_max: u32,
+    /// The service that has proved itself, by Kerberos.
+    pub server: Option<String>,
+    /// When the proof is good no longer. [`Session::renew`] gives it anew.
+    pub expires: Option<Instant>,
+    /// What the server would have taken, where that was asked.
+    pub offered: Vec<AuthType>,
+    /// Why better methods were not used, for people.
+    pub passed_over: Vec<String>,
+    /// What it takes to prove it again.
+    renewal: Option<Renewal>,
+}
+
+#[derive(Clone, Debug)]
+struct Renewal {
+    tickets: Tickets,
+    service: ServiceName,
+    session: SessionId,
+    client: ClientId,
+}
+
+/// A session that was made and not authenticated.
+struct Connected {
+    session: SessionId,
+    client: ClientId,
+    granted: WireOptions,
+}
+
+/// Makes a session and authenticates.
+pub(crate) async fn establish(
+    shared: &Rc<Shared>,
+    index: usize,
+    options: &SessionOptions,
+    name: &str,
+) -> Result<Identity> {
+    match &options.login {
+        Login::None => at_once(shared, index, options, name, AuthRequest::None).await,
+        Login::Password { user, password } => {
+            let proof = AuthRequest::Text { identity: user, password };
+            at_once(shared, index, options, name, proof).await
+        }
+        Login::Kerberos(tickets) => {
+            let connected = connect(shared, index, options, name).await?;
+            let credential = tickets.find().map_err(|why| kerberos_error(shared, index, why))?;
+            by_kerberos(shared, index, options, tickets, credential, &connected).await
+        }
+        Login::Automatic => {
+            let connected = connect(shared, index, options, name).await?;
+            automatically(shared, index, options, &connected).await
+        }
+    }
+}
+
+/// CLIENT_CONNECT_AUTH: one exchange for what needs no session to be bound to.
+async fn at_once(
+    shared: &Rc<Shared>,
+    index: usize,
+    options: &SessionOptions,
+    name: &str,
+    authentication: AuthRequest<'_>,
+) -> Result<Identity> {
+    let address = address_of(shared, index);
+    let method = method_of(&authentication);
+    let request = Request::ClientConnectAuth(ClientConnectAuth {
+        options: wishes(shared, index, options),
+        fence_id: &options.fence_id,
+        client_string: name.as_bytes(),
+        verifier: Verifier(random().to_ne_bytes()),
+        authentication,
+    });
+    let reply = Answer::to(shared, index, &request)?.await?;
+    let (header, response) = decode_any(Procedure::ClientConnectAuth, &reply, &address)?;
+    if header.status != Status::Ok {
+        return Err(refused(address, options, header.status));
+    }
+    let Response::ClientConnectAuth(result) = response else {
+        return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
+    };
+    shared.borrow_mut().apply(index, &result.options)?;
+    Ok(Identity {
+        trusted: result.trusted,
+        credentials_max: result.options.credentials_max,
+        ..Identity::of(method)
+    })
+}
+
+/// CLIENT_CONNECT. From here on requests may be as long as the server allows, which a ticket
+/// may need (draft 6.2.1).
+async fn connect(
+    shared: &Rc<Shared>,
+    index: usize,
+    options: &SessionOptions,
+    name: &str,
+) -> Result<Connected> {
+    let address = address_of(shared, index);
+    let mut wishes = wishes(shared, index, options);
+    wishes.request_bytes_max = token_request_bytes(shared, index);
+    let request = Request::ClientConnect(ClientConnect {
+        options: wishes,
+        fence_id: &options.fence_id,
+        client_string: name.as_bytes(),
+        verifier: Verifier(random().to_ne_bytes()),
+    });
+    let reply = Answer::to(shared, index, &request)?.await?;
+    let what = || format!("making a session with {address}");
+    let (_, response) = decode(Procedure::ClientConnect, &reply, &address, what)?;
+    let Response::ClientConnect(result) = response else {
+        return Err(unexpected(&address, "CLIENT_CONNECT"));
+    };
+    shared.borrow_mut().apply(index, &result.options)?;
+    Ok(Connected { session: result.session, client: result.client, granted: result.options })
+}
+
+/// Takes the best of what the server offers.
+async fn automatically(
+    shared: &Rc<Shared>,
+    index: usize,
+    options: &SessionOptions,
+    connected: &Connected,
+) -> Result<Identity> {
+    let address = address_of(shared, index);
+    let reply = Answer::to(shared, index, &Request::SecInfo(Empty))?.await?;
+    let what = || format!("asking {address} for its methods of authentication");
+    let (_, response) = decode(Procedure::SecInfo, &reply, &address, what)?;
+    let Response::SecInfo(methods) = response else {
+        return Err(unexpected(&address, "SECINFO"));
+    };
+    let mut offered = Vec::new();
+    for method in methods.methods.iter() {
+        match method {
+            AuthMethod::None => offered.push(AuthType::None),
+            AuthMethod::Text => offered.push(AuthType::Text),
+            AuthMethod::Default => offered.push(AuthType::Default),
+            AuthMethod::Gss { oid, .. } if oid == KERBEROS_OID => offered.push(AuthType::Gss),
+            // A mechanism this client does not have.
+            AuthMethod::Gss { .. } => {}
+        }
+    }
+    let has = |method| offered.contains(&method);
+    let mut passed_over = Vec::new();
+    let is_local = is_local(shared, index);
+    if !(is_local && has(AuthType::None)) {
+        if has(AuthType::Gss) {
+            let tickets = Tickets::default();
+            match tickets.find() {
+                Ok(credential) => {
+                    let tried =
+                        by_kerberos(shared, index, options, &tickets, credential, connected).await;
+                    match tried {
+                        Ok(identity) => return Ok(Identity { offered, passed_over, ..identity }),
+                        // No token has gone out: the session is as it was.
+                        Err(error @ ClientError::Kerberos { status: None, .. })
+                            if has(AuthType::None) =>
+                        {
+                            passed_over.push(error.to_string());
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(why) => passed_over.push(format!("kerberos: {why}")),
+            }
+        } else {
+            passed_over.push("kerberos: the server does not offer it (it has no keytab)".into());
+        }
+    }
+    if has(AuthType::Text) {
+        passed_over.push("password: no user was named; write dafs://USER@HOST/".into());
+    }
+    if !has(AuthType::None) {
+        passed_over.push("none: the server does not let clients in without a proof".into());
+        return Err(ClientError::NoLogin { address, reasons: passed_over });
+    }
+    let authentication = AuthRequest::None;
+    let request = Request::ClientAuth(ClientAuth { authentication });
+    let reply = Answer::to(shared, index, &request)?.await?;
+    let (header, response) = decode_any(Procedure::ClientAuth, &reply, &address)?;
+    if header.status != Status::Ok {
+        return Err(refused(address, options, header.status));
+    }
+    let Response::ClientAuth(result) = response else {
+        return Err(unexpected(&address, "CLIENT_AUTH"));
+    };
+    let credentials_max = if result.trusted { connected.granted.credentials_max } else { 0 };
+    let identity = Identity::of(AuthType::None);
+    Ok(Identity { trusted: result.trusted, credentials_max, offered, passed_over, ..identity })
+}
+
+/// CLIENT_AUTH with tokens, bound to the session they are made for.
+async fn by_kerberos(
+    shared: &Rc<Shared>,
+    index: usize,
+    options: &SessionOptions,
+    tickets: &Tickets,
+    credential: Arc<Credential>,
+    connected: &Connected,
+) -> Result<Identity> {
+    let service = match &tickets.service {
+        Some(service) => service.clone(),
+        None => {
+            let host = host_name(&options.host);
+            ServiceName::of_host(&host).map_err(|error| ClientError::Kerberos {
+                address: address_of(shared, index),
+                reason: error.to_string(),
+                status: None,
+            })?
+        }
+    };
+    let renewal = Renewal {
+        tickets: tickets.clone(),
+        service,
+        session: connected.session,
+        client: connected.client,
+    };
+    let bytes = connected.granted.request_bytes_max;
+    let room = bytes.min(token_request_bytes(shared, index));
+    let (context, trusted) = exchange(shared, index, &renewal, credential, room).await?;
+    let credentials_max = if trusted { connected.granted.credentials_max } else { 0 };
+    Ok(Identity {
+        trusted,
+        credentials_max,
+        server: Some(context.peer().to_string()),
+        expires: Instant::now().checked_add(context.lifetime()),
+        renewal: Some(renewal),
+        ..Identity::of(AuthType::Gss)
+    })
+}
+
+/// Exchanges tokens until both sides are proved. `room` is the longest request.
+async fn exchange(
+    shared: &Rc<Shared>,
+    index: usize,
+    renewal: &Renewal,
+    credential: Arc<Credential>,
+    room: u32,
+) -> Result<(Context, bool)> {
+    let address = address_of(shared, index);
+    let failed = |error: GssError| ClientError::Kerberos {
+        address: address.clone(),
+        reason: format!("{error} (as a client of {})", renewal.service),
+        status: None,
+    };
+    let initiator = Initiator::new(credential, &renewal.service).map_err(failed)?;
+    let mut step = initiator.bound_to(&renewal.binding()).step(None).map_err(failed)?;
+    let mut procedure = GssProcedure::Init;
+    loop {
+        let (party, token) = match step {
+            Step::Continue { party, token } => (party, token),
+            // The first step has something to say, and the last one nothing.
+            Step::Done { .. } => return Err(unexpected(&address, "CLIENT_AUTH")),
+        };
+        let answer = send_token(shared, index, procedure, &token, room)?.await?;
+        let (header, response) = decode_any(Procedure::ClientAuth, &answer, &address)?;
+        let result = match response {
+            Response::ClientAuth(result) => Some(result),
+            _ => None,
+        };
+        let (major, theirs) = match result.map(|result| result.authentication) {
+            Some(AuthResult::Gss { major, token, .. }) => (major, token),
+            _ => (0, &[][..]),
+        };
+        match header.status {
+            Status::Ok => {
+                let trusted = result.is_some_and(|result| result.trusted);
+                return match party.step(Some(theirs)).map_err(failed)? {
+                    Step::Done { context, token: None } => Ok((context, trusted)),
+                    Step::Done { .. } | Step::Continue { .. } => {
+                        Err(unexpected(&address, "CLIENT_AUTH"))
+                    }
+                };
+            }
+            Status::GssContinueInit => {
+                step = party.step(Some(theirs)).map_err(failed)?;
+                procedure = GssProcedure::Continue;
+            }
+            status => {
+                let reason = match theirs {
+                    [] => refusal(status, major).to_owned(),
+                    // Not signed, and no proof of anything, but what an honest client needs.
+                    token => match party.step(Some(token)) {
+                        Err(error) => error.to_string(),
+                        Ok(_) => refusal(status, major).to_owned(),
+                    },
+                };
+                return Err(ClientError::Kerberos { address, reason, status: Some(status) });
+            }
+        }
+    }
+}
+
+fn send_token(
+    shared: &Rc<Shared>,
+    index: usize,
+    procedure: GssProcedure,
+    token: &[u8],
+    room: u32,
+) -> Result<Answer> {
+    if token.len() + TOKEN_ROOM > room as usize {
+        return Err(ClientError::Kerberos {
+            address: address_of(shared, index),
+            reason: format!(
+                "the ticket makes a token of {} octets, and the server takes requests of {room}; \
+                 users with fewer groups have smaller tickets",
+                token.len()
+            ),
+            status: None,
+        });
+    }
+    let service = GssService::Authentication;
+    let authentication = AuthRequest::Gss { procedure, service, token };
+    // For this request alone: the receives of all others are small.
+    let usual = std::mem::replace(&mut shared.borrow_mut().sessions[index].request_bytes_max, room);
+    let answer = Answer::to(shared, index, &Request::ClientAuth(ClientAuth { authentication }));
+    shared.borrow_mut().sessions[index].request_bytes_max = usual;
+    answer
+}
+
+impl Session {
+    /// As what the session was established.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity_cell().borrow().clone()
+    }
+
+    /// Proves the client's identity anew, as one whose proof expires ([`Identity::expires`])
+    /// must before that: past it the server answers all else with NOT_AUTHENTICATED, and
+    /// gives the session up after a lease. Does nothing for others. Blocks as connecting does.
+    ///
+    /// # Errors
+    /// [`ClientError::Kerberos`]: without a fresh ticket, or as the server says; the session
+    /// goes on until the old proof's time.
+    pub fn renew(&self) -> Result<()> {
+        let Some(renewal) = self.identity().and_then(|identity| identity.renewal) else {
+            return Ok(());
+        };
+        let (shared, index) = (&self.shared, self.index);
+        let credential =
+            renewal.tickets.find().map_err(|why| kerberos_error(shared, index, why))?;
+        let room = shared.borrow().sessions[index].request_bytes_max;
+        let room = room.max(token_request_bytes(shared, index));
+        let exchanged = self.run(exchange(shared, index, &renewal, credential, room));
+        let (context, trusted) = exchanged?;
+        if let Some(identity) = &mut *self.identity_cell().borrow_mut() {
+            identity.expires = Instant::now().checked_add(context.lifetime());
+            identity.trusted = trusted;
+        }
+        Ok(())
+    }
+}
+
+impl Identity {
+    fn of(method: AuthType) -> Self {
+        Self {
+            method,
+            trusted: false,
+            credentials_max: 0,
+            server: None,
+            expires: None,
+            offered: Vec::new(),
+            passed_over: Vec::new(),
+            renewal: None,
+        }
+    }
+
+    /// How long the proof is still good; `None` for as long as the session.
+    #[must_use]
+    pub fn time_left(&self) -> Option<Duration> {
+        self.expires.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+}
+
+impl Renewal {
+    /// What the token is bound to (`docs/decisions/0012-kerberos.md`).
+    fn binding(&self) -> Vec<u8> {
+        let mut octets = b"dafs1".to_vec();
+        octets.extend_from_slice(&self.session.0.to_le_bytes());
+        octets.extend_from_slice(&self.client.0.to_le_bytes());
+        octets.push(OPERATION_CHANNEL);
+        octets
+    }
+}
+
+impl Tickets {
+    /// Finds the tickets. Blocks: reads files, and with a keytab asks a centre.
+    fn find(&self) -> std::result::Result<Arc<Credential>, String> {
+        let library = Library::load().map_err(|error| error.to_string())?;
+        let credential = Credential::acquire(&library, &self.source);
+        credential.map(Arc::new).map_err(|error| error.to_string())
+    }
+}
+
+/// What a session is asked for.
+fn wishes(shared: &Rc<Shared>, index: usize, options: &SessionOptions) -> WireOptions {
+    WireOptions {
+        checksums: options.checksums,
+        response_cache: options.response_cache,
+        requests_max: u32::from(shared.borrow().sessions[index].wish),
+        request_bytes_max: SLOT_BYTES as u32,
+        response_bytes_max: SLOT_BYTES as u32,
+        ..WireOptions::default()
+    }
+}
+
+fn method_of(request: &AuthRequest<'_>) -> AuthType {
+    match request {
+        AuthRequest::None => AuthType::None,
+        AuthRequest::Text { .. } => AuthType::Text,
+        AuthRequest::Gss { .. } => AuthType::Gss,
+        AuthRequest::Default => AuthType::Default,
+    }
+}
+
+/// The longest request the transport was set up for.
+fn token_request_bytes(shared: &Rc<Shared>, index: usize) -> u32 {
+    if is_local(shared, index) { SLOT_BYTES as u32 } else { limits::REQUEST_BYTES_MAX as u32 }
+}
+
+/// The longest message of a connection that may carry a ticket.
+pub(crate) fn message_bytes_max(address: &Address, login: &Login) -> u32 {
+    let may_be_long = matches!(login, Login::Kerberos(_) | Login::Automatic);
+    match address {
+        Address::Tcp(_) | Address::Sim(_) if may_be_long => limits::REQUEST_BYTES_MAX as u32,
+        // A ring is made for the longest message, and other messages pay for that.
+        Address::Tcp(_) | Address::Sim(_) | Address::Shm(_) => SLOT_BYTES as u32,
+    }
+}
+
+/// The name a server's host has in Kerberos. This host's own names say nothing to others.
+fn host_name(named: &str) -> String {
+    let is_own = named.is_empty()
+        || named == "localhost"
+        || named.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    if !is_own {
+        return named.to_owned();
+    }
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+fn is_local(shared: &Rc<Shared>, index: usize) -> bool {
+    shared.borrow().sessions[index].address.starts_with("shm:")
+}
+
+fn address_of(shared: &Rc<Shared>, index: usize) -> String {
+    shared.borrow().sessions[index].address.clone()
+}
+
+fn kerberos_error(shared: &Rc<Shared>, index: usize, reason: String) -> ClientError {
+    ClientError::Kerberos { address: address_of(shared, index), reason, status: None }
+}
+
+fn refused(address: String, options: &SessionOptions, status: Status) -> ClientError {
+    let user = match &options.login {
+        Login::Password { user, .. } => Some(user.clone()),
+        Login::None | Login::Kerberos(_) | Login::Automatic => None,
+    };
+    ClientError::Login { address, user, status }
+}
+
+/// Why a server may refuse without a word.
+fn refusal(status: Status, major: u32) -> &'static str {
+    match (status, major) {
+        (Status::NotAuthorized, UNAUTHORIZED) => {
+            "the server knows who you are, and has no user or no rule for you: its log says \
+             which is missing"
+        }
+        (Status::NotAuthorized, 0) => "a rule of the server keeps you out: its log says which",
+        (Status::NotAuthorized, _) => "the server does not take the ticket: its log says why",
+        (Status::NotSupp, _) => "the server does not offer it",
+        (Status::ServerFault, _) => "the server cannot use its own keys: its log says why",
+        (Status::Inval, _) => "the server cannot read the token",
+        (Status::ClidInUse, _) => "another principal has the client's name",
+        _ => "the server refuses; its log says why",
+    }
+}
+
+/// GSS_S_UNAUTHORIZED.
+const UNAUTHORIZED: u32 = 15 << 16;
+/// Octets of a request besides its token: header, fixed section, count.
+const TOKEN_ROOM: usize = 128;
+/// As the binding has it.
+const OPERATION_CHANNEL: u8 = 0;
