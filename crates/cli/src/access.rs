@@ -62,6 +62,7 @@ pub struct KerberosTable {
     host_rules: bool,
     allow_root: bool,
     require_binding: bool,
+    max_token: Option<u32>,
 }
 
 impl Default for KerberosTable {
@@ -74,6 +75,7 @@ impl Default for KerberosTable {
             host_rules: true,
             allow_root: false,
             require_binding: false,
+            max_token: None,
         }
     }
 }
@@ -230,11 +232,13 @@ pub fn kerberos(arguments: &Arguments) -> Result<Option<KerberosConfig>> {
         }
         None => None,
     };
+    let by_default = KerberosConfig::default();
     Ok(Some(KerberosConfig {
         service: ServiceOptions { name, keytab, replay_cache: table.replay_cache },
         users: table.users,
         host_rules: table.host_rules,
         superuser: table.allow_root,
+        token_bytes_max: table.max_token.unwrap_or(by_default.token_bytes_max),
         binding_required: table.require_binding,
     }))
 }

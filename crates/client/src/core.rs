@@ -274,7 +274,9 @@ impl Core {
                 }
             }
             Event::Rejected { endpoint, .. } => {
-                self.end(endpoint, "the server refused the connection".into());
+                let reason = "the server refused the connection: it is full, or its rules keep \
+                              this host out; its log says which";
+                self.end(endpoint, reason.into());
                 self.interface.release(endpoint);
             }
             Event::Broken { endpoint, reason } => {

@@ -373,8 +373,8 @@ fn send_token(
         return Err(ClientError::Kerberos {
             address: address_of(shared, index),
             reason: format!(
-                "the ticket makes a token of {} octets, and the server takes requests of {room}; \
-                 users with fewer groups have smaller tickets",
+                "the ticket makes a token of {} octets, and the server takes requests of {room} \
+                 (max-token of [kerberos] says so); users with fewer groups have smaller tickets",
                 token.len()
             ),
             status: None,

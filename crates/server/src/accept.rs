@@ -59,8 +59,8 @@ impl Reactor {
     ) -> Option<()> {
         let credits = self.filer.config().credits_session_max + 1;
         let request_bytes = match (&self.kerberos, peer.is_local) {
-            // Room for the largest tickets; what is not used is never touched.
-            (Some(_), false) => TOKEN_REQUEST_BYTES,
+            // Room for tickets; what is not used is never touched.
+            (Some(kerberos), false) => self.request_bytes.max(kerberos.request_bytes_max()),
             (Some(_), true) | (None, _) => self.request_bytes,
         };
         let bytes = request_bytes as usize * usize::from(credits);
@@ -144,6 +144,3 @@ fn credentials_of(process: &dafs_dat::PeerProcess) -> Credentials {
     groups.sort_unstable();
     Credentials { uid: process.uid, gid: process.gid, groups }
 }
-
-/// Largest request where it may carry a ticket.
-const TOKEN_REQUEST_BYTES: u32 = limits::REQUEST_BYTES_MAX as u32;

@@ -14,6 +14,7 @@ use dafs_gss::{
     Reason, Service, ServiceOptions, Step,
 };
 use dafs_types::{ClientId, Credentials, SessionId, Status};
+use dafs_wire::limits::TOKEN_BYTES_MAX;
 use dafs_wire::messages::{AuthMethod, GssService};
 
 use crate::users::Users;
@@ -30,6 +31,9 @@ pub struct KerberosConfig {
     pub host_rules: bool,
     /// Whether a principal may be user 0 of this host.
     pub superuser: bool,
+    /// Longest token over TCP, in octets, up to [`dafs_wire::limits::TOKEN_BYTES_MAX`]. All
+    /// requests of such a connection may be that long, and memory goes with it.
+    pub token_bytes_max: u32,
     /// Whether tokens must be bound to the session they open.
     pub binding_required: bool,
 }
@@ -41,6 +45,7 @@ impl Default for KerberosConfig {
             users: BTreeMap::new(),
             host_rules: true,
             superuser: false,
+            token_bytes_max: TOKEN_BYTES_DEFAULT,
             binding_required: false,
         }
     }
@@ -117,6 +122,12 @@ impl Kerberos {
         let service = Service::acquire(&library, &config.service)
             .map_err(|source| KerberosError::Keys { source })?;
         Ok(Self { library, service: Arc::new(service), config: config.clone(), users })
+    }
+
+    /// The longest request that carries a token.
+    pub fn request_bytes_max(&self) -> u32 {
+        let token = self.config.token_bytes_max.min(TOKEN_BYTES_MAX as u32);
+        (token + REQUEST_REST_BYTES) & !7
     }
 
     /// Waits for the first token of a client; its session, where it has one already, is what
@@ -243,6 +254,12 @@ pub(crate) const COMPLETE: u32 = 0;
 pub(crate) const CONTINUE_NEEDED: u32 = 1;
 /// GSS_S_UNAUTHORIZED: the client is who it says, and may not come all the same.
 pub(crate) const UNAUTHORIZED: u32 = 15 << 16;
+
+/// Tickets with all groups of a large organisation have 12,000 octets (Windows' MaxTokenSize
+/// before 2012); later ones may have 48,000, and hardly any do.
+const TOKEN_BYTES_DEFAULT: u32 = 15 * 1024;
+/// Room in a request besides its token.
+const REQUEST_REST_BYTES: u32 = 1024;
 
 /// The longest time a context is taken to last; a longer one ends with its session.
 pub(crate) const LIFETIME_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);

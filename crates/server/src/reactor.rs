@@ -112,7 +112,7 @@ impl Reactor {
         });
         let kerberos = start_kerberos(config, &passwords)?;
         check_access(&config.access, &*store)?;
-        let mut filer = Filer::new(filer_config(config, kerberos.is_some()), boot)?;
+        let mut filer = Filer::new(filer_config(config, kerberos.as_deref()), boot)?;
         let ledger = match &config.journal {
             Some(journal) => Some(Ledger::open(journal, &store, &mut filer, entropy.as_mut())?),
             None => None,
@@ -302,13 +302,14 @@ impl Reactor {
 }
 
 /// The limits, with what follows from the rest of the configuration.
-fn filer_config(config: &ServerConfig, has_kerberos: bool) -> FilerConfig {
+fn filer_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> FilerConfig {
     let mut filer = config.filer.clone();
+    let has_kerberos = kerberos.is_some();
     filer.gss_authentication = has_kerberos;
     filer.credentials.gss_names = has_kerberos;
     filer.credentials.is_served = !config.access.trusted.is_empty();
-    if has_kerberos {
-        filer.request_bytes_max = limits::REQUEST_BYTES_MAX as u32;
+    if let Some(kerberos) = kerberos {
+        filer.request_bytes_max = filer.request_bytes_max.max(kerberos.request_bytes_max());
     }
     filer
 }

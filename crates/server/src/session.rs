@@ -396,6 +396,7 @@ impl Reactor {
         if let Purpose::Channel(_, sizes) = purpose {
             return self.finish_bind(answer, verified, sizes, result);
         }
+        let is_renewal = self.filer.credentials(id).is_some();
         let outcome = match self.filer.finish_auth(id, verified, self.now) {
             Ok(outcome) => outcome,
             Err(status) => {
@@ -416,7 +417,9 @@ impl Reactor {
             tracing::info!(uid, by, trusted, from = %channel.peer, "session established");
             channel.who = Arc::new(Asker::new(who, &view));
         }
-        self.note_session(id);
+        if !is_renewal {
+            self.note_session(id);
+        }
         self.answer_login(answer, &purpose, Status::Ok, result, outcome.trusted);
         if let Purpose::Connected(results) = purpose {
             self.apply(answer.endpoint, &results);
