@@ -19,7 +19,7 @@ pub struct Access {
     /// kernel vouches for the user.
     #[arg(long, value_enum, default_value = "auto")]
     pub login: LoginChoice,
-    /// The service to speak with by Kerberos. Default: dafs@HOST.
+    /// The service to speak with, and by Kerberos alone. Default: dafs@HOST.
     #[arg(long, value_name = "NAME")]
     pub kerberos_service: Option<String>,
     /// File whose first line is the password of the user in the URL.

@@ -4,12 +4,7 @@
 //! Invariant: nobody is believed to be the server of a Kerberos session who has not proved
 //! it, and a password goes out only where somebody has given one for this server.
 //!
-//! **Connecting may block for longer than the server.** A [`Login`] by Kerberos, and
-//! [`Login::Automatic`] where the server offers it, read the ticket cache and, unless a ticket
-//! for the service is there already, talk to a key distribution centre on the calling thread:
-//! for many seconds if that is silent, and the futures of [`Client::connect_async`] too. What
-//! else the thread serves stands still meanwhile. Whoever minds gets the ticket beforehand
-//! (`kvno dafs/HOST`), or connects on a thread of its own.
+//! Whatever has to do with tickets blocks, for this thread has none beside it; see [`Login`].
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,12 +25,14 @@ use crate::core::{SLOT_BYTES, decode, decode_any};
 use crate::error::{ClientError, Result};
 use crate::session::{Session, SessionOptions, random, unexpected};
 
-#[cfg(doc)]
-use crate::Client;
-
 pub use dafs_gss::{CredentialSource, ServiceName};
 
 /// Proof of identity.
+///
+/// Connecting by Kerberos may block the calling thread for longer than the server does, futures
+/// too: it reads the ticket cache and, unless a ticket for the service is there, talks to a key
+/// distribution centre, for many seconds if that is silent. Get the ticket beforehand
+/// (`kvno dafs/HOST`) or connect on another thread where that matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Login {
     /// None: over shared memory the kernel vouches for the user.
@@ -92,6 +89,8 @@ struct Renewal {
     service: ServiceName,
     session: SessionId,
     client: ClientId,
+    /// The longest request with a token.
+    request_bytes_max: u32,
 }
 
 /// A session that was made and not authenticated.
@@ -193,6 +192,36 @@ async fn automatically(
     options: &SessionOptions,
     connected: &Connected,
 ) -> Result<Identity> {
+    let offered = offered(shared, index).await?;
+    let has = |method| offered.contains(&method);
+    let mut passed_over = Vec::new();
+    let is_vouched_for = is_local(shared, index) && has(AuthType::None);
+    if !is_vouched_for && has(AuthType::Gss) {
+        match with_any_ticket(shared, index, options, connected).await {
+            Ok(identity) => return Ok(Identity { offered, ..identity }),
+            // No token has gone out: the session is as it was.
+            Err(error @ ClientError::Kerberos { status: None, .. }) => {
+                passed_over.push(format!("kerberos: {}", reason_of(error)));
+            }
+            Err(error) => return Err(error),
+        }
+    } else if !is_vouched_for {
+        passed_over.push("kerberos: the server does not offer it (it has no keytab)".into());
+    }
+    if has(AuthType::Text) {
+        passed_over.push("password: no user was named; write dafs://USER@HOST/".into());
+    }
+    if !has(AuthType::None) {
+        passed_over.push("none: the server does not let clients in without a proof".into());
+        let address = address_of(shared, index);
+        return Err(ClientError::NoLogin { address, reasons: passed_over });
+    }
+    let identity = without_proof(shared, index, options, connected).await?;
+    Ok(Identity { offered, passed_over, ..identity })
+}
+
+/// What the server would take, as far as this client has it.
+async fn offered(shared: &Rc<Shared>, index: usize) -> Result<Vec<AuthType>> {
     let address = address_of(shared, index);
     let reply = Answer::to(shared, index, &Request::SecInfo(Empty))?.await?;
     let what = || format!("asking {address} for its methods of authentication");
@@ -200,51 +229,35 @@ async fn automatically(
     let Response::SecInfo(methods) = response else {
         return Err(unexpected(&address, "SECINFO"));
     };
-    let mut offered = Vec::new();
-    for method in methods.methods.iter() {
-        match method {
-            AuthMethod::None => offered.push(AuthType::None),
-            AuthMethod::Text => offered.push(AuthType::Text),
-            AuthMethod::Default => offered.push(AuthType::Default),
-            AuthMethod::Gss { oid, .. } if oid == KERBEROS_OID => offered.push(AuthType::Gss),
-            // A mechanism this client does not have.
-            AuthMethod::Gss { .. } => {}
-        }
-    }
-    let has = |method| offered.contains(&method);
-    let mut passed_over = Vec::new();
-    let is_local = is_local(shared, index);
-    if !(is_local && has(AuthType::None)) {
-        if has(AuthType::Gss) {
-            let tickets = Tickets::default();
-            match tickets.find() {
-                Ok(credential) => {
-                    let tried =
-                        by_kerberos(shared, index, options, &tickets, credential, connected).await;
-                    match tried {
-                        Ok(identity) => return Ok(Identity { offered, passed_over, ..identity }),
-                        // No token has gone out: the session is as it was.
-                        Err(error @ ClientError::Kerberos { status: None, .. })
-                            if has(AuthType::None) =>
-                        {
-                            passed_over.push(error.to_string());
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
-                Err(why) => passed_over.push(format!("kerberos: {why}")),
-            }
-        } else {
-            passed_over.push("kerberos: the server does not offer it (it has no keytab)".into());
-        }
-    }
-    if has(AuthType::Text) {
-        passed_over.push("password: no user was named; write dafs://USER@HOST/".into());
-    }
-    if !has(AuthType::None) {
-        passed_over.push("none: the server does not let clients in without a proof".into());
-        return Err(ClientError::NoLogin { address, reasons: passed_over });
-    }
+    let known = |method| match method {
+        AuthMethod::None => Some(AuthType::None),
+        AuthMethod::Text => Some(AuthType::Text),
+        AuthMethod::Default => Some(AuthType::Default),
+        AuthMethod::Gss { oid, .. } => (oid == KERBEROS_OID).then_some(AuthType::Gss),
+    };
+    Ok(methods.methods.iter().filter_map(known).collect())
+}
+
+/// With whatever ticket there is.
+async fn with_any_ticket(
+    shared: &Rc<Shared>,
+    index: usize,
+    options: &SessionOptions,
+    connected: &Connected,
+) -> Result<Identity> {
+    let tickets = Tickets::default();
+    let credential = tickets.find().map_err(|why| kerberos_error(shared, index, why))?;
+    by_kerberos(shared, index, options, &tickets, credential, connected).await
+}
+
+/// CLIENT_AUTH without anything to show.
+async fn without_proof(
+    shared: &Rc<Shared>,
+    index: usize,
+    options: &SessionOptions,
+    connected: &Connected,
+) -> Result<Identity> {
+    let address = address_of(shared, index);
     let authentication = AuthRequest::None;
     let request = Request::ClientAuth(ClientAuth { authentication });
     let reply = Answer::to(shared, index, &request)?.await?;
@@ -256,8 +269,8 @@ async fn automatically(
         return Err(unexpected(&address, "CLIENT_AUTH"));
     };
     let credentials_max = if result.trusted { connected.granted.credentials_max } else { 0 };
-    let identity = Identity::of(AuthType::None);
-    Ok(Identity { trusted: result.trusted, credentials_max, offered, passed_over, ..identity })
+    let trusted = result.trusted;
+    Ok(Identity { trusted, credentials_max, ..Identity::of(AuthType::None) })
 }
 
 /// CLIENT_AUTH with tokens, bound to the session they are made for.
@@ -280,15 +293,15 @@ async fn by_kerberos(
             })?
         }
     };
+    let granted = connected.granted.request_bytes_max;
     let renewal = Renewal {
         tickets: tickets.clone(),
         service,
         session: connected.session,
         client: connected.client,
+        request_bytes_max: granted.min(token_request_bytes(shared, index)),
     };
-    let bytes = connected.granted.request_bytes_max;
-    let room = bytes.min(token_request_bytes(shared, index));
-    let (context, trusted) = exchange(shared, index, &renewal, credential, room).await?;
+    let (context, trusted) = exchange(shared, index, &renewal, credential).await?;
     let credentials_max = if trusted { connected.granted.credentials_max } else { 0 };
     Ok(Identity {
         trusted,
@@ -300,14 +313,14 @@ async fn by_kerberos(
     })
 }
 
-/// Exchanges tokens until both sides are proved. `room` is the longest request.
+/// Exchanges tokens until both sides are proved.
 async fn exchange(
     shared: &Rc<Shared>,
     index: usize,
     renewal: &Renewal,
     credential: Arc<Credential>,
-    room: u32,
 ) -> Result<(Context, bool)> {
+    let room = renewal.request_bytes_max;
     let address = address_of(shared, index);
     let failed = |error: GssError| ClientError::Kerberos {
         address: address.clone(),
@@ -410,9 +423,7 @@ impl Session {
         let (shared, index) = (&self.shared, self.index);
         let credential =
             renewal.tickets.find().map_err(|why| kerberos_error(shared, index, why))?;
-        let room = shared.borrow().sessions[index].request_bytes_max;
-        let room = room.max(token_request_bytes(shared, index));
-        let exchanged = self.run(exchange(shared, index, &renewal, credential, room));
+        let exchanged = self.run(exchange(shared, index, &renewal, credential));
         let (context, trusted) = exchanged?;
         if let Some(identity) = &mut *self.identity_cell().borrow_mut() {
             identity.expires = Instant::now().checked_add(context.lifetime());
@@ -520,6 +531,14 @@ fn address_of(shared: &Rc<Shared>, index: usize) -> String {
 
 fn kerberos_error(shared: &Rc<Shared>, index: usize, reason: String) -> ClientError {
     ClientError::Kerberos { address: address_of(shared, index), reason, status: None }
+}
+
+/// Why it did not come to an answer.
+fn reason_of(error: ClientError) -> String {
+    match error {
+        ClientError::Kerberos { reason, .. } => reason,
+        other => other.to_string(),
+    }
 }
 
 fn refused(address: String, options: &SessionOptions, status: Status) -> ClientError {

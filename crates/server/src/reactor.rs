@@ -106,10 +106,7 @@ impl Reactor {
                 system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
             })?;
         let boot = entropy.next_u64();
-        let passwords = Arc::new(match &config.password_file {
-            Some(path) => PasswordFile::load(path)?,
-            None => PasswordFile::default(),
-        });
+        let passwords = Arc::new(read_passwords(config)?);
         let kerberos = start_kerberos(config, &passwords)?;
         check_access(&config.access, &*store)?;
         let mut filer = Filer::new(filer_config(config, kerberos.as_deref()), boot)?;
@@ -312,6 +309,13 @@ fn filer_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> FilerConf
         filer.request_bytes_max = filer.request_bytes_max.max(kerberos.request_bytes_max());
     }
     filer
+}
+
+fn read_passwords(config: &ServerConfig) -> Result<PasswordFile, ServerError> {
+    match &config.password_file {
+        Some(path) => Ok(PasswordFile::load(path)?),
+        None => Ok(PasswordFile::default()),
+    }
 }
 
 fn start_kerberos(

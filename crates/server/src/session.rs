@@ -1,6 +1,8 @@
-//! Connecting, authenticating, leaving.
+//! Connecting, authenticating, leaving. Tokens are in a part of their own.
 //!
 //! Invariant: until a channel has authenticated, nothing here looks at the store.
+
+mod tokens;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,24 +12,24 @@ use dafs_filer::{
     AuthDecision, AuthRequest, BindArguments, ChannelKind, ConnectArguments, ConnectResults,
     Negotiated, Principal, Verified,
 };
-use dafs_gss::{Acceptor, Context};
 use dafs_store::ExportTerms;
 use dafs_types::{AuthType, ClientId, Credentials, SessionId, Status};
 use dafs_wire::messages::{
     AuthMethod, AuthRequest as WireAuth, AuthResult, ChannelUse, ClientAuth, ClientAuthResult,
     ClientConnect, ClientConnectAuth, ClientConnectAuthResult, ClientConnectResult, ConnectBind,
-    Empty, GssProcedure, GssService, SecurityMethods, ServerAuth, ServerAuthResult, ServerProof,
-    SessionOptions,
+    Empty, GssProcedure, SecurityMethods, SessionOptions,
 };
 use dafs_wire::{Array, RequestHeader, Response};
 
 use crate::authorize;
 use crate::back::BackSizes;
 use crate::credentials::{Asker, View};
-use crate::gss::{self, Binding, TokenJob, TokenOutcome};
+use crate::gss;
 use crate::jobs::Job;
 use crate::reactor::Reactor;
 use crate::task::Answer;
+
+pub(crate) use tokens::Exchange;
 
 /// An authentication that waits for a check of a password or token.
 #[derive(Clone, Copy, Debug)]
@@ -45,15 +47,6 @@ enum Purpose {
     Connected(ConnectResults),
     /// CONNECT_BIND.
     Channel(SessionId, BackSizes),
-}
-
-/// An exchange of tokens with a client.
-#[derive(Debug, Default)]
-pub(crate) struct Exchange {
-    /// Waits for the next token, and the session it is bound for.
-    awaited: Option<(Box<Acceptor>, Option<SessionId>)>,
-    /// What was established; it ends with its channel (draft 3.1.1.1.1).
-    _context: Option<Box<Context>>,
 }
 
 /// A client that has proved who it is.
@@ -250,100 +243,6 @@ impl Reactor {
         Ok(Proof { principal, credentials: who, how, lifetime: None })
     }
 
-    /// A token has come; whoever looks at it brings it back through `on_token`.
-    fn begin_token(
-        &mut self,
-        answer: Answer,
-        (procedure, service): (GssProcedure, GssService),
-        token: &[u8],
-        purpose: Purpose,
-    ) -> Result<(), Status> {
-        let kerberos = self.kerberos.clone().ok_or(Status::NotSupp)?;
-        if service != GssService::Authentication {
-            // No message is protected, so that nobody may believe it is.
-            return Err(Status::NotSupp);
-        }
-        let channel = self.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
-        let binding = match purpose {
-            Purpose::Connected(_) => None,
-            Purpose::Session => self.filer.ids(channel.id).map(|ids| (ids, 0)),
-            Purpose::Channel(session, _) => {
-                let client = self.filer.client_of_session(session);
-                let used_for = self.filer.description(channel.id).map_or(0, |description| {
-                    match description.kind {
-                        ChannelKind::Operation => 0,
-                        ChannelKind::BackControl => 1,
-                        ChannelKind::RdmaRead => 2,
-                    }
-                });
-                client.map(|client| ((session, client), used_for))
-            }
-        };
-        let session = binding.map(|((session, _), _)| session);
-        let awaited = channel.exchange.awaited.take();
-        let acceptor = match (procedure, awaited) {
-            (GssProcedure::Init, _) => {
-                kerberos.acceptor(binding.map(|((session, client), channel)| Binding {
-                    session,
-                    client,
-                    channel,
-                }))
-            }
-            (GssProcedure::Continue, Some((acceptor, bound_for))) if bound_for == session => {
-                *acceptor
-            }
-            (GssProcedure::Continue, _) => return Err(Status::IllegalState),
-        };
-        channel.pending_login = Some(PendingLogin { answer, purpose });
-        let job = Box::new(TokenJob { kerberos, acceptor, token: token.into() });
-        self.pool.submit(Job::Token { endpoint: answer.endpoint, job });
-        Ok(())
-    }
-
-    /// A token has been looked at.
-    pub(crate) fn on_token(&mut self, endpoint: EndpointId, outcome: TokenOutcome) {
-        let Some(channel) = self.channels.get_mut(endpoint) else { return };
-        let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
-        let (id, from) = (channel.id, channel.peer.clone());
-        let gss = |major, minor, token| AuthResult::Gss { major, minor, token };
-        match outcome {
-            TokenOutcome::Continue { acceptor, token } => {
-                let session = match purpose {
-                    Purpose::Connected(results) => Some(results.session_id),
-                    Purpose::Session => self.filer.ids(id).map(|(session, _)| session),
-                    Purpose::Channel(session, _) => Some(session),
-                };
-                channel.exchange.awaited = Some((acceptor, session));
-                self.filer.await_token(id);
-                let result = gss(gss::CONTINUE_NEEDED, 0, &token);
-                self.answer_login(answer, &purpose, Status::GssContinueInit, result, false);
-            }
-            TokenOutcome::Done { context, token, who: Ok(credentials) } => {
-                let lifetime = context.lifetime();
-                let proof = Proof {
-                    principal: Principal::Gss(context.peer().as_str().into()),
-                    credentials,
-                    how: AuthType::Gss,
-                    lifetime: (lifetime <= gss::LIFETIME_MAX).then_some(lifetime),
-                };
-                channel.exchange = Exchange { awaited: None, _context: Some(context) };
-                self.finish_login(answer, purpose, Ok(proof), gss(gss::COMPLETE, 0, &token));
-            }
-            TokenOutcome::Done { context, who: Err(why), .. } => {
-                tracing::warn!(principal = %context.peer(), %from, %why, "not let in");
-                let result = gss(gss::UNAUTHORIZED, 0, &[]);
-                self.finish_login(answer, purpose, Err(Status::NotAuthorized), result);
-            }
-            TokenOutcome::Failed(error) => {
-                tracing::warn!(%from, %error, "a token was refused");
-                let token = error.reply().unwrap_or_default();
-                let result = gss(error.major(), error.minor(), token);
-                let status = gss::status_of(error.reason());
-                self.finish_login(answer, purpose, Err(status), result);
-            }
-        }
-    }
-
     /// What the rules say of a client that has proved who it is.
     fn judge(
         &mut self,
@@ -466,27 +365,6 @@ impl Reactor {
             }
         };
         self.respond(answer, status, &response);
-    }
-
-    /// SERVER_AUTH: the draft has results for it, and nothing to put into them (6.2.3).
-    /// Kerberos has proved the server with the client.
-    pub(crate) fn server_auth(
-        &mut self,
-        answer: Answer,
-        request: &ServerAuth,
-    ) -> Result<(), Status> {
-        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        let by_token = matches!(self.filer.principal(id), Some(Principal::Gss(_)));
-        let proof = match request.auth_type {
-            AuthType::None => ServerProof::None,
-            AuthType::Default => ServerProof::Default,
-            AuthType::Gss if by_token => ServerProof::Gss,
-            AuthType::Gss => return Err(Status::NotAuthorized),
-            // A server has no password of its own.
-            AuthType::Text => return Err(Status::NotSupp),
-        };
-        self.reply(answer, &Response::ServerAuth(ServerAuthResult { proof }));
-        Ok(())
     }
 
     /// From the next message on the negotiated values hold; never for the connect
