@@ -359,6 +359,9 @@ fn mistakes_in_rules_name_the_file_the_key_and_what_to_write() {
     let place = tempfile::tempdir().unwrap();
     let config = place.path().join("dafs.toml");
     let path = config.to_str().unwrap();
+    let directory = place.path().to_str().unwrap();
+    let state = place.path().join("state");
+    let state = state.to_str().unwrap();
     for (text, expected) in [
         ("[[connect]]\nfrom = [\"local\"]\n", ["[[connect]] number 1", "action = \"allow\""]),
         (
@@ -381,14 +384,14 @@ fn mistakes_in_rules_name_the_file_the_key_and_what_to_write() {
         ("[kerberos]\nservice = \"dafs\"\n", ["service", "service@host"]),
     ] {
         std::fs::write(&config, text).unwrap();
-        let said = fails(&["serve", "--memory", "1M", "--config", path]);
+        let said = fails(&["serve", directory, "--state", state, "--config", path]);
         let has = expected.iter().all(|part| said.contains(part));
         assert!(has && said.contains("dafs.toml"), "{text}: {said}");
     }
     // What can only be known when all is read.
     std::fs::write(&config, "[[export]]\nname = \"hoem\"\n").unwrap();
-    let directory = place.path().to_str().unwrap();
-    let said = fails(&["serve", &format!("home={directory}"), "--config", path, "--no-tcp"]);
+    let home = format!("home={directory}");
+    let said = fails(&["serve", &home, "--state", state, "--config", path, "--no-tcp"]);
     assert!(said.contains("\"hoem\"") && said.contains("there are: home"), "{said}");
     let said = fails(&["serve", "--memory", "1M", "--anonymous", "0:0"]);
     assert!(said.contains("--squash none"), "{said}");
