@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let _servers = match &arguments.url {
         Some(url) => {
             // Asks for the password, and says which transport it is.
-            let location = Location::parse(url)?;
+            let location = arguments.access.tls.applied(&Location::parse(url)?);
             let client = Client::new(ClientConfig::default())?;
             options.session = place::options(&location, &arguments.access)?;
             let session = client.connect(&location, &options.session)?;

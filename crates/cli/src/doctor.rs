@@ -49,6 +49,7 @@ impl Findings {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let location = arguments.url.as_deref().map(Location::parse).transpose()?;
+    let location = location.map(|location| arguments.access.tls.applied(&location));
     let mut findings = Findings::default();
     limits(&mut findings);
     huge_pages(&findings);
@@ -130,8 +131,10 @@ fn socket(findings: &Findings, path: &Path) {
 fn server(findings: &mut Findings, location: &Location, access: &Access) {
     match &location.server {
         ServerName::Socket(path) => socket(findings, path),
-        ServerName::Host { host, port } => {
-            if access.transport != Transport::Tcp {
+        ServerName::Host { host, port, tls } => {
+            if *tls {
+                tls_files(findings, location, access);
+            } else if access.transport != Transport::Tcp {
                 sockets(findings, *port);
             }
             tcp(findings, host, *port);
@@ -139,8 +142,12 @@ fn server(findings: &mut Findings, location: &Location, access: &Access) {
     }
     match connect(location, access) {
         Ok(session) => {
-            let way = format!("connected over {}: {}", session.address(), way_of(&session));
-            findings.good(&way);
+            let way = way_of(&session);
+            let by = match location.server {
+                ServerName::Host { tls: true, .. } => " by TLS 1.3, the server proved",
+                ServerName::Host { .. } | ServerName::Socket(_) => "",
+            };
+            findings.good(&format!("connected over {}{by}: {way}", session.address()));
             identity(findings, &session);
         }
         Err(error) => findings.bad(&format!("{error:#}")),
@@ -172,6 +179,28 @@ fn identity(findings: &Findings, session: &Session) {
     }
 }
 
+/// What this client would speak TLS with.
+fn tls_files(findings: &mut Findings, location: &Location, access: &Access) {
+    let tls = match access.tls.load(location) {
+        Ok(Some(tls)) => tls,
+        Ok(None) => return,
+        // What it says is said again by the attempt to connect, which counts.
+        Err(_) => return findings.note("tls: not to be spoken as asked"),
+    };
+    let Some(identity) = tls.identity() else {
+        return findings.note("tls: no certificate of this client; a server may want one");
+    };
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now_s = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    let left_days = (identity.expires_at_s - now_s) / DAY_S;
+    if identity.expires_at_s <= now_s {
+        findings.bad(&format!("tls: this client's certificate ({identity}) has expired"));
+    } else {
+        let what = format!("tls: this client is {identity}, for {left_days} more days");
+        if left_days < DAYS_MIN { findings.note(&what) } else { findings.good(&what) }
+    }
+}
+
 /// Whether the port can be reached at all, whoever answers there.
 fn tcp(findings: &Findings, host: &str, port: u16) {
     let addresses = match (host, port).to_socket_addrs() {
@@ -200,4 +229,7 @@ fn way_of(session: &Session) -> &'static str {
 
 /// Fewer open files than this end a busy server.
 const FILES_MIN: u64 = 4096;
+const DAY_S: i64 = 24 * 60 * 60;
+/// A certificate that ends sooner wants attention.
+const DAYS_MIN: i64 = 14;
 const TCP_PATIENCE: Duration = Duration::from_secs(2);

@@ -7,6 +7,7 @@ mod copy;
 mod demo;
 mod doctor;
 mod durability;
+mod fence;
 mod files;
 mod generate;
 mod passwd;
@@ -57,6 +58,8 @@ enum Command {
     Ln(files::ln::Arguments),
     /// Show the space of the file system a path is in.
     Df(files::df::Arguments),
+    /// Say who may reach a file or a file system, and shut others out (cluster fencing).
+    Fence(fence::Arguments),
     /// Measure round trips.
     Ping(files::ping::Arguments),
     /// Manage a password file.
@@ -90,6 +93,7 @@ fn main() -> ExitCode {
         Command::Mkdir(arguments) => files::mkdir::run(&arguments),
         Command::Ln(arguments) => files::ln::run(&arguments),
         Command::Df(arguments) => files::df::run(&arguments),
+        Command::Fence(arguments) => fence::run(&arguments),
         Command::Ping(arguments) => files::ping::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

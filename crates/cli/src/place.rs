@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use dafs_client::{
-    Client, ClientConfig, Location, Login, Session, SessionOptions, Tickets, TransportChoice,
+    Client, ClientConfig, Location, Login, ServerName, Session, SessionOptions, Tickets, TlsClient,
+    TlsClientFiles, TransportChoice,
 };
 
 /// How servers are reached.
@@ -25,9 +26,58 @@ pub struct Access {
     /// File whose first line is the password of the user in the URL.
     #[arg(long)]
     pub password_from: Option<PathBuf>,
+    /// This client's fence identity, by which others can shut it out (`dafs fence`).
+    #[arg(long, value_name = "ID", env = "DAFS_FENCE_ID", default_value = "")]
+    pub fence_id: String,
     /// Checksum every message and all data.
     #[arg(long)]
     pub checksums: bool,
+    #[command(flatten)]
+    pub tls: Tls,
+}
+
+/// What TLS is spoken with, by dafs+tls:// or --tls.
+#[derive(Clone, Debug, Args)]
+pub struct Tls {
+    /// Speak TLS with every server, as if its URL began with dafs+tls://.
+    #[arg(id = "tls", long, env = "DAFS_TLS")]
+    pub always: bool,
+    /// PEM file of the authorities that vouch for servers.
+    #[arg(id = "tls-ca", long, value_name = "FILE", env = "DAFS_TLS_CA")]
+    pub authorities: Option<PathBuf>,
+    /// PEM file of this client's certificate, for servers that ask for one.
+    #[arg(id = "tls-cert", long, value_name = "FILE", env = "DAFS_TLS_CERT", requires = "tls-key")]
+    pub certificate: Option<PathBuf>,
+    /// PEM file of the certificate's key, which nobody else may read.
+    #[arg(id = "tls-key", long, value_name = "FILE", env = "DAFS_TLS_KEY", requires = "tls-cert")]
+    pub key: Option<PathBuf>,
+    /// Name that the server's certificate is for. Default: the URL's host.
+    #[arg(id = "tls-name", long, value_name = "NAME")]
+    pub name: Option<String>,
+}
+
+impl Tls {
+    /// What is spoken with the server of a location; `None` without TLS.
+    pub fn load(&self, location: &Location) -> Result<Option<TlsClient>> {
+        let ServerName::Host { tls: true, .. } = self.applied(location).server else {
+            return Ok(None);
+        };
+        let authorities = self.authorities.clone().context(
+            "TLS needs the authorities that vouch for servers; give --tls-ca FILE or DAFS_TLS_CA",
+        )?;
+        let identity = self.certificate.clone().zip(self.key.clone());
+        let files = TlsClientFiles { authorities, identity };
+        Ok(Some(TlsClient::load(&files).context("--tls-ca, --tls-cert, --tls-key")?))
+    }
+
+    /// The location with what --tls makes of it.
+    pub fn applied(&self, location: &Location) -> Location {
+        let mut location = location.clone();
+        if let ServerName::Host { tls, .. } = &mut location.server {
+            *tls |= self.always;
+        }
+        location
+    }
 }
 
 /// A transport, as people name it.
@@ -83,7 +133,7 @@ pub fn connect(location: &Location, access: &Access) -> Result<Session> {
 }
 
 pub fn connect_by(client: &Client, location: &Location, access: &Access) -> Result<Session> {
-    Ok(client.connect(location, &options(location, access)?)?)
+    Ok(client.connect(&access.tls.applied(location), &options(location, access)?)?)
 }
 
 /// What a session with a location's server is asked for. Asks for a missing password.
@@ -94,10 +144,18 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
         Transport::Tcp => TransportChoice::Tcp,
     };
     let login = login(location, access)?;
+    let location = access.tls.applied(location);
+    let tls_name = match &location.server {
+        ServerName::Host { host, tls: true, .. } => access.tls.name.clone().or(Some(host.clone())),
+        ServerName::Host { .. } | ServerName::Socket(_) => None,
+    };
     Ok(SessionOptions {
         transport,
         login,
         checksums: access.checksums,
+        tls: access.tls.load(&location)?,
+        tls_name,
+        fence_id: access.fence_id.clone(),
         ..SessionOptions::default()
     })
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::local_socket_candidates;
-use dafs_dat::{Address, AddressError};
+use dafs_dat::{Address, AddressError, ClientCertificates, TlsServer, TlsServerFiles};
 use dafs_server::{Server, ServerConfig, ServerError, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore};
@@ -101,9 +101,26 @@ pub struct Arguments {
     /// directories, memory for --memory.
     #[arg(long, value_name = "WHERE")]
     pub exactly_once: Option<Durability>,
-    /// CRC on every iWARP frame.
+    /// CRC on every iWARP frame; not over TLS, which needs none.
     #[arg(long)]
     pub crc: bool,
+    /// PEM file of the server's certificate and those behind it: TLS for clients that begin
+    /// with it.
+    #[arg(long, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+    /// PEM file of the certificate's key, which nobody else may read.
+    #[arg(long, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+    /// PEM file of the authorities that vouch for clients: those that speak TLS must show a
+    /// certificate.
+    #[arg(long, value_name = "FILE")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// A client that speaks TLS may do without a certificate.
+    #[arg(long)]
+    pub tls_client_optional: bool,
+    /// Turn clients away that connect over TCP without TLS.
+    #[arg(long)]
+    pub tls_only: bool,
     /// Stop at the end of the standard input: with the process that holds its other end.
     #[arg(long, hide = true)]
     #[serde(skip)]
@@ -121,7 +138,7 @@ pub fn run(flags: Arguments) -> Result<()> {
         stop_with_stdin(server.stopper())?;
     }
     open_sockets_to_all(server.addresses());
-    announce(server.addresses());
+    announce(server.addresses(), config.tls.is_some());
     let ended = server.run();
     // Without systemd there is nobody to tell.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
@@ -147,9 +164,10 @@ fn explain(error: ServerError) -> anyhow::Error {
 }
 
 /// Says that the server is ready, to people and to systemd.
-fn announce(addresses: &[Address]) {
+fn announce(addresses: &[Address], is_tls: bool) {
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let text = format!("ready: {}\ntry:   dafs ls {}\n", list.join(" "), example(addresses));
+    let text =
+        format!("ready: {}\ntry:   dafs ls {}\n", list.join(" "), example(addresses, is_tls));
     // A server goes on serving when nobody listens to it, or there is no systemd.
     let _ = std::io::stdout().write_all(text.as_bytes());
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
@@ -208,6 +226,11 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         state: flags.state.or(file.state),
         exactly_once: flags.exactly_once.or(file.exactly_once),
         crc: flags.crc || file.crc,
+        tls_cert: flags.tls_cert.or(file.tls_cert),
+        tls_key: flags.tls_key.or(file.tls_key),
+        tls_client_ca: flags.tls_client_ca.or(file.tls_client_ca),
+        tls_client_optional: flags.tls_client_optional || file.tls_client_optional,
+        tls_only: flags.tls_only || file.tls_only,
         while_stdin: flags.while_stdin,
     })
 }
@@ -272,6 +295,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     config.crc = arguments.crc;
     config.access = access::rules(arguments)?;
     config.kerberos = access::kerberos(arguments)?;
+    config.tls = tls(arguments)?;
     config.filer.anonymous = match (&arguments.anonymous, arguments.no_anonymous) {
         (_, true) => None,
         (Some(ids), false) => Some(anonymous(ids, arguments)?),
@@ -297,6 +321,28 @@ fn anonymous(ids: &str, arguments: &Arguments) -> Result<dafs_types::Credentials
         );
     }
     Ok(who)
+}
+
+/// What TLS is spoken with, if it is.
+fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
+    let (certificate, key) = match (&arguments.tls_cert, &arguments.tls_key) {
+        (Some(certificate), Some(key)) => (certificate.clone(), key.clone()),
+        (None, None) if arguments.tls_only || arguments.tls_client_ca.is_some() => {
+            bail!("TLS needs a certificate and its key: give --tls-cert FILE and --tls-key FILE")
+        }
+        (None, None) => return Ok(None),
+        _ => bail!("--tls-cert and --tls-key go together"),
+    };
+    let clients = match (&arguments.tls_client_ca, arguments.tls_client_optional) {
+        (None, false) => ClientCertificates::Unasked,
+        (None, true) => bail!("--tls-client-optional needs --tls-client-ca FILE"),
+        (Some(path), false) => ClientCertificates::Required(path.clone()),
+        (Some(path), true) => ClientCertificates::Optional(path.clone()),
+    };
+    let files = TlsServerFiles { certificate, key, clients, required: arguments.tls_only };
+    let server = TlsServer::load(&files).context("TLS")?;
+    tracing::info!(certificate = %server.identity(), only = files.required, "TLS");
+    Ok(Some(server))
 }
 
 /// A number of octets with an optional K, M, G or T.
@@ -347,10 +393,11 @@ fn default_state() -> PathBuf {
     PathBuf::from(home).join(".local/state/dafs")
 }
 
-fn example(addresses: &[Address]) -> String {
+fn example(addresses: &[Address], is_tls: bool) -> String {
     addresses
         .iter()
         .find_map(|address| match address {
+            Address::Tcp(socket) if is_tls => Some(format!("dafs+tls://{socket}/")),
             Address::Tcp(socket) => Some(format!("dafs://{socket}/")),
             Address::Shm(path) => Some(format!("dafs+shm://{}!/", path.display())),
             Address::Sim(_) => None,

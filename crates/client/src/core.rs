@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dafs_dat::{
     BreakReason, CompletionStatus, Domain, EndpointId, Event, Gather, Interface, LocalSegment,
-    Operation, Region, SendOptions, Signal, coarse_now,
+    Operation, Region, SendOptions, Signal, TlsFailure, coarse_now,
 };
 use dafs_memory::Memory;
 use dafs_types::{CredHandle, Status, StreamId, Verifier};
@@ -17,6 +17,7 @@ use dafs_wire::{
     is_intact, seal,
 };
 
+use crate::chain::send::{ChainQueue, Member};
 use crate::credits::Credits;
 use crate::data::{Destination, QueuedTransfer, Transfer};
 use crate::error::{ClientError, Result};
@@ -81,6 +82,7 @@ pub(crate) struct SessionState {
     pub pending: Vec<Option<Pending>>,
     pub queue: VecDeque<QueuedTransfer>,
     pub calls: VecDeque<QueuedCall>,
+    pub chains: ChainQueue,
     /// Credits to wish for.
     pub wish: u16,
     /// Longest request the server takes and the transport was set up for, in octets.
@@ -102,6 +104,7 @@ pub(crate) enum Phase {
 pub(crate) enum Pending {
     Call(Ticket),
     Transfer(Transfer),
+    Member(Member),
     /// An answer nobody waits for.
     Silent,
 }
@@ -168,7 +171,7 @@ impl Core {
         let mut others_wait = false;
         for session in &self.sessions {
             on_their_way += usize::from(session.credits.outstanding());
-            others_wait |= !session.queue.is_empty() || !session.calls.is_empty();
+            others_wait |= session.has_waiting();
         }
         let most = if others_wait { on_their_way / 2 } else { on_their_way };
         wanted.min(most).max(1)
@@ -330,6 +333,7 @@ impl Core {
         match pending {
             Pending::Silent => {}
             Pending::Call(ticket) => self.replies.put(ticket, Ok(message.to_vec())),
+            Pending::Member(member) => self.replies.put(member.ticket, Ok(message.to_vec())),
             Pending::Transfer(transfer) => {
                 self.on_transferred(index, transfer, &header, message);
             }
@@ -354,8 +358,14 @@ impl Core {
     fn pump(&mut self, index: usize) {
         loop {
             let session = &mut self.sessions[index];
-            if session.calls.is_empty() && session.queue.is_empty() {
+            if !session.has_waiting() {
                 break;
+            }
+            if session.owes_a_chain() {
+                if !self.send_chains(index) {
+                    return;
+                }
+                continue;
             }
             let Some((stream, sequence)) = session.credits.take() else { return };
             if let Some(call) = session.calls.pop_front() {
@@ -524,6 +534,7 @@ impl Core {
         session.phase = Phase::Ended(error.clone());
         let pending = std::mem::take(&mut session.pending);
         let calls = std::mem::take(&mut session.calls);
+        let chains = std::mem::take(&mut session.chains);
         let queue = std::mem::take(&mut session.queue);
         let region = session.inbox_region.key;
         if let Some(ticket) = session.greeting.take() {
@@ -533,6 +544,10 @@ impl Core {
             match pending {
                 Pending::Silent => {}
                 Pending::Call(ticket) => self.replies.put(ticket, Err(error.clone())),
+                Pending::Member(member) => {
+                    member.note_exposed();
+                    self.replies.put(member.ticket, Err(error.clone()));
+                }
                 Pending::Transfer(transfer) => {
                     transfer.note_exposed();
                     self.complete(&transfer, Err(error.clone()));
@@ -543,6 +558,9 @@ impl Core {
             self.complete(&queued.transfer, Err(error.clone()));
         }
         for ticket in calls.into_iter().filter_map(|call| call.ticket) {
+            self.replies.put(ticket, Err(error.clone()));
+        }
+        for ticket in chains.into_tickets() {
             self.replies.put(ticket, Err(error.clone()));
         }
         self.interface.deregister(region);
@@ -574,8 +592,14 @@ impl Core {
 impl SessionState {
     /// Whether the server has requests, or would have if it let them in.
     fn owes_an_answer(&self) -> bool {
-        let waits = !self.calls.is_empty() || !self.queue.is_empty();
+        let waits = self.has_waiting();
         !matches!(self.phase, Phase::Ended(_)) && (waits || self.credits.outstanding() > 0)
+    }
+
+    /// Whether anything waits for credits.
+    #[inline]
+    fn has_waiting(&self) -> bool {
+        !self.calls.is_empty() || !self.queue.is_empty() || !self.chains.is_empty()
     }
 
     #[inline]
@@ -602,10 +626,29 @@ fn describe(reason: &BreakReason) -> String {
         BreakReason::Peer => "the server closed the connection".into(),
         // That it is about connecting says the error it becomes.
         BreakReason::Unreachable(why) => why.clone(),
+        BreakReason::Tls(failure) => match tls_advice(failure) {
+            Some(advice) => format!("{failure}; {advice}"),
+            None => failure.to_string(),
+        },
         other => other.to_string(),
     }
 }
 
+/// What to do about it, where that is plain.
+fn tls_advice(failure: &TlsFailure) -> Option<&'static str> {
+    match failure {
+        TlsFailure::Required => Some(TLS_REQUIRED_ADVICE),
+        TlsFailure::NotSpoken => Some("write dafs://, or have it serve with --tls-cert"),
+        TlsFailure::Certificate(_) => {
+            Some("look at the server's certificate, --tls-ca and --tls-name")
+        }
+        TlsFailure::Refused(_) => Some("look at --tls-cert, and at what the server trusts"),
+        TlsFailure::Truncated | TlsFailure::Protocol(_) => None,
+    }
+}
+
+/// For who was turned away for want of TLS.
+pub(crate) const TLS_REQUIRED_ADVICE: &str = "write dafs+tls:// or give --tls";
 /// The protection domain of everything a client registers.
 pub(crate) const DOMAIN: Domain = Domain(0);
 /// Octets of one inbox slot: room for any response that was negotiated.

@@ -14,6 +14,8 @@ pub struct Credits {
     /// Answers that receives are posted for: a target above it is not followed.
     limit: u16,
     outstanding: u16,
+    /// Credits that anybody may take: all, or none while a chain is open.
+    open: u16,
     /// Streams below `made` that are not in use, last used first.
     free: Vec<u16>,
     /// Next sequence number of each stream ever used.
@@ -28,6 +30,7 @@ impl Credits {
             target: 1,
             limit: limit.max(1),
             outstanding: 0,
+            open: 1,
             free: Vec::new(),
             sequences: Vec::new(),
         }
@@ -36,9 +39,24 @@ impl Credits {
     /// Takes a stream for a request, if there is a credit.
     #[inline]
     pub fn take(&mut self) -> Option<(StreamId, SequenceNumber)> {
-        if self.outstanding >= self.nreq {
+        if self.outstanding >= self.open {
             return None;
         }
+        self.take_any()
+    }
+
+    /// The same for a member of the chain that is open, or for the first of the next.
+    pub fn take_for_member(&mut self) -> Option<(StreamId, SequenceNumber)> {
+        if self.outstanding >= self.nreq { None } else { self.take_any() }
+    }
+
+    /// From now on credits are for members of a chain alone, or for everybody again.
+    pub fn hold(&mut self, for_members: bool) {
+        self.open = if for_members { 0 } else { self.nreq };
+    }
+
+    #[inline(always)]
+    fn take_any(&mut self) -> Option<(StreamId, SequenceNumber)> {
         // Streams beyond a window that shrank wait in the list for when it grows again.
         let place = self.free.iter().rposition(|stream| *stream < self.nreq);
         let stream = match place {
@@ -59,6 +77,9 @@ impl Credits {
         self.free.push(stream.0);
         self.target = target.clamp(1, self.limit);
         self.nreq = (self.nreq.saturating_sub(1)).max(self.target).max(1);
+        if self.open != 0 {
+            self.open = self.nreq;
+        }
     }
 
     /// A stream was taken and nothing was sent on it.
@@ -100,6 +121,23 @@ mod tests {
     use super::*;
 
     const LIMIT: u16 = 24;
+
+    #[test]
+    fn while_a_chain_is_open_only_its_members_are_sent() {
+        let mut credits = Credits::new(LIMIT);
+        let (stream, _) = credits.take_for_member().unwrap();
+        assert!(credits.take_for_member().is_none(), "one credit");
+        credits.hold(true);
+        credits.give(stream, 4);
+        assert!(credits.take().is_none(), "held");
+        let (first, _) = credits.take_for_member().unwrap();
+        credits.take_for_member().unwrap();
+        credits.give(first, 4);
+        assert!(credits.take().is_none(), "still held");
+        credits.hold(false);
+        assert!((0..3).all(|_| credits.take().is_some()));
+        assert!(credits.take().is_none() && credits.take_for_member().is_none());
+    }
 
     #[test]
     fn never_more_outstanding_than_credits_whatever_the_server_says() {

@@ -25,11 +25,13 @@
 mod acting;
 mod buffer;
 mod call;
+mod chain;
 mod client;
 mod core;
 mod credits;
 mod data;
 mod error;
+mod fencing;
 mod file;
 mod future;
 mod groups;
@@ -46,6 +48,7 @@ mod waiters;
 pub use acting::{ActFor, Registered};
 pub use buffer::{Buffer, Slice};
 pub use call::{Call, Reply};
+pub use chain::{Chain, ChainFailure, Chained, Outcome};
 pub use client::{Client, ClientConfig};
 pub use core::{Completion, OperationId, Transferred};
 pub use error::{ClientError, Result};
@@ -58,9 +61,10 @@ pub use session::{Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
 pub use url::{Location, ServerName, UrlError, local_socket_candidates};
 
-pub use dafs_dat::RegionPath;
+pub use dafs_dat::{RegionPath, TlsClient, TlsClientFiles, TlsConfigError};
 pub use dafs_types::{
     AccessMask, AuthType, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes,
     ObjectType, SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status,
     Timestamp,
 };
+pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate};

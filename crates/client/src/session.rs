@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use dafs_dat::{Address, AddressError, EndpointConfig, RegionPath, Rights};
+use dafs_dat::{
+    Address, AddressError, EndpointConfig, RegionPath, Rights, TlsClient, TlsConfigError, TlsTarget,
+};
 use dafs_memory::{Memory, Pages};
 use dafs_types::{CredHandle, FileHandle, Status, limits};
 use dafs_wire::messages::{Empty, SessionOptions as WireOptions};
@@ -19,7 +21,8 @@ use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
 use crate::core::{
-    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, decode, slot_segment,
+    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, TLS_REQUIRED_ADVICE, decode,
+    slot_segment,
 };
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
@@ -55,8 +58,13 @@ pub struct SessionOptions {
     pub response_cache: bool,
     /// Checksums on every message and all data.
     pub checksums: bool,
-    /// CRC on iWARP frames.
+    /// CRC on iWARP frames; not over TLS, which needs none.
     pub crc: bool,
+    /// What TLS is spoken with over TCP; a location that does not ask for TLS does without.
+    pub tls: Option<TlsClient>,
+    /// Whose certificate a server must show; `None` for the host of its location, or the
+    /// address itself.
+    pub tls_name: Option<String>,
     /// Credits to ask for: the most requests to have outstanding.
     pub credits: u16,
     /// Names this client to its server across connections; empty for a random name.
@@ -77,6 +85,8 @@ impl Default for SessionOptions {
             response_cache: false,
             checksums: false,
             crc: false,
+            tls: None,
+            tls_name: None,
             credits: 64,
             client_name: String::new(),
             fence_id: String::new(),
@@ -132,6 +142,7 @@ impl Client {
             options.host.clone_from(host);
         }
         let addresses = candidates(&location.server, options.transport)?;
+        let is_tls = fit_tls(&location.server, &mut options)?;
         let mut reasons = Vec::new();
         for address in &addresses {
             match self.connect_to(address, &options) {
@@ -146,10 +157,12 @@ impl Client {
                 Err(other) => return Err(other),
             }
         }
-        Err(ClientError::Connect {
-            address: location.server.to_string(),
-            reason: format!("{}; is `dafs serve` running there?", reasons.join("; ")),
-        })
+        let mut reason = reasons.join("; ");
+        // By TLS it has mostly answered, and what it said tells more.
+        if !is_tls && !reason.contains(TLS_REQUIRED_ADVICE) {
+            reason.push_str("; is `dafs serve` running there?");
+        }
+        Err(ClientError::Connect { address: location.server.to_string(), reason })
     }
 
     /// Connects to one transport address.
@@ -198,6 +211,7 @@ impl Client {
 
     /// Starts the transport connection and posts the receives.
     fn begin(&self, address: &Address, options: &SessionOptions) -> Result<usize> {
+        let tls = tls_target(address, options)?;
         let mut core = self.0.borrow_mut();
         let credits = options.credits.clamp(1, limits::CREDITS_MAX);
         let slots = u64::from(credits) + u64::from(SPARE_SLOTS);
@@ -212,6 +226,7 @@ impl Client {
             message_bytes_max: message_bytes_max(address, &options.login),
             receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
             crc: options.crc,
+            tls,
             ..EndpointConfig::default()
         };
         let data = ConnectData {
@@ -247,6 +262,7 @@ impl Client {
             pending: Vec::new(),
             queue: std::collections::VecDeque::new(),
             calls: std::collections::VecDeque::new(),
+            chains: crate::chain::send::ChainQueue::default(),
             wish: credits,
             // Until sizes are negotiated (draft 3.1).
             request_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
@@ -383,6 +399,35 @@ pub(crate) fn unexpected(address: &str, what: &str) -> ClientError {
     }
 }
 
+/// Fits the options to whether a server's name asks for TLS. Whether it does.
+fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
+    let ServerName::Host { host, tls: true, .. } = server else {
+        options.tls = None;
+        return Ok(false);
+    };
+    if options.tls.is_none() {
+        return Err(ClientError::Connect {
+            address: server.to_string(),
+            reason: "TLS needs the authorities that vouch for servers; \
+                     give --tls-ca FILE or DAFS_TLS_CA"
+                .into(),
+        });
+    }
+    options.tls_name.get_or_insert_with(|| host.clone());
+    Ok(true)
+}
+
+/// Whom TLS is spoken with at an address, if it is.
+fn tls_target(address: &Address, options: &SessionOptions) -> Result<Option<TlsTarget>> {
+    let (Address::Tcp(socket), Some(tls)) = (address, &options.tls) else { return Ok(None) };
+    let name = options.tls_name.clone().unwrap_or_else(|| socket.ip().to_string());
+    let target = tls.target(&name).map_err(|error: TlsConfigError| ClientError::Connect {
+        address: address.to_string(),
+        reason: error.to_string(),
+    });
+    target.map(Some)
+}
+
 /// The transport addresses of a server, best first.
 fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Address>> {
     let (host, port) = match server {
@@ -395,8 +440,17 @@ fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Addres
             });
         }
         ServerName::Socket(path) => return Ok(vec![Address::Shm(path.clone())]),
-        ServerName::Host { host, port } => (host, *port),
+        ServerName::Host { tls: true, .. } if choice == TransportChoice::SharedMemory => {
+            return Err(ClientError::Connect {
+                address: server.to_string(),
+                reason: "TLS goes over TCP, not over shared memory; write dafs://".into(),
+            });
+        }
+        ServerName::Host { host, port, .. } => (host, *port),
     };
+    // Whoever asks for TLS wants that server proved, on whatever host it is.
+    let is_tls = matches!(server, ServerName::Host { tls: true, .. });
+    let choice = if is_tls { TransportChoice::Tcp } else { choice };
     let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
     let sockets: Vec<_> = (host.as_str(), port)
         .to_socket_addrs()

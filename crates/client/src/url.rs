@@ -1,4 +1,5 @@
-//! Where a file is: `dafs://user@host:port/path` or `dafs+shm:///socket!/path`.
+//! Where a file is: `dafs://user@host:port/path`, the same by TLS with `dafs+tls://`, or
+//! `dafs+shm:///socket!/path`.
 
 use std::path::PathBuf;
 
@@ -24,6 +25,8 @@ pub enum ServerName {
         host: String,
         /// TCP port.
         port: u16,
+        /// Over TCP by TLS and in no other way.
+        tls: bool,
     },
     /// By the path of its Unix socket.
     Socket(PathBuf),
@@ -32,7 +35,8 @@ pub enum ServerName {
 /// Why a text is no location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is no DAFS URL: {what}; write dafs://host[:port]/path or dafs+shm:///socket!/path"
+    "{text:?} is no DAFS URL: {what}; write dafs://host[:port]/path, \
+     dafs+tls://host[:port]/path or dafs+shm:///socket!/path"
 )]
 pub struct UrlError {
     text: String,
@@ -43,7 +47,7 @@ impl Location {
     /// Whether a text looks like a URL of ours rather than a local path.
     #[must_use]
     pub fn is_url(text: &str) -> bool {
-        text.starts_with("dafs://") || text.starts_with("dafs+shm://")
+        ["dafs://", "dafs+tls://", "dafs+shm://"].iter().any(|scheme| text.starts_with(scheme))
     }
 
     /// Reads a URL.
@@ -61,9 +65,14 @@ impl Location {
             let server = ServerName::Socket(PathBuf::from(decode(socket)));
             return Ok(Self { server, user: None, path });
         }
-        let rest = text
-            .strip_prefix("dafs://")
-            .ok_or_else(|| wrong("the scheme is neither dafs nor dafs+shm"))?;
+        let (rest, tls) = match text.strip_prefix("dafs+tls://") {
+            Some(rest) => (rest, true),
+            None => (
+                text.strip_prefix("dafs://")
+                    .ok_or_else(|| wrong("the scheme is none of dafs, dafs+tls and dafs+shm"))?,
+                false,
+            ),
+        };
         let (authority, path) = match rest.find('/') {
             Some(slash) => rest.split_at(slash),
             None => (rest, "/"),
@@ -82,15 +91,20 @@ impl Location {
             return Err(wrong("the host is missing"));
         }
         let path = absolute(path).ok_or_else(|| wrong("the path must be absolute"))?;
-        Ok(Self { server: ServerName::Host { host, port }, user, path })
+        Ok(Self { server: ServerName::Host { host, port, tls }, user, path })
     }
 }
 
 impl std::fmt::Display for ServerName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Host { host, port } if host.contains(':') => write!(f, "dafs://[{host}]:{port}"),
-            Self::Host { host, port } => write!(f, "dafs://{host}:{port}"),
+            Self::Host { host, port, tls } => {
+                let scheme = if *tls { "dafs+tls" } else { "dafs" };
+                match host.contains(':') {
+                    true => write!(f, "{scheme}://[{host}]:{port}"),
+                    false => write!(f, "{scheme}://{host}:{port}"),
+                }
+            }
             Self::Socket(path) => write!(f, "dafs+shm://{}", path.display()),
         }
     }
@@ -166,7 +180,7 @@ mod tests {
 
     fn host(text: &str) -> (String, u16, String) {
         let location = Location::parse(text).unwrap();
-        let ServerName::Host { host, port } = location.server else { panic!("{text}") };
+        let ServerName::Host { host, port, .. } = location.server else { panic!("{text}") };
         (host, port, location.path)
     }
 
@@ -176,6 +190,16 @@ mod tests {
         assert_eq!(host("dafs://box:99/a/b%20c"), ("box".into(), 99, "/a/b c".into()));
         assert_eq!(host("dafs://[::1]:7/x"), ("::1".into(), 7, "/x".into()));
         assert_eq!(host("dafs://[::1]"), ("::1".into(), 2050, "/".into()));
+    }
+
+    #[test]
+    fn tls_is_part_of_the_servers_name() {
+        for (text, is_tls) in [("dafs://box:7", false), ("dafs+tls://[::1]:7", true)] {
+            let location = Location::parse(text).unwrap();
+            assert!(matches!(location.server, ServerName::Host { tls, .. } if tls == is_tls));
+            assert_eq!(location.server.to_string(), text);
+        }
+        assert!(Location::is_url("dafs+tls://box/"));
     }
 
     #[test]

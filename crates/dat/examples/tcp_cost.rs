@@ -1,16 +1,22 @@
 //! What one request over TCP costs: a 192-octet send answered by an RDMA write of a
 //! block and a 56-octet send, against bare sockets that move the same octets in the
-//! same run. Client and server are two threads; each figure is a median of rounds
-//! taken in turn with its limit.
+//! same run, and the same by TLS. Client and server are two threads; each figure is a
+//! median of rounds taken in turn with its limit.
 //!
 //! `cargo run --release -p dafs-dat --example tcp_cost [milliseconds a measurement]`
 //!
 //! System calls: `strace -f -c` around it, or `perf stat -e raw_syscalls:sys_enter`.
 
+#[path = "../tests/certificates/mod.rs"]
+#[allow(dead_code, reason = "shared with tests that need more of it")]
+mod certificates;
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use certificates::Authority;
 use dafs_dat::*;
 use dafs_memory::{Memory, Pages};
 
@@ -31,7 +37,14 @@ struct Shape {
     threshold: usize,
     crc: bool,
     hints: bool,
+    tls: bool,
 }
+
+/// Both sides of TLS.
+static TLS: LazyLock<(TlsServer, TlsTarget)> = LazyLock::new(|| {
+    let authority = Authority::new();
+    (authority.server(false), authority.target())
+});
 
 /// Time and client CPU per operation, in nanoseconds.
 #[derive(Clone, Copy)]
@@ -44,19 +57,22 @@ fn main() {
     let milliseconds = std::env::args().nth(1).map_or(200, |a| a.parse().expect("a number"));
     let span = Duration::from_millis(milliseconds);
     let (echo, stream, iwarp) = (spawn_echo(), spawn_stream(), spawn_iwarp());
-    let shape = Shape { block: BLOCK, depth: 1, threshold: 1, crc: false, hints: true };
+    let shape = Shape { block: BLOCK, depth: 1, threshold: 1, crc: false, hints: true, tls: false };
     let deep = Shape { depth: 32, threshold: 32, ..shape };
     let large = Shape { block: LARGE, depth: 4, threshold: 1, ..shape };
     let shapes = [
         ("4 KiB, 1 in flight", shape),
+        ("the same by TLS", Shape { tls: true, ..shape }),
         ("4 KiB, 8 in flight", Shape { depth: 8, ..shape }),
         ("4 KiB, 32 in flight, wait for 1", Shape { depth: 32, ..shape }),
         ("4 KiB, 32 in flight, wait for 32", deep),
         ("the same without hints", Shape { hints: false, ..deep }),
         ("the same with CRC", Shape { crc: true, ..deep }),
+        ("the same by TLS", Shape { tls: true, ..deep }),
         ("1 MiB, 4 in flight", large),
         ("the same without hints", Shape { hints: false, ..large }),
         ("the same with CRC", Shape { crc: true, ..large }),
+        ("the same by TLS", Shape { tls: true, ..large }),
     ];
     let mut raw = [Vec::new(), Vec::new()];
     let mut costs = vec![Vec::new(); shapes.len()];
@@ -192,7 +208,8 @@ fn raw_stream(address: SocketAddr, span: Duration) -> Cost {
 // ---- iWARP ----------------------------------------------------------------------
 
 fn spawn_iwarp() -> SocketAddr {
-    let mut interface = Interface::new(InterfaceConfig::default()).expect("an interface");
+    let config = InterfaceConfig { tls: Some(TLS.0.clone()), ..InterfaceConfig::default() };
+    let mut interface = Interface::new(config).expect("an interface");
     let listener = interface.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).expect("a listener");
     let Some(Address::Tcp(address)) = interface.listener_address(listener) else {
         unreachable!("a TCP listener has a TCP address")
@@ -304,7 +321,8 @@ impl Client {
         let buffers = interface.register(&buffers, Domain(0), Rights::REMOTE).expect("a slot");
         let inbox = Memory::anonymous(DEPTH_MAX * 64, Pages::Small).expect("memory");
         let slots = interface.register(&inbox, Domain(0), Rights::LOCAL).expect("a slot");
-        let config = EndpointConfig { crc: shape.crc, ..EndpointConfig::default() };
+        let tls = shape.tls.then(|| TLS.1.clone());
+        let config = EndpointConfig { crc: shape.crc, tls, ..EndpointConfig::default() };
         let endpoint = interface
             .connect(&Address::Tcp(address), Domain(0), &config, b"hi")
             .expect("a connect begun");

@@ -2,6 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::{CertificateIdentity, TlsFailure};
 
 /// A transport address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +44,9 @@ pub enum AddressError {
     /// Too many endpoints.
     #[error("the interface's limit of {0} endpoints is reached")]
     TooMany(usize),
+    /// TLS cannot begin.
+    #[error("cannot begin TLS")]
+    Tls(#[from] TlsFailure),
     /// The private data is too long.
     #[error("private data of {length} octets exceeds the transport's {limit}")]
     PrivateData {
@@ -58,6 +64,11 @@ pub struct Peer {
     pub address: Address,
     /// Its process, where the kernel vouches for it.
     pub process: Option<PeerProcess>,
+    /// Whether it connects by TLS.
+    pub tls: bool,
+    /// Who it is by its certificate, where it connects by TLS and has shown one that an
+    /// authority of [`crate::ClientCertificates`] vouches for.
+    pub certificate: Option<Arc<CertificateIdentity>>,
 }
 
 /// Kernel-verified identity of a process on the same host (SO_PEERCRED, SO_PEERGROUPS).

@@ -22,7 +22,7 @@ use crate::wait::{WaitPolicy, Waiter};
 use crate::{
     Address, AddressError, BreakReason, Domain, EndpointId, Event, Gather, ListenerId, LocalKey,
     LocalSegment, PendingId, PostError, Region, RegionPath, RemoteSegment, Rights, SendOptions,
-    Signal, Waker, shm, sim, tcp,
+    Signal, TlsServer, TlsTarget, Waker, shm, sim, tcp,
 };
 
 /// Limits and habits of an interface.
@@ -36,6 +36,8 @@ pub struct InterfaceConfig {
     pub connect_timeout: Duration,
     /// The simulated network, for [`Address::Sim`].
     pub sim: Option<sim::Network>,
+    /// TLS for whoever connects to a listener over TCP and begins with it.
+    pub tls: Option<TlsServer>,
 }
 
 impl Default for InterfaceConfig {
@@ -45,6 +47,7 @@ impl Default for InterfaceConfig {
             endpoints_max: 16_384,
             connect_timeout: Duration::from_secs(10),
             sim: None,
+            tls: None,
         }
     }
 }
@@ -60,8 +63,12 @@ pub struct EndpointConfig {
     pub work_max: u32,
     /// Most RDMA reads under way at once, in either direction.
     pub read_depth: u16,
-    /// Whether iWARP frames carry a CRC (either side's wish decides).
+    /// Whether iWARP frames carry a CRC (either side's wish decides). Over TLS, which
+    /// leaves it nothing to find, this side does not ask for it.
     pub crc: bool,
+    /// The side that connects over TCP speaks TLS, and with whom. Nothing to the side that
+    /// accepts, nor to other transports.
+    pub tls: Option<TlsTarget>,
 }
 
 impl Default for EndpointConfig {
@@ -72,6 +79,7 @@ impl Default for EndpointConfig {
             work_max: 4096,
             read_depth: 64,
             crc: false,
+            tls: None,
         }
     }
 }
@@ -158,7 +166,9 @@ impl Interface {
     pub fn listen(&mut self, address: &Address) -> Result<ListenerId, AddressError> {
         let listener = match address {
             Address::Shm(path) => Listener::Shm(shm::Listener::bind(path)?),
-            Address::Tcp(socket) => Listener::Tcp(tcp::Listener::bind(*socket)?),
+            Address::Tcp(socket) => {
+                Listener::Tcp(tcp::Listener::bind(*socket, self.config.tls.clone())?)
+            }
             Address::Sim(node) => {
                 Listener::Sim(sim::Listener::bind(self.network(address)?, *node)?)
             }

@@ -17,7 +17,8 @@
 //! - memory is reachable only through a registered region, inside its bounds and
 //!   with its rights; a violation breaks the connection and moves nothing.
 //!
-//! Providers: [`shm`] (one host), [`tcp`] (software iWARP), [`sim`] (deterministic).
+//! Providers: [`shm`] (one host), [`tcp`] (software iWARP, by TLS if asked), [`sim`]
+//! (deterministic).
 
 mod address;
 mod connection;
@@ -27,6 +28,7 @@ mod ids;
 mod interface;
 mod region;
 mod spare;
+mod tls;
 mod wait;
 mod waker;
 mod work;
@@ -39,6 +41,10 @@ pub use address::{Address, AddressError, Peer, PeerProcess};
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
 pub use interface::{EndpointConfig, Interface, InterfaceConfig};
 pub use region::{LocalSegment, Region, RegionPath, RemoteSegment, Rights};
+pub use tls::{
+    CertificateIdentity, ClientCertificates, TlsClient, TlsClientFiles, TlsConfigError, TlsFailure,
+    TlsServer, TlsServerFiles, TlsTarget,
+};
 pub use wait::{WaitPolicy, coarse_now};
 pub use waker::Waker;
 pub use work::{

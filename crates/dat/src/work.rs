@@ -1,6 +1,6 @@
 //! What is posted and what comes back.
 
-use crate::{EndpointId, ListenerId, LocalSegment, Peer, PendingId, Stag};
+use crate::{EndpointId, ListenerId, LocalSegment, Peer, PendingId, Stag, TlsFailure};
 
 /// One element of a gather list for a send.
 #[derive(Clone, Copy, Debug)]
@@ -134,6 +134,9 @@ pub enum BreakReason {
     /// Our own work named memory or rights the peer does not grant.
     #[error("remote access refused: {0}")]
     RemoteAccess(String),
+    /// TLS did not come about, or the peer broke it.
+    #[error(transparent)]
+    Tls(#[from] TlsFailure),
     /// The operating system reported an error.
     #[error("transport failed: {0}")]
     System(String),

@@ -24,6 +24,7 @@ fn head(class: RequestClass, stream: u16) -> RequestHead {
         sequence: SequenceNumber(0),
         desired_nreq: 8,
         chain_flags: ChainFlags(0),
+        procedure: 138,
         cred_handle: CredHandle(0),
         class,
     }
@@ -56,6 +57,7 @@ fn session(filer: &mut Filer, entropy: &mut Random, number: usize) -> (ChannelId
         key: None,
         disposition: DeleteDisposition::DontCare,
         unlinked: false,
+        is_reclaim: false,
     };
     (channel, filer.open(channel, &arguments).unwrap().state_id)
 }

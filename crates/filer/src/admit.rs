@@ -5,7 +5,7 @@
 
 use dafs_types::{CredHandle, SequenceNumber, Status, StreamId};
 
-use crate::KeptSession;
+use crate::{ChainPlace, KeptSession};
 
 /// What admission needs to know about a procedure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,6 +74,8 @@ pub struct RequestHead {
     pub desired_nreq: u16,
     /// Place in a chain.
     pub chain_flags: ChainFlags,
+    /// Number of the procedure; looked at in chains only.
+    pub procedure: u32,
     /// Credentials to act with; 0 means the session's own.
     pub cred_handle: CredHandle,
     /// What is asked.
@@ -87,6 +89,8 @@ pub struct Admitted {
     pub outstanding: u16,
     /// Where results of the session are kept, if they are.
     pub kept: KeptSession,
+    /// Where it stands in a chain.
+    pub place: ChainPlace,
 }
 
 /// A request that may not.

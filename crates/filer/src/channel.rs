@@ -102,6 +102,8 @@ pub enum CloseReason {
     /// Its authentication is past its time, and was not renewed within
     /// [`crate::FilerConfig::lease`].
     AuthenticationExpired,
+    /// It keeps credits that others need, and sends nothing by which they could be taken.
+    CreditsWithheld,
     /// The client has restarted: the channel belongs to its earlier life.
     ClientRestarted,
 }

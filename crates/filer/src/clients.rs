@@ -56,8 +56,12 @@ pub(crate) struct Client {
     pub name: Box<[u8]>,
     pub verifier: Verifier,
     pub principal: Principal,
+    /// The same as octets.
+    pub principal_octets: Box<[u8]>,
     pub sessions: u32,
     pub opens: ClientOpens,
+    /// It is written down as one that has state.
+    pub is_recorded: bool,
     /// When the state of a client without sessions is released.
     pub expires: Option<Moment>,
 }
@@ -90,8 +94,18 @@ impl ClientTable {
     }
 
     /// A client's record; `None` for [`ClientSlot::NOBODY`].
+    pub fn get(&self, slot: ClientSlot) -> Option<&Client> {
+        self.slots.get(slot.0 as usize)?.as_ref()
+    }
+
+    /// The same, to be changed.
     pub fn get_mut(&mut self, slot: ClientSlot) -> Option<&mut Client> {
         self.slots.get_mut(slot.0 as usize)?.as_mut()
+    }
+
+    /// Every record.
+    pub fn iter(&self) -> impl Iterator<Item = &Client> {
+        self.slots.iter().flatten()
     }
 
     /// Whether a record has this id.

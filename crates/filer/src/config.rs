@@ -3,10 +3,13 @@
 //! Invariant: a [`FilerConfig`] that passed [`FilerConfig::check`] always leaves one
 //! credit for every channel it admits.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dafs_types::{Credentials, limits};
 
+use crate::locks::LockConfig;
+use crate::{BatchLimits, CreditWeight};
 use crate::{CredentialPolicy, DelegationPolicy, FenceLimits};
 
 /// Most opens a table can number; the index part of a state id has 20 bits.
@@ -47,10 +50,15 @@ pub struct FilerConfig {
     pub keep_state_after_loss: bool,
     /// Credits of all channels together: the receives the server ever has posted.
     pub credits_budget: u32,
+    /// What clients count when credits are short, by their names; others count 1.
+    pub credit_weights: BTreeMap<Box<[u8]>, CreditWeight>,
     /// Credits of a new session.
     pub credits_initial: u16,
     /// Most credits of one session, up to [`limits::CREDITS_MAX`].
     pub credits_session_max: u16,
+    /// How long a session may keep credits it was told to give back, sending nothing
+    /// while another one would have them, before it is dropped; `None` never drops it.
+    pub credits_withheld_max: Option<Duration>,
     /// Request size for clients that ask for the default, in octets.
     pub request_bytes_default: u32,
     /// Largest request size, in octets, up to [`limits::REQUEST_BYTES_MAX`].
@@ -80,6 +88,10 @@ pub struct FilerConfig {
     pub credentials: CredentialPolicy,
     /// Limits and policies of delegations.
     pub delegations: DelegationPolicy,
+    /// Limits and policies of byte-range locks.
+    pub locks: LockConfig,
+    /// Bounds and policies of batches.
+    pub batch: BatchLimits,
 }
 
 impl Default for FilerConfig {
@@ -98,8 +110,10 @@ impl Default for FilerConfig {
             lost_sessions_max: 1024,
             keep_state_after_loss: false,
             credits_budget: 16 * 1024,
+            credit_weights: BTreeMap::new(),
             credits_initial: 8,
             credits_session_max: 64,
+            credits_withheld_max: None,
             request_bytes_default: 8 * 1024,
             request_bytes_max: limits::REQUEST_BYTES_MAX as u32,
             response_bytes_default: 8 * 1024,
@@ -114,6 +128,8 @@ impl Default for FilerConfig {
             fences: FenceLimits::default(),
             credentials: CredentialPolicy::default(),
             delegations: DelegationPolicy::default(),
+            locks: LockConfig::default(),
+            batch: BatchLimits::default(),
         }
     }
 }
@@ -177,6 +193,8 @@ impl FilerConfig {
         self.fences.check()?;
         self.credentials.check()?;
         self.delegations.check()?;
+        self.locks.check()?;
+        self.batch.check()?;
         self.check_defaults()
     }
 

@@ -17,6 +17,8 @@ pub struct Counters {
     pub sessions_kept: u32,
     /// Gauge: those of them without a connection.
     pub sessions_lost: u32,
+    /// Gauge: clients that may take back what they held before a restart.
+    pub clients_expected: u32,
     /// Gauge: opens.
     pub opens: u32,
     /// Gauge: files with at least one open.

@@ -11,59 +11,47 @@
 //! on its side. So `outstanding > nreq` here proves a violation there.
 //!
 //! Policy: a session starts small, doubles whenever it has used all its credits (or
-//! jumps to what it desires while more than half of the budget is free), and gives
-//! back what it has not used since the last tick. Falling takes responses: one each.
+//! jumps to what it desires while more than half of the budget is free), grows once when
+//! it asks for more than it did before, takes no more than it desires, and gives back what
+//! it has not used since the last tick. Falling takes responses: one each.
+//!
+//! When credits are short, those who use all they have contend for what is left by those
+//! who do not: each one's share is that pool times its weight over the weights of all who
+//! contend. Whoever has all it may have (by its desire or the maximum), and that is within
+//! its share, does not contend. As long as somebody with less than its share finds
+//! nothing to take, who has more than theirs is told to shrink by what is missing, and
+//! nobody grows beyond their own. As long as anybody would have more, who was not saturated
+//! keeps at the next tick only what it used. An idle session hears of its lower target with
+//! its next response and no sooner: the server may drop it ([`Window::withholds`]), which
+//! is off by default.
+//!
+//! A stream beyond `nreq` may be used, and its response kept, until the client is known
+//! to know better (draft 5.2.2): it uses a stream again whose last response was sent
+//! after the fall. The draft would also take a request that desires the new value for
+//! proof; a wish proves nothing, and the first proof comes at most `nreq` requests later.
 
-use dafs_types::{StreamId, limits};
+mod budget;
+mod view;
+
+use std::time::Duration;
+
+use dafs_types::{Moment, SessionId, StreamId, limits};
 
 use crate::{BreakReason, Grant};
+
+pub(crate) use budget::Budget;
+pub use view::{CreditView, CreditWeight, LimitedBy};
 
 /// Words of a bitmap with one bit per stream.
 const STREAM_WORDS: usize = limits::CREDITS_MAX as usize / 64;
 const _: () = assert!(limits::CREDITS_MAX.is_multiple_of(64));
+/// No stream.
+const NO_STREAM: u16 = u16::MAX;
 
-/// The credits of the whole server.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    total: u32,
-    charged: u32,
-    /// One credit each for the channels that are not open yet.
-    reserved: u32,
-}
-
-impl Budget {
-    /// Keeps one credit back for each of `channels_max` channels.
-    pub fn new(total: u32, channels_max: u32) -> Self {
-        debug_assert!(total >= channels_max);
-        Self { total, charged: 0, reserved: channels_max }
-    }
-
-    /// Credits charged to open channels.
-    pub fn charged(&self) -> u32 {
-        self.charged
-    }
-
-    /// Charges a channel its first credit, out of the reserve.
-    pub fn channel_opened(&mut self) {
-        debug_assert!(self.reserved > 0);
-        self.reserved -= 1;
-        self.charged += 1;
-    }
-
-    /// Takes everything back from a channel.
-    pub fn channel_closed(&mut self, window: &Window) {
-        self.charged -= u32::from(window.charge());
-        self.reserved += 1;
-    }
-
-    fn available(&self) -> u16 {
-        u16::try_from(self.total - self.charged - self.reserved).unwrap_or(u16::MAX)
-    }
-
-    fn is_plentiful(&self) -> bool {
-        self.charged + self.reserved < self.total / 2
-    }
-}
+/// All credits or streams were in use since the last look.
+const SATURATED: u8 = 1;
+/// The client asked for more than it has.
+const ASKED: u8 = 2;
 
 /// The credits of one channel.
 #[derive(Clone, Debug)]
@@ -78,16 +66,36 @@ pub(crate) struct Window {
     used: [u64; STREAM_WORDS],
     /// Streams below this may be used: the most the client may still believe.
     stream_limit: u16,
+    /// Streams below this may have a response that the client has not read.
+    kept_limit: u16,
     /// What the client asked for last; 0 for nothing.
     desired: u16,
     /// Most that may be granted in the channel's present phase.
     most: u16,
-    /// All credits or streams were in use since `nreq` last changed.
-    saturated: bool,
+    /// [`SATURATED`] and [`ASKED`]: what the next response has to look at.
+    attention: u8,
     busy: [u64; STREAM_WORDS],
     /// Streams answered since `nreq` last fell: a new request on one of them proves
     /// that the client knows the lower value.
     answered: [u64; STREAM_WORDS],
+    /// Those of them answered since a stream beyond `nreq` last was: a new request on one
+    /// proves that the client has read all that was sent on those beyond.
+    settled: [u64; STREAM_WORDS],
+    /// Streams from here on have expired, and nobody has asked yet.
+    expired: u16,
+    weight: CreditWeight,
+    /// It used all it had and wants more than its share: it is in the budget's sums.
+    contends: bool,
+    /// Credits that it wanted, within its share, and found nobody had: the budget sums
+    /// them.
+    missing: u16,
+    /// It would have more, if there were more: the budget counts it.
+    hungers: bool,
+    /// It was saturated since the last tick.
+    saturated_lately: bool,
+    limited_by: LimitedBy,
+    /// Since when it has kept credits that others would have, and sent nothing.
+    withheld: Option<Moment>,
 }
 
 impl Window {
@@ -99,11 +107,21 @@ impl Window {
             outstanding: 0,
             used: [0; STREAM_WORDS],
             stream_limit: 1,
+            kept_limit: 1,
             desired: 0,
             most: 1,
-            saturated: false,
+            attention: 0,
             busy: [0; STREAM_WORDS],
             answered: [0; STREAM_WORDS],
+            settled: [0; STREAM_WORDS],
+            expired: NO_STREAM,
+            weight: CreditWeight::default(),
+            contends: false,
+            missing: 0,
+            hungers: false,
+            saturated_lately: false,
+            limited_by: LimitedBy::Nothing,
+            withheld: None,
         }
     }
 
@@ -120,7 +138,7 @@ impl Window {
     #[inline]
     pub fn take(&mut self, stream: StreamId, desired: u16) -> Result<u16, BreakReason> {
         let (word, bit) = place(stream);
-        if self.stream_limit != self.nreq {
+        if self.kept_limit != self.nreq {
             self.learn(word, bit);
         }
         if stream.0 >= self.stream_limit {
@@ -135,20 +153,53 @@ impl Window {
         self.busy[word] |= bit;
         self.outstanding += 1;
         self.used[word] |= bit;
-        if desired != 0 {
-            self.desired = desired;
+        if desired != self.desired {
+            self.desire(desired);
         }
         // Clients take the stream freed last, so the top one means that all were taken.
-        self.saturated |= self.outstanding == self.nreq || stream.0 + 1 == self.nreq;
+        let is_saturated = self.outstanding == self.nreq || stream.0 + 1 == self.nreq;
+        self.attention |= u8::from(is_saturated) * SATURATED;
         Ok(self.outstanding)
     }
 
+    /// The client says how many credits it would like. More than it has and than it asked
+    /// for before is a reason to look.
+    fn desire(&mut self, desired: u16) {
+        if desired != 0 {
+            let asks = desired > self.target && desired > self.desired;
+            self.attention |= u8::from(asks) * ASKED;
+            self.desired = desired;
+        }
+    }
+
     /// The client used a stream: if that stream's last response told it of the lower
-    /// `nreq`, streams above are out of range from now on.
+    /// `nreq`, streams above are out of range from now on; if all that was sent on those
+    /// was sent before, it has read that, and nothing of it needs to be kept.
     fn learn(&mut self, word: usize, bit: u64) {
         if self.answered[word] & bit != 0 {
             self.stream_limit = self.nreq;
         }
+        if self.settled[word] & bit != 0 && !self.is_busy_beyond() {
+            self.kept_limit = self.nreq;
+            self.expired = self.nreq;
+        }
+    }
+
+    /// Whether a request is in hand on a stream that is gone.
+    fn is_busy_beyond(&self) -> bool {
+        let (first, bit) = place(StreamId(self.nreq));
+        let beyond_first = u32::from(self.nreq) < u32::from(limits::CREDITS_MAX);
+        beyond_first
+            && (self.busy[first] & !(bit - 1) != 0
+                || self.busy[first + 1..].iter().any(|&word| word != 0))
+    }
+
+    /// Whether streams have expired since this was asked last, and from which one on: what
+    /// the response cache keeps of them may go (draft 5.2.2). To be asked after a `take`
+    /// that succeeded: once the window has grown again it is too late to say.
+    pub fn take_expired(&mut self) -> Option<StreamId> {
+        let expired = std::mem::replace(&mut self.expired, NO_STREAM);
+        (expired != NO_STREAM).then_some(StreamId(expired))
     }
 
     /// Answers a request: frees stream and credit, and moves `nreq` as the client will.
@@ -161,80 +212,232 @@ impl Window {
         }
         self.busy[word] &= !bit;
         self.outstanding -= 1;
-        let steady = self.nreq == self.target && self.stream_limit == self.nreq;
-        if steady && !self.saturated && (self.desired == 0 || self.desired >= self.target) {
+        let steady = self.nreq == self.target && self.kept_limit == self.nreq;
+        if steady && self.attention == 0 && (self.desired == 0 || self.desired >= self.target) {
+            return Grant { target_nreq: self.target, receives_to_post: 1 };
+        }
+        if steady && self.has_all_it_may(budget) {
             return Grant { target_nreq: self.target, receives_to_post: 1 };
         }
         self.retarget(budget);
         let before = self.nreq;
-        self.follow(word, bit, budget);
+        self.follow(stream, budget);
         Grant { target_nreq: self.target, receives_to_post: self.nreq + 1 - before }
     }
 
     /// The client's rule, `nreq = max(nreq - 1, target)`, at the response on a stream.
-    fn follow(&mut self, word: usize, bit: u64, budget: &mut Budget) {
+    fn follow(&mut self, stream: StreamId, budget: &mut Budget) {
+        let (word, bit) = place(stream);
         let before = self.charge();
         let next = (self.nreq - 1).max(self.target);
         if next < self.nreq {
             self.answered = [0; STREAM_WORDS];
+            self.settled = [0; STREAM_WORDS];
         }
         self.nreq = next;
         self.answered[word] |= bit;
+        if stream.0 < next {
+            self.settled[word] |= bit;
+        } else {
+            self.settled = [0; STREAM_WORDS];
+        }
+        self.withheld = None;
         self.stream_limit = self.stream_limit.max(next);
-        budget.charged = budget.charged - u32::from(before) + u32::from(self.charge());
+        self.kept_limit = self.kept_limit.max(next);
+        if self.expired < next {
+            self.expired = NO_STREAM;
+        }
+        budget.recharge(before, self.charge(), self.contends);
+    }
+
+    /// The most it may have, and why.
+    fn cap(&self) -> (u16, LimitedBy) {
+        if self.desired != 0 && self.desired <= self.most {
+            (self.desired, LimitedBy::Desire)
+        } else {
+            (self.most, LimitedBy::SessionMaximum)
+        }
+    }
+
+    /// It uses all it has, which is all it may have, and nobody would have it: the usual
+    /// lot of a busy session, which nothing else needs to look at.
+    fn has_all_it_may(&mut self, budget: &Budget) -> bool {
+        let (cap, capped_by) = self.cap();
+        if cap != self.target || self.contends || budget.hungry > 0 {
+            return false;
+        }
+        self.saturated_lately |= self.attention & SATURATED != 0;
+        self.attention = 0;
+        self.limited_by = capped_by;
+        true
     }
 
     /// Chooses a new target before a response is sent.
     fn retarget(&mut self, budget: &mut Budget) {
-        let cap = if self.desired == 0 { self.most } else { self.desired.min(self.most) };
-        if cap < self.target {
-            self.set_target(cap, budget);
-        } else if self.saturated && self.nreq > self.target {
-            // It was told to shrink and needs its credits again: it still has them.
-            self.set_target(cap.min(self.nreq), budget);
-        } else if self.saturated && self.nreq == self.target && self.target < cap {
-            let leap = self.desired != 0 && budget.is_plentiful();
-            let wish = if leap { cap } else { cap.min(self.target.saturating_mul(2)) };
-            let most_now = self.target.saturating_add(budget.available());
-            self.set_target(wish.min(most_now), budget);
-        }
+        let (cap, capped_by) = self.cap();
         // A session that cannot grow must not take the long way every time.
-        self.saturated = false;
+        let attention = std::mem::take(&mut self.attention);
+        let saturated = attention & SATURATED != 0;
+        if saturated {
+            self.saturated_lately = true;
+            let has_all = self.target >= cap && budget.satisfies(self, cap);
+            self.contend_unless(has_all, budget);
+        }
+        let share = if budget.missing > 0 && self.contends { budget.share(self) } else { cap };
+        if cap < self.target {
+            self.limited_by = capped_by;
+            self.want(false, 0, budget);
+            self.set_target(cap, budget);
+        } else if saturated && self.target > share && self.nreq == self.target {
+            // No more than is missing and has not been given back by others yet; once it has
+            // fallen there is another look.
+            let missing = budget.missing.saturating_sub(budget.available());
+            let missing = u16::try_from(missing).unwrap_or(u16::MAX);
+            self.limited_by = LimitedBy::Share;
+            self.set_target(share.max(self.target.saturating_sub(missing)), budget);
+        } else if attention != 0 && self.nreq > self.target {
+            // It was told to shrink and wants its credits again: it still has them.
+            let most = cap.min(share);
+            self.limited_by = if most > self.nreq {
+                LimitedBy::Nothing
+            } else if share < cap {
+                LimitedBy::Share
+            } else {
+                capped_by
+            };
+            self.set_target(most.min(self.nreq).max(self.target), budget);
+        } else if attention != 0 {
+            self.grow(cap, capped_by, share, budget);
+        }
+    }
+
+    /// Raises the target as far as cap, share and budget let it.
+    fn grow(&mut self, cap: u16, capped_by: LimitedBy, share: u16, budget: &mut Budget) {
+        let leap = self.desired != 0 && budget.is_plentiful();
+        let wish = if leap { cap } else { cap.min(self.target.saturating_mul(2)) };
+        let fair = wish.min(share.max(self.target));
+        let available = u16::try_from(budget.available()).unwrap_or(u16::MAX);
+        let next = fair.min(self.target.saturating_add(available));
+        // Below its share, that is to say: who has its share already takes nobody's away.
+        let hungers = next < wish && self.contends;
+        let missing = if next < fair && hungers {
+            fair.min(budget.share(self)).saturating_sub(next)
+        } else {
+            0
+        };
+        self.want(hungers, missing, budget);
+        self.limited_by = if next == cap {
+            capped_by
+        } else if next == wish {
+            LimitedBy::Nothing
+        } else if hungers && missing == 0 && budget.is_shared_with(self) {
+            LimitedBy::Share
+        } else {
+            LimitedBy::Budget
+        };
+        self.set_target(next, budget);
+    }
+
+    /// Enters or leaves the budget's sums over those who contend.
+    fn contend_unless(&mut self, satisfied: bool, budget: &mut Budget) {
+        if self.contends != satisfied {
+            return;
+        }
+        let (weight, charge) = (u32::from(self.weight.get()), u32::from(self.charge()));
+        if satisfied {
+            self.want(false, 0, budget);
+            budget.contending_weight -= weight;
+            budget.contending_charge -= charge;
+        } else {
+            budget.contending_weight += weight;
+            budget.contending_charge += charge;
+        }
+        self.contends = !satisfied;
+    }
+
+    /// Notes whether it found less than it wanted, and how much less within its share.
+    fn want(&mut self, hungers: bool, missing: u16, budget: &mut Budget) {
+        budget.hungry = budget.hungry - u32::from(self.hungers) + u32::from(hungers);
+        budget.missing = budget.missing - u32::from(self.missing) + u32::from(missing);
+        (self.hungers, self.missing) = (hungers, missing);
     }
 
     /// Sets the target a new session begins with, at most what the budget has, and the
     /// client's first wish; the client hears of it with the next response. Returns it.
     pub fn begin(&mut self, credits: u16, desired: u16, budget: &mut Budget) -> u16 {
-        let most_now = self.charge().saturating_add(budget.available());
+        self.contend_unless(true, budget);
+        let available = u16::try_from(budget.available()).unwrap_or(u16::MAX);
+        let most_now = self.charge().saturating_add(available);
         self.set_target(credits.min(most_now), budget);
         self.most = self.target;
         self.desired = desired;
-        self.saturated = false;
+        self.attention = 0;
+        self.limited_by = if most_now < credits { LimitedBy::Budget } else { LimitedBy::Nothing };
         self.target
     }
 
     /// The client has authenticated: from now on its session may grow.
     pub fn may_grow_to(&mut self, most: u16) {
         self.most = most;
+        self.limited_by = LimitedBy::Nothing;
+    }
+
+    /// Says how much the client counts; once it is known who it is, or at any time.
+    pub fn set_weight(&mut self, weight: CreditWeight, budget: &mut Budget) {
+        if self.contends {
+            budget.contending_weight -= u32::from(self.weight.get());
+            budget.contending_weight += u32::from(weight.get());
+        }
+        self.weight = weight;
     }
 
     /// Lets a session that used less than half of its credits since the last tick aim
-    /// for twice what it used, but not below `floor`.
+    /// for twice what it used, but not below `floor`; while others would have more, one
+    /// that was not saturated aims for just what it used.
     pub fn shrink_if_idle(&mut self, floor: u16, budget: &mut Budget) {
-        let count: u32 = self.used.iter().map(|word| word.count_ones()).sum();
-        let used = u16::try_from(count * 2).unwrap_or(u16::MAX);
-        if used < self.target && floor < self.target {
-            self.set_target(used.max(floor), budget);
-            self.saturated = false;
+        let lately = std::mem::take(&mut self.saturated_lately) || self.attention & SATURATED != 0;
+        if !lately {
+            self.contend_unless(true, budget);
+        }
+        let used: u32 = self.used.iter().map(|word| word.count_ones()).sum();
+        let keep = if budget.hungry > 0 && !lately { used } else { (used * 2).max(floor.into()) };
+        let keep = u16::try_from(keep).unwrap_or(u16::MAX).max(1);
+        if keep < self.target {
+            self.limited_by = LimitedBy::Idle;
+            self.set_target(keep, budget);
+            self.attention = 0;
         }
         self.used = self.busy;
+    }
+
+    /// Whether the session has kept credits for `longest` that it was told to give back,
+    /// sending nothing while another one would have them: the draft lets the server drop
+    /// it (3.2.6.4.2). To be asked after `shrink_if_idle`.
+    pub fn withholds(&mut self, longest: Duration, now: Moment, budget: &Budget) -> bool {
+        if self.nreq <= self.target || self.outstanding > 0 || budget.hungry == 0 {
+            self.withheld = None;
+            return false;
+        }
+        now.since(*self.withheld.get_or_insert(now)) >= longest
+    }
+
+    /// The window as an operator sees it.
+    pub fn view(&self, session: SessionId) -> CreditView {
+        CreditView {
+            session,
+            credits: self.nreq,
+            target: self.target,
+            outstanding: self.outstanding,
+            desired: self.desired,
+            weight: self.weight,
+            limited_by: self.limited_by,
+        }
     }
 
     fn set_target(&mut self, target: u16, budget: &mut Budget) {
         let before = self.charge();
         self.target = target.max(1);
-        budget.charged = budget.charged - u32::from(before) + u32::from(self.charge());
-        debug_assert!(budget.charged + budget.reserved <= budget.total);
+        budget.recharge(before, self.charge(), self.contends);
     }
 }
 
@@ -247,126 +450,8 @@ fn place(stream: StreamId) -> (usize, u64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A session with this many credits that may grow to 64.
-    fn window(credits: u16, budget: &mut Budget) -> Window {
-        let mut window = Window::new();
-        budget.channel_opened();
-        window.begin(credits, 0, budget);
-        window.take(StreamId(0), 0).unwrap();
-        window.give(StreamId(0), budget);
-        window.may_grow_to(64);
-        window
-    }
-
-    #[test]
-    fn the_first_response_brings_the_first_credits() {
-        let mut budget = Budget::new(100, 1);
-        let mut window = Window::new();
-        budget.channel_opened();
-        assert_eq!(window.begin(8, 0, &mut budget), 8);
-        assert_eq!(window.take(StreamId(0), 0), Ok(1));
-        assert_eq!(window.take(StreamId(1), 0), Err(BreakReason::StreamOutOfRange));
-        let grant = window.give(StreamId(0), &mut budget);
-        assert_eq!(grant, Grant { target_nreq: 8, receives_to_post: 8 });
-        assert_eq!(budget.charged(), 8);
-        assert_eq!(window.take(StreamId(7), 0), Ok(1));
-    }
-
-    #[test]
-    fn violations_are_told_apart() {
-        let mut budget = Budget::new(100, 1);
-        let mut window = window(2, &mut budget);
-        window.may_grow_to(2);
-        assert_eq!(window.take(StreamId(2), 0), Err(BreakReason::StreamOutOfRange));
-        assert_eq!(window.take(StreamId(u16::MAX), 0), Err(BreakReason::StreamOutOfRange));
-        window.take(StreamId(1), 0).unwrap();
-        assert_eq!(window.take(StreamId(1), 0), Err(BreakReason::StreamBusy));
-        // The session shrinks while stream 1 is busy: stream 0 alone is one too many.
-        window.may_grow_to(1);
-        window.take(StreamId(0), 0).unwrap();
-        assert_eq!(window.give(StreamId(0), &mut budget).receives_to_post, 0);
-        assert_eq!(window.take(StreamId(0), 0), Err(BreakReason::CreditsExceeded));
-    }
-
-    #[test]
-    fn a_saturated_session_doubles_up_to_its_limit() {
-        let mut budget = Budget::new(40, 1);
-        let mut window = window(4, &mut budget);
-        window.may_grow_to(16);
-        let mut targets = vec![];
-        for _ in 0..3 {
-            let credits = window.nreq;
-            for stream in 0..credits {
-                window.take(StreamId(stream), 0).unwrap();
-            }
-            targets.push(window.give(StreamId(0), &mut budget).target_nreq);
-            for stream in 1..credits {
-                window.give(StreamId(stream), &mut budget);
-            }
-        }
-        assert_eq!(targets, [8, 16, 16]);
-        assert_eq!(budget.charged(), 16);
-    }
-
-    #[test]
-    fn desire_caps_growth_and_speeds_it_up_while_credits_are_plentiful() {
-        let mut budget = Budget::new(1000, 1);
-        let mut window = window(1, &mut budget);
-        window.take(StreamId(0), 40).unwrap();
-        let grant = window.give(StreamId(0), &mut budget);
-        assert_eq!(grant, Grant { target_nreq: 40, receives_to_post: 40 });
-        window.take(StreamId(0), 3).unwrap();
-        let grant = window.give(StreamId(0), &mut budget);
-        assert_eq!(grant, Grant { target_nreq: 3, receives_to_post: 0 });
-        assert_eq!((window.nreq, budget.charged()), (39, 39));
-    }
-
-    #[test]
-    fn idle_sessions_give_back_one_credit_per_response() {
-        let mut budget = Budget::new(100, 1);
-        let mut window = window(32, &mut budget);
-        window.shrink_if_idle(4, &mut budget);
-        window.shrink_if_idle(4, &mut budget);
-        assert_eq!((window.target, window.nreq, budget.charged()), (4, 32, 32));
-        for left in (4..32).rev() {
-            window.take(StreamId(0), 0).unwrap();
-            assert_eq!(window.give(StreamId(0), &mut budget).receives_to_post, 0);
-            assert_eq!(budget.charged(), left);
-        }
-        window.take(StreamId(0), 0).unwrap();
-        assert_eq!(window.give(StreamId(0), &mut budget).receives_to_post, 1);
-    }
-
-    #[test]
-    fn a_stream_goes_out_of_range_once_the_client_must_know() {
-        let mut budget = Budget::new(100, 1);
-        let mut window = window(4, &mut budget);
-        window.set_target(3, &mut budget);
-        window.take(StreamId(0), 0).unwrap();
-        window.take(StreamId(1), 0).unwrap();
-        window.give(StreamId(0), &mut budget);
-        // The response on stream 0 may still be under way: stream 3 is legal.
-        window.take(StreamId(3), 0).unwrap();
-        window.give(StreamId(3), &mut budget);
-        // Stream 0 again: its response has been read, so the client knows.
-        window.take(StreamId(0), 0).unwrap();
-        assert_eq!(window.take(StreamId(3), 0), Err(BreakReason::StreamOutOfRange));
-    }
-
-    #[test]
-    fn growth_leaves_a_credit_for_every_channel_to_come() {
-        let mut budget = Budget::new(20, 5);
-        let mut window = window(64, &mut budget);
-        assert_eq!(window.nreq, 16);
-        for stream in 0..16 {
-            window.take(StreamId(stream), 64).unwrap();
-        }
-        assert_eq!(window.give(StreamId(3), &mut budget).target_nreq, 16);
-        assert_eq!(budget.charged() + budget.reserved, 20);
-        budget.channel_closed(&window);
-        assert_eq!((budget.charged(), budget.reserved), (0, 5));
-    }
-}
+mod contention;
+#[cfg(test)]
+mod streams;
+#[cfg(test)]
+mod tests;

@@ -33,6 +33,8 @@
 
 mod admit;
 mod auth;
+mod batch;
+mod chain;
 mod channel;
 mod clients;
 mod config;
@@ -42,12 +44,19 @@ mod credits;
 mod delegations;
 mod fences;
 mod filer;
+pub mod locks;
 mod negotiate;
 mod opens;
 mod replies;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
 pub use auth::{AuthDecision, AuthRequest, Authenticated, Verified};
+pub use batch::{
+    AbortScope, Aborted, Accepted, BatchLimits, BatchLoad, BatchReply, BatchRequest,
+    BatchScheduler, Cancelled, DeviceLoad, EndedSession, InvalidBatch, Notice, Piece,
+    RequestNotFound, RequestView, Run, RunOutcome, Submission, SubmitError, completions_in,
+};
+pub use chain::ChainPlace;
 pub use channel::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason,
     PeerIdentity, TickActions,
@@ -59,6 +68,7 @@ pub use credentials::{
     CredentialCounters, CredentialLookup, CredentialName, CredentialPolicy, CredentialTable,
     CredentialUse, RegisteredCredential, Registration,
 };
+pub use credits::{CreditView, CreditWeight, LimitedBy};
 pub use delegations::{
     DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
     DelegationInformation, DelegationKind, DelegationPhase, DelegationPolicy, DelegationTable,
@@ -69,7 +79,7 @@ pub use fences::{
     FenceLimits, FenceRecord, FenceRequest, FenceRestoreError, FenceStoreId, FenceTable,
     FencedObject, OperationId, RunningOperation,
 };
-pub use filer::{BindArguments, Filer};
+pub use filer::{BindArguments, ClientRecord, Filer, RunningRequest};
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
 };

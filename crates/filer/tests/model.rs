@@ -413,10 +413,10 @@ impl Requester {
         let head = RequestHead { desired_nreq, ..head(RequestClass::Ordinary, stream) };
         let admitted = filer.admit(self.channel, &head, Moment(0));
         self.at_server.push(stream);
-        assert_eq!(
-            admitted,
-            Ok(Admitted { kept: KeptSession::NONE, outstanding: self.at_server.len() as u16 })
-        );
+        assert_eq!(admitted, {
+            let (kept, place) = (KeptSession::NONE, ChainPlace::Alone);
+            Ok(Admitted { kept, place, outstanding: self.at_server.len() as u16 })
+        });
     }
 
     fn answer(&mut self, filer: &mut Filer, pick: usize) {

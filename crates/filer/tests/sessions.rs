@@ -281,31 +281,46 @@ fn a_restarted_client_loses_its_state_once_it_is_proven() {
 }
 
 #[test]
-fn chains_are_declined_member_by_member() {
+fn chains_are_let_in_member_by_member() {
     const FORWARD: u16 = ChainFlags::FORWARD;
     const BACK: u16 = ChainFlags::BACK;
     let mut bench = bench();
     let channel = bench.session("a");
-    let mut send = |class, flags| {
-        let head = RequestHead { chain_flags: ChainFlags(flags), ..head(class, 0) };
-        let outcome = bench.filer.admit(channel, &head, Moment(0)).map(|_| ());
+    let mut send = |class, flags, credentials| {
+        let (chain_flags, cred_handle) = (ChainFlags(flags), CredHandle(credentials));
+        let head = RequestHead { chain_flags, cred_handle, ..head(class, 0) };
+        let outcome = bench.filer.admit(channel, &head, Moment(0)).map(|admitted| admitted.place);
         bench.filer.finish(channel, StreamId(0));
         outcome
     };
+    let form = Err(Refusal::Answer(Status::ChainForm));
+    let broken = Err(Refusal::Answer(Status::ChainBroken));
     let ordinary = RequestClass::Ordinary;
-    assert_eq!(send(ordinary, FORWARD), refused(Status::NotSupp));
-    assert_eq!(send(ordinary, FORWARD | BACK | 0x18), refused(Status::ChainBroken));
-    assert_eq!(send(ordinary, BACK), refused(Status::ChainBroken));
-    assert_eq!(send(ordinary, 0), Ok(()));
-    assert_eq!(send(ordinary, BACK), refused(Status::ChainForm));
-    assert_eq!(send(ordinary, ChainFlags::FILE_HANDLE), refused(Status::ChainForm));
-    assert_eq!(send(ordinary, ChainFlags::SAVE), refused(Status::ChainForm));
-    assert_eq!(send(ordinary, 0x20), refused(Status::ChainForm));
-    assert_eq!(send(ordinary, FORWARD), refused(Status::NotSupp));
-    assert_eq!(send(ordinary, 0), refused(Status::ChainForm));
-    assert_eq!(send(RequestClass::Special, FORWARD), refused(Status::ChainForm));
-    assert_eq!(send(ordinary, BACK), refused(Status::ChainBroken));
-    assert_eq!(send(ordinary, 0), Ok(()));
+    assert_eq!(send(ordinary, FORWARD, 0), Ok(ChainPlace::First));
+    assert_eq!(send(ordinary, FORWARD | BACK, 0), Ok(ChainPlace::Middle));
+    assert_eq!(send(ordinary, BACK, 0), Ok(ChainPlace::Last));
+    assert_eq!(send(ordinary, 0, 0), Ok(ChainPlace::Alone));
+    assert_eq!(send(ordinary, BACK, 0), form);
+    assert_eq!(send(ordinary, FORWARD, 0), Ok(ChainPlace::First));
+    assert_eq!(send(ordinary, 0, 0), form);
+    assert_eq!(send(RequestClass::Special, FORWARD, 0), form);
+    assert_eq!(send(ordinary, BACK, 0), broken);
+    // A member that is refused for its credentials breaks the chain like any that fails.
+    assert_eq!(send(ordinary, FORWARD, 1), Err(Refusal::Answer(Status::NoCreds)));
+    assert_eq!(send(ordinary, BACK, 0), broken);
+    assert_eq!(send(ordinary, 0, 0), Ok(ChainPlace::Alone));
+}
+
+#[test]
+fn a_damaged_request_leaves_its_channel_to_go_on() {
+    let mut bench = bench();
+    let channel = bench.session("a");
+    let forward = ChainFlags(ChainFlags::FORWARD);
+    let member = RequestHead { chain_flags: forward, ..head(RequestClass::Ordinary, 0) };
+    bench.filer.admit(channel, &member, Moment(0)).unwrap();
+    bench.filer.finish(channel, StreamId(0));
+    bench.filer.doubt_chain(channel);
+    assert_eq!(bench.exchange(channel, RequestClass::Ordinary), Ok(()));
 }
 
 #[test]
@@ -338,4 +353,17 @@ fn classes_agree_with_the_table_of_procedures() {
     }
     assert_eq!(PROTOCOL_VERSION, dafs_wire::PROTOCOL_VERSION);
     assert_eq!(RequestClass::of(u32::MAX), RequestClass::Ordinary);
+}
+
+#[test]
+fn sessions_are_shown_with_what_limits_them_and_count_what_they_weigh() {
+    let heavy = CreditWeight::new(7).unwrap();
+    let credit_weights = [(b"heavy".as_slice().into(), heavy)].into();
+    let mut bench = Bench::new(FilerConfig { credit_weights, ..FilerConfig::default() });
+    let (first, second) = (bench.session("light"), bench.session("heavy"));
+    let id = |channel| bench.filer.ids(channel).unwrap().0;
+    let views: Vec<_> = bench.filer.credit_views().collect();
+    let weights: Vec<_> = views.iter().map(|view| (view.session, view.weight.get())).collect();
+    assert_eq!(weights, [(id(first), 1), (id(second), 7)]);
+    assert!(views.iter().all(|view| view.credits == 8 && view.outstanding == 0));
 }

@@ -11,6 +11,7 @@ use dafs_types::{Credentials, limits};
 use dafs_wire::ConnectData;
 
 use crate::authorize::PeerFacts;
+use crate::chain::ChainId;
 use crate::channel::Channel;
 use crate::credentials::Asker;
 use crate::reactor::Reactor;
@@ -28,6 +29,9 @@ impl Reactor {
         if let Err(refusal) = self.access.may_come(&facts) {
             tracing::warn!(from = %facts, %refusal, "connection refused");
             return self.interface.reject(pending, b"");
+        }
+        if let Some(certificate) = &peer.certificate {
+            tracing::debug!(peer = %peer.address, %certificate, "connection by TLS");
         }
         let identity = match &peer.process {
             Some(process) => PeerIdentity::Local(credentials_of(process)),
@@ -98,6 +102,7 @@ impl Reactor {
             closing: false,
             back: None,
             reads_over: endpoint,
+            open_chain: ChainId::NONE,
         };
         let slot = channel.free_slots.pop()?;
         let cookie = Cookie::Slot(slot).pack();
@@ -115,7 +120,10 @@ impl Reactor {
                 self.release_open(&closed);
             }
             self.interface.deregister(channel.inbox_region.key);
+            self.drop_chains(endpoint);
             self.end_back(&channel);
+            self.forget_waiters_of(endpoint);
+            self.act_on_locks();
             for orphan in self.filer.take_orphans() {
                 self.give_up_channel(orphan);
             }

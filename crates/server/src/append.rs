@@ -5,7 +5,7 @@
 
 use dafs_filer::IoKind;
 use dafs_store::cache::{CachedFile, Progress};
-use dafs_types::{Stability, Status, limits};
+use dafs_types::{FileHandle, Stability, StateId, Status, limits};
 use dafs_wire::Response;
 use dafs_wire::messages::{AppendDirect, AppendInline, AppendResult};
 
@@ -23,6 +23,7 @@ impl Reactor {
     ) -> Result<(), Status> {
         let octets = request.data.octets().ok_or(Status::Inval)?;
         let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
+        self.check_end_locks(request.state, &request.file)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         let source = WriteSource::Octets(octets.into());
         self.start_append(answer, io, length, request.stability, source)
@@ -36,10 +37,17 @@ impl Reactor {
         if request.buffer.length < request.length {
             return Err(Status::TooSmall);
         }
+        self.check_end_locks(request.state, &request.file)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         let buffers = Buffers::One(request.buffer);
         let source = self.direct_source(answer, buffers, request.length, request.checksum);
         self.start_append(answer, io, request.length, request.stability, source)
+    }
+
+    /// An append may end up anywhere behind the present end.
+    fn check_end_locks(&self, state: StateId, handle: &FileHandle) -> Result<(), Status> {
+        let end = self.cache.find(handle).map_or(0, |file| self.cache.size(file));
+        self.check_locks(state, handle, (end, limits::FILE_OFFSET_MAX - end), IoKind::Write)
     }
 
     fn start_append(

@@ -10,8 +10,9 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
-use dafs_dat::{Address, Peer};
+use dafs_dat::{Address, CertificateIdentity, Peer};
 use dafs_filer::Principal;
 use dafs_store::ExportTerms;
 use dafs_store::local::Squash;
@@ -98,7 +99,7 @@ pub enum TransportKind {
     SharedMemory,
     /// TCP, with or without TLS.
     Tcp,
-    /// TCP with TLS, the client proved by a certificate.
+    /// TCP with TLS.
     Tls,
 }
 
@@ -113,7 +114,7 @@ pub enum PrincipalPattern {
     User(String),
     /// A principal of Kerberos; name and realm match each by itself.
     Kerberos(String),
-    /// The name in the client's certificate.
+    /// Any name in the client's certificate.
     Certificate(String),
 }
 
@@ -126,8 +127,8 @@ pub struct PeerFacts {
     pub is_local: bool,
     /// What it came over.
     pub transport: TransportKind,
-    /// The name its certificate proved.
-    pub certificate: Option<Box<str>>,
+    /// Who it is by its certificate.
+    pub certificate: Option<Arc<CertificateIdentity>>,
 }
 
 /// What the rules say of a client.
@@ -284,7 +285,8 @@ impl PrincipalPattern {
     fn matches(&self, peer: &PeerFacts, who: &Principal) -> bool {
         match (self, who) {
             (Self::Certificate(pattern), _) => {
-                peer.certificate.as_ref().is_some_and(|name| is_like(pattern, name))
+                let names = peer.certificate.as_ref().map(|certificate| certificate.names());
+                names.is_some_and(|mut names| names.any(|name| is_like(pattern, name)))
             }
             (Self::Uid(uid), Principal::LocalUser(theirs)) => uid == theirs,
             (Self::Anonymous, Principal::Anonymous) => true,
@@ -299,14 +301,15 @@ impl PeerFacts {
     /// What a transport knows of a peer.
     pub(crate) fn of(peer: &Peer) -> Self {
         let (address, transport) = match &peer.address {
+            Address::Tcp(address) if peer.tls => {
+                (Some(address.ip().to_canonical()), TransportKind::Tls)
+            }
             Address::Tcp(address) => (Some(address.ip().to_canonical()), TransportKind::Tcp),
             Address::Shm(_) => (None, TransportKind::SharedMemory),
             // The simulator's network stands for one.
             Address::Sim(_) => (None, TransportKind::Tcp),
         };
-        // The place for the name that a transport has proved by certificate; `transport` is
-        // `Tls` then.
-        let certificate = None;
+        let certificate = peer.certificate.clone();
         Self { address, is_local: peer.process.is_some(), transport, certificate }
     }
 }
@@ -540,6 +543,22 @@ mod tests {
 
     fn kerberos(name: &str) -> Principal {
         Principal::Gss(name.into())
+    }
+
+    #[test]
+    fn any_name_of_a_certificate_counts() {
+        let certificate = CertificateIdentity {
+            common_name: Some("ann".to_owned()),
+            uris: vec!["spiffe://example/backup".to_owned()],
+            ..CertificateIdentity::default()
+        };
+        let far = PeerFacts { certificate: Some(Arc::new(certificate)), ..remote("192.0.2.1") };
+        let is_it = |pattern: &str, peer: &PeerFacts| {
+            named_so(&[pattern]).matches(peer, &Principal::Anonymous, AuthType::None)
+        };
+        assert!(is_it("certificate:ann", &far) && is_it("certificate:spiffe://example/*", &far));
+        assert!(!is_it("certificate:example", &far) && !is_it("user:ann", &far));
+        assert!(!is_it("certificate:*", &remote("192.0.2.1")), "it has shown none");
     }
 
     fn names() -> Vec<String> {

@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 
 use dafs_dat::EndpointId;
 use dafs_filer::{ChannelKind, Verified};
-use dafs_types::{SequenceNumber, Status, StreamId, limits};
-use dafs_wire::messages::{AuthResult, ConnectBind, ConnectBindResult, Empty};
+use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId, limits};
+use dafs_wire::messages::{AuthResult, ConnectBind, ConnectBindResult, Empty, LockReady};
 use dafs_wire::{
     Request, RequestHeader, Response, ResponseHeader, encode_request, is_intact, seal,
 };
@@ -64,6 +64,8 @@ impl BackSizes {
 pub(crate) enum BackRequest {
     /// BC_NULL: whether the client answers.
     Null,
+    /// BC_LOCK_READY: the turn of a lock request has come.
+    LockReady { file: FileHandle, state: StateId, offset: u64, length: u64 },
 }
 
 /// A bound channel.
@@ -81,6 +83,8 @@ pub struct BackChannel {
     waiting: VecDeque<BackRequest>,
     /// The client has answered: it listens.
     is_proven: bool,
+    /// It has not said that it does not know BC_LOCK_READY.
+    knows_locks: bool,
 }
 
 impl Reactor {
@@ -144,6 +148,21 @@ impl Reactor {
         self.channels.get(endpoint).map_or(endpoint, |channel| channel.reads_over)
     }
 
+    /// Tells the client of an operation channel something, if it listens.
+    pub(crate) fn tell(&mut self, operation: EndpointId, request: BackRequest) {
+        let Some(channel) = self.channels.get(operation) else { return };
+        let Some(back) = self.filer.back_control(channel.id) else { return };
+        let Some(endpoint) = self.channels.endpoint_of(back) else { return };
+        let listens = |back: &mut BackChannel| match request {
+            BackRequest::Null => true,
+            BackRequest::LockReady { .. } => back.is_proven && back.knows_locks,
+        };
+        let has_room = |back: &mut BackChannel| back.waiting.len() < BACK_WAITING_MAX;
+        if self.back(endpoint).is_some_and(|back| listens(back) && has_room(back)) {
+            self.ask_client(endpoint, request);
+        }
+    }
+
     /// Asks a client over a back-control channel, now or when it has a credit.
     fn ask_client(&mut self, endpoint: EndpointId, request: BackRequest) {
         if let Some(back) = self.back(endpoint) {
@@ -182,6 +201,10 @@ impl Reactor {
         let header = RequestHeader::new(stream, sequence);
         let request = match request {
             BackRequest::Null => Request::BcNull(Empty),
+            BackRequest::LockReady { file, state, offset, length } => {
+                let (file, state, offset, length) = (*file, *state, *offset, *length);
+                Request::BcLockReady(LockReady { file, state, offset, length })
+            }
         };
         let mut message = vec![0; room];
         let length = encode_request(channel.order?, &header, &request, &mut message).ok()?;
@@ -211,6 +234,8 @@ impl Reactor {
         let request = back.answered(&header)?;
         match request {
             BackRequest::Null => back.is_proven |= header.status == Status::Ok,
+            // It asks again by itself, now or later.
+            BackRequest::LockReady { .. } => back.knows_locks &= header.status == Status::Ok,
         }
         self.post_receives(endpoint);
         self.pump_back(endpoint);
@@ -239,6 +264,7 @@ impl BackChannel {
             sequences: [SequenceNumber(0); BACK_CREDITS_MAX as usize],
             waiting: VecDeque::new(),
             is_proven: false,
+            knows_locks: true,
         }
     }
 
@@ -272,5 +298,7 @@ impl BackChannel {
 /// Most requests outstanding on one back-control channel.
 const BACK_CREDITS_MAX: u16 = 16;
 const BACK_CREDITS_DEFAULT: u16 = 4;
+/// Most requests that wait for a credit; hints beyond them are not given.
+const BACK_WAITING_MAX: usize = 4096;
 /// Largest message on a bound channel, in octets: what an inbox slot holds.
 const BACK_BYTES_MAX: u32 = 4096 + 512;

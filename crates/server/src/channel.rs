@@ -15,6 +15,7 @@ use dafs_wire::ByteOrder;
 
 use crate::authorize::PeerFacts;
 use crate::back::BackChannel;
+use crate::chain::ChainId;
 use crate::credentials::Asker;
 
 /// A connection that was accepted.
@@ -59,6 +60,8 @@ pub(crate) struct Channel {
     pub back: Option<Box<BackChannel>>,
     /// Where its session's RDMA reads go; itself, or a channel bound for them.
     pub reads_over: EndpointId,
+    /// The chain that its last request announced another member of.
+    pub open_chain: ChainId,
 }
 
 /// What a state id stands for. Good as long as the filer says that the state is.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use dafs_dat::{Address, AddressError, WaitPolicy};
+use dafs_dat::{Address, AddressError, TlsServer, WaitPolicy};
 use dafs_filer::FilerConfig;
 use dafs_store::cache::CacheConfig;
 
@@ -36,6 +36,14 @@ pub struct ServerConfig {
     /// Where the response cache is kept so that it outlives this server; without it, only
     /// broken connections are recovered from, not the server's own end.
     pub journal: Option<JournalConfig>,
+    /// TLS for clients over TCP that begin with it, or for all of them.
+    pub tls: Option<TlsServer>,
+    /// How long a change of a fencing list waits for transfers of a client that is fenced
+    /// out; then its connection is broken.
+    pub fence_patience: Duration,
+    /// A defect on purpose, by which a test shows that it would be noticed.
+    #[doc(hidden)]
+    pub defect: Option<Defect>,
     /// How long a connection may take to stand; then it has as long as
     /// [`FilerConfig::authentication_timeout`] to authenticate.
     pub connect_timeout: Duration,
@@ -71,9 +79,20 @@ impl Default for ServerConfig {
             wait: WaitPolicy::default(),
             crc: false,
             journal: None,
+            tls: None,
+            fence_patience: Duration::from_secs(2),
+            defect: None,
             connect_timeout: Duration::from_secs(10),
         }
     }
+}
+
+/// A defect on purpose.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Defect {
+    /// A change of a fencing list is answered before what it waits for has ended.
+    AnswerFencesEarly,
 }
 
 /// Why a server did not start.

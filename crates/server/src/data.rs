@@ -88,6 +88,40 @@ impl Reactor {
         Ok(IoFile { file: recent.file, borrowed: false })
     }
 
+    /// Whether locks of others let a read or write through. Nearly free while there are none.
+    #[inline]
+    pub(crate) fn check_locks(
+        &self,
+        state: StateId,
+        handle: &FileHandle,
+        (offset, length): (u64, u64),
+        kind: IoKind,
+    ) -> Result<(), Status> {
+        if self.filer.has_no_locks() {
+            return Ok(());
+        }
+        self.check_locks_of(state, handle, (offset, length), kind)
+    }
+
+    #[cold]
+    fn check_locks_of(
+        &self,
+        state: StateId,
+        handle: &FileHandle,
+        (offset, length): (u64, u64),
+        kind: IoKind,
+    ) -> Result<(), Status> {
+        let key = match self.open_files.get(handle) {
+            Some((file, _)) => dafs_filer::FileKey(file.key().0),
+            // Locks outlive opens only on record, and those keep their file.
+            None => match self.ledger.as_ref().and_then(|ledger| ledger.locked_file(handle)) {
+                Some(key) => key,
+                None => return Ok(()),
+            },
+        };
+        self.filer.check_locks(key, state, offset, length, kind)
+    }
+
     /// I/O without an open: permission is checked now, deny modes of others too.
     fn anonymous_file(
         &mut self,
@@ -159,16 +193,16 @@ impl Reactor {
         match (error, task) {
             (Some(error), Task::Read(answer, task)) => {
                 self.give_back(task.file, task.borrowed);
-                self.tasks.forget(id);
+                self.end_task(id);
                 self.fail(answer, error.into());
             }
             (Some(error), Task::Write(answer, task)) if task.token.is_none() => {
                 self.end_write(answer, &task);
-                self.tasks.forget(id);
+                self.end_task(id);
                 self.fail(answer, error.into());
             }
             (Some(error), Task::Size(answer, task)) if task.started => {
-                self.tasks.forget(id);
+                self.end_task(id);
                 self.finish_size(answer, task, Err(error));
             }
             (_, task) => self.drive(id, task),
@@ -184,6 +218,7 @@ impl Reactor {
                 Task::Commit(answer, commit) => self.step_commit(*answer, commit),
                 Task::Size(answer, size) => self.step_size(*answer, size),
                 Task::Fetch(answer, fetch) => self.step_fetch(*answer, fetch),
+                Task::Grant(answer, grant) => self.step_grant(*answer, grant),
             };
             match self.conclude(id, task, step) {
                 Some(next) => task = next,
@@ -195,11 +230,18 @@ impl Reactor {
     /// Does what a step came to. What the task became, if it goes on.
     pub(crate) fn conclude(&mut self, id: TaskId, task: Task, step: Step) -> Option<Task> {
         match step {
-            Step::Done => self.tasks.forget(id),
+            Step::Done => self.end_task(id),
             Step::Wait(wait) => self.park(id, task, wait),
             Step::Become(next) => return Some(*next),
         }
         None
+    }
+
+    /// Gives the name of a task back that has ended.
+    #[inline]
+    fn end_task(&mut self, id: TaskId) {
+        self.tasks.forget(id);
+        self.filer.leave_fence(crate::fencing::operation_of_task(id));
     }
 
     /// Part of a task's own transfer ended.

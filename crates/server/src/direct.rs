@@ -41,7 +41,8 @@ impl Reactor {
             return Ok(checksum);
         }
         let staging = self.stage(bytes.into())?;
-        let cookie = self.loans.insert(Loan::Staging(staging.region.key));
+        let loan = Loan::Staging(staging.region.key);
+        let cookie = self.loans.insert(answer.endpoint, loan);
         let mut done = 0;
         for buffer in buffers {
             let left = bytes.len() - done;

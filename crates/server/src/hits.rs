@@ -277,7 +277,7 @@ impl Reactor {
                     self.fetch_ahead();
                     self.cache.unpin(pin);
                 } else {
-                    let cookie = self.loans.insert(Loan::Pin(pin));
+                    let cookie = self.loans.insert(endpoint, Loan::Pin(pin));
                     self.post_write(endpoint, from, remote, cookie, true);
                 }
                 self.send(endpoint, &message);

@@ -18,17 +18,20 @@ mod accept;
 mod append;
 mod authorize;
 mod back;
+mod chain;
 mod channel;
 mod config;
 mod credentials;
 mod data;
 mod direct;
+mod fencing;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gss;
 mod hits;
 mod jobs;
 mod ledger;
+mod locks;
 mod names;
 mod object;
 mod open;
@@ -52,6 +55,8 @@ pub use authorize::{
     AccessRules, ConnectRule, ExportRules, Origin, PartialTerms, PeerFacts, Peers,
     PrincipalPattern, RuleError, TransportKind, authentication_named,
 };
+#[doc(hidden)]
+pub use config::Defect;
 pub use config::{ServerConfig, ServerError};
 pub use gss::{KerberosConfig, KerberosError};
 pub use ledger::{JournalConfig, LedgerError};

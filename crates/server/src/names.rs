@@ -40,7 +40,7 @@ impl Reactor {
     pub(crate) fn lookup(&mut self, answer: Answer, request: &Lookup<'_>) -> Result<(), Status> {
         let who = self.who(answer);
         let names = components(&request.path)?;
-        let found = who.store().lookup_path(&who, &request.directory, &names);
+        let found = self.walk(answer, &who, &request.directory, &names);
         let status = found.error.map_or(Status::Ok, Status::from);
         let component_count = u32::try_from(found.component_count).unwrap_or(u32::MAX);
         let result = LookupResult { file: found.handle, component_count };
@@ -119,18 +119,17 @@ impl Reactor {
         let who = self.who(answer);
         let name = request.name.as_bytes();
         let directory = who.store().link(&who, &request.source, &request.directory, name)?;
-        if let Some((file, _)) = self.open_files.get(&request.source) {
-            self.filer.file_linked(dafs_filer::FileKey(file.key().0));
-        }
-        self.cache.remember(&request.source);
+        self.named_again(&request.source);
         self.reply(answer, &Response::Link(DirectoryChanged { directory }));
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, answer: Answer, request: &Remove<'_>) -> Result<(), Status> {
         let who = self.who(answer);
+        self.may_take(answer)?;
         let name = request.name.as_bytes();
         let object = who.store().lookup(&who, &request.directory, name)?;
+        self.pass_file(answer, &object.handle)?;
         self.may_remove(&object.handle, request.mode)?;
         let removed = who.store().remove(&who, &request.directory, name)?;
         if removed.was_last {
@@ -143,12 +142,17 @@ impl Reactor {
 
     pub(crate) fn rename(&mut self, answer: Answer, request: &Rename<'_>) -> Result<(), Status> {
         let who = self.who(answer);
+        self.may_take(answer)?;
         let (old, new) = (request.old_name.as_bytes(), request.new_name.as_bytes());
         match who.store().lookup(&who, &request.target, new) {
-            Ok(object) => self.may_remove(&object.handle, RemoveMode::Unchecked)?,
+            Ok(object) => {
+                self.pass_file(answer, &object.handle)?;
+                self.may_remove(&object.handle, RemoveMode::Unchecked)?;
+            }
             Err(StoreError::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
+        self.pass_name(answer, &who, &request.source, old)?;
         let renamed = who.store().rename(&who, &request.source, old, &request.target, new)?;
         if let Some(replaced) = renamed.replaced {
             self.forget_object(&replaced);
@@ -156,6 +160,12 @@ impl Reactor {
         let result = RenameResult { source: renamed.source, target: renamed.target };
         self.reply(answer, &Response::Rename(result));
         Ok(())
+    }
+
+    /// Whether nobody may yet take back an open that keeps a name.
+    pub(crate) fn may_take(&mut self, answer: Answer) -> Result<(), Status> {
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        self.filer.may_take(id)
     }
 
     /// Whether those who have the object open let its name go.
@@ -166,10 +176,20 @@ impl Reactor {
         }
     }
 
+    /// An object has a name, which it may not have had before.
+    pub(crate) fn named_again(&mut self, handle: &FileHandle) {
+        if let Some((file, _)) = self.open_files.get(handle) {
+            self.filer.file_linked(dafs_filer::FileKey(file.key().0));
+        }
+        self.cache.remember(handle);
+    }
+
     /// An object has lost its last name.
     fn forget_object(&mut self, handle: &FileHandle) {
         if let Some((file, _)) = self.open_files.get(handle) {
             self.filer.file_unlinked(dafs_filer::FileKey(file.key().0));
+        } else {
+            self.filer.fenced_file_removed(handle);
         }
         self.cache.forget(handle);
     }

@@ -8,7 +8,7 @@ use dafs_store::cache::{Progress, SizeStep};
 use dafs_store::{
     AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion, StoreError,
 };
-use dafs_types::{AccessMask, FileAttributes, FileHandle, StateId, Status, limits};
+use dafs_types::{AccessMask, FileAttributes, FileHandle, ShareAccess, StateId, Status, limits};
 use dafs_wire::limits::{ATTRIBUTE_BYTES_MAX, PLAIN_ATTRIBUTE_BYTES_MAX};
 use dafs_wire::messages::{
     Access, AccessResult, DirectResult, Empty, FileAttributesResult, FsAttributesResult,
@@ -130,6 +130,8 @@ impl Reactor {
         answer: Answer,
         request: &SetAttributesInline<'_>,
     ) -> Result<(), Status> {
+        // Those of SETATTR_DIRECT have taken their time to come here.
+        self.pass_file(answer, &request.file)?;
         let changes = (changes_of(&request.attributes)?, extras_of(&request.attributes)?);
         let wanted = request.attributes.valid();
         self.change(answer, &request.file, request.state, changes, wanted)
@@ -196,6 +198,7 @@ impl Reactor {
         if size > limits::FILE_OFFSET_MAX {
             return Err(Status::FBig);
         }
+        self.check_locks(state, handle, (size, limits::FILE_OFFSET_MAX - size), IoKind::Write)?;
         if state == StateId::ANONYMOUS {
             let granted = who.store().access(&who, handle, AccessMask::MODIFY)?;
             if granted != AccessMask::MODIFY {
@@ -222,6 +225,11 @@ impl Reactor {
         };
         changes.size = None;
         let rest = changes;
+        // A file that is cached and that nobody has open has no descriptor to set a size by.
+        let opened = match state {
+            StateId::ANONYMOUS => Some(self.borrow_file(&who, handle, ShareAccess::Write)?),
+            _ => None,
+        };
         self.start(Task::Size(
             answer,
             SizeTask {
@@ -235,6 +243,10 @@ impl Reactor {
                 reply: SizeReply::SetAttributes,
             },
         ));
+        // While it is parked the task holds the file itself.
+        if let Some(io) = opened {
+            self.give_back(io.file, io.borrowed);
+        }
         Ok(())
     }
 
@@ -252,6 +264,11 @@ impl Reactor {
         if task.started {
             let done = std::mem::replace(task, placeholder(task));
             self.finish_size(answer, done, Ok(()));
+            return Step::Done;
+        }
+        if self.is_barred(answer, task.file) {
+            let refused = std::mem::replace(task, placeholder(task));
+            self.finish_size(answer, refused, Err(StoreError::Access));
             return Step::Done;
         }
         match self.cache.set_size(task.file, task.size) {

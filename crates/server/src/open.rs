@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use dafs_filer::{Closed, OpenArguments};
+use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
-use dafs_store::{File, FileKey, FileVersion, StoreError};
+use dafs_store::{AttributeChanges, File, FileKey, FileVersion, StoreError};
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, FileHandle, ObjectType, Stability, StateId, Status,
 };
@@ -37,6 +38,8 @@ pub(crate) struct OpenReply {
     state: StateId,
     directory: ChangeInfo,
     component_count: u32,
+    /// Not before this is durable.
+    after: RecordNumber,
 }
 
 /// A file found or made, open in the store, not yet in the filer.
@@ -47,18 +50,39 @@ struct Found {
     /// An existing file must be truncated once the open is granted.
     truncate: bool,
     unlinked: bool,
-    /// What the store said while it made the file.
+    /// It was open before a restart.
+    is_reclaim: bool,
+    /// What the store said while it found or made the file.
     version: Option<FileVersion>,
+}
+
+impl Found {
+    /// A file that was there.
+    fn existing(file: Arc<dyn File>, component_count: u32) -> Self {
+        Self {
+            file,
+            directory: ChangeInfo::default(),
+            component_count,
+            truncate: false,
+            unlinked: false,
+            is_reclaim: false,
+            version: None,
+        }
+    }
 }
 
 impl Reactor {
     pub(crate) fn open(&mut self, answer: Answer, request: &Open<'_>) -> Result<(), Status> {
         let who = self.who(answer);
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        if !matches!(request.target, OpenTarget::Previous { .. }) {
+            // Before anything is made that the client could not open.
+            self.filer.may_take(id)?;
+        }
         let found = match &request.target {
             OpenTarget::Null { directory, path } => {
                 let names = components(path)?;
-                match self.find(&who, directory, &names, request) {
+                match self.find(answer, &who, directory, &names, request) {
                     Ok(found) => found,
                     Err(missed) => {
                         let response = missed.result();
@@ -70,10 +94,13 @@ impl Reactor {
             OpenTarget::CreateUnlinked { directory } => {
                 self.make_unlinked(&who, directory, request)?
             }
-            // Reclaim and delegations come with recovery.
-            OpenTarget::Previous { .. }
-            | OpenTarget::DelegateCurrent { .. }
-            | OpenTarget::DelegatePrevious { .. } => return Err(Status::NotSupp),
+            OpenTarget::Previous { file, .. } => {
+                let file = self.store.open(&who, file, request.access)?;
+                Found { is_reclaim: true, ..Found::existing(file, 0) }
+            }
+            OpenTarget::DelegateCurrent { .. } | OpenTarget::DelegatePrevious { .. } => {
+                return Err(Status::NotSupp);
+            }
         };
         let version = match found.version {
             Some(version) => version,
@@ -91,6 +118,7 @@ impl Reactor {
                 key: request.key,
                 disposition: request.delete_disposition,
                 unlinked: found.unlinked,
+                is_reclaim: found.is_reclaim,
             },
         );
         let opened = match granted {
@@ -100,6 +128,7 @@ impl Reactor {
                 return Err(status);
             }
         };
+        let after = self.record_client(id);
         let handle = found.file.handle();
         if opened.reopened {
             // One CLOSE ends both; so does one open of the cache.
@@ -115,6 +144,7 @@ impl Reactor {
             state: opened.state_id,
             directory: found.directory,
             component_count: found.component_count,
+            after,
         };
         if found.truncate {
             self.start(Task::Size(
@@ -125,7 +155,7 @@ impl Reactor {
                     handle,
                     size: 0,
                     started: false,
-                    rest: dafs_store::AttributeChanges::default(),
+                    rest: AttributeChanges::default(),
                     set: 0,
                     reply: SizeReply::Open(Box::new(reply)),
                 },
@@ -159,15 +189,20 @@ impl Reactor {
             state: reply.state,
             directory: reply.directory,
             component_count: reply.component_count,
-            flags: OpenFlags::default(),
+            flags: if self.filer.config().locks.mandatory {
+                OpenFlags::MANDATORY_LOCKS
+            } else {
+                OpenFlags::default()
+            },
             delegation: Delegation::None,
         };
-        self.reply(answer, &Response::Open(result));
+        self.reply_after(reply.after, answer, &Response::Open(result));
     }
 
     /// Walks to the file and opens or makes it in the store.
     fn find(
         &mut self,
+        answer: Answer,
         who: &Asker,
         directory: &FileHandle,
         names: &[&[u8]],
@@ -181,28 +216,39 @@ impl Reactor {
         let Some((last, way)) = names.split_last() else {
             return Err(missed(*directory, 0, Status::Inval));
         };
-        let walked = who.store().lookup_path(who, directory, way);
+        let walked = self.walk(answer, who, directory, way);
         if let Some(error) = walked.error {
             return Err(missed(walked.handle, walked.component_count, error.into()));
         }
         let failed = |error: StoreError| missed(walked.handle, way.len(), error.into());
         let component_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if request.creation.mode() == CreateMode::NoCreate {
+            let (mode, none) = (CreateMode::NoCreate, AttributeChanges::default());
+            let (handle, access) = (&walked.handle, request.access);
+            if let Ok((found, file)) =
+                who.store().create_file(who, handle, last, mode, &none, access)
+            {
+                let handle = &found.object.handle;
+                self.pass_file(answer, handle).map_err(|_| failed(StoreError::Access))?;
+                // As the store has seen it just now, which saves another look.
+                let version = Some(FileVersion::from(&found.object.attributes));
+                return Ok(Found { version, ..Found::existing(file, component_count) });
+            }
+            // Step by step: how far it gets belongs to the answer.
             let object = who.store().lookup(who, &walked.handle, last).map_err(failed)?;
+            self.pass_file(answer, &object.handle).map_err(|_| failed(StoreError::Access))?;
             if object.attributes.kind == ObjectType::SymbolicLink {
                 // The client reads the link and goes on by itself.
                 return Err(missed(object.handle, names.len(), Status::Symlink));
             }
             let file = who.store().open(who, &object.handle, request.access).map_err(failed)?;
-            let directory = ChangeInfo::default();
-            let (truncate, unlinked, version) = (false, false, None);
-            return Ok(Found { file, directory, component_count, truncate, unlinked, version });
+            return Ok(Found::existing(file, component_count));
         }
         let mut changes = match request.creation.attributes() {
             Some(block) => {
                 changes_of(block).map_err(|status| missed(walked.handle, way.len(), status))?
             }
-            None => dafs_store::AttributeChanges::default(),
+            None => AttributeChanges::default(),
         };
         // Truncation of a file that exists goes through the cache, once it is granted.
         let truncates = changes.size == Some(0);
@@ -214,6 +260,12 @@ impl Reactor {
             .store()
             .create_file(who, &walked.handle, last, mode, &changes, request.access)
             .map_err(failed)?;
+        // Nothing was done to a file that was there.
+        self.pass_file(answer, &created.object.handle).map_err(|_| failed(StoreError::Access))?;
+        if created.is_new && created.object.attributes.kind == ObjectType::NamedAttribute {
+            // Its handle may be one that was removed, and is open still.
+            self.named_again(&created.object.handle);
+        }
         let attributes = request.creation.attributes();
         let is_changed = self
             .outfit(who, &walked.handle, last, &created, attributes)
@@ -227,8 +279,8 @@ impl Reactor {
         }
         let is_as_made = created.is_new && !is_changed;
         let version = is_as_made.then(|| FileVersion::from(&created.object.attributes));
-        let (directory, unlinked) = (created.change, false);
-        Ok(Found { file, directory, component_count, truncate, unlinked, version })
+        let directory = created.change;
+        Ok(Found { directory, truncate, version, ..Found::existing(file, component_count) })
     }
 
     fn make_unlinked(
@@ -239,19 +291,13 @@ impl Reactor {
     ) -> Result<Found, Status> {
         let changes = match request.creation.attributes() {
             Some(block) => changes_of(block)?,
-            None => dafs_store::AttributeChanges::default(),
+            None => AttributeChanges::default(),
         };
         let extras = request.creation.attributes().map_or(Ok(Default::default()), extras_of)?;
         let (object, file) = who.store().create_unlinked(who, directory, &changes)?;
         who.store().set_extras(who, &object.handle, &extras)?;
-        Ok(Found {
-            file,
-            directory: ChangeInfo::default(),
-            component_count: 0,
-            truncate: false,
-            unlinked: true,
-            version: extras.is_empty().then(|| FileVersion::from(&object.attributes)),
-        })
+        let version = extras.is_empty().then(|| FileVersion::from(&object.attributes));
+        Ok(Found { unlinked: true, version, ..Found::existing(file, 0) })
     }
 
     pub(crate) fn open_downgrade(
@@ -277,18 +323,19 @@ impl Reactor {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let key = self.key_of(request.state, &request.file);
         let closed = self.filer.close(id, request.state, key)?;
-        let Some(record) = self.forget_open(closed.state_id) else {
+        let after = self.act_on_locks();
+        let Some(record) = self.forget_open(&closed) else {
             return Err(Status::BadStateId);
         };
         // Local processes see what was written once the close is answered, and the
         // client hears of errors; nobody needs the data of a file that goes away.
         let unlinked = closed.delete;
         if unlinked {
-            self.finish_close(answer, record.file, true, Ok(()));
+            self.finish_close(answer, record.file, after, Ok(()));
             return Ok(());
         }
         let ticket = self.cache.commit_begin(record.file, 0, 0, Stability::Unstable);
-        let reply = CommitReply::Close { unlinked };
+        let reply = CommitReply::Close { after };
         let file = record.file;
         self.start(Task::Commit(answer, CommitTask { ticket, file, reply, borrowed: false }));
         Ok(())
@@ -298,38 +345,41 @@ impl Reactor {
         &mut self,
         answer: Answer,
         file: CachedFile,
-        _unlinked: bool,
+        after: RecordNumber,
         result: Result<(), StoreError>,
     ) {
         self.cache.close(file);
         match result {
-            Ok(()) => self.reply(answer, &Response::Close(Empty)),
+            Ok(()) => self.reply_after(after, answer, &Response::Close(Empty)),
             Err(error) => self.fail(answer, error.into()),
         }
     }
 
     /// An open ended without a CLOSE: its session is gone.
     pub(crate) fn release_open(&mut self, closed: &Closed) {
-        if let Some(record) = self.forget_open(closed.state_id) {
+        if let Some(record) = self.forget_open(closed) {
             self.cache.close(record.file);
         }
     }
 
     /// Drops the record of a state id and its count of the open file.
-    fn forget_open(&mut self, state: StateId) -> Option<OpenRecord> {
-        let record = self.opens.remove(&state)?;
+    fn forget_open(&mut self, closed: &Closed) -> Option<OpenRecord> {
+        let record = self.opens.remove(&closed.state_id)?;
         if let Some(entry) = self.open_files.get_mut(&record.handle) {
             entry.1 -= 1;
             if entry.1 == 0 {
                 self.open_files.remove(&record.handle);
             }
         }
+        if closed.delete {
+            self.filer.fenced_file_removed(&record.handle);
+        }
         Some(record)
     }
 
     /// The filer's key of a state's file; an impossible one if they do not agree, so
     /// that the filer says what is wrong with the state id.
-    fn key_of(&self, state: StateId, handle: &FileHandle) -> dafs_filer::FileKey {
+    pub(crate) fn key_of(&self, state: StateId, handle: &FileHandle) -> dafs_filer::FileKey {
         match self.opens.get(&state) {
             Some(record) if record.handle == *handle => dafs_filer::FileKey(record.key.0),
             _ => dafs_filer::FileKey(u64::MAX),

@@ -14,19 +14,23 @@ use dafs_dat::{
     Rights, coarse_now,
 };
 use dafs_filer::{Filer, FilerConfig};
+use dafs_journal::RecordNumber;
 use dafs_store::cache::Cache;
 use dafs_store::{ExportTerms, File, Store};
 use dafs_types::{Entropy, FileHandle, Moment, StateId, Verifier, limits};
 use dafs_wire::{ByteOrder, ResponseHeader};
 
 use crate::authorize::AccessRules;
+use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
 use crate::credentials::View;
+use crate::fencing::{Fencing, operation_of_loan};
 use crate::gss::Kerberos;
 use crate::hits::Hits;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
+use crate::locks::LockWaiter;
 use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
@@ -45,6 +49,7 @@ pub(crate) struct Reactor {
     pub(crate) arena: Region,
     pub(crate) channels: Channels,
     pub(crate) tasks: Tasks,
+    pub(crate) chains: Chains,
     pub(crate) loans: Loans,
     pub(crate) opens: HashMap<StateId, OpenRecord>,
     /// Open files by handle: how to reach them whatever happened to their names.
@@ -67,8 +72,15 @@ pub(crate) struct Reactor {
     verifier: u64,
     /// The way of requests through the journal, if there is one.
     pub(crate) ledger: Option<Ledger>,
+    /// The answer being made waits until this record is durable; 0 waits for none.
+    pub(crate) answer_after: RecordNumber,
     /// Why the server stops.
     pub(crate) fatal: Option<LedgerError>,
+    /// Lock requests that wait for their turn.
+    pub(crate) lock_waiters: Vec<LockWaiter>,
+    pub(crate) last_waiter: u64,
+    /// Fencing lists that are being changed.
+    pub(crate) fencing: Fencing,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
     /// The request being served; lent out while it is.
@@ -131,6 +143,7 @@ impl Reactor {
             arena,
             channels: Channels::default(),
             tasks: Tasks::default(),
+            chains: Chains::default(),
             loans: Loans::default(),
             opens: HashMap::new(),
             open_files: HashMap::new(),
@@ -144,7 +157,11 @@ impl Reactor {
             entropy,
             verifier: boot,
             ledger,
+            answer_after: RecordNumber(0),
             fatal: None,
+            lock_waiters: Vec::new(),
+            last_waiter: 0,
+            fencing: Fencing::new(config),
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
@@ -197,6 +214,8 @@ impl Reactor {
         }
         self.settle();
         self.take_done();
+        self.pump_fences();
+        self.push_chains();
         self.push_ledger();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
@@ -209,6 +228,8 @@ impl Reactor {
         if self.now.since(self.last_tick) >= TICK {
             self.last_tick = self.now;
             self.tick();
+            self.push_chains();
+            self.push_ledger();
         }
     }
 
@@ -261,12 +282,14 @@ impl Reactor {
             Some(Loan::Staging(key)) => self.interface.deregister(key),
             None => {}
         }
+        self.filer.leave_fence(operation_of_loan(index));
     }
 
     pub(crate) fn stats(&self) -> ServerStats {
         ServerStats {
             channels: self.channels.count(),
             parked_requests: self.tasks.count(),
+            chains: self.chains.count(),
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
             requests: self.requests,
             regions: self.interface.region_count(),
@@ -301,6 +324,8 @@ impl Reactor {
 /// The limits, with what follows from the rest of the configuration.
 fn filer_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> FilerConfig {
     let mut filer = config.filer.clone();
+    // Without stable storage nothing can be promised to outlive a server.
+    filer.locks.persistent = config.journal.is_some();
     let has_kerberos = kerberos.is_some();
     filer.gss_authentication = has_kerberos;
     filer.credentials.gss_names = has_kerberos;

@@ -26,6 +26,8 @@ impl Reactor {
         check_range(request.offset, request.length)?;
         let buffers = take_buffers(&request.buffers, request.length)?;
         self.fetch_ahead();
+        let reach = (request.offset, u64::from(request.length));
+        self.check_locks(request.state, &request.file, reach, IoKind::Read)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Read)?;
         self.fetch_ahead();
         let has_checksums = self.has_checksums(answer.endpoint);
@@ -55,6 +57,8 @@ impl Reactor {
         if request.length as usize > room {
             return Err(Status::TooSmall);
         }
+        let reach = (request.offset, u64::from(request.length));
+        self.check_locks(request.state, &request.file, reach, IoKind::Read)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Read)?;
         let (length, hint) = (request.length, request.hint);
         let task = read_task(io, request.offset, length, hint, ReadTarget::Inline);
@@ -88,6 +92,11 @@ impl Reactor {
     }
 
     pub(crate) fn step_read(&mut self, answer: Answer, task: &mut ReadTask) -> Step {
+        if self.is_barred(answer, task.file) {
+            self.give_back(task.file, task.borrowed);
+            self.fail(answer, Status::Access);
+            return Step::Done;
+        }
         let mut pieces = Pieces::new();
         let found = self.look_on(task, &mut pieces);
         self.go_on_reading(answer, task, found, pieces)
@@ -193,7 +202,7 @@ impl Reactor {
                 > = pieces.iter().map(|p| self.arena.local(p.offset, p.length)).collect();
                 let length: u32 = pieces.iter().map(|piece| piece.length).sum();
                 let cookie =
-                    Loan::of(pieces).map_or(Cookie::Silent, |loan| self.loans.insert(loan));
+                    Loan::of(pieces).map_or(Cookie::Silent, |loan| self.lend(answer, loan));
                 let data = InlineData::Follows { length };
                 let result = ReadInlineResult { end_of_file: is_end, data };
                 let response = Response::ReadInline(result);
@@ -215,13 +224,19 @@ impl Reactor {
         let start = task.done - length;
         let spans: arrayvec::ArrayVec<Span, { dafs_store::cache::PIECE_COUNT_MAX }> =
             pieces.iter().map(|p| Span { offset: p.offset, length: p.length }).collect();
-        let cookie = Loan::of(pieces).map_or(Cookie::Silent, |loan| self.loans.insert(loan));
+        let cookie = Loan::of(pieces).map_or(Cookie::Silent, |loan| self.lend(answer, loan));
         let mut cut = Cut::new(&spans, buffers.as_slice(), start, length);
         while let Some((local, remote)) = cut.next(&self.arena) {
             if !self.post_write(answer.endpoint, &local, remote, cookie, cut.is_empty()) {
                 break;
             }
         }
+    }
+
+    /// Lends pieces to the connection an answer goes over.
+    #[inline]
+    fn lend(&mut self, answer: Answer, loan: Loan) -> Cookie {
+        self.loans.insert(answer.endpoint, loan)
     }
 
     fn reply_read(&mut self, answer: Answer, length: u32, is_end: bool, checksum: Checksum) {

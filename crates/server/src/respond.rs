@@ -107,6 +107,9 @@ impl Reactor {
         response: &Response<'_>,
         message: &mut [u8],
     ) -> Result<usize, EncodeError> {
+        if answer.chain.is_some() {
+            self.note_member(answer, status, response);
+        }
         let Some(channel) = self.channels.get_mut(answer.endpoint) else {
             if answer.kept.is_some() {
                 self.conclude_undelivered(answer, status, response);
@@ -148,6 +151,9 @@ impl Reactor {
     pub(crate) fn send_failure(&mut self, answer: Answer, status: Status) {
         let Some(mut header) = self.unsent.take() else { return };
         let Some(order) = self.order_of(answer.endpoint) else { return };
+        if answer.chain.is_some() {
+            self.break_chain(answer);
+        }
         header.status = status;
         let mut message = [0; RESPONSE_HEAD_BYTES];
         if let Ok(length) = encode_response(order, &header, &Response::Failed, &mut message) {
@@ -163,6 +169,9 @@ impl Reactor {
     fn deliver(&mut self, answer: Answer, message: &[u8]) {
         if answer.kept.is_some() {
             return self.deliver_kept(answer, message);
+        }
+        if self.answer_after.0 != 0 {
+            return self.delay_answer(answer, message);
         }
         self.send(answer.endpoint, message);
     }

@@ -4,12 +4,16 @@
 //! nothing but where its answer goes.
 
 use dafs_dat::EndpointId;
-use dafs_filer::{KeptSession, Refusal, RequestClass, RequestHead, RequestName};
+use dafs_filer::{
+    Admitted, ChainPlace, ChannelId, KeptSession, Refusal, RequestClass, RequestHead, RequestName,
+};
 use dafs_types::CredHandle;
 use dafs_wire::{
-    ChainFlags, Procedure, ReplayClass, Request, RequestHeader, decode_arguments, is_intact,
+    ByteOrder, ChainFlags, Procedure, ReplayClass, Request, RequestHeader, decode_arguments,
+    is_intact,
 };
 
+use crate::chain::ChainId;
 use crate::reactor::Reactor;
 use crate::task::Answer;
 
@@ -32,11 +36,11 @@ impl Reactor {
         if channel.order.is_none() {
             channel.order = RequestHeader::detect_order(&message[..length]);
         }
-        self.serve(endpoint, &message[..length]);
+        self.serve(endpoint, &mut message[..length]);
         self.message = message;
     }
 
-    fn serve(&mut self, endpoint: EndpointId, message: &[u8]) {
+    fn serve(&mut self, endpoint: EndpointId, message: &mut [u8]) {
         self.requests += 1;
         let Some(channel) = self.channels.get(endpoint) else { return };
         let (id, checksums) = (channel.id, channel.checksums);
@@ -52,7 +56,7 @@ impl Reactor {
             }
         };
         self.fetch_ahead();
-        let mut answer = Answer {
+        let answer = Answer {
             endpoint,
             stream: header.stream,
             sequence: header.sequence,
@@ -60,44 +64,88 @@ impl Reactor {
             kept: KeptSession::NONE,
             logged: false,
             is_acting: header.credentials != CredHandle::default(),
+            chain: ChainId::NONE,
         };
         // Of a damaged request nothing is believed but where its answer goes.
         let is_damaged = checksums && !is_intact(message);
         let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
         let admitted = match self.filer.admit(id, &head, self.now) {
-            Ok(admitted) => admitted,
-            Err(Refusal::Answer(status)) => return self.fail(answer, status),
+            Ok(admitted) if !is_damaged => admitted,
+            Ok(_) => return self.refuse_damaged(answer, id),
+            Err(Refusal::Answer(_)) if is_damaged => return self.refuse_damaged(answer, id),
+            Err(Refusal::Answer(status)) => {
+                self.end_open_chain(endpoint);
+                return self.fail(answer, status);
+            }
             Err(Refusal::Break(reason)) => {
                 tracing::warn!(?endpoint, ?reason, "client broke the credit rules");
                 return self.give_up(endpoint);
             }
         };
-        if is_damaged {
-            return self.fail(answer, dafs_types::Status::Chksum);
-        }
         self.fetch_ahead();
+        // One branch for all that is not usual: the way of a plain request is counted in them.
+        if admitted.kept.is_some() | (admitted.place != ChainPlace::Alone) {
+            return self.carry_unusual(answer, &admitted, order, &header, message);
+        }
+        self.carry(answer, KeptSession::NONE, order, &header, message);
+    }
+
+    #[inline(never)]
+    fn carry_unusual(
+        &mut self,
+        answer: Answer,
+        admitted: &Admitted,
+        order: ByteOrder,
+        header: &RequestHeader,
+        message: &mut [u8],
+    ) {
+        if admitted.place == ChainPlace::Alone {
+            self.carry(answer, admitted.kept, order, header, message);
+        } else {
+            self.take_member(answer, admitted, order, header, message);
+        }
+    }
+
+    fn refuse_damaged(&mut self, answer: Answer, id: ChannelId) {
+        self.filer.doubt_chain(id);
+        self.end_open_chain(answer.endpoint);
+        self.fail(answer, dafs_types::Status::Chksum);
+    }
+
+    /// Has a request carried out that was let in. Its result is kept in `kept`, if it is of
+    /// those that are.
+    #[inline(always)]
+    pub(crate) fn carry(
+        &mut self,
+        mut answer: Answer,
+        kept: KeptSession,
+        order: ByteOrder,
+        header: &RequestHeader,
+        message: &[u8],
+    ) {
         // Looked at where it is: a request is a few cache lines.
-        match &decode_arguments(order, &header, message) {
+        match &decode_arguments(order, header, message) {
             Ok(request) => {
                 if !matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_)) {
                     self.settle();
                 }
-                if admitted.kept.is_some() && is_kept(&header) {
-                    answer.kept = admitted.kept;
+                if kept.is_some() && is_kept(header) {
+                    answer.kept = kept;
                     // Appends go through the journal once they have their place.
                     let is_append =
                         matches!(request, Request::AppendInline(_) | Request::AppendDirect(_));
                     answer.logged = is_append && self.ledger.is_some();
-                    self.filer.begin_request(answer.kept, name_of(&header));
+                    self.filer.begin_request(answer.kept, name_of(header));
                 }
                 if self.is_gated(answer, request, message) {
                     return;
                 }
-                if let Err(status) = self.dispatch(answer, &header, request) {
+                if let Err(status) = self.dispatch(answer, header, request) {
                     self.fail(answer, status);
                 }
             }
             Err(error) => {
+                let endpoint = answer.endpoint;
                 tracing::debug!(?endpoint, %error, "request refused");
                 self.fail(answer, error.status());
             }
@@ -112,6 +160,9 @@ impl Reactor {
         header: &RequestHeader,
         request: &Request<'_>,
     ) -> Result<(), dafs_types::Status> {
+        if self.filer.has_fences() {
+            self.pass(answer, request)?;
+        }
         match request {
             Request::ReadDirect(r) => self.read_direct(answer, r),
             Request::ReadInline(r) => self.read_inline(answer, r),
@@ -151,25 +202,26 @@ impl Reactor {
             Request::ReadDirDirect(r) => self.read_directory_direct(answer, r),
             Request::ReadLinkInline(r) => self.read_link(answer, r),
             Request::ReadLinkDirect(r) => self.read_link_direct(answer, r),
+            Request::Lock(r) => self.lock(answer, r),
+            Request::LockT(r) => self.lock_test(answer, r),
+            Request::LockU(r) => self.unlock(answer, r),
             Request::CheckResponse(r) => self.check_response(answer, r),
             Request::FetchResponse(r) => self.fetch_response(answer, r),
             Request::DiscardResponses(r) => self.discard_responses(answer, r),
             Request::RegisterCred(r) => self.register_credentials(answer, r),
             Request::ReleaseCred(r) => self.release_credentials(answer, r),
             Request::ServerAuth(r) => self.server_auth(answer, r),
+            Request::GetFencingList(r) => self.get_fencing_list(answer, r),
+            Request::SetFencingList(r) => self.set_fencing_list(answer, r),
             // Not in this version: each is decoded and refused.
             Request::DelegPurge(_)
             | Request::DelegReturn(_)
-            | Request::Lock(_)
-            | Request::LockT(_)
-            | Request::LockU(_)
             | Request::BatchSubmit(_)
             | Request::HurryUp(_)
-            | Request::GetFencingList(_)
-            | Request::SetFencingList(_)
             | Request::BcGetAttr(_)
             | Request::BcNull(_)
             | Request::BcRecall(_)
+            | Request::BcLockReady(_)
             | Request::BcBatchCompletion(_) => Err(dafs_types::Status::NotSupp),
         }
     }
@@ -197,6 +249,7 @@ fn head_of(header: &RequestHeader) -> RequestHead {
         sequence: header.sequence,
         desired_nreq: header.desired_credits,
         chain_flags: dafs_filer::ChainFlags(header.chain_flags.0),
+        procedure: header.procedure,
         cred_handle: header.credentials,
         class: RequestClass::of(header.procedure),
     }

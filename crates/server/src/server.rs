@@ -36,6 +36,8 @@ pub struct ServerStats {
     pub channels: usize,
     /// Requests parked now.
     pub parked_requests: usize,
+    /// Chains of which a member is under way or to come.
+    pub chains: usize,
     /// Requests on their way through the journal now.
     pub journaled_requests: usize,
     /// Requests since the start.
@@ -63,6 +65,7 @@ impl Server {
             wait: config.wait,
             endpoints_max: config.filer.channels_max as usize + 64,
             connect_timeout: config.connect_timeout,
+            tls: config.tls.clone(),
             ..InterfaceConfig::default()
         })
         .map_err(system("creating the transport interface"))?;

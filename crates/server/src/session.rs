@@ -303,6 +303,7 @@ impl Reactor {
                 return self.answer_login(answer, &purpose, status, result, false);
             }
         };
+        self.act_on_locks();
         for closed in &outcome.released {
             self.release_open(closed);
         }

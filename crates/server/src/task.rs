@@ -10,12 +10,16 @@ use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::KeptSession;
+use dafs_filer::locks::{ByteRange, LockMode};
+use dafs_journal::RecordNumber;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 
+use crate::chain::ChainId;
 use crate::credentials::Asker;
+use crate::locks::GrantTask;
 use crate::transfer::Staging;
 
 /// Names a task.
@@ -35,6 +39,8 @@ pub struct Answer {
     pub logged: bool,
     /// It acts with credentials that the filer keeps for its stream.
     pub is_acting: bool,
+    /// The chain it is a member of.
+    pub chain: ChainId,
 }
 
 /// The client's buffers for direct data. Nearly always one.
@@ -137,7 +143,8 @@ pub enum CommitReply {
         has_place: bool,
     },
     Close {
-        unlinked: bool,
+        /// Not before this is durable.
+        after: RecordNumber,
     },
 }
 
@@ -193,9 +200,22 @@ pub(crate) enum Task {
     Commit(Answer, CommitTask),
     Size(Answer, SizeTask),
     Fetch(Answer, FetchTask),
+    Grant(Answer, GrantTask),
 }
 
 impl Task {
+    /// Where its answer goes.
+    pub fn answer(&self) -> Answer {
+        match self {
+            Task::Read(answer, _)
+            | Task::Write(answer, _)
+            | Task::Commit(answer, _)
+            | Task::Size(answer, _)
+            | Task::Fetch(answer, _)
+            | Task::Grant(answer, _) => *answer,
+        }
+    }
+
     /// The file it works on.
     pub fn file(&self) -> Option<CachedFile> {
         match self {
@@ -203,7 +223,7 @@ impl Task {
             Task::Write(_, task) => Some(task.file),
             Task::Commit(_, task) => Some(task.file),
             Task::Size(_, task) => Some(task.file),
-            Task::Fetch(..) => None,
+            Task::Fetch(..) | Task::Grant(..) => None,
         }
     }
 }
@@ -244,6 +264,29 @@ impl Tasks {
         self.free.push(id.0);
     }
 
+    /// A parked task.
+    pub fn get(&self, id: TaskId) -> Option<&Task> {
+        self.slots.get(id.0 as usize)?.as_ref()
+    }
+
+    /// Every parked task.
+    pub fn iter(&self) -> impl Iterator<Item = (TaskId, &Task)> {
+        let named = |(index, task): (usize, _)| (TaskId(index as u32), task);
+        self.slots.iter().enumerate().map(named).filter_map(|(id, task)| Some((id, task.as_ref()?)))
+    }
+
+    /// Takes a parked task's name out of what progress wakes. False if it waits for
+    /// something else, which will come.
+    pub fn unlist(&mut self, id: TaskId) -> bool {
+        let Some(file) = self.get(id).map(Task::file) else { return false };
+        let take = |list: &mut Vec<TaskId>| {
+            let place = list.iter().position(|other| *other == id);
+            place.map(|place| list.swap_remove(place)).is_some()
+        };
+        let for_file = file.and_then(|file| self.by_file.get_mut(&file));
+        for_file.is_some_and(take) || take(&mut self.for_room)
+    }
+
     /// Parks a task under its name.
     pub fn park(&mut self, id: TaskId, task: Task, wait: Wait) {
         self.slots[id.0 as usize] = Some(task);
@@ -273,6 +316,21 @@ impl Tasks {
         }
         let for_file = self.by_file.remove(&file).unwrap_or_default();
         [for_file, std::mem::take(&mut self.for_room)]
+    }
+
+    /// Whether a read or write is parked that a lock stands against.
+    pub fn has_conflicting(&self, file: CachedFile, range: ByteRange, mode: LockMode) -> bool {
+        let meets = |offset: u64, length: u32| {
+            let reach = ByteRange::new(offset, u64::from(length.max(1)));
+            reach.is_none_or(|reach| reach.overlaps(range))
+        };
+        self.slots.iter().flatten().any(|task| match task {
+            Task::Read(_, read) => {
+                read.file == file && mode == LockMode::Write && meets(read.offset, read.length)
+            }
+            Task::Write(_, write) => write.file == file && meets(write.offset, write.length),
+            Task::Commit(..) | Task::Size(..) | Task::Fetch(..) | Task::Grant(..) => false,
+        })
     }
 
     /// Tasks parked now.

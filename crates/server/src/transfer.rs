@@ -4,7 +4,7 @@
 //! back when its completion comes, successful or not.
 
 use arrayvec::ArrayVec;
-use dafs_dat::{LocalKey, LocalSegment, RemoteSegment, Stag};
+use dafs_dat::{EndpointId, LocalKey, LocalSegment, RemoteSegment, Stag};
 use dafs_memory::Memory;
 use dafs_store::cache::{PIECE_COUNT_MAX, Pieces, Pin, Span};
 use dafs_wire::DirectBuffer;
@@ -74,19 +74,19 @@ impl Loan {
 /// All loans.
 #[derive(Debug, Default)]
 pub struct Loans {
-    slots: Vec<Option<Loan>>,
+    slots: Vec<Option<(EndpointId, Loan)>>,
     free: Vec<u32>,
 }
 
 impl Loans {
-    /// Keeps a loan and names it.
+    /// Keeps what is lent to a connection and names it.
     #[inline]
-    pub fn insert(&mut self, loan: Loan) -> Cookie {
+    pub fn insert(&mut self, endpoint: EndpointId, loan: Loan) -> Cookie {
         if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = Some(loan);
+            self.slots[index as usize] = Some((endpoint, loan));
             return Cookie::Loan(index);
         }
-        self.slots.push(Some(loan));
+        self.slots.push(Some((endpoint, loan)));
         Cookie::Loan(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
     }
 
@@ -95,10 +95,23 @@ impl Loans {
         self.slots.len() - self.free.len()
     }
 
+    /// Every loan: its name, to whom it is lent, and what.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, EndpointId, &Loan)> {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            let (endpoint, loan) = slot.as_ref()?;
+            Some((index as u32, *endpoint, loan))
+        })
+    }
+
+    /// Who has a loan.
+    pub fn holder(&self, index: u32) -> Option<EndpointId> {
+        self.slots.get(index as usize)?.as_ref().map(|(endpoint, _)| *endpoint)
+    }
+
     /// Ends a loan.
     #[inline]
     pub fn take(&mut self, index: u32) -> Option<Loan> {
-        let loan = self.slots.get_mut(index as usize)?.take()?;
+        let (_, loan) = self.slots.get_mut(index as usize)?.take()?;
         self.free.push(index);
         Some(loan)
     }

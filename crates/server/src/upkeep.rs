@@ -86,7 +86,9 @@ impl Reactor {
         for closed in actions.released {
             self.release_open(&closed);
         }
+        self.act_on_locks();
         self.note_forgotten();
+        self.hurry_fences();
     }
 
     /// Starts the flushes that age or pressure ask for.

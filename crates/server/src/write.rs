@@ -29,6 +29,8 @@ impl Reactor {
         check_range(request.offset, request.length)?;
         let buffers = take_buffers(&request.buffers, request.length)?;
         self.fetch_ahead();
+        let reach = (request.offset, u64::from(request.length));
+        self.check_locks(request.state, &request.file, reach, IoKind::Write)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         self.fetch_ahead();
         let (offset, length, stability) = (request.offset, request.length, request.stability);
@@ -68,6 +70,8 @@ impl Reactor {
         let length = u32::try_from(octets.len()).map_err(|_| Status::WriteTooBig)?;
         check_range(request.offset, length)?;
         self.check_placement(answer, request.placement)?;
+        let reach = (request.offset, u64::from(length));
+        self.check_locks(request.state, &request.file, reach, IoKind::Write)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         let task = |source| write_task(io, request.offset, length, request.stability, source);
         if length == 0 {
@@ -133,6 +137,9 @@ impl Reactor {
         // The transfers into a room have ended.
         if let Some(step) = self.end_room(answer, task) {
             return step;
+        }
+        if self.is_write_barred(answer, task) {
+            return self.refuse_write(answer, task, Status::Access);
         }
         if let Some(step) = self.unseal(id, answer, task) {
             return step;
@@ -378,8 +385,8 @@ impl Reactor {
 
     fn finish_commit(&mut self, answer: Answer, task: &CommitTask, result: Result<(), StoreError>) {
         let verifier = self.write_verifier();
-        if let CommitReply::Close { unlinked } = task.reply {
-            return self.finish_close(answer, task.file, unlinked, result);
+        if let CommitReply::Close { after } = task.reply {
+            return self.finish_close(answer, task.file, after, result);
         }
         if let CommitReply::Append { has_place: true, .. } = task.reply {
             self.release_place(task.file);

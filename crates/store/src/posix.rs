@@ -13,7 +13,7 @@ use crate::rules::{self, Guard};
 /// # Errors
 /// `IsDirectory`, `IsSymlink` and `BadType` for other things; `Access`.
 pub fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) -> Result<()> {
-    rules::check_open(who, Guard { attributes: found, acl: None }, access)
+    rules::check_open(who, bits_of(found), access)
 }
 
 /// Checks a change of attributes, and takes away what the asker's identity does not carry.
@@ -27,11 +27,16 @@ pub fn check_changes(
     found: &Attributes,
     changes: &AttributeChanges,
 ) -> Result<AttributeChanges> {
-    rules::check_changes(who, Guard { attributes: found, acl: None }, changes)
+    rules::check_changes(who, bits_of(found), changes)
 }
 
 /// What all stores say of themselves.
 #[must_use]
 pub fn common_fs_attributes(handle: &FileHandle) -> FileSystemAttributes {
     rules::common_fs_attributes(handle)
+}
+
+/// An object without an access control list.
+fn bits_of(attributes: &Attributes) -> Guard<'_> {
+    Guard { attributes, acl: None }
 }

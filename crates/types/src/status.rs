@@ -98,6 +98,7 @@ statuses! {
     Symlink = 10029, 40, "is a symbolic link";
     ReaddirNoSpc = 10030, 22, "entry does not fit the reply";
     LeaseMoved = 10031, 116, "lease moved";
+    Deadlock = 10045, 35, "waiting for the lock would deadlock";
     VersMismatch = 15001, 93, "protocol version not supported";
     IllegalProt = 15002, 93, "protocol not acceptable";
     IllegalState = 15003, 71, "request not legal in this state of the session";

@@ -17,6 +17,7 @@ pub mod messages;
 pub mod procedure;
 
 mod array;
+mod chain;
 mod checksum;
 mod connect_data;
 mod error;

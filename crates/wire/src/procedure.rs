@@ -191,6 +191,8 @@ macro_rules! procedure_table {
                 BackControl Never Server (ReplyBound::Fixed);
             BcRecall 153 "BC_RECALL" (Recall) (Empty)
                 BackControl Never Server (ReplyBound::Fixed);
+            BcLockReady 154 "BC_LOCK_READY" (LockReady) (Empty)
+                BackControl Never Server (ReplyBound::Fixed);
             BcBatchCompletion 155 "BC_BATCH_COMPLETION" (Completions<'a>) (Empty)
                 BackControl Never Server (ReplyBound::Fixed);
             AppendInline 156 "APPEND_INLINE" (AppendInline<'a>) (AppendResult)
@@ -377,10 +379,10 @@ mod tests {
             assert_eq!(Procedure::from_number(procedure.number()), Some(procedure));
             assert_eq!(procedure.index(), index);
         }
-        for number in [0, 99, 107, 120, 121, 154, 161] {
+        for number in [0, 99, 107, 120, 121, 161] {
             assert_eq!(Procedure::from_number(number), None);
         }
-        assert_eq!(Procedure::ALL.len(), 57);
+        assert_eq!(Procedure::ALL.len(), 58);
     }
 
     #[test]

@@ -42,7 +42,7 @@ fn binding(session: SessionId, channel_use: ChannelUse) -> Vec<u8> {
 }
 
 /// Binds a channel; the server says yes.
-fn bind(
+pub fn bind(
     rogue: &mut Rogue,
     fixture: &Fixture,
     transport: Transport,
@@ -67,7 +67,8 @@ fn asked(rogue: &mut Rogue, back: EndpointId) -> (RequestHeader, Procedure) {
     (header, request.procedure())
 }
 
-fn answer_null(header: &RequestHeader) -> Vec<u8> {
+/// The client's answer to BC_NULL.
+pub fn answer_null(header: &RequestHeader) -> Vec<u8> {
     let mut message = vec![0; 64];
     let header = ResponseHeader {
         version: header.version,

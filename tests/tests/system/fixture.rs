@@ -120,13 +120,21 @@ impl Fixture {
 
     /// The same server again, with a journal from now on: what it had is what it finds.
     pub fn journaled(self) -> Self {
+        self.journaled_with(|_| {})
+    }
+
+    /// The same with other changes to its configuration.
+    pub fn journaled_with(self, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let (directory, _) = self.stop();
         let config =
             LocalConfig::new(directory.path().join("export"), directory.path().join("state"));
         let store = LocalStore::new(&config).unwrap();
         let shelf = DirectoryShelf::open(directory.path().join("journal")).unwrap();
         let journal = JournalConfig { shelf: Arc::new(shelf), log: LogConfig::default() };
-        Self::start(directory, Arc::new(store), |config| config.journal = Some(journal))
+        Self::start(directory, Arc::new(store), |config| {
+            config.journal = Some(journal);
+            change(config);
+        })
     }
 
     /// A server on memory.

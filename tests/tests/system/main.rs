@@ -2,12 +2,17 @@
 //!
 //! Each case runs once for each transport.
 
+mod attributes;
 mod auth;
 mod bind;
 mod bystander;
+mod chains;
 mod data;
+mod fencing;
 mod fixture;
+mod grace;
 mod hostile;
+mod locks;
 mod names;
 mod opens;
 #[allow(dead_code, reason = "shared with the tests of the Kerberos library")]

@@ -9,8 +9,8 @@ use dafs_types::{
     FileHandle, SequenceNumber, ShareAccess, ShareDeny, StateId, Status, StreamId, Verifier,
 };
 use dafs_wire::messages::{
-    AuthRequest, AuthResult, ClientConnectAuth, ClientConnectAuthResult, Empty, Lookup, Open,
-    OpenCreation, OpenTarget, SessionOptions as WireOptions,
+    AuthRequest, AuthResult, ClientConnectAuth, ClientConnectAuthResult, DelegationType, Empty,
+    Lookup, Open, OpenCreation, OpenTarget, SessionOptions as WireOptions,
 };
 use dafs_wire::{
     ByteOrder, ChannelType, ConnectData, Path, Procedure, Request, RequestHeader, Response,
@@ -26,10 +26,14 @@ pub struct Rogue {
     inbox: Memory,
     region: Region,
     sequence: u16,
+    /// Credits it wishes for.
+    pub credits: u16,
     /// Whether its requests carry checksums.
     seals: bool,
-    /// What came for the other connection while one was listened to.
+    /// What came while something else was listened to.
     aside: Vec<(EndpointId, Vec<u8>)>,
+    /// Connections that have ended.
+    ended: Vec<EndpointId>,
 }
 
 impl Rogue {
@@ -44,9 +48,18 @@ impl Rogue {
         let region = interface.register(&inbox, Domain(0), Rights::LOCAL).unwrap();
         let data = connect_data();
         let endpoint = interface.connect(address, Domain(0), config, &data).unwrap();
-        let aside = Vec::new();
-        let mut rogue =
-            Self { interface, endpoint, inbox, region, sequence: 0, seals: false, aside };
+        let (aside, ended) = (Vec::new(), Vec::new());
+        let mut rogue = Self {
+            interface,
+            endpoint,
+            inbox,
+            region,
+            sequence: 0,
+            credits: 1,
+            seals: false,
+            aside,
+            ended,
+        };
         for slot in 0..SLOTS {
             rogue.post(slot);
         }
@@ -91,29 +104,43 @@ impl Rogue {
 
     /// The next message of a connection; `None` if it ended instead.
     pub fn message_on(&mut self, endpoint: EndpointId) -> Option<Vec<u8>> {
-        if let Some(place) = self.aside.iter().position(|(from, _)| *from == endpoint) {
-            return Some(self.aside.remove(place).1);
-        }
         loop {
-            match self.event() {
-                Event::Completion(Completion {
-                    operation: Operation::Receive,
-                    status: CompletionStatus::Success,
-                    endpoint: from,
-                    context,
-                    length,
-                    ..
-                }) => {
-                    let bytes = self.inbox.to_vec(context as usize * SLOT_BYTES, length as usize);
-                    self.post_on(from, context);
-                    if from == endpoint {
-                        return Some(bytes);
-                    }
-                    self.aside.push((from, bytes));
-                }
-                Event::Broken { endpoint: ended, .. } if ended == endpoint => return None,
-                _ => {}
+            if let Some(place) = self.aside.iter().position(|(from, _)| *from == endpoint) {
+                return Some(self.aside.remove(place).1);
             }
+            if self.ended.contains(&endpoint) {
+                return None;
+            }
+            let event = self.event();
+            self.take_in(event);
+        }
+    }
+
+    /// One turn of this end, which answers the server's reads; messages are kept.
+    pub fn turn(&mut self) {
+        self.interface.poll();
+        while let Some(event) = self.interface.next_event() {
+            self.take_in(event);
+        }
+        self.interface.flush();
+    }
+
+    fn take_in(&mut self, event: Event) {
+        match event {
+            Event::Completion(Completion {
+                operation: Operation::Receive,
+                status: CompletionStatus::Success,
+                endpoint,
+                context,
+                length,
+                ..
+            }) => {
+                let bytes = self.inbox.to_vec(context as usize * SLOT_BYTES, length as usize);
+                self.post_on(endpoint, context);
+                self.aside.push((endpoint, bytes));
+            }
+            Event::Broken { endpoint, .. } => self.ended.push(endpoint),
+            _ => {}
         }
     }
 
@@ -146,7 +173,9 @@ impl Rogue {
 
     /// Sends a request under any stream and number.
     pub fn request(&mut self, stream: u16, sequence: u16, request: &Request<'_>) {
-        let mut message = encoded(stream, sequence, request);
+        let mut header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
+        header.desired_credits = self.credits;
+        let mut message = encoded_under(&header, request);
         if self.seals {
             seal(&mut message, &[]);
         }
@@ -203,6 +232,14 @@ impl Rogue {
         }
     }
 
+    /// The same in another life of the client.
+    pub fn log_in_anew(&mut self, name: &'static [u8], options: WireOptions) {
+        let Request::ClientConnectAuth(login) = login_as(name, options) else { return };
+        let verifier = Verifier([8; 8]);
+        self.request(0, 0, &Request::ClientConnectAuth(ClientConnectAuth { verifier, ..login }));
+        assert_eq!(self.status(), Some(Status::Ok));
+    }
+
     pub fn root(&mut self) -> FileHandle {
         let bytes = self.ask(&Request::GetRootHandle(Empty)).unwrap();
         match decoded(Procedure::GetRootHandle, &bytes) {
@@ -223,11 +260,29 @@ impl Rogue {
 
     /// Opens a file of the root to read and write.
     pub fn open(&mut self, name: &str) -> (FileHandle, StateId) {
+        self.try_open(name).unwrap()
+    }
+
+    /// The same, where it may fail.
+    pub fn try_open(&mut self, name: &str) -> Result<(FileHandle, StateId), Status> {
         let (directory, names) = (self.root(), [name]);
         let bytes = self.ask(&Request::Open(opening(directory, Path::new(&names)))).unwrap();
-        match decoded(Procedure::Open, &bytes) {
-            Response::Open(opened) => (opened.file, opened.state),
-            other => panic!("{other:?}"),
+        match (status_of(&bytes), decoded(Procedure::Open, &bytes)) {
+            (Status::Ok, Response::Open(opened)) => Ok((opened.file, opened.state)),
+            (status, _) => Err(status),
+        }
+    }
+
+    /// Takes back an open after the server's restart.
+    pub fn reclaim(&mut self, file: FileHandle) -> Result<StateId, Status> {
+        let delegation = DelegationType::None;
+        let target = OpenTarget::Previous { file, delegation };
+        let names = [""];
+        let open = Open { target, ..opening(file, Path::new(&names)) };
+        let bytes = self.ask(&Request::Open(open)).unwrap();
+        match (status_of(&bytes), decoded(Procedure::Open, &bytes)) {
+            (Status::Ok, Response::Open(opened)) => Ok(opened.state),
+            (status, _) => Err(status),
         }
     }
 
@@ -255,9 +310,12 @@ fn connect_data_of(channel: ChannelType) -> Vec<u8> {
 
 /// A request as octets.
 pub fn encoded(stream: u16, sequence: u16, request: &Request<'_>) -> Vec<u8> {
+    encoded_under(&RequestHeader::new(StreamId(stream), SequenceNumber(sequence)), request)
+}
+
+fn encoded_under(header: &RequestHeader, request: &Request<'_>) -> Vec<u8> {
     let mut buffer = vec![0; 1 << 20];
-    let header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
-    let length = encode_request(ByteOrder::NATIVE, &header, request, &mut buffer).unwrap();
+    let length = encode_request(ByteOrder::NATIVE, header, request, &mut buffer).unwrap();
     buffer.truncate(length);
     buffer
 }

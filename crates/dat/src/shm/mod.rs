@@ -284,7 +284,12 @@ impl Connection {
         context.events.push(Event::ConnectionRequest {
             listener,
             pending: PendingId(context.endpoint),
-            peer: Peer { address: Address::Shm(self.path.clone()), process },
+            peer: Peer {
+                address: Address::Shm(self.path.clone()),
+                process,
+                tls: false,
+                certificate: None,
+            },
             private_data: hello.private_data.clone(),
         });
         self.phase = Phase::Pending;
@@ -505,6 +510,7 @@ impl crate::connection::Connection for Connection {
             | BreakReason::Peer
             | BreakReason::Unreachable(_)
             | BreakReason::Terminated(_)
+            | BreakReason::Tls(_)
             | BreakReason::System(_) => None,
         };
         if let Some(text) = blame {

@@ -479,7 +479,12 @@ impl crate::connection::Connection for Connection {
                 context.events.push(Event::ConnectionRequest {
                     listener: *listener,
                     pending: PendingId(context.endpoint),
-                    peer: Peer { address: Address::Sim(greeting.node), process: None },
+                    peer: Peer {
+                        address: Address::Sim(greeting.node),
+                        process: None,
+                        tls: false,
+                        certificate: None,
+                    },
                     private_data: std::mem::take(&mut greeting.private_data),
                 });
             }

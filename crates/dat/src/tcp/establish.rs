@@ -12,11 +12,14 @@ use dafs_iwarp::connect::{
 use dafs_iwarp::{Receiver, Transmitter, mulpdu_for_segment_size};
 use rustix::net::sockopt;
 
+use super::layer::{Layer, drain};
 use super::plan::Habits;
+use super::records::HANDSHAKE_RECORD;
 use super::{Connection, Stream, system};
 use crate::connection::{Context, Interest};
 use crate::{
     Address, AddressError, BreakReason, EndpointConfig, Event, ListenerId, Peer, PendingId,
+    TlsFailure,
 };
 
 /// Where a connection is in its life.
@@ -29,6 +32,8 @@ pub(crate) enum Phase {
     Answering {
         listener: ListenerId,
         responder: Box<Responder>,
+        /// It speaks without TLS, which is not enough here.
+        turns_away: bool,
     },
     /// Acceptor: the application decides.
     Pending(Box<Responder>),
@@ -43,17 +48,17 @@ pub(crate) fn initiator(
     config: &EndpointConfig,
     private_data: &[u8],
 ) -> Result<Initiator, AddressError> {
-    Initiator::new(mpa(config), private_data).map_err(|_| AddressError::PrivateData {
-        length: private_data.len(),
-        limit: PRIVATE_BYTES_MAX,
+    Initiator::new(mpa(config, config.tls.is_some()), private_data).map_err(|_| {
+        AddressError::PrivateData { length: private_data.len(), limit: PRIVATE_BYTES_MAX }
     })
 }
 
 /// Read depths both ways, CRC by wish, and the peer-to-peer start, so that the acceptor
-/// may send as soon as the initiator is ready.
-fn mpa(config: &EndpointConfig) -> ConnectConfig {
+/// may send as soon as the initiator is ready. Under TLS nothing is damaged unseen: then CRC
+/// is not asked for, whatever the wish.
+fn mpa(config: &EndpointConfig, is_tls: bool) -> ConnectConfig {
     ConnectConfig {
-        crc: config.crc,
+        crc: config.crc && !is_tls,
         enhanced: true,
         ird: config.read_depth,
         ord: config.read_depth,
@@ -94,21 +99,27 @@ impl Connection {
         let Phase::Connecting(initiator) = std::mem::replace(&mut self.phase, Phase::Closed) else {
             return Ok(());
         };
-        let sent = rustix::io::write(socket, initiator.request());
-        if sent != Ok(initiator.request().len()) {
-            // A fresh socket takes a few hundred octets.
-            return Err(BreakReason::System("the MPA request could not be sent".into()));
+        if let Layer::Tls(records) = &mut self.layer {
+            records.begin(socket, initiator.request())?;
+            self.phase = Phase::Called(initiator);
+            return self.push_start(context);
         }
+        // A fresh socket takes a few hundred octets.
+        self.send_whole(initiator.request())?;
         self.phase = Phase::Called(initiator);
         self.watch(context, Interest::Read)
     }
 
-    /// Octets for the start-up machine. Returns how many it used.
+    /// Octets for the start-up machine. Returns how many it used. Out of the way of all the
+    /// octets that come later.
+    #[cold]
+    #[inline(never)]
     pub(super) fn on_startup(
         &mut self,
         context: &mut Context<'_>,
         octets: &[u8],
     ) -> Result<usize, BreakReason> {
+        let is_plain = self.layer.is_plain();
         match &mut self.phase {
             Phase::Called(initiator) => {
                 let progress = match initiator.on_octets(octets) {
@@ -123,9 +134,17 @@ impl Connection {
                         let private_data = private_data.into();
                         self.establish(context, &established, private_data)?;
                     }
+                    Some(InitiatorOutcome::Rejected { private_data, .. })
+                        if is_plain && private_data == TLS_ONLY =>
+                    {
+                        return Err(TlsFailure::Required.into());
+                    }
                     Some(InitiatorOutcome::Rejected { private_data, .. }) => {
                         self.phase = Phase::Closed;
-                        self.socket = None;
+                        // Records in the midst of being read part when that is over.
+                        if !self.layer.is_lent() {
+                            self.part();
+                        }
                         self.abandon(context);
                         let endpoint = context.endpoint;
                         let private_data = private_data.into();
@@ -134,18 +153,32 @@ impl Connection {
                 }
                 Ok(progress.consumed)
             }
-            Phase::Answering { listener, responder } => {
-                let progress = responder
-                    .on_octets(octets)
-                    .map_err(|violation| BreakReason::PeerViolation(violation.to_string()))?;
+            Phase::Answering { listener, responder, turns_away } => {
+                let progress = match responder.on_octets(octets) {
+                    Ok(progress) => progress,
+                    Err(_) if is_plain && octets.first() == Some(&HANDSHAKE_RECORD) => {
+                        return Err(self.say_no_tls());
+                    }
+                    Err(violation) => {
+                        return Err(BreakReason::PeerViolation(violation.to_string()));
+                    }
+                };
                 if let Some(request) = progress.outcome {
-                    let listener = *listener;
+                    let (listener, turns_away) = (*listener, *turns_away);
                     let responder = std::mem::take(responder);
                     self.phase = Phase::Pending(responder);
+                    if turns_away {
+                        self.refuse(TLS_ONLY);
+                        let what = "it connects without TLS, which this listener demands";
+                        return Err(BreakReason::PeerViolation(what.into()));
+                    }
+                    let certificate = self.certificate.take();
+                    let tls = !self.layer.is_plain();
+                    let address = Address::Tcp(self.peer);
                     context.events.push(Event::ConnectionRequest {
                         listener,
                         pending: PendingId(context.endpoint),
-                        peer: Peer { address: Address::Tcp(self.peer), process: None },
+                        peer: Peer { address, process: None, tls, certificate },
                         private_data: request.private_data.into(),
                     });
                 }
@@ -170,14 +203,11 @@ impl Connection {
             return Err(BreakReason::Peer);
         };
         let (reply, established) = responder
-            .accept(&mpa(&self.config), private_data)
+            .accept(&mpa(&self.config, !self.layer.is_plain()), private_data)
             .map_err(|refusal| BreakReason::PeerViolation(refusal.to_string()))?;
-        let socket = self.socket.as_ref().ok_or(BreakReason::Peer)?;
-        match rustix::net::send(socket, &reply, rustix::net::SendFlags::NOSIGNAL) {
-            Ok(sent) if sent == reply.len() => {}
-            _ => return Err(BreakReason::Peer),
-        }
-        self.establish(context, &established, Box::default())
+        self.send_whole(&reply).map_err(|_| BreakReason::Peer)?;
+        self.establish(context, &established, Box::default())?;
+        self.push_out(context)
     }
 
     /// The peer of a pending connection is gone; `accept` will say so.
@@ -189,12 +219,23 @@ impl Connection {
     /// Rejects a pending connection.
     pub(super) fn refuse(&mut self, private_data: &[u8]) {
         if let Phase::Pending(responder) = std::mem::replace(&mut self.phase, Phase::Closed)
-            && let Ok(reply) = responder.reject(&mpa(&self.config), private_data)
-            && let Some(socket) = &self.socket
+            && let Ok(reply) = responder.reject(&mpa(&self.config, false), private_data)
         {
             // A peer that is gone needs no answer.
-            let _ = rustix::net::send(socket, &reply, rustix::net::SendFlags::NOSIGNAL);
+            let _ = self.send_whole(&reply);
         }
+    }
+
+    /// Tells a peer that begins with TLS that there is none here: no record of TLS begins as
+    /// an MPA reply does.
+    fn say_no_tls(&mut self) -> BreakReason {
+        let length = NO_TLS.len() as u16;
+        let reply = [&NO_TLS_REPLY[..], &length.to_be_bytes(), NO_TLS].concat();
+        let _ = self.send_whole(&reply);
+        if let Some(socket) = &self.socket {
+            drain(socket);
+        }
+        BreakReason::PeerViolation("it speaks TLS, which this listener does not".into())
     }
 
     fn establish(
@@ -213,7 +254,8 @@ impl Connection {
         self.stream = Some(Stream { transmitter, receiver, speaks_first });
         self.inbound.habits = Habits::new(mulpdu);
         self.phase = Phase::Established;
-        self.push_out(context)?;
+        // An initiator says that it is ready when the turn of reading is over: who writes
+        // in its midst, and finds the peer gone, would read on within it.
         let endpoint = context.endpoint;
         context.events.push(Event::Established { endpoint, private_data });
         Ok(())
@@ -269,6 +311,12 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
 /// An Ethernet frame's worth.
 const SEGMENT_BYTES_DEFAULT: u32 = 1460;
+/// What a reply says that turns a connection without TLS away, for a peer that can tell its
+/// user.
+const TLS_ONLY: &[u8] = b"this listener takes TLS connections only";
+/// A rejection in plain form, up to the length of what it says, to whoever speaks TLS.
+const NO_TLS_REPLY: &[u8; 18] = b"MPA ID Rep Frame\x20\x01";
+const NO_TLS: &[u8] = b"this listener does not speak TLS";
 /// What fits a request beside the enhanced data.
 const PRIVATE_BYTES_MAX: usize = dafs_iwarp::connect::PRIVATE_DATA_OUT_OCTETS_MAX;
 
@@ -286,7 +334,7 @@ mod tests {
         let (config, now) = (EndpointConfig::default(), Instant::now());
         let out = Connection::connect(address, &config, b"", now).unwrap();
         let (socket, peer) = listener.accept().unwrap();
-        let back = Connection::inbound(socket.into(), ListenerId(0), peer, now);
+        let back = Connection::inbound(socket.into(), ListenerId(0), peer, None, now);
         for socket in [out.socket.as_ref().unwrap(), back.socket.as_ref().unwrap()] {
             assert!(sockopt::socket_keepalive(socket).unwrap());
             let idle = sockopt::tcp_keepidle(socket).unwrap();

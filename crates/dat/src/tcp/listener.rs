@@ -8,18 +8,19 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
 
 use super::Connection;
 use crate::spare::Spare;
-use crate::{Address, AddressError, ListenerId};
+use crate::{Address, AddressError, ListenerId, TlsServer};
 
 /// Listens on an address.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
     address: SocketAddr,
+    tls: Option<TlsServer>,
     spare: Spare,
 }
 
 impl Listener {
-    pub(crate) fn bind(address: SocketAddr) -> Result<Self, AddressError> {
+    pub(crate) fn bind(address: SocketAddr, tls: Option<TlsServer>) -> Result<Self, AddressError> {
         let failed = |error: rustix::io::Errno| AddressError::System {
             address: Address::Tcp(address),
             source: error.into(),
@@ -30,7 +31,7 @@ impl Listener {
         rustix::net::listen(&socket, BACKLOG).map_err(failed)?;
         let bound = rustix::net::getsockname(&socket).map_err(failed)?;
         let address = SocketAddr::try_from(bound).unwrap_or(address);
-        Ok(Self { socket, address, spare: Spare::new() })
+        Ok(Self { socket, address, tls, spare: Spare::new() })
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
@@ -53,7 +54,7 @@ impl Listener {
             self.spare.accept(|| rustix::net::acceptfrom_with(listening, flags))?;
         sockopt::set_tcp_nodelay(&socket, true).ok()?;
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(self.address);
-        Some(Connection::inbound(socket, id, peer, deadline))
+        Some(Connection::inbound(socket, id, peer, self.tls.as_ref(), deadline))
     }
 }
 

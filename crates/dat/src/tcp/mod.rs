@@ -8,46 +8,56 @@
 //!   posted in one system call, payload straight from registered memory;
 //! - `receive`: octets come in and are judged; `place`: where payload belongs;
 //! - `plan`: one receive call laid out for many frames, payload straight into place;
-//!   `expect`: which frames are likely.
+//!   `expect`: which frames are likely;
+//! - `layer`, `records`: TLS between the stream and the socket, where it is asked for.
 //!
 //! Invariant: posted work is framed in order and completes in order; the ledger holds
 //! one entry for each piece of it until its completion is reported.
 
 mod establish;
 mod expect;
+mod layer;
 mod listener;
 mod outgoing;
 mod place;
 mod plan;
 mod receive;
+mod records;
 mod segments;
 mod transmit;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 use dafs_iwarp::{Receiver, Transmitter};
 
 use self::establish::Phase;
+use self::layer::Layer;
 pub(crate) use self::listener::Listener;
 use self::outgoing::Outgoing;
 use self::place::Receive;
 use self::receive::Inbound;
+use self::records::Records;
 use self::segments::SegmentList;
 use self::transmit::{Underway, Work};
 use crate::connection::{Context, Interest, Readiness};
 use crate::region::RegionEntry;
 use crate::{
-    Address, AddressError, BreakReason, CompletionStatus, EndpointConfig, Gather, ListenerId,
-    LocalSegment, Operation, PostError, RegionPath, RemoteSegment, SendOptions, Signal,
+    Address, AddressError, BreakReason, CertificateIdentity, CompletionStatus, EndpointConfig,
+    Gather, ListenerId, LocalSegment, Operation, PostError, RegionPath, RemoteSegment, SendOptions,
+    Signal, TlsServer,
 };
 
 /// One TCP connection, either side.
 pub(crate) struct Connection {
     socket: Option<OwnedFd>,
+    layer: Layer,
     peer: SocketAddr,
+    /// Who the peer has proved to be by TLS.
+    certificate: Option<Arc<CertificateIdentity>>,
     phase: Phase,
     deadline: Instant,
     config: EndpointConfig,
@@ -88,12 +98,16 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Self, AddressError> {
         let initiator = establish::initiator(config, private_data)?;
+        let layer = match &config.tls {
+            None => Layer::Plain,
+            Some(target) => Layer::Tls(Box::new(Records::connecting(target)?)),
+        };
         let socket = listener::connect(&address).map_err(|error| AddressError::System {
             address: Address::Tcp(address),
             source: error.into(),
         })?;
         let phase = Phase::Connecting(Box::new(initiator));
-        let mut connection = Self::new(socket, address, phase, deadline);
+        let mut connection = Self::new(socket, layer, address, phase, deadline);
         connection.config = config.clone();
         Ok(connection)
     }
@@ -102,17 +116,26 @@ impl Connection {
         socket: OwnedFd,
         listener: ListenerId,
         peer: SocketAddr,
+        tls: Option<&TlsServer>,
         deadline: Instant,
     ) -> Self {
-        let responder = Box::default();
-        Self::new(socket, peer, Phase::Answering { listener, responder }, deadline)
+        let phase = Phase::Answering { listener, responder: Box::default(), turns_away: false };
+        Self::new(socket, Layer::of_listener(tls), peer, phase, deadline)
     }
 
-    fn new(socket: OwnedFd, peer: SocketAddr, phase: Phase, deadline: Instant) -> Self {
+    fn new(
+        socket: OwnedFd,
+        layer: Layer,
+        peer: SocketAddr,
+        phase: Phase,
+        deadline: Instant,
+    ) -> Self {
         establish::watch_over(&socket);
         Self {
             socket: Some(socket),
+            layer,
             peer,
+            certificate: None,
             phase,
             deadline,
             config: EndpointConfig::default(),
@@ -284,7 +307,8 @@ impl crate::connection::Connection for Connection {
     }
 
     fn gather(&mut self, threshold: usize) -> bool {
-        let octets = self.octets_due(threshold).min(GATHERED_BYTES_MAX);
+        let due = self.octets_due(threshold).saturating_sub(self.layer.held());
+        let octets = due.min(GATHERED_BYTES_MAX);
         // Once for what has come, so that a peer who stops is waited for in peace.
         let is_worth_it = octets >= GATHERED_BYTES_MIN && std::mem::take(&mut self.inbound.flows);
         is_worth_it && self.set_low_water(octets)
@@ -338,7 +362,7 @@ impl crate::connection::Connection for Connection {
         self.say_terminate();
         self.phase = Phase::Closed;
         self.abandon(context);
-        self.socket = None;
+        self.part();
     }
 }
 

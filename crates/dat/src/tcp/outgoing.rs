@@ -177,6 +177,7 @@ impl Outgoing {
 
     /// Writes until everything is with the socket or it takes no more. True if it
     /// takes no more.
+    #[inline(never)]
     pub fn write(&mut self, socket: &OwnedFd) -> Result<bool, BreakReason> {
         self.name_scratch();
         while !self.chunks.is_empty() {
@@ -222,6 +223,38 @@ impl Outgoing {
         Ok(false)
     }
 
+    /// Copies what comes next into `room`, as far as it goes: it counts as being with the
+    /// socket, for whoever takes it sends it before anything else. How much it is.
+    pub fn take(&mut self, room: &mut [u8]) -> usize {
+        self.name_scratch();
+        let (mut filled, mut skip) = (0, self.sent);
+        for chunk in &self.chunks {
+            let left = &mut room[filled..];
+            if left.is_empty() {
+                break;
+            }
+            let count = match chunk {
+                Chunk::Scratch { start, length } => {
+                    let count = left.len().min(length - skip);
+                    let from = start + skip;
+                    left[..count].copy_from_slice(&self.scratch[from..from + count]);
+                    count
+                }
+                Chunk::Memory { memory, offset, length } => {
+                    let count = left.len().min(length - skip);
+                    memory.read(offset + skip, &mut left[..count]);
+                    count
+                }
+            };
+            filled += count;
+            skip = 0;
+        }
+        self.advance(filled);
+        filled
+    }
+
+    /// Inlined: a call of it costs a plain connection a tenth of all that a write does.
+    #[inline(always)]
     fn advance(&mut self, written: usize) {
         self.sent_total += written as u64;
         self.sent += written;

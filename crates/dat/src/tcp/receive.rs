@@ -25,7 +25,7 @@ use crate::{BreakReason, Completion, CompletionStatus, Operation, Stag};
 /// What a connection keeps between two readings.
 pub(super) struct Inbound {
     /// The beginning of a header or trailer; with CRC, of a frame.
-    kept: Vec<u8>,
+    pub kept: Vec<u8>,
     /// Where the payload of the present frame goes.
     place: Option<Place>,
     pub expectations: Expectations,
@@ -108,6 +108,9 @@ impl Connection {
 
     /// Takes in what the socket has, a bounded part of it. True if there was anything.
     pub(super) fn read_turn(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        if !self.layer.is_plain() {
+            return self.read_layer(context);
+        }
         BUFFERS.with_borrow_mut(|buffers| {
             let mut total = 0;
             for _ in 0..READS_PER_TURN {
@@ -161,7 +164,7 @@ impl Connection {
     }
 
     /// The peer has closed.
-    fn on_end(&mut self) -> Result<(), BreakReason> {
+    pub(super) fn on_end(&mut self) -> Result<(), BreakReason> {
         if matches!(self.phase, Phase::Pending(_)) {
             // Nobody knows this endpoint before `accept`, which reports it.
             self.vanish();
@@ -268,7 +271,7 @@ impl Connection {
         Ok(())
     }
 
-    fn keep(&mut self, octets: &[u8]) {
+    pub(super) fn keep(&mut self, octets: &[u8]) {
         self.inbound.kept.clear();
         self.inbound.kept.extend_from_slice(octets);
     }
@@ -348,7 +351,7 @@ impl Connection {
 
     /// Takes octets in, as far as they go, and not so far that they would be put over
     /// those of the stream that lie in gaps yet. Returns how many were used.
-    fn take(
+    pub(super) fn take(
         &mut self,
         context: &mut Context<'_>,
         octets: &[u8],
@@ -572,14 +575,14 @@ impl Connection {
 }
 
 /// Gaps whose octets have come and have not been judged.
-struct Pending<'p> {
+pub(super) struct Pending<'p> {
     gaps: &'p [Gap],
     /// Addresses that they lie between.
     span: Range<usize>,
 }
 
 impl Pending<'_> {
-    const NONE: Pending<'static> = Pending { gaps: &[], span: 0..0 };
+    pub(super) const NONE: Pending<'static> = Pending { gaps: &[], span: 0..0 };
 
     /// Whether the next octets of the present frame go where such octets lie. So it is
     /// when a frame is longer than was thought, and goes on where the next one was to be.

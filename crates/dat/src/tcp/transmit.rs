@@ -12,6 +12,7 @@ use dafs_iwarp::{
 };
 use dafs_memory::Memory;
 
+use super::layer::drain;
 use super::outgoing::Outgoing;
 use super::place::access_error;
 use super::receive::refused;
@@ -291,7 +292,7 @@ impl Connection {
     /// peer.
     pub(super) fn push_out(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         if !self.is_open() {
-            return Ok(());
+            return self.push_start(context);
         }
         let pushed = self.try_push(context);
         if let Err(BreakReason::Peer) = pushed {
@@ -304,8 +305,10 @@ impl Connection {
     fn try_push(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
         loop {
             let may_go_on = self.frame_work(context)?;
-            let Some(socket) = &self.socket else { return Ok(()) };
-            let blocked = self.outgoing.write(socket)?;
+            if self.socket.is_none() {
+                return Ok(());
+            }
+            let blocked = self.write_out()?;
             self.outgoing.report(context);
             if blocked || !may_go_on {
                 let interest = if blocked { Interest::ReadWrite } else { Interest::Read };
@@ -444,23 +447,25 @@ impl Connection {
 
     /// Tells the peer why the stream ends, if that is owed and the socket takes it.
     pub(super) fn say_terminate(&mut self) {
-        let (Some(stream), Some(socket)) = (&mut self.stream, &self.socket) else { return };
-        let Some(terminate) = stream.receiver.take_terminate() else { return };
-        let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];
+        if self.socket.is_none() {
+            return;
+        }
+        let Some(terminate) =
+            self.stream.as_mut().and_then(|stream| stream.receiver.take_terminate())
+        else {
+            return;
+        };
         // Only between frames can another frame stand.
-        let is_between = self.outgoing.write(socket).is_ok() && self.outgoing.is_empty();
-        if is_between && let Ok(length) = stream.transmitter.terminate(&terminate, &mut octets) {
-            let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
-            let _ = rustix::net::send(socket, &octets[..length], flags);
-            // What the peer still has on its way must not turn the close into a reset
-            // that overtakes the message.
-            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
-            let mut rest = [0; 4096];
-            for _ in 0..DRAINS_MAX {
-                let flags = rustix::net::RecvFlags::DONTWAIT;
-                if !matches!(rustix::net::recv(socket, &mut rest[..], flags), Ok((1.., _))) {
-                    break;
-                }
+        let is_between = self.write_out().is_ok() && self.outgoing.is_empty();
+        let mut octets = [0; TERMINATE_FPDU_OCTETS_MAX];
+        if is_between
+            && let Some(stream) = &mut self.stream
+            && let Ok(length) = stream.transmitter.terminate(&terminate, &mut octets)
+        {
+            let _ = self.send_whole(&octets[..length]);
+            if let (Some(socket), true) = (&self.socket, self.layer.is_plain()) {
+                let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+                drain(socket);
             }
         }
     }
@@ -588,5 +593,3 @@ impl Frame<'_> {
 const GONE: &str = "a region was deregistered while posted work used it";
 /// Longer messages are framed at the flush, piece by piece.
 const AT_ONCE_BYTES_MAX: u32 = 64 << 10;
-/// Reads of what is still coming in, before a close.
-const DRAINS_MAX: usize = 64;

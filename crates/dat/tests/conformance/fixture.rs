@@ -4,11 +4,14 @@
 //! network.
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dafs_dat::sim::{Network, NetworkConfig};
-use dafs_dat::{Address, EndpointConfig, InterfaceConfig};
+use dafs_dat::{Address, EndpointConfig, InterfaceConfig, TlsServer, TlsTarget};
+
+use crate::certificates::Authority;
 
 /// A provider under test.
 pub trait Fixture {
@@ -86,6 +89,27 @@ pub struct Dribbled {
     pub crc: bool,
 }
 
+/// Software iWARP by TLS, each side proved to the other by certificate.
+pub struct Tls {
+    /// Through a proxy that dribbles and heaps.
+    pub dribbles: bool,
+}
+
+impl Fixture for Tls {
+    fn world(&self, seed: u64) -> World {
+        // Made once: nothing in them tells one test from another.
+        static SIDES: LazyLock<(TlsServer, TlsTarget)> = LazyLock::new(|| {
+            let authority = Authority::new();
+            (authority.server(true), authority.target())
+        });
+        let mut world = Tcp { crc: false }.world(seed);
+        world.dribbles = self.dribbles.then_some(seed);
+        world.acceptor.tls = Some(SIDES.0.clone());
+        world.endpoint.tls = Some(SIDES.1.clone());
+        world
+    }
+}
+
 impl Fixture for Dribbled {
     fn world(&self, seed: u64) -> World {
         let mut world = Tcp { crc: self.crc }.world(seed);
@@ -141,9 +165,10 @@ pub fn excuse(provider: &str, case: &str) -> Option<&'static str> {
 }
 
 /// Provider, case, and what is wrong with the provider or the case. Goes with its reason.
-const EXCUSES: [(&str, &str, &str); 2] = [
+const EXCUSES: [(&str, &str, &str); 3] = [
     ("tcp_dribbled", "the_limit_of_endpoints_holds", HELD_BACK),
     ("tcp_dribbled_crc", "the_limit_of_endpoints_holds", HELD_BACK),
+    ("tls_dribbled", "the_limit_of_endpoints_holds", HELD_BACK),
 ];
 const HELD_BACK: &str = "it counts what has arrived, and a proxy holds that back";
 

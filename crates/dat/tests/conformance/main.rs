@@ -6,6 +6,8 @@
 
 mod access;
 mod breaking;
+#[path = "../certificates/mod.rs"]
+mod certificates;
 mod connecting;
 mod fixture;
 mod limits;
@@ -132,3 +134,5 @@ provider!(tcp, Tcp { crc: false });
 provider!(tcp_crc, Tcp { crc: true });
 provider!(tcp_dribbled, Dribbled { crc: false });
 provider!(tcp_dribbled_crc, Dribbled { crc: true });
+provider!(tls, Tls { dribbles: false });
+provider!(tls_dribbled, Tls { dribbles: true });

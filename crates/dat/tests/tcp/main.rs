@@ -1,13 +1,17 @@
 //! The tcp provider against what its own peers never do.
 //!
 //! `mispredicted`: what arrives is not what was foretold; `growing`: frames change their
-//! size; `awaited`: waits for messages that come, come in part, or never; `revoked`: memory
-//! is taken away meanwhile; `setup`: MPA start-up frames over a plain socket. `peer` is what
-//! the middle three talk to.
+//! size; `gone`: an end in the midst of the start; `awaited`: waits for messages that come,
+//! come in part, or never; `revoked`: memory is taken away meanwhile; `setup`: MPA start-up
+//! frames over a plain socket; `tls`: who gets in by it, and what else may come. `peer` is what `growing`, `awaited` and `revoked` talk to.
 
 mod awaited;
+#[path = "../certificates/mod.rs"]
+mod certificates;
+mod gone;
 mod growing;
 mod mispredicted;
 mod peer;
 mod revoked;
 mod setup;
+mod tls;

@@ -187,6 +187,7 @@ mod tests {
                 key: None,
                 disposition: DeleteDisposition::DontCare,
                 unlinked: false,
+                is_reclaim: false,
             };
             let client = ClientSlot(0);
             let opened = opens.open(client, &mut ClientOpens::default(), &arguments).unwrap();

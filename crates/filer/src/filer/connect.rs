@@ -13,8 +13,8 @@ use crate::negotiate::{first_credits, negotiate};
 use crate::opens::ClientOpens;
 use crate::{
     AuthDecision, AuthRequest, Authenticated, ChannelDescription, ChannelId, CloseReason,
-    ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION, PeerIdentity,
-    Verified,
+    ConnectArguments, ConnectRefusal, ConnectResults, FenceId, Negotiated, PROTOCOL_VERSION,
+    PeerIdentity, Verified,
 };
 
 /// Draws from the entropy source before it counts as broken.
@@ -55,11 +55,10 @@ impl Filer {
             return Err(Status::IllegalProt);
         }
         let name_length = 1..=limits::OWNER_BYTES_MAX;
-        if !name_length.contains(&arguments.client_id_string.len())
-            || arguments.fence_id.len() > limits::FENCE_ID_BYTES_MAX
-        {
+        if !name_length.contains(&arguments.client_id_string.len()) {
             return Err(Status::Inval);
         }
+        let fence_id = FenceId::new(arguments.fence_id)?;
         let session_id = draw(entropy, |id| !self.sessions.contains_key(&SessionId(id)))?;
         let (client_id, expects_record) = self.choose_client_id(arguments, entropy)?;
         let hot = &mut self.hot[channel.index()];
@@ -77,7 +76,7 @@ impl Filer {
                 id: SessionId(session_id),
                 client_id,
                 granted,
-                fence_id: arguments.fence_id.into(),
+                fence_id,
                 client_name: arguments.client_id_string.into(),
                 client_verifier: arguments.client_verifier,
                 order: arguments.order,
@@ -249,7 +248,7 @@ impl Filer {
         let outcome = if std::mem::take(&mut cold.is_renewing) {
             verified.and_then(|verified| self.renew(channel, verified))
         } else if hot.phase == Phase::Verifying {
-            verified.and_then(|verified| self.admit_client(channel, verified))
+            verified.and_then(|verified| self.admit_client(channel, verified, now))
         } else {
             return Err(Status::IllegalState);
         };
@@ -264,6 +263,7 @@ impl Filer {
         &mut self,
         channel: ChannelId,
         verified: Verified,
+        now: Moment,
     ) -> Result<Authenticated, Status> {
         let credits_max = self.config.credits_session_max;
         let (_, cold) = self.live(channel).ok_or(Status::IllegalState)?;
@@ -271,7 +271,7 @@ impl Filer {
         if verified.principal.is_some() {
             session.principal = verified.principal;
         }
-        let (slot, mut authenticated) = self.enroll(channel)?;
+        let (slot, mut authenticated) = self.enroll(channel, now)?;
         authenticated.trusted = verified.trusted;
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let wanted = session.map(|session| (session.client_id, session.granted.max_credentials));
@@ -290,6 +290,7 @@ impl Filer {
             session.expires = verified.expires;
             session.granted.max_credentials = agreed;
         }
+        self.weigh(channel, slot);
         self.authenticated_count += 1;
         self.begin_kept(channel);
         Ok(authenticated)
@@ -313,6 +314,14 @@ impl Filer {
         Ok(Authenticated { trusted: session.trusted, ..Authenticated::default() })
     }
 
+    /// Says how much a session counts when credits are short.
+    fn weigh(&mut self, channel: ChannelId, slot: ClientSlot) {
+        let name = self.clients.get(slot).map(|client| &client.name);
+        let weight = name.and_then(|name| self.config.credit_weights.get(name));
+        let window = &mut self.hot[channel.index()].window;
+        window.set_weight(weight.copied().unwrap_or_default(), &mut self.budget);
+    }
+
     /// The channel may try again, but not without end.
     pub(super) fn authentication_failed(&mut self, channel: ChannelId) {
         self.counters.authentications_refused += 1;
@@ -331,7 +340,11 @@ impl Filer {
     }
 
     /// Ties a session whose principal is proven to its client (draft 3.1.1.3).
-    fn enroll(&mut self, channel: ChannelId) -> Result<(ClientSlot, Authenticated), Status> {
+    fn enroll(
+        &mut self,
+        channel: ChannelId,
+        now: Moment,
+    ) -> Result<(ClientSlot, Authenticated), Status> {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let session = session.ok_or(Status::IllegalState)?;
         let principal = session.principal.clone().ok_or(Status::IllegalState)?;
@@ -350,16 +363,26 @@ impl Filer {
             if session.expects_record {
                 return Err(Status::StaleClientId);
             }
-            self.client_restarted(slot, &mut authenticated);
+            self.client_restarted(slot, &mut authenticated, now);
         } else if session.expects_record {
             return Err(Status::StaleClientId);
         }
-        Ok((self.record_client(channel, principal)?, authenticated))
+        let slot = self.record_client(channel, principal, now)?;
+        if let Err(status) = self.connect_locks(slot, now) {
+            self.release_client(slot, &mut authenticated.released);
+            return Err(status);
+        }
+        Ok((slot, authenticated))
     }
 
     /// Case C: the client lives again. Its old state goes at once, its old channels
     /// accept nothing more.
-    fn client_restarted(&mut self, slot: ClientSlot, authenticated: &mut Authenticated) {
+    fn client_restarted(
+        &mut self,
+        slot: ClientSlot,
+        authenticated: &mut Authenticated,
+        now: Moment,
+    ) {
         self.counters.client_restarts += 1;
         for (index, hot) in self.hot.iter_mut().enumerate() {
             if hot.client == slot {
@@ -369,6 +392,9 @@ impl Filer {
                 authenticated.close.push(ChannelId { index: index as u32, generation });
             }
         }
+        if let Some(client) = self.clients.get(slot) {
+            self.locks.client_restarted(client.id, now);
+        }
         self.release_client(slot, &mut authenticated.released);
     }
 
@@ -377,6 +403,7 @@ impl Filer {
         &mut self,
         channel: ChannelId,
         principal: Principal,
+        now: Moment,
     ) -> Result<ClientSlot, Status> {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let session = session.ok_or(Status::IllegalState)?;
@@ -387,8 +414,21 @@ impl Filer {
             other.expects_record |= other.client_id == id;
         }
         let (sessions, opens) = (1, ClientOpens::default());
-        let client = Client { id, name, verifier, principal, sessions, opens, expires: None };
-        Ok(self.clients.insert(client))
+        let principal_octets = principal.octets();
+        let client = Client {
+            id,
+            name,
+            verifier,
+            principal,
+            principal_octets,
+            sessions,
+            opens,
+            is_recorded: false,
+            expires: None,
+        };
+        let slot = self.clients.insert(client);
+        self.note_return(slot, now);
+        Ok(slot)
     }
 
     /// The authentication types a channel may use, for SECINFO.
@@ -432,7 +472,7 @@ impl Filer {
     /// The session's fence identity; `None` before CONNECT.
     #[must_use]
     pub fn fence_id(&self, channel: ChannelId) -> Option<&str> {
-        Some(&self.cold(channel)?.session.as_ref()?.fence_id)
+        Some(self.cold(channel)?.session.as_ref()?.fence_id.as_str())
     }
 
     /// What the connection's private data said.

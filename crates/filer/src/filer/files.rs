@@ -13,13 +13,19 @@ impl Filer {
     ///
     /// # Errors
     /// SHARE_DENIED, KEY_MISMATCH, RESOURCE (a limit), INVAL (owner too long),
-    /// NOT_AUTHENTICATED.
+    /// NOT_AUTHENTICATED; GRACE while others take back what they held; EXPIRED for taking
+    /// back too late, or what was not held.
     pub fn open(
         &mut self,
         channel: ChannelId,
         arguments: &OpenArguments<'_>,
     ) -> Result<Opened, Status> {
         let slot = self.client_of(channel)?;
+        if arguments.is_reclaim {
+            self.may_reclaim(slot)?;
+        } else {
+            self.may_take(channel)?;
+        }
         let client = self.clients.get_mut(slot).ok_or(Status::NotAuthenticated)?;
         let outcome = self.opens.open(slot, &mut client.opens, arguments);
         match outcome {
@@ -61,6 +67,8 @@ impl Filer {
         file: FileKey,
     ) -> Result<Closed, Status> {
         let slot = self.client_of(channel)?;
+        let now = self.hot[channel.index()].last_heard;
+        self.end_locks_of_open(slot, state_id, file, now);
         let client = self.clients.get_mut(slot).ok_or(Status::NotAuthenticated)?;
         self.opens.close(slot, &mut client.opens, state_id, file)
     }
@@ -78,8 +86,11 @@ impl Filer {
         file: FileKey,
         kind: IoKind,
     ) -> Result<(), Status> {
-        let outcome = self
-            .client_of(channel)
+        // Somebody may yet take a reservation back that stands against it.
+        let is_early = state_id == StateId::ANONYMOUS && self.grace.is_some();
+        let outcome = if is_early { self.may_take(channel) } else { Ok(()) };
+        let outcome = outcome
+            .and_then(|()| self.client_of(channel))
             .and_then(|client| self.opens.check_io(client, state_id, file, kind));
         self.counters.io_refused += u64::from(outcome.is_err());
         outcome
@@ -111,7 +122,7 @@ impl Filer {
     }
 
     #[inline]
-    fn client_of(&self, channel: ChannelId) -> Result<ClientSlot, Status> {
+    pub(super) fn client_of(&self, channel: ChannelId) -> Result<ClientSlot, Status> {
         match self.hot.get(channel.index()) {
             Some(hot)
                 if hot.generation == channel.generation && hot.phase == Phase::Authenticated =>

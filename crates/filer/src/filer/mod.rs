@@ -9,7 +9,10 @@
 mod acting;
 mod bind;
 mod connect;
+mod fencing;
 mod files;
+mod grace;
+mod locks;
 mod replies;
 mod requests;
 
@@ -18,15 +21,19 @@ use std::collections::BTreeMap;
 pub use bind::BindArguments;
 use dafs_types::{ClientId, Credentials, Moment, SessionId, StreamId, Verifier};
 use dafs_wire::ByteOrder;
+pub use fencing::RunningRequest;
+pub use grace::ClientRecord;
 
+use crate::chain::ChainState;
 use crate::clients::{ClientSlot, ClientTable, Principal};
 use crate::credits::{Budget, Window};
+use crate::locks::LockTable;
 use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
-    ConfigError, Counters, CredentialTable, CredentialUse, FilerConfig, Negotiated, PeerIdentity,
-    TickActions,
+    ConfigError, Counters, CredentialTable, CredentialUse, CreditView, FenceId, FenceTable,
+    FilerConfig, Negotiated, PeerIdentity, TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -43,9 +50,16 @@ pub struct Filer {
     opens: OpenTable,
     /// What trusted clients have registered.
     credentials: CredentialTable,
+    locks: LockTable,
     kept: KeptSessions,
+    fences: FenceTable,
     /// Sessions forgotten, not yet told of.
     forgotten: Vec<SessionId>,
+    grace: Option<grace::Grace>,
+    /// A time of taking back has ended, and nobody was told.
+    has_grace_ended: bool,
+    /// Clients without state, not yet told of.
+    lapsed: Vec<Box<[u8]>>,
     /// Channels whose session is gone, not yet told of.
     orphans: Vec<ChannelId>,
     open_count: u32,
@@ -73,8 +87,8 @@ enum Phase {
 struct HotChannel {
     generation: u32,
     phase: Phase,
-    /// The last request announced a next member of its chain.
-    chain_open: bool,
+    /// What the last request leaves for the next one.
+    chain: ChainState,
     /// Requests under way that act with registered credentials.
     acting: u16,
     client: ClientSlot,
@@ -114,7 +128,7 @@ struct Session {
     id: SessionId,
     client_id: ClientId,
     granted: Negotiated,
-    fence_id: Box<str>,
+    fence_id: FenceId,
     client_name: Box<[u8]>,
     client_verifier: Verifier,
     order: ByteOrder,
@@ -144,8 +158,10 @@ impl Filer {
         config.check()?;
         let budget = Budget::new(config.credits_budget, config.channels_max);
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
+        let locks = LockTable::new(config.locks.clone());
         let kept = KeptSessions::new(config.lost_sessions_max);
         let credentials = CredentialTable::new(boot_seed, config.credentials.clone());
+        let fences = FenceTable::new(config.fences.clone());
         Ok(Self {
             config,
             budget,
@@ -156,8 +172,13 @@ impl Filer {
             clients: ClientTable::default(),
             opens,
             credentials,
+            locks,
             kept,
+            fences,
             forgotten: Vec::new(),
+            grace: None,
+            has_grace_ended: false,
+            lapsed: Vec::new(),
             orphans: Vec::new(),
             open_count: 0,
             authenticated_count: 0,
@@ -267,8 +288,7 @@ impl Filer {
             }
         }
         let is_kept = kept.is_some() || self.config.keep_state_after_loss;
-        let end = if is_kept { end } else { ChannelEnd::Orderly };
-        self.leave_client(client, kept.is_some(), end, now, &mut released);
+        self.leave_client(client, kept.is_some(), is_kept, end, now, &mut released);
         released
     }
 
@@ -277,6 +297,7 @@ impl Filer {
         &mut self,
         slot: ClientSlot,
         has_replies: bool,
+        is_kept: bool,
         end: ChannelEnd,
         now: Moment,
         released: &mut Vec<Closed>,
@@ -288,12 +309,18 @@ impl Filer {
             return;
         }
         // Kept clients are bounded like channels, by the same number.
-        let keep = end == ChannelEnd::Lost
+        let keep = is_kept
+            && end == ChannelEnd::Lost
             && (client.opens.count > 0 || has_replies)
             && kept_count < self.config.channels_max;
         if keep {
             self.clients.keep(slot, now.after(self.config.lease));
         } else {
+            let id = client.id;
+            match end {
+                ChannelEnd::Orderly => self.locks.release_client(id, now),
+                ChannelEnd::Lost => self.locks.lease_expired(id, now),
+            }
             self.release_client(slot, released);
         }
     }
@@ -303,6 +330,9 @@ impl Filer {
         if let Some(client) = self.clients.get_mut(slot) {
             self.opens.release(&mut client.opens, released);
             self.credentials.client_gone(client.id);
+            if client.is_recorded {
+                self.lapsed.push(client.name.clone());
+            }
             self.clients.remove(slot);
         }
     }
@@ -319,8 +349,13 @@ impl Filer {
             }
         }
         for slot in self.clients.expired(now) {
+            if let Some(client) = self.clients.get(slot) {
+                self.locks.lease_expired(client.id, now);
+            }
             self.release_client(slot, &mut actions.released);
         }
+        self.tick_grace(now);
+        self.locks.on_tick(now);
         self.forgotten.extend(self.kept.expire(now));
         actions
     }
@@ -348,14 +383,29 @@ impl Filer {
                     return None;
                 }
                 hot.window.shrink_if_idle(self.config.credits_initial, &mut self.budget);
+                let withholds = self
+                    .config
+                    .credits_withheld_max
+                    .is_some_and(|most| hot.window.withholds(most, now, &self.budget));
                 let silence = now.since(hot.last_heard);
                 let too_long = self.config.silence_max.is_some_and(|most| silence >= most);
-                (too_long && hot.window.outstanding() == 0).then_some(CloseReason::Silent)
+                let is_silent = too_long && hot.window.outstanding() == 0;
+                let withheld = withholds.then_some(CloseReason::CreditsWithheld);
+                is_silent.then_some(CloseReason::Silent).or(withheld)
             }
         }?;
         hot.phase = Phase::Condemned;
         self.counters.channels_expired += 1;
         Some(reason)
+    }
+
+    /// The credits of every session: who is throttled, and by which limit.
+    pub fn credit_views(&self) -> impl Iterator<Item = CreditView> {
+        let halves = self.hot.iter().zip(&self.cold);
+        halves.filter_map(|(hot, cold)| {
+            let session = cold.as_ref()?.session.as_ref()?;
+            (hot.phase == Phase::Authenticated).then(|| hot.window.view(session.id))
+        })
     }
 
     /// The limits in force.
@@ -367,7 +417,7 @@ impl Filer {
     /// The numbers now.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        Counters {
+        let mut counters = Counters {
             channels: self.open_count,
             unauthenticated: self.open_count - self.authenticated_count,
             sessions: self.authenticated_count,
@@ -378,7 +428,9 @@ impl Filer {
             sessions_kept: self.kept.counts().0,
             sessions_lost: self.kept.counts().1,
             ..self.counters
-        }
+        };
+        self.count_grace(&mut counters);
+        counters
     }
 
     /// The channel's two halves, if the id is that of an open channel.
@@ -403,7 +455,7 @@ impl HotChannel {
         Self {
             generation: 0,
             phase: Phase::Vacant,
-            chain_open: false,
+            chain: ChainState::Closed,
             acting: 0,
             client: ClientSlot::NOBODY,
             kept: KeptSession::NONE,

@@ -155,11 +155,6 @@ impl Filer {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// The streams from `first` on have been given up by the client, which knows it.
-    pub fn drop_streams_from(&mut self, kept: KeptSession, first: StreamId) {
-        self.kept.drop_streams_from(kept, first);
-    }
-
     /// Everything kept, to be written down: each session with its results.
     pub fn kept_records(
         &self,

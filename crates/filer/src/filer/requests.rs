@@ -7,8 +7,10 @@
 use dafs_types::{CredHandle, Moment, Status, StreamId};
 
 use super::{Filer, HotChannel, Phase};
+use crate::chain::ChainState;
 use crate::{
-    Admitted, BreakReason, ChainFlags, ChannelId, Grant, Refusal, RequestClass, RequestHead,
+    Admitted, BreakReason, ChainFlags, ChainPlace, ChannelId, Grant, Refusal, RequestClass,
+    RequestHead,
 };
 
 impl Filer {
@@ -30,13 +32,26 @@ impl Filer {
                 match hot.window.take(head.stream, head.desired_nreq) {
                     Ok(outstanding) => {
                         hot.last_heard = now;
-                        let admitted = Admitted { outstanding, kept: hot.kept };
-                        if hot.phase == Phase::Authenticated && head.is_plain() && !hot.chain_open {
+                        if hot.kept.is_some()
+                            && let Some(first) = hot.window.take_expired()
+                        {
+                            // The client knows that it may not use them (draft 5.2.2).
+                            self.kept.drop_streams_from(hot.kept, first);
+                        }
+                        let (kept, place) = (hot.kept, ChainPlace::Alone);
+                        let admitted = Admitted { outstanding, kept, place };
+                        let is_usual = hot.phase == Phase::Authenticated
+                            && head.is_plain()
+                            && hot.chain == ChainState::Closed;
+                        if is_usual {
                             return Ok(admitted);
                         }
-                        let judged = hot.judge(head);
-                        let judged = judged.and_then(|()| self.judge_identity(channel, head));
-                        judged.map(|()| admitted).map_err(Refusal::Answer)
+                        let place = hot.judge(head);
+                        let judged = place.and_then(|place| {
+                            self.judge_identity(channel, head)?;
+                            Ok(Admitted { place, ..admitted })
+                        });
+                        judged.map_err(Refusal::Answer)
                     }
                     Err(reason) => Err(Refusal::Break(reason)),
                 }
@@ -47,6 +62,15 @@ impl Filer {
             self.note_refusal(channel, refusal);
         }
         taken
+    }
+
+    /// The request taken in last was damaged. Nobody can tell whether it announced another
+    /// member of a chain.
+    #[cold]
+    pub fn doubt_chain(&mut self, channel: ChannelId) {
+        if let Some((hot, _)) = self.live(channel) {
+            hot.chain = ChainState::Doubtful;
+        }
     }
 
     #[cold]
@@ -104,11 +128,13 @@ impl RequestHead {
 impl HotChannel {
     /// Judges what is not an ordinary request of an authenticated session.
     #[cold]
-    fn judge(&mut self, head: &RequestHead) -> Result<(), Status> {
-        let chain_open = self.chain_open;
-        self.chain_open = head.chain_flags.has(ChainFlags::FORWARD);
-        judge_chain(head.chain_flags, head.class, chain_open)?;
-        self.phase.allows(head.class)
+    fn judge(&mut self, head: &RequestHead) -> Result<ChainPlace, Status> {
+        let place = self.chain.take(head.chain_flags, head.class, head.procedure)?;
+        let judged = self.phase.allows(head.class);
+        if judged.is_err() {
+            self.chain.break_off();
+        }
+        judged.map(|()| place)
     }
 }
 
@@ -144,33 +170,12 @@ impl Phase {
 }
 
 impl ChainFlags {
-    const KNOWN: u16 = Self::FORWARD | Self::BACK | Self::SAVE | Self::FILE_HANDLE | Self::STATE_ID;
+    pub(crate) const KNOWN: u16 =
+        Self::FORWARD | Self::BACK | Self::SAVE | Self::FILE_HANDLE | Self::STATE_ID;
 
     /// Whether all of these bits are set.
     #[must_use]
     pub const fn has(self, bits: u16) -> bool {
         self.0 & bits == bits
-    }
-}
-
-/// The rules of draft 4.3.1 and 4.3.2. Chains are not served: the first member of a
-/// well-formed chain fails with NOTSUPP, and so the rest are broken.
-fn judge_chain(flags: ChainFlags, class: RequestClass, chain_open: bool) -> Result<(), Status> {
-    let forward = flags.has(ChainFlags::FORWARD);
-    let back = flags.has(ChainFlags::BACK);
-    let takes = flags.has(ChainFlags::FILE_HANDLE) || flags.has(ChainFlags::STATE_ID);
-    let malformed = back != chain_open
-        || (takes && !back)
-        || (flags.has(ChainFlags::SAVE) && !forward)
-        || flags.0 & !ChainFlags::KNOWN != 0
-        || ((forward || back) && class != RequestClass::Ordinary);
-    if malformed {
-        Err(Status::ChainForm)
-    } else if back {
-        Err(Status::ChainBroken)
-    } else if forward {
-        Err(Status::NotSupp)
-    } else {
-        Ok(())
     }
 }

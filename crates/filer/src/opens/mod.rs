@@ -32,6 +32,8 @@ pub struct OpenArguments<'a> {
     pub disposition: DeleteDisposition,
     /// Whether the file has no name (claim CREATE_UNLINKED).
     pub unlinked: bool,
+    /// Held before a server restart (claim PREVIOUS).
+    pub is_reclaim: bool,
 }
 
 /// A granted open.

@@ -236,6 +236,22 @@ impl OpenTable {
         if self.hot[index].held.access & wanted == 0 { Err(Status::Access) } else { Ok(()) }
     }
 
+    /// For whom an open was made, and what it allows.
+    pub fn owner(
+        &self,
+        client: ClientSlot,
+        state_id: StateId,
+        file: FileKey,
+    ) -> Result<(&[u8], ShareAccess), Status> {
+        let index = self.find(client, state_id, file)?;
+        let access = match self.hot[index].held.access {
+            super::share::READ => ShareAccess::Read,
+            super::share::WRITE => ShareAccess::Write,
+            _ => ShareAccess::Both,
+        };
+        Ok((&self.cold[index].owner, access))
+    }
+
     fn check_anonymous(&self, file: FileKey, wanted: u8) -> Result<(), Status> {
         if self.denying == 0 {
             return Ok(());

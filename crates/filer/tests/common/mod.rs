@@ -26,6 +26,7 @@ pub fn head(class: RequestClass, stream: u16) -> RequestHead {
         sequence: SequenceNumber(0),
         desired_nreq: 0,
         chain_flags: ChainFlags(0),
+        procedure: 132,
         cred_handle: CredHandle(0),
         class,
     }
@@ -51,6 +52,7 @@ pub fn open_for<'a>(file: u64, owner: &'a str, access: ShareAccess) -> OpenArgum
         key: None,
         disposition: DeleteDisposition::DontCare,
         unlinked: false,
+        is_reclaim: false,
     }
 }
 

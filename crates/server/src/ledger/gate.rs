@@ -4,6 +4,7 @@
 //! Invariant: each request that begins here comes to exactly one end: an outcome, or word
 //! that it was not carried out.
 
+use dafs_journal::RecordNumber;
 use dafs_store::StoreError;
 use dafs_types::{CreateMode, FileHandle, ObjectType, Status};
 use dafs_wire::messages::{Open, OpenTarget, SetAttributesInline};
@@ -16,6 +17,7 @@ use super::{
     Concluded, Facts, Held, Intended, Intent, LedgerDone, Outcome, Place, Places, Record,
     RequestKey, Running, Touched, is_failure,
 };
+use crate::fencing::operation_of_intent;
 use crate::jobs::Job;
 use crate::names::{changes_of, components};
 use crate::reactor::Reactor;
@@ -41,6 +43,12 @@ impl Reactor {
         if self.ledger.is_none() || !changes_names(request) {
             return false;
         }
+        if self.filer.has_fences()
+            && let Err(status) = self.pass(answer, request)
+        {
+            self.fail(answer, status);
+            return true;
+        }
         let plan = match self.plan(answer, request) {
             Ok(Some(plan)) => plan,
             Ok(None) => return false,
@@ -63,6 +71,9 @@ impl Reactor {
 
     /// Looks at the names a request is about.
     fn plan(&mut self, answer: Answer, request: &Request<'_>) -> Result<Option<Plan>, Status> {
+        if matches!(request, Request::Remove(_) | Request::Rename(_) | Request::Open(_)) {
+            self.may_take(answer)?;
+        }
         let who = self.who(answer);
         let lookup = |directory: &FileHandle, name: &str| match who.store().lookup(
             &who,
@@ -115,7 +126,7 @@ impl Reactor {
             return Ok(None);
         }
         let who = self.who(answer);
-        let walked = who.store().lookup_path(&who, directory, way);
+        let walked = self.walk(answer, &who, directory, way);
         if walked.error.is_some() {
             // Carrying it out will say how far it got.
             return Ok(None);
@@ -165,7 +176,8 @@ impl Reactor {
         let octets = record.encode();
         ledger.busy.extend(places.iter().cloned());
         let number = ledger.append_octets(record.kind(), octets.clone());
-        let running = Running { key, intent: octets, places, touched };
+        let endpoint = answer.endpoint;
+        let running = Running { key, number, endpoint, intent: octets, places, touched };
         ledger.running.insert((answer.kept, answer.stream), running);
         ledger.intended.push_back((number, next));
     }
@@ -206,6 +218,7 @@ impl Reactor {
             Err(error) => return self.fail_for_good(error),
         };
         self.checkpoint_if_due();
+        self.advance_fences(durable);
         while let Some(concluded) = self.next_concluded(durable) {
             self.deliver_concluded(concluded);
         }
@@ -217,13 +230,13 @@ impl Reactor {
         }
     }
 
-    fn next_concluded(&mut self, durable: dafs_journal::RecordNumber) -> Option<Concluded> {
+    fn next_concluded(&mut self, durable: RecordNumber) -> Option<Concluded> {
         let concluded = &mut self.ledger.as_mut()?.concluded;
         concluded.front().filter(|(number, _)| *number <= durable)?;
         concluded.pop_front().map(|(_, concluded)| concluded)
     }
 
-    fn next_intended(&mut self, durable: dafs_journal::RecordNumber) -> Option<Intended> {
+    fn next_intended(&mut self, durable: RecordNumber) -> Option<Intended> {
         let intended = &mut self.ledger.as_mut()?.intended;
         intended.front().filter(|(number, _)| *number <= durable)?;
         intended.pop_front().map(|(_, intended)| intended)
@@ -279,41 +292,80 @@ impl Reactor {
             Some(ledger) if answer.logged => ledger.running.remove(&(answer.kept, answer.stream)),
             _ => None,
         };
-        let Some(Running { key, places, touched, .. }) = running else {
-            self.keep(answer, status, octets);
-            return self.send_if_any(answer, message);
-        };
-        let outcome = Outcome { key, status, octets: octets.into() };
-        self.free_places(&places);
-        if let Some(ledger) = &mut self.ledger {
-            let number = ledger.append(&Record::Outcome(outcome.clone()));
-            if is_failure(status) {
-                self.keep(answer, status, octets);
-                self.send_if_any(answer, message);
-            } else {
-                for handle in touched {
-                    if !ledger.touched.contains(&handle) {
-                        ledger.touched.push(handle);
-                    }
-                }
-                let message = message.map(Box::from);
-                ledger.concluded.push_back((number, Concluded { answer, outcome, message }));
+        let Some(Running { key, number: intent, places, touched, .. }) = running else {
+            if self.answer_after.0 != 0 {
+                let concluded = Concluded::new(answer, status, octets, message);
+                return self.conclude_after(self.answer_after, concluded);
             }
+            self.keep(answer, status, octets);
+            self.send_if_any(answer, message);
+            return self.end_member(answer);
+        };
+        self.free_places(&places);
+        let mut concluded = Concluded::new(answer, status, octets, message);
+        concluded.key = Some(key);
+        let Some(ledger) = &mut self.ledger else { return };
+        let outcome = Outcome { key, status, octets: octets.into() };
+        let number = ledger.append(&Record::Outcome(outcome));
+        if is_failure(status) {
+            self.deliver_concluded(concluded);
+        } else {
+            for handle in touched {
+                if !ledger.touched.contains(&handle) {
+                    ledger.touched.push(handle);
+                }
+            }
+            self.conclude_after(number.max(self.answer_after), concluded);
         }
+        self.filer.leave_fence(operation_of_intent(intent));
         self.serve_held();
+    }
+
+    /// Delivers an answer once a record is durable.
+    fn conclude_after(&mut self, after: RecordNumber, concluded: Concluded) {
+        match &mut self.ledger {
+            Some(ledger) if after > ledger.log.durable() => {
+                // What was appended last is durable last: the queue stays in order.
+                let after = ledger.concluded.back().map_or(after, |(last, _)| after.max(*last));
+                ledger.concluded.push_back((after, concluded));
+            }
+            _ => self.deliver_concluded(concluded),
+        }
+    }
+
+    /// Answers once a record is durable; 0 is.
+    pub(crate) fn reply_after(
+        &mut self,
+        after: RecordNumber,
+        answer: Answer,
+        response: &Response<'_>,
+    ) {
+        self.answer_after = after;
+        self.reply(answer, response);
+        self.answer_after = RecordNumber(0);
+    }
+
+    /// An answer of a session without a response cache waits for a record.
+    #[cold]
+    pub(crate) fn delay_answer(&mut self, answer: Answer, message: &[u8]) {
+        let concluded = Concluded::new(answer, Status::Ok, &[], Some(message));
+        self.conclude_after(self.answer_after, concluded);
+    }
+
+    fn deliver_concluded(&mut self, concluded: Concluded) {
+        let Concluded { answer, status, octets, message, .. } = concluded;
+        if answer.kept.is_some() {
+            self.keep(answer, status, &octets);
+        }
+        if self.channels.get(answer.endpoint).is_some() {
+            self.send_if_any(answer, message.as_deref());
+        }
+        self.end_member(answer);
     }
 
     fn send_if_any(&mut self, answer: Answer, message: Option<&[u8]>) {
         if let Some(message) = message {
             self.send(answer.endpoint, message);
-        }
-    }
-
-    fn deliver_concluded(&mut self, concluded: Concluded) {
-        let Concluded { answer, outcome, message } = concluded;
-        self.keep(answer, outcome.status, &outcome.octets);
-        if self.channels.get(answer.endpoint).is_some() {
-            self.send_if_any(answer, message.as_deref());
         }
     }
 
@@ -327,6 +379,7 @@ impl Reactor {
             && let Some(running) = ledger.running.remove(&(answer.kept, answer.stream))
         {
             ledger.append(&Record::Abandoned(running.key));
+            self.filer.leave_fence(operation_of_intent(running.number));
             self.free_places(&running.places);
             self.serve_held();
         }
@@ -389,6 +442,13 @@ impl Reactor {
             return false;
         };
         self.is_gated(answer, &request, &message[..length])
+    }
+}
+
+impl Concluded {
+    fn new(answer: Answer, status: Status, octets: &[u8], message: Option<&[u8]>) -> Self {
+        let (octets, message) = (octets.into(), message.map(Box::from));
+        Self { answer, key: None, status, octets, message }
     }
 }
 

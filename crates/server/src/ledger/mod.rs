@@ -5,6 +5,7 @@
 //! outcome is; what its operation touched is synced before the outcome is written. From the
 //! intent to the outcome nobody else changes the names it is about.
 
+mod fences;
 mod gate;
 mod record;
 mod recovery;
@@ -14,10 +15,12 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use dafs_filer::KeptSession;
+use dafs_dat::EndpointId;
+use dafs_filer::locks::LockId;
+use dafs_filer::{FenceRestoreError, FenceStoreId, FileKey, KeptSession};
 use dafs_journal::log::{GroupDone, GroupJob};
 use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf};
-use dafs_store::{Store, StoreError};
+use dafs_store::{File, Store, StoreError};
 use dafs_types::{FileHandle, Status, StreamId};
 
 use crate::task::{Answer, TaskId};
@@ -58,15 +61,31 @@ enum Intended {
 /// A request between its intent and its outcome.
 struct Running {
     key: RequestKey,
+    /// Its intent.
+    number: RecordNumber,
+    endpoint: EndpointId,
     intent: Vec<u8>,
     places: Places,
     touched: Touched,
 }
 
-/// An answer that waits for its outcome to be durable.
+/// What of fencing waits for records to be durable.
+enum FenceStep {
+    /// A list.
+    Stored(FenceStoreId),
+    /// Word to whoever changed a list that the change holds: whatever its victims have
+    /// begun must have come to a durable end.
+    Answered(Answer),
+}
+
+/// An answer that waits for its outcome to be durable, or for other records.
 struct Concluded {
     answer: Answer,
-    outcome: Outcome,
+    /// Its name in the journal, if its outcome is there.
+    key: Option<RequestKey>,
+    status: Status,
+    /// Everything behind the answer's header.
+    octets: Box<[u8]>,
     /// The answer as it will be sent; `None` if there is nobody to send it to.
     message: Option<Box<[u8]>>,
 }
@@ -82,11 +101,16 @@ pub(crate) struct Ledger {
     /// Records the log has no room for yet, in order.
     backlog: VecDeque<(RecordKind, Vec<u8>)>,
     intended: VecDeque<(RecordNumber, Intended)>,
+    fences: VecDeque<(RecordNumber, FenceStep)>,
     concluded: VecDeque<(RecordNumber, Concluded)>,
     running: BTreeMap<(KeptSession, StreamId), Running>,
     /// What the operations of the outcomes not yet handed out have touched.
     touched: Vec<FileHandle>,
     busy: HashSet<Place>,
+    /// Files of locks on record, which stay open as long as the locks are there.
+    locked: BTreeMap<LockId, (FileHandle, Arc<dyn File>)>,
+    /// Behind this record it is written down that nobody takes anything back any more.
+    grace_ended: RecordNumber,
     held: Vec<Held>,
 }
 
@@ -127,6 +151,9 @@ pub enum LedgerError {
     /// What an operation changed could not be made durable.
     #[error("the exported file system failed to sync, so nothing more can be promised: {0}")]
     Store(StoreError),
+    /// Whoever was fenced out would be let in.
+    #[error("its fencing lists cannot be taken over: {0}")]
+    Fences(FenceRestoreError),
 }
 
 impl Ledger {
@@ -135,10 +162,13 @@ impl Ledger {
             log,
             backlog: VecDeque::new(),
             intended: VecDeque::new(),
+            fences: VecDeque::new(),
             concluded: VecDeque::new(),
             running: BTreeMap::new(),
             touched: Vec::new(),
             busy: HashSet::new(),
+            locked: BTreeMap::new(),
+            grace_ended: RecordNumber(0),
             held: Vec::new(),
         }
     }
@@ -151,6 +181,11 @@ impl Ledger {
     fn append_octets(&mut self, kind: RecordKind, octets: Vec<u8>) -> RecordNumber {
         self.backlog.push_back((kind, octets));
         self.drain();
+        self.last()
+    }
+
+    /// The record appended last.
+    fn last(&self) -> RecordNumber {
         RecordNumber(self.log.last_appended().0 + self.backlog.len() as u64)
     }
 
@@ -168,6 +203,13 @@ impl Ledger {
     /// Whether somebody is about to change one of these.
     fn is_busy(&self, places: &Places) -> bool {
         !self.busy.is_empty() && places.iter().any(|place| self.busy.contains(place))
+    }
+
+    /// The key of a file that has a lock on record.
+    pub(crate) fn locked_file(&self, handle: &FileHandle) -> Option<FileKey> {
+        let mut files = self.locked.values();
+        let (_, file) = files.find(|(locked, _)| locked == handle)?;
+        Some(FileKey(file.key().0))
     }
 
     /// A group to be written, if there is anything to write and none is on its way.

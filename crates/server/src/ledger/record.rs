@@ -3,9 +3,16 @@
 //! Invariant: what `encode` writes `decode` reads, in any later version of this server too:
 //! a kind's layout never changes, new layouts get new kinds. All numbers are little-endian.
 
-use dafs_filer::{Principal, RequestName, SessionRecord};
+use dafs_filer::locks::{ByteRange, LockAttributes, LockId, LockMode, LockRecord, RecordPhase};
+use dafs_filer::{
+    ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Principal, RequestName,
+    SessionRecord,
+};
 use dafs_journal::RecordKind;
-use dafs_types::{Credentials, FileHandle, SequenceNumber, SessionId, Status, StreamId};
+use dafs_types::{
+    ClientId, Credentials, FileHandle, FsHandle, SequenceNumber, SessionId, Status, StreamId,
+    Verifier,
+};
 use dafs_wire::ByteOrder;
 
 /// A request, among all sessions.
@@ -65,6 +72,16 @@ pub enum Record {
     Abandoned(RequestKey),
     /// Nobody will ask for a session's results any more.
     Forgotten(SessionId),
+    /// A client has state that it may take back after a restart.
+    Client(ClientRecord),
+    /// A client has none any more, by its name.
+    ClientGone(Box<[u8]>),
+    /// A lock that outlives its owner; the key in it means nothing.
+    Lock(FileHandle, Box<LockRecord>),
+    /// It is no more.
+    LockGone(LockId),
+    /// Who may reach an object, from now on; everybody if nobody is named.
+    Fence(FenceRecord),
 }
 
 impl Record {
@@ -76,6 +93,11 @@ impl Record {
             Self::Outcome(_) => 3,
             Self::Abandoned(_) => 4,
             Self::Forgotten(_) => 5,
+            Self::Client(_) => 6,
+            Self::ClientGone(_) => 7,
+            Self::Lock(..) => 8,
+            Self::LockGone(_) => 9,
+            Self::Fence(_) => 10,
         })
     }
 
@@ -92,6 +114,15 @@ impl Record {
             }
             Self::Abandoned(key) => put_key(&mut to, key),
             Self::Forgotten(session) => to.put_u64(session.0),
+            Self::Client(client) => {
+                to.put_rest(&client.verifier.0);
+                put_principal(&mut to, &client.principal);
+                to.put_rest(&client.name);
+            }
+            Self::ClientGone(name) => to.put_rest(name),
+            Self::Lock(handle, lock) => put_lock(&mut to, handle, lock),
+            Self::LockGone(id) => to.put_u64(id.0),
+            Self::Fence(fence) => put_fence(&mut to, fence),
         }
         to
     }
@@ -109,6 +140,18 @@ impl Record {
             }),
             4 => Self::Abandoned(take_key(&mut from)?),
             5 => Self::Forgotten(SessionId(from.take_u64()?)),
+            6 => Self::Client(ClientRecord {
+                verifier: Verifier(from.take_array()?),
+                principal: take_principal(&mut from)?,
+                name: std::mem::take(&mut from).into(),
+            }),
+            7 => Self::ClientGone(std::mem::take(&mut from).into()),
+            8 => {
+                let (handle, lock) = take_lock(&mut from)?;
+                Self::Lock(handle, Box::new(lock))
+            }
+            9 => Self::LockGone(LockId(from.take_u64()?)),
+            10 => Self::Fence(take_fence(&mut from)?),
             _ => return None,
         };
         from.is_empty().then_some(record)
@@ -118,7 +161,12 @@ impl Record {
 fn put_session(to: &mut Vec<u8>, session: &SessionRecord) {
     to.put_u64(session.id.0);
     to.push(order_number(session.order));
-    match &session.principal {
+    put_principal(to, &session.principal);
+    to.put_counted(&session.client_name);
+}
+
+fn put_principal(to: &mut Vec<u8>, principal: &Principal) {
+    match principal {
         Principal::Anonymous => to.push(0),
         Principal::LocalUser(uid) => {
             to.push(1);
@@ -133,20 +181,23 @@ fn put_session(to: &mut Vec<u8>, session: &SessionRecord) {
             to.put_counted(name.as_bytes());
         }
     }
-    to.put_counted(&session.client_name);
 }
 
 fn take_session(from: &mut &[u8]) -> Option<SessionRecord> {
     let id = SessionId(from.take_u64()?);
     let order = take_order(from)?;
-    let principal = match from.take_u8()? {
-        0 => Principal::Anonymous,
-        1 => Principal::LocalUser(from.take_u32()?),
-        2 => Principal::User(std::str::from_utf8(from.take_counted()?).ok()?.into()),
-        3 => Principal::Gss(std::str::from_utf8(from.take_counted()?).ok()?.into()),
-        _ => return None,
-    };
+    let principal = take_principal(from)?;
     Some(SessionRecord { id, client_name: from.take_counted()?.into(), principal, order })
+}
+
+fn take_principal(from: &mut &[u8]) -> Option<Principal> {
+    match from.take_u8()? {
+        0 => Some(Principal::Anonymous),
+        1 => Some(Principal::LocalUser(from.take_u32()?)),
+        2 => Some(Principal::User(std::str::from_utf8(from.take_counted()?).ok()?.into())),
+        3 => Some(Principal::Gss(std::str::from_utf8(from.take_counted()?).ok()?.into())),
+        _ => None,
+    }
 }
 
 fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
@@ -205,6 +256,91 @@ fn take_intent(from: &mut &[u8]) -> Option<Intent> {
     };
     let message = std::mem::take(from).into();
     Some(Intent { key, order, who: Credentials { uid, gid, groups }, facts, message })
+}
+
+fn put_lock(to: &mut Vec<u8>, handle: &FileHandle, lock: &LockRecord) {
+    to.put_u64(lock.id.0);
+    to.put_rest(&handle.0);
+    to.put_u64(lock.client.0);
+    to.put_rest(&lock.verifier.0);
+    to.put_u64(lock.range.first());
+    to.put_u64(lock.range.last());
+    let options = u8::from(lock.attributes.persist) | u8::from(lock.attributes.auto_recovery) << 1;
+    to.push(options | u8::from(lock.mode == LockMode::Write) << 2);
+    to.push(match lock.phase {
+        RecordPhase::Held => 0,
+        RecordPhase::Revoked => 1,
+        RecordPhase::BrokenUnrolled => 2,
+        RecordPhase::Broken => 3,
+    });
+    to.put_counted(&lock.client_name);
+    to.put_counted(&lock.principal);
+    to.put_counted(&lock.owner);
+}
+
+fn take_lock(from: &mut &[u8]) -> Option<(FileHandle, LockRecord)> {
+    let id = LockId(from.take_u64()?);
+    let handle = take_handle(from)?;
+    let (client, verifier) = (ClientId(from.take_u64()?), Verifier(from.take_array()?));
+    let range = ByteRange::from_ends(from.take_u64()?, from.take_u64()?)?;
+    let bits = from.take_u8()?;
+    let attributes = LockAttributes { persist: bits & 1 != 0, auto_recovery: bits & 2 != 0 };
+    let mode = if bits & 4 != 0 { LockMode::Write } else { LockMode::Read };
+    let phase = match from.take_u8()? {
+        0 => RecordPhase::Held,
+        1 => RecordPhase::Revoked,
+        2 => RecordPhase::BrokenUnrolled,
+        3 => RecordPhase::Broken,
+        _ => return None,
+    };
+    let client_name = from.take_counted()?.into();
+    let principal = from.take_counted()?.into();
+    let owner = from.take_counted()?.into();
+    let file = FileKey(0);
+    let lock = LockRecord {
+        id,
+        file,
+        client,
+        client_name,
+        principal,
+        verifier,
+        owner,
+        range,
+        mode,
+        attributes,
+        phase,
+    };
+    Some((handle, lock))
+}
+
+fn put_fence(to: &mut Vec<u8>, fence: &FenceRecord) {
+    match &fence.object {
+        FencedObject::File(file) => {
+            to.push(0);
+            to.put_rest(&file.0);
+        }
+        FencedObject::FileSystem(fs) => {
+            to.push(1);
+            to.put_rest(&fs.0);
+        }
+    }
+    to.put_u32(fence.fence_ids.len() as u32);
+    for fence_id in &fence.fence_ids {
+        to.put_counted(fence_id.as_str().as_bytes());
+    }
+}
+
+fn take_fence(from: &mut &[u8]) -> Option<FenceRecord> {
+    let object = match from.take_u8()? {
+        0 => FencedObject::File(take_handle(from)?),
+        1 => FencedObject::FileSystem(from.take_array().map(FsHandle)?),
+        _ => return None,
+    };
+    let count = from.take_u32()?;
+    let mut take_id = || FenceId::new(std::str::from_utf8(from.take_counted()?).ok()?).ok();
+    // Each takes four octets, so that a wrong count finds its end.
+    let fence_ids = (0..count).map(|_| take_id()).collect::<Option<_>>()?;
+    Some(FenceRecord { object, fence_ids })
 }
 
 fn put_key(to: &mut Vec<u8>, key: &RequestKey) {
@@ -352,6 +488,42 @@ mod tests {
         records.push(Record::Outcome(outcome));
         records.push(Record::Abandoned(key()));
         records.push(Record::Forgotten(SessionId(5)));
+        let name: Box<[u8]> = b"client".as_slice().into();
+        records.push(Record::Client(ClientRecord {
+            name: name.clone(),
+            verifier: Verifier([8; 8]),
+            principal: Principal::LocalUser(3),
+        }));
+        records.push(Record::ClientGone(name));
+        for phase in [
+            RecordPhase::Held,
+            RecordPhase::Revoked,
+            RecordPhase::BrokenUnrolled,
+            RecordPhase::Broken,
+        ] {
+            let lock = LockRecord {
+                id: LockId(7),
+                file: FileKey(0),
+                client: ClientId(8),
+                client_name: b"name".as_slice().into(),
+                principal: b"principal".as_slice().into(),
+                verifier: Verifier([9; 8]),
+                owner: b"owner".as_slice().into(),
+                range: ByteRange::new(10, 20).unwrap(),
+                mode: LockMode::Write,
+                attributes: LockAttributes { persist: true, auto_recovery: false },
+                phase,
+            };
+            records.push(Record::Lock(handle(6), Box::new(lock)));
+        }
+        records.push(Record::LockGone(LockId(11)));
+        let ids = |texts: &[&str]| texts.iter().map(|id| FenceId::new(id).unwrap()).collect();
+        let objects = [FencedObject::File(handle(6)), FencedObject::FileSystem(FsHandle([7; 16]))];
+        for object in objects {
+            for fence_ids in [ids(&[]), ids(&["node-1", "Knoten zw\u{f6}lf"])] {
+                records.push(Record::Fence(FenceRecord { object, fence_ids }));
+            }
+        }
         records
     }
 
@@ -385,7 +557,14 @@ mod tests {
             let open_end = match &record {
                 Record::Intent(intent) => intent.message.len(),
                 Record::Outcome(outcome) => outcome.octets.len(),
-                Record::Session(_) | Record::Abandoned(_) | Record::Forgotten(_) => 0,
+                Record::Client(client) => client.name.len(),
+                Record::ClientGone(name) => name.len(),
+                Record::Session(_)
+                | Record::Abandoned(_)
+                | Record::Forgotten(_)
+                | Record::Lock(..)
+                | Record::LockGone(_)
+                | Record::Fence(_) => 0,
             };
             for length in 0..octets.len() - open_end {
                 assert_eq!(Record::decode(record.kind(), &octets[..length]), None);

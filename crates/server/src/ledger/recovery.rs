@@ -6,10 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dafs_filer::{Filer, RequestName, SessionRecord};
-use dafs_journal::{Log, LogError, RecordKind};
-use dafs_store::Store;
-use dafs_types::{Entropy, Moment, SessionId, Status, StreamId};
+use dafs_filer::locks::{LockId, LockRecord};
+use dafs_filer::{
+    ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Filer, RequestName, SessionRecord,
+};
+use dafs_journal::{Log, LogError, RecordKind, RecordNumber};
+use dafs_store::{Store, StoreError};
+use dafs_types::{
+    Credentials, Entropy, FileHandle, Moment, SessionId, ShareAccess, Status, StreamId,
+};
 
 use super::verdict::judge;
 use super::{
@@ -22,6 +27,10 @@ use crate::reactor::Reactor;
 #[derive(Default)]
 struct Past {
     sessions: BTreeMap<SessionId, PastSession>,
+    /// Clients that had state, by name.
+    clients: BTreeMap<Box<[u8]>, ClientRecord>,
+    locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
+    fences: BTreeMap<FencedObject, Box<[FenceId]>>,
     /// Records nobody understands.
     strange: u64,
 }
@@ -60,16 +69,42 @@ impl Ledger {
             ))));
         }
         let verdicts = past.judge(store.as_ref())?;
-        past.restore(filer);
+        past.restore(filer).map_err(recovery_failed)?;
         let mut ledger = Self::new(log);
+        let locks = std::mem::take(&mut past.locks);
+        ledger.restore_locks(locks, store.as_ref(), filer)?;
         tracing::info!(
             sessions = past.sessions.len(),
+            fences = filer.fence_counters().objects,
             undecided = verdicts.0 + verdicts.1,
             done = verdicts.0,
             "journal read"
         );
         ledger.write_all(filer, store)?;
         Ok(ledger)
+    }
+
+    /// Puts locks back that outlive their owners. Those of files that are gone are, too.
+    fn restore_locks(
+        &mut self,
+        locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
+        store: &dyn Store,
+        filer: &mut Filer,
+    ) -> Result<(), ServerError> {
+        let mut records = Vec::new();
+        for (id, (handle, record)) in locks {
+            let file = match store.open(&Credentials::superuser(), &handle, ShareAccess::Read) {
+                Ok(file) => file,
+                Err(StoreError::Stale | StoreError::NotFound | StoreError::BadHandle) => continue,
+                Err(error) => return Err(recovery_failed(LedgerError::Store(error))),
+            };
+            records.push(LockRecord { file: FileKey(file.key().0), ..record });
+            self.locked.insert(id, (handle, file));
+        }
+        filer.restore_locks(records, Moment(0));
+        // What that asks for is in the checkpoint that follows.
+        while filer.take_lock_action().is_some() {}
+        Ok(())
     }
 
     /// Makes a checkpoint and waits until it is durable.
@@ -93,8 +128,22 @@ impl Ledger {
                 push(&Record::Outcome(Outcome { key, status, octets }));
             }
         }
+        for client in filer.client_records() {
+            push(&Record::Client(client));
+        }
+        for lock in filer.lock_records() {
+            if let Some((handle, _)) = self.locked.get(&lock.id) {
+                push(&Record::Lock(*handle, Box::new(lock)));
+            }
+        }
+        for fence in filer.fence_records() {
+            push(&Record::Fence(fence));
+        }
         for (_, concluded) in &self.concluded {
-            push(&Record::Outcome(concluded.outcome.clone()));
+            if let Some(key) = concluded.key {
+                let (status, octets) = (concluded.status, concluded.octets.clone());
+                push(&Record::Outcome(Outcome { key, status, octets }));
+            }
         }
         let intent = RecordKind(2);
         let running = self.running.values().map(|running| (intent, running.intent.clone()));
@@ -125,14 +174,55 @@ impl Reactor {
         }
     }
 
+    /// A lock that outlives its owner is there, or has changed.
+    pub(crate) fn write_lock(&mut self, record: &LockRecord) -> RecordNumber {
+        let mut open = self.open_files.iter();
+        let found = open.find(|(_, (file, _))| file.key().0 == record.file.0);
+        let found = found.map(|(handle, (file, _))| (*handle, file.clone()));
+        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        let known = || ledger.locked.values().find(|(_, file)| file.key().0 == record.file.0);
+        let Some((handle, file)) = found.or_else(|| known().cloned()) else {
+            return RecordNumber(0);
+        };
+        ledger.locked.insert(record.id, (handle, file));
+        ledger.append(&Record::Lock(handle, Box::new(record.clone())))
+    }
+
+    /// It is no more.
+    pub(crate) fn remove_lock(&mut self, id: LockId) -> RecordNumber {
+        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        ledger.locked.remove(&id);
+        ledger.append(&Record::LockGone(id))
+    }
+
     /// Sessions whose results are kept no longer.
     pub(crate) fn note_forgotten(&mut self) {
         let forgotten = self.filer.take_forgotten();
-        if let Some(ledger) = &mut self.ledger {
-            for session in forgotten {
-                ledger.append(&Record::Forgotten(session));
-            }
+        let (lapsed, has_grace_ended) = self.filer.take_lapsed();
+        let Some(ledger) = &mut self.ledger else { return };
+        for session in forgotten {
+            ledger.append(&Record::Forgotten(session));
         }
+        for name in lapsed {
+            ledger.append(&Record::ClientGone(name));
+        }
+        if has_grace_ended {
+            tracing::info!("clients have taken back what they held; new state is granted");
+            ledger.grace_ended = ledger.last();
+        }
+    }
+
+    /// A channel's client is about to have state: its answer waits until that is written
+    /// down, and until it is that others' time to take theirs back is over.
+    pub(crate) fn record_client(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
+        self.note_forgotten();
+        let record = self.filer.client_to_record(id);
+        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        let mut after = ledger.grace_ended;
+        if let Some(record) = record {
+            after = ledger.append(&Record::Client(record));
+        }
+        if after > ledger.log.durable() { after } else { RecordNumber(0) }
     }
 
     /// Nothing can be promised any more: the server ends, and its successor finds out what
@@ -173,6 +263,16 @@ impl Past {
                 }
             }
             Record::Forgotten(id) => drop(self.sessions.remove(&id)),
+            Record::Client(client) => drop(self.clients.insert(client.name.clone(), client)),
+            Record::ClientGone(name) => drop(self.clients.remove(&name)),
+            Record::Lock(handle, lock) => drop(self.locks.insert(lock.id, (handle, *lock))),
+            Record::LockGone(id) => drop(self.locks.remove(&id)),
+            Record::Fence(FenceRecord { object, fence_ids }) if fence_ids.is_empty() => {
+                self.fences.remove(&object);
+            }
+            Record::Fence(FenceRecord { object, fence_ids }) => {
+                self.fences.insert(object, fence_ids);
+            }
         }
     }
 
@@ -203,13 +303,19 @@ impl Past {
         Ok((done, undone))
     }
 
-    fn restore(&mut self, filer: &mut Filer) {
+    fn restore(&mut self, filer: &mut Filer) -> Result<(), LedgerError> {
         for session in self.sessions.values() {
             let kept = filer.restore_session(session.record.clone(), Moment(0));
             for (request, status, octets) in session.replies.values() {
                 filer.restore_reply(kept, *request, *status, octets);
             }
         }
+        let clients = std::mem::take(&mut self.clients).into_values().collect();
+        filer.begin_grace(clients, Moment(0));
+        let fences = std::mem::take(&mut self.fences).into_iter();
+        filer
+            .restore_fences(fences.map(|(object, fence_ids)| FenceRecord { object, fence_ids }))
+            .map_err(LedgerError::Fences)
     }
 }
 

@@ -81,7 +81,7 @@ pub(crate) fn from_entries(entries: &[Ace], is_directory: bool, owner: u32) -> R
 }
 
 /// Whom an entry concerns.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     Owner,
     User(u32),
@@ -91,7 +91,7 @@ enum Who {
 }
 
 /// An entry in the terms of POSIX.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Rule {
     allows: bool,
     who: Who,
@@ -173,8 +173,14 @@ fn data_bits(rights: AceRights) -> u32 {
         | bit(AceRights::EXECUTE, EXECUTE)
 }
 
-/// One POSIX list of rules in order.
+/// One POSIX list of rules in order, if it gives nobody more than they do.
 fn compile(rules: &[Rule], owner: Option<u32>) -> Result<PosixAcl> {
+    let list = nearest(rules);
+    if grants_too_much(&list, rules, owner) { Err(StoreError::NotSupported) } else { Ok(list) }
+}
+
+/// The POSIX list that gives each of those named, taken alone, what the rules do.
+fn nearest(rules: &[Rule]) -> PosixAcl {
     let (mut users, mut groups) = (Vec::new(), Vec::new());
     for rule in rules {
         match rule.who {
@@ -201,7 +207,7 @@ fn compile(rules: &[Rule], owner: Option<u32>) -> Result<PosixAcl> {
         let named = list.users.iter().chain(&list.groups);
         list.mask = Some(named.fold(list.group, |all, (_, bits)| all | bits));
     }
-    if grants_too_much(&list, rules, owner) { Err(StoreError::NotSupported) } else { Ok(list) }
+    list
 }
 
 /// The bits somebody has who is all of these: the first rule that mentions a bit decides.
@@ -218,25 +224,35 @@ fn judge(rules: &[Rule], who: &[Who]) -> u32 {
     granted
 }
 
-/// Whether somebody who is more than one of those named would have more than the rules say.
-/// Pairs suffice: the rule that refuses a bit to many belongs to one of them, and the
-/// class that grants it to another.
+/// Whether somebody who is more than one of those named would have more than the rules say:
+/// POSIX grants a bit that one of them has, and the rules refuse it to another of them first.
+/// The answer must not change with the owner: entries that name the owner are looked at as
+/// the owner's and as those of somebody else.
 fn grants_too_much(list: &PosixAcl, rules: &[Rule], owner: Option<u32>) -> bool {
-    let named = list.groups.iter().map(|(id, bits)| (Who::NamedGroup(*id), *bits));
-    let groups: Vec<_> = std::iter::once((Who::Group, list.group)).chain(named).collect();
     let users = list.users.iter().map(|(id, bits)| (Who::User(*id), *bits));
-    let persons: Vec<_> = std::iter::once((Who::Owner, list.owner)).chain(users).collect();
-    let exceeds = |bits: u32, who: &[Who]| bits & !judge(rules, who) != 0;
-    let person_in_group = persons
-        .iter()
-        .any(|(person, bits)| groups.iter().any(|(group, _)| exceeds(*bits, &[*person, *group])));
-    let two_groups = groups.iter().enumerate().any(|(index, (one, bits))| {
-        groups[..index].iter().any(|(other, more)| exceeds(bits | more, &[*one, *other]))
-    });
-    // The owner may be named, too; POSIX looks at the owner's entry alone.
-    let owner_by_name =
-        owner.is_some_and(|owner| exceeds(list.owner, &[Who::Owner, Who::User(owner)]));
-    person_in_group || two_groups || owner_by_name
+    let groups = list.groups.iter().map(|(id, bits)| (Who::NamedGroup(*id), *bits));
+    let classes = [(Who::Owner, list.owner), (Who::Group, list.group)];
+    let all: Vec<_> = classes.into_iter().chain(users).chain(groups).collect();
+    let mentions = |rule: &Rule, who: Who, bit: u32| rule.who == who && rule.bits & bit != 0;
+    [READ, WRITE, EXECUTE].into_iter().any(|bit| {
+        // Where somebody is refused the bit, by the first rule of theirs that mentions it.
+        let refusal = |who: Who| {
+            let first = rules.iter().position(|rule| mentions(rule, who, bit));
+            first.filter(|index| !rules[*index].allows).unwrap_or(usize::MAX)
+        };
+        let grant = |who: Who| {
+            let decides =
+                |rule: &Rule| mentions(rule, who, bit) || mentions(rule, Who::Everyone, bit);
+            rules.iter().position(decides).unwrap_or(0)
+        };
+        let is_group = |who: &Who| matches!(who, Who::Group | Who::NamedGroup(_));
+        let of_groups = all.iter().filter(|(who, _)| is_group(who)).map(|(who, _)| refusal(*who));
+        let of_a_group = of_groups.min().unwrap_or(usize::MAX);
+        let exceeds = |(who, bits): &(Who, u32)| bits & bit != 0 && of_a_group < grant(*who);
+        // The owner may be named, too; POSIX looks at the owner's entry alone.
+        let of_owner = owner.map_or(usize::MAX, |owner| refusal(Who::User(owner)));
+        all.iter().any(exceeds) || list.owner & bit != 0 && of_owner < grant(Who::Owner)
+    })
 }
 
 fn rights_of(bits: u32, is_directory: bool) -> AceRights {
@@ -357,6 +373,59 @@ mod tests {
         assert!(access(&[allow("OWNER@", RW), deny("GROUP@", W), everybody.clone()]).is_ok());
         assert!(access(&[deny("1000", RW), everybody]).is_ok());
         assert!(access(&[deny("2", W), allow("OWNER@", RW)]).is_ok());
+    }
+
+    /// Random rules against everybody there can be: a list that is taken gives nobody more,
+    /// and one that would give nobody more is taken.
+    #[test]
+    fn what_is_taken_gives_nobody_more_than_it_says() {
+        let (person, group) = ([Who::Owner, Who::User(2)], [Who::Group, Who::NamedGroup(5)]);
+        let names = [person[0], person[1], Who::User(1), group[0], group[1], Who::Everyone];
+        let mut numbers = dafs_types::Random::new(1);
+        let (mut taken, mut refused) = (0, 0);
+        for round in 0..20_000 {
+            let rules: Vec<_> = (0..=numbers.below(7))
+                .map(|_| Rule {
+                    allows: numbers.percent(60),
+                    who: names[numbers.below(names.len())],
+                    bits: numbers.below(8) as u32,
+                })
+                .collect();
+            let list = compile(&rules, Some(1));
+            let attempt = nearest(&rules);
+            // Who somebody is, and what POSIX gives them: a person's entry or all of their
+            // groups' together.
+            let too_much = (0..32u32).any(|who| {
+                let is = |bit: u32| who & (1 << bit) != 0;
+                let mut all = Vec::new();
+                let groups = [(is(0), group[0]), (is(1), group[1])];
+                all.extend(groups.into_iter().filter(|(is, _)| *is).map(|(_, who)| who));
+                let named = |list: &[(u32, u32)], id| {
+                    list.iter().find(|(known, _)| *known == id).map(|(_, bits)| *bits)
+                };
+                let of_groups =
+                    [is(0).then_some(attempt.group), named(&attempt.groups, 5).filter(|_| is(1))];
+                let of_groups = of_groups.into_iter().flatten().reduce(|all, bits| all | bits);
+                let given = if is(2) {
+                    // The owner is user 1, or will be somebody else.
+                    all.push(if is(4) { Who::Owner } else { Who::User(1) });
+                    all.push(Who::Owner);
+                    attempt.owner
+                } else if is(3) {
+                    // User 1 again, once the file belongs to somebody else.
+                    let id = if is(4) { 1 } else { 2 };
+                    all.push(Who::User(id));
+                    let mine = named(&attempt.users, id);
+                    mine.unwrap_or(of_groups.unwrap_or(attempt.other))
+                } else {
+                    of_groups.unwrap_or(attempt.other)
+                };
+                given & !judge(&rules, &all) != 0
+            });
+            assert_eq!(list.is_err(), too_much, "round {round}: {rules:?}");
+            if too_much { refused += 1 } else { taken += 1 }
+        }
+        assert!(taken > 1000 && refused > 1000, "{taken} taken, {refused} refused");
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Access control lists as local file systems keep them: POSIX draft lists, and what they
 //! let an identity do.
 //!
-//! Invariant: the answers are the kernel's own (acl(5), "access check algorithm"), so that
-//! a client may do through the server just what its user may do beside it.
+//! Invariant: the answers are those of acl(5), "access check algorithm", which are the
+//! kernel's own, so that a client may do through the server what its user may do beside
+//! it. But Linux does not look at a list whose mask is empty, and gives those it names
+//! what others have; here they have nothing, as the list says.
 
 mod map;
 

@@ -3,10 +3,10 @@
 //! Invariant: a piece lies in valid blocks and is pinned before the call returns; a
 //! hit allocates nothing, locks nothing and calls nobody.
 
-use dafs_types::{CacheHint, CachePattern};
+use dafs_types::{CacheHint, CachePattern, FileHandle};
 
 use super::jobs::{BlockList, Blocks, FillDone, FillJob, JOB_RANGE_COUNT_MAX};
-use super::segment::{SEGMENT_BLOCKS, SEGMENT_BYTES, block_bits, for_runs};
+use super::segment::{NONE, SEGMENT_BLOCKS, SEGMENT_BYTES, block_bits, for_runs};
 use super::space::{REFERENCE_MAX, for_contiguous};
 use super::{BLOCK_BYTES, Cache, CachedFile, Piece, Pieces, Pin, Planned, Progress, Read};
 
@@ -74,6 +74,14 @@ impl Cache {
         let segment = self.segments.get_mut(pin.0);
         debug_assert!(segment.pins > 0);
         segment.pins -= 1;
+    }
+
+    /// Whose content a piece shows; `None` if its file has let go of it, and nobody writes
+    /// to it any more.
+    #[must_use]
+    pub fn pinned_file(&self, pin: &Pin) -> Option<FileHandle> {
+        let index = self.segments.get(pin.0).file;
+        (index != NONE).then(|| self.files.at(index).handle)
     }
 
     /// Plans what a missed read needs, and more for a sequential reader.

@@ -54,8 +54,8 @@ impl LocalStore {
         }
         let found = self.live_status(&node)?.attributes;
         self.check_either(who, &node, &found)?;
-        // Whether there can be any is known only by asking for them.
-        xattr::user_names(node.fd())?;
+        // Whether there can be any is known only by asking for one, be it there or not.
+        xattr::size(node.fd(), xattr::SOME_NAME)?;
         let handle = self.sealer.seal(&Parts { facet: Facet::AttributeDirectory, ..parts });
         Ok(Object { handle, attributes: self.directory_attributes(&handle, &found) })
     }
@@ -272,7 +272,8 @@ impl LocalStore {
         let mut replaced = None;
         if old.handle != new.handle {
             // An open attribute is its name; what was written to it must get there first.
-            if lock(&self.attribute_files).get(&old.handle).is_some() {
+            let is_open = |handle| lock(&self.attribute_files).get(handle).is_some();
+            if is_open(&old.handle) || is_open(&new.handle) {
                 return Err(StoreError::Busy);
             }
             let is_there = xattr::size(node.fd(), &new.name)?.is_some();

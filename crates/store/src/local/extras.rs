@@ -104,14 +104,16 @@ impl LocalStore {
             Target::VirtualRoot => self.exports[0].root.clone(),
             Target::Node(node) | Target::Attributes(node) | Target::Attribute(node, _) => node,
         };
-        let mount = self.mount_of(node.export, node.file_system)?;
-        let space = rustix::fs::fstatvfs(&mount)?;
-        let magic = rustix::fs::fstatfs(&mount)?.f_type;
-        let quota = Quota::of_user(mount.as_fd(), who.uid).ok();
+        // A directory of it tells more than a symbolic link does.
+        let mount = self.mount_of(node.export, node.file_system).ok();
+        let mount = mount.as_ref().map_or(node.fd(), |mount| mount.as_fd());
+        let space = rustix::fs::fstatvfs(mount)?;
+        let magic = rustix::fs::fstatfs(mount)?.f_type;
+        let quota = Quota::of_user(mount, who.uid).ok();
         let left = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
         let name_bytes = u32::try_from(space.f_namemax).unwrap_or(u32::MAX);
-        let directory = if node.kind == ObjectType::Directory { node.fd() } else { mount.as_fd() };
-        let keeps_lists = match xattr::get(mount.as_fd(), ACCESS_LIST) {
+        let directory = if node.kind == ObjectType::Directory { node.fd() } else { mount };
+        let keeps_lists = match xattr::get(mount, ACCESS_LIST) {
             Err(StoreError::NotSupported) => 0,
             Ok(_) | Err(_) => ACL_KINDS,
         };
@@ -188,7 +190,7 @@ fn link_count_max(magic: u64) -> Option<u32> {
 
 const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
-/// Where the shared MIME database of desktops looks for it, too.
+/// Where desktops keep it, too.
 const MIME_TYPE: &[u8] = b"user.mime_type";
 /// `FS_CASEFOLD_FL`.
 const CASEFOLD: u32 = 0x4000_0000;

@@ -4,9 +4,8 @@
 //! gains the right to write with the first open that may, and never loses it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use dafs_memory::Memory;
 use dafs_types::FileHandle;
@@ -47,14 +46,16 @@ impl LocalFile {
         self.writer.get_or_init(|| writer);
     }
 
-    /// Opens for reading, or for both: write-back reads the rest of blocks.
+    /// Opens for reading, or for both: write-back reads the rest of blocks. Who may open
+    /// everything does not open for reading before there is something to read: a file that is
+    /// cached costs no descriptor.
     pub fn allow(&self, writes: bool, strips_set_id: bool) -> Result<()> {
         let (slot, flags) =
             if writes { (&self.writer, OFlags::RDWR) } else { (&self.reader, OFlags::RDONLY) };
         if writes && strips_set_id {
             self.strips_set_id.store(true, Ordering::Relaxed);
         }
-        if slot.get().is_none() {
+        if slot.get().is_none() && (writes || !*OPENS_LATE) {
             let fd = sys::reopen(self.node.fd(), flags)?;
             slot.get_or_init(|| fd);
         }
@@ -62,7 +63,11 @@ impl LocalFile {
     }
 
     fn any_fd(&self) -> Result<BorrowedFd<'_>> {
-        self.writer.get().or(self.reader.get()).map(AsFd::as_fd).ok_or(StoreError::Access)
+        if let Some(fd) = self.writer.get().or(self.reader.get()) {
+            return Ok(fd.as_fd());
+        }
+        let fd = sys::reopen(self.node.fd(), OFlags::RDONLY)?;
+        Ok(self.reader.get_or_init(|| fd).as_fd())
     }
 
     fn write_fd(&self) -> Result<BorrowedFd<'_>> {
@@ -118,7 +123,7 @@ impl File for LocalFile {
     }
 
     fn attributes(&self) -> Result<Attributes> {
-        Ok(sys::status(self.any_fd()?)?.attributes)
+        Ok(sys::status(self.node.fd())?.attributes)
     }
 
     fn set_size(&self, size: u64) -> Result<()> {
@@ -127,3 +132,7 @@ impl File for LocalFile {
         Ok(rustix::fs::ftruncate(fd, size)?)
     }
 }
+
+/// Whether the kernel refuses this process no file that may be read at all: then nothing is
+/// learned by opening one early.
+static OPENS_LATE: LazyLock<bool> = LazyLock::new(|| rustix::process::geteuid().is_root());

@@ -85,6 +85,8 @@ pub(super) fn user_names(object: BorrowedFd<'_>) -> Result<Vec<Vec<u8>>> {
 
 /// What attributes of users begin with; the rest belongs to the system.
 pub(super) const USER_PREFIX: &[u8] = b"user.";
+/// Good for asking whether a file system keeps any.
+pub(super) const SOME_NAME: &[u8] = b"user.mime_type";
 /// Longest value of an attribute on Linux (`XATTR_SIZE_MAX`).
 pub(super) const VALUE_BYTES_MAX: usize = 65_536;
 const VALUE_BYTES_USUAL: usize = 512;

@@ -3,7 +3,7 @@
 
 use dafs_types::{FileHandle, StateId};
 
-use crate::field::{Flag32, Handle, Opaque64};
+use crate::field::{Flag32, Handle, Long, Opaque64};
 use crate::section::section;
 
 section! {
@@ -16,5 +16,19 @@ section! {
         /// Whether the file is about to be cut to nothing, so that changed data need
         /// not be written back.
         truncate: bool => Flag32,
+    }
+}
+
+section! {
+    /// Arguments of BC_LOCK_READY, which the draft does not have (`docs/spec/gaps.md`).
+    LockReady: 88 {
+        /// The file.
+        file: FileHandle => Handle,
+        /// The open that a lock was asked for under.
+        state: StateId => Opaque64,
+        /// First octet of the lock.
+        offset: u64 => Long,
+        /// Its octets; all ones to the end of the file.
+        length: u64 => Long,
     }
 }

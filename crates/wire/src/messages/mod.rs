@@ -18,7 +18,7 @@ pub use authentication::{
     AuthMethod, AuthRequest, AuthResult, ClientAuth, ClientAuthResult, CredentialData,
     GssProcedure, GssService, SecurityMethods, ServerAuth, ServerAuthResult, ServerProof,
 };
-pub use back_control::Recall;
+pub use back_control::{LockReady, Recall};
 pub use batch::{
     BatchRequest, BatchSubmit, Completion, Completions, FileChunk, HurryUp, TransferDirection,
 };

@@ -435,6 +435,7 @@ impl Prepared<'_> {
             Request::BcGetAttr(get),
             Request::BcNull(Empty),
             Request::BcRecall(Recall { file, state, truncate: m.flag }),
+            Request::BcLockReady(LockReady { file, state, offset: m.a, length: m.b }),
         ];
         for object in [
             NewObject::Directory,
@@ -710,6 +711,7 @@ impl Prepared<'_> {
             Response::BcGetAttr(FileAttributesResult { attributes }),
             Response::BcNull(Empty),
             Response::BcRecall(Empty),
+            Response::BcLockReady(Empty),
             Response::BcBatchCompletion(Empty),
             Response::AppendInline(appended),
             Response::AppendDirect(appended),

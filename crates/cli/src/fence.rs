@@ -1,0 +1,212 @@
+//! `dafs fence`: who may still reach a file or a file system.
+//!
+//! Invariant: a change that is reported was answered for by the server, and the list was
+//! asked for again since: what is printed is what holds.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use dafs_client::{ClientError, FenceAccess, FenceObject, FenceUpdate, Session, Status};
+use serde_json::json;
+
+use crate::place::{Access, open};
+
+/// Arguments of `dafs fence`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Print the identities that may enter, one on each line; none if everybody may.
+    List(Target),
+    /// Let these identities in and nobody else: begins a fence, or replaces its list.
+    Set(Change),
+    /// Let these in besides those who may. Without a fence everybody may already, and
+    /// nothing is done.
+    Allow(Change),
+    /// Shut these out. Returns when nothing that they had begun can change the object any
+    /// more. There must be a fence, and somebody must be left.
+    Deny(Change),
+    /// Take the fence away: everybody may enter.
+    Clear(Target),
+}
+
+#[derive(Debug, Args)]
+struct Target {
+    /// The file, or any object of the file system. Best the root of the file system, which
+    /// can be reached from outside of a fence, too.
+    url: String,
+    /// Around the whole file system that the object is in, not the object alone.
+    #[arg(long)]
+    file_system: bool,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    /// Seconds to wait while somebody else changes the same list.
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+    patience: u64,
+    #[command(flatten)]
+    access: Access,
+}
+
+#[derive(Debug, Args)]
+struct Change {
+    #[command(flatten)]
+    target: Target,
+    /// Fence identities: what clients are given by --fence-id or DAFS_FENCE_ID.
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    use FenceAccess::{Allow, Deny};
+    use FenceUpdate::{Append, Overwrite, Remove};
+    match &arguments.action {
+        Action::List(target) => {
+            let fence = Fence::at(target)?;
+            fence.print(&fence.list()?);
+            Ok(())
+        }
+        Action::Set(Change { target, ids }) => Fence::at(target)?.change(Allow, Overwrite, ids),
+        Action::Allow(Change { target, ids }) => {
+            let fence = Fence::at(target)?;
+            let list = fence.list()?;
+            if list.is_empty() || ids.iter().all(|id| list.contains(id)) {
+                fence.print(&list);
+                return Ok(());
+            }
+            fence.change(Allow, Append, ids)
+        }
+        Action::Deny(Change { target, ids }) => Fence::at(target)?.change(Deny, Remove, ids),
+        Action::Clear(target) => Fence::at(target)?.change(Allow, Overwrite, &[]),
+    }
+}
+
+/// What a fence stands around, and the session to ask.
+struct Fence<'t> {
+    target: &'t Target,
+    session: Session,
+    path: String,
+    object: FenceObject,
+}
+
+impl<'t> Fence<'t> {
+    fn at(target: &'t Target) -> Result<Self> {
+        let (session, path) = open(&target.url, &target.access)?;
+        let object = if target.file_system { FenceObject::FileSystem } else { FenceObject::File };
+        Ok(Self { target, session, path, object })
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        let list = self.session.fencing_list(&self.path, self.object);
+        list.map_err(|error| self.explain(error, "asking who may enter"))
+    }
+
+    fn change(&self, access: FenceAccess, update: FenceUpdate, ids: &[String]) -> Result<()> {
+        if ids.iter().any(String::is_empty) {
+            bail!("an identity is empty: clients without one are in no list");
+        }
+        let texts: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let begun = Instant::now();
+        loop {
+            let changed = self.session.set_fence(&self.path, self.object, access, update, &texts);
+            match changed {
+                Ok(()) => break,
+                Err(error) if error.status() == Some(Status::Delay) => {
+                    if begun.elapsed() >= Duration::from_secs(self.target.patience) {
+                        bail!(
+                            "the list of {} is still being changed by somebody else after {} \
+                             seconds; ask again",
+                            self.what(),
+                            self.target.patience
+                        );
+                    }
+                    std::thread::sleep(RETRY_PAUSE);
+                }
+                Err(error) if error.status() == Some(Status::Inval) => {
+                    return Err(self.explain_denial(error));
+                }
+                Err(error) => return Err(self.explain(error, "changing who may enter")),
+            }
+        }
+        let list = self.list().context("the change was made, but cannot be looked at")?;
+        let is_in = |id: &&String| list.contains(id);
+        if access == FenceAccess::Deny
+            && let Some(id) = ids.iter().find(is_in)
+        {
+            bail!("{id} was shut out of {} and has been let in again since", self.what());
+        }
+        self.print(&list);
+        Ok(())
+    }
+
+    fn print(&self, list: &[String]) {
+        if self.target.json {
+            let object = match self.object {
+                FenceObject::File => "file",
+                FenceObject::FileSystem => "file-system",
+            };
+            let fenced = !list.is_empty();
+            let (path, ids) = (&self.path, list);
+            println!(
+                "{}",
+                json!({ "path": path, "object": object, "fenced": fenced, "fence_ids": ids })
+            );
+            return;
+        }
+        for id in list {
+            println!("{id}");
+        }
+        if list.is_empty() {
+            // Not where a script looks for identities.
+            eprintln!("no fence around {}: everybody may enter", self.what());
+        }
+    }
+
+    fn what(&self) -> String {
+        let path = if self.path.is_empty() { "/" } else { &self.path };
+        match self.object {
+            FenceObject::File => path.to_owned(),
+            FenceObject::FileSystem => format!("the file system of {path}"),
+        }
+    }
+
+    fn explain_denial(&self, error: ClientError) -> anyhow::Error {
+        let advice = match self.session.fencing_list(&self.path, self.object) {
+            Ok(list) if list.is_empty() => {
+                "there is no fence, so everybody may enter; begin one with `dafs fence set` and \
+                 the identities of all who may stay"
+            }
+            Ok(_) => {
+                "nobody would be left, and a list without anybody lets everybody in; `dafs fence \
+                 set` it to an identity that no client has"
+            }
+            Err(_) => "the server does not take it",
+        };
+        anyhow::Error::from(error).context(format!("{}: {advice}", self.what()))
+    }
+
+    fn explain(&self, error: ClientError, doing: &str) -> anyhow::Error {
+        let advice = match (error.status(), self.object) {
+            (Some(Status::NotAuthorized), FenceObject::File) => {
+                "; only the owner of the file and trusted clients may"
+            }
+            (Some(Status::NotAuthorized), FenceObject::FileSystem) => {
+                "; only trusted clients may: the superuser over shared memory, or with a password"
+            }
+            (Some(Status::Access), _) => {
+                "; from outside of the fence only the root of its file system can be reached: \
+                 name that, or give --fence-id of somebody who is in"
+            }
+            _ => "",
+        };
+        anyhow::Error::from(error).context(format!("{doing} {}{advice}", self.what()))
+    }
+}
+
+/// Between two tries while a list is being changed.
+const RETRY_PAUSE: Duration = Duration::from_millis(50);

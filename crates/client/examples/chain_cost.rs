@@ -1,0 +1,114 @@
+//! What an open, a read of 4 KiB and a close cost in one chain, against a plain read of the
+//! same 4 KiB from a file that is open, and against the three one after the other: wall time,
+//! over TCP on this machine (`--shm`: over shared memory), a server on a directory. Blocks of
+//! each take turns, so that all see the same machine. The file that is read plainly is another
+//! one, so that the open and the close are the first and the last of their file. `--test` runs a
+//! few rounds only; `--only-plain` and `--only-chained` are for a profiler.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use dafs_client::{Buffer, Client, ClientConfig, File, OpenOptions, Session, SessionOptions};
+use dafs_dat::Address;
+use dafs_server::{Server, ServerConfig};
+use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_types::Credentials;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const OCTETS: usize = 4096;
+const BLOCKS: usize = 1500;
+const ROUNDS_PER_BLOCK: u32 = 20;
+
+fn main() -> Outcome<()> {
+    let has = |word: &str| std::env::args().any(|argument| argument == word);
+    let blocks = if has("--test") { 3 } else { BLOCKS };
+    let directory = tempfile::tempdir()?;
+    let exported = directory.path().join("export");
+    std::fs::create_dir(&exported)?;
+    let content: Vec<u8> = (0..OCTETS).map(|at| (at * 7) as u8).collect();
+    std::fs::write(exported.join("plain"), &content)?;
+    std::fs::write(exported.join("small"), &content)?;
+    let store = LocalStore::new(&LocalConfig::new(exported, directory.path().join("state")))?;
+    let socket = Address::Shm(directory.path().join("socket"));
+    let address = if has("--shm") { socket } else { Address::Tcp("127.0.0.1:0".parse()?) };
+    let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
+    config.filer.anonymous = Some(me());
+    let server = Server::new(&config, Arc::new(store))?;
+    let (address, stopper) = (server.addresses()[0].clone(), server.stopper());
+    let thread = std::thread::spawn(move || server.run());
+
+    let client = Client::new(ClientConfig::default())?;
+    let session = client.connect_to(&address, &SessionOptions::default())?;
+    let buffer = client.allocate(OCTETS)?;
+    let measured = measure(&session, &buffer, blocks);
+    let mut octets = vec![0; OCTETS];
+    buffer.read(0, &mut octets);
+    assert_eq!(octets, content);
+    drop((session, client));
+    stopper.stop();
+    let _ = thread.join();
+    let [plain, chained, apart] = measured?;
+    let line = |name, time: f64| {
+        println!("{name:44} {:8.2} us  {:5.2} x", time / 1000.0, time / plain);
+    };
+    line("plain read", plain);
+    line("open, read and close in one chain", chained);
+    line("open, read and close one after the other", apart);
+    Ok(())
+}
+
+/// Nanoseconds of one round of each: of the block that a tenth of the blocks are faster than, since
+/// others may be at work on the machine, too.
+fn measure(session: &Session, buffer: &Buffer, blocks: usize) -> Outcome<[f64; 3]> {
+    let file = session.open("/plain", &OpenOptions::read())?;
+    let only = std::env::args().find_map(|word| word.strip_prefix("--only-").map(str::to_owned));
+    let is_wanted = |name: &str| only.as_deref().is_none_or(|only| only == name);
+    let mut times = [const { Vec::new() }; 3];
+    for _ in 0..blocks {
+        if is_wanted("plain") {
+            times[0].push(block(|| plain(&file, buffer))?);
+        }
+        if is_wanted("chained") {
+            times[1].push(block(|| chained(session, buffer))?);
+        }
+        if is_wanted("apart") {
+            times[2].push(block(|| apart(session, buffer))?);
+        }
+    }
+    Ok(times.map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        times.get(times.len() / 10).copied().unwrap_or(f64::NAN)
+    }))
+}
+
+fn block(round: impl Fn() -> Outcome<u32>) -> Outcome<f64> {
+    let start = Instant::now();
+    for _ in 0..ROUNDS_PER_BLOCK {
+        assert_eq!(round()?, OCTETS as u32);
+    }
+    Ok(start.elapsed().as_nanos() as f64 / f64::from(ROUNDS_PER_BLOCK))
+}
+
+fn plain(file: &File, buffer: &Buffer) -> Outcome<u32> {
+    Ok(file.read_into(0, buffer.slice(0, OCTETS)?)?.length)
+}
+
+fn chained(session: &Session, buffer: &Buffer) -> Outcome<u32> {
+    Ok(session.read_file_once("/small", buffer.slice(0, OCTETS)?)?.length)
+}
+
+fn apart(session: &Session, buffer: &Buffer) -> Outcome<u32> {
+    let file = session.open("/small", &OpenOptions::read())?;
+    let read = file.read_into(0, buffer.slice(0, OCTETS)?)?;
+    file.close()?;
+    Ok(read.length)
+}
+
+fn me() -> Credentials {
+    Credentials {
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        groups: Box::default(),
+    }
+}

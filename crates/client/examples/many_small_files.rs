@@ -1,0 +1,141 @@
+//! A tree's worth of small files, many at once: made and read in chains, against the same
+//! requests without them. Over TCP on this machine, a server on a directory; rounds of each take
+//! turns. `--test` runs over a few files only.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use dafs_client::{Client, ClientConfig, OpenOptions, Session, SessionOptions, block_on};
+use dafs_dat::Address;
+use dafs_server::{Server, ServerConfig};
+use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_types::Credentials;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const FILES: usize = 5000;
+const ROUNDS: usize = 5;
+const OCTETS: usize = 2000;
+/// Files on their way at once.
+const AT_ONCE: usize = 64;
+
+fn main() -> Outcome<()> {
+    let testing = std::env::args().any(|argument| argument == "--test");
+    let (files, rounds) = if testing { (50, 1) } else { (FILES, ROUNDS) };
+    let directory = tempfile::tempdir()?;
+    let exported = directory.path().join("export");
+    std::fs::create_dir(&exported)?;
+    let store = LocalStore::new(&LocalConfig::new(exported, directory.path().join("state")))?;
+    let listen = vec![Address::Tcp("127.0.0.1:0".parse()?)];
+    let mut config = ServerConfig { listen, ..ServerConfig::default() };
+    config.filer.anonymous = Some(Credentials {
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        groups: Box::default(),
+    });
+    let server = Server::new(&config, Arc::new(store))?;
+    let (address, stopper) = (server.addresses()[0].clone(), server.stopper());
+    let thread = std::thread::spawn(move || server.run());
+    let client = Client::new(ClientConfig::default())?;
+    let options = SessionOptions { credits: 256, ..SessionOptions::default() };
+    let session = client.connect_to(&address, &options)?;
+    let measured = measure(&client, &session, files, rounds);
+    drop((session, client));
+    stopper.stop();
+    let _ = thread.join();
+    let [made_apart, made_chained, read_apart, read_chained] = measured?;
+    println!("made one request after the other   {made_apart:8.1} ms");
+    println!("made in chains                     {made_chained:8.1} ms");
+    println!("read one request after the other   {read_apart:8.1} ms");
+    println!("read in chains                     {read_chained:8.1} ms");
+    Ok(())
+}
+
+/// Milliseconds of the fastest round of each.
+fn measure(client: &Client, session: &Session, files: usize, rounds: usize) -> Outcome<[f64; 4]> {
+    let buffer = client.allocate(AT_ONCE * OCTETS)?;
+    let mut best = [f64::INFINITY; 4];
+    for round in 0..rounds {
+        let apart = format!("a{round}");
+        let chained = format!("c{round}");
+        for directory in [&apart, &chained] {
+            session.create_dir(&format!("/{directory}"), 0o755)?;
+        }
+        let creating = OpenOptions { create_new: true, ..OpenOptions::write() };
+        let reading = OpenOptions::read();
+        let slice = |at: usize| buffer.slice(at % AT_ONCE * OCTETS, OCTETS);
+        let handle = session.metadata(&format!("/{apart}"))?.handle;
+        let other = session.metadata(&format!("/{chained}"))?.handle;
+        let take = |best: &mut f64, start: Instant| {
+            *best = best.min(start.elapsed().as_secs_f64() * 1000.0);
+        };
+        let start = Instant::now();
+        in_parallel(client, files, async |at| {
+            let name = format!("f{at}");
+            let file = session.open_in_async(handle, &name, &name, &creating).await?;
+            file.write_async(0, slice(at)?).await?;
+            Ok(file.close_async().await?)
+        })?;
+        take(&mut best[0], start);
+        let start = Instant::now();
+        in_parallel(client, files, async |at| {
+            let name = format!("f{at}");
+            let chain =
+                session.chain().at(other).open(&name, &creating).write_from(0, slice(at)?).close();
+            chain.run_async().await?;
+            Ok(())
+        })?;
+        take(&mut best[1], start);
+        let start = Instant::now();
+        in_parallel(client, files, async |at| {
+            let name = format!("f{at}");
+            let file = session.open_in_async(handle, &name, &name, &reading).await?;
+            file.read_async(0, slice(at)?).await?;
+            Ok(file.close_async().await?)
+        })?;
+        take(&mut best[2], start);
+        let start = Instant::now();
+        in_parallel(client, files, async |at| {
+            let name = format!("f{at}");
+            let chain =
+                session.chain().at(other).open(&name, &reading).read_into(0, slice(at)?).close();
+            chain.run_async().await?;
+            Ok(())
+        })?;
+        take(&mut best[3], start);
+    }
+    Ok(best)
+}
+
+/// Does something for each file, for [`AT_ONCE`] at a time.
+fn in_parallel(
+    client: &Client,
+    files: usize,
+    work: impl AsyncFn(usize) -> Outcome<()>,
+) -> Outcome<()> {
+    let next = std::cell::Cell::new(0);
+    let worker = async || -> Outcome<()> {
+        while next.get() < files {
+            work(next.replace(next.get() + 1)).await?;
+        }
+        Ok(())
+    };
+    let mut workers: Vec<_> = (0..AT_ONCE).map(|_| Some(Box::pin(worker()))).collect();
+    block_on(
+        client,
+        std::future::poll_fn(|context| {
+            let mut is_over = true;
+            for place in &mut workers {
+                let Some(worker) = place else { continue };
+                match worker.as_mut().poll(context) {
+                    std::task::Poll::Ready(Ok(())) => *place = None,
+                    std::task::Poll::Ready(Err(error)) => {
+                        return std::task::Poll::Ready(Err(error));
+                    }
+                    std::task::Poll::Pending => is_over = false,
+                }
+            }
+            if is_over { std::task::Poll::Ready(Ok(())) } else { std::task::Poll::Pending }
+        }),
+    )
+}

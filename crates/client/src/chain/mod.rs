@@ -1,0 +1,490 @@
+//! Chains: several requests, each working on what the one before has found, in one round trip
+//! (draft 4.3).
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let client = dafs_client::Client::new(Default::default())?;
+//! # let location = dafs_client::Location::parse("dafs://host/")?;
+//! # let session = client.connect(&location, &Default::default())?;
+//! use dafs_client::OpenOptions;
+//! let buffer = client.allocate(4096)?;
+//! let slice = buffer.slice(0, 4096)?;
+//! let outcomes = session
+//!     .chain()
+//!     .open("/etc/motd", &OpenOptions::read())
+//!     .read_into(0, slice)
+//!     .close()
+//!     .run()?;
+//! let read = outcomes[1].transferred();
+//! # let _ = read; Ok(()) }
+//! ```
+//!
+//! A member works on the object that the one before has found, made or used; the first one on
+//! the root directory. [`Chain::at`] and [`Chain::of`] name another. Once a file was opened,
+//! members use that open.
+//!
+//! Nothing that changes the file system may stand behind a member that fetches (reads,
+//! attributes, listings), but CLOSE and locks: a chain that was cut off could not be taken up
+//! again (draft 4.3.1). Such a chain is refused before anything of it is sent. CLOSE there is a
+//! liberty of this project's servers (`docs/spec/gaps.md`); another's may answer it with
+//! CHAIN_FORM, and the file stays open.
+//!
+//! Invariant: a member that is in the chain is well placed; the first that is not ends the
+//! building, and is named when the chain is run.
+
+mod chained;
+mod outcome;
+mod plan;
+pub(crate) mod send;
+mod whole;
+
+use std::ops::Range;
+
+use dafs_types::{
+    AccessMask, CacheHint, FileAttributes, FileHandle, RemoveMode, RmrContext, RmrTarget,
+    SetAttributes, Stability, StateId, Status,
+};
+use dafs_wire::attributes::file::bits;
+use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
+use dafs_wire::messages::{
+    Access, AppendDirect, AppendInline, Close, Commit, Create, Empty, GetAttributes, InlineData,
+    Link, Lock, LockOptions, LockType, Lookup, NewObject, OneHandle, OpenTarget, Placement,
+    ReadDirect, ReadInline, Remove, Rename, SetAttributesInline, Unlock, Verify, WriteDirect,
+    WriteInline,
+};
+use dafs_wire::{
+    AttributeBitmap, ByteOrder, ChainClass, ChainFlags, DirectBuffer, DirectBuffers,
+    FileAttributeBlock, Path, Procedure, Request,
+};
+
+pub use self::chained::Chained;
+use self::outcome::Asked;
+pub use self::outcome::{ChainFailure, Outcome};
+use self::plan::{MEMBERS_USUAL, USUAL_BYTES};
+use crate::buffer::Slice;
+use crate::file::{File, OpenOptions};
+use crate::names::METADATA;
+use crate::session::Session;
+use crate::typed::encode_set;
+
+/// A chain that is being put together.
+#[must_use = "a chain does nothing before it is run"]
+pub struct Chain<'s> {
+    session: &'s Session,
+    /// The messages of all members, one behind the other.
+    octets: Vec<u8>,
+    members: Vec<Planned>,
+    /// The object of the next member; `None` for what the members before have left.
+    file: Option<FileHandle>,
+    /// The open that the next member uses; `None` for what the members before have left.
+    state: Option<StateId>,
+    has_fetched: bool,
+    request_bytes_max: usize,
+    has_checksums: bool,
+    writes_inline: bool,
+    /// Credits to wish for.
+    wish: u16,
+    /// The member that cannot be sent.
+    refused: Option<ChainFailure>,
+}
+
+/// A member as it will be sent.
+struct Planned {
+    message: Range<usize>,
+    flags: ChainFlags,
+    asked: Asked,
+}
+
+impl Session {
+    /// A chain without members.
+    pub fn chain(&self) -> Chain<'_> {
+        let core = self.shared.borrow();
+        let state = &core.sessions[self.index];
+        Chain {
+            session: self,
+            octets: Vec::with_capacity(MEMBERS_USUAL * USUAL_BYTES),
+            members: Vec::with_capacity(MEMBERS_USUAL),
+            file: Some(self.root),
+            state: Some(StateId::ANONYMOUS),
+            has_fetched: false,
+            request_bytes_max: state.request_bytes_max as usize,
+            has_checksums: state.checksums,
+            writes_inline: state.writes_inline,
+            wish: state.wish,
+            refused: None,
+        }
+    }
+}
+
+impl<'s> Chain<'s> {
+    // ---- which object ---------------------------------------------------------------
+
+    /// The next member works on this object, without an open.
+    pub fn at(mut self, file: FileHandle) -> Self {
+        (self.file, self.state) = (Some(file), Some(StateId::ANONYMOUS));
+        self
+    }
+
+    /// The next member works on an open file, by that open.
+    pub fn of(mut self, file: &File) -> Self {
+        (self.file, self.state) = (Some(file.handle()), Some(file.state()));
+        self
+    }
+
+    // ---- finding --------------------------------------------------------------------
+
+    /// Finds what a path leads to, from the present directory, or from the root if it begins
+    /// with a slash. Symbolic links are not followed, and `..` is not understood.
+    pub fn lookup(self, path: &str) -> Self {
+        let (chain, names) = self.walk_from(path);
+        let directory = chain.object();
+        match names {
+            Ok(names) => chain
+                .push(&Request::Lookup(Lookup { directory, path: Path::new(&names) }), Some(path)),
+            Err(status) => chain.refuse(Procedure::Lookup, path, status),
+        }
+    }
+
+    /// Finds the directory that the present one is in.
+    pub fn parent(self) -> Self {
+        let file = self.object();
+        self.push(&Request::LookupP(OneHandle { file }), None)
+    }
+
+    /// Opens what a path leads to, or makes it as the options say; otherwise as
+    /// [`Chain::lookup`]. Members behind use the open.
+    pub fn open(self, path: &str, options: &OpenOptions) -> Self {
+        let (chain, names) = self.walk_from(path);
+        let directory = chain.object();
+        let refuse = |chain: Self, status| chain.refuse(Procedure::Open, path, status);
+        match names {
+            Err(status) => refuse(chain, status),
+            // OPEN carries a size only if it may make the file: put `setattr` behind it.
+            Ok(_) if options.truncates_later() => refuse(chain, Status::Inval),
+            Ok(names) => {
+                let target = OpenTarget::Null { directory, path: Path::new(&names) };
+                chain.open_target(target, path, options)
+            }
+        }
+    }
+
+    /// Makes a file without a name in the file system of the present directory, and opens it.
+    pub fn create_unlinked(self, options: &OpenOptions) -> Self {
+        let target = OpenTarget::CreateUnlinked { directory: self.object() };
+        self.open_target(target, "a file without a name", options)
+    }
+
+    fn open_target(self, target: OpenTarget<'_>, path: &str, options: &OpenOptions) -> Self {
+        let session = self.session;
+        let mut chain = Some(self);
+        let pushed = session.with_open(target, path, options, |request| {
+            chain.take().map(|chain| chain.push(request, Some(path)))
+        });
+        match (pushed, chain) {
+            (Ok(Some(chain)), _) => chain,
+            (Err(error), Some(chain)) => chain.refuse_with(Procedure::Open, error),
+            // What took the chain gave it back.
+            (Ok(None) | Err(_), _) => session.chain(),
+        }
+    }
+
+    // ---- looking --------------------------------------------------------------------
+
+    /// Attributes of the present object.
+    pub fn getattr(self) -> Self {
+        let file = self.object();
+        self.push(&Request::GetAttrInline(GetAttributes { file, wanted: METADATA }), None)
+    }
+
+    /// Which of these rights there are to the present object.
+    pub fn access(self, access: AccessMask) -> Self {
+        let file = self.object();
+        self.push(&Request::Access(Access { file, access }), None)
+    }
+
+    /// Goes on only if all attributes that are given are those of the present object.
+    pub fn verify(self, attributes: &FileAttributes) -> Self {
+        self.compare(attributes, true)
+    }
+
+    /// Goes on only if an attribute that is given differs from the present object's.
+    pub fn verify_not(self, attributes: &FileAttributes) -> Self {
+        self.compare(attributes, false)
+    }
+
+    fn compare(self, attributes: &FileAttributes, same: bool) -> Self {
+        let file = self.object();
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let procedure = if same { Procedure::Verify } else { Procedure::NVerify };
+        let block =
+            FileAttributeBlock::encode_file(ByteOrder::NATIVE, COMPARED, attributes, &mut buffer);
+        match block {
+            Ok(attributes) => {
+                let verify = Verify { file, attributes };
+                let request = if same { Request::Verify } else { Request::NVerify };
+                self.push(&request(verify), None)
+            }
+            Err(error) => self.refuse(procedure, procedure.name(), error.status()),
+        }
+    }
+
+    /// The text of the present object, a symbolic link.
+    pub fn read_link(self) -> Self {
+        let file = self.object();
+        self.push(&Request::ReadLinkInline(OneHandle { file }), None)
+    }
+
+    /// Does nothing.
+    pub fn null(self) -> Self {
+        self.push(&Request::Null(Empty), None)
+    }
+
+    // ---- data -----------------------------------------------------------------------
+
+    /// Reads the slice's length into a registered buffer, which belongs to the transport until
+    /// the chain has ended.
+    pub fn read_into(self, offset: u64, slice: Slice) -> Self {
+        let (file, state, length) = (self.object(), self.open_state(), slice.length);
+        let direct = [direct_of(&slice)];
+        let (hint, buffers) = (CacheHint::default(), DirectBuffers::from(&direct[..]));
+        let request =
+            Request::ReadDirect(ReadDirect { file, state, offset, length, hint, buffers });
+        self.push_with(&request, None, Some(slice), length)
+    }
+
+    /// Reads up to `length` octets, which come with the answer: no more than fit one.
+    pub fn read_inline(self, offset: u64, length: u32) -> Self {
+        let (file, state, hint) = (self.object(), self.open_state(), CacheHint::default());
+        let request = Request::ReadInline(ReadInline { file, state, offset, length, hint });
+        self.push_with(&request, None, None, length)
+    }
+
+    /// Writes a slice of a registered buffer, unstable. Small ones travel inside the request
+    /// where that is the shorter way, and are taken now; others belong to the transport until
+    /// the chain has ended.
+    pub fn write_from(self, offset: u64, slice: Slice) -> Self {
+        let length = slice.length;
+        if self.writes_inline && length as usize <= self.inline_bytes_max() {
+            return match self.check_slice(&slice) {
+                Ok(()) => {
+                    let octets = slice.buffer.memory.to_vec(slice.offset, length as usize);
+                    self.write_inline(offset, &octets)
+                }
+                Err(error) => self.refuse_with(Procedure::WriteInline, error),
+            };
+        }
+        let direct = [direct_of(&slice)];
+        let request = Request::WriteDirect(WriteDirect {
+            file: self.object(),
+            state: self.open_state(),
+            offset,
+            length,
+            stability: Stability::Unstable,
+            hint: CacheHint::default(),
+            checksum: self.checksum_of(&slice),
+            buffers: DirectBuffers::from(&direct[..]),
+        });
+        self.push_with(&request, None, Some(slice), length)
+    }
+
+    /// Writes octets that travel inside the request, unstable: no more than fit one.
+    pub fn write_inline(self, offset: u64, octets: &[u8]) -> Self {
+        let request = Request::WriteInline(WriteInline {
+            file: self.object(),
+            state: self.open_state(),
+            offset,
+            stability: Stability::Unstable,
+            hint: CacheHint::default(),
+            placement: Placement::Packed,
+            data: InlineData::Here(octets),
+        });
+        self.push_with(&request, None, None, u32::try_from(octets.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Appends octets that travel inside the request, all or nothing, as data that lasts.
+    pub fn append(self, octets: &[u8]) -> Self {
+        let request = Request::AppendInline(AppendInline {
+            file: self.object(),
+            state: self.open_state(),
+            stability: Stability::DataSync,
+            hint: CacheHint::default(),
+            placement: Placement::Packed,
+            data: InlineData::Here(octets),
+        });
+        self.push(&request, None)
+    }
+
+    /// Appends a slice of a registered buffer, all or nothing, as data that lasts. It belongs
+    /// to the transport until the chain has ended.
+    pub fn append_from(self, slice: Slice) -> Self {
+        let request = Request::AppendDirect(AppendDirect {
+            file: self.object(),
+            state: self.open_state(),
+            stability: Stability::DataSync,
+            length: slice.length,
+            hint: CacheHint::default(),
+            checksum: self.checksum_of(&slice),
+            buffer: direct_of(&slice),
+        });
+        let length = slice.length;
+        self.push_with(&request, None, Some(slice), length)
+    }
+
+    /// Brings everything written to the present file to stable storage.
+    pub fn commit(self) -> Self {
+        let file = self.object();
+        self.push(&Request::Commit(Commit { file, offset: 0, length: 0 }), None)
+    }
+
+    /// Closes the open that members use.
+    pub fn close(self) -> Self {
+        let (file, state) = (self.object(), self.open_state());
+        self.push(&Request::Close(Close { file, state }), None)
+    }
+
+    // ---- changing -------------------------------------------------------------------
+
+    /// Sets attributes of the present object.
+    pub fn setattr(self, wanted: &SetAttributes) -> Self {
+        let (file, state) = (self.object(), self.open_state());
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        match encode_set(wanted, &mut buffer, "SETATTR") {
+            Ok(attributes) => {
+                let set = SetAttributesInline { file, state, attributes };
+                self.push(&Request::SetAttrInline(set), None)
+            }
+            Err(error) => self.refuse_with(Procedure::SetAttrInline, error),
+        }
+    }
+
+    /// Makes a directory in the present one; it is the present one then.
+    pub fn create_dir(self, name: &str, mode: u32) -> Self {
+        self.create(name, NewObject::Directory, Some(mode))
+    }
+
+    /// Makes a symbolic link that says `text` in the present directory; it is the present
+    /// object then.
+    pub fn symlink(self, text: impl AsRef<[u8]>, name: &str) -> Self {
+        self.create(name, NewObject::SymbolicLink(text.as_ref()), None)
+    }
+
+    fn create(self, name: &str, object: NewObject<'_>, mode: Option<u32>) -> Self {
+        let directory = self.object();
+        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let wanted = SetAttributes { mode, ..SetAttributes::default() };
+        match encode_set(&wanted, &mut buffer, name) {
+            Ok(attributes) => {
+                let create = Create { directory, name, object, attributes };
+                self.push(&Request::Create(create), Some(name))
+            }
+            Err(error) => self.refuse_with(Procedure::Create, error),
+        }
+    }
+
+    /// Gives an object another name, in the present directory.
+    pub fn link(self, source: FileHandle, name: &str) -> Self {
+        let directory = self.object();
+        self.push(&Request::Link(Link { source, directory, name }), Some(name))
+    }
+
+    /// Moves a name from another directory into the present one.
+    pub fn rename(self, source: FileHandle, old_name: &str, new_name: &str) -> Self {
+        let target = self.object();
+        let rename = Rename { source, target, old_name, new_name };
+        self.push(&Request::Rename(rename), Some(new_name))
+    }
+
+    /// Removes a name from the present directory.
+    pub fn remove(self, name: &str) -> Self {
+        let (directory, mode) = (self.object(), RemoveMode::Unchecked);
+        self.push(&Request::Remove(Remove { directory, name, mode }), Some(name))
+    }
+
+    // ---- locks ----------------------------------------------------------------------
+
+    /// Locks a range of the open file; `u64::MAX` octets are all to its end.
+    pub fn lock(self, lock_type: LockType, offset: u64, length: u64) -> Self {
+        let (file, state) = (self.object(), self.open_state());
+        let options = LockOptions::default();
+        self.push(&Request::Lock(Lock { file, lock_type, options, state, offset, length }), None)
+    }
+
+    /// Gives a lock back.
+    pub fn unlock(self, lock_type: LockType, offset: u64, length: u64) -> Self {
+        let (file, state) = (self.object(), self.open_state());
+        self.push(&Request::LockU(Unlock { file, lock_type, state, offset, length }), None)
+    }
+
+    // ---- the rest -------------------------------------------------------------------
+
+    /// A request of the caller's own making, with the object and the open it names itself.
+    /// Its results are not read.
+    pub fn request(mut self, request: &Request<'_>) -> Self {
+        let before = (self.file, self.state);
+        // Whatever stands in it counts.
+        (self.file, self.state) =
+            (before.0.or(Some(FileHandle::NULL)), before.1.or(Some(StateId::ANONYMOUS)));
+        let names_object = request.procedure().chained_handle_at().is_some();
+        let mut chain = self.push(request, None);
+        if !names_object {
+            (chain.file, chain.state) = before;
+        }
+        chain
+    }
+
+    /// Has the result of the member before kept in the session's response cache, if it has
+    /// one. This is for members that only look; those that others follow which change the
+    /// file system are kept anyway.
+    pub fn save(mut self) -> Self {
+        let Some(last) = self.members.last_mut() else {
+            return self.refuse(Procedure::Null, "SAVE before the first member", Status::ChainForm);
+        };
+        last.flags = last.flags.with(ChainFlags::SAVE);
+        let procedure = last.asked.procedure;
+        if procedure.chain_class() == ChainClass::Simple {
+            return self;
+        }
+        let what = format!("{} is not simple, and SAVE is not for it", procedure.name());
+        self.refuse(procedure, &what, Status::ChainForm)
+    }
+
+    /// Runs the chain: one round trip, if the session has credits for all members. What each
+    /// member has brought is there in their order.
+    ///
+    /// # Errors
+    /// The first member that failed, and what those before it have brought.
+    pub fn run(self) -> std::result::Result<Vec<Outcome>, ChainFailure> {
+        let session = self.session;
+        session.run(self.run_async())
+    }
+
+    /// Runs the chain; it is under way at once, and goes on if the future is dropped.
+    pub fn run_async(self) -> Chained<'s> {
+        let session = self.session;
+        match self.submit() {
+            Ok(chained) => chained,
+            Err(failure) => {
+                let mut chained = Chained::empty(session);
+                chained.failure = Some(failure);
+                chained
+            }
+        }
+    }
+}
+
+/// How a message names a slice. Whoever sends it keeps the buffer until the answer.
+fn direct_of(slice: &Slice) -> DirectBuffer {
+    let remote = slice.buffer.region.remote(slice.offset as u64, slice.length);
+    DirectBuffer {
+        target: RmrTarget(remote.address),
+        length: slice.length,
+        context: RmrContext(remote.stag.0),
+    }
+}
+
+/// Attributes that can be compared; those that are not given are not valid in the message.
+const COMPARED: AttributeBitmap = METADATA
+    .with(bits::NAMED_ATTR)
+    .with(bits::TIME_CREATE)
+    .with(bits::TIME_DELTA)
+    .with(bits::RAW_DEV);

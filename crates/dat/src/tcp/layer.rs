@@ -1,0 +1,377 @@
+//! What lies between the stream and the socket: nothing, or TLS.
+//!
+//! A listening side that has TLS and allows both sees by the first octet which of them a
+//! peer speaks. Where both sides speak differently, each tells the other in its own words:
+//! MPA rejections that carry a mark.
+//!
+//! Invariants: a connection that has begun to speak TLS sends and takes nothing else; once a
+//! turn of reading is over, no whole record lies about that epoll would not tell of; no
+//! octet of the stream goes out in the midst of such a turn.
+
+use std::cell::RefCell;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::net::RecvFlags;
+
+use super::establish::{Phase, io_reason};
+use super::receive::{Pending, TURN_BYTES_MAX};
+use super::records::{HANDSHAKE_RECORD, HELD_BYTES_MAX, PLAIN_BYTES_MAX, Records, Step, receive};
+use super::{Connection, outgoing::Outgoing};
+use crate::connection::{Context, Interest};
+use crate::{BreakReason, TlsFailure, TlsServer};
+
+/// See the module.
+pub(super) enum Layer {
+    Plain,
+    /// The first octet has not come.
+    Undecided(TlsServer),
+    Tls(Box<Records>),
+    /// TLS, and the records are being read.
+    Lent,
+}
+
+/// What the connections of a thread share for the length of one call.
+struct Buffers {
+    /// Octets of the socket, records that are not whole first.
+    intake: Vec<u8>,
+    /// Octets of the stream on their way into records.
+    plain: Vec<u8>,
+}
+
+thread_local! {
+    static BUFFERS: RefCell<Buffers> = const {
+        RefCell::new(Buffers { intake: Vec::new(), plain: Vec::new() })
+    };
+}
+
+impl Layer {
+    pub fn of_listener(tls: Option<&TlsServer>) -> Self {
+        tls.map_or(Self::Plain, |server| Self::Undecided(server.clone()))
+    }
+
+    pub fn is_plain(&self) -> bool {
+        matches!(self, Self::Plain)
+    }
+
+    /// Whether records are being read.
+    pub fn is_lent(&self) -> bool {
+        matches!(self, Self::Lent)
+    }
+
+    /// Octets that came without completing a record.
+    pub fn held(&self) -> usize {
+        match self {
+            Self::Tls(records) => records.held(),
+            Self::Plain | Self::Undecided(_) | Self::Lent => 0,
+        }
+    }
+}
+
+impl Connection {
+    // ---- in -------------------------------------------------------------------
+
+    /// A turn of reading where there is more than the plain stream.
+    #[inline(never)]
+    pub(super) fn read_layer(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        if let Layer::Undecided(server) = &self.layer {
+            let server = server.clone();
+            return match self.peek()? {
+                Some(first) => {
+                    self.decide(&server, first)?;
+                    self.read_turn(context)
+                }
+                None => Ok(false),
+            };
+        }
+        let Layer::Tls(mut records) = std::mem::replace(&mut self.layer, Layer::Lent) else {
+            return Ok(false);
+        };
+        let taken = BUFFERS.with_borrow_mut(|buffers| {
+            buffers.intake.resize(INTAKE_BYTES, 0);
+            self.read_records(context, &mut records, &mut buffers.intake)
+        });
+        self.layer = Layer::Tls(records);
+        match (taken, &self.phase) {
+            // Nobody knows this endpoint before `accept`, which reports it.
+            (Err(_), Phase::Pending(_)) => self.vanish(),
+            (taken, Phase::Closed | Phase::Vanished) => {
+                self.part();
+                return taken;
+            }
+            (taken, _) => return taken,
+        }
+        Ok(false)
+    }
+
+    /// The first octet of the peer's, left where it is.
+    fn peek(&mut self) -> Result<Option<u8>, BreakReason> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        let mut first = [0];
+        match rustix::net::recv(socket, &mut first, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((0, _)) => self.on_end().map(|()| None),
+            Ok(_) => Ok(Some(first[0])),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+            Err(error) => Err(io_reason(error)),
+        }
+    }
+
+    fn decide(&mut self, server: &TlsServer, first: u8) -> Result<(), BreakReason> {
+        if first == HANDSHAKE_RECORD {
+            self.layer = Layer::Tls(Box::new(Records::answering(server)?));
+            return Ok(());
+        }
+        self.layer = Layer::Plain;
+        if let Phase::Answering { turns_away, .. } = &mut self.phase {
+            *turns_away = server.required;
+        }
+        Ok(())
+    }
+
+    /// Takes in what the socket has, a bounded part of it. True if there was anything.
+    fn read_records(
+        &mut self,
+        context: &mut Context<'_>,
+        records: &mut Records,
+        intake: &mut [u8],
+    ) -> Result<bool, BreakReason> {
+        let (mut filled, mut total) = (records.unhold(intake), 0);
+        let ended = loop {
+            let room = &mut intake[filled..];
+            let wanted = room.len();
+            let Some(socket) = &self.socket else { break Ok(()) };
+            let received = match receive(socket, room) {
+                Ok(Some(0)) => {
+                    break records.on_end().map_err(Into::into).and_then(|()| self.on_end());
+                }
+                Ok(Some(received)) => received,
+                Ok(None) => break Ok(()),
+                Err(BreakReason::Peer) => break Err(records.on_reset()),
+                Err(reason) => break Err(reason),
+            };
+            total += received;
+            filled += received;
+            let (used, taken) = self.take_records(context, records, &mut intake[..filled]);
+            intake.copy_within(used..filled, 0);
+            filled -= used;
+            if taken.is_err() {
+                break taken;
+            }
+            // A rejection, or a peer that did not wait for its answer.
+            if matches!(self.phase, Phase::Closed | Phase::Vanished) {
+                break Ok(());
+            }
+            if records.has_ended {
+                break self.on_end();
+            }
+            if filled > HELD_BYTES_MAX {
+                break Err(TlsFailure::Protocol("a handshake message without end".into()).into());
+            }
+            if received < wanted || total >= TURN_BYTES_MAX {
+                break Ok(());
+            }
+        };
+        records.hold(&intake[..filled]);
+        records.is_ending |= ended.is_err();
+        if let Some(socket) = &self.socket {
+            // Of a failure the peer is told why, if it is still there.
+            let flushed = records.flush(socket);
+            ended.and(flushed)?;
+        } else {
+            ended?;
+        }
+        Ok(total > 0)
+    }
+
+    /// Takes in all records that are whole. How many octets they were.
+    fn take_records(
+        &mut self,
+        context: &mut Context<'_>,
+        records: &mut Records,
+        octets: &mut [u8],
+    ) -> (usize, Result<(), BreakReason>) {
+        let mut used = 0;
+        loop {
+            let deliver = &mut |plain: &[u8]| self.on_plain(context, plain);
+            let (count, stepped) = records.step(&mut octets[used..], deliver);
+            used += count;
+            let stepped = stepped.and_then(|step| self.start_up(context, records).map(|()| step));
+            match stepped {
+                Ok(Step::Again) => {}
+                Ok(Step::Blocked) => return (used, Ok(())),
+                Err(reason) => return (used, Err(reason)),
+            }
+        }
+    }
+
+    /// Octets of the stream, straight to where they belong. Those of the start wait until the
+    /// step is over, when it is known who speaks.
+    fn on_plain(&mut self, context: &mut Context<'_>, plain: &[u8]) -> Result<(), BreakReason> {
+        self.inbound.flows = true;
+        let count = u32::try_from(plain.len()).unwrap_or(u32::MAX);
+        self.inbound.warm = self.inbound.warm.saturating_sub(count);
+        if self.stream.is_none() {
+            self.inbound.kept.extend_from_slice(plain);
+            return Ok(());
+        }
+        let joined = self.join(context, plain)?;
+        let rest = &plain[joined..];
+        if !rest.is_empty() {
+            let used = self.take(context, rest, &Pending::NONE)?;
+            self.keep(&rest[used..]);
+        }
+        Ok(())
+    }
+
+    /// Takes in what is kept together with the beginning of what has come: as little of it
+    /// as completes the header or trailer, with CRC the frame, since it is copied. How much
+    /// of `plain` is done with; if it is not all, nothing is kept.
+    fn join(&mut self, context: &mut Context<'_>, plain: &[u8]) -> Result<usize, BreakReason> {
+        let (mut joined, mut step) = (0, JOINED_BYTES_MIN);
+        while !self.inbound.kept.is_empty() && joined < plain.len() {
+            let before = self.inbound.kept.len();
+            let end = plain.len().min(joined + step);
+            let mut octets = std::mem::take(&mut self.inbound.kept);
+            octets.extend_from_slice(&plain[joined..end]);
+            let used = self.take(context, &octets, &Pending::NONE)?;
+            if used >= before {
+                joined += used - before;
+                octets.clear();
+            } else {
+                joined = end;
+                octets.drain(..used);
+                step *= 2;
+            }
+            self.inbound.kept = octets;
+        }
+        Ok(joined)
+    }
+
+    /// Takes in octets of the start.
+    fn start_up(
+        &mut self,
+        context: &mut Context<'_>,
+        records: &Records,
+    ) -> Result<(), BreakReason> {
+        if self.stream.is_some() || self.inbound.kept.is_empty() {
+            return Ok(());
+        }
+        if self.certificate.is_none() {
+            self.certificate = records.identity().map(Arc::new);
+        }
+        let octets = std::mem::take(&mut self.inbound.kept);
+        let used = self.take(context, &octets, &Pending::NONE)?;
+        self.keep(&octets[used..]);
+        Ok(())
+    }
+
+    // ---- out ------------------------------------------------------------------
+
+    /// Offers the socket what is framed. True if it takes no more.
+    #[inline]
+    pub(super) fn write_out(&mut self) -> Result<bool, BreakReason> {
+        match &self.socket {
+            Some(socket) if self.layer.is_plain() => self.outgoing.write(socket),
+            Some(_) => self.write_layer(),
+            None => Ok(false),
+        }
+    }
+
+    #[inline(never)]
+    fn write_layer(&mut self) -> Result<bool, BreakReason> {
+        match (&mut self.layer, &self.socket) {
+            (Layer::Tls(records), Some(socket)) => {
+                write_records(&mut self.outgoing, records, socket)
+            }
+            // Not before the turn of reading is over.
+            _ => Ok(true),
+        }
+    }
+
+    /// Sends a frame of the start, or of the end, which must go whole.
+    pub(super) fn send_whole(&mut self, octets: &[u8]) -> Result<(), BreakReason> {
+        let Some(socket) = &self.socket else { return Err(BreakReason::Peer) };
+        match &mut self.layer {
+            Layer::Tls(records) => records.say(socket, octets).map(|_| ()),
+            Layer::Plain => {
+                let flags = rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT;
+                match rustix::net::send(socket, octets, flags) {
+                    Ok(sent) if sent == octets.len() => Ok(()),
+                    Ok(_) => Err(BreakReason::System("the socket took half a frame".into())),
+                    Err(error) => Err(io_reason(error)),
+                }
+            }
+            Layer::Undecided(_) | Layer::Lent => Err(BreakReason::Peer),
+        }
+    }
+
+    /// While the start goes on: sends what TLS has to say.
+    #[cold]
+    pub(super) fn push_start(&mut self, context: &Context<'_>) -> Result<(), BreakReason> {
+        let (Some(socket), Layer::Tls(records)) = (&self.socket, &mut self.layer) else {
+            return Ok(());
+        };
+        if matches!(self.phase, Phase::Connecting(_)) {
+            return Ok(());
+        }
+        let blocked = records.flush(socket)?;
+        let interest = if blocked { Interest::ReadWrite } else { Interest::Read };
+        self.watch(context, interest)
+    }
+
+    /// Ends TLS in order, and the socket.
+    pub(super) fn part(&mut self) {
+        if let (Some(socket), Layer::Tls(records)) = (self.socket.take(), &mut self.layer) {
+            records.part(&socket);
+            drain(&socket);
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.part();
+    }
+}
+
+/// Makes records of what is framed, as long as the socket takes them. True if it takes no
+/// more.
+fn write_records(
+    outgoing: &mut Outgoing,
+    records: &mut Records,
+    socket: &OwnedFd,
+) -> Result<bool, BreakReason> {
+    BUFFERS.with_borrow_mut(|buffers| {
+        buffers.plain.resize(PLAIN_BYTES_MAX, 0);
+        loop {
+            if records.flush(socket)? {
+                return Ok(true);
+            }
+            let count = outgoing.take(&mut buffers.plain);
+            if count == 0 {
+                return Ok(false);
+            }
+            if records.say(socket, &buffers.plain[..count])? {
+                return Ok(true);
+            }
+        }
+    })
+}
+
+/// What the peer still has on its way must not turn the close into a reset that overtakes
+/// what was said last.
+pub(super) fn drain(socket: &OwnedFd) {
+    let mut rest = [0; 4096];
+    for _ in 0..DRAINS_MAX {
+        if !matches!(receive(socket, &mut rest), Ok(Some(1..))) {
+            break;
+        }
+    }
+}
+
+/// Octets of the socket in one call, behind a record that is half there.
+const INTAKE_BYTES: usize = HELD_BYTES_MAX + (128 << 10);
+/// A header and a trailer fit into half of it.
+const JOINED_BYTES_MIN: usize = 64;
+/// Reads of what is still coming in, before a close.
+const DRAINS_MAX: usize = 64;

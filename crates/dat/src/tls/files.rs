@@ -1,0 +1,180 @@
+//! Certificates and keys, as they lie in files.
+//!
+//! Invariant: a private key is used only if nobody but its owner, root and a group that root
+//! chose can read it, by what the open file says itself.
+
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Why a side cannot speak TLS as it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsConfigError {
+    /// A file could not be read.
+    #[error("cannot read {}", path.display())]
+    System {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{}: {what}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Others can read a private key.
+    #[error(
+        "{}: mode {mode:03o} lets others at the private key; chmod 600 it (640 if root owns it)",
+        path.display()
+    )]
+    KeyMode {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A private key is somebody else's.
+    #[error("{}: the private key belongs to user {uid}, neither root nor this one", path.display())]
+    KeyOwner {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+    },
+    /// A certificate and a key do not go together.
+    #[error("{} and the key {} cannot be used together", certificate.display(), key.display())]
+    Pair {
+        /// The certificate's file.
+        certificate: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+        /// Why not.
+        source: rustls::Error,
+    },
+    /// No certificate can be for such a name.
+    #[error("{0:?} is neither a host name nor an address")]
+    Name(String),
+}
+
+/// The certificates of a file, in its order; at least one.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsConfigError> {
+    let text = read(path, &open(path)?)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let found = found.map_err(|error| content(path, error.to_string()))?;
+    if found.is_empty() {
+        return Err(content(path, "no PEM certificate in it"));
+    }
+    Ok(found)
+}
+
+/// The authorities of a file.
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsConfigError> {
+    let mut roots = RootCertStore::empty();
+    for (index, certificate) in certificates(path)?.into_iter().enumerate() {
+        let number = index + 1;
+        let added = roots.add(certificate);
+        added.map_err(|error| content(path, format!("certificate {number}: {error}")))?;
+    }
+    Ok(roots)
+}
+
+/// The private key of a file that others cannot read.
+pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsConfigError> {
+    let file = open(path)?;
+    // Of the file that is read, not of what may bear its name a moment later.
+    let metadata = file.metadata().map_err(|source| system(path, source))?;
+    check_key(path, &metadata, rustix::process::geteuid().as_raw())?;
+    PrivateKeyDer::from_pem_slice(&read(path, &file)?).map_err(|error| match error {
+        pem::Error::NoItemsFound => content(path, "no PEM private key in it, or an encrypted one"),
+        other => content(path, other.to_string()),
+    })
+}
+
+/// As PostgreSQL and others judge: a key of this user's own is nobody else's affair; root
+/// may share one with a group.
+fn check_key(path: &Path, metadata: &Metadata, user: u32) -> Result<(), TlsConfigError> {
+    let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
+    if owner != user && owner != 0 {
+        return Err(TlsConfigError::KeyOwner { path: path.into(), uid: owner });
+    }
+    let forbidden = if owner == 0 { 0o037 } else { 0o077 };
+    if mode & forbidden != 0 {
+        return Err(TlsConfigError::KeyMode { path: path.into(), mode });
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<File, TlsConfigError> {
+    File::open(path).map_err(|source| system(path, source))
+}
+
+fn read(path: &Path, file: &File) -> Result<Vec<u8>, TlsConfigError> {
+    let mut text = Vec::new();
+    let taken = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text);
+    taken.map_err(|source| system(path, source))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(content(path, "longer than any file of certificates"));
+    }
+    Ok(text)
+}
+
+fn system(path: &Path, source: io::Error) -> TlsConfigError {
+    TlsConfigError::System { path: path.into(), source }
+}
+
+pub(super) fn content(path: &Path, what: impl Into<String>) -> TlsConfigError {
+    TlsConfigError::Content { path: path.into(), what: what.into() }
+}
+
+/// The authorities of the whole web are a fifth of it.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let judge = |mode, user| {
+            file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).unwrap();
+            check_key(file.path(), &file.as_file().metadata().unwrap(), user)
+        };
+        let owner = file.as_file().metadata().unwrap().uid();
+        assert!(judge(0o600, owner).is_ok());
+        assert!(judge(0o400, owner).is_ok());
+        for mode in [0o604, 0o602, 0o660, 0o644, 0o777, 0o601] {
+            let error = judge(mode, owner).unwrap_err();
+            assert!(matches!(error, TlsConfigError::KeyMode { mode: m, .. } if m == mode));
+        }
+        // Root may share its own with a group; another user must not share it at all.
+        assert_eq!(judge(0o640, owner).is_ok(), owner == 0);
+        // What belongs to neither root nor the user is not used, whatever its mode.
+        let stranger = judge(0o600, owner + 1);
+        assert_eq!(stranger.is_ok(), owner == 0, "{stranger:?}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "nothing of use\n").unwrap();
+        let name = file.path().display().to_string();
+        let no_certificate = certificates(file.path()).unwrap_err().to_string();
+        assert!(no_certificate.contains(&name) && no_certificate.contains("no PEM certificate"));
+        let no_key = private_key(file.path()).unwrap_err().to_string();
+        assert!(no_key.contains(&name) && no_key.contains("no PEM private key"));
+        let missing = certificates(Path::new("/nowhere/at/all")).unwrap_err();
+        assert!(matches!(missing, TlsConfigError::System { .. }));
+    }
+}

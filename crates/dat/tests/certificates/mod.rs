@@ -1,0 +1,101 @@
+//! An authority of a test's own, and certificates of it in files.
+//!
+//! Invariant: nothing outlives the authority; keys are readable by this user alone.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use dafs_dat::{
+    ClientCertificates, TlsClient, TlsClientFiles, TlsServer, TlsServerFiles, TlsTarget,
+};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// Who vouches for certificates.
+pub struct Authority {
+    directory: tempfile::TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        // No two have one name, or one would be taken for the other with a wrong key.
+        let name = directory.path().display().to_string();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        let authority = Self { directory, issuer: Issuer::new(params, key) };
+        authority.write("authority.pem", &certificate.pem());
+        authority
+    }
+
+    /// The authority's own certificate.
+    pub fn file(&self) -> PathBuf {
+        self.directory.path().join("authority.pem")
+    }
+
+    /// A certificate and its key, of an owner with these host names.
+    pub fn issue(
+        &self,
+        owner: &str,
+        names: &[&str],
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> (PathBuf, PathBuf) {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(DnType::CommonName, owner);
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let certificate = self.write(&format!("{owner}.pem"), &certificate.pem());
+        (certificate, self.write(&format!("{owner}.key"), &key.serialize_pem()))
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.path().join(name);
+        let mut options = std::fs::OpenOptions::new();
+        let mut file =
+            options.write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        path
+    }
+
+    /// A listening side whose clients must show a certificate of this authority.
+    pub fn server(&self, required: bool) -> TlsServer {
+        let owner = self.issue("server", &["localhost", "127.0.0.1"], |_| {});
+        server_of(&owner, ClientCertificates::Required(self.file()), required)
+    }
+
+    /// A connecting side with a certificate of this authority, to `localhost`.
+    pub fn target(&self) -> TlsTarget {
+        let owner = self.issue("client", &["client.example"], |_| {});
+        target_of(&self.file(), Some(owner), "localhost")
+    }
+}
+
+pub fn server_of(
+    (certificate, key): &(PathBuf, PathBuf),
+    clients: ClientCertificates,
+    required: bool,
+) -> TlsServer {
+    let (certificate, key) = (certificate.clone(), key.clone());
+    TlsServer::load(&TlsServerFiles { certificate, key, clients, required }).unwrap()
+}
+
+pub fn target_of(
+    authorities: &Path,
+    identity: Option<(PathBuf, PathBuf)>,
+    name: &str,
+) -> TlsTarget {
+    let files = TlsClientFiles { authorities: authorities.into(), identity };
+    TlsClient::load(&files).unwrap().target(name).unwrap()
+}

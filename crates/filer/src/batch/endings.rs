@@ -1,0 +1,161 @@
+//! Ends before completion: cancelled requests, fenced files, lost sessions.
+//!
+//! Invariant: what has not begun is dropped on the spot; what is in flight stays, with its
+//! request, until its run is given back.
+
+use dafs_types::{Moment, RequestId, SessionId, Status};
+
+use super::queue::{Stage, Transfer};
+use super::slab::NONE;
+use super::{AbortScope, Aborted, BatchScheduler, Cancelled, EndedSession, RequestNotFound};
+
+impl BatchScheduler {
+    /// Ends a request of either kind of batch: what has not begun is dropped, and the
+    /// request is reported with `status` unless it fails by itself or has nothing left to
+    /// drop. Its completion is not waited with.
+    ///
+    /// # Errors
+    /// The session has no request of that name that was not reported.
+    pub fn cancel(
+        &mut self,
+        session: SessionId,
+        request: RequestId,
+        status: Status,
+        now: Moment,
+    ) -> Result<Cancelled, RequestNotFound> {
+        let (slot, index) = self.find(session, request)?;
+        let request = &mut self.requests[index];
+        request.is_awaited = true;
+        if request.unfinished == 0 {
+            let is_gathered = !self.batches[request.batch].synchronous;
+            self.sessions[slot].is_awaited |= is_gathered;
+            self.look_whether_ready(slot);
+            return Ok(Cancelled::Ended);
+        }
+        self.fail(index, status, now);
+        let is_over = self.requests[index].unfinished == 0;
+        Ok(if is_over { Cancelled::Ended } else { Cancelled::Draining })
+    }
+
+    /// Ends a request with a failure at the first octet of what has not begun. If all of it
+    /// is in flight, it is too late.
+    fn fail(&mut self, index: u32, status: Status, now: Moment) {
+        let waiting = self.transfers_of(index).filter(|transfer| transfer.waits());
+        let Some(at) = waiting.map(|transfer| transfer.at).min() else { return };
+        self.requests[index].fail(at, status);
+        self.drop_transfers(index);
+        if self.requests[index].unfinished == 0 {
+            self.complete(index, now);
+        }
+    }
+
+    /// Drops the transfers of a request that have not begun. It has failed or has nobody
+    /// left to hear of it.
+    pub(super) fn drop_transfers(&mut self, index: u32) {
+        let mut next = self.requests[index].first_transfer;
+        while next != NONE {
+            let transfer = &self.queue.transfers[next];
+            let (this, at, waits) = (next, transfer.at, transfer.waits());
+            next = transfer.next;
+            if waits {
+                self.queue.end(this);
+                let request = &mut self.requests[index];
+                request.unfinished -= 1;
+                request.moved = request.moved.min(at);
+            }
+        }
+    }
+
+    fn transfers_of(&self, index: u32) -> impl Iterator<Item = &Transfer> {
+        let mut next = self.requests[index].first_transfer;
+        std::iter::from_fn(move || {
+            if next == NONE {
+                return None;
+            }
+            let transfer = &self.queue.transfers[next];
+            next = transfer.next;
+            Some(transfer)
+        })
+    }
+
+    /// Ends every request of which something in scope has not begun: for fencing (draft
+    /// 4.5: operations under way are aborted or finished), for a lock or an open that is
+    /// taken away. What is in flight finishes; wait for [`BatchScheduler::is_running`] to
+    /// say no. It walks over all requests in hand: it is made for rare occasions.
+    pub fn abort(&mut self, scope: &AbortScope, status: Status, now: Moment) -> Aborted {
+        let mut aborted = Aborted::default();
+        let indices: Vec<u32> = self.requests.indices().collect();
+        for index in indices {
+            if !self.is_in_scope(index, scope) {
+                continue;
+            }
+            let (mut waits, mut running) = (false, 0);
+            for transfer in self.transfers_of(index).filter(|transfer| scope.covers(transfer)) {
+                waits |= transfer.waits();
+                running += u32::from(transfer.stage == Stage::Running);
+            }
+            aborted.running += running;
+            if waits {
+                aborted.requests += 1;
+                self.fail(index, status, now);
+            }
+        }
+        aborted
+    }
+
+    /// Whether anything in scope is in flight, or is in hand and may yet be.
+    #[must_use]
+    pub fn is_running(&self, scope: &AbortScope) -> bool {
+        self.requests.indices().filter(|&index| self.is_in_scope(index, scope)).any(|index| {
+            let mut transfers = self.transfers_of(index);
+            transfers.any(|transfer| transfer.stage != Stage::Done && scope.covers(transfer))
+        })
+    }
+
+    fn is_in_scope(&self, index: u32, scope: &AbortScope) -> bool {
+        let request = &self.requests[index];
+        let is_of_session = scope.session.is_none_or(|id| request.session_id == id);
+        is_of_session && scope.state.is_none_or(|state| request.state == state)
+    }
+
+    /// A session has ended: everything it holds is dropped, and what is in flight for it
+    /// ends silently. An unknown session holds nothing.
+    pub fn close_session(&mut self, session: SessionId) -> EndedSession {
+        let mut ended = EndedSession::default();
+        let Some(slot) = self.by_id.remove(&session) else { return ended };
+        let of_session = (slot, RequestId(0))..=(slot, RequestId(u64::MAX));
+        let indices: Vec<u32> = self.names.range(of_session).map(|(_, &index)| index).collect();
+        self.replies.retain(|&batch| {
+            let entry = &self.batches[batch];
+            let (is_of_session, is_empty) = (entry.session == slot, entry.first == NONE);
+            if is_of_session && is_empty {
+                self.batches.remove(batch);
+            }
+            !is_of_session
+        });
+        self.ready.retain(|&other| other != slot);
+        self.set_report_by(slot, None);
+        for index in indices {
+            ended.requests += 1;
+            self.drop_transfers(index);
+            if self.requests[index].unfinished == 0 {
+                self.release_transfers(index);
+                self.forget(index);
+            } else {
+                ended.running += 1;
+                let name = self.requests[index].name;
+                self.names.remove(&(slot, name));
+                self.requests[index].session = NONE;
+            }
+        }
+        self.sessions.remove(slot);
+        ended
+    }
+}
+
+impl AbortScope {
+    fn covers(&self, transfer: &Transfer) -> bool {
+        self.file.is_none_or(|file| file == transfer.file)
+            && transfer.touches(self.offset, self.length)
+    }
+}

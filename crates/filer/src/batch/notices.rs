@@ -1,0 +1,241 @@
+//! Completions: gathering them, and telling who waits.
+//!
+//! Invariant: a session with gathered completions is either ready or has a moment by which
+//! it will be, so that no completion waits for ever.
+
+use dafs_types::{Moment, Status};
+use dafs_wire::messages::Completion;
+use dafs_wire::{Checksum, HEADER_BYTES};
+
+use super::slab::NONE;
+use super::{BatchReply, BatchScheduler, Notice, Session};
+
+/// Octets of a message of completions before the first of them: header, fixed section, and
+/// the array's count.
+const MESSAGE_BYTES: usize = HEADER_BYTES + 8 + 8;
+/// Octets of one (draft 6.1.7).
+const COMPLETION_BYTES: usize = 24;
+
+/// How many completions a message of so many octets carries.
+#[must_use]
+pub fn completions_in(message_bytes: u32) -> usize {
+    let room = (message_bytes as usize).saturating_sub(MESSAGE_BYTES) / COMPLETION_BYTES;
+    room.min(dafs_wire::limits::COMPLETIONS_MAX)
+}
+
+impl BatchScheduler {
+    /// All transfers of a request have ended.
+    pub(super) fn complete(&mut self, index: u32, now: Moment) {
+        self.release_transfers(index);
+        let request = &mut self.requests[index];
+        let (slot, batch) = (request.session, request.batch);
+        if slot == NONE {
+            return self.forget(index);
+        }
+        let entry = &mut self.batches[batch];
+        entry.unfinished -= 1;
+        if entry.synchronous {
+            if entry.unfinished == 0 {
+                self.replies.push_back(batch);
+            }
+            return;
+        }
+        request.report_by = entry.due.max(now.after(self.limits.notice_delay_max));
+        let session = &mut self.sessions[slot];
+        session.unfinished -= 1;
+        session.gathered.push_back(index);
+        session.is_awaited |= request.is_awaited;
+        let report_by = request.report_by;
+        if session.report_by.is_none_or(|moment| report_by < moment) {
+            self.set_report_by(slot, Some(report_by));
+        }
+        self.look_whether_ready(slot);
+    }
+
+    pub(super) fn set_report_by(&mut self, slot: u32, moment: Option<Moment>) {
+        let session = &mut self.sessions[slot];
+        if let Some(before) = std::mem::replace(&mut session.report_by, moment) {
+            self.report_by.remove(&(before, slot));
+        }
+        if let Some(moment) = moment {
+            self.report_by.insert((moment, slot));
+        }
+    }
+
+    /// Puts a session among the ready if it has reason to report.
+    pub(super) fn look_whether_ready(&mut self, slot: u32) {
+        let session = &self.sessions[slot];
+        let gathered = session.gathered.len();
+        let enough = session.completions_wanted.min(session.completions_max);
+        let has_reason = session.is_awaited || session.unfinished == 0 || gathered >= enough;
+        if gathered > 0 && session.completions_max > 0 && has_reason {
+            self.make_ready(slot);
+        }
+    }
+
+    fn make_ready(&mut self, slot: u32) {
+        let session = &mut self.sessions[slot];
+        if !session.is_ready {
+            session.is_ready = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// The next notice to send. Call it until it yields none, or until the back-control
+    /// channels take no more; the sessions take turns.
+    pub fn poll_notice(&mut self, now: Moment) -> Option<Notice> {
+        while let Some(&(moment, slot)) = self.report_by.first() {
+            if moment > now {
+                break;
+            }
+            self.set_report_by(slot, None);
+            if self.sessions[slot].completions_max > 0 {
+                self.sessions[slot].is_awaited = true;
+                self.make_ready(slot);
+            }
+        }
+        let (slot, count) = loop {
+            let slot = self.ready.pop_front()?;
+            self.sessions[slot].is_ready = false;
+            let count = self.sessions[slot].notice_size();
+            // A channel may have gone while its session was in the queue.
+            if count > 0 {
+                break (slot, count);
+            }
+        };
+        let mut notice = Notice {
+            session: self.sessions[slot].id,
+            completions: Vec::with_capacity(count),
+            finished: Vec::new(),
+        };
+        while notice.completions.len() < count
+            && let Some(index) = self.sessions[slot].gathered.pop_front()
+        {
+            notice.completions.push(self.completion(index));
+            let batch = self.requests[index].batch;
+            if self.batches[batch].unreported == 1 {
+                notice.finished.push(self.batches[batch].tag);
+            }
+            self.forget(index);
+        }
+        let session = &mut self.sessions[slot];
+        session.is_awaited &= !session.gathered.is_empty();
+        let left = session.gathered.iter().map(|&index| self.requests[index].report_by).min();
+        self.set_report_by(slot, left);
+        self.look_whether_ready(slot);
+        Some(notice)
+    }
+
+    /// The next reply to a synchronous batch, in the order of completion.
+    pub fn poll_reply(&mut self) -> Option<BatchReply> {
+        let batch = self.replies.pop_front()?;
+        let entry = &self.batches[batch];
+        let mut reply = BatchReply {
+            session: self.sessions[entry.session].id,
+            tag: entry.tag,
+            completions: Vec::with_capacity(entry.unreported as usize),
+        };
+        let mut index = entry.first;
+        if index == NONE {
+            self.batches.remove(batch);
+        }
+        while index != NONE {
+            reply.completions.push(self.completion(index));
+            let next = self.requests[index].next_of_batch;
+            self.forget(index);
+            index = next;
+        }
+        Some(reply)
+    }
+
+    fn completion(&self, index: u32) -> Completion {
+        let request = &self.requests[index];
+        Completion {
+            request: request.name,
+            status: request.failure.map_or(Status::Ok, |failure| failure.status),
+            length: request.moved,
+            checksum: if request.is_read { request.checksum } else { Checksum::default() },
+        }
+    }
+
+    /// The moment at which time alone will have something to do here: ask for runs and
+    /// notices again then.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Moment> {
+        let report_by = self.report_by.first().map(|&(moment, _)| moment);
+        [self.queue.next_due(), report_by].into_iter().flatten().min()
+    }
+
+    /// Frees what a request whose transfers have all ended holds of the bounds.
+    pub(super) fn release_transfers(&mut self, index: u32) {
+        let request = &mut self.requests[index];
+        let first = std::mem::replace(&mut request.first_transfer, NONE);
+        let transfers = std::mem::take(&mut request.transfers);
+        let bytes = std::mem::take(&mut request.bytes);
+        self.load.transfers -= transfers;
+        self.load.bytes -= bytes;
+        if let Some(session) = self.sessions.get_mut(request.session) {
+            session.load.transfers -= transfers;
+            session.load.bytes -= bytes;
+        }
+        self.queue.free(first);
+    }
+
+    /// Forgets a request: it was reported, or nobody is left to report it to.
+    pub(super) fn forget(&mut self, index: u32) {
+        let request = self.requests.remove(index);
+        self.load.requests -= 1;
+        if let Some(session) = self.sessions.get_mut(request.session) {
+            session.load.requests -= 1;
+            self.names.remove(&(request.session, request.name));
+        }
+        let batch = &mut self.batches[request.batch];
+        batch.unreported -= 1;
+        if batch.unreported == 0 {
+            self.batches.remove(request.batch);
+        }
+    }
+}
+
+impl Session {
+    /// How many completions its next notice has: those the client asked for at once, where
+    /// it has.
+    fn notice_size(&self) -> usize {
+        let most = self.completions_max.min(self.gathered.len());
+        if self.completions_wanted == 0 { most } else { self.completions_wanted.min(most) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dafs_types::{RequestId, SequenceNumber, StreamId};
+    use dafs_wire::messages::Completions;
+    use dafs_wire::{ByteOrder, Request, RequestHeader, encode_request};
+
+    fn message_bytes(count: usize) -> usize {
+        let completion = Completion {
+            request: RequestId(1),
+            status: Status::Ok,
+            length: 1,
+            checksum: Checksum::default(),
+        };
+        let completions = vec![completion; count];
+        let message = Completions { completions: completions[..].into() };
+        let request = Request::BcBatchCompletion(message);
+        let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
+        let mut buffer = vec![0; 1 << 17];
+        encode_request(ByteOrder::Little, &header, &request, &mut buffer).unwrap()
+    }
+
+    #[test]
+    fn a_message_carries_just_as_many_completions_as_are_said_to_fit() {
+        assert_eq!(completions_in(0), 0);
+        for size in [64, 79, 80, 512, 1000, 4096, 8191, 8192] {
+            let count = completions_in(size);
+            assert!(message_bytes(count) <= size as usize);
+            assert!(message_bytes(count + 1) > size as usize);
+        }
+        assert_eq!(completions_in(u32::MAX), dafs_wire::limits::COMPLETIONS_MAX);
+    }
+}

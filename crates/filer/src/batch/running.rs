@@ -1,0 +1,112 @@
+//! Runs: handing them out and taking them back.
+//!
+//! Invariant: every transfer that is running is in exactly one run that was handed out, and
+//! its request stays until that run is back.
+
+use dafs_types::{Moment, Status};
+use dafs_wire::Checksum;
+
+use super::slab::NONE;
+use super::{BatchScheduler, DeviceLoad, Failure, Piece, Request, RequestView, Run, RunOutcome};
+
+/// Lists of pieces kept for runs to come.
+const SPARE_MAX: usize = 64;
+
+impl BatchScheduler {
+    /// The next run to start. Call it until it yields none, whenever a run is done, a
+    /// batch was accepted, or [`BatchScheduler::next_due`] has come; also with a full
+    /// device, so that what is due is no longer waited for by time.
+    pub fn poll_run(&mut self, now: Moment, device: DeviceLoad) -> Option<Run> {
+        self.queue.promote(now);
+        if device.in_flight >= device.in_flight_max {
+            return None;
+        }
+        let early = device.in_flight < self.limits.early_start_below;
+        let (bytes_max, pieces_max) = (self.limits.run_bytes_max, self.limits.run_pieces_max);
+        if !self.queue.next_run(early, bytes_max, pieces_max) {
+            return None;
+        }
+        let members = self.queue.members();
+        let first = &self.queue.transfers[members[0]];
+        let mut pieces = self.spare.pop().unwrap_or_default();
+        let mut end = first.offset;
+        for &index in members {
+            let transfer = &self.queue.transfers[index];
+            end = end.max(transfer.end());
+            pieces.push(Piece {
+                offset: transfer.offset,
+                buffer: transfer.buffer,
+                at: transfer.at,
+                hint: transfer.hint,
+                failed: None,
+                transfer: index,
+                request: transfer.request,
+            });
+        }
+        let length = (end - first.offset) as u32;
+        Some(Run { file: first.file, kind: first.kind, offset: first.offset, length, pieces })
+    }
+
+    /// Whose a piece is, and whether it is still wanted.
+    #[must_use]
+    pub fn request(&self, piece: &Piece) -> RequestView {
+        let request = &self.requests[piece.request];
+        RequestView {
+            session: (request.session != NONE).then(|| self.sessions[request.session].id),
+            request: request.name,
+            state: request.state,
+            length: request.length,
+            checksum: request.checksum,
+            failed: request.failure.map(|failure| failure.status),
+        }
+    }
+
+    /// Sets the checksum that a read is reported with, as far as it is known: the last call
+    /// before the request's last run is done counts. Pieces come in any order, so their
+    /// sums are put together by [`Piece::at`].
+    pub fn set_checksum(&mut self, piece: &Piece, checksum: Checksum) {
+        self.requests[piece.request].checksum = checksum;
+    }
+
+    /// Takes a run back, carried out or not.
+    pub fn run_done(&mut self, run: Run, outcome: RunOutcome, now: Moment) {
+        let Run { offset, mut pieces, .. } = run;
+        for piece in &pieces {
+            self.queue.end(piece.transfer);
+            let request = &mut self.requests[piece.request];
+            request.unfinished -= 1;
+            let failed = match (piece.failed, outcome) {
+                (Some(status), _) | (None, RunOutcome::Failed(status)) => Some(status),
+                (None, RunOutcome::Moved(octets)) => {
+                    let reached = offset.saturating_add(octets).saturating_sub(piece.offset);
+                    if reached < u64::from(piece.buffer.length) {
+                        request.moved = request.moved.min(piece.at + reached as u32);
+                    }
+                    None
+                }
+            };
+            if let Some(status) = failed {
+                request.fail(piece.at, status);
+                self.drop_transfers(piece.request);
+            }
+            if self.requests[piece.request].unfinished == 0 {
+                self.complete(piece.request, now);
+            }
+        }
+        pieces.clear();
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(pieces);
+        }
+    }
+}
+
+impl Request {
+    /// Octets from this one on were not moved. The first failure in the order of the data
+    /// is the one that is reported, whichever came first in time.
+    pub(super) fn fail(&mut self, at: u32, status: Status) {
+        self.moved = self.moved.min(at);
+        if self.failure.is_none_or(|failure| at < failure.at) {
+            self.failure = Some(Failure { at, status });
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The time after a restart in which clients take back what they held (draft 4.4.1.6, as
+//! NFSv4 has it).
+//!
+//! Invariant: while it lasts no state is granted but what its owner held before, so that
+//! nothing can be granted that stands against what is yet to be taken back. Whoever asks
+//! for something new has taken back what it wants; when all have, the time is over early.
+
+use std::collections::BTreeMap;
+
+use dafs_types::{Moment, Status, Verifier};
+
+use super::Filer;
+use crate::clients::{Client, ClientSlot, Principal};
+use crate::{ChannelId, Counters};
+
+/// A client that has state, as it is written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientRecord {
+    /// Its name for itself.
+    pub name: Box<[u8]>,
+    /// Its life.
+    pub verifier: Verifier,
+    /// As whom it authenticated.
+    pub principal: Principal,
+}
+
+/// The time of taking back.
+#[derive(Debug)]
+pub(super) struct Grace {
+    ends: Moment,
+    expected: BTreeMap<Box<[u8]>, Expected>,
+}
+
+#[derive(Debug)]
+struct Expected {
+    verifier: Verifier,
+    principal: Principal,
+    has_returned: bool,
+    /// It has taken back what it wants.
+    is_done: bool,
+}
+
+impl Filer {
+    /// The server has started again, and these clients had state when the last one ended.
+    /// They have as long as a lease to take it back.
+    pub fn begin_grace(&mut self, clients: Vec<ClientRecord>, now: Moment) {
+        if clients.is_empty() {
+            return;
+        }
+        let expect = |record: ClientRecord| {
+            let ClientRecord { name, verifier, principal } = record;
+            (name, Expected { verifier, principal, has_returned: false, is_done: false })
+        };
+        let expected = clients.into_iter().map(expect).collect();
+        self.locks.begin_grace();
+        self.grace = Some(Grace { ends: now.after(self.config.lease), expected });
+    }
+
+    /// Whether clients are taking back what they held.
+    #[must_use]
+    pub fn is_in_grace(&self) -> bool {
+        self.grace.is_some()
+    }
+
+    /// Whether a channel's client may have something it did not hold before. Asking says
+    /// that it has taken back everything else.
+    ///
+    /// # Errors
+    /// GRACE: not yet; NOT_AUTHENTICATED.
+    #[inline]
+    pub fn may_take(&mut self, channel: ChannelId) -> Result<(), Status> {
+        if self.grace.is_none() {
+            return Ok(());
+        }
+        let slot = self.client_of(channel)?;
+        let now = self.hot[channel.index()].last_heard;
+        self.end_reclaims_of(slot, now);
+        if self.grace.is_none() { Ok(()) } else { Err(Status::Grace) }
+    }
+
+    #[cold]
+    fn end_reclaims_of(&mut self, slot: ClientSlot, now: Moment) {
+        let name = self.clients.get_mut(slot).map(|client| client.name.clone());
+        let Some(grace) = &mut self.grace else { return };
+        if let Some(expected) = name.and_then(|name| grace.expected.get_mut(&name)) {
+            expected.is_done = true;
+        }
+        self.end_grace_if_all_are_done(now);
+    }
+
+    fn end_grace_if_all_are_done(&mut self, now: Moment) {
+        let is_over = self
+            .grace
+            .as_ref()
+            .is_some_and(|grace| grace.expected.values().all(|expected| expected.is_done));
+        if is_over {
+            self.end_grace(now);
+        }
+    }
+
+    /// Whether a channel's client may take something back.
+    ///
+    /// # Errors
+    /// EXPIRED: the time for it is over, or this client held nothing; NOT_AUTHENTICATED.
+    pub(super) fn may_reclaim(&mut self, slot: ClientSlot) -> Result<(), Status> {
+        let client = self.clients.get_mut(slot).ok_or(Status::NotAuthenticated)?;
+        let grace = self.grace.as_ref().ok_or(Status::Expired)?;
+        match grace.expected.get(&client.name) {
+            Some(expected) if expected.is(client) => Ok(()),
+            _ => Err(Status::Expired),
+        }
+    }
+
+    /// A client has authenticated.
+    pub(super) fn note_return(&mut self, slot: ClientSlot, now: Moment) {
+        let Some(grace) = &mut self.grace else { return };
+        let Some(client) = self.clients.get_mut(slot) else { return };
+        let Some(expected) = grace.expected.get_mut(&client.name) else { return };
+        // Somebody else by that name gets nothing, and ends nothing.
+        if expected.principal != client.principal {
+            return;
+        }
+        if expected.verifier == client.verifier {
+            expected.has_returned = true;
+            client.is_recorded = true;
+        } else {
+            // It has restarted itself, and has nothing to take back.
+            let name = client.name.clone();
+            grace.expected.remove(&name);
+            self.lapsed.push(name);
+            self.end_grace_if_all_are_done(now);
+        }
+    }
+
+    /// Time passes.
+    pub(super) fn tick_grace(&mut self, now: Moment) {
+        if self.grace.as_ref().is_some_and(|grace| grace.ends <= now) {
+            self.end_grace(now);
+        }
+    }
+
+    fn end_grace(&mut self, now: Moment) {
+        let Some(grace) = self.grace.take() else { return };
+        self.locks.grace_over(now);
+        for (name, expected) in grace.expected {
+            if !expected.has_returned {
+                self.lapsed.push(name);
+            }
+        }
+        self.has_grace_ended = true;
+    }
+
+    /// Clients that are to be written down no longer: they have no state, and none to take
+    /// back. True with it if a time of taking back has ended since the last call: nothing new
+    /// may be granted for good before that is written down.
+    pub fn take_lapsed(&mut self) -> (Vec<Box<[u8]>>, bool) {
+        (std::mem::take(&mut self.lapsed), std::mem::take(&mut self.has_grace_ended))
+    }
+
+    /// The clients that have state, to be written down.
+    #[must_use]
+    pub fn client_records(&self) -> Vec<ClientRecord> {
+        let mut records: BTreeMap<Box<[u8]>, ClientRecord> = BTreeMap::new();
+        if let Some(grace) = &self.grace {
+            for (name, expected) in &grace.expected {
+                records.insert(name.clone(), expected.record(name));
+            }
+        }
+        for client in self.clients.iter().filter(|client| client.is_recorded) {
+            records.insert(client.name.clone(), ClientRecord::of(client));
+        }
+        records.into_values().collect()
+    }
+
+    /// The record of a channel's client, if it has state now and none is written down yet.
+    /// The driver writes it, and lets no answer out before that is durable.
+    pub fn client_to_record(&mut self, channel: ChannelId) -> Option<ClientRecord> {
+        let slot = self.client_of(channel).ok()?;
+        let client = self.clients.get_mut(slot)?;
+        if client.is_recorded {
+            return None;
+        }
+        client.is_recorded = true;
+        Some(ClientRecord::of(client))
+    }
+
+    /// Fills in what is told of it.
+    pub(super) fn count_grace(&self, counters: &mut Counters) {
+        counters.clients_expected = self.grace.as_ref().map_or(0, |grace| {
+            grace.expected.values().filter(|expected| !expected.is_done).count() as u32
+        });
+    }
+}
+
+impl Expected {
+    fn is(&self, client: &Client) -> bool {
+        self.verifier == client.verifier && self.principal == client.principal
+    }
+
+    fn record(&self, name: &[u8]) -> ClientRecord {
+        let (verifier, principal) = (self.verifier, self.principal.clone());
+        ClientRecord { name: name.into(), verifier, principal }
+    }
+}
+
+impl ClientRecord {
+    fn of(client: &Client) -> Self {
+        Self {
+            name: client.name.clone(),
+            verifier: client.verifier,
+            principal: client.principal.clone(),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! LOCK with REPAIR and with RECLAIM.
+//!
+//! Invariant: what is broken is had by REPAIR alone, and what survived a failure by its
+//! owner's RECLAIM alone; neither looks at the queue, neither waits.
+
+use std::collections::BTreeSet;
+
+use dafs_types::StateId;
+
+use super::action::{Hold, LockAction};
+use super::own::{Piece, remainders, subtract};
+use super::range::ByteRange;
+use super::request::{LockAnswer, LockError, LockOwner, LockRequest};
+use super::table::LockTable;
+use crate::FileKey;
+
+impl LockTable {
+    /// REPAIR (draft 4.4.1.3): takes over what is broken. The lock that is gained has
+    /// PERSIST, asked or not: what is half repaired must not become free by another
+    /// failure.
+    pub(super) fn repair(
+        &mut self,
+        owner: &LockOwner<'_>,
+        who: Option<u32>,
+        request: &LockRequest,
+        piece: &Piece,
+    ) -> Result<LockAnswer, LockError> {
+        let file = request.file;
+        if let Some(number) = self.break_breakable(file, who, piece.range, piece.mode) {
+            return Ok(LockAnswer::Broken(self.conflict_of(number)));
+        }
+        let broken = self.broken_in(file, piece.range);
+        let modes = broken.iter().map(|&number| self.holds[number].mode);
+        if modes.max().is_none_or(|most| most > piece.mode) {
+            return Err(LockError::NothingThere);
+        }
+        let under_way = |&&number: &&u32| self.holds[number].phase.is_rolling_back();
+        let other = self.live_in_way(file, who, piece.range, piece.mode);
+        if let Some(number) = broken.iter().find(under_way).copied().or(other) {
+            return Ok(LockAnswer::Denied(self.conflict_of(number)));
+        }
+        let mut piece = *piece;
+        piece.attributes.persist = true;
+        if let Some(who) = who {
+            let mut pieces = self.pieces(file, who, piece.range).into_iter();
+            if pieces.any(|own| !piece.attributes.include(self.holds[own].attributes)) {
+                return Err(LockError::OptionsDiffer);
+            }
+        }
+        let cuts = broken.iter().map(|&n| remainders(self.holds[n].range, piece.range) - 1);
+        let own = who.map_or(1, |who| self.growth(file, who, &piece));
+        self.check_limits(owner.name(), file, own + cuts.sum::<i64>())?;
+        if let Some(waiter) = self.grant_deadlocks(who, file, &piece, None) {
+            return Ok(LockAnswer::Deadlock(self.waiter_conflict(waiter)));
+        }
+        let entered = self.registry.enter(owner);
+        self.set_state(file, entered, owner.state);
+        self.take_over(&broken, file, entered, owner.state, &piece);
+        self.wake_elsewhere(entered, file);
+        self.counters.repaired += broken.len() as u64;
+        Ok(LockAnswer::Granted)
+    }
+
+    /// Replaces broken holds by a piece of the repairer. Its record goes first: until the
+    /// old ones are gone a restart finds both, and keeps the older.
+    fn take_over(
+        &mut self,
+        broken: &[u32],
+        file: FileKey,
+        who: u32,
+        state: StateId,
+        piece: &Piece,
+    ) {
+        let (mut formers, mut left, mut gone) = (BTreeSet::new(), Vec::new(), Vec::new());
+        for &number in broken {
+            let hold = self.holds[number];
+            formers.insert(hold.owner);
+            match self.cut(number, piece.range) {
+                [None, None] => gone.extend(hold.id),
+                [before, behind] => left.extend([behind, before].into_iter().flatten()),
+            }
+        }
+        self.place(file, who, state, piece);
+        for number in left {
+            self.rewrite(number);
+        }
+        for id in gone {
+            self.push(LockAction::RemoveRecord(id));
+        }
+        for former in formers {
+            self.registry.forget_if_idle(former);
+        }
+    }
+
+    /// RECLAIM (draft 4.4.1.6). A lock with options is had back if it is still there, in
+    /// the grace period or after it; a plain one only in the grace period, since nobody
+    /// knows afterwards what was granted in between.
+    pub(super) fn reclaim(
+        &mut self,
+        owner: &LockOwner<'_>,
+        who: Option<u32>,
+        request: &LockRequest,
+        piece: &Piece,
+    ) -> Result<LockAnswer, LockError> {
+        let file = request.file;
+        if let Some(number) = self.broken_in_way(file, piece.range, piece.mode) {
+            return Ok(LockAnswer::Broken(self.conflict_of(number)));
+        }
+        let kept = who.is_some_and(|who| self.has_kept(file, who, piece));
+        if !kept && (piece.attributes.recorded() || !self.grace) {
+            return Err(LockError::Lost);
+        }
+        if let Some(number) = self.live_in_way(file, who, piece.range, piece.mode) {
+            return Ok(LockAnswer::Denied(self.conflict_of(number)));
+        }
+        self.grant(owner, who, request, piece, None)
+    }
+
+    /// Whether the owner has the whole range in just this mode and with just these
+    /// attributes.
+    fn has_kept(&self, file: FileKey, who: u32, piece: &Piece) -> bool {
+        let same = |hold: &&Hold| hold.mode == piece.mode && hold.attributes == piece.attributes;
+        let pieces = self.pieces(file, who, piece.range);
+        let holds = pieces.iter().map(|&number| &self.holds[number]).filter(same);
+        let kept: Vec<ByteRange> = holds.map(|hold| hold.range).collect();
+        subtract(&[piece.range], &kept).is_empty()
+    }
+}

@@ -1,0 +1,384 @@
+//! Ends of opens, owners and clients, and restarts of either side
+//! (draft 4.4.1.3 to 4.4.1.6).
+//!
+//! Invariant: a lock with auto-recovery leaves its owner only by the owner's own act or
+//! through a rollback; a lock with PERSIST only by the owner's own act or by repair.
+
+use std::collections::BTreeSet;
+
+use dafs_types::{ClientId, Moment, StateId};
+
+use super::LockTable;
+use super::action::{Hold, LockAction, LockRecord, Phase, RecordPhase, RollbackId, Then};
+use super::own::{Piece, subtract};
+use super::range::ByteRange;
+use super::request::{LockClient, LockOwner, OwnerName};
+use crate::FileKey;
+
+/// The client's name or verifier shows another principal than the one whose locks are kept
+/// under it: the status is CLID_INUSE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the locks kept under this client's name belong to another principal")]
+pub struct ForeignLocks;
+
+/// How a client failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    LeaseExpired,
+    Restarted,
+}
+
+impl LockTable {
+    /// CLOSE, or the end of an open by its owner's will: its locks are unlocked and its
+    /// waiters leave.
+    pub fn release_open(&mut self, owner: OwnerName<'_>, file: FileKey, now: Moment) {
+        let Some(who) = self.registry.find(owner) else { return };
+        self.release(&[who], Some(file), now);
+    }
+
+    /// The owner is gone, by its client's will.
+    pub fn release_owner(&mut self, owner: OwnerName<'_>, now: Moment) {
+        let Some(who) = self.registry.find(owner) else { return };
+        self.release(&[who], None, now);
+    }
+
+    /// The client has left in good order: everything is unlocked, as if it had asked.
+    pub fn release_client(&mut self, client: ClientId, now: Moment) {
+        let owners = self.registry.owners_of(client);
+        self.release(&owners, None, now);
+    }
+
+    fn release(&mut self, owners: &[u32], only: Option<FileKey>, now: Moment) {
+        let mut touched = self.dismiss_waiters(owners, only);
+        for &who in owners {
+            if !self.has(who) {
+                continue;
+            }
+            let mut files = self.registry.owner(who).files.clone();
+            files.retain(|&file| only.is_none_or(|only| only == file));
+            for &file in &files {
+                for number in self.pieces(file, who, ByteRange::WHOLE) {
+                    self.leave_rollback(number, Then::Gone);
+                }
+                self.carve(file, who, ByteRange::WHOLE);
+            }
+            touched.extend(files);
+            self.registry.forget_if_idle(who);
+        }
+        self.settle_all(touched, now);
+    }
+
+    /// A client's lease has ended (draft 4.4.1.5): plain locks are revoked, those with
+    /// auto-recovery are rolled back and then revoked, those with PERSIST become breakable
+    /// and, if somebody waits for them, are broken.
+    pub fn lease_expired(&mut self, client: ClientId, now: Moment) {
+        self.fail(client, Failure::LeaseExpired, now);
+    }
+
+    /// A client has restarted: it shows another verifier (draft 4.4.1.5). As for its lease,
+    /// but locks with PERSIST are broken at once.
+    pub fn client_restarted(&mut self, client: ClientId, now: Moment) {
+        self.fail(client, Failure::Restarted, now);
+    }
+
+    fn fail(&mut self, client: ClientId, failure: Failure, now: Moment) {
+        let owners = self.registry.owners_of(client);
+        let mut touched = self.dismiss_waiters(&owners, None);
+        for who in owners {
+            if !self.has(who) {
+                continue;
+            }
+            for file in self.registry.owner(who).files.clone() {
+                for number in self.pieces(file, who, ByteRange::WHOLE) {
+                    self.fail_hold(number, failure);
+                }
+                touched.insert(file);
+            }
+            self.registry.forget_if_idle(who);
+        }
+        self.settle_all(touched, now);
+    }
+
+    /// The draft's table of 4.4.1.5, row by row.
+    fn fail_hold(&mut self, number: u32, failure: Failure) {
+        let Hold { attributes, phase, .. } = self.holds[number];
+        let persistent = match failure {
+            Failure::LeaseExpired => (Phase::Breakable, Then::Breakable),
+            Failure::Restarted => (Phase::Broken, Then::Broken),
+        };
+        if phase.is_rolling_back() {
+            let then = if attributes.persist { persistent.1 } else { Then::Gone };
+            self.leave_rollback(number, then);
+        } else if attributes.persist {
+            match persistent.0 {
+                Phase::Broken => self.break_hold(number),
+                breakable => self.set_phase(number, breakable),
+            }
+        } else if attributes.auto_recovery {
+            self.begin_rollback(number, Then::Gone);
+        } else {
+            self.remove_hold(number);
+        }
+    }
+
+    /// The client was heard of again before anybody broke its locks, and still has its
+    /// opens: what was breakable is held. What it has yet to reclaim stays as it is.
+    pub fn client_renewed(&mut self, client: ClientId) {
+        for who in self.registry.owners_of(client) {
+            for file in self.registry.owner(who).files.clone() {
+                for number in self.pieces(file, who, ByteRange::WHOLE) {
+                    match self.holds[number].phase {
+                        Phase::Breakable if self.holds[number].state == StateId::ANONYMOUS => {}
+                        Phase::Breakable => self.set_phase(number, Phase::Held),
+                        Phase::RollingBack { rollback, then: Then::Breakable } => {
+                            let phase = Phase::RollingBack { rollback, then: Then::Held };
+                            self.set_phase(number, phase);
+                        }
+                        Phase::Held
+                        | Phase::Survived
+                        | Phase::Broken
+                        | Phase::RollingBack { .. } => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// A client has authenticated under an id that is new here. If locks are kept for its
+    /// name, from before a restart of the server or from an earlier record of the client,
+    /// they are its own to reclaim; or, if its verifier says that it has restarted, they
+    /// are dealt with as [`LockTable::client_restarted`] says. Call it before the client's
+    /// first request about locks.
+    ///
+    /// # Errors
+    /// [`ForeignLocks`]; nothing has changed then.
+    pub fn client_connected(
+        &mut self,
+        client: &LockClient<'_>,
+        now: Moment,
+    ) -> Result<(), ForeignLocks> {
+        let former = self.registry.former(client);
+        let record = |id: ClientId| self.registry.client(id).expect("a former life is known");
+        if former.iter().any(|&id| *record(id).principal != *client.principal) {
+            return Err(ForeignLocks);
+        }
+        for id in former {
+            let same_life = self.registry.client(id).map(|c| c.verifier) == Some(client.verifier);
+            match (same_life, self.registry.client(client.id).is_some()) {
+                (false, _) => self.client_restarted(id, now),
+                (true, false) => self.registry.rename(id, client.id),
+                // It has asked for locks already: what it had before it can have no more,
+                // and it ends with the client's lease or the grace period.
+                (true, true) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes over the records that stable storage has, before the first request. Locks that
+    /// were held wait to be reclaimed; rollbacks that had not ended begin again. Where a
+    /// crash came between the actions of one call, records may overlap: the older wins.
+    pub fn restore(&mut self, mut records: Vec<LockRecord>) {
+        records.sort_by_key(|record| record.id);
+        self.next_lock = records.last().map_or(1, |record| record.id.0 + 1).max(self.next_lock);
+        for record in records {
+            self.restore_one(&record);
+        }
+    }
+
+    fn restore_one(&mut self, record: &LockRecord) {
+        // A client that came back under another id has older records under the old one.
+        let known = self.registry.life_of(record);
+        let client = LockClient {
+            id: known.unwrap_or(record.client),
+            name: &record.client_name,
+            principal: &record.principal,
+            verifier: record.verifier,
+        };
+        let state = StateId::ANONYMOUS;
+        let who = self.registry.enter(&LockOwner { client, owner: &record.owner, state });
+        // What an owner holds never overlaps itself; shared locks that broke may lie over
+        // each other and over what their former owner has again.
+        let held = RecordPhase::Held;
+        let older = |hold: &Hold| {
+            let same = hold.owner == who && hold.phase.on_record() == held && record.phase == held;
+            same || hold.mode.conflicts(record.mode)
+        };
+        let taken = self.holds_overlapping(record.file, record.range, older);
+        let free = subtract(&[record.range], &taken);
+        let whole = free == [record.range];
+        let mut id = Some(record.id);
+        for range in free {
+            let id = id.take().unwrap_or_else(|| self.new_lock_id());
+            let rollback = RollbackId(self.next_rollback);
+            let phase = match record.phase {
+                RecordPhase::Held => Phase::Survived,
+                RecordPhase::Broken => Phase::Broken,
+                RecordPhase::Revoked => Phase::RollingBack { rollback, then: Then::Gone },
+                RecordPhase::BrokenUnrolled => Phase::RollingBack { rollback, then: Then::Broken },
+            };
+            let LockRecord { file, mode, attributes, .. } = *record;
+            let id = Some(id);
+            let hold = Hold { file, owner: who, state, range, mode, attributes, phase, id };
+            let number = self.add_hold(hold);
+            if !whole {
+                self.rewrite(number);
+            }
+            if phase.is_rolling_back() {
+                self.next_rollback += 1;
+                self.rollbacks.insert(rollback, number);
+                self.push(LockAction::Rollback { rollback, file, range });
+            }
+        }
+        if let Some(id) = id {
+            self.push(LockAction::RemoveRecord(id));
+        }
+        self.registry.forget_if_idle(who);
+    }
+
+    fn holds_overlapping(
+        &self,
+        file: FileKey,
+        range: ByteRange,
+        which: impl Fn(&Hold) -> bool,
+    ) -> Vec<ByteRange> {
+        let found = self.holds_in(file, range, super::LockMode::Write, which);
+        found.into_iter().map(|number| self.holds[number].range).collect()
+    }
+
+    /// A grace period begins: plain locks can be reclaimed.
+    pub fn begin_grace(&mut self) {
+        self.grace = true;
+    }
+
+    /// The grace period has ended (draft 4.4.1.6): what was not reclaimed becomes breakable,
+    /// or, without PERSIST, is rolled back and ends.
+    pub fn grace_over(&mut self, now: Moment) {
+        self.grace = false;
+        let survived = |(number, hold): (u32, &Hold)| {
+            (hold.phase == Phase::Survived).then_some((number, hold.file, hold.attributes))
+        };
+        let survivors: Vec<_> = self.holds.iter().filter_map(survived).collect();
+        let mut touched = BTreeSet::new();
+        for (number, file, attributes) in survivors {
+            if attributes.persist {
+                self.set_phase(number, Phase::Breakable);
+            } else {
+                self.begin_rollback(number, Then::Gone);
+            }
+            touched.insert(file);
+        }
+        self.settle_all(touched, now);
+    }
+
+    /// Whether plain locks can be reclaimed.
+    #[must_use]
+    pub fn in_grace(&self) -> bool {
+        self.grace
+    }
+
+    /// A lock breaks: it is nobody's until it is repaired. What was changed under it with
+    /// auto-recovery is rolled back now, and not before (draft 4.4.1.4).
+    pub(super) fn break_hold(&mut self, number: u32) {
+        self.counters.broken += 1;
+        if self.holds[number].attributes.auto_recovery {
+            self.begin_rollback(number, Then::Broken);
+        } else {
+            self.set_phase(number, Phase::Broken);
+            self.rewrite(number);
+        }
+    }
+
+    pub(super) fn begin_rollback(&mut self, number: u32, then: Then) -> RollbackId {
+        let rollback = RollbackId(self.next_rollback);
+        self.next_rollback += 1;
+        self.counters.rollbacks += 1;
+        self.rollbacks.insert(rollback, number);
+        let before = self.holds[number].phase.on_record();
+        let phase = Phase::RollingBack { rollback, then };
+        self.set_phase(number, phase);
+        if phase.on_record() != before {
+            self.rewrite(number);
+        }
+        let Hold { file, range, .. } = self.holds[number];
+        self.push(LockAction::Rollback { rollback, file, range });
+        rollback
+    }
+
+    /// The owner of an ABORT under way has gone or failed: something else becomes of the
+    /// lock. Other phases are left alone.
+    fn leave_rollback(&mut self, number: u32, then: Then) {
+        let Phase::RollingBack { rollback, .. } = self.holds[number].phase else { return };
+        let before = self.holds[number].phase.on_record();
+        let phase = Phase::RollingBack { rollback, then };
+        self.set_phase(number, phase);
+        if phase.on_record() != before {
+            self.rewrite(number);
+        }
+    }
+
+    /// The driver has put back what a rollback was to put back, and it is stable. What the
+    /// lock is to become, it becomes. False for a rollback that is not under way.
+    pub fn rollback_done(&mut self, rollback: RollbackId, now: Moment) -> bool {
+        let Some(number) = self.rollbacks.remove(&rollback) else { return false };
+        let hold = self.holds[number];
+        let Hold { file, owner, state, range, mode, attributes, .. } = hold;
+        let Phase::RollingBack { then, .. } = hold.phase else {
+            unreachable!("a rollback under way has a lock that is rolled back")
+        };
+        let drop_undo = LockAction::DropUndo { file, range };
+        let keep_undo = LockAction::KeepUndo { file, range };
+        match then {
+            Then::Held => {
+                self.push(drop_undo);
+                self.push(keep_undo);
+                self.set_phase(number, Phase::Held);
+                self.place(file, owner, state, &Piece { range, mode, attributes });
+            }
+            Then::Breakable => {
+                self.push(drop_undo);
+                self.push(keep_undo);
+                self.set_phase(number, Phase::Breakable);
+            }
+            Then::Broken => {
+                self.set_phase(number, Phase::Broken);
+                self.rewrite(number);
+                self.push(drop_undo);
+            }
+            Then::Gone => {
+                self.remove_hold(number);
+                self.registry.forget_if_idle(owner);
+                self.actions.extend(hold.id.map(LockAction::RemoveRecord));
+                self.push(drop_undo);
+            }
+        }
+        self.settle(file, now);
+        true
+    }
+
+    /// Dismisses the waiters of owners, in one file or in all.
+    fn dismiss_waiters(&mut self, owners: &[u32], only: Option<FileKey>) -> BTreeSet<FileKey> {
+        let mut touched = BTreeSet::new();
+        for &who in owners {
+            for number in self.registry.owner(who).waiters.clone() {
+                let (file, waiter) = (self.waiters[number].file, self.waiters[number].id);
+                if only.is_none_or(|only| only == file) {
+                    self.dismiss(number, LockAction::WaiterGone { waiter });
+                    touched.insert(file);
+                }
+            }
+        }
+        touched
+    }
+
+    /// Whether an owner that was known is still: its last waiter may have been all it had.
+    fn has(&self, who: u32) -> bool {
+        self.registry.is_known(who)
+    }
+
+    pub(super) fn settle_all(&mut self, files: BTreeSet<FileKey>, now: Moment) {
+        for file in files {
+            self.settle(file, now);
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! The holds of a file, and what an owner does to its own (POSIX, within one owner).
+//!
+//! Invariant: the pieces of one owner never overlap, and two that touch differ in mode,
+//! attributes or phase, or one of them came from stable storage. A hold is in the slab, in
+//! the tree of its mode, in the counts of owner, client and file, and, unless it is
+//! nobody's, in its owner's pieces: in all of them or in none.
+//!
+//! Every change of an owner's pieces goes through [`LockTable::edit`], which compares
+//! before and after: so records and undo follow whatever is cut, joined or replaced.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use dafs_types::StateId;
+
+use super::LockTable;
+use super::action::{Hold, LockAction, LockId, LockRecord, Phase};
+use super::interval::IntervalTree;
+use super::range::ByteRange;
+use super::request::{LockAttributes, LockMode};
+use crate::FileKey;
+
+/// The locks of one file.
+#[derive(Debug, Default)]
+pub(super) struct FileLocks {
+    pub shared: IntervalTree,
+    pub exclusive: IntervalTree,
+    /// Each owner's own pieces, by first octet.
+    pub own: BTreeMap<u32, BTreeMap<u64, u32>>,
+    /// Waiters, the first first.
+    pub queue: Vec<u32>,
+    pub holds: u32,
+    /// Shared holds that are broken: these alone stand against writes where locks are
+    /// advisory.
+    pub shared_broken: u32,
+    /// Holds with auto-recovery.
+    pub undoing: u32,
+}
+
+impl FileLocks {
+    /// The holds that an owner of this mode may find in its way, and others of its own.
+    pub fn search<B>(
+        &self,
+        range: ByteRange,
+        mode: LockMode,
+        visit: &mut impl FnMut(u32) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        self.exclusive.search(range, visit)?;
+        match mode {
+            LockMode::Read => ControlFlow::Continue(()),
+            LockMode::Write => self.shared.search(range, visit),
+        }
+    }
+}
+
+/// What an owner asks to have instead of what it has in a range.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub range: ByteRange,
+    pub mode: LockMode,
+    pub attributes: LockAttributes,
+}
+
+impl Piece {
+    /// Whether a hold can become part of this piece.
+    fn joins(&self, hold: &Hold) -> bool {
+        hold.phase == Phase::Held
+            && hold.mode == self.mode
+            && hold.attributes == self.attributes
+            && hold.range.widened().overlaps(self.range)
+    }
+}
+
+impl LockTable {
+    /// The owner's own pieces that overlap a range, by first octet.
+    pub(super) fn pieces(&self, file: FileKey, owner: u32, range: ByteRange) -> Vec<u32> {
+        let Some(own) = self.files.get(&file).and_then(|locks| locks.own.get(&owner)) else {
+            return Vec::new();
+        };
+        let before_end = own.range(..=range.last()).rev().map(|(_, &hold)| hold);
+        let mut found: Vec<u32> =
+            before_end.take_while(|&hold| self.holds[hold].range.last() >= range.first()).collect();
+        found.reverse();
+        found
+    }
+
+    /// How many holds more a file has once a piece is placed.
+    pub(super) fn growth(&self, file: FileKey, owner: u32, piece: &Piece) -> i64 {
+        let touched = self.pieces(file, owner, piece.range.widened());
+        let growth_of = |&hold: &u32| {
+            let hold = &self.holds[hold];
+            if piece.joins(hold) { -1 } else { remainders(hold.range, piece.range) - 1 }
+        };
+        let apart = |hold: &&u32| {
+            let hold = &self.holds[**hold];
+            hold.range.overlaps(piece.range) || piece.joins(hold)
+        };
+        1 + touched.iter().filter(apart).map(growth_of).sum::<i64>()
+    }
+
+    /// How many holds more a file has once a range is unlocked.
+    pub(super) fn growth_of_cut(&self, file: FileKey, owner: u32, range: ByteRange) -> i64 {
+        let pieces = self.pieces(file, owner, range);
+        pieces.iter().map(|&hold| remainders(self.holds[hold].range, range) - 1).sum()
+    }
+
+    /// Changes an owner's pieces in a range, and pushes what follows for records and undo.
+    pub(super) fn edit(
+        &mut self,
+        file: FileKey,
+        owner: u32,
+        range: ByteRange,
+        change: impl FnOnce(&mut Self),
+    ) {
+        let around = range.widened();
+        let (records_before, undo_before) = self.promised(file, owner, around);
+        change(self);
+        let (records, undo) = self.promised(file, owner, around);
+        // What gains octets is written before what loses them: a crash in between leaves
+        // some octets in two records of one owner, and none in too few.
+        let grows = |record: &&LockRecord| {
+            let old = records_before.iter().find(|old| old.id == record.id);
+            old.is_none_or(|old| remainders(record.range, old.range) > 0)
+        };
+        let (grown, others): (Vec<_>, Vec<_>) = records.iter().partition(grows);
+        for record in grown.into_iter().chain(others) {
+            if !records_before.contains(record) {
+                self.push(LockAction::WriteRecord(Box::new(record.clone())));
+            }
+        }
+        for LockRecord { id, .. } in records_before {
+            if !records.iter().any(|record| record.id == id) {
+                self.push(LockAction::RemoveRecord(id));
+            }
+        }
+        for range in subtract(&undo_before, &undo) {
+            self.push(LockAction::DropUndo { file, range });
+        }
+        for range in subtract(&undo, &undo_before) {
+            self.push(LockAction::KeepUndo { file, range });
+        }
+    }
+
+    /// Records and ranges with undo of the owner's pieces in a range.
+    fn promised(
+        &self,
+        file: FileKey,
+        owner: u32,
+        range: ByteRange,
+    ) -> (Vec<LockRecord>, Vec<ByteRange>) {
+        let pieces = self.pieces(file, owner, range);
+        let records = pieces.iter().filter_map(|&hold| self.record(hold)).collect();
+        let undone = |&&hold: &&u32| self.holds[hold].attributes.auto_recovery;
+        (records, pieces.iter().filter(undone).map(|&hold| self.holds[hold].range).collect())
+    }
+
+    /// Places a held piece over whatever the owner has there.
+    pub(super) fn place(&mut self, file: FileKey, owner: u32, state: StateId, piece: &Piece) {
+        self.edit(file, owner, piece.range, |table| {
+            let mut range = piece.range;
+            let mut id: Option<LockId> = None;
+            for number in table.pieces(file, owner, piece.range.widened()) {
+                let hold = table.holds[number];
+                if piece.joins(&hold) {
+                    table.remove_hold(number);
+                    range = range.hull(hold.range);
+                } else if !hold.range.overlaps(piece.range)
+                    || table.cut(number, piece.range) != [None, None]
+                {
+                    continue;
+                }
+                // Nothing is left of it: the new piece may have its record.
+                id = [id, hold.id].into_iter().flatten().min();
+            }
+            let (mode, attributes) = (piece.mode, piece.attributes);
+            let id = attributes.recorded().then(|| id.unwrap_or_else(|| table.new_lock_id()));
+            let phase = Phase::Held;
+            table.add_hold(Hold { file, owner, state, range, mode, attributes, phase, id });
+        });
+    }
+
+    /// Takes a range out of what the owner has.
+    pub(super) fn carve(&mut self, file: FileKey, owner: u32, range: ByteRange) {
+        self.edit(file, owner, range, |table| {
+            for number in table.pieces(file, owner, range) {
+                table.cut(number, range);
+            }
+        });
+    }
+
+    /// Takes a range out of a hold; returns what is left on either side. The left
+    /// remainder keeps the record, else the right one does.
+    pub(super) fn cut(&mut self, number: u32, range: ByteRange) -> [Option<u32>; 2] {
+        let hold = self.remove_hold(number);
+        let mut id = hold.id;
+        [hold.range.left_of(range), hold.range.right_of(range)].map(|part| {
+            let range = part?;
+            let recorded = hold.attributes.recorded();
+            let id = recorded.then(|| id.take().unwrap_or_else(|| self.new_lock_id()));
+            Some(self.add_hold(Hold { range, id, ..hold }))
+        })
+    }
+
+    /// Puts a hold where it belongs.
+    pub(super) fn add_hold(&mut self, hold: Hold) -> u32 {
+        let number = self.holds.insert(hold);
+        let locks = self.files.entry(hold.file).or_default();
+        match hold.mode {
+            LockMode::Read => locks.shared.insert(hold.range, number),
+            LockMode::Write => locks.exclusive.insert(hold.range, number),
+        }
+        locks.holds += 1;
+        locks.shared_broken += u32::from(is_shared_broken(&hold));
+        locks.undoing += u32::from(hold.attributes.auto_recovery);
+        self.registry.charge(hold.owner, 1);
+        if !hold.phase.is_orphan() {
+            locks.own.entry(hold.owner).or_default().insert(hold.range.first(), number);
+            self.registry.owner_mut(hold.owner).files.insert(hold.file);
+        }
+        number
+    }
+
+    /// Takes a hold away. The caller sees to its record, and forgets file and owner if
+    /// they are idle.
+    pub(super) fn remove_hold(&mut self, number: u32) -> Hold {
+        let hold = self.holds.remove(number);
+        let locks = self.files.get_mut(&hold.file).expect("a hold's file is known");
+        match hold.mode {
+            LockMode::Read => locks.shared.remove(hold.range, number),
+            LockMode::Write => locks.exclusive.remove(hold.range, number),
+        }
+        locks.holds -= 1;
+        locks.shared_broken -= u32::from(is_shared_broken(&hold));
+        locks.undoing -= u32::from(hold.attributes.auto_recovery);
+        self.registry.charge(hold.owner, -1);
+        if !hold.phase.is_orphan() {
+            self.disown(&hold);
+        }
+        hold
+    }
+
+    /// Gives a hold another phase; one that becomes nobody's leaves its owner's pieces.
+    pub(super) fn set_phase(&mut self, number: u32, phase: Phase) {
+        let before = self.holds[number];
+        debug_assert!(!before.phase.is_orphan() || phase.is_orphan());
+        let hold = &mut self.holds[number];
+        hold.phase = phase;
+        if phase.is_orphan() {
+            hold.state = StateId::ANONYMOUS;
+        }
+        let after = *hold;
+        let locks = self.files.get_mut(&after.file).expect("a hold's file is known");
+        locks.shared_broken -= u32::from(is_shared_broken(&before));
+        locks.shared_broken += u32::from(is_shared_broken(&after));
+        if phase.is_orphan() && !before.phase.is_orphan() {
+            self.disown(&before);
+        }
+    }
+
+    fn disown(&mut self, hold: &Hold) {
+        let locks = self.files.get_mut(&hold.file).expect("a hold's file is known");
+        let own = locks.own.get_mut(&hold.owner).expect("an owner has pieces");
+        own.remove(&hold.range.first());
+        if own.is_empty() {
+            locks.own.remove(&hold.owner);
+            self.registry.owner_mut(hold.owner).files.remove(&hold.file);
+        }
+    }
+
+    /// Forgets a file without locks and waiters.
+    pub(super) fn forget_file_if_idle(&mut self, file: FileKey) {
+        if self.files.get(&file).is_some_and(|locks| locks.holds == 0 && locks.queue.is_empty()) {
+            self.files.remove(&file);
+        }
+    }
+
+    pub(super) fn new_lock_id(&mut self) -> LockId {
+        let id = LockId(self.next_lock);
+        self.next_lock += 1;
+        id
+    }
+
+    /// The record of a hold, if it has one.
+    pub(super) fn record(&self, number: u32) -> Option<LockRecord> {
+        let hold = &self.holds[number];
+        let id = hold.id?;
+        let owner = self.registry.owner(hold.owner);
+        let client = self.registry.client_of(hold.owner);
+        Some(LockRecord {
+            id,
+            file: hold.file,
+            client: owner.client,
+            client_name: client.name.clone(),
+            principal: client.principal.clone(),
+            verifier: client.verifier,
+            owner: owner.name.clone(),
+            range: hold.range,
+            mode: hold.mode,
+            attributes: hold.attributes,
+            phase: hold.phase.on_record(),
+        })
+    }
+
+    /// Has a hold's record written again, its phase having changed.
+    pub(super) fn rewrite(&mut self, number: u32) {
+        if let Some(record) = self.record(number) {
+            self.push(LockAction::WriteRecord(Box::new(record)));
+        }
+    }
+}
+
+fn is_shared_broken(hold: &Hold) -> bool {
+    hold.mode == LockMode::Read && hold.phase.is_broken()
+}
+
+/// Pieces left of `whole` without `cut`.
+pub(super) fn remainders(whole: ByteRange, cut: ByteRange) -> i64 {
+    i64::from(whole.left_of(cut).is_some()) + i64::from(whole.right_of(cut).is_some())
+}
+
+/// What is in `from` and not in `less`. `from` does not overlap itself.
+pub(super) fn subtract(from: &[ByteRange], less: &[ByteRange]) -> Vec<ByteRange> {
+    let mut left = from.to_vec();
+    for &cut in less {
+        let parts = |range: ByteRange| {
+            let [a, b] = match range.overlaps(cut) {
+                true => [range.left_of(cut), range.right_of(cut)],
+                false => [Some(range), None],
+            };
+            a.into_iter().chain(b)
+        };
+        left = left.into_iter().flat_map(parts).collect();
+    }
+    left
+}

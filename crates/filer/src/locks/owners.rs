@@ -1,0 +1,175 @@
+//! Who has locks or waits for them.
+//!
+//! Invariant: an owner is known while it has a lock, waits for one, or once had one that
+//! is broken or being rolled back; a client while one of its owners is. Counts are the
+//! sums over the holds and waiters that name the owner.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dafs_types::{ClientId, Verifier};
+
+use super::action::LockRecord;
+use super::request::{LockClient, LockOwner, OwnerName};
+use super::slab::Slab;
+use crate::FileKey;
+
+/// A lock owner.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub client: ClientId,
+    pub name: Box<[u8]>,
+    /// Files in which it has locks that are its own.
+    pub files: BTreeSet<FileKey>,
+    /// Its waiters.
+    pub waiters: Vec<u32>,
+    /// Locks charged to it, its own or not any more.
+    pub holds: u32,
+}
+
+/// A client with lock owners.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub name: Box<[u8]>,
+    pub principal: Box<[u8]>,
+    pub verifier: Verifier,
+    /// Locks charged to its owners.
+    pub holds: u32,
+    owners: BTreeSet<u32>,
+}
+
+/// Owners by number and by name, clients by id.
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    owners: Slab<Owner>,
+    by_name: BTreeMap<(ClientId, Box<[u8]>), u32>,
+    clients: BTreeMap<ClientId, Client>,
+}
+
+impl Registry {
+    /// The number of an owner.
+    pub fn find(&self, name: OwnerName<'_>) -> Option<u32> {
+        self.by_name.get(&(name.client, Box::from(name.owner))).copied()
+    }
+
+    /// The number of an owner, which is known from now on.
+    pub fn enter(&mut self, owner: &LockOwner<'_>) -> u32 {
+        if let Some(number) = self.find(owner.name()) {
+            return number;
+        }
+        let LockClient { id, name, principal, verifier } = owner.client;
+        let number = self.owners.insert(Owner {
+            client: id,
+            name: Box::from(owner.owner),
+            files: BTreeSet::new(),
+            waiters: Vec::new(),
+            holds: 0,
+        });
+        self.by_name.insert((id, Box::from(owner.owner)), number);
+        let client = self.clients.entry(id).or_insert_with(|| Client {
+            name: Box::from(name),
+            principal: Box::from(principal),
+            verifier,
+            holds: 0,
+            owners: BTreeSet::new(),
+        });
+        client.owners.insert(number);
+        number
+    }
+
+    /// Forgets an owner that has nothing, and a client without owners.
+    pub fn forget_if_idle(&mut self, number: u32) {
+        let owner = &self.owners[number];
+        if owner.holds != 0 || !owner.waiters.is_empty() {
+            return;
+        }
+        debug_assert!(owner.files.is_empty());
+        let owner = self.owners.remove(number);
+        self.by_name.remove(&(owner.client, owner.name));
+        let client = self.clients.get_mut(&owner.client).expect("an owner has a client");
+        client.owners.remove(&number);
+        if client.owners.is_empty() {
+            self.clients.remove(&owner.client);
+        }
+    }
+
+    /// Whether the number names an owner.
+    pub fn is_known(&self, number: u32) -> bool {
+        self.owners.get(number).is_some()
+    }
+
+    /// An owner by its number.
+    pub fn owner(&self, number: u32) -> &Owner {
+        &self.owners[number]
+    }
+
+    /// An owner by its number.
+    pub fn owner_mut(&mut self, number: u32) -> &mut Owner {
+        &mut self.owners[number]
+    }
+
+    /// A client that has owners.
+    pub fn client(&self, id: ClientId) -> Option<&Client> {
+        self.clients.get(&id)
+    }
+
+    /// The client of an owner.
+    pub fn client_of(&self, owner: u32) -> &Client {
+        &self.clients[&self.owners[owner].client]
+    }
+
+    /// Charges or discharges a lock.
+    pub fn charge(&mut self, owner: u32, locks: i32) {
+        let owner = &mut self.owners[owner];
+        owner.holds = owner.holds.wrapping_add_signed(locks);
+        let client = self.clients.get_mut(&owner.client).expect("an owner has a client");
+        client.holds = client.holds.wrapping_add_signed(locks);
+    }
+
+    /// The owners of a client.
+    pub fn owners_of(&self, client: ClientId) -> Vec<u32> {
+        self.clients.get(&client).map_or_else(Vec::new, |c| c.owners.iter().copied().collect())
+    }
+
+    /// Other clients of this name that have locks of their own: former lives of a client
+    /// that comes back.
+    pub fn former(&self, client: &LockClient<'_>) -> Vec<ClientId> {
+        let has_own = |c: &Client| c.owners.iter().any(|&o| !self.owners[o].files.is_empty());
+        let is_former = |(id, c): (&ClientId, &Client)| {
+            *id != client.id && *c.name == *client.name && has_own(c)
+        };
+        self.clients.iter().filter(|&(id, c)| is_former((id, c))).map(|(id, _)| *id).collect()
+    }
+
+    /// The id of the client and life that a record names by its name and verifier.
+    pub fn life_of(&self, record: &LockRecord) -> Option<ClientId> {
+        let same = |client: &Client| {
+            client.name == record.client_name
+                && client.principal == record.principal
+                && client.verifier == record.verifier
+        };
+        self.clients.iter().find(|(_, client)| same(client)).map(|(id, _)| *id)
+    }
+
+    /// Gives a client another id, under which none is known.
+    pub fn rename(&mut self, old: ClientId, new: ClientId) {
+        debug_assert!(!self.clients.contains_key(&new));
+        let Some(client) = self.clients.remove(&old) else { return };
+        for &number in &client.owners {
+            let owner = &mut self.owners[number];
+            owner.client = new;
+            self.by_name.remove(&(old, owner.name.clone()));
+            self.by_name.insert((new, owner.name.clone()), number);
+        }
+        self.clients.insert(new, client);
+    }
+
+    /// Known clients.
+    pub fn client_count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Known owners.
+    pub fn owner_count(&self) -> usize {
+        self.owners.len()
+    }
+}

@@ -1,0 +1,128 @@
+//! Ranges of octets (draft 6.5.18).
+//!
+//! Invariant: a range is never empty, and its last octet is not before its first. The
+//! last octet of all is "the end of the file, however long the file is".
+
+/// Octets `first..=last` of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteRange {
+    first: u64,
+    last: u64,
+}
+
+impl ByteRange {
+    /// The whole file, however long it gets.
+    pub const WHOLE: Self = Self { first: 0, last: u64::MAX };
+
+    /// The range of a LOCK: a length of all ones reaches to the end. `None` for a length
+    /// of 0, which the draft reserves, and for one that leaves the numbers there are.
+    #[must_use]
+    pub const fn new(offset: u64, length: u64) -> Option<Self> {
+        if length == u64::MAX {
+            return Some(Self { first: offset, last: u64::MAX });
+        }
+        if length == 0 {
+            return None;
+        }
+        match offset.checked_add(length - 1) {
+            Some(last) => Some(Self { first: offset, last }),
+            None => None,
+        }
+    }
+
+    /// Octets `first..=last`; `None` if there are none.
+    #[must_use]
+    pub const fn from_ends(first: u64, last: u64) -> Option<Self> {
+        if first <= last { Some(Self { first, last }) } else { None }
+    }
+
+    /// First octet.
+    #[must_use]
+    pub const fn first(self) -> u64 {
+        self.first
+    }
+
+    /// Last octet; the largest number there is means the end of the file.
+    #[must_use]
+    pub const fn last(self) -> u64 {
+        self.last
+    }
+
+    /// Octets as the wire has them: all ones to the end.
+    #[must_use]
+    pub const fn length(self) -> u64 {
+        if self.last == u64::MAX { u64::MAX } else { self.last - self.first + 1 }
+    }
+
+    /// Whether an octet is in both.
+    #[must_use]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    /// The octets in both.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Option<Self> {
+        Self::from_ends(self.first.max(other.first), self.last.min(other.last))
+    }
+
+    /// From the first octet of either to the last of either.
+    pub(super) fn hull(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+
+    /// What lies before `other`.
+    pub(super) fn left_of(self, other: Self) -> Option<Self> {
+        let last = other.first.checked_sub(1)?;
+        Self::from_ends(self.first, self.last.min(last))
+    }
+
+    /// What lies behind `other`.
+    pub(super) fn right_of(self, other: Self) -> Option<Self> {
+        let first = other.last.checked_add(1)?;
+        Self::from_ends(self.first.max(first), self.last)
+    }
+
+    /// One octet more on either side, where there is one: whatever overlaps this touches
+    /// the range itself.
+    pub(super) fn widened(self) -> Self {
+        Self { first: self.first.saturating_sub(1), last: self.last.saturating_add(1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(first: u64, last: u64) -> ByteRange {
+        ByteRange::from_ends(first, last).unwrap()
+    }
+
+    #[test]
+    fn lengths_are_taken_as_the_draft_has_them() {
+        assert_eq!(ByteRange::new(0, u64::MAX), Some(ByteRange::WHOLE));
+        assert_eq!(ByteRange::new(7, u64::MAX), Some(ends(7, u64::MAX)));
+        assert_eq!(ByteRange::new(7, 1), Some(ends(7, 7)));
+        assert_eq!(ByteRange::new(u64::MAX, 1), Some(ends(u64::MAX, u64::MAX)));
+        assert_eq!(ByteRange::new(7, 0), None);
+        assert_eq!(ByteRange::new(u64::MAX, 2), None);
+        assert_eq!(ByteRange::new(2, u64::MAX - 1), Some(ends(2, u64::MAX)));
+        assert_eq!(ends(7, 9).length(), 3);
+        assert_eq!(ends(7, u64::MAX).length(), u64::MAX);
+    }
+
+    #[test]
+    fn ranges_are_cut_at_each_other() {
+        let (a, b) = (ends(10, 19), ends(15, 30));
+        assert!(a.overlaps(b) && b.overlaps(a) && !a.overlaps(ends(20, 30)));
+        assert_eq!(a.intersection(b), Some(ends(15, 19)));
+        assert_eq!(a.intersection(ends(20, 30)), None);
+        assert_eq!(a.left_of(b), Some(ends(10, 14)));
+        assert_eq!(a.right_of(b), None);
+        assert_eq!(b.right_of(a), Some(ends(20, 30)));
+        assert_eq!(a.left_of(ByteRange::WHOLE), None);
+        assert_eq!(a.right_of(ByteRange::WHOLE), None);
+        assert_eq!(a.widened(), ends(9, 20));
+        assert_eq!(ByteRange::WHOLE.widened(), ByteRange::WHOLE);
+    }
+}

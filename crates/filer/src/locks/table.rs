@@ -1,0 +1,384 @@
+//! LOCK, LOCKT, LOCKU and ABORT.
+//!
+//! Invariant: two holds overlap only if one owner has both or both are shared. After
+//! every call each waiter either has been told that it is ready or has something in its
+//! way: a hold of another owner, or a request of another owner that came before it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use dafs_types::{Moment, StateId};
+
+use super::action::{Hold, LockAction, Phase, RollbackId, Then};
+use super::config::{AutoRecovery, LockConfig};
+use super::own::{FileLocks, Piece, remainders};
+use super::owners::Registry;
+use super::range::ByteRange;
+use super::report::LockCounters;
+use super::request::{
+    Claim, LockAnswer, LockConflict, LockError, LockMode, LockOwner, LockRequest, LockTestAnswer,
+    OwnerName, WaiterId,
+};
+use super::slab::Slab;
+use super::waiters::Waiter;
+use crate::FileKey;
+
+/// All byte-range locks of a server.
+///
+/// Drain [`LockTable::poll_action`] after every call that takes `&mut self`, and do what
+/// the actions say before the call's request is answered.
+#[derive(Debug)]
+pub struct LockTable {
+    pub(super) config: LockConfig,
+    pub(super) grace: bool,
+    pub(super) holds: Slab<Hold>,
+    pub(super) files: BTreeMap<FileKey, FileLocks>,
+    pub(super) registry: Registry,
+    pub(super) waiters: Slab<Waiter>,
+    pub(super) waiter_ids: BTreeMap<WaiterId, u32>,
+    /// Files with a queue.
+    pub(super) queued: BTreeSet<FileKey>,
+    /// Files to look at again, because a circle was closed by a request elsewhere.
+    pub(super) circles: BTreeSet<FileKey>,
+    pub(super) rollbacks: BTreeMap<RollbackId, u32>,
+    pub(super) next_lock: u64,
+    pub(super) next_rollback: u64,
+    pub(super) actions: VecDeque<LockAction>,
+    pub(super) counters: LockCounters,
+}
+
+impl LockTable {
+    /// No locks, no grace period.
+    #[must_use]
+    pub fn new(config: LockConfig) -> Self {
+        Self {
+            config,
+            grace: false,
+            holds: Slab::default(),
+            files: BTreeMap::new(),
+            registry: Registry::default(),
+            waiters: Slab::default(),
+            waiter_ids: BTreeMap::new(),
+            queued: BTreeSet::new(),
+            circles: BTreeSet::new(),
+            rollbacks: BTreeMap::new(),
+            next_lock: 1,
+            next_rollback: 1,
+            actions: VecDeque::new(),
+            counters: LockCounters::default(),
+        }
+    }
+
+    /// The next thing to do; see [`LockAction`].
+    pub fn poll_action(&mut self) -> Option<LockAction> {
+        self.actions.pop_front()
+    }
+
+    pub(super) fn push(&mut self, action: LockAction) {
+        self.actions.push_back(action);
+    }
+
+    /// Nobody has a lock: no read or write need ask.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.holds.len() == 0
+    }
+
+    /// LOCK (draft 6.5.18). Outside a reclaim, the caller has seen to the grace period. Any
+    /// answer but [`LockAnswer::Waiting`] ends a wait for just this lock.
+    ///
+    /// # Errors
+    /// See [`LockError`].
+    pub fn lock(
+        &mut self,
+        owner: &LockOwner<'_>,
+        request: &LockRequest,
+        now: Moment,
+    ) -> Result<LockAnswer, LockError> {
+        self.expire_waiters(Some(request.file), now);
+        let answer = self.decide(owner, request, now);
+        self.counters.count(request.claim, &answer);
+        if answer.is_err() && request.claim == Claim::New {
+            // An error is an answer: who waits no more must not keep others from the range.
+            self.give_up_place(owner.name(), request);
+        }
+        if let Some(number) = self.registry.find(owner.name()) {
+            self.registry.forget_if_idle(number);
+        }
+        self.settle(request.file, now);
+        let elsewhere = std::mem::take(&mut self.circles);
+        self.settle_all(elsewhere, now);
+        answer
+    }
+
+    fn give_up_place(&mut self, owner: OwnerName<'_>, request: &LockRequest) {
+        let range = ByteRange::new(request.offset, request.length);
+        let (Some(who), Some(range)) = (self.registry.find(owner), range) else { return };
+        let LockRequest { mode, attributes, .. } = *request;
+        let waiting = self.waiting(request.file, who, &Piece { range, mode, attributes });
+        self.leave_queue(waiting);
+    }
+
+    fn decide(
+        &mut self,
+        owner: &LockOwner<'_>,
+        request: &LockRequest,
+        now: Moment,
+    ) -> Result<LockAnswer, LockError> {
+        let range = ByteRange::new(request.offset, request.length).ok_or(LockError::Range)?;
+        self.check_options(request, range)?;
+        let who = self.registry.find(owner.name());
+        if let Some(who) = who {
+            self.check_own(request, who, range)?;
+        }
+        let LockRequest { mode, attributes, .. } = *request;
+        let piece = Piece { range, mode, attributes };
+        match request.claim {
+            Claim::New => self.lock_new(owner, who, request, &piece, now),
+            Claim::Reclaim => self.reclaim(owner, who, request, &piece),
+            Claim::Repair => self.repair(owner, who, request, &piece),
+        }
+    }
+
+    /// Whether the options are served. A shared lock with AUTORECOVERY is not: nothing is
+    /// changed under it, and others that share it would see a rollback under their locks.
+    fn check_options(&self, request: &LockRequest, range: ByteRange) -> Result<(), LockError> {
+        let wanted = request.attributes;
+        let undo_served = match self.config.auto_recovery {
+            AutoRecovery::None => false,
+            AutoRecovery::WholeFile => range == ByteRange::WHOLE,
+            AutoRecovery::Ranges => true,
+        };
+        let undo_fits = undo_served && request.mode == LockMode::Write;
+        let persist = wanted.persist || request.claim == Claim::Repair;
+        if (persist && !self.config.persistent) || (wanted.auto_recovery && !undo_fits) {
+            return Err(LockError::NotSupported);
+        }
+        Ok(())
+    }
+
+    /// An option may be added to an own lock, and none taken away: a lock's protection
+    /// does not end by the way.
+    fn check_own(
+        &self,
+        request: &LockRequest,
+        who: u32,
+        range: ByteRange,
+    ) -> Result<(), LockError> {
+        for number in self.pieces(request.file, who, range) {
+            let hold = &self.holds[number];
+            if hold.phase.is_rolling_back() {
+                return Err(LockError::RollingBack);
+            }
+            if !request.attributes.include(hold.attributes) && request.claim != Claim::Repair {
+                return Err(LockError::OptionsDiffer);
+            }
+        }
+        Ok(())
+    }
+
+    fn lock_new(
+        &mut self,
+        owner: &LockOwner<'_>,
+        who: Option<u32>,
+        request: &LockRequest,
+        piece: &Piece,
+        now: Moment,
+    ) -> Result<LockAnswer, LockError> {
+        let file = request.file;
+        self.break_breakable(file, who, piece.range, piece.mode);
+        let waiting = who.and_then(|who| self.waiting(file, who, piece));
+        if let Some(number) = self.broken_in_way(file, piece.range, piece.mode) {
+            let conflict = self.conflict_of(number);
+            self.leave_queue(waiting);
+            return Ok(LockAnswer::Broken(conflict));
+        }
+        let Some(blocker) = self.blocker(file, who, piece.range, piece.mode, waiting) else {
+            return self.grant(owner, who, request, piece, waiting);
+        };
+        let conflict = self.blocker_conflict(blocker);
+        match request.wait.id() {
+            None => {
+                self.leave_queue(waiting);
+                Ok(LockAnswer::Denied(conflict))
+            }
+            Some(_) => self.enqueue(owner, request, piece, waiting, conflict, now),
+        }
+    }
+
+    /// Gives the lock to its owner, unless that would leave somebody waiting for itself.
+    pub(super) fn grant(
+        &mut self,
+        owner: &LockOwner<'_>,
+        who: Option<u32>,
+        request: &LockRequest,
+        piece: &Piece,
+        waiting: Option<u32>,
+    ) -> Result<LockAnswer, LockError> {
+        let file = request.file;
+        let growth = who.map_or(1, |who| self.growth(file, who, piece));
+        self.check_limits(owner.name(), file, growth)?;
+        if let Some(waiter) = self.grant_deadlocks(who, file, piece, waiting) {
+            self.leave_queue(waiting);
+            return Ok(LockAnswer::Deadlock(self.waiter_conflict(waiter)));
+        }
+        let who = self.registry.enter(owner);
+        self.leave_queue(waiting);
+        self.set_state(file, who, owner.state);
+        self.place(file, who, owner.state, piece);
+        self.wake_elsewhere(who, file);
+        Ok(LockAnswer::Granted)
+    }
+
+    /// LOCKT (draft 6.5.19). Asking breaks nothing: a breakable lock is shown as held.
+    ///
+    /// # Errors
+    /// [`LockError::Range`].
+    pub fn test(
+        &self,
+        owner: OwnerName<'_>,
+        file: FileKey,
+        offset: u64,
+        length: u64,
+        mode: LockMode,
+    ) -> Result<LockTestAnswer, LockError> {
+        let range = ByteRange::new(offset, length).ok_or(LockError::Range)?;
+        let who = self.registry.find(owner);
+        if let Some(number) = self.broken_in_way(file, range, mode) {
+            return Ok(LockTestAnswer::Broken(self.conflict_of(number)));
+        }
+        let held = self.live_in_way(file, who, range, mode);
+        Ok(held.map_or(LockTestAnswer::Free, |n| LockTestAnswer::Denied(self.conflict_of(n))))
+    }
+
+    /// LOCKU (draft 6.5.20): ends the owner's locks in a range, whatever their mode; what
+    /// was changed under auto-recovery becomes final. There need be none.
+    ///
+    /// # Errors
+    /// [`LockError::Range`]; [`LockError::RollingBack`]; [`LockError::SubRange`];
+    /// [`LockError::Resource`] if a lock would be parted in two beyond a limit.
+    pub fn unlock(
+        &mut self,
+        owner: OwnerName<'_>,
+        file: FileKey,
+        offset: u64,
+        length: u64,
+        now: Moment,
+    ) -> Result<(), LockError> {
+        let range = ByteRange::new(offset, length).ok_or(LockError::Range)?;
+        let Some(who) = self.registry.find(owner) else { return Ok(()) };
+        let pieces = self.pieces(file, who, range);
+        if pieces.iter().any(|&number| self.holds[number].phase.is_rolling_back()) {
+            return Err(LockError::RollingBack);
+        }
+        self.check_undo_whole(&pieces, range)?;
+        self.check_limits(owner, file, self.growth_of_cut(file, who, range))?;
+        self.carve(file, who, range);
+        self.registry.forget_if_idle(who);
+        self.settle(file, now);
+        Ok(())
+    }
+
+    /// LOCK of kind ABORT (draft 4.4.1.4): rolls back what the owner changed under its
+    /// auto-recovery locks in a range. The locks stay held, with nothing to undo, once the
+    /// rollbacks returned are done; the request is answered then.
+    ///
+    /// # Errors
+    /// [`LockError::NothingThere`] without such a lock; [`LockError::Lost`] if one is yet to
+    /// be reclaimed; those of [`LockTable::unlock`].
+    pub fn abort(
+        &mut self,
+        owner: OwnerName<'_>,
+        file: FileKey,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<RollbackId>, LockError> {
+        let range = ByteRange::new(offset, length).ok_or(LockError::Range)?;
+        let who = self.registry.find(owner).ok_or(LockError::NothingThere)?;
+        let mut pieces = self.pieces(file, who, range);
+        pieces.retain(|&number| self.holds[number].attributes.auto_recovery);
+        if pieces.is_empty() {
+            return Err(LockError::NothingThere);
+        }
+        for &number in &pieces {
+            match self.holds[number].phase {
+                Phase::Held => {}
+                Phase::RollingBack { .. } => return Err(LockError::RollingBack),
+                Phase::Survived | Phase::Breakable | Phase::Broken => return Err(LockError::Lost),
+            }
+        }
+        self.check_undo_whole(&pieces, range)?;
+        let growth = pieces.iter().map(|&n| remainders(self.holds[n].range, range)).sum();
+        self.check_limits(owner, file, growth)?;
+        self.edit(file, who, range, |table| {
+            for number in pieces {
+                let hold = table.holds[number];
+                let middle = hold.range.intersection(range).expect("the piece overlaps");
+                let [left, right] = table.cut(number, range);
+                let fresh = left.is_some() || right.is_some();
+                let id = if fresh { Some(table.new_lock_id()) } else { hold.id };
+                table.add_hold(Hold { range: middle, id, ..hold });
+            }
+        });
+        let mut inside = self.pieces(file, who, range);
+        inside.retain(|&number| self.holds[number].attributes.auto_recovery);
+        Ok(inside.into_iter().map(|n| self.begin_rollback(n, Then::Held)).collect())
+    }
+
+    /// Whether no auto-recovery lock is parted where the undo is that of the whole file.
+    fn check_undo_whole(&self, pieces: &[u32], range: ByteRange) -> Result<(), LockError> {
+        let parted = |&number: &u32| {
+            let hold = &self.holds[number];
+            hold.attributes.auto_recovery && remainders(hold.range, range) > 0
+        };
+        match self.config.auto_recovery {
+            AutoRecovery::WholeFile if pieces.iter().any(parted) => Err(LockError::SubRange),
+            AutoRecovery::WholeFile | AutoRecovery::Ranges | AutoRecovery::None => Ok(()),
+        }
+    }
+
+    /// Whether so many more locks of an owner stay within the limits.
+    pub(super) fn check_limits(
+        &self,
+        owner: OwnerName<'_>,
+        file: FileKey,
+        growth: i64,
+    ) -> Result<(), LockError> {
+        if growth <= 0 {
+            return Ok(());
+        }
+        let of_owner = self.registry.find(owner).map_or(0, |who| self.registry.owner(who).holds);
+        let of_client = self.registry.client(owner.client).map_or(0, |client| client.holds);
+        let of_file = self.files.get(&file).map_or(0, |locks| locks.holds);
+        let limits = [
+            (of_owner, self.config.locks_per_owner_max),
+            (of_client, self.config.locks_per_client_max),
+            (of_file, self.config.locks_per_file_max),
+            (self.holds.len() as u32, self.config.locks_max),
+        ];
+        let exceeded = |&(held, most): &(u32, u32)| i64::from(held) + growth > i64::from(most);
+        if limits.iter().any(exceeded) { Err(LockError::Resource) } else { Ok(()) }
+    }
+
+    /// The owner's pieces of a file go on under the open that it has now, but for those that
+    /// it has yet to reclaim.
+    pub(super) fn set_state(&mut self, file: FileKey, who: u32, state: StateId) {
+        for number in self.pieces(file, who, ByteRange::WHOLE) {
+            let hold = &mut self.holds[number];
+            if hold.state != StateId::ANONYMOUS {
+                hold.state = state;
+            }
+        }
+    }
+
+    pub(super) fn conflict_of(&self, number: u32) -> LockConflict {
+        let hold = &self.holds[number];
+        let owner = self.registry.owner(hold.owner);
+        LockConflict {
+            client: owner.client,
+            owner: owner.name.clone(),
+            range: hold.range,
+            mode: hold.mode,
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! Who waits, and in which order.
+//!
+//! Invariant: a file's requests are served in the order in which they came, as far as they
+//! stand in each other's way, with one exception: a request passes by an earlier one that
+//! is not ready and whose owner waits, directly or through others, for the owner of the
+//! later one. Without it the order of the queue alone could leave two waiting for each
+//! other. Who is ready has no request in its way before it.
+
+use dafs_types::{Moment, StateId};
+
+use super::LockTable;
+use super::action::{Hold, LockAction, Phase};
+use super::circles::{Edges, Reach};
+use super::own::Piece;
+use super::range::ByteRange;
+use super::request::{
+    LockAnswer, LockConflict, LockError, LockMode, LockOwner, LockRequest, Wait, WaiterId,
+};
+use crate::FileKey;
+
+/// A request in a queue.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub id: WaiterId,
+    pub file: FileKey,
+    pub owner: u32,
+    pub state: StateId,
+    pub piece: Piece,
+    /// When its silence has been too long; `None` if the driver keeps the request.
+    pub expires: Option<Moment>,
+    /// It has been told that nothing is in its way.
+    pub ready: bool,
+}
+
+/// What stands in the way of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blocker {
+    /// A lock.
+    Hold(u32),
+    /// An earlier request.
+    Waiter(u32),
+}
+
+impl LockTable {
+    /// Breaks whatever is breakable and in the way (draft 4.4.1.5); returns the first.
+    pub(super) fn break_breakable(
+        &mut self,
+        file: FileKey,
+        who: Option<u32>,
+        range: ByteRange,
+        mode: LockMode,
+    ) -> Option<u32> {
+        let breakable = |hold: &Hold| hold.phase == Phase::Breakable && !hold.is_of(who);
+        let found = self.holds_in(file, range, mode, breakable);
+        for &number in &found {
+            self.break_hold(number);
+        }
+        found.first().copied()
+    }
+
+    /// The place in the queue that an owner has for this very request.
+    pub(super) fn waiting(&self, file: FileKey, who: u32, piece: &Piece) -> Option<u32> {
+        let asked = |piece: &Piece| (piece.range, piece.mode, piece.attributes);
+        let same = |&&number: &&u32| {
+            let waiter = &self.waiters[number];
+            waiter.file == file && asked(&waiter.piece) == asked(piece)
+        };
+        self.registry.owner(who).waiters.iter().find(same).copied()
+    }
+
+    /// What stands in the way of a request that has this place in the queue, or will be its
+    /// last. Broken locks do not count: they are answered, not waited for.
+    pub(super) fn blocker(
+        &self,
+        file: FileKey,
+        who: Option<u32>,
+        range: ByteRange,
+        mode: LockMode,
+        place: Option<u32>,
+    ) -> Option<Blocker> {
+        if let Some(number) = self.live_in_way(file, who, range, mode) {
+            return Some(Blocker::Hold(number));
+        }
+        let in_order = |&number: &u32| {
+            let Waiter { owner: earlier, ready, .. } = self.waiters[number];
+            let waits_for = |who| self.reaches(earlier, who, Edges::All) != Reach::No;
+            ready || !who.is_some_and(waits_for)
+        };
+        self.requests_before(file, who, range, mode, place).find(in_order).map(Blocker::Waiter)
+    }
+
+    /// Earlier requests of others that stand against this one.
+    pub(super) fn requests_before(
+        &self,
+        file: FileKey,
+        who: Option<u32>,
+        range: ByteRange,
+        mode: LockMode,
+        place: Option<u32>,
+    ) -> impl Iterator<Item = u32> {
+        let queue = self.files.get(&file).map_or(&[][..], |locks| &locks.queue);
+        let earlier = queue.iter().copied().take_while(move |&number| Some(number) != place);
+        earlier.filter(move |&number| {
+            let Waiter { owner, piece, .. } = &self.waiters[number];
+            Some(*owner) != who && piece.range.overlaps(range) && piece.mode.conflicts(mode)
+        })
+    }
+
+    /// Gives a request a place in the queue, or lets it keep the one it has.
+    pub(super) fn enqueue(
+        &mut self,
+        owner: &LockOwner<'_>,
+        request: &LockRequest,
+        piece: &Piece,
+        waiting: Option<u32>,
+        conflict: LockConflict,
+        now: Moment,
+    ) -> Result<LockAnswer, LockError> {
+        let file = request.file;
+        let (id, expires) = match request.wait {
+            Wait::No => return Ok(LockAnswer::Denied(conflict)),
+            Wait::Poll(id) => (id, Some(now.after(self.config.waiter_silence_max))),
+            Wait::Parked(id) => (id, None),
+        };
+        if self.waiter_ids.get(&id).is_some_and(|&number| Some(number) != waiting) {
+            return Err(LockError::Contradiction);
+        }
+        if let Some(who) = self.registry.find(owner.name()) {
+            match self.wait_deadlocks(file, who, piece) {
+                Reach::No => {}
+                Reach::Yes => {
+                    self.leave_queue(waiting);
+                    return Ok(LockAnswer::Deadlock(conflict));
+                }
+                Reach::Unknown => return Err(LockError::Resource),
+            }
+        }
+        let number = match waiting {
+            Some(number) => number,
+            None => self.append_waiter(owner, file, piece, id)?,
+        };
+        let waiter = &mut self.waiters[number];
+        (waiter.expires, waiter.ready, waiter.state) = (expires, false, owner.state);
+        let old = std::mem::replace(&mut waiter.id, id);
+        self.waiter_ids.remove(&old);
+        self.waiter_ids.insert(id, number);
+        if waiting.is_none() {
+            let who = self.waiters[number].owner;
+            self.wake_elsewhere(who, file);
+        }
+        Ok(LockAnswer::Waiting { position: self.position(number), conflict })
+    }
+
+    fn append_waiter(
+        &mut self,
+        owner: &LockOwner<'_>,
+        file: FileKey,
+        piece: &Piece,
+        id: WaiterId,
+    ) -> Result<u32, LockError> {
+        let who = self.registry.find(owner.name());
+        let of_owner = who.map_or(0, |who| self.registry.owner(who).waiters.len());
+        let of_file = self.files.get(&file).map_or(0, |locks| locks.queue.len());
+        if self.waiters.len() >= self.config.waiters_max as usize
+            || of_file >= self.config.waiters_per_file_max as usize
+            || of_owner >= self.config.waiters_per_owner_max as usize
+        {
+            return Err(LockError::Resource);
+        }
+        let who = self.registry.enter(owner);
+        let number = self.waiters.insert(Waiter {
+            id,
+            file,
+            owner: who,
+            state: owner.state,
+            piece: *piece,
+            expires: None,
+            ready: false,
+        });
+        self.registry.owner_mut(who).waiters.push(number);
+        self.files.entry(file).or_default().queue.push(number);
+        self.queued.insert(file);
+        Ok(number)
+    }
+
+    /// Requests before this one in its file's queue.
+    pub(super) fn position(&self, number: u32) -> u32 {
+        let queue = &self.files[&self.waiters[number].file].queue;
+        queue.iter().take_while(|&&other| other != number).count() as u32
+    }
+
+    /// Takes a waiter out. The caller settles its file and forgets its owner.
+    pub(super) fn leave_queue(&mut self, waiting: Option<u32>) {
+        let Some(number) = waiting else { return };
+        let waiter = self.waiters.remove(number);
+        self.waiter_ids.remove(&waiter.id);
+        self.registry.owner_mut(waiter.owner).waiters.retain(|&other| other != number);
+        let locks = self.files.get_mut(&waiter.file).expect("a waiter's file is known");
+        locks.queue.retain(|&other| other != number);
+        if locks.queue.is_empty() {
+            self.queued.remove(&waiter.file);
+        }
+    }
+
+    /// Takes a waiter out, tells the driver, and forgets the owner if that was all it had.
+    pub(super) fn dismiss(&mut self, number: u32, action: LockAction) {
+        let owner = self.waiters[number].owner;
+        self.leave_queue(Some(number));
+        self.registry.forget_if_idle(owner);
+        self.push(action);
+    }
+
+    /// The driver has given a waiting request up. False if it does not wait any more.
+    pub fn cancel(&mut self, waiter: WaiterId, now: Moment) -> bool {
+        let Some(&number) = self.waiter_ids.get(&waiter) else { return false };
+        let Waiter { file, owner, .. } = self.waiters[number];
+        self.leave_queue(Some(number));
+        self.registry.forget_if_idle(owner);
+        self.settle(file, now);
+        true
+    }
+
+    /// Ends the wait of those who were silent too long. Call it when
+    /// [`LockTable::next_expiry`] has come.
+    pub fn on_tick(&mut self, now: Moment) {
+        self.expire_waiters(None, now);
+    }
+
+    /// When the next waiter's silence will have been too long.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<Moment> {
+        self.waiters.iter().filter_map(|(_, waiter)| waiter.expires).min()
+    }
+
+    /// Ends the wait of the silent, in one file or in all.
+    pub(super) fn expire_waiters(&mut self, file: Option<FileKey>, now: Moment) {
+        let files: Vec<FileKey> = match file {
+            Some(file) => self.queued.get(&file).copied().into_iter().collect(),
+            None => self.queued.iter().copied().collect(),
+        };
+        for file in files {
+            let due =
+                |&number: &u32| self.waiters[number].expires.is_some_and(|expires| expires <= now);
+            let silent: Vec<u32> = self.files[&file].queue.iter().copied().filter(due).collect();
+            for &number in &silent {
+                let waiter = self.waiters[number].id;
+                self.dismiss(number, LockAction::WaiterGone { waiter });
+                self.counters.waiters_expired += 1;
+            }
+            if !silent.is_empty() {
+                self.settle(file, now);
+            }
+        }
+    }
+
+    /// After any change of a file's holds or queue: tells waiters whose turn it is and
+    /// answers those that wait for what is broken; forgets the file if nothing is left.
+    pub(super) fn settle(&mut self, file: FileKey, now: Moment) {
+        while self.queued.contains(&file) && self.settle_once(file, now) {}
+        self.forget_file_if_idle(file);
+    }
+
+    /// Looks at every waiter of a file once; true if one was dismissed, which may let
+    /// others go before those already looked at.
+    fn settle_once(&mut self, file: FileKey, now: Moment) -> bool {
+        let queue = self.files[&file].queue.clone();
+        for number in queue {
+            let Waiter { owner, id, piece: Piece { range, mode, .. }, .. } = self.waiters[number];
+            self.break_breakable(file, Some(owner), range, mode);
+            if let Some(broken) = self.broken_in_way(file, range, mode) {
+                let conflict = self.conflict_of(broken);
+                self.dismiss(number, LockAction::WaiterBroken { waiter: id, conflict });
+                return true;
+            }
+            let ready = self.blocker(file, Some(owner), range, mode, Some(number)).is_none();
+            let was_ready = std::mem::replace(&mut self.waiters[number].ready, ready);
+            if ready && !was_ready {
+                self.pass_by(number);
+                // From here it has its full time again: before, asking was in vain.
+                let until = now.after(self.config.waiter_silence_max);
+                let expires = &mut self.waiters[number].expires;
+                *expires = expires.map(|expires| expires.max(until));
+                self.push(LockAction::Ready { waiter: id, file });
+            }
+        }
+        false
+    }
+
+    /// Who is ready goes before those that it has passed by: it stays ready though the circle
+    /// that let it pass may open again before it asks.
+    fn pass_by(&mut self, number: u32) {
+        let Waiter { file, owner, piece: Piece { range, mode, .. }, .. } = self.waiters[number];
+        let first = self.requests_before(file, Some(owner), range, mode, Some(number)).next();
+        let Some(first) = first else { return };
+        let queue = &mut self.files.get_mut(&file).expect("a waiter's file is known").queue;
+        queue.retain(|&other| other != number);
+        let place = queue.iter().position(|&other| other == first).expect("it waits here");
+        queue.insert(place, number);
+    }
+
+    /// An owner waits for more, or others for it: if that has closed a circle with a soft
+    /// edge, somebody in it may pass by now, in whatever file.
+    pub(super) fn wake_elsewhere(&mut self, who: u32, file: FileKey) {
+        let waits = !self.registry.owner(who).waiters.is_empty();
+        if waits && self.search_from(who, who, Edges::All) != Reach::No {
+            self.circles.extend(self.queued.iter().copied().filter(|&other| other != file));
+        }
+    }
+
+    /// What a request that is in the way asks for.
+    pub(super) fn waiter_conflict(&self, number: u32) -> LockConflict {
+        let Waiter { owner, piece, .. } = &self.waiters[number];
+        let owner = self.registry.owner(*owner);
+        LockConflict {
+            client: owner.client,
+            owner: owner.name.clone(),
+            range: piece.range,
+            mode: piece.mode,
+        }
+    }
+
+    /// What is in the way, as the answer shows it.
+    pub(super) fn blocker_conflict(&self, blocker: Blocker) -> LockConflict {
+        match blocker {
+            Blocker::Hold(number) => self.conflict_of(number),
+            Blocker::Waiter(number) => self.waiter_conflict(number),
+        }
+    }
+}

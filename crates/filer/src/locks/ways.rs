@@ -1,0 +1,76 @@
+//! What lies in the way of whom.
+//!
+//! Invariant: these change nothing.
+
+use std::ops::ControlFlow;
+
+use super::action::Hold;
+use super::range::ByteRange;
+use super::request::LockMode;
+use super::table::LockTable;
+use crate::FileKey;
+
+impl LockTable {
+    /// The first lock that is in the way and satisfies `which`.
+    fn in_way(
+        &self,
+        file: FileKey,
+        range: ByteRange,
+        mode: LockMode,
+        which: impl Fn(&Hold) -> bool,
+    ) -> Option<u32> {
+        let locks = self.files.get(&file)?;
+        let flow = locks.search(range, mode, &mut |number| match which(&self.holds[number]) {
+            true => ControlFlow::Break(number),
+            false => ControlFlow::Continue(()),
+        });
+        flow.break_value()
+    }
+
+    /// The first lock in an owner's way that is not broken.
+    pub(super) fn live_in_way(
+        &self,
+        file: FileKey,
+        who: Option<u32>,
+        range: ByteRange,
+        mode: LockMode,
+    ) -> Option<u32> {
+        self.in_way(file, range, mode, |hold| !hold.is_of(who) && !hold.phase.is_broken())
+    }
+
+    /// The first broken lock in anybody's way.
+    pub(super) fn broken_in_way(
+        &self,
+        file: FileKey,
+        range: ByteRange,
+        mode: LockMode,
+    ) -> Option<u32> {
+        self.in_way(file, range, mode, |hold| hold.phase.is_broken())
+    }
+
+    /// All broken locks that overlap a range.
+    pub(super) fn broken_in(&self, file: FileKey, range: ByteRange) -> Vec<u32> {
+        self.holds_in(file, range, LockMode::Write, |hold| hold.phase.is_broken())
+    }
+
+    /// All locks that overlap a range, are of a mode that is against this one, and satisfy
+    /// `which`.
+    pub(super) fn holds_in(
+        &self,
+        file: FileKey,
+        range: ByteRange,
+        mode: LockMode,
+        which: impl Fn(&Hold) -> bool,
+    ) -> Vec<u32> {
+        let mut found = Vec::new();
+        let Some(locks) = self.files.get(&file) else { return found };
+        let flow = locks.search(range, mode, &mut |number| {
+            if which(&self.holds[number]) {
+                found.push(number);
+            }
+            ControlFlow::<()>::Continue(())
+        });
+        debug_assert!(flow.is_continue());
+        found
+    }
+}

@@ -1,0 +1,297 @@
+//! Byte-range locks that are waited for: order, places kept and lost, deadlocks.
+
+mod locks_common;
+
+use std::time::Duration;
+
+use dafs_filer::FileKey;
+use dafs_filer::locks::*;
+use dafs_types::*;
+use locks_common::*;
+
+fn position(answer: LockAnswer) -> u32 {
+    match answer {
+        LockAnswer::Waiting { position, .. } => position,
+        other => panic!("{other:?} is no wait"),
+    }
+}
+
+fn in_file(file: u64, request: LockRequest) -> LockRequest {
+    LockRequest { file: FileKey(file), ..request }
+}
+
+fn at(seconds: u64) -> Moment {
+    T0.after(Duration::from_secs(seconds))
+}
+
+#[test]
+fn requests_are_served_in_order_and_readers_together() {
+    let mut bench = Bench::new(config());
+    let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(|name| owner(1, name));
+    bench.take(&a, request(Write, 0, 9));
+    assert_eq!(
+        bench.ask(&b, parked(1, request(Read, 0, 9))),
+        LockAnswer::Waiting { position: 0, conflict: conflict(&a, Write, 0, 9) }
+    );
+    assert_eq!(position(bench.ask(&c, parked(2, request(Read, 5, 14)))), 1);
+    assert_eq!(position(bench.ask(&d, parked(3, request(Write, 0, 0)))), 2);
+    assert_eq!(position(bench.ask(&e, parked(4, request(Read, 0, 0)))), 3);
+    assert_eq!(bench.actions(), []);
+    bench.unlock(&a, 0, END);
+    assert_eq!(bench.actions(), [ready(1), ready(2)]);
+    // Ready is told once, and kept: who does not wait comes behind those who do.
+    assert_eq!(bench.ask(&a, request(Write, 9, 9)), denied(&b, Read, 0, 9));
+    assert_eq!(bench.ask(&a, request(Write, 14, 14)), denied(&c, Read, 5, 14));
+    assert_eq!(bench.ask(&a, request(Read, 9, 9)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&b, parked(1, request(Read, 0, 9))), LockAnswer::Granted);
+    assert_eq!(bench.actions(), []);
+    // The last one shares with what is held, but came behind the writer.
+    let stay = LockAnswer::Waiting { position: 2, conflict: conflict(&d, Write, 0, 0) };
+    assert_eq!(bench.ask(&e, parked(4, request(Read, 0, 0))), stay);
+    bench.unlock(&b, 0, END);
+    assert_eq!(bench.actions(), [ready(3)]);
+    assert_eq!(bench.ask(&d, request(Write, 0, 0)), LockAnswer::Granted);
+    bench.unlock(&d, 0, END);
+    assert_eq!(bench.actions(), [ready(4)]);
+    assert_eq!(bench.ask(&e, polling(9, request(Read, 0, 0))), LockAnswer::Granted);
+    assert_eq!(bench.ask(&c, request(Read, 5, 14)), LockAnswer::Granted);
+    assert_eq!(bench.table.counters().waiters, 0);
+}
+
+#[test]
+fn who_asks_again_keeps_the_place_under_its_new_name() {
+    let mut bench = Bench::new(config());
+    let [a, b, c] = ["a", "b", "c"].map(|name| owner(1, name));
+    bench.take(&a, request(Write, 0, 9));
+    bench.ask(&b, polling(1, request(Write, 0, 9)));
+    bench.ask(&c, polling(2, request(Write, 0, 9)));
+    assert_eq!(position(bench.ask(&b, polling(3, request(Write, 0, 9)))), 0);
+    // Another range or kind is another request.
+    assert_eq!(position(bench.ask(&b, polling(4, request(Write, 0, 8)))), 2);
+    assert_eq!(position(bench.ask(&b, polling(5, request(Read, 0, 9)))), 3);
+    assert_eq!(bench.actions(), []);
+    let taken = bench.refused(&c, polling(4, request(Write, 0, 9)));
+    assert_eq!(taken, LockError::Contradiction);
+    assert!(!bench.table.cancel(WaiterId(1), T0));
+    bench.unlock(&a, 0, END);
+    // The last two pass by the second, which waits for their owner anyway.
+    assert_eq!(bench.actions(), [ready(3), ready(4), ready(5)]);
+    // Who asks without waiting gives the place up if it is denied, and has it if not.
+    bench.take(&a, request(Read, 100, 100));
+    assert_eq!(bench.ask(&b, request(Write, 0, 9)), LockAnswer::Granted);
+    assert_eq!(bench.ask(&c, request(Write, 0, 9)), denied(&b, Write, 0, 9));
+    assert!(!bench.table.cancel(WaiterId(2), T0));
+    assert_eq!(bench.table.counters().waiters, 2);
+}
+
+#[test]
+fn the_silent_lose_their_place_and_the_parked_do_not() {
+    let silence = Duration::from_secs(10);
+    let mut bench = Bench::new(LockConfig { waiter_silence_max: silence, ..config() });
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| owner(1, name));
+    bench.take(&a, request(Write, 0, 9));
+    let ask = |bench: &mut Bench, who: &LockOwner<'_>, asked: LockRequest, second| {
+        bench.table.lock(who, &asked, at(second)).unwrap()
+    };
+    ask(&mut bench, &b, polling(1, request(Write, 0, 9)), 0);
+    ask(&mut bench, &c, polling(2, request(Write, 0, 9)), 3);
+    ask(&mut bench, &d, parked(3, request(Write, 0, 9)), 3);
+    assert_eq!(bench.table.next_expiry(), Some(at(10)));
+    ask(&mut bench, &b, polling(1, request(Write, 0, 9)), 8);
+    bench.table.on_tick(at(12));
+    assert_eq!(bench.actions(), []);
+    assert_eq!(bench.table.next_expiry(), Some(at(13)));
+    // Its turn comes when its time is nearly over: it has all of its time again.
+    bench.table.unlock(a.name(), FILE, 0, END, at(17)).unwrap();
+    assert_eq!(bench.actions(), [ready(1)]);
+    bench.table.on_tick(at(26));
+    assert_eq!(bench.actions(), [gone(2)]);
+    bench.table.on_tick(at(27));
+    assert_eq!(bench.actions(), [gone(1), ready(3)]);
+    assert_eq!(bench.table.next_expiry(), None);
+    bench.table.on_tick(at(1_000_000));
+    assert_eq!(bench.actions(), []);
+    assert_eq!(bench.table.counters().waiters_expired, 2);
+    // A request in the same file finds the dead ones gone without a tick.
+    let mut bench = Bench::new(LockConfig { waiter_silence_max: silence, ..config() });
+    bench.take(&a, request(Read, 0, 9));
+    ask(&mut bench, &b, polling(1, request(Write, 0, 9)), 0);
+    assert_eq!(ask(&mut bench, &c, request(Read, 0, 9), 9), denied(&b, Write, 0, 9));
+    assert_eq!(ask(&mut bench, &c, request(Read, 0, 9), 10), LockAnswer::Granted);
+    assert_eq!(bench.actions(), [gone(1)]);
+}
+
+#[test]
+fn who_cancels_or_ends_lets_the_next_go() {
+    let ends: [fn(&mut LockTable, &LockOwner<'_>) -> bool; 5] = [
+        |table, _| table.cancel(WaiterId(1), T0),
+        |table, owner| {
+            table.release_open(owner.name(), FILE, T0);
+            false
+        },
+        |table, owner| {
+            table.release_owner(owner.name(), T0);
+            false
+        },
+        |table, owner| {
+            table.lease_expired(owner.client.id, T0);
+            false
+        },
+        |table, owner| {
+            table.client_restarted(owner.client.id, T0);
+            false
+        },
+    ];
+    for end in ends {
+        let mut bench = Bench::new(config());
+        let (a, b, c) = (owner(1, "a"), owner(2, "b"), owner(3, "c"));
+        bench.take(&a, request(Read, 0, 9));
+        bench.ask(&b, parked(1, request(Write, 0, 9)));
+        bench.ask(&c, parked(2, request(Read, 0, 9)));
+        let cancelled = end(&mut bench.table, &b);
+        let expected = if cancelled { vec![ready(2)] } else { vec![gone(1), ready(2)] };
+        assert_eq!(bench.actions(), expected);
+        assert_eq!(bench.table.counters().owners, 2);
+        assert!(!bench.table.cancel(WaiterId(1), T0));
+    }
+}
+
+#[test]
+fn places_are_limited() {
+    let limited = LockConfig {
+        waiters_max: 4,
+        waiters_per_file_max: 3,
+        waiters_per_owner_max: 2,
+        ..config()
+    };
+    let mut bench = Bench::new(limited);
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| owner(1, name));
+    for file in 1..=2 {
+        bench.take(&a, in_file(file, request(Write, 0, 9)));
+    }
+    bench.ask(&b, parked(1, request(Write, 0, 0)));
+    bench.ask(&b, parked(2, request(Write, 1, 1)));
+    let third = in_file(2, parked(3, request(Write, 2, 2)));
+    assert_eq!(bench.refused(&b, third), LockError::Resource);
+    bench.ask(&c, parked(4, request(Write, 3, 3)));
+    assert_eq!(bench.refused(&d, parked(5, request(Write, 4, 4))), LockError::Resource);
+    bench.ask(&d, in_file(2, parked(6, request(Write, 4, 4))));
+    let fifth = in_file(2, parked(7, request(Write, 5, 5)));
+    assert_eq!(bench.refused(&c, fifth), LockError::Resource);
+    // A place kept is no new one.
+    assert_eq!(position(bench.ask(&b, parked(8, request(Write, 1, 1)))), 1);
+}
+
+#[test]
+fn a_circle_of_locks_is_refused_where_it_would_close() {
+    let mut bench = Bench::new(config());
+    let owners = [owner(1, "a"), owner(2, "b"), owner(3, "c"), owner(4, "d")];
+    let count = owners.len() as u64;
+    for (file, who) in (1..).zip(&owners) {
+        bench.take(who, in_file(file, request(Write, 0, 9)));
+    }
+    for (file, who) in (2..=count).zip(&owners) {
+        position(bench.ask(who, in_file(file, parked(file, request(Read, 0, 9)))));
+    }
+    let last = &owners[owners.len() - 1];
+    let closing = parked(99, request(Read, 3, 3));
+    assert_eq!(bench.ask(last, closing), LockAnswer::Deadlock(conflict(&owners[0], Write, 0, 9)));
+    // Without waiting it is merely denied; and with the circle open it may wait.
+    assert_eq!(bench.ask(last, request(Read, 3, 3)), denied(&owners[0], Write, 0, 9));
+    assert!(bench.table.cancel(WaiterId(3), T0));
+    position(bench.ask(last, closing));
+    assert_eq!(bench.table.counters().deadlocks, 1);
+    let waits: Vec<_> = bench.table.waiting_requests().collect();
+    let whom: Vec<_> = waits.iter().map(|w| (w.owner, w.waits_for[0].1, w.ready)).collect();
+    let expected: [(&[u8], &[u8], bool); 3] =
+        [(b"d", b"a", false), (b"a", b"b", false), (b"c", b"d", false)];
+    assert_eq!(whom, expected);
+}
+
+#[test]
+fn two_readers_that_both_upgrade_deadlock() {
+    let mut bench = Bench::new(config());
+    let (a, b) = (owner(1, "a"), owner(2, "b"));
+    bench.take(&a, request(Read, 0, 9));
+    bench.take(&b, request(Read, 0, 9));
+    position(bench.ask(&a, parked(1, request(Write, 0, 9))));
+    let second = bench.ask(&b, parked(2, request(Write, 0, 9)));
+    assert_eq!(second, LockAnswer::Deadlock(conflict(&a, Read, 0, 9)));
+    bench.unlock(&b, 0, END);
+    assert_eq!(bench.actions(), [ready(1)]);
+}
+
+#[test]
+fn a_grant_that_closes_a_circle_is_refused() {
+    let mut bench = Bench::new(config());
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| owner(1, name));
+    bench.take(&b, in_file(2, request(Write, 0, 9)));
+    bench.take(&c, request(Read, 0, 9));
+    bench.take(&d, in_file(3, request(Write, 0, 9)));
+    // The second comes behind the first in file 3, and waits for another in file 1; the
+    // first waits for the second in file 2.
+    position(bench.ask(&a, in_file(3, parked(1, request(Read, 0, 9)))));
+    position(bench.ask(&b, in_file(3, parked(2, request(Write, 0, 9)))));
+    position(bench.ask(&b, parked(3, request(Write, 0, 9))));
+    position(bench.ask(&a, in_file(2, parked(4, request(Read, 0, 9)))));
+    // So it passes by the second's request in file 1; but with the lock there it would be
+    // waited for by whom it waits for.
+    let closing = bench.ask(&a, request(Read, 5, 5));
+    assert_eq!(closing, LockAnswer::Deadlock(conflict(&b, Write, 0, 9)));
+    // As long as it waits there.
+    assert!(bench.table.cancel(WaiterId(4), T0));
+    bench.take(&a, request(Read, 5, 5));
+}
+
+#[test]
+fn the_queue_alone_makes_no_circle() {
+    // The holder asks for more behind somebody who waits for it.
+    let mut bench = Bench::new(config());
+    let (a, b, c) = (owner(1, "a"), owner(2, "b"), owner(3, "c"));
+    bench.take(&a, request(Read, 0, 9));
+    position(bench.ask(&b, parked(1, request(Write, 0, 19))));
+    assert_eq!(bench.ask(&c, request(Read, 10, 19)), denied(&b, Write, 0, 19));
+    bench.take(&a, request(Write, 10, 19));
+    bench.take(&a, request(Write, 0, 9));
+    // The same through a third, in another file.
+    let mut bench = Bench::new(config());
+    bench.take(&a, in_file(2, request(Write, 0, 9)));
+    bench.take(&b, request(Read, 0, 9));
+    position(bench.ask(&b, in_file(2, parked(1, request(Write, 0, 9)))));
+    position(bench.ask(&c, parked(2, request(Write, 0, 19))));
+    bench.take(&a, request(Read, 15, 15));
+}
+
+#[test]
+fn a_circle_that_closes_elsewhere_lets_the_queue_be_passed() {
+    // File 1: c waits for b's lock; a came behind c and has nothing else in its way.
+    // File 2: b comes to wait for a. Now c waits, through b, for a: a passes it by.
+    let mut bench = Bench::new(config());
+    let (a, b, c) = (owner(1, "a"), owner(2, "b"), owner(3, "c"));
+    bench.take(&a, in_file(2, request(Write, 0, 9)));
+    bench.take(&b, request(Read, 0, 9));
+    position(bench.ask(&c, parked(1, request(Write, 0, 19))));
+    let behind = LockAnswer::Waiting { position: 1, conflict: conflict(&c, Write, 0, 19) };
+    assert_eq!(bench.ask(&a, parked(2, request(Read, 15, 15))), behind);
+    assert_eq!(bench.actions(), []);
+    position(bench.ask(&b, in_file(2, parked(3, request(Read, 0, 0)))));
+    assert_eq!(bench.actions(), [ready(2)]);
+    assert_eq!(bench.ask(&a, parked(2, request(Read, 15, 15))), LockAnswer::Granted);
+}
+
+#[test]
+fn a_search_beyond_its_bound_refuses_to_wait() {
+    let limited = LockConfig { deadlock_steps_max: 2, ..config() };
+    let mut bench = Bench::new(limited);
+    let owners = [owner(1, "a"), owner(2, "b"), owner(3, "c"), owner(4, "d"), owner(5, "e")];
+    for (file, who) in (1..).zip(&owners) {
+        bench.take(who, in_file(file, request(Write, 0, 9)));
+    }
+    // Each waits for one who waits already: the chain grows at its end.
+    for index in (1..4).rev() {
+        let file = index as u64 + 1;
+        position(bench.ask(&owners[index - 1], in_file(file, parked(file, request(Read, 0, 9)))));
+    }
+    let e = in_file(1, parked(9, request(Read, 0, 9)));
+    assert_eq!(bench.refused(&owners[4], e), LockError::Resource);
+}

@@ -1,0 +1,79 @@
+//! Fencing lists in the journal.
+//!
+//! Invariant: a change of a list is answered when its record is durable and so is the end of
+//! everything that whom it leaves out had begun: nothing is left that recovery would undo.
+
+use dafs_filer::{FenceRecord, FenceStoreId, RunningRequest};
+use dafs_journal::RecordNumber;
+use dafs_wire::Response;
+use dafs_wire::messages::Empty;
+
+use super::{FenceStep, Ledger, Record};
+use crate::channel::Channels;
+use crate::fencing::operation_of_intent;
+use crate::reactor::Reactor;
+use crate::task::Answer;
+
+impl Ledger {
+    /// Writes a list down.
+    pub(crate) fn store_fence(&mut self, id: FenceStoreId, record: FenceRecord) {
+        let number = self.append(&Record::Fence(record));
+        self.fences.push_back((number, FenceStep::Stored(id)));
+    }
+
+    /// Has a change answered once all that was written down by now is durable. True if it
+    /// is already.
+    fn is_settled(&mut self, answer: Answer) -> bool {
+        let last = self.last();
+        let is_durable = self.log.durable() >= last;
+        if !is_durable {
+            self.fences.push_back((last, FenceStep::Answered(answer)));
+        }
+        is_durable
+    }
+
+    fn next_fence_step(&mut self, durable: RecordNumber) -> Option<FenceStep> {
+        self.fences.front().filter(|(number, _)| *number <= durable)?;
+        self.fences.pop_front().map(|(_, step)| step)
+    }
+
+    /// Requests between intent and outcome, for each object they touch.
+    pub(crate) fn running_requests(
+        &self,
+        channels: &Channels,
+    ) -> impl Iterator<Item = RunningRequest> {
+        self.running.values().flat_map(|running| {
+            let operation = operation_of_intent(running.number);
+            let channel = channels.get(running.endpoint).map(|channel| channel.id);
+            let handles = running.touched.iter();
+            handles.map(move |&file| RunningRequest { operation, channel, file })
+        })
+    }
+}
+
+impl Reactor {
+    /// A change of a list holds: says so, if nothing of it can be lost any more.
+    pub(crate) fn answer_fence(&mut self, answer: Answer) {
+        let is_settled = self.ledger.as_mut().is_none_or(|ledger| ledger.is_settled(answer));
+        if is_settled {
+            self.reply(answer, &Response::SetFencingList(Empty));
+        }
+    }
+
+    /// Records are durable up to this one.
+    pub(super) fn advance_fences(&mut self, durable: RecordNumber) {
+        while let Some(step) =
+            self.ledger.as_mut().and_then(|ledger| ledger.next_fence_step(durable))
+        {
+            match step {
+                FenceStep::Stored(id) => {
+                    self.filer.fence_stored(id, true);
+                    self.pump_fences();
+                }
+                FenceStep::Answered(answer) => {
+                    self.reply(answer, &Response::SetFencingList(Empty));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! What a chain passes on, and where it is put (draft 4.1.3.1, 4.3.2).
+//!
+//! Invariant: the handle of a procedure is the one that "the file handle used" means: the
+//! target directory of LINK and RENAME (6.5.17, 6.5.34), in all others the only one.
+//!
+//! Handles and state ids are the same octets in either byte order, so what a member passes on
+//! is put into the next one's message as it is, before that is decoded.
+
+use crate::procedure::Procedure;
+
+impl Procedure {
+    /// Octets from the start of the arguments to the file handle that the flag FILE_HANDLE
+    /// replaces and that the next member may take; `None` for a procedure without one. A
+    /// batch names many, and takes and leaves none.
+    #[must_use]
+    pub const fn chained_handle_at(self) -> Option<usize> {
+        use Procedure as P;
+        match self {
+            P::Access
+            | P::CacheHint
+            | P::Close
+            | P::Commit
+            | P::Create
+            | P::GetFsAttr
+            | P::GetAttrInline
+            | P::GetAttrDirect
+            | P::Lock
+            | P::LockT
+            | P::LockU
+            | P::Lookup
+            | P::LookupP
+            | P::NVerify
+            | P::OpenDowngrade
+            | P::OpenAttr
+            | P::ReadInline
+            | P::ReadDirect
+            | P::ReadDirInline
+            | P::ReadDirDirect
+            | P::ReadLinkInline
+            | P::ReadLinkDirect
+            | P::Remove
+            | P::SetAttrInline
+            | P::SetAttrDirect
+            | P::Verify
+            | P::WriteInline
+            | P::WriteDirect
+            | P::AppendInline
+            | P::AppendDirect => Some(0),
+            // Behind the claim; every claim has one there.
+            P::Open => Some(8),
+            // Behind the source.
+            P::Link | P::Rename => Some(64),
+            P::ClientAuth
+            | P::ClientConnect
+            | P::ClientConnectAuth
+            | P::ConnectBind
+            | P::Disconnect
+            | P::RegisterCred
+            | P::ReleaseCred
+            | P::SecInfo
+            | P::ServerAuth
+            | P::CheckResponse
+            | P::FetchResponse
+            | P::DiscardResponses
+            | P::DelegPurge
+            | P::DelegReturn
+            | P::GetRootHandle
+            | P::Null
+            | P::BatchSubmit
+            | P::HurryUp
+            | P::GetFencingList
+            | P::SetFencingList
+            | P::BcGetAttr
+            | P::BcNull
+            | P::BcRecall
+            | P::BcLockReady
+            | P::BcBatchCompletion => None,
+        }
+    }
+
+    /// Octets from the start of the arguments to the state id that the flag STATE_ID replaces
+    /// and that the next member may take; `None` for a procedure without one. The delegation
+    /// that an OPEN may name is not an open's state, and no member's to take.
+    #[must_use]
+    pub const fn chained_state_at(self) -> Option<usize> {
+        use Procedure as P;
+        match self {
+            P::Close
+            | P::OpenDowngrade
+            | P::ReadInline
+            | P::ReadDirect
+            | P::SetAttrInline
+            | P::SetAttrDirect
+            | P::WriteInline
+            | P::WriteDirect
+            | P::AppendInline
+            | P::AppendDirect => Some(64),
+            // Behind the type and the options.
+            P::Lock | P::LockU => Some(72),
+            P::DelegReturn => Some(0),
+            P::Access
+            | P::CacheHint
+            | P::Commit
+            | P::Create
+            | P::GetFsAttr
+            | P::GetAttrInline
+            | P::GetAttrDirect
+            | P::Link
+            | P::LockT
+            | P::Lookup
+            | P::LookupP
+            | P::NVerify
+            | P::Open
+            | P::OpenAttr
+            | P::ReadDirInline
+            | P::ReadDirDirect
+            | P::ReadLinkInline
+            | P::ReadLinkDirect
+            | P::Remove
+            | P::Rename
+            | P::Verify
+            | P::ClientAuth
+            | P::ClientConnect
+            | P::ClientConnectAuth
+            | P::ConnectBind
+            | P::Disconnect
+            | P::RegisterCred
+            | P::ReleaseCred
+            | P::SecInfo
+            | P::ServerAuth
+            | P::CheckResponse
+            | P::FetchResponse
+            | P::DiscardResponses
+            | P::DelegPurge
+            | P::GetRootHandle
+            | P::Null
+            | P::BatchSubmit
+            | P::HurryUp
+            | P::GetFencingList
+            | P::SetFencingList
+            | P::BcGetAttr
+            | P::BcNull
+            | P::BcRecall
+            | P::BcLockReady
+            | P::BcBatchCompletion => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::field::{Field, Handle, Opaque64};
+
+    #[test]
+    fn what_is_passed_on_goes_where_the_layout_has_it() {
+        for &procedure in Procedure::ALL {
+            let fields = procedure.request_fields();
+            let name = procedure.name();
+            let is_chained = !matches!(
+                procedure.chain_class(),
+                crate::ChainClass::Special | crate::ChainClass::BackControl
+            );
+            // The last handle is the target's where there are two.
+            let handle = fields.iter().rfind(|field| field.kind == Handle::KIND);
+            let handle = handle.filter(|_| is_chained).map(|field| field.offset);
+            let state = fields
+                .iter()
+                .find(|field| field.name == "state" && field.kind == Opaque64::KIND)
+                .filter(|_| is_chained)
+                .map(|field| field.offset);
+            if procedure == Procedure::Open {
+                assert_eq!((handle, procedure.chained_handle_at()), (None, Some(8)));
+            } else {
+                assert_eq!(procedure.chained_handle_at(), handle, "{name}");
+            }
+            assert_eq!(procedure.chained_state_at(), state, "{name}");
+        }
+    }
+
+    #[test]
+    fn every_claim_of_an_open_has_its_handle_in_one_place() {
+        use crate::messages::{DelegationType, Open, OpenCreation, OpenTarget};
+        use crate::{ByteOrder, HEADER_BYTES, Path, Request, RequestHeader, encode_request};
+        use dafs_types::{
+            DeleteDisposition, FileHandle, SequenceNumber, ShareAccess, ShareDeny, StateId,
+            StreamId,
+        };
+        let handle = FileHandle([7; 64]);
+        let path = Path::new(&["name"]);
+        for target in [
+            OpenTarget::Null { directory: handle, path },
+            OpenTarget::Previous { file: handle, delegation: DelegationType::None },
+            OpenTarget::DelegateCurrent { directory: handle, path, state: StateId(3) },
+            OpenTarget::DelegatePrevious { directory: handle, path },
+            OpenTarget::CreateUnlinked { directory: handle },
+        ] {
+            let open = Open {
+                target,
+                creation: OpenCreation::NoCreate,
+                delete_disposition: DeleteDisposition::DontCare,
+                owner: b"o",
+                access: ShareAccess::Read,
+                deny: ShareDeny::None,
+                key: None,
+            };
+            let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
+            let mut message = [0; 512];
+            let request = Request::Open(open);
+            encode_request(ByteOrder::NATIVE, &header, &request, &mut message).unwrap();
+            let at = HEADER_BYTES + Procedure::Open.chained_handle_at().unwrap();
+            assert_eq!(message[at..at + 64], [7; 64]);
+        }
+    }
+}

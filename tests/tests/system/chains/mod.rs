@@ -1,0 +1,148 @@
+//! Chains (draft 4.3): message by message (`members`), over a broken connection (`broken`),
+//! through the client (`client`), and by the hundred against a model (`random`).
+
+mod broken;
+mod client;
+mod members;
+mod random;
+
+use std::collections::BTreeMap;
+
+use dafs_types::{FileHandle, SequenceNumber, SessionId, StateId, Status, StreamId};
+use dafs_wire::messages::SessionOptions as WireOptions;
+use dafs_wire::{
+    ByteOrder, ChainFlags, Procedure, Request, RequestHeader, Response, ResponseHeader,
+    decode_response, encode_request,
+};
+
+use crate::fixture::{Fixture, Transport};
+use crate::rogue::Rogue;
+
+const F: ChainFlags = ChainFlags::FORWARD;
+const B: ChainFlags = ChainFlags::BACK;
+const FB: ChainFlags = F.with(B);
+const FILE: ChainFlags = ChainFlags::FILE_HANDLE;
+const STATE: ChainFlags = ChainFlags::STATE_ID;
+const SAVE: ChainFlags = ChainFlags::SAVE;
+const NONE: ChainFlags = ChainFlags(0);
+const NULL: Request<'static> = Request::Null(dafs_wire::messages::Empty);
+
+/// A request with chain flags, as octets.
+fn member(stream: u16, sequence: u16, flags: ChainFlags, request: &Request<'_>) -> Vec<u8> {
+    let mut buffer = vec![0; 1 << 16];
+    let header = RequestHeader {
+        chain_flags: flags,
+        desired_credits: CREDITS,
+        ..RequestHeader::new(StreamId(stream), SequenceNumber(sequence))
+    };
+    let length = encode_request(ByteOrder::NATIVE, &header, request, &mut buffer).unwrap();
+    buffer.truncate(length);
+    buffer
+}
+
+/// A client with credits for long chains.
+struct Chainer {
+    rogue: Rogue,
+    root: FileHandle,
+    session: SessionId,
+    sequence: u16,
+}
+
+impl Chainer {
+    fn new(fixture: &Fixture, transport: Transport) -> Self {
+        let mut rogue = Rogue::connect(&fixture.address(transport));
+        let options = WireOptions {
+            response_cache: true,
+            requests_max: u32::from(CREDITS),
+            ..WireOptions::default()
+        };
+        let session = rogue.log_in_as(b"chainer", options).session;
+        let root = FileHandle::NULL;
+        let mut chainer = Self { rogue, root, session, sequence: 100 };
+        // The use of all streams lets the server give more of them.
+        for _ in 0..4 {
+            let statuses = chainer.run(&[(NONE, NULL); 8]);
+            assert_eq!(statuses, [Status::Ok; 8]);
+        }
+        let octets = chainer.ask(&Request::GetRootHandle(dafs_wire::messages::Empty));
+        match results(Procedure::GetRootHandle, &octets) {
+            Response::GetRootHandle(root) => chainer.root = root.file,
+            other => panic!("{other:?}"),
+        }
+        chainer
+    }
+
+    /// One request that is no member; its answer.
+    fn ask(&mut self, request: &Request<'_>) -> Vec<u8> {
+        self.send(&[(NONE, *request)]);
+        self.answers(1).remove(0)
+    }
+
+    /// Opens a file of the root to read and write.
+    fn open(&mut self, name: &str) -> (FileHandle, StateId) {
+        let names = [name];
+        let opening = crate::rogue::opening(self.root, dafs_wire::Path::new(&names));
+        opened(&self.ask(&Request::Open(opening)))
+    }
+
+    /// Sends members, all on streams of their own, in one go.
+    fn send(&mut self, members: &[(ChainFlags, Request<'_>)]) {
+        self.sequence += 1;
+        let sequence = self.sequence;
+        let numbered = (0..).zip(members);
+        let messages: Vec<_> = numbered
+            .map(|(stream, (flags, request))| member(stream, sequence, *flags, request))
+            .collect();
+        self.send_octets(&messages);
+    }
+
+    fn send_octets(&mut self, messages: &[Vec<u8>]) {
+        for message in messages {
+            let gather = [dafs_dat::Gather::Bytes(message)];
+            let options = dafs_dat::SendOptions::default();
+            let _ = self.rogue.interface.post_send(self.rogue.endpoint, 99, &gather, options);
+        }
+        self.rogue.interface.flush();
+    }
+
+    /// So many answers, by their streams.
+    fn answers(&mut self, count: usize) -> Vec<Vec<u8>> {
+        let mut answers = BTreeMap::new();
+        for _ in 0..count {
+            let octets = self.rogue.answer().expect("the session stands");
+            let header = ResponseHeader::decode(ByteOrder::NATIVE, &octets).unwrap();
+            assert!(answers.insert(header.stream.0, octets).is_none(), "answered twice");
+        }
+        answers.into_values().collect()
+    }
+
+    /// Runs members and gives the status of each.
+    fn run(&mut self, members: &[(ChainFlags, Request<'_>)]) -> Vec<Status> {
+        self.send(members);
+        self.answers(members.len()).iter().map(|octets| crate::rogue::status_of(octets)).collect()
+    }
+
+    /// Runs members, all of which must be successful, and gives their answers.
+    fn succeed(&mut self, members: &[(ChainFlags, Request<'_>)]) -> Vec<Vec<u8>> {
+        self.send(members);
+        let answers = self.answers(members.len());
+        for (octets, (_, request)) in answers.iter().zip(members) {
+            assert_eq!(crate::rogue::status_of(octets), Status::Ok, "{request:?}");
+        }
+        answers
+    }
+}
+
+fn results(procedure: Procedure, octets: &[u8]) -> Response<'_> {
+    decode_response(ByteOrder::NATIVE, procedure, octets).unwrap().1
+}
+
+fn opened(octets: &[u8]) -> (FileHandle, StateId) {
+    match results(Procedure::Open, octets) {
+        Response::Open(opened) => (opened.file, opened.state),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Streams the tests use at once, at most.
+const CREDITS: u16 = 32;

@@ -1,0 +1,406 @@
+//! Fencing: who is let in, who is kept out, who may say so. `draining`: what runs when
+//! somebody is shut out. `stress`: everything at once, by seeds.
+
+mod draining;
+mod stress;
+
+use dafs_client::{
+    AccessMask, ClientError, FenceAccess, FenceObject, FenceUpdate, Login, OpenOptions, Session,
+    SessionOptions, Status,
+};
+use dafs_memory::{Memory, Pages};
+use dafs_server::PasswordFile;
+use dafs_types::{
+    CacheHint, CachePattern, CookieVerifier, Credentials, FileHandle, ReaddirCookie, RemoveMode,
+    RmrContext, RmrTarget, ShareAccess, ShareDeny, Stability, StateId, Verifier,
+};
+use dafs_wire::messages::*;
+use dafs_wire::{
+    AttributeBitmap, ByteOrder, Checksum, DirectBuffer, DirectBuffers, FileAttributeBlock, Path,
+    Request,
+};
+
+use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each};
+use crate::rogue::{Rogue, opening};
+
+pub fn status<T>(result: Result<T, ClientError>) -> Option<Status> {
+    result.err().and_then(|error| error.status())
+}
+
+/// Options of a session under a fence identity.
+pub fn named(fence_id: &str) -> SessionOptions {
+    SessionOptions { fence_id: fence_id.into(), ..SessionOptions::default() }
+}
+
+/// Puts a list in place of the one there is.
+pub fn set(session: &Session, path: &str, object: FenceObject, ids: &[&str]) {
+    session.set_fence(path, object, FenceAccess::Allow, FenceUpdate::Overwrite, ids).unwrap();
+}
+
+pub fn set_file(session: &Session, path: &str, ids: &[&str]) {
+    set(session, path, FenceObject::File, ids);
+}
+
+/// The first request of a client with a fence identity.
+pub fn login(fence_id: &'static str, options: SessionOptions_) -> Request<'static> {
+    Request::ClientConnectAuth(ClientConnectAuth {
+        options,
+        fence_id,
+        client_string: fence_id.as_bytes(),
+        verifier: Verifier([7; 8]),
+        authentication: AuthRequest::None,
+    })
+}
+
+/// The session options of the wire.
+pub type SessionOptions_ = dafs_wire::messages::SessionOptions;
+
+fn rogue(fixture: &Fixture, transport: Transport, fence_id: &'static str) -> Rogue {
+    let mut rogue = Rogue::connect(&fixture.address(transport));
+    rogue.request(0, 0, &login(fence_id, SessionOptions_::default()));
+    assert_eq!(rogue.status(), Some(Status::Ok));
+    rogue
+}
+
+/// A server whose superuser has a password, for what only a trusted client may do.
+fn with_superuser() -> (Fixture, SessionOptions) {
+    let passwords = tempfile::NamedTempFile::new().unwrap();
+    let mut file = PasswordFile::default();
+    file.set("root", Credentials::superuser(), "secret").unwrap();
+    file.save(passwords.path()).unwrap();
+    let fixture = Fixture::with(|config| {
+        config.password_file = Some(passwords.path().to_owned());
+        // Whoever has no password is somebody else, also where the tests run as root.
+        config.filer.anonymous = Some(Credentials { uid: 4711, gid: 4711, groups: [].into() });
+    });
+    let login = Login::Password { user: "root".into(), password: "secret".into() };
+    (fixture, SessionOptions { login, ..SessionOptions::default() })
+}
+
+#[test]
+fn a_list_lets_in_whom_it_names_and_nobody_else() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"content").unwrap();
+        let (_, owner) = fixture.connect(transport);
+        let (_, a) = fixture.connect_with(transport, &named("a"));
+        let (_, b) = fixture.connect_with(transport, &named("b"));
+        let files: Vec<_> =
+            [&a, &b].map(|s| s.open("/file", &OpenOptions::write()).unwrap()).into();
+        assert_eq!(owner.fencing_list("/file", FenceObject::File).unwrap(), [""; 0]);
+        set_file(&owner, "/file", &["a"]);
+        assert_eq!(owner.fencing_list("/file", FenceObject::File).unwrap(), ["a"]);
+        files[0].write_at(b"by a", 0).unwrap();
+        assert_eq!(status(files[1].write_at(b"by b", 0)), Some(Status::Access));
+        assert_eq!(status(files[1].read_at(&mut [0; 4], 0)), Some(Status::Access));
+        assert_eq!(status(b.metadata("/file")), Some(Status::Access));
+        // Nobody without an identity is in a list, the owner neither.
+        assert_eq!(status(owner.open("/file", &OpenOptions::read())), Some(Status::Access));
+        // Other files are as they were.
+        b.open("/other", &OpenOptions::write()).unwrap();
+        let change = |access, update, ids: &[&str]| {
+            owner.set_fence("/file", FenceObject::File, access, update, ids)
+        };
+        change(FenceAccess::Allow, FenceUpdate::Append, &["b", "c"]).unwrap();
+        // The open that it had is the open that it has.
+        files[1].write_at(b"by b", 0).unwrap();
+        change(FenceAccess::Deny, FenceUpdate::Remove, &["a"]).unwrap();
+        assert_eq!(status(files[0].write_at(b"by a", 0)), Some(Status::Access));
+        let left = change(FenceAccess::Deny, FenceUpdate::Remove, &["b", "c"]);
+        assert_eq!(status(left), Some(Status::Inval), "nobody would be left");
+        assert_eq!(owner.fencing_list("/file", FenceObject::File).unwrap(), ["b", "c"]);
+        set_file(&owner, "/file", &[]);
+        files[0].write_at(b"by a", 0).unwrap();
+        let content = std::iter::from_fn(|| Some(std::fs::read(fixture.local("file")).unwrap()));
+        drop(files);
+        assert!(content.take(3).all(|content| content.len() == 7));
+    });
+}
+
+/// Every request that names a handle, for one file and the directory it is in.
+fn requests<'a>(
+    (root, file, state): (FileHandle, FileHandle, StateId),
+    buffer: DirectBuffer,
+    attributes: FileAttributeBlock<'a>,
+    names: &'a [&'a str],
+    buffers: &'a [DirectBuffer],
+) -> Vec<(Request<'a>, Touches)> {
+    use Touches::{Both, Directory, File};
+    let (offset, length, hint) = (0, 8, CacheHint(0));
+    let (stability, checksum) = (Stability::FileSync, Checksum::NONE);
+    let wanted = AttributeBitmap(0xf);
+    let buffers = DirectBuffers::from(buffers);
+    let data = InlineData::Here(b"intruder");
+    let placement = Placement::Packed;
+    let (cookie, verifier) = (ReaddirCookie(0), CookieVerifier::default());
+    let (names_bytes, result_bytes_max) = (1000, 1000);
+    let pattern = CachePattern::WillNeed;
+    let (access, deny) = (ShareAccess::Read, ShareDeny::None);
+    let lock = LockType::Write;
+    let directory = root;
+    let path = Path::new(names);
+    let object = NewObject::Directory;
+    vec![
+        (Request::Access(Access { file, access: AccessMask::READ }), File),
+        (Request::CacheHint(CacheHintRequest { file, offset, length, pattern, hint }), File),
+        (Request::Commit(Commit { file, offset, length: 0 }), File),
+        (Request::GetAttrInline(GetAttributes { file, wanted }), File),
+        (Request::GetAttrDirect(GetAttributesDirect { file, wanted, buffer }), File),
+        (Request::GetFsAttr(GetAttributes { file, wanted }), File),
+        (Request::Link(Link { source: file, directory, name: "link" }), Both),
+        (Request::Open(opening(directory, path)), Both),
+        (Request::OpenDowngrade(OpenDowngrade { file, state, access, deny, key: None }), File),
+        (Request::OpenAttr(OneHandle { file }), File),
+        (Request::ReadInline(ReadInline { file, state, offset, length, hint }), File),
+        (Request::ReadDirect(ReadDirect { file, state, offset, length, hint, buffers }), File),
+        (Request::ReadLinkInline(OneHandle { file }), File),
+        (Request::ReadLinkDirect(ReadLinkDirect { file, buffer }), File),
+        (
+            Request::WriteInline(WriteInline {
+                file,
+                state,
+                offset,
+                stability,
+                hint,
+                placement,
+                data,
+            }),
+            File,
+        ),
+        (
+            Request::WriteDirect(WriteDirect {
+                file,
+                state,
+                offset,
+                length,
+                stability,
+                hint,
+                checksum,
+                buffers,
+            }),
+            File,
+        ),
+        (
+            Request::AppendInline(AppendInline { file, state, stability, hint, placement, data }),
+            File,
+        ),
+        (
+            Request::AppendDirect(AppendDirect {
+                file,
+                state,
+                stability,
+                length,
+                hint,
+                checksum,
+                buffer,
+            }),
+            File,
+        ),
+        (Request::SetAttrInline(SetAttributesInline { file, state, attributes }), File),
+        (Request::SetAttrDirect(SetAttributesDirect { file, state, checksum, buffer }), File),
+        (Request::Verify(Verify { file, attributes }), File),
+        (Request::NVerify(Verify { file, attributes }), File),
+        (
+            Request::Lock(Lock {
+                file,
+                lock_type: lock,
+                options: LockOptions::default(),
+                state,
+                offset,
+                length: 8,
+            }),
+            File,
+        ),
+        (Request::LockT(LockTest { file, lock_type: lock, owner: b"x", offset, length: 8 }), File),
+        (Request::LockU(Unlock { file, lock_type: lock, state, offset, length: 8 }), File),
+        (Request::Remove(Remove { directory, name: "file", mode: RemoveMode::Unchecked }), Both),
+        (
+            Request::Rename(Rename {
+                source: directory,
+                target: directory,
+                old_name: "file",
+                new_name: "moved",
+            }),
+            Both,
+        ),
+        (
+            Request::Rename(Rename {
+                source: directory,
+                target: directory,
+                old_name: "other",
+                new_name: "file",
+            }),
+            Both,
+        ),
+        (Request::Close(Close { file, state }), File),
+        (Request::Create(Create { directory, name: "new", object, attributes }), Directory),
+        (Request::Lookup(Lookup { directory, path }), Directory),
+        (Request::LookupP(OneHandle { file: directory }), Directory),
+        (
+            Request::ReadDirInline(ReadDirectory {
+                directory,
+                cookie,
+                verifier,
+                names_bytes,
+                result_bytes_max,
+                wanted,
+            }),
+            Directory,
+        ),
+        (
+            Request::ReadDirDirect(ReadDirectoryDirect {
+                directory,
+                cookie,
+                verifier,
+                names_bytes,
+                result_bytes_max,
+                wanted,
+                buffers,
+            }),
+            Directory,
+        ),
+    ]
+}
+
+/// Whether a request meets a fence around the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Touches {
+    File,
+    Both,
+    Directory,
+}
+
+#[test]
+fn whatever_names_or_finds_a_fenced_object_is_refused() {
+    for transport in TRANSPORTS {
+        let (fixture, superuser) = with_superuser();
+        std::fs::write(fixture.local("file"), b"original").unwrap();
+        std::fs::write(fixture.local("other"), b"another one").unwrap();
+        for name in ["file", "other", "."] {
+            let path = fixture.local(name);
+            std::os::unix::fs::chown(&path, Some(4711), Some(4711)).unwrap_or_default();
+        }
+        let (_, trusted) = fixture.connect_with(transport, &superuser);
+        for object in [FenceObject::File, FenceObject::FileSystem] {
+            let mut b = rogue(&fixture, transport, "b");
+            let root = b.root();
+            let (file, state) = b.open("file");
+            let memory = Memory::shared(4096, Pages::Small).unwrap();
+            let remote = b.expose(&memory).remote(0, 4096);
+            let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
+            let buffer = DirectBuffer { target, length: 1000, context };
+            let buffers = [buffer];
+            let mut room = [0; 64];
+            let none = dafs_types::SetAttributes { size: Some(0), ..Default::default() };
+            let attributes =
+                FileAttributeBlock::encode_set(ByteOrder::NATIVE, &none, &mut room).unwrap();
+            set(&trusted, "/file", object, &["a"]);
+            let asked = (root, file, state);
+            for (request, touches) in requests(asked, buffer, attributes, &["file"], &buffers) {
+                if object == FenceObject::FileSystem || touches != Touches::Directory {
+                    let found = b.outcome(&request);
+                    assert_eq!(found, Some(Status::Access), "{object:?} {request:?}");
+                }
+            }
+            // What leads to letting it in again it may do, if anybody of its user may.
+            b.root();
+            let ask = Request::GetFencingList(GetFencingList { file });
+            let answer = b.outcome(&ask).unwrap();
+            assert!(matches!(answer, Status::Ok | Status::NotAuthorized), "{answer:?}");
+            drop(b);
+            set(&trusted, "/", object, &[]);
+            // What is fenced around one file is lifted from that.
+            if object == FenceObject::File {
+                set(&trusted, "/file", object, &[]);
+            }
+            assert_eq!(std::fs::read(fixture.local("file")).unwrap(), b"original");
+            assert!(!fixture.local("moved").exists() && !fixture.local("link").exists());
+            assert!(!fixture.local("new").exists() && fixture.local("other").exists());
+        }
+    }
+}
+
+#[test]
+fn owners_fence_files_and_trusted_clients_all() {
+    for transport in TRANSPORTS {
+        let (fixture, superuser) = with_superuser();
+        std::fs::write(fixture.local("file"), b"content").unwrap();
+        let (_, trusted) = fixture.connect_with(transport, &superuser);
+        // Over shared memory this is the tests' own user, by the kernel's word.
+        let nobody = match transport {
+            Transport::Tcp => named("x"),
+            Transport::Shm => {
+                set(&trusted, "/", FenceObject::FileSystem, &["z"]);
+                set(&trusted, "/", FenceObject::FileSystem, &[]);
+                continue;
+            }
+        };
+        let (_, session) = fixture.connect_with(transport, &nobody);
+        for object in [FenceObject::File, FenceObject::FileSystem] {
+            let refused = session.fencing_list("/file", object);
+            assert_eq!(status(refused), Some(Status::NotAuthorized));
+            let (access, update) = (FenceAccess::Allow, FenceUpdate::Overwrite);
+            let refused = session.set_fence("/file", object, access, update, &["x"]);
+            assert_eq!(status(refused), Some(Status::NotAuthorized));
+        }
+        set(&trusted, "/", FenceObject::FileSystem, &["y"]);
+        set_file(&trusted, "/", &["x", "y"]);
+        assert_eq!(trusted.fencing_list("/", FenceObject::FileSystem).unwrap(), ["y"]);
+        assert_eq!(trusted.fencing_list("/", FenceObject::File).unwrap(), ["x", "y"]);
+        // Both must let it in.
+        assert_eq!(status(session.metadata("/")), Some(Status::Access));
+        // From outside a fence can be lifted, since its root can be reached.
+        set(&trusted, "/", FenceObject::FileSystem, &[]);
+        session.metadata("/").unwrap();
+    }
+}
+
+#[test]
+fn lists_survive_the_server_with_a_journal_and_end_without_one() {
+    let fixture = Fixture::with_journal();
+    std::fs::write(fixture.local("file"), b"content").unwrap();
+    std::fs::write(fixture.local("lifted"), b"content").unwrap();
+    let (_, owner) = fixture.connect(Transport::Tcp);
+    set_file(&owner, "/file", &["a", "b"]);
+    set_file(&owner, "/lifted", &["a"]);
+    set_file(&owner, "/lifted", &[]);
+    let (access, update) = (FenceAccess::Deny, FenceUpdate::Remove);
+    owner.set_fence("/file", FenceObject::File, access, update, &["b"]).unwrap();
+    // Twice: the second finds them in a checkpoint.
+    let mut fixture = fixture;
+    for _ in 0..2 {
+        fixture = fixture.journaled();
+        let (_, b) = fixture.connect_with(Transport::Tcp, &named("b"));
+        assert_eq!(status(b.open("/file", &OpenOptions::read())), Some(Status::Access));
+        b.open("/lifted", &OpenOptions::read()).unwrap();
+        let (_, a) = fixture.connect_with(Transport::Shm, &named("a"));
+        a.open("/file", &OpenOptions::read()).unwrap();
+        assert_eq!(a.fencing_list("/file", FenceObject::File).unwrap(), ["a"]);
+    }
+    let (directory, _) = fixture.stop();
+    let fixture = Fixture::again(directory);
+    let (_, b) = fixture.connect_with(Transport::Tcp, &named("b"));
+    b.open("/file", &OpenOptions::read()).unwrap();
+}
+
+#[test]
+fn a_removed_file_takes_its_list_along() {
+    over_each(|fixture, transport| {
+        let (_, a) = fixture.connect_with(transport, &named("a"));
+        for is_open in [false, true] {
+            let file = a.open("/file", &OpenOptions::write()).unwrap();
+            set_file(&a, "/file", &["a"]);
+            let (_, b) = fixture.connect_with(transport, &named("b"));
+            assert_eq!(status(b.remove("/file")), Some(Status::Access));
+            if is_open {
+                a.remove("/file").unwrap();
+                file.write_at(b"still here", 0).unwrap();
+                file.close().unwrap();
+            } else {
+                file.close().unwrap();
+                a.remove("/file").unwrap();
+            }
+            b.open("/file", &OpenOptions::write()).unwrap().close().unwrap();
+            b.remove("/file").unwrap();
+        }
+    });
+}

@@ -1,0 +1,153 @@
+//! The time after a restart in which clients take back what they held.
+
+use dafs_types::{FileHandle, ShareAccess, ShareDeny, StateId, Status};
+use dafs_wire::messages::{
+    DelegationType, Open, OpenCreation, OpenTarget, ReadInline, SessionOptions as WireOptions,
+};
+use dafs_wire::{ByteOrder, Path, Procedure, Request, Response, decode_response};
+
+use crate::fixture::{Fixture, Transport, over_each};
+use crate::rogue::{Rogue, opening, status_of};
+
+fn client(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Rogue {
+    let mut rogue = Rogue::connect(&fixture.address(transport));
+    let options = WireOptions { response_cache: true, ..WireOptions::default() };
+    rogue.log_in_as(name, options);
+    rogue
+}
+
+/// Opens a file by name, or takes back what was open by its handle.
+fn open(rogue: &mut Rogue, target: OpenTarget<'_>, deny: ShareDeny) -> Result<StateId, Status> {
+    let open = Open {
+        target,
+        creation: OpenCreation::NoCreate,
+        delete_disposition: dafs_types::DeleteDisposition::DontCare,
+        owner: b"owner",
+        access: ShareAccess::Both,
+        deny,
+        key: None,
+    };
+    let answer = rogue.ask(&Request::Open(open)).unwrap();
+    match decode_response(ByteOrder::NATIVE, Procedure::Open, &answer).unwrap().1 {
+        Response::Open(opened) if status_of(&answer) == Status::Ok => Ok(opened.state),
+        _ => Err(status_of(&answer)),
+    }
+}
+
+fn by_name(rogue: &mut Rogue, name: &str, deny: ShareDeny) -> Result<StateId, Status> {
+    let (directory, names) = (rogue.root(), [name]);
+    open(rogue, OpenTarget::Null { directory, path: Path::new(&names) }, deny)
+}
+
+fn again(rogue: &mut Rogue, file: FileHandle, deny: ShareDeny) -> Result<StateId, Status> {
+    let delegation = DelegationType::None;
+    open(rogue, OpenTarget::Previous { file, delegation }, deny)
+}
+
+fn read(rogue: &mut Rogue, file: FileHandle, state: StateId) -> Option<Status> {
+    let hint = dafs_types::CacheHint(0);
+    rogue.outcome(&Request::ReadInline(ReadInline { file, state, offset: 0, length: 4, hint }))
+}
+
+fn served() -> Fixture {
+    let fixture = Fixture::with_journal();
+    std::fs::write(fixture.local("file"), b"text").unwrap();
+    fixture
+}
+
+#[test]
+fn an_open_is_taken_back_and_keeps_others_out_meanwhile() {
+    for transport in crate::fixture::TRANSPORTS {
+        let fixture = served();
+        let mut ann = client(&fixture, transport, b"ann");
+        let file = ann.lookup("file");
+        let old = by_name(&mut ann, "file", ShareDeny::Both).unwrap();
+        let fixture = fixture.journaled();
+        let mut bob = client(&fixture, transport, b"bob");
+        assert_eq!(by_name(&mut bob, "file", ShareDeny::None), Err(Status::Grace));
+        assert_eq!(read(&mut bob, file, StateId::ANONYMOUS), Some(Status::Grace));
+        // He held nothing.
+        assert_eq!(again(&mut bob, file, ShareDeny::None), Err(Status::Expired));
+        let mut ann = client(&fixture, transport, b"ann");
+        assert_eq!(read(&mut ann, file, old), Some(Status::StaleStateId));
+        let state = again(&mut ann, file, ShareDeny::Both).unwrap();
+        assert_ne!(state, old);
+        assert_eq!(read(&mut ann, file, state), Some(Status::Ok));
+        assert_eq!(by_name(&mut bob, "file", ShareDeny::None), Err(Status::Grace));
+        // Once she asks for something new she has taken back what she wants.
+        std::fs::write(fixture.local("other"), b"text").unwrap();
+        by_name(&mut ann, "other", ShareDeny::None).unwrap();
+        assert_eq!(by_name(&mut bob, "file", ShareDeny::None), Err(Status::ShareDenied));
+        assert_eq!(again(&mut ann, file, ShareDeny::None), Err(Status::Expired), "too late");
+    }
+}
+
+#[test]
+fn a_restart_amid_the_taking_back_begins_it_anew() {
+    let fixture = served();
+    let mut ann = client(&fixture, Transport::Tcp, b"ann");
+    let mut bob = client(&fixture, Transport::Tcp, b"bob");
+    let file = ann.lookup("file");
+    by_name(&mut ann, "file", ShareDeny::None).unwrap();
+    by_name(&mut bob, "file", ShareDeny::None).unwrap();
+    let fixture = fixture.journaled();
+    let mut ann = client(&fixture, Transport::Tcp, b"ann");
+    again(&mut ann, file, ShareDeny::None).unwrap();
+    let fixture = fixture.journaled();
+    // Neither has lost the right, and nobody else has got one.
+    let mut cid = client(&fixture, Transport::Tcp, b"cid");
+    let mut bob = client(&fixture, Transport::Tcp, b"bob");
+    again(&mut bob, file, ShareDeny::None).unwrap();
+    assert_eq!(by_name(&mut cid, "file", ShareDeny::None), Err(Status::Grace));
+    let mut ann = client(&fixture, Transport::Tcp, b"ann");
+    again(&mut ann, file, ShareDeny::None).unwrap();
+}
+
+#[test]
+fn whoever_held_nothing_or_has_restarted_keeps_nobody_waiting() {
+    over_each(|_, transport| {
+        let fixture = served();
+        let mut ann = client(&fixture, transport, b"ann");
+        let mut bob = client(&fixture, transport, b"bob");
+        by_name(&mut ann, "file", ShareDeny::None).unwrap();
+        bob.root();
+        let fixture = fixture.journaled();
+        // She has restarted, too.
+        let mut rogue = Rogue::connect(&fixture.address(transport));
+        let options = WireOptions { response_cache: true, ..WireOptions::default() };
+        rogue.log_in_anew(b"ann", options);
+        let mut bob = client(&fixture, transport, b"bob");
+        by_name(&mut bob, "file", ShareDeny::None).unwrap();
+    });
+}
+
+#[test]
+fn who_does_not_come_back_is_waited_for_as_long_as_a_lease() {
+    let fixture = served();
+    let mut ann = client(&fixture, Transport::Tcp, b"ann");
+    by_name(&mut ann, "file", ShareDeny::Both).unwrap();
+    let fixture = fixture.journaled_with(|config| {
+        config.filer.lease = std::time::Duration::from_millis(300);
+    });
+    let mut bob = client(&fixture, Transport::Tcp, b"bob");
+    assert_eq!(by_name(&mut bob, "file", ShareDeny::None), Err(Status::Grace));
+    crate::fixture::await_that("the lease runs out", || {
+        by_name(&mut bob, "file", ShareDeny::None).is_ok()
+    });
+    let mut ann = client(&fixture, Transport::Tcp, b"ann");
+    let file = ann.lookup("file");
+    assert_eq!(again(&mut ann, file, ShareDeny::None), Err(Status::Expired));
+}
+
+#[test]
+fn plain_opens_of_rogues_still_work_without_a_journal() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"text").unwrap();
+        let mut rogue = client(fixture, transport, b"ann");
+        let (directory, names) = (rogue.root(), ["file"]);
+        let open = Request::Open(opening(directory, Path::new(&names)));
+        assert_eq!(rogue.outcome(&open), Some(Status::Ok));
+        let file = rogue.lookup("file");
+        assert_eq!(again(&mut rogue, file, ShareDeny::None), Err(Status::Expired));
+    });
+}
