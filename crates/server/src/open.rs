@@ -95,7 +95,7 @@ impl Reactor {
                 self.make_unlinked(&who, directory, request)?
             }
             OpenTarget::Previous { file, .. } => {
-                let file = self.store.open(&who, file, request.access)?;
+                let file = who.store().open(&who, file, request.access)?;
                 Found { is_reclaim: true, ..Found::existing(file, 0) }
             }
             OpenTarget::DelegateCurrent { .. } | OpenTarget::DelegatePrevious { .. } => {

@@ -43,7 +43,8 @@ pub(crate) struct Reactor {
     pub(crate) interface: Interface,
     pub(crate) filer: Filer,
     pub(crate) cache: Cache,
-    pub(crate) store: Arc<dyn Store>,
+    /// The store as it is. Clients enter it by their views ([`crate::credentials::Asker`]).
+    pub(crate) whole_store: Arc<dyn Store>,
     pub(crate) pool: Pool,
     /// The cache's arena as registered.
     pub(crate) arena: Region,
@@ -138,7 +139,7 @@ impl Reactor {
             cache,
             export_names: store.export_names(),
             whole_view: View::whole(store.clone()),
-            store,
+            whole_store: store,
             pool,
             arena,
             channels: Channels::default(),

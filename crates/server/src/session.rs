@@ -270,7 +270,7 @@ impl Reactor {
         if let Some((_, view)) = self.views.iter().find(|(other, _)| *other == terms) {
             return view.clone();
         }
-        let view = View::new(&self.store, &terms);
+        let view = View::new(&self.whole_store, &terms);
         if self.views.len() < VIEWS_MAX {
             self.views.push((terms, view.clone()));
         }

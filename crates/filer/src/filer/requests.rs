@@ -6,7 +6,7 @@
 
 use dafs_types::{CredHandle, Moment, Status, StreamId};
 
-use super::{Filer, HotChannel, Phase};
+use super::{Filer, Phase};
 use crate::chain::ChainState;
 use crate::{
     Admitted, BreakReason, ChainFlags, ChainPlace, ChannelId, Grant, Refusal, RequestClass,
@@ -46,12 +46,8 @@ impl Filer {
                         if is_usual {
                             return Ok(admitted);
                         }
-                        let place = hot.judge(head);
-                        let judged = place.and_then(|place| {
-                            self.judge_identity(channel, head)?;
-                            Ok(Admitted { place, ..admitted })
-                        });
-                        judged.map_err(Refusal::Answer)
+                        let judged = self.judge(channel, head).map_err(Refusal::Answer);
+                        judged.map(|place| Admitted { place, ..admitted })
                     }
                     Err(reason) => Err(Refusal::Break(reason)),
                 }
@@ -62,6 +58,19 @@ impl Filer {
             self.note_refusal(channel, refusal);
         }
         taken
+    }
+
+    /// Judges what is not an ordinary request of an authenticated session.
+    #[cold]
+    fn judge(&mut self, channel: ChannelId, head: &RequestHead) -> Result<ChainPlace, Status> {
+        let hot = &mut self.hot[channel.index()];
+        let place = hot.chain.take(head.chain_flags, head.class, head.procedure)?;
+        let allowed = hot.phase.allows(head.class);
+        let judged = allowed.and_then(|()| self.judge_identity(channel, head));
+        if judged.is_err() {
+            self.hot[channel.index()].chain.break_off();
+        }
+        judged.map(|()| place)
     }
 
     /// The request taken in last was damaged. Nobody can tell whether it announced another
@@ -122,19 +131,6 @@ impl RequestHead {
         self.class == RequestClass::Ordinary
             && self.chain_flags.0 == 0
             && self.cred_handle == CredHandle(0)
-    }
-}
-
-impl HotChannel {
-    /// Judges what is not an ordinary request of an authenticated session.
-    #[cold]
-    fn judge(&mut self, head: &RequestHead) -> Result<ChainPlace, Status> {
-        let place = self.chain.take(head.chain_flags, head.class, head.procedure)?;
-        let judged = self.phase.allows(head.class);
-        if judged.is_err() {
-            self.chain.break_off();
-        }
-        judged.map(|()| place)
     }
 }
 

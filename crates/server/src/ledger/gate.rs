@@ -204,7 +204,7 @@ impl Reactor {
     #[inline]
     pub(crate) fn push_ledger(&mut self) {
         if let Some(ledger) = &mut self.ledger
-            && let Some(job) = ledger.take_job(&self.store)
+            && let Some(job) = ledger.take_job(&self.whole_store)
         {
             self.pool.submit(Job::Ledger(job));
         }
