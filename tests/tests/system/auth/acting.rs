@@ -1,8 +1,12 @@
 //! Trusted clients: one session, several users.
 
-use dafs_client::{ActFor, OpenOptions, Session, SessionOptions, SetAttributes, Status};
+use dafs_client::{
+    ActFor, FenceAccess, FenceObject, FenceUpdate, OpenOptions, Session, SessionOptions,
+    SetAttributes, Status,
+};
 use dafs_server::Peers;
 use dafs_store::local::Squash;
+use dafs_types::Credentials;
 
 use super::{is_root, open_to_all, owner, passwords, try_connect};
 use crate::fixture::{Fixture, TRANSPORTS, Transport};
@@ -60,6 +64,54 @@ fn one_session_makes_files_for_several() {
         make(&session.acting_for(nobody), "/of-nobody").unwrap();
         assert_eq!(owner(&fixture.local("of-nobody")), 65_534);
     }
+}
+
+/// Each member of a chain is carried out as whom it names, in parallel with the session's own.
+#[test]
+fn chains_act_for_others_too() {
+    if !is_root("chains_act_for_others_too") {
+        return;
+    }
+    for transport in TRANSPORTS {
+        let fixture = trusting(Squash::Root);
+        let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();
+        let registered = session.register_credentials(id(5001)).unwrap();
+        let acting = session.acting_for(registered);
+        let made = |session: &Session, name: &str| {
+            let chain = session.chain().create_dir(name, 0o755).open("f", &OpenOptions::write());
+            chain.write_inline(0, b"mine").close().run().unwrap();
+            (owner(&fixture.local(name)), owner(&fixture.local(&format!("{name}/f"))))
+        };
+        assert_eq!(made(&acting, "of-5001"), (5001, 5001));
+        let own = made(&session, "own");
+        assert!(own.0 == own.1 && own.0 != 5001, "{own:?}");
+        // A member whose credentials are gone fails, and those behind it.
+        session.release_credentials(registered).unwrap();
+        let failure = acting.chain().lookup("own").getattr().run().err().unwrap();
+        assert_eq!((failure.member, failure.error.status()), (0, Some(Status::NoCreds)));
+        session.metadata("/own").unwrap();
+    }
+}
+
+#[test]
+fn trusted_clients_fence_file_systems_for_themselves_alone() {
+    let fixture = Fixture::with(|config| {
+        // Nobody is the superuser here, but for the kernel's word.
+        let nobody = Credentials { uid: 4711, gid: 4711, groups: Box::default() };
+        config.filer.anonymous = Some(nobody);
+        config.access.trusted =
+            vec![Peers { principals: vec!["anonymous".parse().unwrap()], ..Peers::default() }];
+    });
+    let options = SessionOptions { fence_id: "node1".to_owned(), ..SessionOptions::default() };
+    let session = try_connect(&fixture, Transport::Tcp, &options).unwrap();
+    let fence = |session: &Session| {
+        let (whole, allow) = (FenceObject::FileSystem, FenceAccess::Allow);
+        session.set_fence("/", whole, allow, FenceUpdate::Overwrite, &["node1"])
+    };
+    let root = session.register_credentials(id(0)).unwrap();
+    let refused = fence(&session.acting_for(root)).err().unwrap();
+    assert_eq!(refused.status(), Some(Status::NotAuthorized));
+    fence(&session).unwrap();
 }
 
 #[test]

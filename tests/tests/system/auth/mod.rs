@@ -1,8 +1,12 @@
 //! Who is let in, as whom, and to what: rules, trusted clients, Kerberos.
 
 mod acting;
+#[path = "../../../../crates/dat/tests/certificates/mod.rs"]
+#[allow(dead_code, reason = "shared with tests that need more of it")]
+mod certificates;
 mod kerberos;
 mod rules;
+mod tls;
 mod tokens;
 
 use std::path::Path;
