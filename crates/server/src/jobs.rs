@@ -18,6 +18,7 @@ use crate::credentials::{LookupDone, LookupJob};
 use crate::gss::{TokenJob, TokenOutcome};
 use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
+use crate::undo::{UndoTask, UndoTaskDone};
 
 /// Something that may block.
 pub enum Job {
@@ -26,6 +27,7 @@ pub enum Job {
     Sync(SyncJob),
     Size(SizeJob),
     Ledger(LedgerJob),
+    Undo(UndoTask),
     Login { endpoint: EndpointId, user: String, password: String, file: Arc<PasswordFile> },
     Token { endpoint: EndpointId, job: Box<TokenJob> },
     Lookup(Box<LookupJob>),
@@ -38,6 +40,7 @@ pub enum Done {
     Synced(SyncDone),
     Sized(SizeDone),
     Ledger(LedgerDone),
+    Undo(UndoTaskDone),
     Login { endpoint: EndpointId, credentials: Option<Credentials> },
     Token { endpoint: EndpointId, outcome: Box<TokenOutcome> },
     LookedUp(Box<LookupDone>),
@@ -52,6 +55,7 @@ impl Job {
             Job::Sync(job) => Done::Synced(job.run()),
             Job::Size(job) => Done::Sized(job.run()),
             Job::Ledger(job) => Done::Ledger(job.run()),
+            Job::Undo(task) => Done::Undo(task.run()),
             Job::Login { endpoint, user, password, file } => {
                 Done::Login { endpoint, credentials: file.verify(&user, &password) }
             }

@@ -47,6 +47,7 @@ mod session;
 mod stepped;
 mod task;
 mod transfer;
+mod undo;
 mod upkeep;
 mod users;
 mod write;

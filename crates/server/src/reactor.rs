@@ -13,6 +13,7 @@ use dafs_dat::{
     Address, Completion, CompletionStatus, Domain, EndpointId, Event, Interface, Operation, Region,
     Rights, coarse_now,
 };
+use dafs_filer::locks::AutoRecovery;
 use dafs_filer::{Filer, FilerConfig};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::Cache;
@@ -23,7 +24,7 @@ use dafs_wire::{ByteOrder, ResponseHeader};
 use crate::authorize::AccessRules;
 use crate::chain::Chains;
 use crate::channel::Channels;
-use crate::config::{ServerConfig, ServerError};
+use crate::config::{Defect, ServerConfig, ServerError};
 use crate::credentials::View;
 use crate::fencing::{Fencing, operation_of_loan};
 use crate::gss::Kerberos;
@@ -82,6 +83,8 @@ pub(crate) struct Reactor {
     pub(crate) last_waiter: u64,
     /// Fencing lists that are being changed.
     pub(crate) fencing: Fencing,
+    /// A defect on purpose.
+    pub(crate) defect: Option<Defect>,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
     /// The request being served; lent out while it is.
@@ -163,6 +166,7 @@ impl Reactor {
             lock_waiters: Vec::new(),
             last_waiter: 0,
             fencing: Fencing::new(config),
+            defect: config.defect,
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
@@ -215,6 +219,7 @@ impl Reactor {
         }
         self.settle();
         self.take_done();
+        self.push_rollbacks();
         self.pump_fences();
         self.push_chains();
         self.push_ledger();
@@ -229,6 +234,7 @@ impl Reactor {
         if self.now.since(self.last_tick) >= TICK {
             self.last_tick = self.now;
             self.tick();
+            self.push_rollbacks();
             self.push_chains();
             self.push_ledger();
         }
@@ -327,6 +333,9 @@ fn filer_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> FilerConf
     let mut filer = config.filer.clone();
     // Without stable storage nothing can be promised to outlive a server.
     filer.locks.persistent = config.journal.is_some();
+    if config.journal.is_some() {
+        filer.locks.auto_recovery = AutoRecovery::Ranges;
+    }
     let has_kerberos = kerberos.is_some();
     filer.gss_authentication = has_kerberos;
     filer.credentials.gss_names = has_kerberos;

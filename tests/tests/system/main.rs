@@ -21,3 +21,4 @@ mod realm;
 mod recovery;
 mod rogue;
 mod sessions;
+mod undo;
