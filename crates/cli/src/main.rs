@@ -1,6 +1,7 @@
 //! The `dafs` command: serves directories, and uses them from elsewhere.
 #![forbid(unsafe_code)]
 
+mod access;
 mod bench;
 mod copy;
 mod demo;
@@ -38,7 +39,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve directories.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// List a directory.
     Ls(files::ls::Arguments),
     /// Show what is known of an object.
@@ -94,7 +95,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     start_logging(&cli);
     let result = match cli.command {
-        Command::Serve(arguments) => serve::run(arguments),
+        Command::Serve(arguments) => serve::run(*arguments),
         Command::Ls(arguments) => files::ls::run(&arguments),
         Command::Stat(arguments) => files::stat::run(&arguments),
         Command::Cat(arguments) => files::cat::run(&arguments),
