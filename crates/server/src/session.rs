@@ -400,13 +400,19 @@ impl Reactor {
         Ok(())
     }
 
+    /// Whoever leaves has nothing to take back from the next server: that is durable before
+    /// it is answered.
     pub(crate) fn disconnect(&mut self, answer: Answer) -> Result<(), Status> {
-        self.reply(answer, &Response::Disconnect(Empty));
-        self.interface.flush();
-        if let Some(channel) = self.channels.get_mut(answer.endpoint) {
-            // The client closes once it has the answer; `on_tick` is the backstop.
-            channel.closing = true;
+        let channel = self.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
+        // The client closes once it has the answer; `on_tick` is the backstop.
+        channel.closing = true;
+        let id = channel.id;
+        for closed in self.filer.depart(id, self.now) {
+            self.release_open(&closed);
         }
+        let after = self.act_on_locks().max(self.note_forgotten());
+        self.reply_after(after, answer, &Response::Disconnect(Empty));
+        self.interface.flush();
         Ok(())
     }
 }

@@ -294,6 +294,17 @@ impl Filer {
         released
     }
 
+    /// DISCONNECT: the session leaves its client now, so that this can be written down before
+    /// it is answered. Returns the opens released; [`Filer::channel_closed`] follows.
+    pub fn depart(&mut self, channel: ChannelId, now: Moment) -> Vec<Closed> {
+        let mut released = Vec::new();
+        if let Some((hot, _)) = self.live(channel) {
+            let client = std::mem::replace(&mut hot.client, ClientSlot::NOBODY);
+            self.leave_client(client, false, false, ChannelEnd::Orderly, now, &mut released);
+        }
+        released
+    }
+
     /// A session leaves its client; with the last one the client's state goes, too.
     fn leave_client(
         &mut self,

@@ -222,21 +222,24 @@ impl Reactor {
         ledger.append(&Record::LockGone(id))
     }
 
-    /// Sessions whose results are kept no longer.
-    pub(crate) fn note_forgotten(&mut self) {
+    /// Writes down who has left, and whose results are kept no longer. The last record about
+    /// that, if there is any.
+    pub(crate) fn note_forgotten(&mut self) -> RecordNumber {
         let forgotten = self.filer.take_forgotten();
         let (lapsed, has_grace_ended) = self.filer.take_lapsed();
-        let Some(ledger) = &mut self.ledger else { return };
+        let mut after = RecordNumber(0);
+        let Some(ledger) = &mut self.ledger else { return after };
         for session in forgotten {
-            ledger.append(&Record::Forgotten(session));
+            after = ledger.append(&Record::Forgotten(session));
         }
         for name in lapsed {
-            ledger.append(&Record::ClientGone(name));
+            after = ledger.append(&Record::ClientGone(name));
         }
         if has_grace_ended {
             tracing::info!("clients have taken back what they held; new state is granted");
             ledger.grace_ended = ledger.last();
         }
+        after
     }
 
     /// A channel's client is about to have state: its answer waits until that is written
