@@ -12,6 +12,7 @@ mod fixture;
 mod grace;
 mod hostile;
 mod locks;
+mod locks_client;
 mod names;
 mod opens;
 mod reconnect;
