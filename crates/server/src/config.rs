@@ -85,6 +85,8 @@ impl Default for ServerConfig {
 pub enum Defect {
     /// A change of a fencing list is answered before what it waits for has ended.
     AnswerFencesEarly,
+    /// Of all that is to be saved before it is changed, the first piece is not.
+    ForgetUndoBlock,
 }
 
 /// Why a server did not start.

@@ -19,3 +19,4 @@ mod reconnect;
 mod recovery;
 mod rogue;
 mod sessions;
+mod undo;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dafs_dat::Address;
-use dafs_journal::{DirectoryShelf, LogConfig};
+use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
 use dafs_server::{JournalConfig, Server, ServerConfig};
 use dafs_store::local::{LocalConfig, LocalStore};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -137,7 +137,11 @@ fn a_server_for_another_process() {
     config.filer.anonymous = Some(me());
     if std::env::var(KEEPS_RESULTS).unwrap() == "true" {
         let shelf = DirectoryShelf::open(directory.join("journal")).unwrap();
-        let journal = JournalConfig { shelf: Arc::new(shelf), log: LogConfig::default() };
+        let journal = JournalConfig {
+            shelf: Arc::new(shelf),
+            log: LogConfig::default(),
+            undo: UndoConfig::default(),
+        };
         config.journal = Some(journal);
     }
     std::thread::spawn(|| {
