@@ -26,8 +26,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Does it all, and more until it is enough, and then looks at what the directory has. With `may_skip` a record that
-    /// was taken back may have left zeros between others.
+    /// Does it all, and more until it is enough, and then looks at what the directory has.
+    /// With `may_skip` a record that was taken back may have left zeros between others.
     pub fn run(
         self,
         session: &Session,
