@@ -72,7 +72,8 @@ impl File {
     }
 
     /// As [`File::try_lock`], and waits in the server's queue, where nobody who comes later
-    /// overtakes it. The server is asked again at growing intervals, [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX) at most.
+    /// overtakes it. The server is asked again at growing intervals,
+    /// [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX) at most.
     ///
     /// # Errors
     /// [`ClientError::TimedOut`]: others may find the place in the queue kept for some seconds

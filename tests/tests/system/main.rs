@@ -13,6 +13,7 @@ mod fixture;
 mod grace;
 mod hostile;
 mod locks;
+mod locks_client;
 mod names;
 mod opens;
 #[allow(dead_code, reason = "shared with the tests of the Kerberos library")]

@@ -95,6 +95,10 @@ impl ChainQueue {
         self.0.push_back(chain);
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = &SharedChain> {
+        self.0.iter()
+    }
+
     pub fn into_iter(self) -> impl Iterator<Item = SharedChain> {
         self.0.into_iter()
     }

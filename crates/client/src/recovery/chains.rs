@@ -65,6 +65,9 @@ impl Core {
         chains: Vec<SharedChain>,
         server_restarted: bool,
     ) -> u32 {
+        if server_restarted {
+            self.write_waiting_anew(index);
+        }
         let mut count = 0;
         for shared in chains.into_iter().rev() {
             if let Some(keeper) = &mut self.sessions[index].keeper {
@@ -81,6 +84,20 @@ impl Core {
             self.sessions[index].chains.push_front(shared);
         }
         count
+    }
+
+    /// Chains that wait may have been carried out in part before.
+    fn write_waiting_anew(&mut self, index: usize) {
+        let session = &mut self.sessions[index];
+        let Some(keeper) = &mut session.keeper else { return };
+        for chain in session.chains.iter() {
+            chain.borrow_mut().take_up(true, &mut keeper.opens);
+        }
+        for delayed in &keeper.delayed {
+            if let Work::Chain(chain) = &delayed.work {
+                chain.borrow_mut().write_anew();
+            }
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use dafs_client::{
-    Buffer, ClientError, File, OpenOptions, Session, SetAttributes, Stability, Status, block_on,
+    Buffer, ClientError, File, OpenOptions, Outcome, Session, SetAttributes, Stability, Status,
+    block_on,
 };
 use dafs_types::{CacheHint, FileHandle, Random};
 use dafs_wire::messages::{AppendDirect, AppendInline, InlineData, Placement, Rename};
@@ -25,8 +26,8 @@ pub struct Load {
 }
 
 impl Load {
-    /// Does it all, and more until it is enough, and then looks at what the directory has. With `may_skip` a record that
-    /// was taken back may have left zeros between others.
+    /// Does it all, and more until it is enough, and then looks at what the directory has.
+    /// With `may_skip` a record that was taken back may have left zeros between others.
     pub fn run(
         self,
         session: &Session,
@@ -120,13 +121,14 @@ impl Lane<'_> {
             if step >= self.load.steps && (self.is_enough)() {
                 return;
             }
-            match self.random.below(8) {
+            match self.random.below(10) {
                 0 => self.make_directory().await,
                 1 | 2 => self.make_file().await,
                 3 => self.remove().await,
                 4 => self.rename().await,
                 5 => self.append(step).await,
                 6 => self.write().await,
+                7 | 8 => self.chain(step).await,
                 _ => self.read().await,
             }
         }
@@ -217,10 +219,55 @@ impl Lane<'_> {
         }
     }
 
-    async fn append(&mut self, step: usize) {
+    fn record(&self, step: usize) -> Record {
         let mut record = [b'.'; RECORD_BYTES];
         let text = format!("lane {} step {step} ", self.number);
         record[..text.len()].copy_from_slice(text.as_bytes());
+        record
+    }
+
+    /// Several things that must be done once, and some that only look, as one chain.
+    async fn chain(&mut self, step: usize) {
+        let (directory, file) = (self.name(), self.name());
+        let record = self.record(step);
+        let options = OpenOptions { create_new: true, ..OpenOptions::write() };
+        let slice = self.buffer.slice(0, SLOT_BYTES).unwrap();
+        let chain = self.session.chain().at(self.directory).create_dir(&directory, 0o755);
+        let chain = chain.of(self.records).append(&record);
+        let chain = chain.at(self.directory).open(&file, &options);
+        let chain = chain.write_inline(0, &record).commit().read_into(0, slice).getattr().close();
+        let (done, failure) = match chain.run_async().await {
+            Ok(done) => (done, None),
+            Err(failure) => (failure.done, Some((failure.member, failure.error))),
+        };
+        let is_there = |names: &BTreeMap<String, Kind>, name| names.contains_key(name);
+        let wanted = if is_there(&self.names, &directory) {
+            Some(0)
+        } else if directory == file || is_there(&self.names, &file) {
+            Some(2)
+        } else {
+            None
+        };
+        let failed = failure.as_ref().map(|(member, error)| (*member, error.status()));
+        let what = format!("a chain that makes {directory} and {file}: {failure:?}");
+        assert_eq!(failed, wanted.map(|member| (member, Some(Status::Exist))), "{what}; {self:?}");
+        if done.is_empty() {
+            return;
+        }
+        self.names.insert(directory, Kind::Directory);
+        let Outcome::Appended { offset, .. } = done[1] else { panic!("{done:?}") };
+        self.appended.push((offset, record));
+        if wanted.is_none() {
+            self.names.insert(file, Kind::File);
+            let mut octets = [0; RECORD_BYTES];
+            self.buffer.read(0, &mut octets);
+            let length = done[5].transferred().map(|read| read.length as usize);
+            assert_eq!((length, octets), (Some(RECORD_BYTES), record), "{self:?}");
+        }
+    }
+
+    async fn append(&mut self, step: usize) {
+        let record = self.record(step);
         let (file, state) = (self.records.handle(), self.records.state());
         let (stability, hint) = (Stability::DataSync, CacheHint::default());
         let is_direct = self.random.percent(50);

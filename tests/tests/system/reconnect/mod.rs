@@ -2,10 +2,11 @@
 //! parted networks, one thing at a time, under load, and word for word before a scripted
 //! server.
 
-mod child;
+mod chains;
+pub mod child;
 mod lanes;
 mod lives;
-mod proxy;
+pub mod proxy;
 mod script;
 mod scripted;
 mod storm;

@@ -10,10 +10,12 @@ use dafs_dat::{
 use dafs_memory::{Memory, Pages};
 use dafs_types::{ClientId, FileHandle, SessionId, StateId, Status};
 use dafs_wire::messages::{
-    AuthResult, ClientConnectAuthResult, Delegation, Empty, OneHandle, OpenFlags, OpenResult,
-    OpenTarget, SessionOptions as WireOptions,
+    AuthResult, ClientConnectAuthResult, Delegation, Empty, LockOptions, OneHandle, OpenFlags,
+    OpenResult, OpenTarget, SessionOptions as WireOptions,
 };
-use dafs_wire::{ByteOrder, Request, Response, ResponseHeader, decode_request, encode_response};
+use dafs_wire::{
+    ByteOrder, ChainFlags, Request, Response, ResponseHeader, decode_request, encode_response,
+};
 
 /// What the server does about a request.
 pub enum Act {
@@ -157,7 +159,8 @@ impl<C: Fn(u64) -> u64, A: FnMut(u64, &Request<'_>) -> Act> Player<C, A> {
                 Act::Say(Status::Ok, Response::GetRootHandle(root))
             }
             request => {
-                let _ = self.told.send(format!("{number}: {}", describe(request)));
+                let mark = mark(header.chain_flags);
+                let _ = self.told.send(format!("{number}: {}{mark}", describe(request)));
                 match request {
                     Request::Disconnect(_) => Act::Say(Status::Ok, Response::Disconnect(Empty)),
                     request => (self.act)(number, request),
@@ -201,10 +204,30 @@ fn describe(request: &Request<'_>) -> String {
         }
         Request::CheckResponse(check) => format!("CHECK of {}", check.session.0),
         Request::DiscardResponses(discard) => format!("DISCARD {}", discard.session.0),
-        Request::Create(create) => format!("CREATE {}", create.name),
+        Request::Create(create) => match number_of(&create.directory) {
+            0 => format!("CREATE {}", create.name),
+            number => format!("CREATE {} in {number}", create.name),
+        },
+        Request::Lock(lock) if lock.options.contains(LockOptions::RECLAIM) => {
+            format!("LOCK again {} {:?} {}", lock.state.0, lock.lock_type, lock.offset)
+        }
         Request::Remove(remove) => format!("REMOVE {}", remove.name),
         _ => name.to_owned(),
     }
+}
+
+/// How a request hangs together with others: what it takes from those before it, and whether
+/// another follows.
+fn mark(flags: ChainFlags) -> String {
+    let marks = [
+        (ChainFlags::BACK, "+"),
+        (ChainFlags::FILE_HANDLE, "file"),
+        (ChainFlags::STATE_ID, "state"),
+        (ChainFlags::SAVE, "save"),
+        (ChainFlags::FORWARD, ">"),
+    ];
+    let set = marks.into_iter().filter(|(flag, _)| flags.contains(*flag));
+    set.map(|(_, mark)| format!(" {mark}")).collect()
 }
 
 /// A handle with a number in it.

@@ -15,11 +15,11 @@ use dafs_wire::{AttributeBitmap, Procedure, Request, Response};
 use super::script::{Act, Script, handle, opened};
 
 /// Once the connection is lost for the second time, its client id is another.
-fn restarted(connection: u64) -> u64 {
+pub fn restarted(connection: u64) -> u64 {
     if connection == 1 { 1 } else { 2 }
 }
 
-fn options(give_up_after: Duration) -> SessionOptions {
+pub fn options(give_up_after: Duration) -> SessionOptions {
     let recovery = Recovery::On(RecoveryOptions {
         give_up_after,
         pause_min: Duration::from_millis(1),
@@ -29,9 +29,9 @@ fn options(give_up_after: Duration) -> SessionOptions {
     SessionOptions { recovery, ..SessionOptions::default() }
 }
 
-type Events = Rc<RefCell<Vec<SessionEvent>>>;
+pub type Events = Rc<RefCell<Vec<SessionEvent>>>;
 
-fn connect(script: &Script) -> (Client, Session, Events) {
+pub fn connect(script: &Script) -> (Client, Session, Events) {
     connect_with(script, &options(Duration::from_secs(60)))
 }
 
@@ -45,7 +45,7 @@ fn connect_with(script: &Script, options: &SessionOptions) -> (Client, Session, 
 }
 
 /// The events without the words in them.
-fn names(events: &Events) -> Vec<String> {
+pub fn names(events: &Events) -> Vec<String> {
     let name = |event: &SessionEvent| match event {
         SessionEvent::Lost { .. } => "lost".to_owned(),
         SessionEvent::Reconnecting { attempt } => format!("attempt {attempt}"),
@@ -71,15 +71,15 @@ fn done() -> Act {
     Act::Say(Status::Ok, Response::Null(Empty))
 }
 
-fn closed() -> Act {
+pub fn closed() -> Act {
     Act::Say(Status::Ok, Response::Close(Empty))
 }
 
-fn discarded() -> Act {
+pub fn discarded() -> Act {
     Act::Say(Status::Ok, Response::DiscardResponses(Empty))
 }
 
-fn made() -> Act {
+pub fn made() -> Act {
     let result = CreateResult { file: handle(9), directory: ChangeInfo::default() };
     Act::Say(Status::Ok, Response::Create(result))
 }

@@ -85,7 +85,9 @@ fn storm_over(transport: Transport, troubles: &[Trouble], load: Load) {
         scope.spawn(|| {
             while !is_over.load(Ordering::Acquire) {
                 // Not to wait for anything: trouble comes when it likes.
-                std::thread::sleep(Duration::from_millis(random.next_u64() % TROUBLE_EVERY_MS));
+                std::thread::park_timeout(Duration::from_millis(
+                    random.next_u64() % TROUBLE_EVERY_MS,
+                ));
                 let trouble = troubles[random.below(troubles.len())];
                 make(trouble, &mut server.lock().unwrap(), proxy.as_ref(), &mut random);
                 made.fetch_add(1, Ordering::Release);
@@ -117,7 +119,7 @@ fn make(trouble: Trouble, server: &mut ServerProcess, proxy: Option<&Proxy>, ran
         }
         (Trouble::Freeze, _) => {
             server.freeze();
-            std::thread::sleep(Duration::from_millis(random.next_u64() % FREEZE_MS));
+            std::thread::park_timeout(Duration::from_millis(random.next_u64() % FREEZE_MS));
             server.thaw();
         }
     }
