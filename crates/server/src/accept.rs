@@ -123,6 +123,7 @@ impl Reactor {
             self.drop_chains(endpoint);
             self.end_back(&channel);
             self.forget_waiters_of(endpoint);
+            self.drop_held(endpoint);
             self.act_on_locks();
             for orphan in self.filer.take_orphans() {
                 self.give_up_channel(orphan);

@@ -141,7 +141,7 @@ impl Reactor {
                     return;
                 }
                 if let Err(status) = self.dispatch(answer, header, request) {
-                    self.fail(answer, status);
+                    self.refuse(answer, status, message);
                 }
             }
             Err(error) => {
@@ -213,10 +213,10 @@ impl Reactor {
             Request::ServerAuth(r) => self.server_auth(answer, r),
             Request::GetFencingList(r) => self.get_fencing_list(answer, r),
             Request::SetFencingList(r) => self.set_fencing_list(answer, r),
+            Request::DelegReturn(r) => self.return_delegation(answer, r),
+            Request::DelegPurge(_) => self.purge_delegations(answer),
             // Not in this version: each is decoded and refused.
-            Request::DelegPurge(_)
-            | Request::DelegReturn(_)
-            | Request::BatchSubmit(_)
+            Request::BatchSubmit(_)
             | Request::HurryUp(_)
             | Request::BcGetAttr(_)
             | Request::BcNull(_)

@@ -347,6 +347,15 @@ impl Tasks {
         })
     }
 
+    /// Whether something is parked that may yet change a file.
+    pub fn is_changing(&self, file: CachedFile) -> bool {
+        self.slots.iter().flatten().any(|task| match task {
+            Task::Write(_, write) => write.file == file,
+            Task::Size(_, size) => size.file == file,
+            Task::Read(..) | Task::Commit(..) | Task::Fetch(..) | Task::Grant(..) => false,
+        })
+    }
+
     /// Tasks parked now.
     pub fn count(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -21,9 +21,9 @@ mod view;
 use std::collections::BTreeMap;
 
 pub use bind::BindArguments;
-pub use delegations::DelegationWish;
 use dafs_types::{ClientId, Credentials, Moment, SessionId, StreamId, Verifier};
 use dafs_wire::ByteOrder;
+pub use delegations::DelegationWish;
 pub use fencing::RunningRequest;
 pub use grace::ClientRecord;
 pub use view::SessionView;
@@ -37,8 +37,7 @@ use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
     ConfigError, Counters, CredentialTable, CredentialUse, CreditView, DelegationTable, FenceId,
-    FenceTable,
-    FilerConfig, Negotiated, PeerIdentity, TickActions,
+    FenceTable, FilerConfig, Negotiated, PeerIdentity, TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
