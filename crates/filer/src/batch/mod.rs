@@ -72,9 +72,10 @@ mod slab;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dafs_types::{Moment, RequestId, SessionId, StateId, Status};
+use dafs_types::{FileHandle, Moment, RequestId, SessionId, StateId, Status};
 use dafs_wire::Checksum;
 
 use crate::{ConfigError, FileKey, IoKind};
@@ -85,8 +86,8 @@ pub use limits::BatchLimits;
 pub use notices::completions_in;
 pub use words::{
     AbortScope, Aborted, Accepted, BatchLoad, BatchReply, BatchRequest, Cancelled, DeviceLoad,
-    EndedSession, InvalidBatch, Notice, Piece, RequestNotFound, RequestView, Run, RunOutcome,
-    Submission, SubmitError,
+    EndedSession, InvalidBatch, Notice, Piece, PieceOutcome, RequestNotFound, RequestView, Run,
+    RunOutcome, Submission, SubmitError,
 };
 
 /// The scheduler of all sessions' batches.
@@ -154,7 +155,9 @@ struct Request {
     session_id: SessionId,
     batch: u32,
     name: RequestId,
+    handle: FileHandle,
     state: StateId,
+    octets: Option<Arc<[u8]>>,
     is_read: bool,
     length: u32,
     checksum: Checksum,
@@ -360,7 +363,9 @@ impl BatchScheduler {
             session_id: self.sessions[session].id,
             batch,
             name: request.request,
+            handle: request.handle,
             state: request.state,
+            octets: request.octets.cloned(),
             is_read: request.kind == IoKind::Read,
             length,
             checksum: request.checksum,
