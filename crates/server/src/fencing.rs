@@ -355,7 +355,10 @@ impl Reactor {
         match operation.0 & KINDS {
             TASK => match self.tasks.get(TaskId(u32::try_from(number).ok()?))? {
                 Task::Write(answer, write) if write.transfers_left > 0 => Some(answer.endpoint),
-                Task::Write(..)
+                Task::Strand(answer, strand) if strand.transfers_left > 0 => Some(answer.endpoint),
+                Task::Strand(..)
+                | Task::SealedBatch(..)
+                | Task::Write(..)
                 | Task::Read(..)
                 | Task::Commit(..)
                 | Task::Size(..)
@@ -372,9 +375,11 @@ impl Reactor {
 fn passes_again(task: &Task) -> bool {
     match task {
         Task::Write(_, write) => matches!(write.source, WriteSource::Sealed { .. }),
-        Task::Fetch(..) => true,
+        Task::Fetch(..) | Task::SealedBatch(..) => true,
         // Those that wait for a file or for room pass again at once.
-        Task::Read(..) | Task::Commit(..) | Task::Size(..) | Task::Grant(..) => false,
+        Task::Read(..) | Task::Commit(..) | Task::Size(..) | Task::Grant(..) | Task::Strand(..) => {
+            false
+        }
     }
 }
 

@@ -17,6 +17,7 @@
 mod accept;
 mod append;
 mod back;
+mod batch;
 mod chain;
 mod channel;
 mod config;

@@ -20,6 +20,7 @@ use dafs_store::{File, Store};
 use dafs_types::{Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
 use dafs_wire::{ByteOrder, ResponseHeader};
 
+use crate::batch::Batches;
 use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{ServerConfig, ServerError};
@@ -46,6 +47,7 @@ pub(crate) struct Reactor {
     pub(crate) channels: Channels,
     pub(crate) tasks: Tasks,
     pub(crate) chains: Chains,
+    pub(crate) batches: Batches,
     pub(crate) loans: Loans,
     pub(crate) opens: HashMap<StateId, OpenRecord>,
     /// Open files by handle: how to reach them whatever happened to their names.
@@ -110,6 +112,7 @@ impl Reactor {
         let mut filer_config = config.filer.clone();
         // Without stable storage nothing can be promised to outlive a server.
         filer_config.locks.persistent = config.journal.is_some();
+        let batches = Batches::new(filer_config.batch)?;
         let mut filer = Filer::new(filer_config, boot)?;
         let ledger = match &config.journal {
             Some(journal) => Some(Ledger::open(journal, &store, &mut filer, entropy.as_mut())?),
@@ -135,6 +138,7 @@ impl Reactor {
             channels: Channels::default(),
             tasks: Tasks::default(),
             chains: Chains::default(),
+            batches,
             loans: Loans::default(),
             opens: HashMap::new(),
             open_files: HashMap::new(),
@@ -171,7 +175,12 @@ impl Reactor {
         while !self.stop.load(Ordering::Acquire) {
             let idle = self.tasks.count() == 0 && self.cache.stats().dirty_bytes == 0;
             let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };
-            self.interface.wait(1, Some(pause));
+            if self.batches.has_more() {
+                self.interface.poll();
+            } else {
+                let due = self.batches.pause(self.now).unwrap_or(pause);
+                self.interface.wait(1, Some(pause.min(due)));
+            }
             // Otherwise no time worth a look at the clock has passed since the last turn.
             if self.interface.has_slept() {
                 self.now = self.present();
@@ -181,11 +190,13 @@ impl Reactor {
         }
     }
 
-    /// The present moment by the machine's clock, exact to a few milliseconds.
+    /// The present moment by the machine's clock, exact to a few milliseconds; to the
+    /// microsecond while there are batches, whose windows are that short.
     #[inline]
     pub(crate) fn present(&self) -> Moment {
-        let elapsed = coarse_now().saturating_sub(self.started).as_nanos();
-        Moment(u64::try_from(elapsed).unwrap_or(u64::MAX))
+        let now = if self.batches.is_idle() { coarse_now() } else { exact_now() };
+        let elapsed = now.saturating_sub(self.started).as_nanos();
+        Moment(u64::try_from(elapsed).unwrap_or(u64::MAX)).max(self.now)
     }
 
     /// A turn, and what is due by time, at one moment.
@@ -197,6 +208,7 @@ impl Reactor {
 
     /// Everything that has happened since the last wait.
     fn turn(&mut self) {
+        self.batches.begin_turn();
         while let Some(event) = self.interface.next_event() {
             self.on_event(event);
         }
@@ -204,6 +216,7 @@ impl Reactor {
         self.take_done();
         self.pump_fences();
         self.push_chains();
+        self.push_batches();
         self.push_ledger();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
@@ -217,8 +230,10 @@ impl Reactor {
             self.last_tick = self.now;
             self.tick();
             self.push_chains();
+            self.push_batches();
             self.push_ledger();
         }
+        self.pass_batch_time();
     }
 
     fn on_event(&mut self, event: Event) {
@@ -278,6 +293,7 @@ impl Reactor {
             channels: self.channels.count(),
             parked_requests: self.tasks.count(),
             chains: self.chains.count(),
+            batched_requests: self.batches.request_count(),
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
             requests: self.requests,
             regions: self.interface.region_count(),
@@ -315,6 +331,12 @@ impl Reactor {
             None => Arc::new(Credentials::nobody()),
         }
     }
+}
+
+/// As [`coarse_now`], by the same clock, and exact.
+fn exact_now() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
 }
 
 /// Makes the directory of a Unix socket, if it is missing; binding tells the rest.

@@ -207,6 +207,8 @@ impl Reactor {
             Request::CheckResponse(r) => self.check_response(answer, r),
             Request::FetchResponse(r) => self.fetch_response(answer, r),
             Request::DiscardResponses(r) => self.discard_responses(answer, r),
+            Request::BatchSubmit(r) => self.batch_submit(answer, r),
+            Request::HurryUp(r) => self.hurry_up(answer, r),
             Request::GetFencingList(r) => self.get_fencing_list(answer, r),
             Request::SetFencingList(r) => self.set_fencing_list(answer, r),
             // Not in this version: each is decoded and refused.
@@ -215,8 +217,6 @@ impl Reactor {
             | Request::ServerAuth(_)
             | Request::DelegPurge(_)
             | Request::DelegReturn(_)
-            | Request::BatchSubmit(_)
-            | Request::HurryUp(_)
             | Request::BcGetAttr(_)
             | Request::BcNull(_)
             | Request::BcRecall(_)

@@ -17,6 +17,8 @@ use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, Credentials, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 
+use crate::batch::sealed::SealedBatch;
+use crate::batch::strand::Strand;
 use crate::chain::ChainId;
 use crate::locks::GrantTask;
 use crate::transfer::Staging;
@@ -143,6 +145,8 @@ pub enum CommitReply {
         /// Not before this is durable.
         after: RecordNumber,
     },
+    /// Nothing: strands of batches wait for it.
+    Batches,
 }
 
 /// Data on its way to the file or to stable storage.
@@ -198,6 +202,8 @@ pub enum Task {
     Size(Answer, SizeTask),
     Fetch(Answer, FetchTask),
     Grant(Answer, GrantTask),
+    Strand(Answer, Box<Strand>),
+    SealedBatch(Answer, Box<SealedBatch>),
 }
 
 impl Task {
@@ -209,7 +215,9 @@ impl Task {
             | Task::Commit(answer, _)
             | Task::Size(answer, _)
             | Task::Fetch(answer, _)
-            | Task::Grant(answer, _) => *answer,
+            | Task::Grant(answer, _)
+            | Task::Strand(answer, _)
+            | Task::SealedBatch(answer, _) => *answer,
         }
     }
 
@@ -220,7 +228,8 @@ impl Task {
             Task::Write(_, task) => Some(task.file),
             Task::Commit(_, task) => Some(task.file),
             Task::Size(_, task) => Some(task.file),
-            Task::Fetch(..) | Task::Grant(..) => None,
+            Task::Strand(_, strand) => Some(strand.file),
+            Task::Fetch(..) | Task::Grant(..) | Task::SealedBatch(..) => None,
         }
     }
 }
@@ -236,6 +245,8 @@ pub enum Wait {
     Transfers,
     /// Until the journal has its intent.
     Journal,
+    /// Until what it has written is stable.
+    Commit,
 }
 
 /// All parked tasks.
@@ -290,7 +301,7 @@ impl Tasks {
         match wait {
             Wait::File(file) => self.by_file.entry(file).or_default().push(id),
             Wait::Room => self.for_room.push(id),
-            Wait::Transfers | Wait::Journal => {}
+            Wait::Transfers | Wait::Journal | Wait::Commit => {}
         }
     }
 
@@ -326,7 +337,15 @@ impl Tasks {
                 read.file == file && mode == LockMode::Write && meets(read.offset, read.length)
             }
             Task::Write(_, write) => write.file == file && meets(write.offset, write.length),
-            Task::Commit(..) | Task::Size(..) | Task::Fetch(..) | Task::Grant(..) => false,
+            Task::Strand(_, strand) => {
+                let minds = !strand.is_read() || mode == LockMode::Write;
+                strand.file == file && minds && meets(strand.offset, strand.length)
+            }
+            Task::Commit(..)
+            | Task::Size(..)
+            | Task::Fetch(..)
+            | Task::Grant(..)
+            | Task::SealedBatch(..) => false,
         })
     }
 

@@ -304,7 +304,7 @@ impl Reactor {
         (left, false)
     }
 
-    fn copy_in(&self, bytes: &[u8], spans: &[Span]) {
+    pub(crate) fn copy_in(&self, bytes: &[u8], spans: &[Span]) {
         let mut from = 0;
         for span in spans {
             let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
@@ -388,6 +388,9 @@ impl Reactor {
         if let CommitReply::Close { after } = task.reply {
             return self.finish_close(answer, task.file, after, result);
         }
+        if task.reply == CommitReply::Batches {
+            return self.end_sync(task.file, result);
+        }
         if let CommitReply::Append { has_place: true, .. } = task.reply {
             self.release_place(task.file);
         }
@@ -403,7 +406,7 @@ impl Reactor {
             (Ok(()), CommitReply::Append { offset, stability, .. }) => {
                 self.reply_appended(answer, offset, stability);
             }
-            (Ok(()), CommitReply::Close { .. }) => {}
+            (Ok(()), CommitReply::Close { .. } | CommitReply::Batches) => {}
         }
     }
 }

@@ -176,7 +176,11 @@ impl BatchScheduler {
             request: request.name,
             status: request.failure.map_or(Status::Ok, |failure| failure.status),
             length: request.moved,
-            checksum: if request.is_read { request.checksum } else { Checksum::default() },
+            checksum: if request.sums.is_empty() {
+                Checksum::NONE
+            } else {
+                Checksum::of_parts(request.moved, &request.sums)
+            },
         }
     }
 

@@ -4,7 +4,7 @@
 //! its request stays until that run is back.
 
 use dafs_types::{Moment, Status};
-use dafs_wire::Checksum;
+use dafs_wire::ChecksumPart;
 
 use super::slab::NONE;
 use super::{
@@ -66,11 +66,10 @@ impl BatchScheduler {
         }
     }
 
-    /// Sets the checksum that a read is reported with, as far as it is known: the last call
-    /// before the request's last run is done counts. Pieces come in any order, so their
-    /// sums are put together by [`Piece::at`].
-    pub fn set_checksum(&mut self, piece: &Piece, checksum: Checksum) {
-        self.requests[piece.request].checksum = checksum;
+    /// Octets that a read shows its client, `at` octets into its data: they count in the
+    /// checksum it is reported with. Pieces come in any order, each octet once.
+    pub fn add_checksum(&mut self, piece: &Piece, at: u32, octets: &[u8]) {
+        self.requests[piece.request].sums.push(ChecksumPart::of(at, octets));
     }
 
     /// Takes a run back, carried out or not.

@@ -180,7 +180,6 @@ impl Run {
 
 /// A part of a run that belongs to one request.
 #[derive(Debug, PartialEq)]
-#[must_use = "a piece that is not given back is never reported"]
 pub struct Piece {
     /// Where it begins in the file, within the run.
     pub offset: u64,
@@ -212,7 +211,7 @@ pub struct RequestView {
     pub octets: Option<Arc<[u8]>>,
     /// Its octets.
     pub length: u32,
-    /// The checksum the client sent, or that [`super::BatchScheduler::set_checksum`] set.
+    /// The checksum the client sent.
     pub checksum: Checksum,
     /// It has failed or was cancelled: what is still moved for it is not reported.
     pub failed: Option<Status>,
