@@ -11,12 +11,15 @@ use dafs_dat::{
     Operation, Region, SendOptions, Signal, TlsFailure, coarse_now,
 };
 use dafs_memory::Memory;
-use dafs_types::{Status, StreamId, Verifier};
+use dafs_types::{SessionId, Status, StreamId, Verifier};
 use dafs_wire::{
     ByteOrder, EncodeError, Procedure, Request, RequestHeader, ResponseHeader, encode_request,
     is_intact, seal,
 };
 
+use crate::back::Back;
+use crate::batch::plan::Part;
+use crate::batch::table::BatchTable;
 use crate::chain::send::{ChainQueue, Member};
 use crate::credits::Credits;
 use crate::data::{Destination, QueuedTransfer, Transfer};
@@ -62,6 +65,9 @@ pub(crate) struct Core {
     pub transfers: Waiters<Result<Transferred>>,
     /// Answers to requests without bulk data.
     pub replies: Waiters<Result<Vec<u8>>>,
+    pub batches: BatchTable,
+    /// Back-control channels of all sessions.
+    pub backs: Vec<Back>,
     last_operation: u64,
 }
 
@@ -85,6 +91,10 @@ pub(crate) struct SessionState {
     pub wish: u16,
     /// Longest request the server takes and the transport was set up for, in octets.
     pub request_bytes_max: u32,
+    /// Longest answer the server gives, in octets.
+    pub response_bytes_max: u32,
+    /// What the server calls it.
+    pub id: SessionId,
     /// Longest silence while somebody waits for an answer.
     pub answer_timeout: Option<Duration>,
     pub checksums: bool,
@@ -103,14 +113,15 @@ pub(crate) enum Pending {
     Call(Ticket),
     Transfer(Transfer),
     Member(Member),
+    Batch(Part),
     /// An answer nobody waits for.
     Silent,
 }
 
 /// A request without bulk data that waits for a credit, encoded.
 pub(crate) struct QueuedCall {
-    /// `None` if nobody waits for the answer.
-    ticket: Option<Ticket>,
+    /// Who waits for the answer.
+    pending: Pending,
     message: Vec<u8>,
 }
 
@@ -124,6 +135,8 @@ impl Core {
             groups: Groups::new(),
             transfers: Waiters::default(),
             replies: Waiters::default(),
+            batches: BatchTable::default(),
+            backs: Vec::new(),
             last_operation: 0,
         }
     }
@@ -261,8 +274,16 @@ impl Core {
             Event::Completion(done) => {
                 let is_answer = done.operation == Operation::Receive
                     && done.status == CompletionStatus::Success;
-                if is_answer && let Some(index) = self.session_of(done.endpoint) {
-                    self.on_answer(index, done.context, done.length as usize);
+                if is_answer {
+                    match self.session_of(done.endpoint) {
+                        Some(index) => {
+                            self.on_answer(index, done.context, done.length as usize);
+                        }
+                        None => {
+                            let (slot, length) = (done.context, done.length as usize);
+                            self.on_back_message(done.endpoint, slot, length);
+                        }
+                    }
                 }
             }
             Event::Established { endpoint, .. } => {
@@ -271,6 +292,8 @@ impl Core {
                     if let Some(ticket) = self.sessions[index].greeting.take() {
                         self.replies.put(ticket, Ok(Vec::new()));
                     }
+                } else {
+                    self.on_back_established(endpoint);
                 }
             }
             Event::Rejected { endpoint, .. } => {
@@ -329,6 +352,7 @@ impl Core {
             Pending::Silent => {}
             Pending::Call(ticket) => self.replies.put(ticket, Ok(message.to_vec())),
             Pending::Member(member) => self.replies.put(member.ticket, Ok(message.to_vec())),
+            Pending::Batch(part) => self.on_batch_answer(index, &part, &header, message),
             Pending::Transfer(transfer) => {
                 self.on_transferred(index, transfer, &header, message);
             }
@@ -379,7 +403,7 @@ impl Core {
         self.check_open(index)?;
         let message = self.encode_call(index, request)?;
         let ticket = self.replies.make();
-        self.queue_call(index, QueuedCall { ticket: Some(ticket), message });
+        self.queue_call_for(index, Pending::Call(ticket), message);
         Ok(ticket)
     }
 
@@ -387,7 +411,7 @@ impl Core {
     pub fn cast(&mut self, index: usize, request: &Request<'_>) -> Result<()> {
         self.check_open(index)?;
         let message = self.encode_call(index, request)?;
-        self.queue_call(index, QueuedCall { ticket: None, message });
+        self.queue_call_for(index, Pending::Silent, message);
         self.interface.flush();
         Ok(())
     }
@@ -412,7 +436,9 @@ impl Core {
         Ok(message)
     }
 
-    fn queue_call(&mut self, index: usize, call: QueuedCall) {
+    /// Sends an encoded request, now or when there is a credit.
+    pub fn queue_call_for(&mut self, index: usize, pending: Pending, message: Vec<u8>) {
+        let call = QueuedCall { pending, message };
         match self.sessions[index].credits.take() {
             Some((stream, sequence)) => self.send_call(index, stream, sequence, call),
             None => self.sessions[index].calls.push_back(call),
@@ -432,8 +458,7 @@ impl Core {
         if session.checksums {
             seal(&mut call.message, &[]);
         }
-        let pending = call.ticket.map_or(Pending::Silent, Pending::Call);
-        self.post(index, stream, pending, &[Gather::Bytes(&call.message)]);
+        self.post(index, stream, call.pending, &[Gather::Bytes(&call.message)]);
     }
 
     /// Tells the server that this client has seen its lower target.
@@ -509,8 +534,9 @@ impl Core {
     }
 
     fn end(&mut self, endpoint: EndpointId, reason: String) {
-        if let Some(index) = self.session_of(endpoint) {
-            self.end_session(index, reason);
+        match self.session_of(endpoint) {
+            Some(index) => self.end_session(index, reason),
+            None => self.end_back(endpoint, &reason),
         }
     }
 
@@ -536,7 +562,8 @@ impl Core {
         }
         for pending in pending.into_iter().flatten() {
             match pending {
-                Pending::Silent => {}
+                // Batches fail as a whole, below.
+                Pending::Silent | Pending::Batch(_) => {}
                 Pending::Call(ticket) => self.replies.put(ticket, Err(error.clone())),
                 Pending::Member(member) => {
                     member.note_exposed();
@@ -551,12 +578,15 @@ impl Core {
         for queued in queue {
             self.complete(&queued.transfer, Err(error.clone()));
         }
-        for ticket in calls.into_iter().filter_map(|call| call.ticket) {
-            self.replies.put(ticket, Err(error.clone()));
+        for call in calls {
+            if let Pending::Call(ticket) = call.pending {
+                self.replies.put(ticket, Err(error.clone()));
+            }
         }
         for ticket in chains.into_tickets() {
             self.replies.put(ticket, Err(error.clone()));
         }
+        self.end_backs_of(index, &error);
         self.interface.deregister(region);
     }
 

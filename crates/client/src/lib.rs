@@ -22,6 +22,8 @@
 //! that must not be able to name memory meant for another.
 #![forbid(unsafe_code)]
 
+mod back;
+mod batch;
 mod buffer;
 mod call;
 mod chain;
@@ -43,6 +45,8 @@ mod typed;
 mod url;
 mod waiters;
 
+pub use back::LockReady;
+pub use batch::{Batch, Batched};
 pub use buffer::{Buffer, Slice};
 pub use call::{Call, Reply};
 pub use chain::{Chain, ChainFailure, Chained, Outcome};

@@ -12,7 +12,7 @@ use dafs_dat::{
     Address, AddressError, EndpointConfig, RegionPath, Rights, TlsClient, TlsConfigError, TlsTarget,
 };
 use dafs_memory::{Memory, Pages};
-use dafs_types::{FileHandle, Status, Verifier, limits};
+use dafs_types::{FileHandle, SessionId, Status, Verifier, limits};
 use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Response};
 
@@ -119,6 +119,7 @@ struct Anchor {
     shared: Rc<Shared>,
     index: usize,
     address: Address,
+    options: SessionOptions,
 }
 
 impl Drop for Anchor {
@@ -198,8 +199,13 @@ impl Client {
     ) -> Result<(usize, impl Future<Output = Result<Session>> + use<>)> {
         let index = self.begin(address, options)?;
         // From here on whatever goes wrong ends the session by dropping this.
-        let anchor = Rc::new(Anchor { shared: self.0.clone(), index, address: address.clone() });
         let (shared, options) = (self.0.clone(), options.clone());
+        let anchor = Rc::new(Anchor {
+            shared: self.0.clone(),
+            index,
+            address: address.clone(),
+            options: options.clone(),
+        });
         Ok((index, async move {
             let root = establish(&shared, index, &options).await?;
             Ok(Session { shared, index, root, anchor })
@@ -263,6 +269,8 @@ impl Client {
             wish: credits,
             // Until sizes are negotiated (draft 3.1).
             request_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
+            response_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
+            id: SessionId(0),
             answer_timeout: options.answer_timeout,
             checksums: false,
             writes_inline: true,
@@ -296,6 +304,7 @@ async fn establish(
     let Response::ClientConnectAuth(result) = response else {
         return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
     };
+    shared.borrow_mut().sessions[index].id = result.session;
     shared.borrow_mut().apply(index, &result.options)?;
     let reply = Answer::to(shared, index, &Request::GetRootHandle(Empty))?.await?;
     let what = || format!("asking {address} for its root");
@@ -314,6 +323,8 @@ fn connect_request<'a>(options: &'a SessionOptions, name: &'a str, wish: u16) ->
         options: WireOptions {
             checksums: options.checksums,
             response_cache: options.response_cache,
+            // Opened only if something needs it.
+            back_control_channel: true,
             requests_max: u32::from(wish),
             request_bytes_max: SLOT_BYTES as u32,
             response_bytes_max: SLOT_BYTES as u32,
@@ -333,6 +344,7 @@ impl Core {
         session.checksums = granted.checksums;
         // The server may change any value; what it grants beyond ours is not used.
         session.request_bytes_max = granted.request_bytes_max.min(SLOT_BYTES as u32);
+        session.response_bytes_max = granted.response_bytes_max.min(SLOT_BYTES as u32);
         if session.request_bytes_max < limits::REQUEST_BYTES_MIN as u32 {
             return Err(ClientError::Protocol {
                 address: session.address.clone(),
@@ -357,6 +369,11 @@ impl Session {
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.anchor.address
+    }
+
+    /// What it was asked to be like.
+    pub(crate) fn options(&self) -> &SessionOptions {
+        &self.anchor.options
     }
 
     /// The client it belongs to.
@@ -445,7 +462,7 @@ fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
 }
 
 /// Whom TLS is spoken with at an address, if it is.
-fn tls_target(address: &Address, options: &SessionOptions) -> Result<Option<TlsTarget>> {
+pub(crate) fn tls_target(address: &Address, options: &SessionOptions) -> Result<Option<TlsTarget>> {
     let (Address::Tcp(socket), Some(tls)) = (address, &options.tls) else { return Ok(None) };
     let name = options.tls_name.clone().unwrap_or_else(|| socket.ip().to_string());
     let target = tls.target(&name).map_err(|error: TlsConfigError| ClientError::Connect {

@@ -38,7 +38,7 @@ impl Reactor {
         let sync = syncs.files.entry(file).or_insert_with(|| Sync {
             running: Vec::new(),
             waiting: Vec::new(),
-            range: u64::MAX..0,
+            range: NOWHERE,
         });
         if sync.waiting.is_empty() && sync.running.is_empty() {
             syncs.ready.push(file);
@@ -54,7 +54,7 @@ impl Reactor {
         while let Some(file) = self.batches.syncs.ready.pop() {
             let Some(sync) = self.batches.syncs.files.get_mut(&file) else { continue };
             sync.running = std::mem::take(&mut sync.waiting);
-            let range = std::mem::replace(&mut sync.range, u64::MAX..0);
+            let range = std::mem::replace(&mut sync.range, NOWHERE);
             // All of them are there until their file is stable.
             let first = sync.running.first().and_then(|id| self.tasks.get(*id));
             let Some(answer) = first.map(Task::answer) else { continue };
@@ -86,3 +86,6 @@ impl Reactor {
         }
     }
 }
+
+/// No octets yet: the least and the greatest are still to come.
+const NOWHERE: Range<u64> = Range { start: u64::MAX, end: 0 };
