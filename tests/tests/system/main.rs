@@ -3,6 +3,7 @@
 //! Each case runs once for each transport.
 
 mod attributes;
+mod batch;
 mod bind;
 mod bystander;
 mod chains;
