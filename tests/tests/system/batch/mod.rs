@@ -2,4 +2,8 @@
 //! (`messages`), over ends of all kinds (`ends`), under fences and locks (`barred`), and by the
 //! hundred against a model (`random`).
 
+mod barred;
 mod client;
+mod ends;
+mod messages;
+mod random;
