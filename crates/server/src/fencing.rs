@@ -15,7 +15,8 @@
 //! | data taken, on its way to the disk (stable writes, COMMIT, CLOSE) | finished      |
 //! | a request between intent and outcome    | carried out if it had begun, refused if not   |
 //!
-//! These are shown to the filer, and a change is answered when they are over, and durable
+//! Strands of batches are among them, each by itself; what of a batch has not begun passes when
+//! it does. These are shown to the filer, and a change is answered when they are over, and durable
 //! where there is a journal. What waits for something else passes again and is not waited
 //! for: writes whose octets are looked at before the file has them, SETATTR_DIRECT, requests
 //! held for names that are busy. A client that lets its transfers stand keeps nobody waiting

@@ -73,6 +73,9 @@ struct BatchSession {
     bytes: u64,
     /// What waits for that.
     waiting: VecDeque<(Piece, IoKind)>,
+    /// What a batch writes is being fetched to be looked at; those that came behind it.
+    is_fetching: bool,
+    behind: VecDeque<(Answer, Batch)>,
     /// Its connection is gone.
     is_ending: bool,
 }
@@ -150,7 +153,7 @@ impl Reactor {
         answer: Answer,
         request: &BatchSubmit<'_>,
     ) -> Result<(), Status> {
-        self.batch_session(answer)?;
+        let session = self.batch_session(answer)?;
         let batch = Batch {
             requests: request.requests.iter().map(|request| Wanted::of(&request)).collect(),
             window_us: request.window_us,
@@ -163,7 +166,7 @@ impl Reactor {
             return Err(Status::TooSmall);
         }
         if self.has_checksums(answer.endpoint) {
-            self.submit_sealed(answer, batch)
+            self.submit_in_order(session, answer, batch)
         } else {
             self.submit_batch(answer, &batch)
         }
@@ -246,6 +249,8 @@ impl Reactor {
                 strands: 0,
                 bytes: 0,
                 waiting: VecDeque::new(),
+                is_fetching: false,
+                behind: VecDeque::new(),
                 is_ending: false,
             },
         );

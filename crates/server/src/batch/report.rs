@@ -85,6 +85,9 @@ impl Reactor {
         entry.is_ending = true;
         entry.back = None;
         let waiting = std::mem::take(&mut entry.waiting);
+        for (answer, _) in std::mem::take(&mut entry.behind) {
+            self.abandon(answer);
+        }
         let batches = &mut self.batches;
         batches.scheduler.open_session(session, None);
         batches.scheduler.drop_asynchronous(session);

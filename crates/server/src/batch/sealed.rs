@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dafs_filer::IoKind;
 use dafs_store::cache::{Span, Spans};
-use dafs_types::Status;
+use dafs_types::{SessionId, Status};
 use dafs_wire::Checksum;
 
 use super::Batch;
@@ -20,6 +20,7 @@ use crate::transfer::{Cut, Staging};
 /// A batch whose writes are being fetched.
 #[derive(Debug)]
 pub struct SealedBatch {
+    session: SessionId,
     batch: Batch,
     staging: Staging,
     bytes: usize,
@@ -28,8 +29,41 @@ pub struct SealedBatch {
 }
 
 impl Reactor {
+    /// Batches of one session are accepted in the order they came in. Each that waits has a
+    /// credit.
+    pub(super) fn submit_in_order(
+        &mut self,
+        session: SessionId,
+        answer: Answer,
+        batch: Batch,
+    ) -> Result<(), Status> {
+        let entry = self.batches.sessions.get_mut(&session).ok_or(Status::BadSession)?;
+        if entry.is_fetching {
+            entry.behind.push_back((answer, batch));
+            return Ok(());
+        }
+        self.submit_sealed(session, answer, batch)
+    }
+
+    /// Submits what came behind a batch that is accepted or refused.
+    fn submit_behind(&mut self, session: SessionId) {
+        while let Some(entry) = self.batches.sessions.get_mut(&session)
+            && !entry.is_fetching
+            && let Some((answer, batch)) = entry.behind.pop_front()
+        {
+            if let Err(status) = self.submit_sealed(session, answer, batch) {
+                self.fail(answer, status);
+            }
+        }
+    }
+
     /// Fetches what a batch writes, and submits it then.
-    pub(super) fn submit_sealed(&mut self, answer: Answer, batch: Batch) -> Result<(), Status> {
+    fn submit_sealed(
+        &mut self,
+        session: SessionId,
+        answer: Answer,
+        batch: Batch,
+    ) -> Result<(), Status> {
         let mut bytes = 0;
         for wanted in batch.requests.iter().filter(|wanted| wanted.kind == IoKind::Write) {
             // What differs is refused by the scheduler, with nothing fetched.
@@ -51,8 +85,17 @@ impl Reactor {
         }
         let staging = self.stage(vec![0; bytes].into())?;
         let id = self.tasks.reserve();
-        let mut sealed =
-            SealedBatch { batch, staging, bytes, transfers_left: 0, transfer_failed: false };
+        let mut sealed = SealedBatch {
+            session,
+            batch,
+            staging,
+            bytes,
+            transfers_left: 0,
+            transfer_failed: false,
+        };
+        if let Some(entry) = self.batches.sessions.get_mut(&session) {
+            entry.is_fetching = true;
+        }
         self.batches.fetching_bytes += bytes;
         let mut start = 0;
         for wanted in sealed.batch.requests.iter().filter(|wanted| wanted.kind == IoKind::Write) {
@@ -78,19 +121,29 @@ impl Reactor {
     pub(crate) fn step_sealed_batch(&mut self, answer: Answer, sealed: &mut SealedBatch) -> Step {
         self.interface.deregister(sealed.staging.region.key);
         self.batches.fetching_bytes -= sealed.bytes;
-        if sealed.transfer_failed {
+        if let Some(entry) = self.batches.sessions.get_mut(&sealed.session) {
+            entry.is_fetching = false;
+        }
+        if sealed.transfer_failed || self.channels.get(answer.endpoint).is_none() {
             // Whoever comes back asks for it anew.
             let answer = self.abandon(answer);
             self.fail(answer, Status::Io);
-            return Step::Done;
+        } else {
+            self.submit_unsealed(answer, &mut sealed.batch, &sealed.staging);
         }
+        self.submit_behind(sealed.session);
+        Step::Done
+    }
+
+    /// Looks at what was fetched, and submits the batch.
+    fn submit_unsealed(&mut self, answer: Answer, batch: &mut Batch, staging: &Staging) {
         let mut start = 0;
-        for wanted in &mut sealed.batch.requests {
+        for wanted in &mut batch.requests {
             if wanted.kind == IoKind::Read {
                 continue;
             }
             let length: usize = wanted.buffers.iter().map(|buffer| buffer.length as usize).sum();
-            let octets = sealed.staging.memory.to_vec(start, length);
+            let octets = staging.memory.to_vec(start, length);
             start += length;
             if length > 0 && Checksum::of(&octets) != wanted.checksum {
                 wanted.refused = Some(Status::Chksum);
@@ -100,10 +153,9 @@ impl Reactor {
             self.batches.held.push((Arc::downgrade(&octets), length));
             wanted.octets = Some(octets);
         }
-        if let Err(status) = self.submit_batch(answer, &sealed.batch) {
+        if let Err(status) = self.submit_batch(answer, batch) {
             self.fail(answer, status);
         }
-        Step::Done
     }
 
     fn has_room_for_batch(&mut self, bytes: usize) -> bool {

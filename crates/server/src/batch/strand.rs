@@ -12,7 +12,9 @@ use std::sync::Arc;
 use dafs_dat::{EndpointId, LocalSegment, RemoteSegment, Signal};
 use dafs_filer::{IoKind, Piece, PieceOutcome};
 use dafs_store::StoreError;
-use dafs_store::cache::{CachedFile, Pieces, Pin, Prepared, Read, Span, Spans, WriteToken};
+use dafs_store::cache::{
+    CachedFile, Pieces, Pin, Prepared, Progress, Read, Span, Spans, WriteToken,
+};
 use dafs_types::{CacheHint, SequenceNumber, SessionId, Status, StreamId};
 
 use crate::chain::ChainId;
@@ -168,6 +170,8 @@ impl Reactor {
             self.batches.scheduler.piece_done(piece, outcome, self.now);
         }
         self.batches.wake();
+        // A lock may have waited for it.
+        self.on_progress(Progress { file: strand.file, error: None });
         Step::Done
     }
 

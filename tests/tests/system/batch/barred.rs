@@ -77,6 +77,32 @@ fn a_lock_that_is_granted_while_a_batch_is_held_stands_against_it() {
 }
 
 #[test]
+fn a_lock_is_granted_when_what_began_before_it_is_over() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), pattern(50_000, 5)).unwrap();
+        let mut batcher = Batcher::connect(fixture, transport, b"batcher");
+        batcher.memory.write(PLACE, &[0xcc; PLACE]);
+        // Over TCP the server has to wait for octets that are not sent yet.
+        batcher.send(1, &[One(1, WRITE, 0, PLACE as u32)], SYNCHRONOUS);
+        let mut holder = Batcher::connect(fixture, transport, b"holder");
+        let lock = Lock {
+            file: holder.file,
+            lock_type: LockType::Read,
+            options: LockOptions::from_bits(0).unwrap(),
+            state: holder.state,
+            offset: 0,
+            length: 1000,
+        };
+        holder.rogue.request(1, 700, &Request::Lock(lock));
+        let answer = batcher.rogue.answer().unwrap();
+        assert_eq!(completions_of(&answer)[0].status, Status::Ok);
+        assert_eq!(holder.rogue.status(), Some(Status::Ok));
+        assert_eq!(holder.run(&[One(1, READ, 0, PLACE as u32)])[0].status, Status::Ok);
+        assert_eq!(holder.octets(1, PLACE), [0xcc; PLACE]);
+    });
+}
+
+#[test]
 fn what_others_deny_is_denied_to_batches_without_an_open() {
     over_each(|fixture, transport| {
         std::fs::write(fixture.local("file"), pattern(5000, 2)).unwrap();

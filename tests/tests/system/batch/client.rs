@@ -7,7 +7,7 @@ use dafs_client::{ClientError, OpenOptions, SessionOptions};
 use crate::fixture::{Fixture, Transport, over_each, pattern};
 
 /// Longer than any test.
-const LONG: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(3600);
 
 #[test]
 fn a_batch_reads_what_is_there_and_says_how_much() {
@@ -158,7 +158,10 @@ fn each_request_fails_by_itself() {
 fn a_window_holds_a_batch_and_hurrying_ends_that() {
     for transport in crate::fixture::TRANSPORTS {
         // Nothing begins before its time.
-        let fixture = Fixture::with(|config| config.filer.batch.early_start_below = 0);
+        let fixture = Fixture::with(|config| {
+            config.filer.batch.early_start_below = 0;
+            config.filer.batch.window_max = LONG;
+        });
         std::fs::write(fixture.local("file"), pattern(5000, 6)).unwrap();
         let (client, session) = fixture.connect(transport);
         let file = session.open("/file", &OpenOptions::read()).unwrap();
