@@ -5,15 +5,17 @@ use std::time::Duration;
 use dafs_dat::EndpointId;
 use dafs_memory::{Memory, Pages};
 use dafs_types::{
-    CacheHint, FileHandle, RequestId, RmrContext, RmrTarget, SessionId, StateId, Status,
+    CacheHint, FileHandle, RequestId, RmrContext, RmrTarget, SequenceNumber, SessionId, StateId,
+    Status, StreamId,
 };
 use dafs_wire::messages::{
     BatchRequest, BatchSubmit, Completion, Empty, FileChunk, HurryUp,
     SessionOptions as WireOptions, TransferDirection,
 };
 use dafs_wire::{
-    Array, ByteOrder, ChannelType, Checksum, DirectBuffer, DirectBuffers, Procedure, Request,
-    RequestHeader, Response, ResponseHeader, decode_request, decode_response, encode_response,
+    Array, ByteOrder, ChainFlags, ChannelType, Checksum, DirectBuffer, DirectBuffers, Procedure,
+    Request, RequestHeader, Response, ResponseHeader, decode_request, decode_response,
+    encode_request, encode_response,
 };
 
 use crate::bind::{answer_null, bind};
@@ -472,5 +474,57 @@ fn memory_that_is_not_the_clients_ends_the_connection_it_was_named_over() {
         batcher.rogue.root();
         batcher.send(0, &[beyond], SYNCHRONOUS);
         while batcher.rogue.answer().is_some() {}
+    });
+}
+
+/// A batch as a member of a chain, as octets.
+fn member(
+    batcher: &mut Batcher,
+    stream: u16,
+    flags: ChainFlags,
+    requests: &[One],
+    asked: Asked,
+) -> Vec<u8> {
+    batcher.with(requests, asked, |_, request| {
+        let header = RequestHeader {
+            chain_flags: flags,
+            ..RequestHeader::new(StreamId(stream), SequenceNumber(900))
+        };
+        let mut message = vec![0; 4096];
+        let length = encode_request(ByteOrder::NATIVE, &header, request, &mut message).unwrap();
+        message.truncate(length);
+        message
+    })
+}
+
+#[test]
+fn in_a_chain_a_batch_begins_when_the_one_before_is_answered() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), pattern(9000, 5)).unwrap();
+        let mut batcher = Batcher::connect(fixture, transport, b"batcher");
+        batcher.memory.write(PLACE, &[0xaa; PLACE]);
+        let mut run = |members: [(&[One], Asked); 2]| {
+            let [(first, asked), (second, then)] = members;
+            let first = member(&mut batcher, 0, ChainFlags::FORWARD, first, asked);
+            let second = member(&mut batcher, 1, ChainFlags::BACK, second, then);
+            batcher.rogue.send(&first);
+            batcher.rogue.send(&second);
+            let mut statuses = [Status::Io; 2];
+            for _ in 0..2 {
+                let answer = batcher.rogue.answer().unwrap();
+                let header = ResponseHeader::decode(ByteOrder::NATIVE, &answer).unwrap();
+                statuses[usize::from(header.stream.0)] = header.status;
+            }
+            (statuses, batcher.octets(2, 4096))
+        };
+        let (write, read) = ([One(1, WRITE, 100, 4096)], [One(2, READ, 100, 4096)]);
+        let (statuses, seen) = run([(&write, SYNCHRONOUS), (&read, SYNCHRONOUS)]);
+        assert_eq!((statuses, seen), ([Status::Ok; 2], vec![0xaa; 4096]));
+        let twice = [write[0], write[0]];
+        let (statuses, _) = run([(&twice, SYNCHRONOUS), (&write, SYNCHRONOUS)]);
+        assert_eq!(statuses, [Status::Inval, Status::ChainBroken]);
+        // One that cannot be told of is refused, and breaks the chain.
+        let (statuses, _) = run([(&write, AT_ONCE), (&read, SYNCHRONOUS)]);
+        assert_eq!(statuses, [Status::BackChannelUnusable, Status::ChainBroken]);
     });
 }
