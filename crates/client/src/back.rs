@@ -1,14 +1,18 @@
 //! The back-control channel: what a server asks of this client (draft 3.1.2.1, 6.6).
 //!
 //! Invariant: a receive is posted for every request the server has a credit for; each request is
-//! answered at once. A session has one channel at most, which ends with it; what was to be told
-//! over one that is gone fails.
+//! answered at once. A session has one channel at most. It goes with the session's connection, and
+//! is opened again when the session has come back; what was to be told over it is then asked for
+//! anew (`batch/again.rs`), and fails if that cannot be done.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
-use dafs_dat::{EndpointConfig, EndpointId, Gather, Region, Rights, SendOptions, Signal};
+use dafs_dat::{
+    EndpointConfig, EndpointId, Gather, Region, Rights, SendOptions, Signal, coarse_now,
+};
 use dafs_memory::{Memory, Pages};
-use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId};
+use dafs_types::{AuthType, FileHandle, SequenceNumber, StateId, Status, StreamId};
 use dafs_wire::messages::{AuthRequest, ChannelUse, ConnectBind, Empty};
 use dafs_wire::{
     ByteOrder, ChannelType, Checksum, ConnectData, Procedure, Request, RequestHeader, Response,
@@ -16,9 +20,12 @@ use dafs_wire::{
     seal,
 };
 
-use crate::core::{Core, DOMAIN, SLOT_BYTES, decode_any, slot_segment, system};
+use crate::core::{
+    Core, DOMAIN, Phase as SessionPhase, SLOT_BYTES, decode_any, slot_segment, system,
+};
 use crate::error::{ClientError, Result};
-use crate::session::{Login, Session, tls_target};
+use crate::login::Login;
+use crate::session::{Session, tls_target};
 
 /// The turn of a lock that was asked for, and denied, has come: ask for it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,11 +52,21 @@ pub(crate) struct Back {
 
 enum Phase {
     Connecting,
-    Connected,
-    /// The answer to CONNECT_BIND.
-    Answered(Vec<u8>),
+    /// CONNECT_BIND is under way.
+    Binding,
     Bound,
-    Ended(String),
+    Ended(ClientError),
+}
+
+/// Whether a session wants a channel.
+#[derive(Debug, Default)]
+pub(crate) struct BackWish {
+    /// It had one: when it comes back it has one again.
+    is_wanted: bool,
+    /// When one that is opened again must stand.
+    pub due: Option<Duration>,
+    /// How often in a row the channel was lost with nothing told over it.
+    losses: u32,
 }
 
 impl Session {
@@ -61,18 +78,13 @@ impl Session {
     /// If the session has ended, the server cannot be reached a second time, or takes no such
     /// channel.
     pub fn listen(&self) -> Result<()> {
-        let mut core = self.shared.borrow_mut();
-        core.check_open(self.index)?;
-        core.forget_ended_back(self.index);
-        if core.backs.iter().any(|back| back.session == self.index) {
-            return Ok(());
+        if let Some(identity) = &*self.identity_cell().borrow()
+            && identity.method == AuthType::Gss
+        {
+            let what = "a back-control channel for a session by Kerberos".into();
+            return Err(ClientError::Status { what, status: Status::NotSupp });
         }
-        let endpoint = core.connect_back(self)?;
-        let outcome = core.bind_back(self, endpoint);
-        if outcome.is_err() {
-            core.close_back(endpoint);
-        }
-        outcome
+        self.shared.turn_until(self.index, |core| core.await_back(self.index))
     }
 
     /// The next lock that the server has said to be ready, if the channel is open
@@ -86,8 +98,33 @@ impl Session {
 }
 
 impl Core {
-    fn connect_back(&mut self, session: &Session) -> Result<EndpointId> {
-        let (address, options) = (session.address(), session.options());
+    /// Whether the channel of a session stands, which is opened if there is none; `None` while
+    /// that is not known.
+    fn await_back(&mut self, index: usize) -> Option<Result<()>> {
+        if let Err(error) = self.check_open(index) {
+            return Some(Err(error));
+        }
+        if let Some(back) = self.backs.iter().find(|back| back.session == index) {
+            let error = match &back.phase {
+                Phase::Connecting | Phase::Binding => return None,
+                Phase::Bound => return Some(Ok(())),
+                Phase::Ended(error) => error.clone(),
+            };
+            self.close_back(back.endpoint);
+            // That one was lost which stood says nothing about another.
+            if !std::mem::take(&mut self.sessions[index].back_wish.is_wanted) {
+                return Some(Err(error));
+            }
+        }
+        match self.sessions[index].phase {
+            SessionPhase::Open => self.connect_back(index).err().map(Err),
+            SessionPhase::Connecting | SessionPhase::Recovering | SessionPhase::Ended(_) => None,
+        }
+    }
+
+    fn connect_back(&mut self, index: usize) -> Result<()> {
+        let session = &self.sessions[index];
+        let (address, options) = (session.place.clone(), session.options.clone());
         let failed = |reason: String| ClientError::Connect { address: address.to_string(), reason };
         let inbox = Memory::anonymous(usize::from(RECEIVES) * SLOT_BYTES, Pages::Small)
             .map_err(|error| system("allocating memory", error))?;
@@ -95,20 +132,27 @@ impl Core {
             .interface
             .register(&inbox, DOMAIN, Rights::LOCAL)
             .ok_or_else(|| failed("too many registered regions".into()))?;
+        let tls = match tls_target(&address, &options) {
+            Ok(tls) => tls,
+            Err(error) => {
+                self.interface.deregister(region.key);
+                return Err(failed(error.to_string()));
+            }
+        };
         let config = EndpointConfig {
             message_bytes_max: SLOT_BYTES as u32,
             receives_max: u32::from(RECEIVES),
             crc: options.crc,
-            tls: tls_target(address, options)?,
+            tls,
             ..EndpointConfig::default()
         };
         let data = ConnectData {
             client_instance: std::process::id(),
-            client_session: session.index as u32,
+            client_session: index as u32,
             channel: ChannelType::BackControl,
         };
         let data = data.encode(ByteOrder::NATIVE);
-        let endpoint = match self.interface.connect(address, DOMAIN, &config, &data) {
+        let endpoint = match self.interface.connect(&address, DOMAIN, &config, &data) {
             Ok(endpoint) => endpoint,
             Err(error) => {
                 self.interface.deregister(region.key);
@@ -119,23 +163,31 @@ impl Core {
             // A failure means that the connection is ending, which an event tells.
             let _ = self.interface.post_receive(endpoint, slot, &[slot_segment(&region, slot)]);
         }
-        let (phase, locks_ready) = (Phase::Connecting, VecDeque::new());
-        let index = session.index;
-        self.backs.push(Back { endpoint, session: index, phase, inbox, region, locks_ready });
-        Ok(endpoint)
+        self.backs.push(Back {
+            endpoint,
+            session: index,
+            phase: Phase::Connecting,
+            inbox,
+            region,
+            locks_ready: VecDeque::new(),
+        });
+        Ok(())
     }
 
-    /// Waits for the connection, and binds it to the session.
-    fn bind_back(&mut self, session: &Session, endpoint: EndpointId) -> Result<()> {
-        let address = self.sessions[session.index].address.clone();
-        self.await_back(session.index, endpoint, |phase| matches!(phase, Phase::Connected))?;
-        let options = session.options();
+    /// The connection stands: it is bound to its session.
+    pub fn on_back_established(&mut self, endpoint: EndpointId) {
+        let Some(back) = self.backs.iter_mut().find(|back| back.endpoint == endpoint) else {
+            return;
+        };
+        back.phase = Phase::Binding;
+        let session = &self.sessions[back.session];
+        let options = session.options.clone();
         let authentication = match &options.login {
-            Login::None => AuthRequest::None,
             Login::Password { user, password } => AuthRequest::Text { identity: user, password },
+            Login::None | Login::Automatic | Login::Kerberos(_) => AuthRequest::None,
         };
         let request = Request::ConnectBind(ConnectBind {
-            session: self.sessions[session.index].id,
+            session: session.id,
             channel_use: ChannelUse::BackControl,
             request_bytes_max: SLOT_BYTES as u32,
             response_bytes_max: SLOT_BYTES as u32,
@@ -144,54 +196,13 @@ impl Core {
         });
         let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
         let mut message = vec![0; dafs_types::limits::CONNECT_MESSAGE_BYTES];
-        let encoded = encode_request(ByteOrder::NATIVE, &header, &request, &mut message);
-        let length = encoded.map_err(|error| ClientError::Status {
-            what: format!("CONNECT_BIND: {error}"),
-            status: error.status(),
-        })?;
-        self.send_back(endpoint, &message[..length]);
-        let is_answered = |phase: &Phase| matches!(phase, Phase::Answered(_) | Phase::Bound);
-        self.await_back(session.index, endpoint, is_answered)?;
-        let Some(back) = self.backs.iter_mut().find(|back| back.endpoint == endpoint) else {
-            return Err(ClientError::Cancelled);
-        };
-        if let Phase::Answered(reply) = std::mem::replace(&mut back.phase, Phase::Bound) {
-            let (header, _) = decode_any(Procedure::ConnectBind, &reply, &address)?;
-            if header.status != Status::Ok {
-                let what = format!("opening a back-control channel to {address}");
-                return Err(ClientError::Status { what, status: header.status });
+        match encode_request(ByteOrder::NATIVE, &header, &request, &mut message) {
+            Ok(length) => self.send_back(endpoint, &message[..length]),
+            Err(error) => {
+                let what = format!("CONNECT_BIND: {error}");
+                let error = ClientError::Status { what, status: error.status() };
+                self.refuse_back(endpoint, error);
             }
-        }
-        Ok(())
-    }
-
-    /// Turns until a channel has come as far as is wanted, or has ended.
-    fn await_back(
-        &mut self,
-        session: usize,
-        endpoint: EndpointId,
-        is_there: impl Fn(&Phase) -> bool,
-    ) -> Result<()> {
-        let address = self.sessions[session].address.clone();
-        self.turn_until(session, |core| {
-            core.check_open(session).err().map(Err).or_else(|| {
-                let back = core.backs.iter().find(|back| back.endpoint == endpoint);
-                match back.map(|back| &back.phase) {
-                    Some(phase) if is_there(phase) => Some(Ok(())),
-                    Some(Phase::Ended(reason)) => {
-                        let (address, reason) = (address.clone(), reason.clone());
-                        Some(Err(ClientError::Connect { address, reason }))
-                    }
-                    Some(_) => None,
-                    None => Some(Err(ClientError::Cancelled)),
-                }
-            })
-        })
-    }
-
-    pub fn on_back_established(&mut self, endpoint: EndpointId) {
-        if let Some(back) = self.backs.iter_mut().find(|back| back.endpoint == endpoint) {
-            back.phase = Phase::Connected;
         }
     }
 
@@ -205,10 +216,28 @@ impl Core {
         let message = back.inbox.to_vec(at, length.min(SLOT_BYTES));
         let _ = self.interface.post_receive(endpoint, slot, &[slot_segment(&back.region, slot)]);
         match back.phase {
-            // Behind the answer the server may ask before anybody has looked at it.
-            Phase::Connected => back.phase = Phase::Answered(message),
-            Phase::Answered(_) | Phase::Bound => self.answer_back(place, &message),
+            Phase::Binding => self.on_bound(place, &message),
+            Phase::Bound => self.answer_back(place, &message),
             Phase::Connecting | Phase::Ended(_) => {}
+        }
+    }
+
+    /// CONNECT_BIND was answered.
+    fn on_bound(&mut self, place: usize, message: &[u8]) {
+        let (endpoint, index) = (self.backs[place].endpoint, self.backs[place].session);
+        let address = self.sessions[index].address.clone();
+        match decode_any(Procedure::ConnectBind, message, &address) {
+            Ok((header, _)) if header.status == Status::Ok => {
+                self.backs[place].phase = Phase::Bound;
+                let wish = &mut self.sessions[index].back_wish;
+                (wish.is_wanted, wish.due) = (true, None);
+                self.submit_again(index);
+            }
+            Ok((header, _)) => {
+                let what = format!("opening a back-control channel to {address}");
+                self.refuse_back(endpoint, ClientError::Status { what, status: header.status });
+            }
+            Err(error) => self.refuse_back(endpoint, error),
         }
     }
 
@@ -219,8 +248,9 @@ impl Core {
         let (header, request) = match decoded {
             Ok(decoded) if !checksums || is_intact(message) => decoded,
             _ => {
-                self.end_back(endpoint, "the server broke the protocol on it");
-                return self.interface.disconnect(endpoint);
+                let what = "the back-control channel".to_owned();
+                let address = self.sessions[session].address.clone();
+                return self.refuse_back(endpoint, ClientError::Protocol { address, what });
             }
         };
         let (status, response) = match &request {
@@ -236,6 +266,7 @@ impl Core {
                 (Status::Ok, Response::BcLockReady(Empty))
             }
             Request::BcBatchCompletion(done) => {
+                self.sessions[session].back_wish.losses = 0;
                 // What is not of this session's any more has failed with an earlier channel.
                 self.take_completions(session, &done.completions);
                 (Status::Ok, Response::BcBatchCompletion(Empty))
@@ -278,40 +309,97 @@ impl Core {
         let Some(back) = self.backs.iter_mut().find(|back| back.endpoint == endpoint) else {
             return;
         };
+        let index = back.session;
+        let session = &mut self.sessions[index];
+        let address = session.address.clone();
+        let reason = format!("the back-control channel is gone: {reason}");
+        let was_new = matches!(back.phase, Phase::Connecting | Phase::Binding);
         if matches!(back.phase, Phase::Ended(_)) {
             return;
         }
-        back.phase = Phase::Ended(reason.to_owned());
-        let session = back.session;
-        let address = self.sessions[session].address.clone();
-        let reason = format!("the back-control channel is gone: {reason}");
-        let error = ClientError::SessionEnded { address, reason };
-        self.batches.fail_all(session, &error, false);
+        let has_submitted = !self.batches.submitted(index).is_empty();
+        let error = if was_new {
+            ClientError::Connect { address, reason: reason.clone() }
+        } else {
+            ClientError::SessionEnded { address, reason: reason.clone() }
+        };
+        // Mostly the server is gone altogether. Only a session that comes back as a whole knows
+        // that nothing of what was submitted before runs any more.
+        let wish = &mut session.back_wish;
+        if has_submitted && session.keeper.is_some() && wish.losses < LOSSES_MAX {
+            wish.losses += 1;
+            return self.lose(index, reason);
+        }
+        back.phase = Phase::Ended(error.clone());
+        wish.due = None;
+        self.fail_submitted(index, &error);
+    }
+
+    /// A channel is of no use; what was to be told over it fails.
+    fn refuse_back(&mut self, endpoint: EndpointId, error: ClientError) {
+        let Some(back) = self.backs.iter_mut().find(|back| back.endpoint == endpoint) else {
+            return;
+        };
+        let index = back.session;
+        back.phase = Phase::Ended(error.clone());
+        self.fail_submitted(index, &error);
+        self.sessions[index].back_wish = BackWish::default();
+        self.interface.disconnect(endpoint);
+    }
+
+    fn fail_submitted(&mut self, index: usize, error: &ClientError) {
+        self.batches.fail_all(index, error, false);
+    }
+
+    /// The connection of a session is gone, and its channel with it.
+    pub fn part_back_of(&mut self, index: usize) {
+        self.sessions[index].back_wish.due = None;
+        while let Some(back) = self.backs.iter().find(|back| back.session == index) {
+            // What was wanted for the first time is opened by whoever waits for it.
+            self.close_back(back.endpoint);
+        }
+    }
+
+    /// A session has come back: so does its channel.
+    pub fn rebind_back(&mut self, index: usize) {
+        let session = &mut self.sessions[index];
+        let Some(keeper) = &session.keeper else { return };
+        if !session.back_wish.is_wanted {
+            return;
+        }
+        session.back_wish.due = Some(coarse_now() + keeper.recovery.attempt_timeout);
+        self.has_timers = true;
+        if let Err(error) = self.connect_back(index) {
+            self.sessions[index].back_wish.due = None;
+            self.fail_submitted(index, &error);
+        }
+    }
+
+    /// Looks whether a channel that is opened again takes too long.
+    pub fn mind_back(&mut self, index: usize, now: Duration) {
+        if self.sessions[index].back_wish.due.take_if(|due| *due <= now).is_none() {
+            return;
+        }
+        let open = self.backs.iter().find(|back| back.session == index);
+        if let Some(endpoint) = open.map(|back| back.endpoint) {
+            let address = self.sessions[index].address.clone();
+            let reason = "the back-control channel could not be opened again in time".into();
+            self.refuse_back(endpoint, ClientError::Connect { address, reason });
+        }
     }
 
     /// A session has ended: its channel and its batches end with it.
     pub fn end_backs_of(&mut self, session: usize, error: &ClientError) {
         self.batches.fail_all(session, error, true);
-        let of_session = self.backs.iter().filter(|back| back.session == session);
-        for endpoint in of_session.map(|back| back.endpoint).collect::<Vec<_>>() {
-            self.close_back(endpoint);
-        }
+        self.part_back_of(session);
+        self.sessions[session].back_wish = BackWish::default();
     }
 
     fn close_back(&mut self, endpoint: EndpointId) {
-        self.end_back(endpoint, "closed");
         self.interface.disconnect(endpoint);
         if let Some(place) = self.backs.iter().position(|back| back.endpoint == endpoint) {
             let back = self.backs.swap_remove(place);
             self.interface.deregister(back.region.key);
-        }
-    }
-
-    fn forget_ended_back(&mut self, session: usize) {
-        let is_over =
-            |back: &&Back| back.session == session && matches!(back.phase, Phase::Ended(_));
-        if let Some(endpoint) = self.backs.iter().find(is_over).map(|back| back.endpoint) {
-            self.close_back(endpoint);
         }
     }
 }
@@ -320,6 +408,8 @@ impl Core {
 const CREDITS: u16 = 16;
 /// Receives posted: one to spare, since the next may come before an answer is looked at.
 const RECEIVES: u16 = CREDITS + 1;
+/// Losses of the channel in a row, with nothing told over it, that a session comes back from.
+const LOSSES_MAX: u32 = 3;
 /// Locks that are ready and not asked about; hints beyond them are forgotten.
 const LOCKS_READY_MAX: usize = 1024;
 /// Answers on this channel have no results.

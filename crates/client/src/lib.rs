@@ -18,10 +18,15 @@
 //! Invariants: a buffer range that was submitted belongs to the transport until its
 //! completion; never more requests are outstanding than the server gave credits for.
 //!
+//! A session that loses its connection comes back by itself ([`Recovery`]): it connects
+//! again, asks what became of the requests that were under way, takes back what was open,
+//! and asks anew for what was not done. Whoever waits notices a pause.
+//!
 //! All servers of one client share a protection domain. Use a client for each server
 //! that must not be able to name memory meant for another.
 #![forbid(unsafe_code)]
 
+mod acting;
 mod back;
 mod batch;
 mod buffer;
@@ -36,15 +41,21 @@ mod fencing;
 mod file;
 mod future;
 mod groups;
+mod locks;
+mod login;
 mod names;
+mod opens;
 mod path;
 mod pool;
+mod recovery;
 mod session;
 mod stream;
+mod turns;
 mod typed;
 mod url;
 mod waiters;
 
+pub use acting::{ActFor, Registered};
 pub use back::LockReady;
 pub use batch::{Batch, Batched};
 pub use buffer::{Buffer, Slice};
@@ -56,14 +67,18 @@ pub use error::{ClientError, Result};
 pub use file::{File, OpenOptions};
 pub use future::block_on;
 pub use groups::Group;
+pub use locks::{LockHolder, LockKind, POLL_MAX as LOCK_POLL_MAX};
+pub use login::{CredentialSource, Identity, Login, ServiceName, Tickets};
 pub use names::{DirectoryEntry, Metadata};
-pub use session::{Login, Session, SessionOptions, TransportChoice};
+pub use recovery::{Recovery, RecoveryOptions, SessionEvent};
+pub use session::{Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
 pub use url::{Location, ServerName, UrlError, local_socket_candidates};
 
 pub use dafs_dat::{RegionPath, TlsClient, TlsClientFiles, TlsConfigError};
 pub use dafs_types::{
-    AccessMask, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes, ObjectType,
-    SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status, Timestamp,
+    AccessMask, AuthType, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes,
+    ObjectType, SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status,
+    Timestamp,
 };
-pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate};
+pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate, LockOptions};

@@ -14,8 +14,11 @@ use dafs_store::cache::{
 };
 use dafs_types::{Credentials, Entropy};
 
+use crate::credentials::{LookupDone, LookupJob};
+use crate::gss::{TokenJob, TokenOutcome};
 use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
+use crate::undo::{UndoTask, UndoTaskDone};
 
 /// Something that may block.
 pub enum Job {
@@ -24,7 +27,10 @@ pub enum Job {
     Sync(SyncJob),
     Size(SizeJob),
     Ledger(LedgerJob),
+    Undo(UndoTask),
     Login { endpoint: EndpointId, user: String, password: String, file: Arc<PasswordFile> },
+    Token { endpoint: EndpointId, job: Box<TokenJob> },
+    Lookup(Box<LookupJob>),
 }
 
 /// What came of it.
@@ -34,7 +40,10 @@ pub enum Done {
     Synced(SyncDone),
     Sized(SizeDone),
     Ledger(LedgerDone),
+    Undo(UndoTaskDone),
     Login { endpoint: EndpointId, credentials: Option<Credentials> },
+    Token { endpoint: EndpointId, outcome: Box<TokenOutcome> },
+    LookedUp(Box<LookupDone>),
 }
 
 impl Job {
@@ -46,9 +55,12 @@ impl Job {
             Job::Sync(job) => Done::Synced(job.run()),
             Job::Size(job) => Done::Sized(job.run()),
             Job::Ledger(job) => Done::Ledger(job.run()),
+            Job::Undo(task) => Done::Undo(task.run()),
             Job::Login { endpoint, user, password, file } => {
                 Done::Login { endpoint, credentials: file.verify(&user, &password) }
             }
+            Job::Token { endpoint, job } => Done::Token { endpoint, outcome: Box::new(job.run()) },
+            Job::Lookup(job) => Done::LookedUp(Box::new(job.run())),
         }
     }
 }

@@ -5,23 +5,23 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{Closed, OpenArguments};
+use dafs_filer::{Closed, IoKind, OpenArguments};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_store::{AttributeChanges, File, FileKey, FileVersion, StoreError};
 use dafs_types::{
-    AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, Stability, StateId,
-    Status,
+    AccessMask, ChangeInfo, CreateMode, FileHandle, ObjectType, Stability, StateId, Status, limits,
 };
 use dafs_wire::Response;
 use dafs_wire::messages::{
     Close, Delegation, Empty, Open, OpenDowngrade, OpenFlags, OpenResult, OpenTarget,
 };
 
+use crate::credentials::Asker;
 use crate::names::{changes_of, components};
 use crate::object::extras_of;
 use crate::reactor::Reactor;
-use crate::task::{Answer, CommitReply, CommitTask, SizeReply, SizeTask, Task};
+use crate::task::{Answer, CommitReply, CommitTask, Ending, SizeReply, SizeTask, Task};
 
 /// What stands behind a state id.
 #[derive(Clone, Debug)]
@@ -95,7 +95,7 @@ impl Reactor {
                 self.make_unlinked(&who, directory, request)?
             }
             OpenTarget::Previous { file, .. } => {
-                let file = self.store.open(&who, file, request.access)?;
+                let file = who.store().open(&who, file, request.access)?;
                 Found { is_reclaim: true, ..Found::existing(file, 0) }
             }
             OpenTarget::DelegateCurrent { .. } | OpenTarget::DelegatePrevious { .. } => {
@@ -124,6 +124,9 @@ impl Reactor {
         let opened = match granted {
             Ok(opened) => opened,
             Err(status) => {
+                if found.is_reclaim {
+                    tracing::info!(?status, "an open is not taken back");
+                }
                 self.cache.close(cached);
                 return Err(status);
             }
@@ -147,6 +150,12 @@ impl Reactor {
             after,
         };
         if found.truncate {
+            // Under the new open: its owner's own locks are not in its way.
+            let reach = (0, limits::FILE_OFFSET_MAX);
+            if let Err(status) = self.check_locks(opened.state_id, &handle, reach, IoKind::Write) {
+                self.undo_open(answer, opened.state_id);
+                return Err(status);
+            }
             self.start(Task::Size(
                 answer,
                 SizeTask {
@@ -174,14 +183,7 @@ impl Reactor {
         result: Result<(), StoreError>,
     ) {
         if let Err(error) = result {
-            if let (Some(channel), Some(record)) =
-                (self.channels.get(answer.endpoint), self.opens.get(&reply.state))
-            {
-                let key = dafs_filer::FileKey(record.key.0);
-                if let Ok(closed) = self.filer.close(channel.id, reply.state, key) {
-                    self.release_open(&closed);
-                }
-            }
+            self.undo_open(answer, reply.state);
             return self.fail(answer, error.into());
         }
         let result = OpenResult {
@@ -199,11 +201,23 @@ impl Reactor {
         self.reply_after(reply.after, answer, &Response::Open(result));
     }
 
+    /// An open that was granted fails after all.
+    fn undo_open(&mut self, answer: Answer, state: StateId) {
+        if let (Some(channel), Some(record)) =
+            (self.channels.get(answer.endpoint), self.opens.get(&state))
+        {
+            let key = dafs_filer::FileKey(record.key.0);
+            if let Ok(closed) = self.filer.close(channel.id, state, key) {
+                self.release_open(&closed);
+            }
+        }
+    }
+
     /// Walks to the file and opens or makes it in the store.
     fn find(
         &mut self,
         answer: Answer,
-        who: &Credentials,
+        who: &Asker,
         directory: &FileHandle,
         names: &[&[u8]],
         request: &Open<'_>,
@@ -226,7 +240,7 @@ impl Reactor {
             let (mode, none) = (CreateMode::NoCreate, AttributeChanges::default());
             let (handle, access) = (&walked.handle, request.access);
             if let Ok((found, file)) =
-                self.store.create_file(who, handle, last, mode, &none, access)
+                who.store().create_file(who, handle, last, mode, &none, access)
             {
                 let handle = &found.object.handle;
                 self.pass_file(answer, handle).map_err(|_| failed(StoreError::Access))?;
@@ -235,13 +249,13 @@ impl Reactor {
                 return Ok(Found { version, ..Found::existing(file, component_count) });
             }
             // Step by step: how far it gets belongs to the answer.
-            let object = self.store.lookup(who, &walked.handle, last).map_err(failed)?;
+            let object = who.store().lookup(who, &walked.handle, last).map_err(failed)?;
             self.pass_file(answer, &object.handle).map_err(|_| failed(StoreError::Access))?;
             if object.attributes.kind == ObjectType::SymbolicLink {
                 // The client reads the link and goes on by itself.
                 return Err(missed(object.handle, names.len(), Status::Symlink));
             }
-            let file = self.store.open(who, &object.handle, request.access).map_err(failed)?;
+            let file = who.store().open(who, &object.handle, request.access).map_err(failed)?;
             return Ok(Found::existing(file, component_count));
         }
         let mut changes = match request.creation.attributes() {
@@ -256,8 +270,8 @@ impl Reactor {
             changes.size = None;
         }
         let mode = request.creation.mode();
-        let (created, file) = self
-            .store
+        let (created, file) = who
+            .store()
             .create_file(who, &walked.handle, last, mode, &changes, request.access)
             .map_err(failed)?;
         // Nothing was done to a file that was there.
@@ -272,7 +286,7 @@ impl Reactor {
             .map_err(|status| missed(walked.handle, way.len(), status))?;
         let truncate = truncates && !created.is_new;
         if truncate && !request.access.writes() {
-            let granted = self.store.access(who, &created.object.handle, AccessMask::MODIFY);
+            let granted = who.store().access(who, &created.object.handle, AccessMask::MODIFY);
             if granted.map_err(failed)? != AccessMask::MODIFY {
                 return Err(failed(StoreError::Access));
             }
@@ -285,7 +299,7 @@ impl Reactor {
 
     fn make_unlinked(
         &mut self,
-        who: &Credentials,
+        who: &Asker,
         directory: &FileHandle,
         request: &Open<'_>,
     ) -> Result<Found, Status> {
@@ -294,8 +308,8 @@ impl Reactor {
             None => AttributeChanges::default(),
         };
         let extras = request.creation.attributes().map_or(Ok(Default::default()), extras_of)?;
-        let (object, file) = self.store.create_unlinked(who, directory, &changes)?;
-        self.store.set_extras(who, &object.handle, &extras)?;
+        let (object, file) = who.store().create_unlinked(who, directory, &changes)?;
+        who.store().set_extras(who, &object.handle, &extras)?;
         let version = extras.is_empty().then(|| FileVersion::from(&object.attributes));
         Ok(Found { unlinked: true, version, ..Found::existing(file, 0) })
     }
@@ -320,6 +334,13 @@ impl Reactor {
     }
 
     pub(crate) fn close(&mut self, answer: Answer, request: &Close) -> Result<(), Status> {
+        if self.keeps_undo_of(&request.file) {
+            return self.end_undo(answer, &request.file, Ending::Close(*request));
+        }
+        self.close_now(answer, request)
+    }
+
+    pub(crate) fn close_now(&mut self, answer: Answer, request: &Close) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let key = self.key_of(request.state, &request.file);
         let closed = self.filer.close(id, request.state, key)?;

@@ -14,12 +14,14 @@ use dafs_filer::locks::{ByteRange, LockMode};
 use dafs_journal::RecordNumber;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
-use dafs_types::{CacheHint, Credentials, FileHandle, SequenceNumber, Stability, StreamId};
+use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
+use dafs_wire::messages::{Close, Unlock};
 
 use crate::batch::sealed::SealedBatch;
 use crate::batch::strand::Strand;
 use crate::chain::ChainId;
+use crate::credentials::Asker;
 use crate::locks::GrantTask;
 use crate::transfer::Staging;
 
@@ -38,6 +40,8 @@ pub struct Answer {
     pub kept: KeptSession,
     /// Its intent is in the journal, or will be.
     pub logged: bool,
+    /// It acts with credentials that the filer keeps for its stream.
+    pub is_acting: bool,
     /// The chain it is a member of.
     pub chain: ChainId,
 }
@@ -128,7 +132,7 @@ pub struct WriteTask {
 }
 
 /// What a commit answers in the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CommitReply {
     Commit,
     Write {
@@ -147,6 +151,15 @@ pub enum CommitReply {
     },
     /// Nothing: strands of batches wait for it.
     Batches,
+    /// What ends auto-recovery locks comes behind it.
+    Ending(Ending),
+}
+
+/// A request that makes final what was changed under auto-recovery locks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ending {
+    Unlock(Unlock),
+    Close(Close),
 }
 
 /// Data on its way to the file or to stable storage.
@@ -160,9 +173,9 @@ pub struct CommitTask {
 
 /// A change of size on its way, other attributes follow.
 #[derive(Debug)]
-pub struct SizeTask {
+pub(crate) struct SizeTask {
     /// Who asked; the connection may be gone by the time it is done.
-    pub who: Arc<Credentials>,
+    pub who: Arc<Asker>,
     pub file: CachedFile,
     pub handle: FileHandle,
     pub size: u64,
@@ -195,7 +208,7 @@ pub struct FetchTask {
 
 /// A parked request.
 #[derive(Debug)]
-pub enum Task {
+pub(crate) enum Task {
     Read(Answer, ReadTask),
     Write(Answer, WriteTask),
     Commit(Answer, CommitTask),
@@ -247,11 +260,13 @@ pub enum Wait {
     Journal,
     /// Until what it has written is stable.
     Commit,
+    /// Until what it overwrites is saved.
+    Undo,
 }
 
 /// All parked tasks.
 #[derive(Debug, Default)]
-pub struct Tasks {
+pub(crate) struct Tasks {
     slots: Vec<Option<Task>>,
     free: Vec<u32>,
     by_file: HashMap<CachedFile, Vec<TaskId>>,
@@ -301,7 +316,7 @@ impl Tasks {
         match wait {
             Wait::File(file) => self.by_file.entry(file).or_default().push(id),
             Wait::Room => self.for_room.push(id),
-            Wait::Transfers | Wait::Journal | Wait::Commit => {}
+            Wait::Transfers | Wait::Journal | Wait::Commit | Wait::Undo => {}
         }
     }
 
@@ -336,16 +351,14 @@ impl Tasks {
             Task::Read(_, read) => {
                 read.file == file && mode == LockMode::Write && meets(read.offset, read.length)
             }
+            Task::Write(_, write) if write.is_append && !write.has_place => write.file == file,
             Task::Write(_, write) => write.file == file && meets(write.offset, write.length),
             Task::Strand(_, strand) => {
                 let minds = !strand.is_read() || mode == LockMode::Write;
                 strand.file == file && minds && meets(strand.offset, strand.length)
             }
-            Task::Commit(..)
-            | Task::Size(..)
-            | Task::Fetch(..)
-            | Task::Grant(..)
-            | Task::SealedBatch(..) => false,
+            Task::Size(_, size) => size.file == file && size.size <= range.last(),
+            Task::Commit(..) | Task::Fetch(..) | Task::Grant(..) | Task::SealedBatch(..) => false,
         })
     }
 

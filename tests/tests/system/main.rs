@@ -3,6 +3,7 @@
 //! Each case runs once for each transport.
 
 mod attributes;
+mod auth;
 mod batch;
 mod bind;
 mod bystander;
@@ -13,8 +14,14 @@ mod fixture;
 mod grace;
 mod hostile;
 mod locks;
+mod locks_client;
 mod names;
 mod opens;
+#[allow(dead_code, reason = "shared with the tests of the Kerberos library")]
+#[path = "../../../crates/gss/tests/kerberos/realm.rs"]
+mod realm;
+mod reconnect;
 mod recovery;
 mod rogue;
 mod sessions;
+mod undo;

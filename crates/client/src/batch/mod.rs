@@ -11,6 +11,7 @@
 //! Invariant: memory that a request names is held until the request has ended, whoever still
 //! waits for it; what may be under way when its session ends is never used again.
 
+mod again;
 pub(crate) mod plan;
 pub(crate) mod table;
 mod under_way;

@@ -15,7 +15,7 @@ use dafs_wire::{
 
 use super::table::{Asked, BatchState};
 use super::{Batch, Batched};
-use crate::core::{Core, Pending};
+use crate::core::{Core, QueuedCall};
 use crate::error::{ClientError, Result};
 
 /// What goes with the requests of every message of a batch.
@@ -59,7 +59,11 @@ impl Batch<'_> {
 
 impl Core {
     /// Which requests go in one message.
-    fn split_batch(&self, index: usize, requests: &[Asked]) -> Result<Vec<Range<usize>>> {
+    pub(super) fn split_batch(
+        &self,
+        index: usize,
+        requests: &[Asked],
+    ) -> Result<Vec<Range<usize>>> {
         let session = &self.sessions[index];
         let bytes_max = session.request_bytes_max as usize;
         let answer_room = (session.response_bytes_max as usize).saturating_sub(ANSWER_HEAD_BYTES);
@@ -123,7 +127,13 @@ impl Core {
         match encode_request(ByteOrder::NATIVE, &header, &request, &mut message) {
             Ok(length) => {
                 message.truncate(length);
-                self.queue_call_for(index, Pending::Batch(part), message);
+                if let Some(keeper) = &self.sessions[index].keeper {
+                    // A file may have been added before a restart.
+                    keeper.opens.restate(&mut message);
+                }
+                let id = self.next_id();
+                let call = QueuedCall { id, ticket: None, part: Some(part), message, delay: None };
+                self.queue_call(index, call);
             }
             Err(error) => {
                 let what = format!("BATCH_SUBMIT: {error}");

@@ -38,7 +38,7 @@ pub(crate) struct BatchState {
     pub left: usize,
     pub waker: Option<Waker>,
     /// Parts that the server was too busy for, to be sent when another end is told.
-    refused: Vec<Part>,
+    pub(super) refused: Vec<Part>,
     is_abandoned: bool,
 }
 
@@ -129,7 +129,7 @@ impl BatchTable {
         }
     }
 
-    fn end(&mut self, batch: u32, serial: u32, place: usize, result: Result<u32>) {
+    pub(super) fn end(&mut self, batch: u32, serial: u32, place: usize, result: Result<u32>) {
         if let Some(state) = self.get_mut(batch, serial) {
             state.end(place, result);
             if state.left == 0 {
@@ -165,6 +165,16 @@ impl BatchTable {
         if has_ended {
             self.limbo.retain(|(other, _)| *other != session);
         }
+    }
+
+    /// The submitted batches of a session that are not over: their places and serial numbers.
+    pub fn submitted(&self, session: usize) -> Vec<(u32, u32)> {
+        let slots = self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            let (serial, state) = slot.as_ref()?;
+            let is_meant = state.session == session && !state.manner.synchronous && state.left > 0;
+            is_meant.then_some((index as u32, *serial))
+        });
+        slots.collect()
     }
 
     /// Parts of a session that are to be sent again.
@@ -261,7 +271,7 @@ impl Core {
         }
     }
 
-    pub(super) fn fail_part(&mut self, part: &Part, error: &ClientError) {
+    pub fn fail_part(&mut self, part: &Part, error: &ClientError) {
         for place in part.requests.clone() {
             self.batches.end(part.batch, part.serial, place, Err(error.clone()));
         }

@@ -3,7 +3,7 @@
 //! Invariant: a member takes from those before what it does not name, and no member stands
 //! where its class may not (draft 4.3.1).
 
-use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId};
+use dafs_types::{CredHandle, FileHandle, SequenceNumber, StateId, Status, StreamId};
 use dafs_wire::{
     ByteOrder, ChainClass, ChainFlags, Checksum, EncodeError, Procedure, Request, RequestHeader,
     encode_request,
@@ -11,7 +11,7 @@ use dafs_wire::{
 
 use super::chained::Chained;
 use super::outcome::{Asked, ChainFailure};
-use super::send::{QueuedChain, QueuedMember};
+use super::send::{ChainMember, ChainWork};
 use super::{Chain, Planned};
 use crate::buffer::Slice;
 use crate::error::{ClientError, Result};
@@ -37,13 +37,24 @@ impl<'s> Chain<'s> {
         let mut chained = Chained::empty(session);
         let queued = self.members.into_iter().map(|Planned { message, flags, asked }| {
             let ticket = core.replies.make();
+            let procedure = asked.procedure;
             let buffer = asked.slice.as_ref().map(|slice| slice.buffer.clone());
             chained.tickets.push(ticket);
             chained.asked.push(asked);
-            QueuedMember { message, flags, ticket, buffer }
+            ChainMember {
+                message,
+                procedure,
+                planned: flags,
+                flags,
+                ticket,
+                buffer,
+                status: None,
+                answer: None,
+                is_noted: false,
+            }
         });
         let members = queued.collect();
-        let chain = QueuedChain { octets: self.octets, members, sent: 0 };
+        let chain = ChainWork::new(core.next_id(), self.octets, members);
         if let Err(error) = core.start_chain(session.index, chain) {
             drop(core);
             // Nothing will come for the tickets.
@@ -163,8 +174,11 @@ impl<'s> Chain<'s> {
     /// Puts a request behind those that are there. Gives its octets.
     fn encode(&mut self, request: &Request<'_>) -> std::result::Result<usize, EncodeError> {
         let start = self.octets.len();
+        // As in [`crate::call::Answer::of`]: what closes a file is the client's own.
+        let is_own = matches!(request, Request::Close(_));
         let header = RequestHeader {
             desired_credits: self.wish,
+            credentials: if is_own { CredHandle(0) } else { self.session.acting },
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
         let mut encoded = Err(EncodeError::Space);

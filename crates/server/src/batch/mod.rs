@@ -270,13 +270,17 @@ impl Reactor {
     ) -> Result<FileKey, Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let key = if state == StateId::ANONYMOUS {
+            if answer.is_acting {
+                // When the data moves, credentials of a stream may be others, or none.
+                return Err(Status::NotSupp);
+            }
             let who = self.who(answer);
             let access = match kind {
                 IoKind::Read => ShareAccess::Read,
                 IoKind::Write => ShareAccess::Write,
             };
             self.pass_file(answer, handle)?;
-            self.store.open(&who, handle, access)?.key()
+            who.store().open(&who, handle, access)?.key()
         } else {
             match self.opens.get(&state) {
                 Some(record) if record.handle == *handle => record.key,

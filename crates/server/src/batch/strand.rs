@@ -23,6 +23,7 @@ use crate::direct::remote_of;
 use crate::reactor::Reactor;
 use crate::task::{Answer, Task, TaskId, Wait};
 use crate::transfer::{Cookie, Cut, Staging};
+use crate::undo::UndoGate;
 
 /// A piece of a batch under way.
 #[derive(Debug)]
@@ -197,12 +198,19 @@ impl Reactor {
         step
     }
 
+    /// Whether the connection of a session is gone: whoever comes back asks anew, and must not
+    /// be overtaken by what was asked for before.
+    fn is_ending(&self, session: SessionId) -> bool {
+        self.batches.sessions.get(&session).is_none_or(|entry| entry.is_ending)
+    }
+
     // ---- reading --------------------------------------------------------------------
 
     fn step_strand_read(&mut self, id: TaskId, answer: Answer, strand: &mut Strand) -> Step {
         if strand.transfers_left == 0 {
             self.let_go(strand);
         }
+        strand.transfer_failed |= self.is_ending(strand.session);
         if !strand.is_whole && !strand.transfer_failed && self.is_barred(answer, strand.file) {
             return self.end_strand(strand, PieceOutcome::Failed(Status::Access));
         }
@@ -337,12 +345,22 @@ impl Reactor {
         if let Some(step) = self.end_strand_room(strand) {
             return step;
         }
+        if strand.done < strand.length && self.is_ending(strand.session) {
+            return self.end_strand(strand, PieceOutcome::Failed(Status::Io));
+        }
         if strand.done < strand.length && self.is_barred(answer, strand.file) {
             return self.end_strand(strand, PieceOutcome::Failed(Status::Access));
         }
         while strand.done < strand.length {
-            let (mut spans, mut jobs) = (Spans::new(), Vec::new());
             let (at, left) = (strand.place(), strand.left());
+            match self.undo_gate(id, strand.file, at, u64::from(left)) {
+                UndoGate::Open => {}
+                UndoGate::Shut(wait) => return Step::Wait(wait),
+                UndoGate::Refused(status) => {
+                    return self.end_strand(strand, PieceOutcome::Failed(status));
+                }
+            }
+            let (mut spans, mut jobs) = (Spans::new(), Vec::new());
             let found = self.cache.prepare_write(strand.file, at, left, &mut spans, &mut jobs);
             let wait = match found {
                 Prepared::Ready(token) => {
@@ -415,6 +433,7 @@ fn answer_to(operation: EndpointId) -> Answer {
         analyzer: 0,
         kept: dafs_filer::KeptSession::NONE,
         logged: false,
+        is_acting: false,
         chain: ChainId::NONE,
     }
 }

@@ -8,7 +8,7 @@ use dafs_filer::{
     ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Principal, RequestName,
     SessionRecord,
 };
-use dafs_journal::RecordKind;
+use dafs_journal::{RecordKind, UndoId};
 use dafs_types::{
     ClientId, Credentials, FileHandle, FsHandle, SequenceNumber, SessionId, Status, StreamId,
     Verifier,
@@ -82,6 +82,10 @@ pub enum Record {
     LockGone(LockId),
     /// Who may reach an object, from now on; everybody if nobody is named.
     Fence(FenceRecord),
+    /// From now on what is overwritten in a range is saved as this undo data.
+    UndoKept { id: UndoId, handle: FileHandle, range: ByteRange },
+    /// What was saved of a range means nothing any more.
+    UndoDropped { handle: FileHandle, range: ByteRange },
 }
 
 impl Record {
@@ -98,6 +102,8 @@ impl Record {
             Self::Lock(..) => 8,
             Self::LockGone(_) => 9,
             Self::Fence(_) => 10,
+            Self::UndoKept { .. } => 20,
+            Self::UndoDropped { .. } => 21,
         })
     }
 
@@ -123,6 +129,11 @@ impl Record {
             Self::Lock(handle, lock) => put_lock(&mut to, handle, lock),
             Self::LockGone(id) => to.put_u64(id.0),
             Self::Fence(fence) => put_fence(&mut to, fence),
+            Self::UndoKept { id, handle, range } => {
+                to.put_u64(id.0);
+                put_range_of(&mut to, handle, *range);
+            }
+            Self::UndoDropped { handle, range } => put_range_of(&mut to, handle, *range),
         }
         to
     }
@@ -152,6 +163,15 @@ impl Record {
             }
             9 => Self::LockGone(LockId(from.take_u64()?)),
             10 => Self::Fence(take_fence(&mut from)?),
+            20 => {
+                let id = UndoId(from.take_u64()?);
+                let (handle, range) = take_range_of(&mut from)?;
+                Self::UndoKept { id, handle, range }
+            }
+            21 => {
+                let (handle, range) = take_range_of(&mut from)?;
+                Self::UndoDropped { handle, range }
+            }
             _ => return None,
         };
         from.is_empty().then_some(record)
@@ -176,6 +196,10 @@ fn put_principal(to: &mut Vec<u8>, principal: &Principal) {
             to.push(2);
             to.put_counted(name.as_bytes());
         }
+        Principal::Gss(name) => {
+            to.push(3);
+            to.put_counted(name.as_bytes());
+        }
     }
 }
 
@@ -191,6 +215,7 @@ fn take_principal(from: &mut &[u8]) -> Option<Principal> {
         0 => Some(Principal::Anonymous),
         1 => Some(Principal::LocalUser(from.take_u32()?)),
         2 => Some(Principal::User(std::str::from_utf8(from.take_counted()?).ok()?.into())),
+        3 => Some(Principal::Gss(std::str::from_utf8(from.take_counted()?).ok()?.into())),
         _ => None,
     }
 }
@@ -338,6 +363,17 @@ fn take_fence(from: &mut &[u8]) -> Option<FenceRecord> {
     Some(FenceRecord { object, fence_ids })
 }
 
+fn put_range_of(to: &mut Vec<u8>, handle: &FileHandle, range: ByteRange) {
+    to.put_rest(&handle.0);
+    to.put_u64(range.first());
+    to.put_u64(range.last());
+}
+
+fn take_range_of(from: &mut &[u8]) -> Option<(FileHandle, ByteRange)> {
+    let handle = take_handle(from)?;
+    Some((handle, ByteRange::from_ends(from.take_u64()?, from.take_u64()?)?))
+}
+
 fn put_key(to: &mut Vec<u8>, key: &RequestKey) {
     to.put_u64(key.session.0);
     to.put_u16(key.request.stream.0);
@@ -464,8 +500,12 @@ mod tests {
             facts,
             message: b"message".as_slice().into(),
         };
-        let principals =
-            [Principal::Anonymous, Principal::LocalUser(7), Principal::User("ann".into())];
+        let principals = [
+            Principal::Anonymous,
+            Principal::LocalUser(7),
+            Principal::User("ann".into()),
+            Principal::Gss("ann@REALM".into()),
+        ];
         let session = |principal| SessionRecord {
             id: SessionId(9),
             client_name: b"client".as_slice().into(),
@@ -508,6 +548,9 @@ mod tests {
             records.push(Record::Lock(handle(6), Box::new(lock)));
         }
         records.push(Record::LockGone(LockId(11)));
+        let (handle_, range) = (handle(7), ByteRange::from_ends(5, u64::MAX).unwrap());
+        records.push(Record::UndoKept { id: UndoId(12), handle: handle_, range });
+        records.push(Record::UndoDropped { handle: handle_, range });
         let ids = |texts: &[&str]| texts.iter().map(|id| FenceId::new(id).unwrap()).collect();
         let objects = [FencedObject::File(handle(6)), FencedObject::FileSystem(FsHandle([7; 16]))];
         for object in objects {
@@ -525,6 +568,21 @@ mod tests {
         }
     }
 
+    /// Of kind 1, as it lies in journals: the tags are for ever.
+    #[test]
+    fn principals_have_their_tags() {
+        let tag_of = |principal| {
+            let (id, order) = (SessionId(9), ByteOrder::Little);
+            let client_name = b"client".as_slice().into();
+            let record = SessionRecord { id, client_name, principal, order };
+            Record::Session(record).encode()[9]
+        };
+        assert_eq!(tag_of(Principal::Anonymous), 0);
+        assert_eq!(tag_of(Principal::LocalUser(7)), 1);
+        assert_eq!(tag_of(Principal::User("ann".into())), 2);
+        assert_eq!(tag_of(Principal::Gss("ann@REALM".into())), 3);
+    }
+
     #[test]
     fn what_is_cut_off_or_unknown_is_none_of_ours() {
         for record in records() {
@@ -540,7 +598,9 @@ mod tests {
                 | Record::Forgotten(_)
                 | Record::Lock(..)
                 | Record::LockGone(_)
-                | Record::Fence(_) => 0,
+                | Record::Fence(_)
+                | Record::UndoKept { .. }
+                | Record::UndoDropped { .. } => 0,
             };
             for length in 0..octets.len() - open_end {
                 assert_eq!(Record::decode(record.kind(), &octets[..length]), None);
