@@ -27,6 +27,8 @@
 #![forbid(unsafe_code)]
 
 mod acting;
+mod back;
+mod batch;
 mod buffer;
 mod call;
 mod chain;
@@ -54,6 +56,8 @@ mod url;
 mod waiters;
 
 pub use acting::{ActFor, Registered};
+pub use back::LockReady;
+pub use batch::{Batch, Batched};
 pub use buffer::{Buffer, Slice};
 pub use call::{Call, Reply};
 pub use chain::{Chain, ChainFailure, Chained, Outcome};

@@ -5,17 +5,19 @@
 //! has credits for; what nobody has a credit for waits, and goes with the channel.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::{ChannelKind, RecallAnswer, Verified, WaiterId};
 use dafs_types::{ClientId, FileHandle, SequenceNumber, StateId, Status, StreamId, limits};
 use dafs_wire::attributes::file::bits;
 use dafs_wire::messages::{
-    AuthResult, ConnectBind, ConnectBindResult, Empty, GetAttributes, LockReady, Recall,
+    AuthResult, Completion, Completions, ConnectBind, ConnectBindResult, Empty, GetAttributes,
+    LockReady, Recall,
 };
 use dafs_wire::{
-    Procedure, Request, RequestHeader, Response, ResponseHeader, decode_response, encode_request,
-    is_intact, seal,
+    Array, Procedure, Request, RequestHeader, Response, ResponseHeader, decode_response,
+    encode_request, is_intact, seal,
 };
 
 use crate::channel::Channel;
@@ -74,6 +76,8 @@ pub(crate) enum BackRequest {
     Recall { client: ClientId, file: FileHandle, state: StateId, truncate: bool },
     /// BC_GETATTR: what a delegated file is like at its holder's. A request waits for that.
     GetAttributes { file: FileHandle, waiter: WaiterId },
+    /// BC_BATCH_COMPLETION.
+    BatchCompletion { completions: Arc<[Completion]> },
 }
 
 /// A bound channel.
@@ -130,6 +134,7 @@ impl Reactor {
             ChannelKind::BackControl => {
                 self.open_inbox(answer.endpoint, sizes.requests_max);
                 self.ask_client(answer.endpoint, BackRequest::Null);
+                self.note_back_channel(owner, answer.endpoint);
             }
             ChannelKind::RdmaRead => {
                 if let Some(owner) = self.channels.get_mut(owner) {
@@ -172,7 +177,7 @@ impl Reactor {
     pub(crate) fn tell(&mut self, operation: EndpointId, request: BackRequest) -> bool {
         let Some(endpoint) = self.back_endpoint(operation) else { return false };
         let listens = |back: &mut BackChannel| match request {
-            BackRequest::Null => true,
+            BackRequest::Null | BackRequest::BatchCompletion { .. } => true,
             BackRequest::LockReady { .. } => back.is_proven && back.knows_locks,
             BackRequest::Recall { .. } | BackRequest::GetAttributes { .. } => back.is_proven,
         };
@@ -185,7 +190,7 @@ impl Reactor {
     }
 
     /// Asks a client over a back-control channel, now or when it has a credit.
-    fn ask_client(&mut self, endpoint: EndpointId, request: BackRequest) {
+    pub(crate) fn ask_client(&mut self, endpoint: EndpointId, request: BackRequest) {
         if let Some(back) = self.back(endpoint) {
             back.waiting.push_back(request);
             self.pump_back(endpoint);
@@ -233,6 +238,10 @@ impl Reactor {
             BackRequest::GetAttributes { file, .. } => {
                 let wanted = bits::OBJECT_SIZE.with(bits::CHANGE);
                 Request::BcGetAttr(GetAttributes { file: *file, wanted })
+            }
+            BackRequest::BatchCompletion { completions } => {
+                let completions = Array::from(&completions[..]);
+                Request::BcBatchCompletion(Completions { completions })
             }
         };
         let mut message = vec![0; room];
@@ -282,9 +291,12 @@ impl Reactor {
                 };
                 self.on_told(waiter, told.as_ref());
             }
+            BackRequest::BatchCompletion { .. } => {}
         }
         self.post_receives(endpoint);
         self.pump_back(endpoint);
+        // There is a credit for another notice.
+        self.batches.wake();
         Some(())
     }
 
@@ -306,9 +318,14 @@ impl Reactor {
         {
             owner.reads_over = owner.endpoint;
         }
+        if back.kind == ChannelKind::BackControl {
+            self.lose_back_channel(back.operation, channel.endpoint);
+        }
         for request in back.asked.iter().flatten().chain(&back.waiting) {
             match *request {
-                BackRequest::Null | BackRequest::LockReady { .. } => {}
+                BackRequest::Null
+                | BackRequest::LockReady { .. }
+                | BackRequest::BatchCompletion { .. } => {}
                 BackRequest::Recall { client, state, .. } => {
                     self.on_recalled(client, state, RecallAnswer::Undelivered);
                 }
@@ -331,6 +348,17 @@ impl BackChannel {
             is_proven: false,
             knows_locks: true,
         }
+    }
+
+    /// Longest request the client takes, in octets.
+    pub fn request_bytes_max(&self) -> u32 {
+        self.sizes.request_bytes_max
+    }
+
+    /// Whether one more request would go out at once.
+    pub fn has_credit(&self) -> bool {
+        let outstanding = self.asked.iter().flatten().count();
+        self.waiting.is_empty() && outstanding < usize::from(self.credits)
     }
 
     /// The next request there is a credit for.

@@ -208,6 +208,8 @@ impl Reactor {
             Request::CheckResponse(r) => self.check_response(answer, r),
             Request::FetchResponse(r) => self.fetch_response(answer, r),
             Request::DiscardResponses(r) => self.discard_responses(answer, r),
+            Request::BatchSubmit(r) => self.batch_submit(answer, r),
+            Request::HurryUp(r) => self.hurry_up(answer, r),
             Request::RegisterCred(r) => self.register_credentials(answer, r),
             Request::ReleaseCred(r) => self.release_credentials(answer, r),
             Request::ServerAuth(r) => self.server_auth(answer, r),
@@ -215,10 +217,8 @@ impl Reactor {
             Request::SetFencingList(r) => self.set_fencing_list(answer, r),
             Request::DelegReturn(r) => self.return_delegation(answer, r),
             Request::DelegPurge(_) => self.purge_delegations(answer),
-            // Not in this version: each is decoded and refused.
-            Request::BatchSubmit(_)
-            | Request::HurryUp(_)
-            | Request::BcGetAttr(_)
+            // Asked by servers alone.
+            Request::BcGetAttr(_)
             | Request::BcNull(_)
             | Request::BcRecall(_)
             | Request::BcLockReady(_)
