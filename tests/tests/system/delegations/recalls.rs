@@ -233,8 +233,14 @@ fn locks_call_back() {
         std::fs::write(fixture.local("file"), b"old").unwrap();
         let mut rogue = other(&fixture, Transport::Shm);
         let lock = |rogue: &mut Rogue, file, state| {
-            let lock =
-                Lock { file, state, lock_type, options: LockOptions(0), offset: 0, length: 1 };
+            let lock = Lock {
+                file,
+                state,
+                lock_type,
+                options: LockOptions::default(),
+                offset: 0,
+                length: 1,
+            };
             rogue.request(1, 1, &Request::Lock(lock));
         };
         let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
