@@ -19,7 +19,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::coarse_now;
-use dafs_types::{CacheHint, CreateMode, FileAttributes, FileHandle, ShareAccess, StateId, Status};
+use dafs_types::{
+    CacheHint, CreateMode, FileAttributes, FileHandle, ShareAccess, StateId, Status, limits,
+};
 use dafs_wire::messages::{DelegReturn, Delegation, FileAttributesResult, GetAttributes, LockType};
 use dafs_wire::{
     ByteOrder, EncodeError, FileAttributeBlock, Procedure, Request, Response, ResponseHeader,
@@ -143,8 +145,9 @@ impl Delegated {
             let place = offset + done as u64;
             let Some(block) = kept.blocks.get(&(place / BLOCK)) else { break };
             let at = (place % BLOCK) as usize;
-            let there = block.len().saturating_sub(at).min(bytes.len() - done);
-            bytes[done..done + there].copy_from_slice(&block[at..][..there]);
+            let behind = block.get(at..).unwrap_or(&[]);
+            let there = behind.len().min(bytes.len() - done);
+            bytes[done..done + there].copy_from_slice(&behind[..there]);
             done += there;
             if done < bytes.len() && (block.len() as u64) < BLOCK {
                 self.hits += 1;
@@ -260,6 +263,9 @@ impl File {
     /// is a read like any other.
     pub(crate) fn read_delegated(&self, bytes: &mut [u8], offset: u64) -> Option<Result<usize>> {
         let delegation = self.delegation()?;
+        if offset > limits::FILE_OFFSET_MAX - bytes.len() as u64 {
+            return None;
+        }
         let mut done = 0;
         loop {
             let (copied, is_end) = self.copy_kept(&mut bytes[done..], offset + done as u64)?;

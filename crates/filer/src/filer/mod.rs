@@ -36,8 +36,8 @@ use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
-    ConfigError, Counters, CredentialTable, CredentialUse, CreditView, DelegationTable, FenceId,
-    FenceTable, FilerConfig, Negotiated, PeerIdentity, TickActions,
+    ConfigError, Counters, CredentialTable, CredentialUse, CreditView, DelegationPolicy,
+    DelegationTable, FenceId, FenceTable, FilerConfig, Negotiated, PeerIdentity, TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -167,7 +167,10 @@ impl Filer {
         let kept = KeptSessions::new(config.lost_sessions_max);
         let credentials = CredentialTable::new(boot_seed, config.credentials.clone());
         let fences = FenceTable::new(config.fences.clone());
-        let delegations = DelegationTable::new(boot_seed, config.delegations.clone());
+        // Within its lease a client learns that it has lost a delegation, and not before.
+        let recall_timeout = config.delegations.recall_timeout.max(config.lease);
+        let policy = DelegationPolicy { recall_timeout, ..config.delegations.clone() };
+        let delegations = DelegationTable::new(boot_seed, policy);
         Ok(Self {
             config,
             budget,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dafs_dat::EndpointId;
 use dafs_filer::DelegationPolicy;
 use dafs_server::ServerConfig;
-use dafs_types::{ClientId, FileAttributes, FileHandle, ShareAccess, ShareDeny, StateId, Status};
+use dafs_types::{FileAttributes, FileHandle, ShareAccess, ShareDeny, StateId, Status};
 use dafs_wire::attributes::file::bits;
 use dafs_wire::messages::{
     DelegReturn, Delegation, Empty, FileAttributesResult, Open, OpenTarget,
@@ -25,14 +25,12 @@ use crate::rogue::{Rogue, opening, status_of};
 pub struct Holder {
     pub rogue: Rogue,
     pub back: EndpointId,
-    pub client: ClientId,
 }
 
 /// What an OPEN brought.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     pub file: FileHandle,
-    pub state: StateId,
     /// State id of the delegation, and whether it is one to write.
     pub delegation: Option<(StateId, bool)>,
 }
@@ -40,7 +38,7 @@ pub struct Held {
 /// What the server asks on a back-control channel.
 #[derive(Debug)]
 pub enum Asked {
-    Recall { file: FileHandle, state: StateId, truncate: bool },
+    Recall { state: StateId, truncate: bool },
     GetAttributes { file: FileHandle, wanted: AttributeBitmap },
 }
 
@@ -50,7 +48,7 @@ impl Holder {
         let options = WireOptions { back_control_channel: true, ..WireOptions::default() };
         let results = rogue.log_in_as(name, options);
         let back = bind(&mut rogue, fixture, transport, results.session, ChannelType::BackControl);
-        let mut holder = Self { rogue, back, client: results.client };
+        let mut holder = Self { rogue, back };
         holder.prove();
         holder
     }
@@ -113,8 +111,7 @@ impl Holder {
         let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
         let asked = match request {
             Request::BcRecall(recall) => {
-                let (file, state, truncate) = (recall.file, recall.state, recall.truncate);
-                Asked::Recall { file, state, truncate }
+                Asked::Recall { state: recall.state, truncate: recall.truncate }
             }
             Request::BcGetAttr(get) => Asked::GetAttributes { file: get.file, wanted: get.wanted },
             other => panic!("{other:?}"),
@@ -125,7 +122,7 @@ impl Holder {
     /// The next recall, answered with a status.
     pub fn recalled(&mut self, status: Status) -> (StateId, bool) {
         let (header, asked) = self.asked();
-        let Asked::Recall { state, truncate, .. } = asked else { panic!("{asked:?}") };
+        let Asked::Recall { state, truncate } = asked else { panic!("{asked:?}") };
         let response =
             if status == Status::Ok { Response::BcRecall(Empty) } else { Response::Failed };
         self.answer(&header, status, &response);
@@ -171,7 +168,6 @@ pub fn opened(bytes: &[u8]) -> Result<Held, Status> {
     match (status_of(bytes), response) {
         (Status::Ok, Response::Open(opened)) => Ok(Held {
             file: opened.file,
-            state: opened.state,
             delegation: match opened.delegation {
                 Delegation::None => None,
                 Delegation::Read { state, recall, .. } => {

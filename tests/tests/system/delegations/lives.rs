@@ -33,9 +33,10 @@ fn read(file: dafs_types::FileHandle, state: StateId) -> Request<'static> {
 
 #[test]
 fn a_silent_holder_loses_its_delegation() {
-    let fixture = Fixture::with(lively(|policy| {
-        policy.recall_timeout = Duration::from_millis(300);
-    }));
+    let fixture = Fixture::with(|config| {
+        lively(|policy| policy.recall_timeout = Duration::from_millis(300))(config);
+        config.filer.lease = Duration::from_millis(300);
+    });
     std::fs::write(fixture.local("file"), b"old").unwrap();
     let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
     let held = holder.hold("file", ShareAccess::Read);
@@ -116,7 +117,7 @@ fn next_life(fixture: &Fixture, name: &'static [u8]) -> Holder {
     let results = rogue.log_in_anew(name, options);
     let kind = ChannelType::BackControl;
     let back = bind(&mut rogue, fixture, Transport::Shm, results.session, kind);
-    let mut holder = Holder { rogue, back, client: results.client };
+    let mut holder = Holder { rogue, back };
     holder.prove();
     holder
 }
