@@ -231,10 +231,10 @@ impl Reactor {
         let Ok(request) = decode_arguments(order, &header, &message) else { return };
         self.settle();
         self.delegations.told = told;
-        if answer.logged || !self.is_gated(answer, &request, &message) {
-            if let Err(status) = self.dispatch(answer, &header, &request) {
-                self.refuse(answer, status, &message);
-            }
+        if (answer.logged || !self.is_gated(answer, &request, &message))
+            && let Err(status) = self.dispatch(answer, &header, &request)
+        {
+            self.refuse(answer, status, &message);
         }
         self.settle();
         self.delegations.told = None;
