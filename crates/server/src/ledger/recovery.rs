@@ -190,10 +190,11 @@ impl Reactor {
     }
 
     /// A session whose results are kept begins.
-    pub(crate) fn note_session(&mut self, id: dafs_filer::ChannelId) {
+    pub(crate) fn note_session(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
         let kept = self.filer.kept_session(id);
-        if let (Some(ledger), Some(session)) = (&mut self.ledger, self.filer.session_record(kept)) {
-            ledger.append(&Record::Session(session.clone()));
+        match (&mut self.ledger, self.filer.session_record(kept)) {
+            (Some(ledger), Some(session)) => ledger.append(&Record::Session(session.clone())),
+            _ => RecordNumber(0),
         }
     }
 

@@ -169,7 +169,12 @@ impl Reactor {
             Some(Blob::Busy) => true,
             Some(Blob::Unborn | Blob::Resting | Blob::Failed) | None => false,
         };
-        if extents.iter().any(is_busy) {
+        let busy: Vec<_> = extents.iter().filter(|extent| is_busy(extent)).copied().collect();
+        if !busy.is_empty() {
+            // Whoever saved it may have failed before it came to that.
+            for extent in busy {
+                self.push_undo_data(extent.id);
+            }
             return Turn::Wait;
         }
         let file = match self.cache.find(&handle) {
