@@ -104,7 +104,7 @@ impl World {
         let is_known = self.members[index].client == Some(client);
         let member = &mut self.members[index];
         (member.session, member.client, member.epoch) = (session, Some(client), self.epoch);
-        member.credits = (options.requests_max as u16).max(header.target_credits);
+        member.credits = header.target_credits.max(1);
         member.phase = Phase::Recovering;
         self.report.sessions += 1;
         self.note(|| format!("member {index} has {session:?}, known: {is_known}"));
