@@ -22,7 +22,7 @@ use dafs_wire::{ByteOrder, ResponseHeader};
 
 use crate::chain::Chains;
 use crate::channel::Channels;
-use crate::config::{ServerConfig, ServerError};
+use crate::config::{Defect, ServerConfig, ServerError};
 use crate::fencing::{Fencing, operation_of_loan};
 use crate::hits::Hits;
 use crate::jobs::Pool;
@@ -110,9 +110,14 @@ impl Reactor {
         let mut filer_config = config.filer.clone();
         // Without stable storage nothing can be promised to outlive a server.
         filer_config.locks.persistent = config.journal.is_some();
+        filer_config.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
         let mut filer = Filer::new(filer_config, boot)?;
         let ledger = match &config.journal {
-            Some(journal) => Some(Ledger::open(journal, &store, &mut filer, entropy.as_mut())?),
+            Some(journal) => {
+                let mut ledger = Ledger::open(journal, &store, &mut filer, entropy.as_mut())?;
+                ledger.skips_intents = config.defect == Some(Defect::SkipIntent);
+                Some(ledger)
+            }
             None => None,
         };
         let passwords = match &config.password_file {

@@ -112,6 +112,8 @@ pub(crate) struct Ledger {
     /// Behind this record it is written down that nobody takes anything back any more.
     grace_ended: RecordNumber,
     held: Vec<Held>,
+    /// A defect on purpose: nothing is written down before it is carried out.
+    pub(crate) skips_intents: bool,
 }
 
 /// A group of records on its way to stable storage, and what must be there before it.
@@ -170,6 +172,7 @@ impl Ledger {
             locked: BTreeMap::new(),
             grace_ended: RecordNumber(0),
             held: Vec::new(),
+            skips_intents: false,
         }
     }
 

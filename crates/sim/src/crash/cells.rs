@@ -49,8 +49,8 @@ struct Write {
     /// It says that it was never let in.
     is_refused: bool,
     verifier: Option<Verifier>,
-    /// Since when no crash takes it.
-    durable: Option<Tick>,
+    /// No crash takes it: the server that took it in has said so.
+    is_durable: bool,
 }
 
 /// A look at a cell since the last crash.
@@ -79,7 +79,7 @@ impl Cells {
             is_acknowledged: false,
             is_refused: false,
             verifier: None,
-            durable: None,
+            is_durable: false,
         };
         self.writes.insert(id, write);
     }
@@ -90,7 +90,7 @@ impl Cells {
         write.end.get_or_insert(now);
         write.is_acknowledged = true;
         write.verifier = verifier;
-        write.durable = is_stable.then_some(now);
+        write.is_durable = is_stable;
     }
 
     /// A write cannot take effect any more; whether it has, nobody knows.
@@ -117,11 +117,11 @@ impl Cells {
     }
 
     /// A COMMIT that began at `begin` was answered.
-    pub fn commit(&mut self, file: File, verifier: Verifier, begin: Tick, now: Tick) {
+    pub fn commit(&mut self, file: File, verifier: Verifier, begin: Tick) {
         for write in self.writes.values_mut().filter(|write| write.run.file == file) {
             let was_answered = write.is_acknowledged && write.end.is_some_and(|end| end < begin);
             if was_answered && write.verifier == Some(verifier) {
-                write.durable.get_or_insert(now);
+                write.is_durable = true;
             }
         }
     }
@@ -138,10 +138,8 @@ impl Cells {
     /// Whether a write outlived everything up to a moment.
     fn survives(&self, write: &Write, until: Tick) -> bool {
         let Some(end) = write.end else { return false };
-        match self.crashes.iter().find(|crash| **crash > end && **crash < until) {
-            None => true,
-            Some(crash) => write.durable.is_some_and(|durable| durable < *crash),
-        }
+        // An answer may come when its server is dead; its window ends with the server.
+        write.is_durable || !self.crashes.iter().any(|crash| (end..until).contains(crash))
     }
 
     /// A read from `begin` to now has found this write in a cell.
@@ -225,7 +223,7 @@ mod tests {
             let mut cells = Cells::default();
             written(&mut cells, 5, 10, is_stable);
             if commits {
-                cells.commit(File::Data, Verifier([1; 8]), 12, 13);
+                cells.commit(File::Data, Verifier([1; 8]), 12);
             }
             cells.crash(20);
             assert_eq!(cells.see(File::Data, 3, 0, 30, 31).is_err(), is_stable || commits);

@@ -41,6 +41,7 @@ impl World {
     fn lift_fences(&mut self) -> Result<(), String> {
         // What it was about to ask again is of no use any more, but for its last fences.
         self.members[0].again.clear();
+        self.until("fences on their way", |world| world.members[0].flights.is_empty())?;
         for file in [File::Data, File::Log] {
             self.ask_to_end(0, Ask::Fence { file, members: Vec::new() })?;
         }

@@ -228,7 +228,7 @@ impl Judge {
                 Ok(())
             }
             (Ask::Commit { file }, Reply::Written(_, verifier)) => {
-                self.cells.commit(*file, *verifier, at, now);
+                self.cells.commit(*file, *verifier, at);
                 Ok(())
             }
             (Ask::Read { run }, Reply::Octets(octets)) => self.see_cells(run, octets, at),
@@ -280,8 +280,11 @@ impl Judge {
         members: &[MemberIndex],
         reply: &Reply,
     ) -> Result<(), String> {
-        if *reply != Reply::Done {
-            return Err(format!("answered {reply:?}"));
+        match reply {
+            Reply::Done => {}
+            // The one before is not over.
+            Reply::Status(Status::Delay) => return Ok(()),
+            other => return Err(format!("answered {other:?}")),
         }
         let now = self.tick;
         self.fences.end(file, members.to_vec(), now);

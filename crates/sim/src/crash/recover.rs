@@ -8,6 +8,7 @@ use dafs_wire::messages::ClientConnectAuthResult;
 use dafs_wire::{ByteOrder, Procedure, Response, ResponseHeader, decode_response};
 
 use super::ask::{About, Ask, File, LockRange, Reply, understand};
+use super::cells::Tick;
 use super::holdings::{Held, Holding};
 use super::life::CREDITS_MAX;
 use super::member::{Flight, Phase};
@@ -70,8 +71,8 @@ impl World {
         };
         let (_, reply) = understand(flight.procedure, directory, message)
             .map_err(|what| format!("{:?}: {what}", flight.ask))?;
-        let number = flight.number;
-        self.note(|| format!("{number} is answered: {}", brief(&reply)));
+        let (number, credits) = (flight.number, self.members[index].credits);
+        self.note(|| format!("{number} is answered, {credits} credits: {}", brief(&reply)));
         match flight.about {
             Some(about) => self.on_fate(index, *about, reply),
             None => self.on_reply(index, flight, reply),
@@ -236,7 +237,10 @@ impl World {
                 | Reply::File(..) => {}
                 other => return Err(format!("an open of member {index} got {other:?}")),
             },
-            Ask::OpenBase { file } => self.on_base(index, *file, &flight, &reply)?,
+            Ask::OpenBase { file } => self.on_base(index, (*file, begin), &flight, &reply)?,
+            Ask::Fence { .. } if reply == Reply::Status(Status::Delay) => {
+                self.members[index].again.push(flight.ask);
+            }
             Ask::Reclaim { holding } => self.on_reclaimed(index, *holding, &flight, &reply)?,
             Ask::Names { operation: NameOperation::Create { .. }, .. } => {
                 if let Reply::File(file, state) = reply
@@ -279,8 +283,10 @@ impl World {
                 }
                 Ok(())
             }
+            // It has a lock there after all, that it was never told of.
+            Reply::Status(Status::LockRange) => Ok(()),
             // Somebody else has repaired it.
-            Reply::Status(Status::Inval | Status::LockRange) if repairs => Ok(()),
+            Reply::Status(Status::Inval) if repairs => Ok(()),
             other => Err(format!("a lock of member {index} got {other:?}")),
         }
     }
@@ -288,7 +294,7 @@ impl World {
     fn on_base(
         &mut self,
         index: usize,
-        file: File,
+        (file, begin): (File, Tick),
         flight: &Flight,
         reply: &Reply,
     ) -> Result<(), String> {
@@ -307,8 +313,7 @@ impl World {
             }
             // Fenced out: it is let in some day.
             Reply::Status(Status::Access) => {
-                let at = self.judge.now();
-                self.judge.fences.judge(file, index, at, false)?;
+                self.judge.fences.judge(file, index, begin, false)?;
                 self.members[index].patient_ns = self.network.now_ns() + PATIENCE_NS;
                 Ok(())
             }
@@ -329,8 +334,9 @@ impl World {
         let (era, lives) = (self.era(), self.lives());
         let Some(holding) = self.holdings.find(number).cloned() else { return Ok(()) };
         if let Reply::Status(status) = reply {
-            let is_fenced = *status == Status::Access;
-            if holding.has_right && era.may_reclaim && !is_fenced {
+            // Fenced out, or beside a lock of its own that it was never told of.
+            let is_excused = matches!(status, Status::Access | Status::LockRange);
+            if holding.has_right && era.may_reclaim && !is_excused {
                 return Err(format!("member {index} cannot take back {holding:?}: {status:?}"));
             }
             self.holdings.remove(number);
