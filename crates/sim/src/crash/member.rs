@@ -61,6 +61,8 @@ pub(super) struct Flight {
     pub ask: Ask,
     pub session: SessionId,
     pub epoch: u64,
+    /// What the server called its asker.
+    pub client: Option<ClientId>,
     pub stream: u16,
     pub sequence: u16,
     pub procedure: Procedure,
@@ -123,8 +125,10 @@ impl Member {
     }
 
     /// The connection stands.
-    pub fn log_in(&mut self, wish: u16) -> Result<(), String> {
+    pub fn log_in(&mut self, wish: u16, epoch: u64) -> Result<(), String> {
         self.phase = Phase::LoggingIn;
+        // Whoever answers this is the server of now, even if it is dead by then.
+        self.epoch = epoch;
         let (name, fence_id) = (format!("member-{}", self.index), fence_id(self.index));
         let mut verifier = [7; 8];
         verifier[..4].copy_from_slice(&self.life.to_le_bytes());

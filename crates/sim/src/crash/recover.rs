@@ -104,7 +104,7 @@ impl World {
         }
         let is_known = self.members[index].client == Some(client);
         let member = &mut self.members[index];
-        (member.session, member.client, member.epoch) = (session, Some(client), self.epoch);
+        (member.session, member.client) = (session, Some(client));
         member.credits = header.target_credits.max(1);
         member.phase = Phase::Recovering;
         self.report.sessions += 1;
@@ -209,7 +209,9 @@ impl World {
     fn on_reply(&mut self, index: usize, flight: Flight, reply: Reply) -> Result<(), String> {
         let begin = self.judge.begun_at(flight.number);
         self.judge.end(flight.number, &reply)?;
-        let is_present = flight.epoch == self.epoch;
+        // A lease that has ended since has taken what was granted.
+        let is_known = flight.client == self.members[index].client;
+        let is_present = flight.epoch == self.epoch && is_known;
         let is_refused = matches!(reply, Reply::Status(_));
         match &flight.ask {
             Ask::Lock { lock, repairs } if !is_refused => {
@@ -237,11 +239,13 @@ impl World {
                 | Reply::File(..) => {}
                 other => return Err(format!("an open of member {index} got {other:?}")),
             },
-            Ask::OpenBase { file } => self.on_base(index, (*file, begin), &flight, &reply)?,
+            Ask::OpenBase { file } => {
+                self.on_base(index, (*file, begin), (flight.number, is_present), &reply)?;
+            }
             Ask::Fence { .. } if reply == Reply::Status(Status::Delay) => {
                 self.members[index].again.push(flight.ask);
             }
-            Ask::Reclaim { holding } => self.on_reclaimed(index, *holding, &flight, &reply)?,
+            Ask::Reclaim { holding } => self.on_reclaimed(index, *holding, is_present, &reply)?,
             Ask::Names { operation: NameOperation::Create { .. }, .. } => {
                 if let Reply::File(file, state) = reply
                     && state != StateId::ANONYMOUS
@@ -295,14 +299,14 @@ impl World {
         &mut self,
         index: usize,
         (file, begin): (File, Tick),
-        flight: &Flight,
+        (number, is_present): (u64, bool),
         reply: &Reply,
     ) -> Result<(), String> {
         match reply {
-            Reply::File(handle, state) if flight.epoch == self.epoch => {
+            Reply::File(handle, state) if is_present => {
                 if self.holdings.base(index, file).is_none() {
-                    self.hold(index, flight.number, Held::Base(file), *state, false)?;
-                    self.set_open(flight.number, *handle, file as u64);
+                    self.hold(index, number, Held::Base(file), *state, false)?;
+                    self.set_open(number, *handle, file as u64);
                 }
                 Ok(())
             }
@@ -325,10 +329,10 @@ impl World {
         &mut self,
         index: usize,
         number: u64,
-        flight: &Flight,
+        is_present: bool,
         reply: &Reply,
     ) -> Result<(), String> {
-        if flight.epoch < self.epoch {
+        if !is_present {
             return Ok(());
         }
         let (era, lives) = (self.era(), self.lives());
@@ -344,9 +348,9 @@ impl World {
         }
         self.holdings.judge_grant(index, &holding.held, false, era, |member| lives[member])?;
         self.report.reclaimed += 1;
-        let epoch = self.epoch;
+        let (epoch, now) = (self.epoch, self.tick());
         if let Some(holding) = self.holdings.find_mut(number) {
-            holding.epoch = epoch;
+            (holding.epoch, holding.since) = (epoch, now);
             if let Reply::File(_, state) = reply {
                 holding.state = *state;
             }

@@ -224,7 +224,7 @@ impl World {
             match word {
                 Word::Up => {
                     let wish = 1 + self.random.below(usize::from(CREDITS_MAX)) as u16;
-                    self.members[index].log_in(wish)?;
+                    self.members[index].log_in(wish, self.epoch)?;
                 }
                 Word::Down => self.on_down(index)?,
                 Word::Message(message) => self.on_message(index, &message)?,
@@ -374,9 +374,18 @@ impl World {
             self.holdings.repair(&lock.run);
         }
         let member = &mut self.members[index];
-        let (session, epoch) = (member.session, member.epoch);
         member.line.send(&message);
-        let flight = Flight { number, ask, session, epoch, stream, sequence, procedure, about };
+        let flight = Flight {
+            number,
+            ask,
+            session: member.session,
+            epoch: member.epoch,
+            client: member.client,
+            stream,
+            sequence,
+            procedure,
+            about,
+        };
         member.flights.insert(stream, flight);
         Ok(true)
     }
@@ -467,7 +476,12 @@ impl World {
             self.turn()?;
         }
         let phases: Vec<_> = self.members.iter().map(|m| (m.phase, &m.flights)).collect();
-        Err(format!("waited in vain for {what}: {:?}; {phases:?}", self.life.stats()))
+        Err(format!(
+            "waited in vain for {what}: {:?}; {phases:?}; {:?}; {} jobs",
+            self.life.stats(),
+            self.network.connections(),
+            self.life.jobs_under_way()
+        ))
     }
 
     pub fn tick(&self) -> Tick {
