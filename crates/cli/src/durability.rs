@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use dafs_journal::{DirectoryShelf, LogConfig};
+use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
 use dafs_server::JournalConfig;
 
 use crate::serve::Arguments;
@@ -47,7 +47,11 @@ pub fn journal(arguments: &Arguments, state: PathBuf) -> Result<Option<JournalCo
         "opening the journal: another server on these directories? Give it another --state DIR, \
          or --exactly-once memory",
     )?;
-    Ok(Some(JournalConfig { shelf: Arc::new(shelf), log: LogConfig::default() }))
+    Ok(Some(JournalConfig {
+        shelf: Arc::new(shelf),
+        log: LogConfig::default(),
+        undo: UndoConfig::default(),
+    }))
 }
 
 /// The path of an export's argument, whatever it is called.

@@ -13,6 +13,7 @@ mod passwd;
 mod place;
 mod serve;
 mod served;
+mod status;
 
 use std::process::ExitCode;
 
@@ -59,6 +60,10 @@ enum Command {
     Df(files::df::Arguments),
     /// Say who may reach a file or a file system, and shut others out (cluster fencing).
     Fence(fence::Arguments),
+    /// Show who is connected to a server of this machine, and what limits them.
+    Sessions(status::sessions::Arguments),
+    /// Show the locks of a server of this machine, and who waits for them.
+    Locks(status::locks::Arguments),
     /// Measure round trips.
     Ping(files::ping::Arguments),
     /// Manage a password file.
@@ -93,6 +98,8 @@ fn main() -> ExitCode {
         Command::Ln(arguments) => files::ln::run(&arguments),
         Command::Df(arguments) => files::df::run(&arguments),
         Command::Fence(arguments) => fence::run(&arguments),
+        Command::Sessions(arguments) => status::sessions::run(&arguments),
+        Command::Locks(arguments) => status::locks::run(&arguments),
         Command::Ping(arguments) => files::ping::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

@@ -18,6 +18,7 @@ use serde::Deserialize;
 
 use crate::durability::{Durability, journal};
 use crate::place::DEFAULT_PORT;
+use crate::status;
 
 /// Arguments of `dafs serve`; the configuration file has the same keys.
 #[derive(Clone, Debug, Default, Args, Deserialize)]
@@ -108,6 +109,7 @@ pub fn run(flags: Arguments) -> Result<()> {
         stop_with_stdin(server.stopper())?;
     }
     open_sockets_to_all(server.addresses());
+    status::offer(server.addresses(), &server.inspector());
     announce(server.addresses(), config.tls.is_some());
     let ended = server.run();
     // Without systemd there is nobody to tell.

@@ -136,7 +136,9 @@ impl Answer {
         let ticket = core.replies.make();
         match core.sessions[index].phase {
             Phase::Connecting => core.sessions[index].greeting = Some(ticket),
-            Phase::Open | Phase::Ended(_) => core.replies.put(ticket, Ok(Vec::new())),
+            Phase::Open | Phase::Recovering | Phase::Ended(_) => {
+                core.replies.put(ticket, Ok(Vec::new()));
+            }
         }
         Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
     }

@@ -3,7 +3,7 @@
 //! Invariant: progress is made in the calls of the owning thread alone; whatever is
 //! dropped while the engine is at work is put in order at the next call.
 
-use std::cell::{Ref, RefCell, RefMut};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pool: RefCell<Pool>,
     /// Dropped while the core was at work, to be put in order once it is free.
     orphans: RefCell<Vec<Orphan>>,
+    /// Listeners are being told.
+    is_telling: Cell<bool>,
 }
 
 enum Orphan {
@@ -61,6 +63,55 @@ impl Shared {
         core
     }
 
+    /// Tells listeners what has become of their sessions. They may use the client: nothing
+    /// is borrowed meanwhile.
+    pub fn tell(&self) {
+        if self.is_telling.get() {
+            return;
+        }
+        loop {
+            let mut core = self.borrow_mut();
+            let (news, retired) =
+                (std::mem::take(&mut core.news), std::mem::take(&mut core.retired));
+            drop(core);
+            drop(retired);
+            if news.is_empty() {
+                return;
+            }
+            self.is_telling.set(true);
+            for (listener, event) in news {
+                (listener.borrow_mut())(&event);
+            }
+            self.is_telling.set(false);
+        }
+    }
+
+    /// Turns until `take` finds what it looks for. A server that sends nothing for its
+    /// session's limit is given up, or another connection made to it: there is no
+    /// retransmission at this level, and what was asked stays undecided (draft 3.2.2).
+    pub fn turn_until<T>(&self, index: usize, mut take: impl FnMut(&mut Core) -> Option<T>) -> T {
+        let mut heard = None;
+        let mut core = self.borrow_mut();
+        loop {
+            if let Some(found) = take(&mut core) {
+                return found;
+            }
+            core.turn_patiently(index, &mut heard);
+            core = self.tell_between(core);
+        }
+    }
+
+    /// Tells the news, if there are any, between two turns.
+    #[inline]
+    fn tell_between<'s>(&'s self, core: RefMut<'s, Core>) -> RefMut<'s, Core> {
+        if core.news.is_empty() {
+            return core;
+        }
+        drop(core);
+        self.tell();
+        self.borrow_mut()
+    }
+
     /// A buffer is used no more: kept for the next, or its registration taken back.
     pub fn let_go(&self, memory: &Memory, region: Region, is_reusable: bool) {
         let is_kept =
@@ -78,8 +129,9 @@ impl Shared {
     pub fn leave(&self, index: usize) {
         match self.core.try_borrow_mut() {
             Ok(mut core) => core.leave(index),
-            Err(_) => self.orphans.borrow_mut().push(Orphan::Session(index)),
+            Err(_) => return self.orphans.borrow_mut().push(Orphan::Session(index)),
         }
+        self.tell();
     }
 }
 
@@ -103,6 +155,7 @@ impl Client {
             core: RefCell::new(Core::new(interface)),
             pool: RefCell::default(),
             orphans: RefCell::default(),
+            is_telling: Cell::new(false),
         }))
     }
 
@@ -170,10 +223,12 @@ impl Client {
             let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
                 core.turn(0, Some(Duration::ZERO));
+                core = self.0.tell_between(core);
                 return core.groups.there(group);
             }
             let threshold = core.arrivals_for(wanted - there);
             core.turn(threshold, left);
+            core = self.0.tell_between(core);
         }
     }
 
@@ -182,6 +237,7 @@ impl Client {
     pub fn poll(&self, group: Group) -> usize {
         let mut core = self.0.borrow_mut();
         core.turn(0, Some(Duration::ZERO));
+        core = self.0.tell_between(core);
         core.groups.there(group)
     }
 
@@ -192,9 +248,11 @@ impl Client {
         self.0.borrow_mut().groups.next(group)
     }
 
-    /// Makes progress: waits for at least one event, or the time.
+    /// Makes progress: waits for at least one event, or the time, or until a session has
+    /// something to do by itself.
     pub fn turn(&self, timeout: Option<Duration>) {
         self.0.borrow_mut().turn(1, timeout);
+        self.0.tell();
     }
 
     /// Makes progress: sleeps until about `count` events have come, or as many as are on
@@ -206,6 +264,8 @@ impl Client {
         if is_worth_it {
             let threshold = core.arrivals_for(count);
             core.turn(threshold, None);
+            drop(core);
+            self.0.tell();
         }
         is_worth_it
     }
@@ -220,6 +280,13 @@ impl Client {
     #[must_use]
     pub fn arm(&self) -> bool {
         self.0.borrow_mut().interface.arm()
+    }
+
+    /// Longest time to wait on the descriptor before [`Client::turn`]: a session that
+    /// recovers makes its next attempt then. `None` if none does.
+    #[must_use]
+    pub fn until_timer(&self) -> Option<Duration> {
+        self.0.borrow().until_timer()
     }
 
     /// Cancels an operation that waits for a credit; one under way goes on, and its

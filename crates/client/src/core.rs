@@ -1,14 +1,16 @@
 //! The engine: one interface, its sessions, what is outstanding on them.
 //!
 //! Invariant: every operation that was taken in ends exactly once, as a reply, a
-//! completion or an error; a session that ends ends all of its operations.
+//! completion or an error; a session that ends ends all of its operations. What is under
+//! way holds all that is needed to ask for it again over another connection
+//! (`recovery`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use dafs_dat::{
     BreakReason, CompletionStatus, Domain, EndpointId, Event, Gather, Interface, LocalSegment,
-    Operation, Region, SendOptions, Signal, TlsFailure, coarse_now,
+    Operation, PostError, Region, SendOptions, Signal, TlsFailure, coarse_now,
 };
 use dafs_memory::Memory;
 use dafs_types::{Status, StreamId, Verifier};
@@ -19,9 +21,11 @@ use dafs_wire::{
 
 use crate::chain::send::{ChainQueue, Member};
 use crate::credits::Credits;
-use crate::data::{Destination, QueuedTransfer, Transfer};
+use crate::data::{Destination, Transfer};
 use crate::error::{ClientError, Result};
 use crate::groups::Groups;
+use crate::recovery::{Delay, Keeper, Listener, Question, SessionEvent, Work, is_put_off};
+use crate::turns::LOOK_PERIOD;
 use crate::waiters::{Ticket, Waiters};
 
 /// Names an operation of a client.
@@ -63,6 +67,16 @@ pub(crate) struct Core {
     /// Answers to requests without bulk data.
     pub replies: Waiters<Result<Vec<u8>>>,
     last_operation: u64,
+    /// Some session recovers, or has requests that were put off.
+    pub has_timers: bool,
+    /// The shortest silence that a session takes for a loss, while there are such.
+    pub patience: Option<Duration>,
+    pub turns: u32,
+    /// What listeners are to be told.
+    pub news: Vec<(Listener, SessionEvent)>,
+    /// Listeners that hear no more. What they hold may use the client when it goes, so they
+    /// go when nothing is borrowed.
+    pub retired: Vec<Listener>,
 }
 
 /// One session with one server.
@@ -78,7 +92,7 @@ pub(crate) struct SessionState {
     /// Inbox slots whose answers were taken in: receives to post behind the next request.
     pub slots_due: arrayvec::ArrayVec<u64, SLOTS_DUE_MAX>,
     pub pending: Vec<Option<Pending>>,
-    pub queue: VecDeque<QueuedTransfer>,
+    pub queue: VecDeque<Transfer>,
     pub calls: VecDeque<QueuedCall>,
     pub chains: ChainQueue,
     /// Credits to wish for.
@@ -90,28 +104,41 @@ pub(crate) struct SessionState {
     pub checksums: bool,
     /// Small writes travel inside their requests.
     pub writes_inline: bool,
+    /// What it needs to come back; `None` if it ends with its connection.
+    pub keeper: Option<Box<Keeper>>,
+    /// It has come back, and no request has been answered since.
+    pub is_frail: bool,
+    /// Answers have come since the silence was looked at last.
+    pub has_spoken: bool,
 }
 
 pub(crate) enum Phase {
     Connecting,
     Open,
+    /// The connection is gone; requests wait until there is another.
+    Recovering,
     Ended(ClientError),
 }
 
 /// What a stream waits for.
 pub(crate) enum Pending {
-    Call(Ticket),
+    Call(QueuedCall),
     Transfer(Transfer),
     Member(Member),
+    /// Asked by whoever recovers the session.
+    Rescue(Question),
     /// An answer nobody waits for.
     Silent,
 }
 
-/// A request without bulk data that waits for a credit, encoded.
+/// A request without bulk data, encoded.
 pub(crate) struct QueuedCall {
+    pub id: OperationId,
     /// `None` if nobody waits for the answer.
-    ticket: Option<Ticket>,
-    message: Vec<u8>,
+    pub ticket: Option<Ticket>,
+    pub message: Vec<u8>,
+    /// The server has put it off.
+    pub delay: Option<Box<Delay>>,
 }
 
 impl Core {
@@ -125,6 +152,11 @@ impl Core {
             transfers: Waiters::default(),
             replies: Waiters::default(),
             last_operation: 0,
+            has_timers: false,
+            patience: None,
+            turns: 0,
+            news: Vec::new(),
+            retired: Vec::new(),
         }
     }
 
@@ -135,9 +167,10 @@ impl Core {
     }
 
     pub fn add_session(&mut self, state: SessionState) -> usize {
-        let endpoint = state.endpoint.index();
-        if self.by_endpoint.len() <= endpoint {
-            self.by_endpoint.resize(endpoint + 1, None);
+        let endpoint = state.endpoint;
+        if state.keeper.is_some() {
+            let limits = [self.patience, state.answer_timeout, Some(LOOK_PERIOD)];
+            self.patience = limits.into_iter().flatten().min();
         }
         let index = match self.free_sessions.pop() {
             Some(index) => {
@@ -149,16 +182,57 @@ impl Core {
                 self.sessions.len() - 1
             }
         };
-        self.by_endpoint[endpoint] = Some(index);
+        self.note_endpoint(endpoint, index);
         index
+    }
+
+    /// Events of an endpoint are a session's from now on.
+    pub fn note_endpoint(&mut self, endpoint: EndpointId, index: usize) {
+        let place = endpoint.index();
+        if self.by_endpoint.len() <= place {
+            self.by_endpoint.resize(place + 1, None);
+        }
+        self.by_endpoint[place] = Some(index);
+    }
+
+    /// Events of an endpoint are of no interest any more.
+    pub fn forget_endpoint(&mut self, endpoint: EndpointId, index: usize) {
+        if let Some(place) = self.by_endpoint.get_mut(endpoint.index())
+            && *place == Some(index)
+        {
+            *place = None;
+        }
     }
 
     /// Nobody holds a session any more: it ends, and its place is used again.
     pub fn leave(&mut self, index: usize) {
+        self.take_leave(index);
         let endpoint = self.sessions[index].endpoint;
         self.end_session(index, "nobody uses it any more".into());
         self.interface.disconnect(endpoint);
         self.free_sessions.push(index);
+    }
+
+    /// A server that keeps results keeps them, and what is open, for a session that was
+    /// lost: it must hear that this one leaves in order.
+    fn take_leave(&mut self, index: usize) {
+        let session = &mut self.sessions[index];
+        let is_open = matches!(session.phase, Phase::Open);
+        // From here on it ends with its connection.
+        let kept = session.keeper.as_mut().and_then(|keeper| keeper.session.take());
+        if !is_open || kept.is_none() || std::thread::panicking() {
+            return;
+        }
+        let leave = Request::Disconnect(dafs_wire::messages::Empty);
+        let Ok(ticket) = self.start_call(index, &leave) else { return };
+        let until = coarse_now() + LEAVE_MAX;
+        while self.replies.take(ticket).is_none() {
+            let left = until.saturating_sub(coarse_now());
+            if left.is_zero() {
+                return self.replies.abandon(ticket);
+            }
+            self.turn(1, Some(left));
+        }
     }
 
     /// Arrivals worth sleeping for when so many completions are wanted: no more than are
@@ -176,87 +250,12 @@ impl Core {
 
     /// Whether any answer is on its way.
     pub fn is_expecting(&self) -> bool {
-        self.sessions.iter().any(|session| session.credits.outstanding() > 0)
-    }
-
-    /// Waits for events and takes them in. Returns how many there were.
-    pub fn turn(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
-        if threshold == 0 {
-            self.interface.poll();
-        } else {
-            self.interface.wait(threshold, timeout);
-        }
-        let mut count = 0;
-        while let Some(event) = self.interface.next_event() {
-            self.on_event(event);
-            count += 1;
-        }
-        count
-    }
-
-    /// Turns until `take` finds what it looks for. A server that sends nothing for its
-    /// session's limit is given up: there is no retransmission at this level, and what
-    /// was asked stays undecided (draft 3.2.2).
-    pub fn turn_until<T>(
-        &mut self,
-        index: usize,
-        mut take: impl FnMut(&mut Self) -> Option<T>,
-    ) -> T {
-        let mut heard = None;
-        loop {
-            if let Some(found) = take(self) {
-                return found;
-            }
-            self.turn_patiently(index, &mut heard);
-        }
-    }
-
-    /// One turn of waiting for a session, which is given up if the silence, kept in
-    /// `heard` between turns, has lasted too long.
-    pub fn turn_patiently(&mut self, index: usize, heard: &mut Option<Duration>) {
-        let limit = self.sessions[index].answer_timeout;
-        if let Some(silence) = self.turn_in_silence(limit, heard) {
-            self.give_up_after(index, silence);
-        }
-    }
-
-    /// One turn of waiting for whichever session owes an answer; those that have been silent
-    /// for too long are given up.
-    pub fn turn_patiently_for_all(&mut self, heard: &mut Option<Duration>) {
-        let owing = self.sessions.iter().filter(|session| session.owes_an_answer());
-        let limit = owing.filter_map(|session| session.answer_timeout).min();
-        if let Some(silence) = self.turn_in_silence(limit, heard) {
-            for index in 0..self.sessions.len() {
-                if self.sessions[index].owes_an_answer() {
-                    self.give_up_after(index, silence);
-                }
-            }
-        }
-    }
-
-    /// One turn. How long nothing has come, if nothing came in it either.
-    fn turn_in_silence(
-        &mut self,
-        limit: Option<Duration>,
-        heard: &mut Option<Duration>,
-    ) -> Option<Duration> {
-        let since = *heard.get_or_insert_with(coarse_now);
-        if self.turn(1, limit) > 0 {
-            *heard = None;
-            return None;
-        }
-        Some(coarse_now().saturating_sub(since))
-    }
-
-    /// Gives a session up if a silence is longer than its limit.
-    fn give_up_after(&mut self, index: usize, silence: Duration) {
-        if let Some(limit) = self.sessions[index].answer_timeout.filter(|limit| silence >= *limit) {
-            self.give_up(index, &format!("no answer for {} s", limit.as_secs_f32()));
-        }
+        let is = |session: &SessionState| session.credits.outstanding() > 0 || session.is_awaited();
+        self.sessions.iter().any(is)
     }
 
     #[inline]
-    fn on_event(&mut self, event: Event) {
+    pub fn on_event(&mut self, event: Event) {
         match event {
             Event::Completion(done) => {
                 let is_answer = done.operation == Operation::Receive
@@ -267,6 +266,9 @@ impl Core {
             }
             Event::Established { endpoint, .. } => {
                 if let Some(index) = self.session_of(endpoint) {
+                    if matches!(self.sessions[index].phase, Phase::Recovering) {
+                        return self.on_reconnected(index);
+                    }
                     self.sessions[index].phase = Phase::Open;
                     if let Some(ticket) = self.sessions[index].greeting.take() {
                         self.replies.put(ticket, Ok(Vec::new()));
@@ -325,15 +327,46 @@ impl Core {
             return self.violate(index, "an answer to no request");
         };
         session.credits.give(header.stream, header.target_credits);
+        session.has_spoken = true;
         match pending {
             Pending::Silent => {}
-            Pending::Call(ticket) => self.replies.put(ticket, Ok(message.to_vec())),
-            Pending::Member(member) => self.replies.put(member.ticket, Ok(message.to_vec())),
+            Pending::Call(call) => self.on_called(index, call, &header, message),
+            Pending::Member(member) => self.on_member(index, &member, &header, message),
             Pending::Transfer(transfer) => {
+                if session.is_frail {
+                    session.note_progress();
+                }
                 self.on_transferred(index, transfer, &header, message);
             }
+            Pending::Rescue(question) => self.on_rescued(index, question, &header, message),
         }
         self.pump(index);
+    }
+
+    /// The answer to a request without bulk data came.
+    pub fn on_called(
+        &mut self,
+        index: usize,
+        mut call: QueuedCall,
+        header: &ResponseHeader,
+        message: &[u8],
+    ) {
+        if is_put_off(header.status) {
+            call = match self.put_off_call(index, call) {
+                Some(call) => call,
+                None => return,
+            };
+        }
+        let session = &mut self.sessions[index];
+        if session.is_frail {
+            session.note_progress();
+        }
+        if let Some(keeper) = &mut session.keeper {
+            keeper.opens.note_answer(&call.message, message, header.status);
+        }
+        if let Some(ticket) = call.ticket {
+            self.replies.put(ticket, Ok(message.to_vec()));
+        }
     }
 
     /// Ends a transfer, where its submitter looks for it.
@@ -350,7 +383,7 @@ impl Core {
 
     /// Sends what waits for credits, and gives credits back that the server wants.
     #[inline]
-    fn pump(&mut self, index: usize) {
+    pub fn pump(&mut self, index: usize) {
         loop {
             let session = &mut self.sessions[index];
             if !session.has_waiting() {
@@ -377,9 +410,13 @@ impl Core {
     /// Takes a request without bulk data in; its answer comes to `replies`.
     pub fn start_call(&mut self, index: usize, request: &Request<'_>) -> Result<Ticket> {
         self.check_open(index)?;
-        let message = self.encode_call(index, request)?;
-        let ticket = self.replies.make();
-        self.queue_call(index, QueuedCall { ticket: Some(ticket), message });
+        let mut message = self.encode_call(index, request)?;
+        if let Some(keeper) = &self.sessions[index].keeper {
+            // The caller may know an open by a state id from before a restart.
+            keeper.opens.restate(&mut message);
+        }
+        let (id, ticket) = (self.next_id(), self.replies.make());
+        self.queue_call(index, QueuedCall { id, ticket: Some(ticket), message, delay: None });
         Ok(ticket)
     }
 
@@ -387,12 +424,13 @@ impl Core {
     pub fn cast(&mut self, index: usize, request: &Request<'_>) -> Result<()> {
         self.check_open(index)?;
         let message = self.encode_call(index, request)?;
-        self.queue_call(index, QueuedCall { ticket: None, message });
+        let id = self.next_id();
+        self.queue_call(index, QueuedCall { id, ticket: None, message, delay: None });
         self.interface.flush();
         Ok(())
     }
 
-    fn encode_call(&self, index: usize, request: &Request<'_>) -> Result<Vec<u8>> {
+    pub fn encode_call(&self, index: usize, request: &Request<'_>) -> Result<Vec<u8>> {
         let session = &self.sessions[index];
         let mut message = vec![0; session.request_bytes_max as usize];
         let header = RequestHeader {
@@ -426,14 +464,10 @@ impl Core {
         sequence: dafs_types::SequenceNumber,
         mut call: QueuedCall,
     ) {
-        call.message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
-        call.message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
-        let session = &mut self.sessions[index];
-        if session.checksums {
-            seal(&mut call.message, &[]);
-        }
-        let pending = call.ticket.map_or(Pending::Silent, Pending::Call);
-        self.post(index, stream, pending, &[Gather::Bytes(&call.message)]);
+        self.sessions[index].stamp(&mut call.message, stream, sequence);
+        let posted = self.post_octets(index, &[Gather::Bytes(&call.message)]);
+        // The message is kept until its answer is there: it may have to be sent again.
+        self.note_posted(index, stream, Pending::Call(call), posted);
     }
 
     /// Tells the server that this client has seen its lower target.
@@ -465,17 +499,36 @@ impl Core {
         pending: Pending,
         gather: &[Gather<'_>],
     ) {
-        let session = &mut self.sessions[index];
-        let endpoint = session.endpoint;
+        let posted = self.post_octets(index, gather);
+        self.note_posted(index, stream, pending, posted);
+    }
+
+    #[inline]
+    pub fn post_octets(
+        &mut self,
+        index: usize,
+        gather: &[Gather<'_>],
+    ) -> std::result::Result<(), PostError> {
+        let endpoint = self.sessions[index].endpoint;
         let options = SendOptions { signal: Signal::OnError, invalidate: None };
-        let posted = self.interface.post_send(endpoint, SEND_COOKIE, gather, options);
+        self.interface.post_send(endpoint, SEND_COOKIE, gather, options)
+    }
+
+    #[inline]
+    pub fn note_posted(
+        &mut self,
+        index: usize,
+        stream: StreamId,
+        pending: Pending,
+        posted: std::result::Result<(), PostError>,
+    ) {
+        let session = &mut self.sessions[index];
         session.set_pending(stream, pending);
         if !session.slots_due.is_empty() {
             self.post_receives(index);
         }
         if let Err(error) = posted {
-            self.end_session(index, format!("sending failed: {error}"));
-            self.interface.disconnect(endpoint);
+            self.lose(index, format!("sending failed: {error}"));
         }
     }
 
@@ -493,7 +546,7 @@ impl Core {
 
     pub fn check_open(&self, index: usize) -> Result<()> {
         match &self.sessions[index].phase {
-            Phase::Connecting | Phase::Open => Ok(()),
+            Phase::Connecting | Phase::Open | Phase::Recovering => Ok(()),
             Phase::Ended(error) => Err(error.clone()),
         }
     }
@@ -502,15 +555,13 @@ impl Core {
         self.give_up(index, &format!("server broke the protocol: {what}"));
     }
 
-    fn give_up(&mut self, index: usize, reason: &str) {
-        let endpoint = self.sessions[index].endpoint;
-        self.end_session(index, reason.to_owned());
-        self.interface.disconnect(endpoint);
+    pub fn give_up(&mut self, index: usize, reason: &str) {
+        self.lose(index, reason.to_owned());
     }
 
     fn end(&mut self, endpoint: EndpointId, reason: String) {
         if let Some(index) = self.session_of(endpoint) {
-            self.end_session(index, reason);
+            self.lose(index, reason);
         }
     }
 
@@ -523,7 +574,9 @@ impl Core {
         let address = session.address.clone();
         let error = match session.phase {
             Phase::Connecting => ClientError::Connect { address, reason },
-            Phase::Open | Phase::Ended(_) => ClientError::SessionEnded { address, reason },
+            Phase::Open | Phase::Recovering | Phase::Ended(_) => {
+                ClientError::SessionEnded { address, reason }
+            }
         };
         session.phase = Phase::Ended(error.clone());
         let pending = std::mem::take(&mut session.pending);
@@ -531,52 +584,77 @@ impl Core {
         let chains = std::mem::take(&mut session.chains);
         let queue = std::mem::take(&mut session.queue);
         let region = session.inbox_region.key;
+        let keeper = session.keeper.take();
         if let Some(ticket) = session.greeting.take() {
             self.replies.put(ticket, Err(error.clone()));
         }
+        let (mut under_way, mut waiting) = (Vec::new(), Vec::new());
         for pending in pending.into_iter().flatten() {
             match pending {
-                Pending::Silent => {}
-                Pending::Call(ticket) => self.replies.put(ticket, Err(error.clone())),
-                Pending::Member(member) => {
-                    member.note_exposed();
-                    self.replies.put(member.ticket, Err(error.clone()));
-                }
-                Pending::Transfer(transfer) => {
-                    transfer.note_exposed();
-                    self.complete(&transfer, Err(error.clone()));
-                }
+                Pending::Silent | Pending::Rescue(_) => {}
+                Pending::Call(call) => under_way.push(Work::Call(call)),
+                Pending::Member(member) => under_way.push(Work::Chain(member.chain)),
+                Pending::Transfer(transfer) => under_way.push(Work::Transfer(transfer)),
             }
         }
-        for queued in queue {
-            self.complete(&queued.transfer, Err(error.clone()));
+        if let Some(keeper) = keeper {
+            self.retired.extend(keeper.listener);
+            under_way.extend(keeper.rescue.into_iter().flat_map(|rescue| rescue.into_works()));
+            waiting.extend(keeper.delayed.into_iter().map(|delayed| delayed.work));
         }
-        for ticket in calls.into_iter().filter_map(|call| call.ticket) {
-            self.replies.put(ticket, Err(error.clone()));
+        waiting.extend(queue.into_iter().map(Work::Transfer));
+        waiting.extend(calls.into_iter().map(Work::Call));
+        waiting.extend(chains.into_iter().map(Work::Chain));
+        for work in under_way {
+            if let Work::Transfer(transfer) = &work {
+                transfer.note_exposed();
+            }
+            self.fail(work, &error);
         }
-        for ticket in chains.into_tickets() {
-            self.replies.put(ticket, Err(error.clone()));
+        for work in waiting {
+            self.fail(work, &error);
         }
         self.interface.deregister(region);
+    }
+
+    /// Ends a request with an error.
+    pub fn fail(&mut self, work: Work, error: &ClientError) {
+        match work {
+            Work::Transfer(transfer) => self.complete(&transfer, Err(error.clone())),
+            Work::Call(QueuedCall { ticket: Some(ticket), .. }) => {
+                self.replies.put(ticket, Err(error.clone()));
+            }
+            Work::Call(_) => {}
+            Work::Member(member) => {
+                let failed = Err(error.clone());
+                member.chain.borrow_mut().note_answer(member.number, None, failed);
+            }
+            Work::Chain(chain) => self.fail_chain(&chain, error),
+        }
     }
 
     pub fn cancel(&mut self, operation: OperationId) -> bool {
         for index in 0..self.sessions.len() {
             let session = &mut self.sessions[index];
-            let queued = session.queue.iter().position(|q| q.transfer.id == operation);
+            let queued = session.queue.iter().position(|queued| queued.id == operation);
             if let Some(place) = queued
                 && let Some(queued) = session.queue.remove(place)
             {
-                self.complete(&queued.transfer, Err(ClientError::Cancelled));
+                self.complete(&queued, Err(ClientError::Cancelled));
                 return true;
             }
-            for pending in session.pending.iter_mut().flatten() {
-                if let Pending::Transfer(transfer) = pending
-                    && transfer.id == operation
-                {
-                    transfer.is_cancelled = true;
-                    return true;
-                }
+            let pending =
+                session.pending.iter_mut().flatten().filter_map(|pending| match pending {
+                    Pending::Transfer(transfer) => Some(transfer),
+                    Pending::Call(_)
+                    | Pending::Member(_)
+                    | Pending::Rescue(_)
+                    | Pending::Silent => None,
+                });
+            let kept = session.keeper.iter_mut().flat_map(|keeper| keeper.transfers());
+            if let Some(transfer) = pending.chain(kept).find(|t| t.id == operation) {
+                transfer.is_cancelled = true;
+                return true;
             }
         }
         false
@@ -585,15 +663,31 @@ impl Core {
 
 impl SessionState {
     /// Whether the server has requests, or would have if it let them in.
-    fn owes_an_answer(&self) -> bool {
+    pub fn owes_an_answer(&self) -> bool {
         let waits = self.has_waiting();
         !matches!(self.phase, Phase::Ended(_)) && (waits || self.credits.outstanding() > 0)
     }
 
     /// Whether anything waits for credits.
     #[inline]
-    fn has_waiting(&self) -> bool {
+    pub fn has_waiting(&self) -> bool {
         !self.calls.is_empty() || !self.queue.is_empty() || !self.chains.is_empty()
+    }
+
+    /// Gives an encoded request its place among all others.
+    pub fn stamp(
+        &self,
+        message: &mut [u8],
+        stream: StreamId,
+        sequence: dafs_types::SequenceNumber,
+    ) {
+        message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
+        message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
+        // It may have been sealed for another session.
+        message[24..28].fill(0);
+        if self.checksums {
+            seal(message, &[]);
+        }
     }
 
     #[inline]
@@ -649,6 +743,8 @@ pub(crate) const DOMAIN: Domain = Domain(0);
 pub(crate) const SLOT_BYTES: usize = 4096 + 512;
 /// Answers to transfers fit this; longer ones are taken to the heap.
 const HEAD_BYTES: usize = 64;
+/// Longest wait for the server to hear that a session leaves.
+const LEAVE_MAX: Duration = Duration::from_millis(200);
 /// Inbox slots beyond one for each credit.
 pub(crate) const SPARE_SLOTS: u16 = 8;
 /// Receives that are not posted yet; fewer than there are to spare.

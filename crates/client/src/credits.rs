@@ -6,6 +6,17 @@
 
 use dafs_types::{SequenceNumber, StreamId};
 
+/// For whom credits are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Whoever asks first.
+    Anybody,
+    /// The chain that is open.
+    Members,
+    /// Whoever recovers the session.
+    Recovery,
+}
+
 /// What a session may send.
 #[derive(Debug)]
 pub struct Credits {
@@ -14,8 +25,9 @@ pub struct Credits {
     /// Answers that receives are posted for: a target above it is not followed.
     limit: u16,
     outstanding: u16,
-    /// Credits that anybody may take: all, or none while a chain is open.
+    /// Credits that anybody may take: all, or none while they are for somebody alone.
     open: u16,
+    holder: Holder,
     /// Streams below `made` that are not in use, last used first.
     free: Vec<u16>,
     /// Next sequence number of each stream ever used.
@@ -31,6 +43,7 @@ impl Credits {
             limit: limit.max(1),
             outstanding: 0,
             open: 1,
+            holder: Holder::Anybody,
             free: Vec::new(),
             sequences: Vec::new(),
         }
@@ -47,12 +60,18 @@ impl Credits {
 
     /// The same for a member of the chain that is open, or for the first of the next.
     pub fn take_for_member(&mut self) -> Option<(StreamId, SequenceNumber)> {
+        if self.holder == Holder::Recovery { None } else { self.take_held() }
+    }
+
+    /// The same, whoever they are for.
+    pub fn take_held(&mut self) -> Option<(StreamId, SequenceNumber)> {
         if self.outstanding >= self.nreq { None } else { self.take_any() }
     }
 
-    /// From now on credits are for members of a chain alone, or for everybody again.
-    pub fn hold(&mut self, for_members: bool) {
-        self.open = if for_members { 0 } else { self.nreq };
+    /// From now on credits are for nobody else.
+    pub fn hold(&mut self, holder: Holder) {
+        self.holder = holder;
+        self.open = if holder == Holder::Anybody { self.nreq } else { 0 };
     }
 
     #[inline(always)]
@@ -94,9 +113,15 @@ impl Credits {
         self.sequences.get(usize::from(stream.0)).is_some_and(|next| sequence.next() == *next)
     }
 
+    /// The number of the newest request on a stream.
+    pub fn newest(&self, stream: StreamId) -> SequenceNumber {
+        let next = self.sequences.get(usize::from(stream.0)).copied().unwrap_or_default();
+        SequenceNumber(next.0.wrapping_sub(1))
+    }
+
     /// Whether the server wants credits back and nothing is on its way to give them.
     pub fn should_shrink(&self) -> bool {
-        self.outstanding == 0 && self.target < self.nreq
+        self.outstanding == 0 && self.target < self.nreq && self.holder == Holder::Anybody
     }
 
     /// Requests sent and not answered.
@@ -123,18 +148,32 @@ mod tests {
     const LIMIT: u16 = 24;
 
     #[test]
+    fn reserved_credits_are_for_recovery_alone() {
+        let mut credits = Credits::new(LIMIT);
+        credits.hold(Holder::Recovery);
+        assert_eq!(credits.take(), None);
+        assert_eq!(credits.take_for_member(), None);
+        let (stream, sequence) = credits.take_held().unwrap();
+        assert_eq!(credits.newest(stream), sequence);
+        credits.give(stream, 2);
+        credits.hold(Holder::Anybody);
+        assert!(credits.take().is_some() && credits.take().is_some());
+        assert_eq!(credits.take(), None);
+    }
+
+    #[test]
     fn while_a_chain_is_open_only_its_members_are_sent() {
         let mut credits = Credits::new(LIMIT);
         let (stream, _) = credits.take_for_member().unwrap();
         assert!(credits.take_for_member().is_none(), "one credit");
-        credits.hold(true);
+        credits.hold(Holder::Members);
         credits.give(stream, 4);
         assert!(credits.take().is_none(), "held");
         let (first, _) = credits.take_for_member().unwrap();
         credits.take_for_member().unwrap();
         credits.give(first, 4);
         assert!(credits.take().is_none(), "still held");
-        credits.hold(false);
+        credits.hold(Holder::Anybody);
         assert!((0..3).all(|_| credits.take().is_some()));
         assert!(credits.take().is_none() && credits.take_for_member().is_none());
     }

@@ -7,8 +7,7 @@ use std::rc::Rc;
 
 use dafs_dat::{Gather, RegionPath};
 use dafs_types::{
-    CacheHint, FileHandle, RmrContext, RmrTarget, SequenceNumber, Stability, StateId, Status,
-    StreamId, limits,
+    CacheHint, RmrContext, RmrTarget, SequenceNumber, Stability, Status, StreamId, limits,
 };
 use dafs_wire::messages::{Commit, InlineData, Placement, ReadDirect, WriteDirect, WriteInline};
 use dafs_wire::{
@@ -21,22 +20,29 @@ use crate::buffer::{Registered, Slice};
 use crate::core::{Core, OperationId, Pending, SessionState, Transferred};
 use crate::error::{ClientError, Result};
 use crate::groups::Group;
+use crate::opens::Opened;
+use crate::recovery::{Delay, is_put_off};
 use crate::waiters::Ticket;
 
-/// A transfer under way.
+/// A transfer, waiting or under way. It holds all that is needed to ask for it again.
 pub(crate) struct Transfer {
     pub id: OperationId,
     pub destination: Destination,
     pub context: u64,
-    procedure: Procedure,
+    /// As which it was sent last.
+    pub procedure: Procedure,
+    /// What one request moves.
+    pub job: TransferJob,
     /// Kept until the end; checked against the checksum of a read.
     buffer: Option<Rc<Registered>>,
     offset: usize,
-    /// Octets asked for.
-    length: u32,
     /// What follows, where more is asked for than one request may move.
     rest: Option<Box<Rest>>,
     pub is_cancelled: bool,
+    /// For a commit: the writes that were answered when it was sent.
+    mark: u32,
+    /// The server has put it off.
+    pub delay: Option<Box<Delay>>,
 }
 
 /// Where the end of a transfer is looked for.
@@ -54,17 +60,11 @@ struct Rest {
     is_first: bool,
 }
 
-/// A transfer that waits for a credit.
-pub(crate) struct QueuedTransfer {
-    pub transfer: Transfer,
-    job: TransferJob,
-}
-
-/// What is to be moved.
-#[derive(Clone, Copy)]
+/// What is to be moved. The file's state id is looked up when a request is sent: it may
+/// be another one by then.
+#[derive(Clone)]
 pub(crate) struct TransferJob {
-    pub file: FileHandle,
-    pub state: StateId,
+    pub file: Rc<Opened>,
     pub offset: u64,
     pub kind: TransferKind,
     /// Octets; for a commit 0 means to the end.
@@ -113,19 +113,20 @@ impl Core {
             destination,
             context,
             procedure: job.procedure(),
+            job,
             buffer,
             offset,
-            length: job.length,
             rest,
             is_cancelled: false,
+            mark: 0,
+            delay: None,
         };
-        let queued = QueuedTransfer { transfer, job };
         let session = &mut self.sessions[index];
         // Later requests must not overtake those that wait already.
         let credit = if session.queue.is_empty() { session.credits.take() } else { None };
         match credit {
-            Some((stream, sequence)) => self.send_transfer(index, stream, sequence, queued),
-            None => session.queue.push_back(queued),
+            Some((stream, sequence)) => self.send_transfer(index, stream, sequence, transfer),
+            None => session.queue.push_back(transfer),
         }
         Ok(id)
     }
@@ -139,11 +140,17 @@ impl Core {
         header: &ResponseHeader,
         message: &[u8],
     ) {
+        if is_put_off(header.status) && !transfer.is_cancelled {
+            transfer = match self.put_off_transfer(index, transfer) {
+                Some(transfer) => transfer,
+                None => return,
+            };
+        }
         let mut result = transfer.finish(header, message, &self.sessions[index]);
         if let Some(rest) = transfer.rest.take() {
             match transfer.follow(rest, result) {
-                Ok(next) => return self.sessions[index].queue.push_front(next),
-                Err(end) => (transfer, result) = end,
+                Some(end) => result = end,
+                None => return self.sessions[index].queue.push_front(transfer),
             }
         }
         self.complete(&transfer, result);
@@ -155,17 +162,18 @@ impl Core {
         index: usize,
         stream: StreamId,
         sequence: SequenceNumber,
-        queued: QueuedTransfer,
+        mut transfer: Transfer,
     ) {
-        let QueuedTransfer { mut transfer, job } = queued;
         let session = &mut self.sessions[index];
         let header =
             RequestHeader { desired_credits: session.wish, ..RequestHeader::new(stream, sequence) };
         let endpoint = session.endpoint;
         let checksums = session.checksums;
         let mut message = [0; REQUEST_BYTES];
-        let (TransferJob { file, state, offset, length, hint, .. }, buffer) =
-            (job, transfer.buffer.as_deref());
+        transfer.procedure = transfer.job.procedure();
+        let TransferJob { file: ref opened, offset, kind, length, hint } = transfer.job;
+        let (file, state) = (opened.handle, opened.state());
+        let buffer = transfer.buffer.as_deref();
         let target = buffer.map(|b| b.region.remote(transfer.offset as u64, length));
         let direct = target.map(|t| DirectBuffer {
             target: RmrTarget(t.address),
@@ -175,11 +183,14 @@ impl Core {
         let direct = direct.as_slice();
         let buffers = DirectBuffers::from(direct);
         let mut inline = None;
-        let request = match job.kind {
+        let request = match kind {
             TransferKind::Read => {
                 Request::ReadDirect(ReadDirect { file, state, offset, length, hint, buffers })
             }
-            TransferKind::Commit => Request::Commit(Commit { file, offset, length }),
+            TransferKind::Commit => {
+                transfer.mark = opened.writes();
+                Request::Commit(Commit { file, offset, length })
+            }
             TransferKind::Write(stability) => {
                 if session.writes_inline && length <= session.inline_bytes_max() {
                     inline = buffer.map(|b| b.region.local(transfer.offset as u64, length));
@@ -225,7 +236,7 @@ impl Core {
                 _ => seal(&mut message[..written], &[]),
             }
         }
-        let is_read = job.kind == TransferKind::Read;
+        let is_read = kind == TransferKind::Read;
         let pending = Pending::Transfer(transfer);
         match inline {
             Some(segment) => {
@@ -259,16 +270,17 @@ impl TransferJob {
         if self.length <= limits::TRANSFER_BYTES_MAX {
             return (self, None);
         }
+        let all = self.length;
         let first = Self { length: limits::TRANSFER_BYTES_MAX, ..self };
-        let job = self.behind(first.length);
+        let job = first.rest_of(all);
         (first, Some(Box::new(Rest { job, done: Transferred::default(), is_first: true })))
     }
 
-    /// What is left behind the first `length` octets.
-    fn behind(self, length: u32) -> Self {
+    /// What is left behind it of `all` octets.
+    fn rest_of(&self, all: u32) -> Self {
         // The server refuses ranges beyond every file; none is wrapped into one.
-        let offset = self.offset.saturating_add(u64::from(length));
-        Self { offset, length: self.length - length, ..self }
+        let offset = self.offset.saturating_add(u64::from(self.length));
+        Self { offset, length: all - self.length, ..self.clone() }
     }
 }
 
@@ -297,32 +309,32 @@ impl Transfer {
             return Err(ClientError::Cancelled);
         }
         let moved = self.read_answer(header, message, session)?;
-        if moved.length > self.length {
+        if moved.length > self.job.length {
             return Err(ClientError::Protocol {
                 address: session.address.clone(),
                 what: format!(
                     "{} answer: {} octets where {} were asked for",
                     self.procedure.name(),
                     moved.length,
-                    self.length
+                    self.job.length
                 ),
             });
         }
         Ok(moved)
     }
 
-    /// The next request of a transfer that takes several, or its end.
+    /// Goes on to the next request of a transfer that takes several, or gives its end.
     ///
     /// The verifier that counts is that of the first part: if a server restart between
     /// parts changed it, the commit's will differ from it too.
     fn follow(
-        mut self,
+        &mut self,
         mut rest: Box<Rest>,
         result: Result<Transferred>,
-    ) -> std::result::Result<QueuedTransfer, (Self, Result<Transferred>)> {
+    ) -> Option<Result<Transferred>> {
         let moved = match result {
             Ok(moved) => moved,
-            Err(error) => return Err((self, Err(error))),
+            Err(error) => return Some(Err(error)),
         };
         rest.done = Transferred {
             length: rest.done.length + moved.length,
@@ -330,16 +342,15 @@ impl Transfer {
             verifier: if rest.is_first { moved.verifier } else { rest.done.verifier },
         };
         rest.is_first = false;
-        if moved.end_of_file || moved.length < self.length || rest.job.length == 0 {
-            return Err((self, Ok(rest.done)));
+        if moved.end_of_file || moved.length < self.job.length || rest.job.length == 0 {
+            return Some(Ok(rest.done));
         }
-        let (job, more) = rest.job.split();
-        rest.job = more.map_or(TransferJob { length: 0, ..job }, |more| more.job);
-        self.offset += self.length as usize;
-        self.length = job.length;
-        self.procedure = job.procedure();
+        self.offset += self.job.length as usize;
+        let (job, more) = rest.job.clone().split();
+        rest.job = more.map_or_else(|| TransferJob { length: 0, ..job.clone() }, |more| more.job);
+        self.job = job;
         self.rest = Some(rest);
-        Ok(QueuedTransfer { transfer: self, job })
+        None
     }
 
     #[inline]
@@ -356,10 +367,7 @@ impl Transfer {
         let response = decode_results(ByteOrder::NATIVE, self.procedure, header, message)
             .map_err(|error| protocol(error.to_string()))?;
         if header.status != Status::Ok {
-            return Err(ClientError::Status {
-                what: self.procedure.name().to_owned(),
-                status: header.status,
-            });
+            return Err(self.job.file.refusal(self.procedure.name(), header.status));
         }
         match response {
             Response::ReadDirect(read) => {
@@ -372,12 +380,18 @@ impl Transfer {
                     ..Transferred::default()
                 })
             }
-            Response::WriteDirect(write) | Response::WriteInline(write) => Ok(Transferred {
-                length: write.length,
-                end_of_file: false,
-                verifier: write.verifier,
-            }),
+            Response::WriteDirect(write) | Response::WriteInline(write) => {
+                if write.committed == Stability::Unstable {
+                    self.job.file.note_write();
+                }
+                Ok(Transferred {
+                    length: write.length,
+                    end_of_file: false,
+                    verifier: write.verifier,
+                })
+            }
             Response::Commit(commit) => {
+                self.job.file.note_commit(self.mark);
                 Ok(Transferred { verifier: commit.verifier, ..Transferred::default() })
             }
             _ => Err(protocol("results of another procedure".into())),

@@ -42,6 +42,18 @@ pub enum ClientError {
         /// Why.
         reason: String,
     },
+    /// The connection broke, and the server has lost what it had answered to this request,
+    /// which is not one to be made twice: it kept results in memory and has restarted, or
+    /// the client was away for longer than it keeps them. Look whether it was done before
+    /// asking again.
+    #[error(
+        "{what}: the connection broke and the server no longer knows whether this was done; \
+         look before doing it again"
+    )]
+    OutcomeUnknown {
+        /// What was asked.
+        what: String,
+    },
     /// The server sent something that is no answer to what was asked.
     #[error("server {address} broke the protocol: {what}")]
     Protocol {
@@ -99,6 +111,7 @@ impl ClientError {
             Self::Status { status, .. } | Self::Login { status, .. } => Some(*status),
             Self::Connect { .. }
             | Self::SessionEnded { .. }
+            | Self::OutcomeUnknown { .. }
             | Self::Protocol { .. }
             | Self::Cancelled
             | Self::TimedOut
@@ -117,7 +130,9 @@ impl ClientError {
         match self {
             Self::Status { status, .. } | Self::Login { status, .. } => status.errno(),
             Self::Connect { .. } => Errno::CONNREFUSED.raw_os_error(),
-            Self::SessionEnded { .. } => Errno::CONNRESET.raw_os_error(),
+            Self::SessionEnded { .. } | Self::OutcomeUnknown { .. } => {
+                Errno::CONNRESET.raw_os_error()
+            }
             Self::Protocol { .. } => Errno::PROTO.raw_os_error(),
             Self::Cancelled => Errno::CANCELED.raw_os_error(),
             Self::TimedOut => Errno::TIMEDOUT.raw_os_error(),

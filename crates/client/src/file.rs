@@ -1,7 +1,8 @@
 //! Open files.
 //!
 //! Invariant: unstable writes are remembered by the verifier they came with, so that a
-//! commit that finds another one reports that data was lost.
+//! commit that finds another one reports that data was lost; so does a close without a
+//! commit, behind a restart of the server.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,9 +22,10 @@ use crate::data::{Destination, TransferJob, TransferKind};
 use crate::error::{ClientError, Result};
 use crate::groups::Group;
 use crate::names::Metadata;
+use crate::opens::Opened;
 use crate::path::link_path;
 use crate::session::Session;
-use crate::typed::{done, encode_set, failed};
+use crate::typed::{done, encode_set};
 use crate::waiters::Ticket;
 
 /// How a file is opened.
@@ -83,8 +85,7 @@ impl OpenOptions {
 /// An open file. Dropping it closes it without a word; [`File::close`] tells errors.
 pub struct File {
     session: Session,
-    handle: FileHandle,
-    state: StateId,
+    opened: Rc<Opened>,
     path: String,
     /// Verifier of unstable writes not yet committed.
     unstable: Cell<Option<Verifier>>,
@@ -137,10 +138,10 @@ impl Session {
     }
 
     pub(crate) fn file(&self, handle: FileHandle, state: StateId, path: &str) -> File {
+        let opened = self.shared.borrow().sessions[self.index].opened(handle, state);
         File {
             session: self.clone(),
-            handle,
-            state,
+            opened,
             path: path.to_owned(),
             unstable: Cell::new(None),
             staging: RefCell::new(None),
@@ -284,13 +285,13 @@ impl File {
     /// Its handle.
     #[must_use]
     pub fn handle(&self) -> FileHandle {
-        self.handle
+        self.opened.handle
     }
 
     #[inline]
     fn job(&self, kind: TransferKind, offset: u64, length: u32) -> TransferJob {
-        let (file, state) = (self.handle, self.state);
-        TransferJob { file, state, offset, kind, length, hint: CacheHint::default() }
+        let file = self.opened.clone();
+        TransferJob { file, offset, kind, length, hint: CacheHint::default() }
     }
 
     /// Submits one transfer whose end only the holder of the ticket looks for.
@@ -318,9 +319,8 @@ impl File {
     /// Submits one transfer and waits for it.
     fn run(&self, kind: TransferKind, offset: u64, slice: Option<Slice>) -> Result<Transferred> {
         let (_, ticket) = self.start(kind, offset, slice)?;
-        let mut core = self.session.shared.borrow_mut();
-        let result = core.turn_until(self.session.index, |core| core.transfers.take(ticket));
-        drop(core);
+        let shared = &self.session.shared;
+        let result = shared.turn_until(self.session.index, |core| core.transfers.take(ticket));
         result.map_err(|error| self.name(error))
     }
 
@@ -455,8 +455,8 @@ impl File {
         };
         let region = &slice.buffer.region;
         let request = Request::AppendDirect(AppendDirect {
-            file: self.handle,
-            state: self.state,
+            file: self.handle(),
+            state: self.state(),
             stability: Stability::DataSync,
             length: slice.length,
             hint: CacheHint::default(),
@@ -473,7 +473,7 @@ impl File {
             {
                 Ok(result.offset)
             }
-            _ => Err(failed(&self.path, status)),
+            _ => Err(self.refused(status)),
         })
     }
 
@@ -497,7 +497,7 @@ impl File {
     /// # Errors
     /// As the server says, with the path.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.session.run(self.session.metadata_async(self.handle, &self.path))
+        self.session.run(self.session.metadata_async(self.handle(), &self.path))
     }
 
     /// Sets attributes, the size among them.
@@ -505,7 +505,11 @@ impl File {
     /// # Errors
     /// As the server says, with the path.
     pub fn set_attributes(&self, wanted: &SetAttributes) -> Result<()> {
-        self.session.run(self.session.set_with(self.handle, self.state, wanted, &self.path))
+        let set = self.session.set_with(self.handle(), self.state(), wanted, &self.path);
+        self.session.run(set).map_err(|error| match error.status() {
+            Some(status) => self.refused(status),
+            None => error,
+        })
     }
 
     /// Cuts or extends the file.
@@ -527,7 +531,7 @@ impl File {
         pattern: CachePattern,
         hint: CacheHint,
     ) -> Result<()> {
-        let file = self.handle;
+        let file = self.handle();
         let request = Request::CacheHint(CacheHintRequest { file, offset, length, pattern, hint });
         self.session.call(&request, |status, _| done(&self.path, status))
     }
@@ -535,16 +539,35 @@ impl File {
     /// Closes the file: local processes on the server see what was written.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// As the server says, with the path; [`ClientError::DataLost`] if data was written
+    /// and not committed before the server restarted.
     pub fn close(self) -> Result<()> {
         let session = self.session.clone();
         session.run(self.close_async())
     }
 
-    /// Names this open in requests of the caller's own.
+    /// Names this open in requests of the caller's own. A server that restarts gives it
+    /// another; requests with a former one are understood as long as the file is open.
     #[must_use]
     pub fn state(&self) -> StateId {
-        self.state
+        self.opened.state()
+    }
+
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened
+    }
+
+    /// What the server's refusal means.
+    pub(crate) fn refused(&self, status: Status) -> ClientError {
+        self.opened.refusal(&self.path, status)
+    }
+
+    /// Whether a restart has lost what was written and not committed.
+    pub(crate) fn lost_data(&self) -> Result<()> {
+        match self.opened.take_lost_data() {
+            true => Err(ClientError::DataLost { what: self.path.clone() }),
+            false => Ok(()),
+        }
     }
 
     /// From now on it counts as closed. True if it did before.
@@ -578,7 +601,7 @@ impl Drop for File {
             return;
         }
         // Who wants to know how it ends calls `close`.
-        let request = Request::Close(Close { file: self.handle, state: self.state });
+        let request = Request::Close(Close { file: self.handle(), state: self.state() });
         let _ = self.session.shared.borrow_mut().cast(self.session.index, &request);
     }
 }

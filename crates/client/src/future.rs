@@ -4,7 +4,8 @@
 //! Invariant: a future is ready once its result is there, and its task is woken then.
 //! Progress is made by [`crate::Client::turn`], which [`block_on`] calls between polls;
 //! under another executor one task waits for the client's descriptor
-//! ([`crate::Client::arm`], [`crate::Client::with_fd`]) and turns. A future that is
+//! ([`crate::Client::arm`], [`crate::Client::with_fd`], no longer than
+//! [`crate::Client::until_timer`]) and turns. A future that is
 //! dropped early leaves nothing behind: its transfer is cancelled or ends unseen, and
 //! holds its buffer until then.
 
@@ -118,6 +119,7 @@ pub(crate) fn run<F: Future>(shared: &Shared, session: usize, future: F) -> F::O
             return output;
         }
         shared.borrow_mut().turn_patiently(session, &mut heard);
+        shared.tell();
     }
 }
 
@@ -131,7 +133,10 @@ pub fn block_on<F: Future>(client: &Client, future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut context) {
             Poll::Ready(output) => return output,
-            Poll::Pending => client.0.borrow_mut().turn_patiently_for_all(&mut heard),
+            Poll::Pending => {
+                client.0.borrow_mut().turn_patiently_for_all(&mut heard);
+                client.0.tell();
+            }
         }
     }
 }

@@ -18,6 +18,10 @@
 //! Invariants: a buffer range that was submitted belongs to the transport until its
 //! completion; never more requests are outstanding than the server gave credits for.
 //!
+//! A session that loses its connection comes back by itself ([`Recovery`]): it connects
+//! again, asks what became of the requests that were under way, takes back what was open,
+//! and asks anew for what was not done. Whoever waits notices a pause.
+//!
 //! All servers of one client share a protection domain. Use a client for each server
 //! that must not be able to name memory meant for another.
 #![forbid(unsafe_code)]
@@ -34,11 +38,15 @@ mod fencing;
 mod file;
 mod future;
 mod groups;
+mod locks;
 mod names;
+mod opens;
 mod path;
 mod pool;
+mod recovery;
 mod session;
 mod stream;
+mod turns;
 mod typed;
 mod url;
 mod waiters;
@@ -52,7 +60,9 @@ pub use error::{ClientError, Result};
 pub use file::{File, OpenOptions};
 pub use future::block_on;
 pub use groups::Group;
+pub use locks::{LockHolder, LockKind, POLL_MAX as LOCK_POLL_MAX};
 pub use names::{DirectoryEntry, Metadata};
+pub use recovery::{Recovery, RecoveryOptions, SessionEvent};
 pub use session::{Login, Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
 pub use url::{Location, ServerName, UrlError, local_socket_candidates};
@@ -62,4 +72,4 @@ pub use dafs_types::{
     AccessMask, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes, ObjectType,
     SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status, Timestamp,
 };
-pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate};
+pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate, LockOptions};

@@ -3,17 +3,20 @@
 //! Invariant: a `Session` value stands for a session that was established; whether it
 //! still is, every call finds out for itself.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::{
-    Address, AddressError, EndpointConfig, RegionPath, Rights, TlsClient, TlsConfigError, TlsTarget,
+    Address, AddressError, EndpointConfig, EndpointId, Region, RegionPath, Rights, TlsClient,
+    TlsConfigError, TlsTarget,
 };
 use dafs_memory::{Memory, Pages};
 use dafs_types::{FileHandle, Status, Verifier, limits};
-use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
+use dafs_wire::messages::{
+    AuthRequest, ClientConnectAuth, ClientConnectAuthResult, Empty, SessionOptions as WireOptions,
+};
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Response};
 
 use crate::buffer::Buffer;
@@ -26,6 +29,7 @@ use crate::core::{
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
 use crate::future::run;
+use crate::recovery::{Keeper, Places, Recovery, SessionEvent};
 use crate::typed::done;
 use crate::url::{Location, ServerName, local_socket_candidates};
 
@@ -63,8 +67,11 @@ pub struct SessionOptions {
     pub transport: TransportChoice,
     /// Identity.
     pub login: Login,
+    /// Whether the session comes back by itself when its connection is lost.
+    pub recovery: Recovery,
     /// Whether the server keeps the results of requests that change something, for the case
-    /// that an answer is lost.
+    /// that an answer is lost, even for a session that does not come back by itself; for one
+    /// that does, it always keeps them.
     pub response_cache: bool,
     /// Checksums on every message and all data.
     pub checksums: bool,
@@ -77,12 +84,13 @@ pub struct SessionOptions {
     pub tls_name: Option<String>,
     /// Credits to ask for: the most requests to have outstanding.
     pub credits: u16,
-    /// Names this client to its server across connections; empty for a random name.
+    /// Names this client to its server across connections; empty for a random name. No two
+    /// sessions that stand at once may have the same.
     pub client_name: String,
     /// Name for fencing.
     pub fence_id: String,
     /// Longest silence of the server while a call waits for its answer, after which the
-    /// session is given up; `None` waits for ever. [`Client::wait`] has a time of its own.
+    /// connection is given up; `None` waits for ever. [`Client::wait`] has a time of its own.
     pub answer_timeout: Option<Duration>,
 }
 
@@ -91,6 +99,7 @@ impl Default for SessionOptions {
         Self {
             transport: TransportChoice::Automatic,
             login: Login::None,
+            recovery: Recovery::default(),
             response_cache: false,
             checksums: false,
             crc: false,
@@ -101,6 +110,22 @@ impl Default for SessionOptions {
             fence_id: String::new(),
             answer_timeout: Some(ANSWER_TIMEOUT),
         }
+    }
+}
+
+impl SessionOptions {
+    /// The client's name for itself.
+    pub(crate) fn name(&self) -> String {
+        if self.client_name.is_empty() {
+            format!("{}-{:016x}", std::process::id(), random())
+        } else {
+            self.client_name.clone()
+        }
+    }
+
+    /// Answers that there must be room for.
+    fn slots(&self) -> u64 {
+        u64::from(self.credits.clamp(1, limits::CREDITS_MAX)) + u64::from(SPARE_SLOTS)
     }
 }
 
@@ -144,11 +169,14 @@ impl Client {
             options.login =
                 Login::Password { user: user.clone(), password: password.unwrap_or_default() };
         }
-        let addresses = candidates(&location.server, options.transport)?;
+        let places = places(&location.server, options.transport)?;
+        let addresses = places.now();
         let is_tls = fit_tls(&location.server, &mut options)?;
         let mut reasons = Vec::new();
         for address in &addresses {
-            match self.connect_to(address, &options) {
+            let connecting = self.start_connect(address, &options, places.clone());
+            let connected = connecting.and_then(|(index, future)| run(&self.0, index, future));
+            match connected {
                 Ok(session) => return Ok(session),
                 // The only address says no more than the server's name.
                 Err(ClientError::Connect { reason, .. }) if addresses.len() == 1 => {
@@ -173,7 +201,8 @@ impl Client {
     /// # Errors
     /// As [`Client::connect`].
     pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
-        let (index, establishing) = self.start_connect(address, options)?;
+        let places = Places::one(address.clone());
+        let (index, establishing) = self.start_connect(address, options, places)?;
         run(&self.0, index, establishing)
     }
 
@@ -187,7 +216,7 @@ impl Client {
         address: &Address,
         options: &SessionOptions,
     ) -> Result<impl Future<Output = Result<Session>> + use<>> {
-        Ok(self.start_connect(address, options)?.1)
+        Ok(self.start_connect(address, options, Places::one(address.clone()))?.1)
     }
 
     /// Begins to connect; the future goes on with the exchange that makes a session.
@@ -195,8 +224,9 @@ impl Client {
         &self,
         address: &Address,
         options: &SessionOptions,
+        places: Places,
     ) -> Result<(usize, impl Future<Output = Result<Session>> + use<>)> {
-        let index = self.begin(address, options)?;
+        let index = self.begin(address, options, places)?;
         // From here on whatever goes wrong ends the session by dropping this.
         let anchor = Rc::new(Anchor { shared: self.0.clone(), index, address: address.clone() });
         let (shared, options) = (self.0.clone(), options.clone());
@@ -207,46 +237,23 @@ impl Client {
     }
 
     /// Starts the transport connection and posts the receives.
-    fn begin(&self, address: &Address, options: &SessionOptions) -> Result<usize> {
-        let tls = tls_target(address, options)?;
+    fn begin(&self, address: &Address, options: &SessionOptions, places: Places) -> Result<usize> {
         let mut core = self.0.borrow_mut();
         let credits = options.credits.clamp(1, limits::CREDITS_MAX);
-        let slots = u64::from(credits) + u64::from(SPARE_SLOTS);
         let failed = |reason: String| ClientError::Connect { address: address.to_string(), reason };
-        let inbox = Memory::anonymous(slots as usize * SLOT_BYTES, Pages::Small)
+        let inbox = Memory::anonymous(options.slots() as usize * SLOT_BYTES, Pages::Small)
             .map_err(|error| failed(error.to_string()))?;
         let inbox_region = core
             .interface
             .register(&inbox, DOMAIN, Rights::LOCAL)
             .ok_or_else(|| failed("too many registered regions".into()))?;
-        let config = EndpointConfig {
-            message_bytes_max: SLOT_BYTES as u32,
-            receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
-            crc: options.crc,
-            tls,
-            ..EndpointConfig::default()
-        };
-        let data = ConnectData {
-            client_instance: std::process::id(),
-            client_session: random() as u32,
-            channel: ChannelType::Operation,
-        };
-        let data = data.encode(ByteOrder::NATIVE);
-        let endpoint = match core.interface.connect(address, DOMAIN, &config, &data) {
+        let endpoint = match core.open_endpoint(address, options, &inbox_region) {
             Ok(endpoint) => endpoint,
-            Err(error) => {
+            Err(reason) => {
                 core.interface.deregister(inbox_region.key);
-                return Err(failed(match error {
-                    AddressError::System { source, .. } => source.to_string(),
-                    other => other.to_string(),
-                }));
+                return Err(failed(reason));
             }
         };
-        for slot in 0..slots {
-            let segment = slot_segment(&inbox_region, slot);
-            // A failure means that the connection is ending, which an event tells.
-            let _ = core.interface.post_receive(endpoint, slot, &[segment]);
-        }
         Ok(core.add_session(SessionState {
             endpoint,
             address: address.to_string(),
@@ -266,7 +273,63 @@ impl Client {
             answer_timeout: options.answer_timeout,
             checksums: false,
             writes_inline: true,
+            keeper: Keeper::new(options, places).map(Box::new),
+            is_frail: false,
+            has_spoken: false,
         }))
+    }
+}
+
+impl Core {
+    /// Starts a transport connection, with a receive posted for every slot of an inbox.
+    fn open_endpoint(
+        &mut self,
+        address: &Address,
+        options: &SessionOptions,
+        inbox: &Region,
+    ) -> std::result::Result<EndpointId, String> {
+        let slots = options.slots();
+        let tls = tls_target(address, options).map_err(|error| error.to_string())?;
+        let config = EndpointConfig {
+            message_bytes_max: SLOT_BYTES as u32,
+            receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
+            crc: options.crc,
+            tls,
+            ..EndpointConfig::default()
+        };
+        let data = ConnectData {
+            client_instance: std::process::id(),
+            client_session: random() as u32,
+            channel: ChannelType::Operation,
+        };
+        let data = data.encode(ByteOrder::NATIVE);
+        let connecting = self.interface.connect(address, DOMAIN, &config, &data);
+        let endpoint = connecting.map_err(|error| match error {
+            AddressError::System { source, .. } => source.to_string(),
+            other => other.to_string(),
+        })?;
+        for slot in 0..slots {
+            // A failure means that the connection is ending, which an event tells.
+            let _ = self.interface.post_receive(endpoint, slot, &[slot_segment(inbox, slot)]);
+        }
+        Ok(endpoint)
+    }
+
+    /// Begins to connect a session once more. It has nothing under way.
+    pub fn connect_again(
+        &mut self,
+        index: usize,
+        address: &Address,
+        options: &SessionOptions,
+    ) -> std::result::Result<(), String> {
+        let inbox = self.sessions[index].inbox_region;
+        let endpoint = self.open_endpoint(address, options, &inbox)?;
+        let session = &mut self.sessions[index];
+        (session.endpoint, session.address) = (endpoint, address.to_string());
+        session.request_bytes_max = limits::CONNECT_MESSAGE_BYTES as u32;
+        session.checksums = false;
+        self.note_endpoint(endpoint, index);
+        Ok(())
     }
 }
 
@@ -278,12 +341,15 @@ async fn establish(
 ) -> Result<FileHandle> {
     Answer::to_connect(shared, index)?.await?;
     let address = shared.borrow().sessions[index].address.clone();
-    let name = if options.client_name.is_empty() {
-        format!("{}-{:016x}", std::process::id(), random())
-    } else {
-        options.client_name.clone()
+    let (name, verifier, wish) = {
+        let core = shared.borrow();
+        let session = &core.sessions[index];
+        match &session.keeper {
+            Some(keeper) => (keeper.name.clone(), keeper.verifier, session.wish),
+            None => (options.name(), Verifier(random().to_ne_bytes()), session.wish),
+        }
     };
-    let request = connect_request(options, &name, shared.borrow().sessions[index].wish);
+    let request = connect_request(options, &name, verifier, wish);
     let reply = Answer::to(shared, index, &request)?.await?;
     let (header, response) = decode_any(Procedure::ClientConnectAuth, &reply, &address)?;
     if header.status != Status::Ok {
@@ -296,7 +362,7 @@ async fn establish(
     let Response::ClientConnectAuth(result) = response else {
         return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
     };
-    shared.borrow_mut().apply(index, &result.options)?;
+    shared.borrow_mut().on_connected(index, &result)?;
     let reply = Answer::to(shared, index, &Request::GetRootHandle(Empty))?.await?;
     let what = || format!("asking {address} for its root");
     match decode(Procedure::GetRootHandle, &reply, &address, what)? {
@@ -305,7 +371,13 @@ async fn establish(
     }
 }
 
-fn connect_request<'a>(options: &'a SessionOptions, name: &'a str, wish: u16) -> Request<'a> {
+/// What a client says of itself, at first and after each loss of the connection.
+pub(crate) fn connect_request<'a>(
+    options: &'a SessionOptions,
+    name: &'a str,
+    verifier: Verifier,
+    wish: u16,
+) -> Request<'a> {
     let authentication = match &options.login {
         Login::None => AuthRequest::None,
         Login::Password { user, password } => AuthRequest::Text { identity: user, password },
@@ -313,7 +385,7 @@ fn connect_request<'a>(options: &'a SessionOptions, name: &'a str, wish: u16) ->
     Request::ClientConnectAuth(ClientConnectAuth {
         options: WireOptions {
             checksums: options.checksums,
-            response_cache: options.response_cache,
+            response_cache: options.response_cache || options.recovery != Recovery::Off,
             requests_max: u32::from(wish),
             request_bytes_max: SLOT_BYTES as u32,
             response_bytes_max: SLOT_BYTES as u32,
@@ -321,14 +393,30 @@ fn connect_request<'a>(options: &'a SessionOptions, name: &'a str, wish: u16) ->
         },
         fence_id: &options.fence_id,
         client_string: name.as_bytes(),
-        verifier: Verifier(random().to_ne_bytes()),
+        verifier,
         authentication,
     })
 }
 
 impl Core {
+    /// The server has let the client in for the first time.
+    fn on_connected(&mut self, index: usize, result: &ClientConnectAuthResult<'_>) -> Result<()> {
+        self.apply(index, &result.options)?;
+        let session = &mut self.sessions[index];
+        if !result.options.response_cache {
+            // Without kept results nobody could say what became of a request; and without
+            // questions for them the server does not part the old connection, which might
+            // go on to write into memory that a new one uses.
+            session.keeper = None;
+        }
+        if let Some(keeper) = &mut session.keeper {
+            (keeper.session, keeper.client) = (Some(result.session), result.client);
+        }
+        Ok(())
+    }
+
     /// From now on the session is as the server granted.
-    fn apply(&mut self, index: usize, granted: &WireOptions) -> Result<()> {
+    pub fn apply(&mut self, index: usize, granted: &WireOptions) -> Result<()> {
         let session = &mut self.sessions[index];
         session.checksums = granted.checksums;
         // The server may change any value; what it grants beyond ours is not used.
@@ -365,11 +453,15 @@ impl Session {
         Client(self.shared.clone())
     }
 
-    /// How bytes get into a buffer over this session.
+    /// How bytes get into a buffer over this session; `None` while it has no connection.
     #[must_use]
     pub fn path_of(&self, buffer: &Buffer) -> Option<RegionPath> {
         let core = self.shared.borrow();
-        let endpoint = core.sessions[self.index].endpoint;
+        let session = &core.sessions[self.index];
+        let endpoint = match session.phase {
+            Phase::Open => session.endpoint,
+            Phase::Connecting | Phase::Recovering | Phase::Ended(_) => return None,
+        };
         core.interface.region_path(endpoint, buffer.0.region.key)
     }
 
@@ -387,11 +479,31 @@ impl Session {
         self.call(&Request::Null(Empty), |status, _| done("NULL", status))
     }
 
+    /// Has `listener` told of what becomes of the connection, from now on, within calls of
+    /// this client that make progress. It may use the client, but must not hold the session,
+    /// which would last for ever. Nothing is told of a session that does not come back by
+    /// itself.
+    pub fn on_event(&self, listener: impl FnMut(&SessionEvent) + 'static) {
+        let mut core = self.shared.borrow_mut();
+        if let Some(keeper) = &mut core.sessions[self.index].keeper {
+            let before = keeper.listener.replace(Rc::new(RefCell::new(listener)));
+            core.retired.extend(before);
+        }
+        drop(core);
+        self.shared.tell();
+    }
+
     /// Leaves in order. Every operation that is outstanding fails.
     ///
     /// # Errors
-    /// If the session has ended already.
+    /// If the session has ended already, or its connection is lost and does not come back
+    /// within some seconds.
     pub fn disconnect(self) -> Result<()> {
+        // A connection that breaks over this, or is lost, comes back once more, so that the
+        // server forgets what it keeps; but nobody waits for that for long.
+        if let Some(keeper) = &mut self.shared.borrow_mut().sessions[self.index].keeper {
+            keeper.hurry(LEAVING_MAX);
+        }
         let result = self.call(&Request::Disconnect(Empty), |status, _| done("DISCONNECT", status));
         let mut core = self.shared.borrow_mut();
         let endpoint = core.sessions[self.index].endpoint;
@@ -445,18 +557,17 @@ fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
 }
 
 /// Whom TLS is spoken with at an address, if it is.
-fn tls_target(address: &Address, options: &SessionOptions) -> Result<Option<TlsTarget>> {
+fn tls_target(
+    address: &Address,
+    options: &SessionOptions,
+) -> std::result::Result<Option<TlsTarget>, TlsConfigError> {
     let (Address::Tcp(socket), Some(tls)) = (address, &options.tls) else { return Ok(None) };
     let name = options.tls_name.clone().unwrap_or_else(|| socket.ip().to_string());
-    let target = tls.target(&name).map_err(|error: TlsConfigError| ClientError::Connect {
-        address: address.to_string(),
-        reason: error.to_string(),
-    });
-    target.map(Some)
+    tls.target(&name).map(Some)
 }
 
-/// The transport addresses of a server, best first.
-fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Address>> {
+/// Where a server may be found, now and later.
+fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
     let (host, port) = match server {
         ServerName::Socket(_) if choice == TransportChoice::Tcp => {
             return Err(ClientError::Connect {
@@ -466,7 +577,7 @@ fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Addres
                     .into(),
             });
         }
-        ServerName::Socket(path) => return Ok(vec![Address::Shm(path.clone())]),
+        ServerName::Socket(path) => return Ok(Places::one(Address::Shm(path.clone()))),
         ServerName::Host { tls: true, .. } if choice == TransportChoice::SharedMemory => {
             return Err(ClientError::Connect {
                 address: server.to_string(),
@@ -483,23 +594,26 @@ fn candidates(server: &ServerName, choice: TransportChoice) -> Result<Vec<Addres
         .to_socket_addrs()
         .map_err(|error| failed(format!("the host name cannot be resolved: {error}")))?
         .collect();
-    let mut addresses = Vec::new();
     let is_local = sockets.iter().any(|address| is_own(address.ip()));
-    if choice != TransportChoice::Tcp && is_local {
-        let there = |path: &PathBuf| path.exists();
-        addresses.extend(local_socket_candidates(port).into_iter().filter(there).map(Address::Shm));
-    }
-    if choice != TransportChoice::SharedMemory {
-        addresses.extend(sockets.into_iter().map(Address::Tcp));
-    }
-    if addresses.is_empty() {
+    let local = match choice != TransportChoice::Tcp && is_local {
+        true => local_socket_candidates(port),
+        false => Vec::new(),
+    };
+    let fixed = match choice {
+        TransportChoice::SharedMemory => Vec::new(),
+        TransportChoice::Automatic | TransportChoice::Tcp => {
+            sockets.into_iter().map(Address::Tcp).collect()
+        }
+    };
+    let places = Places::new(local, fixed);
+    if places.now().is_empty() {
         return Err(failed(
             "no server on this host offers shared memory at the usual places; \
              name its socket with dafs+shm:///path/to/socket!/path"
                 .into(),
         ));
     }
-    Ok(addresses)
+    Ok(places)
 }
 
 /// Whether an address is one of this host's: only those can be bound.
@@ -508,12 +622,14 @@ fn is_own(address: IpAddr) -> bool {
 }
 
 /// Unpredictable bits, for names only.
-fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     // Without the kernel's generator names are merely less likely to be unique.
     let _ = getrandom::fill(&mut bytes);
     u64::from_ne_bytes(bytes)
 }
 
+/// Longest time to reach a lost server, only to leave it.
+const LEAVING_MAX: Duration = Duration::from_secs(5);
 /// A server that works at something answers far sooner.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(120);

@@ -301,13 +301,19 @@ impl File {
     /// Closes the file: local processes on the server see what was written.
     ///
     /// # Errors
-    /// As the server says, with the path.
+    /// As the server says, with the path; [`ClientError::DataLost`] if data was written
+    /// and not committed before the server restarted.
     pub async fn close_async(self) -> Result<()> {
         if self.note_closed() {
             return Ok(());
         }
         let request = Request::Close(Close { file: self.handle(), state: self.state() });
-        self.session().ask(&request, |status, _| done(self.path(), status)).await
+        let closed = self.session().ask(&request, |status, _| match status {
+            Status::Ok => Ok(()),
+            status => Err(self.refused(status)),
+        });
+        closed.await?;
+        self.lost_data()
     }
 }
 

@@ -123,6 +123,12 @@ impl Channels {
         self.slots.get_mut(endpoint.index())?.take()
     }
 
+    /// Connections whose clients have left, and that are not closed yet.
+    pub fn leaving(&self) -> Vec<EndpointId> {
+        let channels = self.slots.iter().flatten();
+        channels.filter(|channel| channel.closing).map(|channel| channel.endpoint).collect()
+    }
+
     /// Connections there are.
     pub fn count(&self) -> usize {
         self.count

@@ -90,6 +90,8 @@ pub enum Defect {
     /// A stream's last result is taken for that of the request after it, which was not
     /// carried out.
     ReuseStreamReply,
+    /// Of all that is to be saved before it is changed, the first piece is not.
+    ForgetUndoBlock,
 }
 
 /// Why a server did not start.

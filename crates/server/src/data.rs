@@ -215,7 +215,7 @@ impl Reactor {
                 Task::Read(answer, read) => self.step_read(*answer, read),
                 Task::Write(answer, write) => self.step_write(id, *answer, write),
                 Task::Commit(answer, commit) => self.step_commit(*answer, commit),
-                Task::Size(answer, size) => self.step_size(*answer, size),
+                Task::Size(answer, size) => self.step_size(id, *answer, size),
                 Task::Fetch(answer, fetch) => self.step_fetch(*answer, fetch),
                 Task::Grant(answer, grant) => self.step_grant(*answer, grant),
             };

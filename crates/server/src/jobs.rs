@@ -16,6 +16,7 @@ use dafs_types::{Credentials, Entropy};
 
 use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
+use crate::undo::{UndoTask, UndoTaskDone};
 
 /// Something that may block.
 pub enum Job {
@@ -24,6 +25,7 @@ pub enum Job {
     Sync(SyncJob),
     Size(SizeJob),
     Ledger(LedgerJob),
+    Undo(UndoTask),
     Login { endpoint: EndpointId, user: String, password: String, file: Arc<PasswordFile> },
 }
 
@@ -34,6 +36,7 @@ pub enum Done {
     Synced(SyncDone),
     Sized(SizeDone),
     Ledger(LedgerDone),
+    Undo(UndoTaskDone),
     Login { endpoint: EndpointId, credentials: Option<Credentials> },
 }
 
@@ -46,6 +49,7 @@ impl Job {
             Job::Sync(job) => Done::Synced(job.run()),
             Job::Size(job) => Done::Sized(job.run()),
             Job::Ledger(job) => Done::Ledger(job.run()),
+            Job::Undo(task) => Done::Undo(task.run()),
             Job::Login { endpoint, user, password, file } => {
                 Done::Login { endpoint, credentials: file.verify(&user, &password) }
             }

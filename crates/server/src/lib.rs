@@ -26,6 +26,7 @@ mod fencing;
 #[doc(hidden)]
 pub mod fuzzing;
 mod hits;
+mod inspect;
 mod jobs;
 mod ledger;
 mod locks;
@@ -44,12 +45,14 @@ mod session;
 mod stepped;
 mod task;
 mod transfer;
+mod undo;
 mod upkeep;
 mod write;
 
 #[doc(hidden)]
 pub use config::Defect;
 pub use config::{ServerConfig, ServerError};
+pub use inspect::{FileView, Inspection, Inspector, LockView, WaiterView};
 pub use ledger::{JournalConfig, LedgerError};
 pub use passwords::{PasswordError, PasswordFile};
 pub use server::{Server, ServerStats, Stopper};

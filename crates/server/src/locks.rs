@@ -12,7 +12,7 @@ use dafs_filer::locks::{
 };
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
-use dafs_types::{FileHandle, StateId, Status};
+use dafs_types::{FileHandle, Stability, StateId, Status};
 use dafs_wire::Response;
 use dafs_wire::messages::{
     Empty, Lock, LockConflict as WireConflict, LockOptions, LockResult, LockTest, LockType, Unlock,
@@ -21,7 +21,7 @@ use dafs_wire::messages::{
 use crate::back::BackRequest;
 use crate::data::Step;
 use crate::reactor::Reactor;
-use crate::task::{Answer, Task, Wait as TaskWait};
+use crate::task::{Answer, CommitReply, CommitTask, Ending, Task, Wait as TaskWait};
 
 /// A client whose lock request waits for its turn, and that asks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,6 +186,36 @@ impl Reactor {
     }
 
     pub(crate) fn unlock(&mut self, answer: Answer, request: &Unlock) -> Result<(), Status> {
+        if self.keeps_undo_of(&request.file) {
+            return self.end_undo(answer, &request.file, Ending::Unlock(*request));
+        }
+        self.unlock_now(answer, request)
+    }
+
+    /// What was changed under auto-recovery locks is final once they end: so it goes to stable
+    /// storage first, or a loss of power could leave part of it.
+    pub(crate) fn end_undo(
+        &mut self,
+        answer: Answer,
+        handle: &FileHandle,
+        ending: Ending,
+    ) -> Result<(), Status> {
+        let Some(file) = self.cache.find(handle) else { return self.end_now(answer, &ending) };
+        let ticket = self.cache.commit_begin(file, 0, 0, Stability::FileSync);
+        let reply = CommitReply::Ending(ending);
+        self.start(Task::Commit(answer, CommitTask { ticket, file, reply, borrowed: false }));
+        Ok(())
+    }
+
+    /// What was changed is on stable storage.
+    pub(crate) fn end_now(&mut self, answer: Answer, ending: &Ending) -> Result<(), Status> {
+        match ending {
+            Ending::Unlock(request) => self.unlock_now(answer, request),
+            Ending::Close(request) => self.close_now(answer, request),
+        }
+    }
+
+    fn unlock_now(&mut self, answer: Answer, request: &Unlock) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let wanted =
             self.range_request(request.state, &request.file, request.offset, request.length);
@@ -202,8 +232,12 @@ impl Reactor {
             self.range_request(request.state, &request.file, request.offset, request.length);
         let aborted = self.filer.abort_lock(id, request.state, &wanted);
         let after = self.act_on_locks();
-        aborted?;
-        self.reply_after(after, answer, &Response::Lock(LockResult { conflict: None }));
+        let rollbacks = aborted?;
+        match &mut self.ledger {
+            // Answered when all is as it was.
+            Some(ledger) if !rollbacks.is_empty() => ledger.undo.await_rollbacks(answer, rollbacks),
+            _ => self.reply_after(after, answer, &Response::Lock(LockResult { conflict: None })),
+        }
         Ok(())
     }
 
@@ -264,10 +298,17 @@ impl Reactor {
                     after = after.max(self.write_lock(&record));
                 }
                 LockAction::RemoveRecord(id) => after = after.max(self.remove_lock(id)),
-                // Not served yet, so never asked for.
-                LockAction::KeepUndo { .. }
-                | LockAction::DropUndo { .. }
-                | LockAction::Rollback { .. } => {}
+                LockAction::KeepUndo { file, range } => {
+                    after = after.max(self.keep_undo(file, range));
+                }
+                LockAction::DropUndo { file, range } => {
+                    after = after.max(self.drop_undo(file, range));
+                }
+                LockAction::Rollback { rollback, file, range } => {
+                    if let Some(ledger) = &mut self.ledger {
+                        ledger.undo.roll_back(rollback, file, range);
+                    }
+                }
             }
         }
         after

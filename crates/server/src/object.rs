@@ -21,7 +21,8 @@ use crate::data::Step;
 use crate::jobs::Job;
 use crate::names::changes_of;
 use crate::reactor::Reactor;
-use crate::task::{Answer, FetchTask, SizeReply, SizeTask, Task, Wait};
+use crate::task::{Answer, FetchTask, SizeReply, SizeTask, Task, TaskId, Wait};
+use crate::undo::UndoGate;
 
 impl Reactor {
     pub(crate) fn access(&mut self, answer: Answer, request: &Access) -> Result<(), Status> {
@@ -259,7 +260,7 @@ impl Reactor {
         }
     }
 
-    pub(crate) fn step_size(&mut self, answer: Answer, task: &mut SizeTask) -> Step {
+    pub(crate) fn step_size(&mut self, id: TaskId, answer: Answer, task: &mut SizeTask) -> Step {
         if task.started {
             let done = std::mem::replace(task, placeholder(task));
             self.finish_size(answer, done, Ok(()));
@@ -269,6 +270,17 @@ impl Reactor {
             let refused = std::mem::replace(task, placeholder(task));
             self.finish_size(answer, refused, Err(StoreError::Access));
             return Step::Done;
+        }
+        match self.undo_gate(id, task.file, task.size, u64::MAX) {
+            UndoGate::Open => {}
+            UndoGate::Shut(wait) => return Step::Wait(wait),
+            UndoGate::Refused(status) => {
+                let refused = std::mem::replace(task, placeholder(task));
+                let error =
+                    if status == Status::NoSpc { StoreError::NoSpace } else { StoreError::Io };
+                self.finish_size(answer, refused, Err(error));
+                return Step::Done;
+            }
         }
         match self.cache.set_size(task.file, task.size) {
             SizeStep::Wait => Step::Wait(Wait::File(task.file)),

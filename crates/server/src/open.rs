@@ -5,13 +5,13 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{Closed, OpenArguments};
+use dafs_filer::{Closed, IoKind, OpenArguments};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_store::{AttributeChanges, File, FileKey, FileVersion, StoreError};
 use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, Stability, StateId,
-    Status,
+    Status, limits,
 };
 use dafs_wire::Response;
 use dafs_wire::messages::{
@@ -21,7 +21,7 @@ use dafs_wire::messages::{
 use crate::names::{changes_of, components};
 use crate::object::extras_of;
 use crate::reactor::Reactor;
-use crate::task::{Answer, CommitReply, CommitTask, SizeReply, SizeTask, Task};
+use crate::task::{Answer, CommitReply, CommitTask, Ending, SizeReply, SizeTask, Task};
 
 /// What stands behind a state id.
 #[derive(Clone, Debug)]
@@ -147,6 +147,12 @@ impl Reactor {
             after,
         };
         if found.truncate {
+            // Under the new open: its owner's own locks are not in its way.
+            let reach = (0, limits::FILE_OFFSET_MAX);
+            if let Err(status) = self.check_locks(opened.state_id, &handle, reach, IoKind::Write) {
+                self.undo_open(answer, opened.state_id);
+                return Err(status);
+            }
             self.start(Task::Size(
                 answer,
                 SizeTask {
@@ -174,14 +180,7 @@ impl Reactor {
         result: Result<(), StoreError>,
     ) {
         if let Err(error) = result {
-            if let (Some(channel), Some(record)) =
-                (self.channels.get(answer.endpoint), self.opens.get(&reply.state))
-            {
-                let key = dafs_filer::FileKey(record.key.0);
-                if let Ok(closed) = self.filer.close(channel.id, reply.state, key) {
-                    self.release_open(&closed);
-                }
-            }
+            self.undo_open(answer, reply.state);
             return self.fail(answer, error.into());
         }
         let result = OpenResult {
@@ -197,6 +196,18 @@ impl Reactor {
             delegation: Delegation::None,
         };
         self.reply_after(reply.after, answer, &Response::Open(result));
+    }
+
+    /// An open that was granted fails after all.
+    fn undo_open(&mut self, answer: Answer, state: StateId) {
+        if let (Some(channel), Some(record)) =
+            (self.channels.get(answer.endpoint), self.opens.get(&state))
+        {
+            let key = dafs_filer::FileKey(record.key.0);
+            if let Ok(closed) = self.filer.close(channel.id, state, key) {
+                self.release_open(&closed);
+            }
+        }
     }
 
     /// Walks to the file and opens or makes it in the store.
@@ -320,6 +331,13 @@ impl Reactor {
     }
 
     pub(crate) fn close(&mut self, answer: Answer, request: &Close) -> Result<(), Status> {
+        if self.keeps_undo_of(&request.file) {
+            return self.end_undo(answer, &request.file, Ending::Close(*request));
+        }
+        self.close_now(answer, request)
+    }
+
+    pub(crate) fn close_now(&mut self, answer: Answer, request: &Close) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let key = self.key_of(request.state, &request.file);
         let closed = self.filer.close(id, request.state, key)?;

@@ -14,6 +14,7 @@ use dafs_dat::{
     Rights, coarse_now,
 };
 use dafs_filer::Filer;
+use dafs_filer::locks::AutoRecovery;
 use dafs_journal::RecordNumber;
 use dafs_store::cache::Cache;
 use dafs_store::{File, Store};
@@ -25,6 +26,7 @@ use crate::channel::Channels;
 use crate::config::{Defect, ServerConfig, ServerError};
 use crate::fencing::{Fencing, operation_of_loan};
 use crate::hits::Hits;
+use crate::inspect::Window;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
 use crate::locks::LockWaiter;
@@ -70,6 +72,10 @@ pub(crate) struct Reactor {
     pub(crate) last_waiter: u64,
     /// Fencing lists that are being changed.
     pub(crate) fencing: Fencing,
+    /// Where others look in.
+    pub(crate) window: Arc<Window>,
+    /// A defect on purpose.
+    pub(crate) defect: Option<Defect>,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
     /// The request being served; lent out while it is.
@@ -111,6 +117,9 @@ impl Reactor {
         // Without stable storage nothing can be promised to outlive a server.
         filer_config.locks.persistent = config.journal.is_some();
         filer_config.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
+        if config.journal.is_some() {
+            filer_config.locks.auto_recovery = AutoRecovery::Ranges;
+        }
         let mut filer = Filer::new(filer_config, boot)?;
         let ledger = match &config.journal {
             Some(journal) => {
@@ -155,6 +164,8 @@ impl Reactor {
             lock_waiters: Vec::new(),
             last_waiter: 0,
             fencing: Fencing::new(config),
+            window: Arc::default(),
+            defect: config.defect,
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
@@ -207,6 +218,7 @@ impl Reactor {
         }
         self.settle();
         self.take_done();
+        self.push_rollbacks();
         self.pump_fences();
         self.push_chains();
         self.push_ledger();
@@ -221,6 +233,7 @@ impl Reactor {
         if self.now.since(self.last_tick) >= TICK {
             self.last_tick = self.now;
             self.tick();
+            self.push_rollbacks();
             self.push_chains();
             self.push_ledger();
         }

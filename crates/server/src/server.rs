@@ -12,6 +12,7 @@ use dafs_store::cache::CacheStats;
 use dafs_types::Entropy;
 
 use crate::config::{ServerConfig, ServerError};
+use crate::inspect::Inspector;
 use crate::jobs::Pool;
 use crate::ledger::LedgerError;
 use crate::reactor::Reactor;
@@ -86,6 +87,12 @@ impl Server {
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper { stop: self.reactor.stop.clone(), waker: self.reactor.interface.waker() }
+    }
+
+    /// A handle that looks into the running server.
+    #[must_use]
+    pub fn inspector(&self) -> Inspector {
+        Inspector::new(self.reactor.window.clone(), self.reactor.interface.waker())
     }
 
     /// One turn of the loop, which waits for nothing.

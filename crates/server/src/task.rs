@@ -16,6 +16,7 @@ use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, Credentials, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
+use dafs_wire::messages::{Close, Unlock};
 
 use crate::chain::ChainId;
 use crate::locks::GrantTask;
@@ -126,7 +127,7 @@ pub struct WriteTask {
 }
 
 /// What a commit answers in the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CommitReply {
     Commit,
     Write {
@@ -143,6 +144,15 @@ pub enum CommitReply {
         /// Not before this is durable.
         after: RecordNumber,
     },
+    /// What ends auto-recovery locks comes behind it.
+    Ending(Ending),
+}
+
+/// A request that makes final what was changed under auto-recovery locks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ending {
+    Unlock(Unlock),
+    Close(Close),
 }
 
 /// Data on its way to the file or to stable storage.
@@ -236,6 +246,8 @@ pub enum Wait {
     Transfers,
     /// Until the journal has its intent.
     Journal,
+    /// Until what it overwrites is saved.
+    Undo,
 }
 
 /// All parked tasks.
@@ -290,7 +302,7 @@ impl Tasks {
         match wait {
             Wait::File(file) => self.by_file.entry(file).or_default().push(id),
             Wait::Room => self.for_room.push(id),
-            Wait::Transfers | Wait::Journal => {}
+            Wait::Transfers | Wait::Journal | Wait::Undo => {}
         }
     }
 
@@ -325,8 +337,10 @@ impl Tasks {
             Task::Read(_, read) => {
                 read.file == file && mode == LockMode::Write && meets(read.offset, read.length)
             }
+            Task::Write(_, write) if write.is_append && !write.has_place => write.file == file,
             Task::Write(_, write) => write.file == file && meets(write.offset, write.length),
-            Task::Commit(..) | Task::Size(..) | Task::Fetch(..) | Task::Grant(..) => false,
+            Task::Size(_, size) => size.file == file && size.size <= range.last(),
+            Task::Commit(..) | Task::Fetch(..) | Task::Grant(..) => false,
         })
     }
 

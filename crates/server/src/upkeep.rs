@@ -24,6 +24,7 @@ impl Reactor {
             Done::Synced(done) => self.cache.on_synced(done),
             Done::Sized(done) => self.cache.on_sized(done),
             Done::Ledger(done) => return self.on_ledger_done(done),
+            Done::Undo(done) => return self.on_undo_done(done),
             Done::Login { endpoint, credentials } => {
                 return self.on_login(endpoint, credentials);
             }
@@ -87,6 +88,7 @@ impl Reactor {
         self.act_on_locks();
         self.note_forgotten();
         self.hurry_fences();
+        self.show_itself();
     }
 
     /// Starts the flushes that age or pressure ask for.
@@ -99,6 +101,10 @@ impl Reactor {
 
     /// Before the end: everything dirty goes to the files.
     pub(crate) fn write_everything_back(&mut self) {
+        // Whoever has left has nothing to take back from the next server.
+        for endpoint in self.channels.leaving() {
+            self.on_broken(endpoint);
+        }
         self.cache.flush_all();
         while let Some(job) = self.cache.poll_flush() {
             self.on_done(Job::Flush(job).run());

@@ -19,6 +19,7 @@ use crate::task::{
     Answer, Buffers, CommitReply, CommitTask, Task, TaskId, Wait, WriteSource, WriteTask,
 };
 use crate::transfer::{Cookie, Cut};
+use crate::undo::UndoGate;
 
 impl Reactor {
     pub(crate) fn write_direct(
@@ -37,6 +38,7 @@ impl Reactor {
         let source = self.direct_source(answer, buffers, length, request.checksum);
         if let (WriteSource::Direct(Buffers::One(buffer)), Stability::Unstable, 1..) =
             (&source, stability, length)
+            && !self.keeps_undo()
         {
             let (buffer, way) = (*buffer, Way::Write);
             self.want(Wanted { answer, io, offset, length, buffer, way });
@@ -74,8 +76,8 @@ impl Reactor {
         self.check_locks(request.state, &request.file, reach, IoKind::Write)?;
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         let task = |source| write_task(io, request.offset, length, request.stability, source);
-        if length == 0 {
-            // Needs no room, and changes nothing.
+        if length == 0 || self.keeps_undo() {
+            // Needs no room, and changes nothing; or may have to wait.
             self.start(Task::Write(answer, task(WriteSource::Octets(octets.into()))));
             return Ok(());
         }
@@ -156,6 +158,11 @@ impl Reactor {
         while task.done < task.length {
             let at = task.offset + u64::from(task.done);
             let left = task.length - task.done;
+            match self.undo_gate(id, task.file, at, u64::from(left)) {
+                UndoGate::Open => {}
+                UndoGate::Shut(wait) => return Step::Wait(wait),
+                UndoGate::Refused(status) => return self.refuse_write(answer, task, status),
+            }
             let (mut spans, mut jobs) = (Spans::new(), Vec::new());
             let found = self.cache.prepare_write(task.file, at, left, &mut spans, &mut jobs);
             if let Some(step) = self.use_room(id, answer, task, found, &spans, jobs) {
@@ -304,7 +311,7 @@ impl Reactor {
         (left, false)
     }
 
-    fn copy_in(&self, bytes: &[u8], spans: &[Span]) {
+    pub(crate) fn copy_in(&self, bytes: &[u8], spans: &[Span]) {
         let mut from = 0;
         for span in spans {
             let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
@@ -402,6 +409,11 @@ impl Reactor {
             }
             (Ok(()), CommitReply::Append { offset, stability, .. }) => {
                 self.reply_appended(answer, offset, stability);
+            }
+            (Ok(()), CommitReply::Ending(ending)) => {
+                if let Err(status) = self.end_now(answer, &ending) {
+                    self.fail(answer, status);
+                }
             }
             (Ok(()), CommitReply::Close { .. }) => {}
         }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use dafs_client::{Client, ClientError, File, Group, Session, SessionOptions};
+use dafs_client::{Client, ClientError, File, Group, Recovery, Session, SessionOptions};
 use dafs_dat::{Address, Interface};
 use dafs_types::{DeleteDisposition, FileHandle, ShareAccess, ShareDeny, Status};
 use dafs_wire::messages::{Empty, Open, OpenCreation, OpenTarget};
@@ -119,6 +119,8 @@ impl Actor {
         let generation = if keeps_name { 0 } else { self.sessions_made };
         let options = SessionOptions {
             checksums: self.checksums,
+            // Whether a lost request was carried out is for the model to judge.
+            recovery: Recovery::Off,
             credits: 16,
             client_name: format!("client-{:03}-{generation:05}", self.node),
             ..SessionOptions::default()

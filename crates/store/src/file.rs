@@ -44,6 +44,11 @@ pub trait File: Send + Sync {
     /// The object's handle.
     fn handle(&self) -> FileHandle;
 
+    /// Where it lies on this machine, for people; `None` if that is not known.
+    fn place(&self) -> Option<String> {
+        None
+    }
+
     /// Reads `length` octets from file offset `offset` to `memory_offset` of `memory`.
     /// Returns the octets read, fewer only at the end of the file.
     ///

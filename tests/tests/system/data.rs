@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 
 use dafs_client::{
-    ClientError, Group, OpenOptions, ReadStream, RegionPath, SessionOptions, Stability, Status,
-    WriteStream, block_on,
+    ClientError, Group, OpenOptions, ReadStream, Recovery, RegionPath, SessionOptions, Stability,
+    Status, WriteStream, block_on,
 };
 
 use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each, pattern};
@@ -313,7 +313,8 @@ fn a_file_larger_than_the_cache_goes_through_it() {
 fn an_orderly_stop_loses_nothing_that_was_acknowledged() {
     for transport in TRANSPORTS {
         let fixture = Fixture::new();
-        let (client, session) = fixture.connect(transport);
+        let options = SessionOptions { recovery: Recovery::Off, ..SessionOptions::default() };
+        let (client, session) = fixture.connect_with(transport, &options);
         let file = session.open("/kept", &OpenOptions::write()).unwrap();
         file.write_at(&pattern(500_000, 1), 0).unwrap();
         let (directory, _) = fixture.stop();

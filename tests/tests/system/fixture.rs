@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use dafs_dat::Address;
-use dafs_journal::{DirectoryShelf, LogConfig};
+use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
 use dafs_server::{JournalConfig, Server, ServerConfig, ServerStats, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{LocalConfig, LocalStore};
@@ -116,7 +116,11 @@ impl Fixture {
             LocalConfig::new(directory.path().join("export"), directory.path().join("state"));
         let store = LocalStore::new(&config).unwrap();
         let shelf = DirectoryShelf::open(directory.path().join("journal")).unwrap();
-        let journal = JournalConfig { shelf: Arc::new(shelf), log: LogConfig::default() };
+        let journal = JournalConfig {
+            shelf: Arc::new(shelf),
+            log: LogConfig::default(),
+            undo: UndoConfig::default(),
+        };
         Self::start(directory, Arc::new(store), |config| {
             config.journal = Some(journal);
             change(config);

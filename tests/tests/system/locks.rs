@@ -13,14 +13,14 @@ use crate::bind::{answer_null, bind};
 use crate::fixture::{Fixture, Transport, over_each};
 use crate::rogue::{Rogue, status_of};
 
-struct Holder {
-    rogue: Rogue,
-    session: SessionId,
-    file: FileHandle,
-    state: StateId,
+pub struct Holder {
+    pub rogue: Rogue,
+    pub session: SessionId,
+    pub file: FileHandle,
+    pub state: StateId,
 }
 
-fn holder(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Holder {
+pub fn holder(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Holder {
     let mut rogue = Rogue::connect(&fixture.address(transport));
     let options =
         WireOptions { response_cache: true, back_control_channel: true, ..WireOptions::default() };
@@ -29,25 +29,25 @@ fn holder(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Holde
     Holder { rogue, session, file, state }
 }
 
-fn served() -> Fixture {
+pub fn served() -> Fixture {
     let fixture = Fixture::with_journal();
     std::fs::write(fixture.local("file"), [7; 100]).unwrap();
     fixture
 }
 
-const NONE: LockOptions = LockOptions::from_bits(0).unwrap();
+pub const NONE: LockOptions = LockOptions::from_bits(0).unwrap();
 
 impl Holder {
-    fn request(&self, lock_type: LockType, options: LockOptions, place: (u64, u64)) -> Lock {
+    pub fn request(&self, lock_type: LockType, options: LockOptions, place: (u64, u64)) -> Lock {
         let (offset, length) = place;
         Lock { file: self.file, lock_type, options, state: self.state, offset, length }
     }
 
-    fn lock(&mut self, lock_type: LockType, place: (u64, u64)) -> Status {
+    pub fn lock(&mut self, lock_type: LockType, place: (u64, u64)) -> Status {
         self.lock_with(lock_type, NONE, place)
     }
 
-    fn lock_with(
+    pub fn lock_with(
         &mut self,
         lock_type: LockType,
         options: LockOptions,
@@ -57,19 +57,19 @@ impl Holder {
         self.rogue.outcome(&request).unwrap()
     }
 
-    fn unlock(&mut self, (offset, length): (u64, u64)) -> Status {
+    pub fn unlock(&mut self, (offset, length): (u64, u64)) -> Status {
         let (file, state, lock_type) = (self.file, self.state, LockType::Write);
         let unlock = Unlock { file, lock_type, state, offset, length };
         self.rogue.outcome(&Request::LockU(unlock)).unwrap()
     }
 
-    fn read(&mut self, state: StateId, (offset, length): (u64, u32)) -> Status {
+    pub fn read(&mut self, state: StateId, (offset, length): (u64, u32)) -> Status {
         let (file, hint) = (self.file, CacheHint(0));
         let read = ReadInline { file, state, offset, length, hint };
         self.rogue.outcome(&Request::ReadInline(read)).unwrap()
     }
 
-    fn write(&mut self, state: StateId, offset: u64, octets: &[u8]) -> Status {
+    pub fn write(&mut self, state: StateId, offset: u64, octets: &[u8]) -> Status {
         let write = WriteInline {
             file: self.file,
             state,
@@ -241,7 +241,7 @@ fn plain_locks_are_taken_back_after_a_restart() {
 
 impl Holder {
     /// The same client after the server's restart, with its open taken back.
-    fn back(self, fixture: &Fixture) -> Self {
+    pub fn back(self, fixture: &Fixture) -> Self {
         let mut rogue = Rogue::connect(&fixture.address(Transport::Tcp));
         let options = WireOptions { response_cache: true, ..WireOptions::default() };
         let session = rogue.log_in_as(b"ann", options).session;

@@ -14,6 +14,8 @@ mod hostile;
 mod locks;
 mod names;
 mod opens;
+mod reconnect;
 mod recovery;
 mod rogue;
 mod sessions;
+mod undo;

@@ -11,7 +11,7 @@ use dafs_wire::{
 
 use super::chained::Chained;
 use super::outcome::{Asked, ChainFailure};
-use super::send::{QueuedChain, QueuedMember};
+use super::send::{ChainMember, ChainWork};
 use super::{Chain, Planned};
 use crate::buffer::Slice;
 use crate::error::{ClientError, Result};
@@ -37,13 +37,24 @@ impl<'s> Chain<'s> {
         let mut chained = Chained::empty(session);
         let queued = self.members.into_iter().map(|Planned { message, flags, asked }| {
             let ticket = core.replies.make();
+            let procedure = asked.procedure;
             let buffer = asked.slice.as_ref().map(|slice| slice.buffer.clone());
             chained.tickets.push(ticket);
             chained.asked.push(asked);
-            QueuedMember { message, flags, ticket, buffer }
+            ChainMember {
+                message,
+                procedure,
+                planned: flags,
+                flags,
+                ticket,
+                buffer,
+                status: None,
+                answer: None,
+                is_noted: false,
+            }
         });
         let members = queued.collect();
-        let chain = QueuedChain { octets: self.octets, members, sent: 0 };
+        let chain = ChainWork::new(core.next_id(), self.octets, members);
         if let Err(error) = core.start_chain(session.index, chain) {
             drop(core);
             // Nothing will come for the tickets.

@@ -1,59 +1,74 @@
-//! Chains on their way out.
+//! Chains on their way out, and the answers that have come.
 //!
 //! Invariant: from a chain's first member to its last nothing else is sent in its session
 //! (draft 4.3.3): while one is open, [`Credits`](crate::credits::Credits) gives its credits to
 //! members alone, and whatever else asks for one waits behind it. A chain that is longer than
-//! the credits there are goes on as its first members are answered.
+//! the credits there are goes on as its first members are answered. Its answers are kept
+//! until all are there, so that it can be taken up where a connection was lost
+//! (`recovery/chains.rs`).
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
 use dafs_dat::Gather;
-use dafs_wire::{ChainFlags, seal};
+use dafs_types::{SequenceNumber, Status, StreamId};
+use dafs_wire::{ChainFlags, Procedure, ResponseHeader, seal};
 
 use crate::buffer::Registered;
-use crate::core::{Core, Pending, SessionState};
+use crate::core::{Core, OperationId, Pending, SessionState};
+use crate::credits::Holder;
 use crate::error::{ClientError, Result};
+use crate::opens::Opens;
+use crate::recovery::Delay;
 use crate::waiters::Ticket;
 
-/// A chain that is not all sent.
-pub(crate) struct QueuedChain {
+/// A chain that is not over.
+pub(crate) struct ChainWork {
+    pub id: OperationId,
     /// The messages of all members, one behind the other.
     pub octets: Vec<u8>,
-    pub members: Vec<QueuedMember>,
-    /// Members sent.
-    pub sent: usize,
+    pub members: Vec<ChainMember>,
+    /// The first member that may still have to be sent.
+    next: usize,
+    /// Some was sent, and not all.
+    is_open: bool,
+    /// Members without an answer.
+    missing: usize,
+    /// The server has put it off.
+    pub delay: Option<Box<Delay>>,
 }
 
 /// One of its members.
-pub(crate) struct QueuedMember {
+pub(crate) struct ChainMember {
     /// Where its message is.
     pub message: Range<usize>,
+    pub procedure: Procedure,
+    /// As it was put together, and as it is sent: what is known by now is not asked for.
+    pub planned: ChainFlags,
     pub flags: ChainFlags,
     pub ticket: Ticket,
-    /// Kept until the answer is there.
+    /// Kept until the chain is over.
     pub buffer: Option<Rc<Registered>>,
+    /// How it ended, if it has.
+    pub status: Option<Status>,
+    pub answer: Option<Result<Vec<u8>>>,
+    /// What it did to opens is known where that is kept.
+    pub is_noted: bool,
 }
+
+pub(crate) type SharedChain = Rc<RefCell<ChainWork>>;
 
 /// What a stream waits for that carries a member.
 pub(crate) struct Member {
-    pub ticket: Ticket,
-    buffer: Option<Rc<Registered>>,
-}
-
-impl Member {
-    /// Its session ended while the server may have been at work on its memory.
-    pub fn note_exposed(&self) {
-        if let Some(buffer) = &self.buffer {
-            buffer.note_exposed();
-        }
-    }
+    pub chain: SharedChain,
+    pub number: usize,
 }
 
 /// The chains of a session that are not all sent. Only the first may be open.
 #[derive(Default)]
-pub(crate) struct ChainQueue(VecDeque<QueuedChain>);
+pub(crate) struct ChainQueue(VecDeque<SharedChain>);
 
 impl ChainQueue {
     #[inline]
@@ -64,14 +79,110 @@ impl ChainQueue {
     /// Some members of the first are sent, and not all.
     #[inline]
     pub fn is_open(&self) -> bool {
-        self.0.front().is_some_and(|chain| chain.sent > 0)
+        self.0.front().is_some_and(|chain| chain.borrow().is_open)
     }
 
-    /// The tickets of all that was not sent.
-    pub fn into_tickets(self) -> impl Iterator<Item = Ticket> {
-        self.0.into_iter().flat_map(|chain| {
-            chain.members.into_iter().skip(chain.sent).map(|member| member.ticket)
-        })
+    /// The one that is open, which is to be taken up anew.
+    pub fn take_open(&mut self) -> Option<SharedChain> {
+        if self.is_open() { self.0.pop_front() } else { None }
+    }
+
+    pub fn push_front(&mut self, chain: SharedChain) {
+        self.0.push_front(chain);
+    }
+
+    pub fn push_back(&mut self, chain: SharedChain) {
+        self.0.push_back(chain);
+    }
+
+    pub fn into_iter(self) -> impl Iterator<Item = SharedChain> {
+        self.0.into_iter()
+    }
+
+    /// All of it was sent.
+    fn remove_first(&mut self, chain: &SharedChain) {
+        if self.0.front().is_some_and(|first| Rc::ptr_eq(first, chain)) {
+            self.0.pop_front();
+        }
+    }
+}
+
+impl ChainWork {
+    pub fn new(id: OperationId, octets: Vec<u8>, members: Vec<ChainMember>) -> Self {
+        let missing = members.len();
+        Self { id, octets, members, next: 0, is_open: false, missing, delay: None }
+    }
+
+    /// A member has ended. True if it was the last.
+    pub fn note_answer(
+        &mut self,
+        number: usize,
+        status: Option<Status>,
+        answer: Result<Vec<u8>>,
+    ) -> bool {
+        let Some(member) = self.members.get_mut(number) else { return false };
+        if member.answer.is_some() {
+            return false;
+        }
+        (member.status, member.answer) = (status, Some(answer));
+        self.missing -= 1;
+        self.missing == 0
+    }
+
+    /// A member has no answer any more: it is asked for once more.
+    pub fn forget_answer(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        if member.answer.take().is_some() {
+            self.missing += 1;
+        }
+        member.status = None;
+    }
+
+    /// Members without an answer.
+    pub fn missing(&self) -> usize {
+        self.missing
+    }
+
+    /// From now on everything without an answer is to be sent.
+    pub fn begin_anew(&mut self) {
+        (self.next, self.is_open) = (0, false);
+    }
+
+    /// The next member to send.
+    #[inline]
+    fn due(&mut self) -> Option<usize> {
+        while self.members.get(self.next)?.answer.is_some() {
+            self.next += 1;
+        }
+        Some(self.next)
+    }
+
+    /// Puts the next member's message in order. True if it is the last.
+    fn stamp(
+        &mut self,
+        number: usize,
+        stream: StreamId,
+        sequence: SequenceNumber,
+        opens: Option<&Opens>,
+        checksums: bool,
+    ) -> bool {
+        let member = &self.members[number];
+        let is_last = !member.flags.contains(ChainFlags::FORWARD);
+        let message = &mut self.octets[member.message.clone()];
+        if let Some(opens) = opens {
+            opens.restate(message);
+        }
+        message[10..12].copy_from_slice(&member.flags.0.to_ne_bytes());
+        message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
+        message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
+        // It may have been sealed for another session.
+        message[24..28].fill(0);
+        if checksums {
+            seal(message, &[]);
+        }
+        self.next = number + 1;
+        self.is_open = !is_last;
+        is_last
     }
 }
 
@@ -85,9 +196,9 @@ impl SessionState {
 
 impl Core {
     /// Takes a chain in, and sends what there are credits for.
-    pub fn start_chain(&mut self, index: usize, chain: QueuedChain) -> Result<()> {
+    pub fn start_chain(&mut self, index: usize, chain: ChainWork) -> Result<()> {
         self.check_open(index)?;
-        self.sessions[index].chains.0.push_back(chain);
+        self.sessions[index].chains.push_back(Rc::new(RefCell::new(chain)));
         if self.sessions[index].owes_a_chain() {
             self.send_chains(index);
         }
@@ -96,49 +207,87 @@ impl Core {
 
     /// Sends members as long as there are credits. True if it was all of them.
     pub fn send_chains(&mut self, index: usize) -> bool {
-        while let Some(mut chain) = self.sessions[index].chains.0.pop_front() {
-            if !self.send_members(index, &mut chain) {
-                self.sessions[index].chains.0.push_front(chain);
+        while let Some(chain) = self.sessions[index].chains.0.front().cloned() {
+            if !self.send_members(index, &chain) {
                 return false;
             }
+            // Gone already if the connection was lost over it.
+            self.sessions[index].chains.remove_first(&chain);
         }
         true
     }
 
     /// Sends the members of a chain. False if there are not credits enough for the rest.
-    fn send_members(&mut self, index: usize, chain: &mut QueuedChain) -> bool {
-        while let Some(member) = chain.members.get_mut(chain.sent) {
+    fn send_members(&mut self, index: usize, shared: &SharedChain) -> bool {
+        loop {
+            let mut chain = shared.borrow_mut();
+            let Some(number) = chain.due() else { return true };
             let session = &mut self.sessions[index];
             let Some((stream, sequence)) = session.credits.take_for_member() else { return false };
-            let message = &mut chain.octets[member.message.clone()];
-            message[10..12].copy_from_slice(&member.flags.0.to_ne_bytes());
-            message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
-            message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
-            if session.checksums {
-                seal(message, &[]);
-            }
-            session.credits.hold(member.flags.contains(ChainFlags::FORWARD));
-            let pending = Member { ticket: member.ticket, buffer: member.buffer.take() };
-            chain.sent += 1;
-            self.post(index, stream, Pending::Member(pending), &[Gather::Bytes(message)]);
-            if chain.sent == chain.members.len() {
+            let opens = session.keeper.as_ref().map(|keeper| &keeper.opens);
+            let is_last = chain.stamp(number, stream, sequence, opens, session.checksums);
+            session.credits.hold(if is_last { Holder::Anybody } else { Holder::Members });
+            let message = &chain.octets[chain.members[number].message.clone()];
+            let posted = self.post_octets(index, &[Gather::Bytes(message)]);
+            // A connection that is lost over this takes the chain up.
+            drop(chain);
+            let member = Member { chain: shared.clone(), number };
+            self.note_posted(index, stream, Pending::Member(member), posted);
+            if is_last {
                 // The answers come together, where nothing keeps the server from it: one is
                 // what is waited for.
                 let endpoint = self.sessions[index].endpoint;
                 self.interface.expect(endpoint, &[], 0);
-            }
-            if let Err(error) = self.check_open(index) {
-                self.end_unsent(chain, &error);
                 return true;
             }
         }
-        true
     }
 
-    /// The session ended while a chain was being sent.
-    fn end_unsent(&mut self, chain: &mut QueuedChain, error: &ClientError) {
-        for member in chain.members.drain(..).skip(chain.sent) {
-            self.replies.put(member.ticket, Err(error.clone()));
+    /// The answer to a member came.
+    pub fn on_member(
+        &mut self,
+        index: usize,
+        member: &Member,
+        header: &ResponseHeader,
+        message: &[u8],
+    ) {
+        let session = &mut self.sessions[index];
+        if session.is_frail {
+            session.note_progress();
+        }
+        let (status, answer) = (Some(header.status), Ok(message.to_vec()));
+        if member.chain.borrow_mut().note_answer(member.number, status, answer) {
+            self.end_chain(index, &member.chain);
+        }
+    }
+
+    /// Every member has ended.
+    pub fn end_chain(&mut self, index: usize, shared: &SharedChain) {
+        if self.put_off_chain(index, shared) {
+            return;
+        }
+        let mut chain = shared.borrow_mut();
+        if let Some(keeper) = &mut self.sessions[index].keeper {
+            chain.note(&mut keeper.opens);
+        }
+        for member in chain.members.drain(..) {
+            if let Some(answer) = member.answer {
+                self.replies.put(member.ticket, answer);
+            }
+        }
+    }
+
+    /// Ends what has not ended of a chain with an error.
+    pub fn fail_chain(&mut self, shared: &SharedChain, error: &ClientError) {
+        let mut chain = shared.borrow_mut();
+        chain.missing = 0;
+        for member in chain.members.drain(..) {
+            if let (None, Some(buffer)) = (&member.answer, &member.buffer) {
+                // The server may have been at work on it.
+                buffer.note_exposed();
+            }
+            let answer = member.answer.unwrap_or_else(|| Err(error.clone()));
+            self.replies.put(member.ticket, answer);
         }
     }
 }

@@ -14,6 +14,7 @@ mod grace;
 mod locks;
 mod replies;
 mod requests;
+mod view;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
 use dafs_wire::ByteOrder;
 pub use fencing::RunningRequest;
 pub use grace::ClientRecord;
+pub use view::SessionView;
 
 use crate::chain::ChainState;
 use crate::clients::{ClientSlot, ClientTable, Principal};

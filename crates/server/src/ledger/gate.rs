@@ -223,6 +223,7 @@ impl Reactor {
         };
         self.checkpoint_if_due();
         self.advance_fences(durable);
+        self.remove_undo(durable);
         while let Some(concluded) = self.next_concluded(durable) {
             self.deliver_concluded(concluded);
         }

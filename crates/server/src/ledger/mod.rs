@@ -19,11 +19,12 @@ use dafs_dat::EndpointId;
 use dafs_filer::locks::LockId;
 use dafs_filer::{FenceRestoreError, FenceStoreId, FileKey, KeptSession};
 use dafs_journal::log::{GroupDone, GroupJob};
-use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf};
+use dafs_journal::{Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf, UndoConfig};
 use dafs_store::{File, Store, StoreError};
 use dafs_types::{FileHandle, Status, StreamId};
 
 use crate::task::{Answer, TaskId};
+use crate::undo::Undo;
 pub(crate) use record::{Facts, Intent, Outcome, Record, RequestKey};
 
 /// Where the journal is kept, and how large it may get.
@@ -33,6 +34,8 @@ pub struct JournalConfig {
     pub shelf: Arc<dyn Shelf>,
     /// Bounds.
     pub log: LogConfig,
+    /// Bounds of the undo data of each auto-recovery lock, which is kept beside it.
+    pub undo: UndoConfig,
 }
 
 impl std::fmt::Debug for JournalConfig {
@@ -114,6 +117,7 @@ pub(crate) struct Ledger {
     held: Vec<Held>,
     /// A defect on purpose: nothing is written down before it is carried out.
     pub(crate) skips_intents: bool,
+    pub(crate) undo: Undo,
 }
 
 /// A group of records on its way to stable storage, and what must be there before it.
@@ -159,7 +163,7 @@ pub enum LedgerError {
 }
 
 impl Ledger {
-    fn new(log: Log) -> Self {
+    fn new(log: Log, undo: Undo) -> Self {
         Self {
             log,
             backlog: VecDeque::new(),
@@ -173,11 +177,12 @@ impl Ledger {
             grace_ended: RecordNumber(0),
             held: Vec::new(),
             skips_intents: false,
+            undo,
         }
     }
 
     /// Adds a record behind all others; it becomes durable with one of the next groups.
-    fn append(&mut self, record: &Record) -> RecordNumber {
+    pub(crate) fn append(&mut self, record: &Record) -> RecordNumber {
         self.append_octets(record.kind(), record.encode())
     }
 
@@ -188,7 +193,7 @@ impl Ledger {
     }
 
     /// The record appended last.
-    fn last(&self) -> RecordNumber {
+    pub(crate) fn last(&self) -> RecordNumber {
         RecordNumber(self.log.last_appended().0 + self.backlog.len() as u64)
     }
 
@@ -237,14 +242,19 @@ impl Ledger {
 }
 
 fn journal_failed(error: LogError) -> LedgerError {
+    LedgerError::Journal(chain_of(&error))
+}
+
+/// An error and what caused it, in one line.
+fn chain_of(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
-    let mut cause = std::error::Error::source(&error);
+    let mut cause = error.source();
     while let Some(error) = cause {
         text.push_str(": ");
         text.push_str(&error.to_string());
         cause = error.source();
     }
-    LedgerError::Journal(text)
+    text
 }
 
 /// Whether a status says that nothing was changed.

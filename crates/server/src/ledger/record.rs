@@ -8,7 +8,7 @@ use dafs_filer::{
     ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Principal, RequestName,
     SessionRecord,
 };
-use dafs_journal::RecordKind;
+use dafs_journal::{RecordKind, UndoId};
 use dafs_types::{
     ClientId, Credentials, FileHandle, FsHandle, SequenceNumber, SessionId, Status, StreamId,
     Verifier,
@@ -82,6 +82,10 @@ pub enum Record {
     LockGone(LockId),
     /// Who may reach an object, from now on; everybody if nobody is named.
     Fence(FenceRecord),
+    /// From now on what is overwritten in a range is saved as this undo data.
+    UndoKept { id: UndoId, handle: FileHandle, range: ByteRange },
+    /// What was saved of a range means nothing any more.
+    UndoDropped { handle: FileHandle, range: ByteRange },
 }
 
 impl Record {
@@ -98,6 +102,8 @@ impl Record {
             Self::Lock(..) => 8,
             Self::LockGone(_) => 9,
             Self::Fence(_) => 10,
+            Self::UndoKept { .. } => 20,
+            Self::UndoDropped { .. } => 21,
         })
     }
 
@@ -123,6 +129,11 @@ impl Record {
             Self::Lock(handle, lock) => put_lock(&mut to, handle, lock),
             Self::LockGone(id) => to.put_u64(id.0),
             Self::Fence(fence) => put_fence(&mut to, fence),
+            Self::UndoKept { id, handle, range } => {
+                to.put_u64(id.0);
+                put_range_of(&mut to, handle, *range);
+            }
+            Self::UndoDropped { handle, range } => put_range_of(&mut to, handle, *range),
         }
         to
     }
@@ -152,6 +163,15 @@ impl Record {
             }
             9 => Self::LockGone(LockId(from.take_u64()?)),
             10 => Self::Fence(take_fence(&mut from)?),
+            20 => {
+                let id = UndoId(from.take_u64()?);
+                let (handle, range) = take_range_of(&mut from)?;
+                Self::UndoKept { id, handle, range }
+            }
+            21 => {
+                let (handle, range) = take_range_of(&mut from)?;
+                Self::UndoDropped { handle, range }
+            }
             _ => return None,
         };
         from.is_empty().then_some(record)
@@ -338,6 +358,17 @@ fn take_fence(from: &mut &[u8]) -> Option<FenceRecord> {
     Some(FenceRecord { object, fence_ids })
 }
 
+fn put_range_of(to: &mut Vec<u8>, handle: &FileHandle, range: ByteRange) {
+    to.put_rest(&handle.0);
+    to.put_u64(range.first());
+    to.put_u64(range.last());
+}
+
+fn take_range_of(from: &mut &[u8]) -> Option<(FileHandle, ByteRange)> {
+    let handle = take_handle(from)?;
+    Some((handle, ByteRange::from_ends(from.take_u64()?, from.take_u64()?)?))
+}
+
 fn put_key(to: &mut Vec<u8>, key: &RequestKey) {
     to.put_u64(key.session.0);
     to.put_u16(key.request.stream.0);
@@ -508,6 +539,9 @@ mod tests {
             records.push(Record::Lock(handle(6), Box::new(lock)));
         }
         records.push(Record::LockGone(LockId(11)));
+        let (handle_, range) = (handle(7), ByteRange::from_ends(5, u64::MAX).unwrap());
+        records.push(Record::UndoKept { id: UndoId(12), handle: handle_, range });
+        records.push(Record::UndoDropped { handle: handle_, range });
         let ids = |texts: &[&str]| texts.iter().map(|id| FenceId::new(id).unwrap()).collect();
         let objects = [FencedObject::File(handle(6)), FencedObject::FileSystem(FsHandle([7; 16]))];
         for object in objects {
@@ -540,7 +574,9 @@ mod tests {
                 | Record::Forgotten(_)
                 | Record::Lock(..)
                 | Record::LockGone(_)
-                | Record::Fence(_) => 0,
+                | Record::Fence(_)
+                | Record::UndoKept { .. }
+                | Record::UndoDropped { .. } => 0,
             };
             for length in 0..octets.len() - open_end {
                 assert_eq!(Record::decode(record.kind(), &octets[..length]), None);

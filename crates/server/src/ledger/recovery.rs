@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dafs_filer::locks::{LockId, LockRecord};
+use dafs_filer::locks::{ByteRange, LockAction, LockId, LockRecord};
 use dafs_filer::{
     ClientRecord, FenceId, FenceRecord, FencedObject, FileKey, Filer, RequestName, SessionRecord,
 };
 use dafs_journal::{Log, LogError, RecordKind, RecordNumber};
-use dafs_store::{Store, StoreError};
+use dafs_store::{File, Store, StoreError};
 use dafs_types::{
     Credentials, Entropy, FileHandle, Moment, SessionId, ShareAccess, Status, StreamId,
 };
@@ -22,6 +22,7 @@ use super::{
 };
 use crate::config::ServerError;
 use crate::reactor::Reactor;
+use crate::undo::{Extent, RecordedLock, Undo, without};
 
 /// What the journal of the last life says.
 #[derive(Default)]
@@ -31,6 +32,8 @@ struct Past {
     clients: BTreeMap<Box<[u8]>, ClientRecord>,
     locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
     fences: BTreeMap<FencedObject, Box<[FenceId]>>,
+    /// Which undo data is good for what.
+    undo: Vec<(FileHandle, Extent)>,
     /// Records nobody understands.
     strange: u64,
 }
@@ -70,12 +73,18 @@ impl Ledger {
         }
         let verdicts = past.judge(store.as_ref())?;
         past.restore(filer).map_err(recovery_failed)?;
-        let mut ledger = Self::new(log);
-        let locks = std::mem::take(&mut past.locks);
-        ledger.restore_locks(locks, store.as_ref(), filer)?;
+        let locks = past.open_locked(store.as_ref()).map_err(recovery_failed)?;
+        let undo = Undo::restore(&config.shelf, &config.undo, &past.undo, &locks);
+        let undo = undo.map_err(|error| {
+            recovery_failed(LedgerError::Journal(crate::ledger::chain_of(&error)))
+        })?;
+        let mut ledger = Self::new(log, undo);
+        ledger.restore_locks(locks, filer);
         tracing::info!(
             sessions = past.sessions.len(),
             fences = filer.fence_counters().objects,
+            undo = ledger.undo.data_count(),
+            rollbacks = ledger.undo.rollback_count(),
             undecided = verdicts.0 + verdicts.1,
             done = verdicts.0,
             "journal read"
@@ -84,27 +93,38 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Puts locks back that outlive their owners. Those of files that are gone are, too.
-    fn restore_locks(
-        &mut self,
-        locks: BTreeMap<LockId, (FileHandle, LockRecord)>,
-        store: &dyn Store,
-        filer: &mut Filer,
-    ) -> Result<(), ServerError> {
+    /// Puts locks back that outlive their owners. What that changes in them is in the
+    /// checkpoint that follows; what is to be rolled back is, once the server runs.
+    fn restore_locks(&mut self, locks: Vec<RecordedLock>, filer: &mut Filer) {
         let mut records = Vec::new();
-        for (id, (handle, record)) in locks {
-            let file = match store.open(&Credentials::superuser(), &handle, ShareAccess::Read) {
-                Ok(file) => file,
-                Err(StoreError::Stale | StoreError::NotFound | StoreError::BadHandle) => continue,
-                Err(error) => return Err(recovery_failed(LedgerError::Store(error))),
-            };
-            records.push(LockRecord { file: FileKey(file.key().0), ..record });
-            self.locked.insert(id, (handle, file));
+        for RecordedLock { handle, file, record } in locks {
+            records.push(LockRecord { file: FileKey(file.key().0), ..record.clone() });
+            self.locked.insert(record.id, (handle, file));
         }
         filer.restore_locks(records, Moment(0));
-        // What that asks for is in the checkpoint that follows.
-        while filer.take_lock_action().is_some() {}
-        Ok(())
+        while let Some(action) = filer.take_lock_action() {
+            match action {
+                LockAction::WriteRecord(record) => {
+                    let known = self.locked_by_key(record.file);
+                    self.locked.extend(known.map(|known| (record.id, known)));
+                }
+                LockAction::RemoveRecord(id) => drop(self.locked.remove(&id)),
+                LockAction::Rollback { rollback, file, range } => {
+                    self.undo.roll_back(rollback, file, range);
+                }
+                // Nobody waits yet; and nothing is unlocked or locked anew.
+                LockAction::KeepUndo { .. }
+                | LockAction::DropUndo { .. }
+                | LockAction::Ready { .. }
+                | LockAction::WaiterBroken { .. }
+                | LockAction::WaiterGone { .. } => {}
+            }
+        }
+    }
+
+    /// The file of a lock on record.
+    fn locked_by_key(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
+        self.locked.values().find(|(_, file)| file.key().0 == key.0).cloned()
     }
 
     /// Makes a checkpoint and waits until it is durable.
@@ -138,6 +158,9 @@ impl Ledger {
         }
         for fence in filer.fence_records() {
             push(&Record::Fence(fence));
+        }
+        for (handle, Extent { range, id }) in self.undo.extents() {
+            push(&Record::UndoKept { id, handle, range });
         }
         for (_, concluded) in &self.concluded {
             if let Some(key) = concluded.key {
@@ -176,16 +199,20 @@ impl Reactor {
 
     /// A lock that outlives its owner is there, or has changed.
     pub(crate) fn write_lock(&mut self, record: &LockRecord) -> RecordNumber {
-        let mut open = self.open_files.iter();
-        let found = open.find(|(_, (file, _))| file.key().0 == record.file.0);
-        let found = found.map(|(handle, (file, _))| (*handle, file.clone()));
-        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
-        let known = || ledger.locked.values().find(|(_, file)| file.key().0 == record.file.0);
-        let Some((handle, file)) = found.or_else(|| known().cloned()) else {
+        let found = self.locked_file_of(record.file);
+        let (Some((handle, file)), Some(ledger)) = (found, &mut self.ledger) else {
             return RecordNumber(0);
         };
         ledger.locked.insert(record.id, (handle, file));
         ledger.append(&Record::Lock(handle, Box::new(record.clone())))
+    }
+
+    /// The file of a lock: open, or kept for the sake of its record.
+    pub(crate) fn locked_file_of(&self, key: FileKey) -> Option<(FileHandle, Arc<dyn File>)> {
+        let mut open = self.open_files.iter();
+        let found = open.find(|(_, (file, _))| file.key().0 == key.0);
+        let found = found.map(|(handle, (file, _))| (*handle, file.clone()));
+        found.or_else(|| self.ledger.as_ref()?.locked_by_key(key))
     }
 
     /// It is no more.
@@ -235,6 +262,27 @@ impl Reactor {
 }
 
 impl Past {
+    /// Opens the files of locks. Locks of files that are gone are, too.
+    fn open_locked(&mut self, store: &dyn Store) -> Result<Vec<RecordedLock>, LedgerError> {
+        let mut locks = Vec::new();
+        for (_, (handle, record)) in std::mem::take(&mut self.locks) {
+            match store.open(&Credentials::superuser(), &handle, ShareAccess::Read) {
+                Ok(file) => locks.push(RecordedLock { handle, file, record }),
+                Err(StoreError::Stale | StoreError::NotFound | StoreError::BadHandle) => {}
+                Err(error) => return Err(LedgerError::Store(error)),
+            }
+        }
+        Ok(locks)
+    }
+
+    fn drop_undo(&mut self, handle: &FileHandle, range: ByteRange) {
+        let is_its = |(named, _): &mut (FileHandle, Extent)| named == handle;
+        let extents: Vec<Extent> =
+            self.undo.extract_if(.., is_its).map(|(_, extent)| extent).collect();
+        let left = without(&extents, range).into_iter();
+        self.undo.extend(left.map(|extent| (*handle, extent)));
+    }
+
     fn take(&mut self, record: Record) {
         match record {
             Record::Session(record) => {
@@ -267,6 +315,10 @@ impl Past {
             Record::ClientGone(name) => drop(self.clients.remove(&name)),
             Record::Lock(handle, lock) => drop(self.locks.insert(lock.id, (handle, *lock))),
             Record::LockGone(id) => drop(self.locks.remove(&id)),
+            Record::UndoKept { id, handle, range } => {
+                self.undo.push((handle, Extent { range, id }))
+            }
+            Record::UndoDropped { handle, range } => self.drop_undo(&handle, range),
             Record::Fence(FenceRecord { object, fence_ids }) if fence_ids.is_empty() => {
                 self.fences.remove(&object);
             }

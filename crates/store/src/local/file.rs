@@ -3,7 +3,7 @@
 //! Invariant: one [`LocalFile`] per object at a time, however many opens it has; it
 //! gains the right to write with the first open that may, and never loses it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -93,6 +93,11 @@ impl File for LocalFile {
 
     fn handle(&self) -> FileHandle {
         self.node.handle
+    }
+
+    fn place(&self) -> Option<String> {
+        let link = format!("/proc/self/fd/{}", self.node.fd().as_raw_fd());
+        Some(std::fs::read_link(link).ok()?.to_string_lossy().into_owned())
     }
 
     fn read_at(

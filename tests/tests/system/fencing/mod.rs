@@ -371,10 +371,12 @@ fn lists_survive_the_server_with_a_journal_and_end_without_one() {
         fixture = fixture.journaled();
         let (_, b) = fixture.connect_with(Transport::Tcp, &named("b"));
         assert_eq!(status(b.open("/file", &OpenOptions::read())), Some(Status::Access));
-        b.open("/lifted", &OpenOptions::read()).unwrap();
+        b.open("/lifted", &OpenOptions::read()).unwrap().close().unwrap();
         let (_, a) = fixture.connect_with(Transport::Shm, &named("a"));
-        a.open("/file", &OpenOptions::read()).unwrap();
+        a.open("/file", &OpenOptions::read()).unwrap().close().unwrap();
         assert_eq!(a.fencing_list("/file", FenceObject::File).unwrap(), ["a"]);
+        a.disconnect().unwrap();
+        b.disconnect().unwrap();
     }
     let (directory, _) = fixture.stop();
     let fixture = Fixture::again(directory);

@@ -1,0 +1,63 @@
+//! `dafs locks`: who has which lock, who waits for whom, and what is broken.
+
+use anyhow::Result;
+use clap::Args;
+use serde_json::Value;
+
+use super::{Target, ask, number, text};
+
+/// Arguments of `dafs locks`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    target: Target,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let found = ask(&arguments.target)?;
+    if arguments.target.json {
+        println!("{found:#}");
+        return Ok(());
+    }
+    println!("{:<10} {:<6} {:<14} {:<24} {:>25}  file", "mode", "kept", "is", "client", "octets");
+    for lock in found["locks"].as_array().into_iter().flatten() {
+        println!(
+            "{:<10} {:<6} {:<14} {:<24} {:>25}  {}",
+            text(lock, "mode"),
+            options(lock),
+            text(lock, "condition"),
+            text(lock, "client"),
+            range(lock),
+            text(lock, "file"),
+        );
+    }
+    for waiter in found["waiters"].as_array().into_iter().flatten() {
+        println!(
+            "{:<10} {:<6} {:<14} {:<24} {:>25}  {}",
+            text(waiter, "mode"),
+            "",
+            "waits",
+            format!("client {}", number(waiter, "client_id")),
+            range(waiter),
+            text(waiter, "file"),
+        );
+    }
+    Ok(())
+}
+
+/// P for persistent, A for auto-recovery.
+fn options(lock: &Value) -> String {
+    let is = |key: &str| lock[key].as_bool() == Some(true);
+    [("persistent", 'P'), ("auto_recovery", 'A')]
+        .into_iter()
+        .filter_map(|(key, letter)| is(key).then_some(letter))
+        .collect()
+}
+
+fn range(lock: &Value) -> String {
+    let offset = number(lock, "offset");
+    match lock["length"].as_u64() {
+        Some(length) => format!("{offset}..{}", offset.saturating_add(length)),
+        None => format!("{offset}.."),
+    }
+}

@@ -1,0 +1,132 @@
+//! A running server's state, for the operator of its machine: `dafs sessions`, `dafs locks`.
+//!
+//! A server offers it on a Unix socket beside the one for shared memory: who connects gets one
+//! JSON document. Only the server's own user and root can connect.
+//!
+//! Invariant: what is shown was true at one moment after it was asked for.
+
+pub mod locks;
+pub mod sessions;
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_client::local_socket_candidates;
+use dafs_dat::Address;
+use dafs_server::Inspector;
+use serde_json::Value;
+
+use crate::place::DEFAULT_PORT;
+
+mod document;
+
+/// Which server.
+#[derive(Debug, Args)]
+pub struct Target {
+    /// The server's socket for shared memory, as `dafs serve` prints it. Default: the usual
+    /// places for port 2050.
+    #[arg(value_name = "SOCKET")]
+    socket: Option<PathBuf>,
+    /// As JSON, with everything that is known.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Offers the state of a server beside its socket.
+pub fn offer(addresses: &[Address], inspector: &Inspector) {
+    let sockets = addresses.iter().filter_map(|address| match address {
+        Address::Shm(path) => Some(status_path(path)),
+        Address::Tcp(_) | Address::Sim(_) => None,
+    });
+    for path in sockets {
+        if let Err(error) = listen(&path, inspector.clone()) {
+            tracing::warn!(
+                path = %path.display(), %error,
+                "`dafs sessions` and `dafs locks` will not find this server"
+            );
+        }
+    }
+}
+
+fn listen(path: &Path, inspector: Inspector) -> std::io::Result<()> {
+    // The socket beside it is ours: what is here is left of a server that has ended.
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    std::thread::Builder::new().name("dafs-status".into()).spawn(move || {
+        for stream in listener.incoming().flatten() {
+            // Whoever does not read what it asked for has asked in vain.
+            let _ = stream.set_write_timeout(Some(PATIENCE));
+            let _ = tell(stream, &inspector);
+        }
+    })?;
+    Ok(())
+}
+
+fn tell(mut stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
+    let Some(found) = inspector.look(PATIENCE) else { return Ok(()) };
+    serde_json::to_writer(&mut stream, &document::of(&found))?;
+    stream.flush()
+}
+
+/// Asks a server for its state.
+fn ask(target: &Target) -> Result<Value> {
+    let candidates = match &target.socket {
+        Some(socket) => vec![socket_of(socket)],
+        None => local_socket_candidates(DEFAULT_PORT),
+    };
+    let found = candidates.iter().map(|socket| status_path(socket)).find(|path| path.exists());
+    let Some(path) = found else {
+        bail!(
+            "no server offers its state at {}; name the socket that `dafs serve` has printed",
+            candidates.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+        );
+    };
+    let told = || -> std::io::Result<Vec<u8>> {
+        let mut stream = UnixStream::connect(&path)?;
+        stream.set_read_timeout(Some(PATIENCE * 2))?;
+        let mut octets = Vec::new();
+        stream.read_to_end(&mut octets)?;
+        Ok(octets)
+    };
+    let octets = told().with_context(|| {
+        format!("asking the server at {}; only its user and root may", path.display())
+    })?;
+    if octets.is_empty() {
+        bail!("the server at {} does not answer: it is ending, or stuck", path.display());
+    }
+    serde_json::from_slice(&octets).context("the server's state is no JSON")
+}
+
+/// A path, or the URL that `dafs serve` prints.
+fn socket_of(text: &Path) -> PathBuf {
+    let shown = text.to_string_lossy();
+    let path = shown.strip_prefix("dafs+shm://").unwrap_or(&shown);
+    let path = path.strip_prefix("shm:").unwrap_or(path);
+    PathBuf::from(path.split_once('!').map_or(path, |(path, _)| path))
+}
+
+fn status_path(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".status");
+    PathBuf::from(name)
+}
+
+fn text<'v>(value: &'v Value, key: &str) -> &'v str {
+    value[key].as_str().unwrap_or("-")
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or(0)
+}
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);

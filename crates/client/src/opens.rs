@@ -1,0 +1,474 @@
+//! What a session has open, and the state ids that name it.
+//!
+//! Invariant: an [`Opened`] is one open for as long as it lasts, whatever its state id is
+//! at the moment: a server that has restarted gives another. Every state id that an open
+//! ever had finds it until it is closed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use dafs_types::{FileHandle, ShareAccess, ShareDeny, ShareKey, StateId, Status};
+use dafs_wire::messages::{Close, Open, OpenDowngrade, OpenTarget};
+use dafs_wire::{
+    ByteOrder, HEADER_BYTES, Procedure, Request, RequestHeader, Response, decode_request,
+    decode_response,
+};
+
+use crate::error::ClientError;
+use crate::locks::{HeldLock, HeldLocks};
+
+/// One open of one file, shared by everything that uses it.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub handle: FileHandle,
+    state: Cell<StateId>,
+    claim: Option<Claim>,
+    /// Unstable writes that were answered; wraps.
+    writes: Cell<u32>,
+    /// Those of them that a commit has confirmed.
+    confirmed: Cell<u32>,
+    /// The server has restarted with unstable writes of this open, and nobody was told yet.
+    has_lost_data: Cell<bool>,
+    /// The open is gone with the server.
+    is_lost: Cell<bool>,
+    locks: RefCell<HeldLocks>,
+}
+
+/// What is needed to ask for an open once more.
+#[derive(Debug)]
+struct Claim {
+    /// The OPEN that made it.
+    request: Box<[u8]>,
+    share: RefCell<Share>,
+}
+
+/// What an open may do, and keeps others from doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Share {
+    access: ShareAccess,
+    deny: ShareDeny,
+    key: Option<ShareKey>,
+}
+
+impl Opened {
+    /// Something that is used under a state id, and not asked for again if that is lost.
+    pub fn plain(handle: FileHandle, state: StateId) -> Self {
+        Self {
+            handle,
+            state: Cell::new(state),
+            claim: None,
+            writes: Cell::new(0),
+            confirmed: Cell::new(0),
+            has_lost_data: Cell::new(false),
+            is_lost: Cell::new(false),
+            locks: RefCell::default(),
+        }
+    }
+
+    /// What an OPEN has opened, by its request and its answer.
+    pub fn from_answer(request: &[u8], answer: &[u8]) -> Option<Self> {
+        let (_, response) = decode_response(ByteOrder::NATIVE, Procedure::Open, answer).ok()?;
+        let Response::Open(result) = response else { return None };
+        let claim = Some(Claim::new(request)?);
+        Some(Self { claim, ..Self::plain(result.file, result.state) })
+    }
+
+    #[inline]
+    pub fn state(&self) -> StateId {
+        self.state.get()
+    }
+
+    /// Unstable writes that were answered.
+    pub fn writes(&self) -> u32 {
+        self.writes.get()
+    }
+
+    /// An unstable write was answered.
+    #[inline]
+    pub fn note_write(&self) {
+        self.writes.set(self.writes.get().wrapping_add(1));
+    }
+
+    /// A commit was answered; so many writes had been when it was sent.
+    pub fn note_commit(&self, writes: u32) {
+        self.confirmed.set(writes);
+        // The verifier of its answer has said what there was to say.
+        self.has_lost_data.set(false);
+    }
+
+    /// The server has lost what was not committed.
+    pub fn note_restart(&self) {
+        if self.confirmed.replace(self.writes.get()) != self.writes.get() {
+            self.has_lost_data.set(true);
+        }
+    }
+
+    /// Whether a restart has lost unstable writes since the last commit; told once.
+    pub fn take_lost_data(&self) -> bool {
+        self.has_lost_data.take()
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.get()
+    }
+
+    pub fn note_lost(&self) {
+        self.is_lost.set(true);
+    }
+
+    /// What it holds of the file.
+    pub fn locks(&self) -> Vec<HeldLock> {
+        self.locks.borrow().all()
+    }
+
+    /// Its name in the eyes of the server; empty where that is not kept.
+    pub fn owner(&self) -> Vec<u8> {
+        let request = self.claim.as_ref().map(|claim| &claim.request);
+        match request.and_then(|request| decode_request(ByteOrder::NATIVE, request).ok()) {
+            Some((_, Request::Open(open))) => open.owner.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What a failure means for whoever used this open.
+    #[cold]
+    pub fn refusal(&self, what: &str, status: Status) -> ClientError {
+        if self.is_lost() {
+            let what = format!("{what}: the open was lost when the server restarted");
+            return ClientError::Status { what, status: Status::Stale };
+        }
+        ClientError::Status { what: what.to_owned(), status }
+    }
+
+    /// Puts an OPEN together that takes this open back after a restart of the server: by
+    /// its handle as it was, or by its name if the server knows no reclaim.
+    ///
+    /// By name, nothing keeps others from having used the file in between, so this is only
+    /// for opens that nobody was kept out by.
+    pub fn reclaim<T>(&self, how: Reclaim, ask: impl FnOnce(&Request<'_>) -> T) -> Option<T> {
+        let claim = self.claim.as_ref()?;
+        let (_, Request::Open(open)) = decode_request(ByteOrder::NATIVE, &claim.request).ok()?
+        else {
+            return None;
+        };
+        let share = *claim.share.borrow();
+        let delegation = dafs_wire::messages::DelegationType::None;
+        let target = match (how, open.target) {
+            (Reclaim::ByHandle, _) => OpenTarget::Previous { file: self.handle, delegation },
+            (Reclaim::ByName, target @ OpenTarget::Null { .. })
+                if share.deny == ShareDeny::None
+                    && share.key.is_none()
+                    && self.locks.borrow().is_empty() =>
+            {
+                target
+            }
+            (Reclaim::ByName, _) => return None,
+        };
+        Some(ask(&Request::Open(Open {
+            target,
+            creation: dafs_wire::messages::OpenCreation::NoCreate,
+            access: share.access,
+            deny: share.deny,
+            key: share.key,
+            ..open
+        })))
+    }
+}
+
+/// By what an open is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reclaim {
+    ByHandle,
+    ByName,
+}
+
+impl Claim {
+    /// From an OPEN as it was sent.
+    fn new(message: &[u8]) -> Option<Self> {
+        let (_, Request::Open(open)) = decode_request(ByteOrder::NATIVE, message).ok()? else {
+            return None;
+        };
+        let share = Share { access: open.access, deny: open.deny, key: open.key };
+        Some(Self { request: message.into(), share: RefCell::new(share) })
+    }
+}
+
+/// Every open of a session.
+#[derive(Debug, Default)]
+pub(crate) struct Opens {
+    /// By every state id they ever had. The ids of a server's lives differ by 24 random
+    /// bits, so that none is likely to name two.
+    by_state: BTreeMap<StateId, Rc<Opened>>,
+    /// Some have had another state id before.
+    has_former: bool,
+}
+
+impl Opens {
+    pub fn get(&self, state: StateId) -> Option<&Rc<Opened>> {
+        self.by_state.get(&state)
+    }
+
+    /// Those that the server should know of.
+    pub fn held(&self) -> Vec<Rc<Opened>> {
+        let is_held = |(state, opened): &(&StateId, &Rc<Opened>)| {
+            **state == opened.state() && !opened.is_lost()
+        };
+        self.by_state.iter().filter(is_held).map(|(_, opened)| opened.clone()).collect()
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Opened> {
+        self.by_state.values().map(Rc::as_ref)
+    }
+
+    /// Takes note of what an answer says about opens.
+    pub fn note_answer(&mut self, request: &[u8], answer: &[u8], status: Status) {
+        match procedure_of(request) {
+            Some(Procedure::Open) if status == Status::Ok => self.note_open(request, answer),
+            Some(Procedure::OpenDowngrade) if status == Status::Ok => self.note_downgrade(request),
+            Some(Procedure::Close) => self.note_close(request, status),
+            Some(Procedure::Lock | Procedure::LockU) if status == Status::Ok => {
+                self.note_lock(request);
+            }
+            _ => {}
+        }
+    }
+
+    fn note_open(&mut self, request: &[u8], answer: &[u8]) {
+        let Some(opened) = Opened::from_answer(request, answer) else { return };
+        if let Some(known) = self.get(opened.state())
+            && known.state() == opened.state()
+            && let (Some(held), Some(more)) = (&known.claim, &opened.claim)
+        {
+            // More for an owner that has the file open: one CLOSE ends both.
+            return held.join(more);
+        }
+        self.by_state.insert(opened.state(), Rc::new(opened));
+    }
+
+    fn note_downgrade(&mut self, request: &[u8]) {
+        if let Ok((_, Request::OpenDowngrade(OpenDowngrade { state, access, deny, key, .. }))) =
+            decode_request(ByteOrder::NATIVE, request)
+            && let Some(claim) = self.get(state).and_then(|opened| opened.claim.as_ref())
+        {
+            claim.share.replace(Share { access, deny, key });
+        }
+    }
+
+    fn note_lock(&mut self, request: &[u8]) {
+        let Ok((_, request)) = decode_request(ByteOrder::NATIVE, request) else { return };
+        let state = match &request {
+            Request::Lock(lock) => lock.state,
+            Request::LockU(unlock) => unlock.state,
+            _ => return,
+        };
+        let Some(opened) = self.get(state) else { return };
+        match &request {
+            Request::Lock(lock) => opened.locks.borrow_mut().note_lock(lock),
+            Request::LockU(unlock) => opened.locks.borrow_mut().note_unlock(unlock),
+            _ => {}
+        }
+    }
+
+    fn note_close(&mut self, request: &[u8], status: Status) {
+        use Status::{BadStateId, Ok as Done, OldStateId, Stale, StaleStateId};
+        // What the server does not know is closed, too.
+        let is_over = matches!(status, Done | BadStateId | OldStateId | Stale | StaleStateId);
+        if let Ok((_, Request::Close(Close { state, .. }))) =
+            decode_request(ByteOrder::NATIVE, request)
+            && is_over
+        {
+            self.forget(state);
+        }
+    }
+
+    /// An open has ended.
+    pub fn forget(&mut self, state: StateId) {
+        if let Some(opened) = self.by_state.remove(&state)
+            && self.has_former
+        {
+            self.by_state.retain(|_, other| !Rc::ptr_eq(other, &opened));
+        }
+    }
+
+    /// An open has another state id from now on.
+    pub fn rename(&mut self, opened: &Rc<Opened>, state: StateId) {
+        opened.state.set(state);
+        self.by_state.insert(state, opened.clone());
+        self.has_former = true;
+    }
+
+    /// Puts the present state ids into a request that may have former ones.
+    pub fn restate(&self, message: &mut [u8]) {
+        if self.has_former {
+            for_each_state(message, |state| self.get(state).map_or(state, |opened| opened.state()));
+        }
+    }
+}
+
+impl Claim {
+    /// What one owner's two opens amount to.
+    fn join(&self, more: &Self) {
+        let (mut held, more) = (self.share.borrow_mut(), more.share.borrow());
+        let access = held.access.number() | more.access.number();
+        let deny = held.deny.number() | more.deny.number();
+        held.access = ShareAccess::from_number(access).unwrap_or(held.access);
+        held.deny = ShareDeny::from_number(deny).unwrap_or(held.deny);
+        held.key = held.key.or(more.key);
+    }
+}
+
+/// The procedure of an encoded request.
+pub(crate) fn procedure_of(message: &[u8]) -> Option<Procedure> {
+    let header = RequestHeader::decode(ByteOrder::NATIVE, message).ok()?;
+    Procedure::from_number(header.procedure)
+}
+
+/// Replaces every state id of an open in an encoded request. They are opaque, and lie at
+/// fixed places.
+fn for_each_state(message: &mut [u8], replace: impl Fn(StateId) -> StateId) {
+    let Some(procedure) = procedure_of(message) else { return };
+    if procedure == Procedure::BatchSubmit {
+        let Some(array) = word_at(message, HEADER_BYTES).map(|at| HEADER_BYTES + at) else {
+            return;
+        };
+        let count = word_at(message, array).unwrap_or(0);
+        for index in 0..count.min(dafs_wire::limits::BATCH_REQUESTS_MAX) {
+            let at = array + BATCH_ELEMENTS_AT + index * BATCH_ELEMENT_BYTES + BATCH_STATE_AT;
+            replace_at(message, at, &replace);
+        }
+        return;
+    }
+    let is_state = |field: &&dafs_wire::FieldLayout| field.name == "state" && field.size == 8;
+    if let Some(field) = procedure.request_fields().iter().find(is_state) {
+        replace_at(message, HEADER_BYTES + field.offset, &replace);
+    }
+}
+
+fn word_at(message: &[u8], at: usize) -> Option<usize> {
+    let octets = message.get(at..at + 4)?.try_into().ok()?;
+    usize::try_from(u32::from_ne_bytes(octets)).ok()
+}
+
+fn replace_at(message: &mut [u8], at: usize, replace: impl Fn(StateId) -> StateId) {
+    if let Some(place) = message.get_mut(at..at + 8)
+        && let Ok(octets) = <[u8; 8]>::try_from(&*place)
+    {
+        let state = replace(StateId(u64::from_ne_bytes(octets)));
+        place.copy_from_slice(&state.0.to_ne_bytes());
+    }
+}
+
+/// The requests of a BATCH_SUBMIT: count and four octets of padding before them, and where
+/// a state id lies in one (draft 6.5.5).
+const BATCH_ELEMENTS_AT: usize = 8;
+const BATCH_ELEMENT_BYTES: usize = 96;
+const BATCH_STATE_AT: usize = 72;
+
+#[cfg(test)]
+mod tests {
+    use dafs_types::{CacheHint, RequestId, SequenceNumber, Stability, StreamId};
+    use dafs_wire::messages::{
+        BatchRequest, BatchSubmit, FileChunk, InlineData, Placement, TransferDirection, WriteInline,
+    };
+    use dafs_wire::{Array, Checksum, DirectBuffer, DirectBuffers, encode_request};
+
+    use super::*;
+
+    fn encode(request: &Request<'_>) -> Vec<u8> {
+        let mut message = vec![0; 4096];
+        let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
+        let length = encode_request(ByteOrder::NATIVE, &header, request, &mut message).unwrap();
+        message.truncate(length);
+        message
+    }
+
+    fn next(message: &mut [u8]) {
+        for_each_state(message, |state| StateId(state.0 + 1));
+    }
+
+    #[test]
+    fn state_ids_are_replaced_where_they_lie() {
+        let (file, state) = (FileHandle::NULL, StateId(41));
+        let mut close = encode(&Request::Close(Close { file, state }));
+        next(&mut close);
+        assert_eq!(close, encode(&Request::Close(Close { file, state: StateId(42) })));
+        let write = |state| {
+            encode(&Request::WriteInline(WriteInline {
+                file,
+                state,
+                offset: 7,
+                stability: Stability::DataSync,
+                hint: CacheHint::default(),
+                placement: Placement::Packed,
+                data: InlineData::Here(b"octets"),
+            }))
+        };
+        let mut message = write(state);
+        next(&mut message);
+        assert_eq!(message, write(StateId(42)));
+        // There is none here.
+        let mut lookup = encode(&Request::Null(dafs_wire::messages::Empty));
+        let before = lookup.clone();
+        next(&mut lookup);
+        assert_eq!(lookup, before);
+    }
+
+    #[test]
+    fn every_request_of_a_batch_has_its_state_replaced() {
+        let chunks = [FileChunk { offset: 1, length: 2, hint: CacheHint::default() }];
+        let buffers = [DirectBuffer {
+            target: dafs_types::RmrTarget(3),
+            length: 2,
+            context: dafs_types::RmrContext(4),
+        }];
+        let batch = |first: u64| {
+            let of = |number: u64| BatchRequest {
+                file: FileHandle::NULL,
+                request: RequestId(number),
+                state: StateId(first + number),
+                direction: TransferDirection::Read,
+                chunks: Array::from(chunks.as_slice()),
+                buffers: DirectBuffers::from(buffers.as_slice()),
+                checksum: Checksum::NONE,
+            };
+            let requests = [of(0), of(1), of(2)];
+            let requests = Array::from(requests.as_slice());
+            let (window_us, completion_count, synchronous) = (0, 0, true);
+            encode(&Request::BatchSubmit(BatchSubmit {
+                requests,
+                window_us,
+                completion_count,
+                synchronous,
+            }))
+        };
+        let mut message = batch(100);
+        next(&mut message);
+        assert_eq!(message, batch(101));
+    }
+
+    #[test]
+    fn hostile_lengths_do_no_harm() {
+        let mut message = encode(&Request::Null(dafs_wire::messages::Empty));
+        message[32..36].copy_from_slice(&Procedure::BatchSubmit.number().to_ne_bytes());
+        message.extend_from_slice(&[0xff; 8]);
+        let length = u32::try_from(message.len()).unwrap();
+        message[36..40].copy_from_slice(&length.to_ne_bytes());
+        next(&mut message);
+    }
+
+    #[test]
+    fn a_restart_tells_once_of_writes_that_nobody_committed() {
+        let opened = Opened::plain(FileHandle::NULL, StateId(1));
+        opened.note_restart();
+        assert!(!opened.take_lost_data(), "there were none");
+        opened.note_write();
+        let mark = opened.writes();
+        opened.note_write();
+        opened.note_commit(mark);
+        opened.note_restart();
+        assert!(opened.take_lost_data() && !opened.take_lost_data());
+        opened.note_restart();
+        assert!(!opened.take_lost_data(), "they were told of");
+    }
+}

@@ -1,0 +1,365 @@
+//! Chains that were cut off, or put off, and are taken up (draft 5.2.5).
+//!
+//! Invariant: what is sent once more are the members without an answer, in their order, as
+//! one chain; each works on the object and the open that it would have worked on. Those
+//! behind a member that failed are not carried out.
+//!
+//! A chain is cut off with some members carried out and their results kept, and those that
+//! only look without results. Nothing that changes anything stands behind such a member but
+//! CLOSE and locks, so that they can be made late. If the file they need has been closed, it
+//! is opened once more for them.
+
+use std::rc::Rc;
+
+use dafs_types::{FileHandle, Stability, StateId, Status};
+use dafs_wire::messages::{Open, OpenCreation};
+use dafs_wire::{
+    ByteOrder, ChainFlags, HEADER_BYTES, Procedure, Request, Response, decode_request,
+    decode_response, encode_request,
+};
+
+use super::delay::Delayed;
+use super::is_put_off;
+use super::stranded::{Work, answer};
+use crate::chain::send::{ChainMember, ChainWork, SharedChain};
+use crate::core::Core;
+use crate::opens::Opens;
+
+impl Core {
+    /// Keeps a chain for later whose first failure is that the server puts it off. False if
+    /// there is none, or it has waited long enough.
+    pub fn put_off_chain(&mut self, index: usize, shared: &SharedChain) -> bool {
+        let mut chain = shared.borrow_mut();
+        let is_done = |member: &ChainMember| member.status == Some(Status::Ok);
+        let Some(first) = chain.members.iter().position(|member| !is_done(member)) else {
+            return false;
+        };
+        if !chain.members[first].status.is_some_and(is_put_off) {
+            return false;
+        }
+        let Some(due) = self.next_try(index, &mut chain.delay) else { return false };
+        for number in first..chain.members.len() {
+            chain.forget_answer(number);
+        }
+        if let Some(keeper) = &mut self.sessions[index].keeper {
+            chain.note(&mut keeper.opens);
+        }
+        drop(chain);
+        self.put_off(index, Delayed { due, work: Work::Chain(shared.clone()) });
+        true
+    }
+
+    /// Takes note of what chains that were cut off have opened, so that it is taken back.
+    pub(super) fn note_chains(&mut self, index: usize) {
+        let Some(keeper) = &mut self.sessions[index].keeper else { return };
+        let Some(rescue) = &keeper.rescue else { return };
+        for chain in &rescue.chains {
+            chain.borrow_mut().note(&mut keeper.opens);
+        }
+    }
+
+    /// Puts chains that were cut off before those that wait. How many requests are asked anew.
+    pub(super) fn take_chains_up(
+        &mut self,
+        index: usize,
+        chains: Vec<SharedChain>,
+        server_restarted: bool,
+    ) -> u32 {
+        let mut count = 0;
+        for shared in chains.into_iter().rev() {
+            if let Some(keeper) = &mut self.sessions[index].keeper {
+                let mut chain = shared.borrow_mut();
+                chain.note(&mut keeper.opens);
+                chain.take_up(server_restarted, &mut keeper.opens);
+            }
+            let missing = shared.borrow().missing();
+            if missing == 0 {
+                self.end_chain(index, &shared);
+                continue;
+            }
+            count += u32::try_from(missing).unwrap_or(u32::MAX);
+            self.sessions[index].chains.push_front(shared);
+        }
+        count
+    }
+}
+
+impl ChainWork {
+    /// Makes what has no answer ready to be sent once more.
+    pub fn take_up(&mut self, server_restarted: bool, opens: &mut Opens) {
+        self.break_off();
+        if self.missing() == 0 {
+            return;
+        }
+        if server_restarted {
+            self.write_anew();
+        }
+        self.open_anew(opens);
+        self.fill_in();
+        let missing: Vec<usize> = self.members_where(|member| member.answer.is_none()).collect();
+        let (first, last) = (missing.first().copied(), missing.last().copied());
+        for number in missing {
+            let member = &mut self.members[number];
+            if Some(number) != first {
+                member.flags = member.flags.with(ChainFlags::BACK);
+            }
+            if Some(number) != last {
+                member.flags = member.flags.with(ChainFlags::FORWARD);
+            } else {
+                member.flags = without(member.flags, ChainFlags::SAVE);
+            }
+        }
+        self.begin_anew();
+    }
+
+    fn members_where(&self, is: impl Fn(&ChainMember) -> bool) -> impl Iterator<Item = usize> {
+        (0..self.members.len()).filter(move |&number| is(&self.members[number]))
+    }
+
+    /// Members behind one that failed are not carried out.
+    fn break_off(&mut self) {
+        let has_failed =
+            |member: &ChainMember| member.answer.is_some() && member.status != Some(Status::Ok);
+        let Some(failed) = self.members.iter().position(has_failed) else { return };
+        // Of one whose outcome nobody knows, nobody knows how those behind it ended.
+        let unknown = match &self.members[failed].answer {
+            Some(Err(error)) => Some(error.clone()),
+            Some(Ok(_)) | None => None,
+        };
+        for number in failed + 1..self.members.len() {
+            let broken = match &unknown {
+                Some(error) => Err(error.clone()),
+                None => Ok(answer(&Response::Failed, Status::ChainBroken).1),
+            };
+            self.note_answer(number, Some(Status::ChainBroken), broken);
+        }
+    }
+
+    /// A server that has restarted may have lost what it had not committed. The chain is not
+    /// over, so the octets are here still.
+    fn write_anew(&mut self) {
+        let lasts = |member: &ChainMember| {
+            matches!(member.procedure, Procedure::Commit | Procedure::Close)
+                && member.answer.is_some()
+        };
+        let behind = self.members.iter().rposition(lasts).map_or(0, |number| number + 1);
+        for number in behind..self.members.len() {
+            if self.members[number].is_unstable_write() {
+                self.forget_answer(number);
+            }
+        }
+    }
+
+    /// Opens once more what was closed before all that needs it was done.
+    fn open_anew(&mut self, opens: &mut Opens) {
+        let closes = self.members_where(|member| {
+            member.procedure == Procedure::Close && member.status == Some(Status::Ok)
+        });
+        for close in closes.collect::<Vec<_>>() {
+            let is_open = |member: &ChainMember| member.procedure == Procedure::Open;
+            let Some(open) = self.members[..close].iter().rposition(is_open) else { continue };
+            let Some(Response::Open(opened)) = self.members[open].response() else { continue };
+            let state = opened.state;
+            let needs_it = |member: &ChainMember| {
+                member.answer.is_none() && member.planned.contains(ChainFlags::STATE_ID)
+            };
+            if self.members[open..close].iter().any(needs_it) && self.open_harmlessly(open) {
+                opens.forget(state);
+                self.members[open].is_noted = false;
+                self.members[close].is_noted = false;
+                self.forget_answer(open);
+                self.forget_answer(close);
+            }
+        }
+    }
+
+    /// The file is there by now: it is not made, and not cut off. False for one without a
+    /// name, which is gone.
+    fn open_harmlessly(&mut self, number: usize) -> bool {
+        let place = self.members[number].message.clone();
+        let message = self.octets[place.clone()].to_vec();
+        let Ok((header, Request::Open(open))) = decode_request(ByteOrder::NATIVE, &message) else {
+            return false;
+        };
+        if matches!(open.target, dafs_wire::messages::OpenTarget::CreateUnlinked { .. }) {
+            return false;
+        }
+        let open = Request::Open(Open { creation: OpenCreation::NoCreate, ..open });
+        // No longer than it was.
+        match encode_request(ByteOrder::NATIVE, &header, &open, &mut self.octets[place.clone()]) {
+            Ok(length) => {
+                self.members[number].message.end = place.start + length;
+                true
+            }
+            Err(_) => {
+                self.octets[place].copy_from_slice(&message);
+                false
+            }
+        }
+    }
+
+    /// Puts what members have left for those behind them into their messages; what is not
+    /// known yet they will take from the chain.
+    fn fill_in(&mut self) {
+        let (mut file, mut state): (Option<FileHandle>, Option<StateId>) = (None, None);
+        for member in &mut self.members {
+            let message = &mut self.octets[member.message.clone()];
+            member.flags = without(member.planned, ChainFlags::FORWARD.with(ChainFlags::BACK));
+            let at = member.procedure.chained_handle_at();
+            if let Some(place) = place_of::<64>(message, at) {
+                if !member.planned.contains(ChainFlags::FILE_HANDLE) {
+                    file = Some(FileHandle(*place));
+                } else if let Some(file) = file {
+                    *place = file.0;
+                    member.flags = without(member.flags, ChainFlags::FILE_HANDLE);
+                }
+            }
+            let at = member.procedure.chained_state_at();
+            if let Some(place) = place_of::<8>(message, at) {
+                let named = StateId(u64::from_ne_bytes(*place));
+                if member.planned.contains(ChainFlags::STATE_ID) {
+                    if let Some(state) = state {
+                        *place = state.0.to_ne_bytes();
+                        member.flags = without(member.flags, ChainFlags::STATE_ID);
+                    }
+                } else if named != StateId::ANONYMOUS {
+                    state = Some(named);
+                }
+            }
+            if let Some(left) = member.leaves_file() {
+                file = left;
+            }
+            if member.procedure == Procedure::Open {
+                state = match member.response() {
+                    Some(Response::Open(opened)) => Some(opened.state),
+                    _ => None,
+                };
+            }
+        }
+    }
+
+    /// Takes note of what members that were answered did to opens.
+    pub fn note(&mut self, opens: &mut Opens) {
+        let concerns = |member: &ChainMember| !member.is_noted && member.changes_opens();
+        if !self.members.iter().any(concerns) {
+            return;
+        }
+        let flags: Vec<ChainFlags> = self.members.iter().map(|member| member.flags).collect();
+        self.fill_in();
+        let Self { members, octets, .. } = self;
+        for number in 0..members.len() {
+            members[number].flags = flags[number];
+            if !concerns(&members[number]) {
+                continue;
+            }
+            members[number].is_noted = true;
+            if let Some(close) = close_of(members, number) {
+                // It came and went.
+                members[close].is_noted = true;
+                continue;
+            }
+            let member = &members[number];
+            if let (Some(Ok(answer)), Some(status)) = (&member.answer, member.status) {
+                opens.note_answer(&octets[member.message.clone()], answer, status);
+            }
+        }
+    }
+}
+
+impl ChainMember {
+    /// What it has brought, if it was carried out.
+    fn response(&self) -> Option<Response<'_>> {
+        let Some(Ok(answer)) = &self.answer else { return None };
+        if self.status != Some(Status::Ok) {
+            return None;
+        }
+        let decoded = decode_response(ByteOrder::NATIVE, self.procedure, answer);
+        decoded.ok().map(|(_, response)| response)
+    }
+
+    /// Another object than it was given, which it leaves for those behind; `None` within if
+    /// it is not known yet.
+    fn leaves_file(&self) -> Option<Option<FileHandle>> {
+        if !matches!(
+            self.procedure,
+            Procedure::Lookup
+                | Procedure::LookupP
+                | Procedure::OpenAttr
+                | Procedure::GetRootHandle
+                | Procedure::Create
+                | Procedure::Open
+        ) {
+            return None;
+        }
+        Some(match self.response() {
+            Some(Response::Lookup(found)) => Some(found.file),
+            Some(
+                Response::LookupP(found)
+                | Response::OpenAttr(found)
+                | Response::GetRootHandle(found),
+            ) => Some(found.file),
+            Some(Response::Create(created)) => Some(created.file),
+            Some(Response::Open(opened)) => Some(opened.file),
+            _ => None,
+        })
+    }
+
+    fn changes_opens(&self) -> bool {
+        let does = matches!(
+            self.procedure,
+            Procedure::Open
+                | Procedure::OpenDowngrade
+                | Procedure::Close
+                | Procedure::Lock
+                | Procedure::LockU
+        );
+        does && self.status.is_some()
+    }
+
+    fn is_unstable_write(&self) -> bool {
+        match self.response() {
+            Some(Response::WriteInline(written) | Response::WriteDirect(written)) => {
+                written.committed == Stability::Unstable
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The CLOSE that has ended what a member has opened.
+fn close_of(members: &[ChainMember], open: usize) -> Option<usize> {
+    let is_done = |member: &ChainMember| member.status == Some(Status::Ok);
+    if members[open].procedure != Procedure::Open || !is_done(&members[open]) {
+        return None;
+    }
+    let behind = &members[open + 1..];
+    let next = behind
+        .iter()
+        .position(|member| matches!(member.procedure, Procedure::Open | Procedure::Close))?;
+    let close = &behind[next];
+    let ends_it = close.procedure == Procedure::Close
+        && close.planned.contains(ChainFlags::STATE_ID)
+        && is_done(close)
+        && !close.is_noted;
+    // Another open in between would be what it closes.
+    let is_plain = behind[..next].iter().all(|member| {
+        member.procedure.chained_state_at().is_none()
+            || member.planned.contains(ChainFlags::STATE_ID)
+    });
+    (ends_it && is_plain).then_some(open + 1 + next)
+}
+
+/// A handle or a state id in a message.
+fn place_of<const N: usize>(message: &mut [u8], at: Option<usize>) -> Option<&mut [u8; N]> {
+    let at = HEADER_BYTES + at?;
+    message.get_mut(at..at + N)?.try_into().ok()
+}
+
+fn without(flags: ChainFlags, others: ChainFlags) -> ChainFlags {
+    ChainFlags(flags.0 & !others.0)
+}
+
+/// Whether a chain is among those.
+pub(super) fn includes(chains: &[SharedChain], chain: &SharedChain) -> bool {
+    chains.iter().any(|other| Rc::ptr_eq(other, chain))
+}

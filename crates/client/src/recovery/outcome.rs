@@ -1,0 +1,353 @@
+//! What became of a session's requests and opens, and how it goes on.
+//!
+//! Invariant: a stranded request is concluded, or asked anew, once; whatever names an open
+//! by a former state id is put right before anything is sent.
+
+use std::rc::Rc;
+
+use dafs_dat::coarse_now;
+use dafs_types::{SessionId, StateId, Status};
+use dafs_wire::messages::{Close, DiscardResponses, Empty, OpenResult};
+use dafs_wire::{ByteOrder, Procedure, Request, Response, ResponseHeader, decode_response};
+
+use super::rescue::{Claim, Outcome, Question, Rescue, Step};
+use super::stranded::{Fate, Stranded, Work, answer};
+use super::{SessionEvent, is_put_off};
+use crate::chain::send::Member;
+use crate::core::{Core, Phase};
+use crate::credits::Holder;
+use crate::error::ClientError;
+use crate::opens::{Opened, Reclaim};
+
+impl Core {
+    /// What a server has open goes with it: a CLOSE that was under way is over.
+    pub(super) fn conclude_closes(&mut self, index: usize) {
+        let Some(rescue) = self.rescue(index) else { return };
+        // One in a chain may have to wait until what it closes is open.
+        let is_call = |s: &&mut Stranded| matches!(s.work, Some(Work::Call(_)));
+        let closes = rescue.stranded.iter_mut().filter(|s| s.procedure == Procedure::Close);
+        let closes = closes.filter(is_call);
+        let closes: Vec<Work> = closes.filter_map(|stranded| stranded.work.take()).collect();
+        let (header, message) = answer(&Response::Close(Empty), Status::Ok);
+        for work in closes {
+            self.conclude(index, work, &header, &message);
+        }
+    }
+
+    /// A request is over: this is its answer.
+    fn conclude(&mut self, index: usize, work: Work, header: &ResponseHeader, message: &[u8]) {
+        match work {
+            Work::Call(call) => self.on_called(index, call, header, message),
+            Work::Transfer(transfer) => self.on_transferred(index, transfer, header, message),
+            Work::Member(Member { chain, number }) => {
+                // The chain ends when the session goes on.
+                let (status, answer) = (Some(header.status), Ok(message.to_vec()));
+                chain.borrow_mut().note_answer(number, status, answer);
+            }
+            // Its members end one by one.
+            Work::Chain(_) => {}
+        }
+    }
+
+    /// The server says what became of a request.
+    pub(super) fn on_fetched(
+        &mut self,
+        index: usize,
+        number: usize,
+        header: &ResponseHeader,
+        message: &[u8],
+    ) {
+        let Some(keeper) = &mut self.sessions[index].keeper else { return };
+        let old_client = keeper.client;
+        let Some(rescue) = &mut keeper.rescue else { return };
+        let is_restarted = rescue.client != old_client;
+        let Some(stranded) = rescue.stranded.get_mut(number) else { return };
+        match header.status {
+            // It was not carried out, and never will be: nothing of the old session runs.
+            Status::NoXidMatch => stranded.fate = Fate::Undone,
+            // So says a chain that was broken off at one before.
+            Status::ChainBroken => stranded.fate = Fate::Undone,
+            status if is_put_off(status) => rescue.to_ask.push_back(Question::Check(number)),
+            Status::UnknownSession if stranded.is_repeatable() => {
+                stranded.fate = Fate::Undone;
+            }
+            Status::UnknownSession => {
+                rescue.unknown += 1;
+                let error = ClientError::OutcomeUnknown { what: stranded.describe() };
+                if let Some(work) = stranded.work.take() {
+                    self.fail(work, &error);
+                }
+            }
+            Status::Ok if is_restarted && stranded.procedure == Procedure::Open => {
+                rescue.fetched += 1;
+                stranded.fate = Fate::Opened(message.to_vec());
+            }
+            _ => {
+                rescue.fetched += 1;
+                if let Some(work) = stranded.work.take() {
+                    self.conclude(index, work, header, message);
+                }
+            }
+        }
+    }
+
+    /// Whether a request was put off by the server that it came to, and so not carried out,
+    /// or only the question for it.
+    pub(super) fn on_checked(&mut self, index: usize, number: usize, status: Status) {
+        match status {
+            Status::Ok | Status::NoXidMatch => {
+                if let Some(stranded) = self.stranded(index, number) {
+                    stranded.fate = Fate::Undone;
+                }
+            }
+            status => self.attempt_failed(index, format!("it answered {status}")),
+        }
+    }
+
+    fn stranded(&mut self, index: usize, number: usize) -> Option<&mut Stranded> {
+        self.rescue(index)?.stranded.get_mut(number)
+    }
+
+    /// Opens are gone with a server that has restarted: all of them are asked for anew.
+    pub(super) fn begin_reclaiming(&mut self, index: usize) {
+        let Some(keeper) = &mut self.sessions[index].keeper else { return };
+        let Some(rescue) = &mut keeper.rescue else { return };
+        rescue.begin_step(Step::Reclaiming, keeper.recovery.attempt_timeout);
+        if rescue.client == keeper.client {
+            return;
+        }
+        if rescue.claims_of != Some(rescue.client) {
+            rescue.claims_of = Some(rescue.client);
+            rescue.claims = keeper.opens.held().into_iter().map(Claim::new).collect();
+        }
+        for (number, stranded) in rescue.stranded.iter().enumerate() {
+            let of = Some(number);
+            if let (Fate::Opened(answer), Some(message)) = (&stranded.fate, stranded.message())
+                && let Some(opened) = Opened::from_answer(&message, answer)
+                && !rescue.claims.iter().any(|claim| claim.of == of)
+            {
+                rescue.claims.push(Claim { of, ..Claim::new(Rc::new(opened)) });
+            }
+        }
+        for claim in &mut rescue.claims {
+            (claim.due, claim.state, claim.locks) = (None, None, 0);
+        }
+        let open = rescue.claims.iter().enumerate().filter(|(_, claim)| claim.outcome.is_none());
+        let ask = |(number, _)| Question::Reclaim(number, Reclaim::ByHandle);
+        rescue.to_ask = open.map(ask).collect();
+    }
+
+    pub(super) fn on_claimed(
+        &mut self,
+        index: usize,
+        number: usize,
+        how: Reclaim,
+        header: &ResponseHeader,
+        message: &[u8],
+    ) {
+        let result = decode_response(ByteOrder::NATIVE, Procedure::Open, message);
+        if header.status == Status::Ok
+            && let Ok((_, Response::Open(OpenResult { file, state, .. }))) = result
+        {
+            let handle = self.rescue(index).and_then(|r| Some(r.claims.get(number)?.opened.handle));
+            if handle == Some(file) {
+                return self.relock(index, number, state);
+            }
+            // The name leads to another file by now.
+            self.ask(index, Question::Tidy, &Request::Close(Close { file, state }));
+            return self.settle(index, number, Outcome::Gone);
+        }
+        if is_put_off(header.status) && self.wait_for_claim(index, number, how) {
+            return;
+        }
+        // A server without reclaim has lost what was open for good. An open that kept
+        // nobody out is as good as new if the name still leads there.
+        match how {
+            Reclaim::ByHandle => self.settle(index, number, Outcome::Refused),
+            Reclaim::ByName => self.settle(index, number, Outcome::Gone),
+        }
+    }
+
+    /// An open is there again: its locks are asked for, and then it is as it was.
+    fn relock(&mut self, index: usize, number: usize, state: StateId) {
+        let Some(rescue) = self.rescue(index) else { return };
+        let Some(claim) = rescue.claims.get_mut(number) else { return };
+        let locks = claim.opened.locks();
+        (claim.state, claim.locks) = (Some(state), locks.len());
+        if locks.is_empty() {
+            return self.settle(index, number, Outcome::Held(state));
+        }
+        rescue.to_ask.extend(locks.into_iter().map(|lock| Question::Relock(number, lock)));
+    }
+
+    pub(super) fn on_relocked(&mut self, index: usize, number: usize, status: Status) {
+        let Some(rescue) = self.rescue(index) else { return };
+        let Some(claim) = rescue.claims.get_mut(number) else { return };
+        let (None, Some(state)) = (claim.outcome, claim.state) else { return };
+        if status == Status::Ok {
+            claim.locks = claim.locks.saturating_sub(1);
+            if claim.locks == 0 {
+                self.settle(index, number, Outcome::Held(state));
+            }
+            return;
+        }
+        if is_put_off(status) {
+            return self.attempt_failed(index, format!("it answered {status}"));
+        }
+        // Others may have changed what it kept them from: whoever relied on that must know.
+        let file = claim.opened.handle;
+        self.settle(index, number, Outcome::Gone);
+        self.ask(index, Question::Tidy, &Request::Close(Close { file, state }));
+    }
+
+    /// The server wants to be asked again later. False if there is no more time for that.
+    fn wait_for_claim(&mut self, index: usize, number: usize, how: Reclaim) -> bool {
+        let Some(keeper) = &mut self.sessions[index].keeper else { return false };
+        let now = coarse_now();
+        let limit = keeper.limit(now);
+        let rounds = keeper.rescue.as_ref().and_then(|r| Some(r.claims.get(number)?.waits));
+        let due = now + keeper.pause(rounds.unwrap_or(0));
+        let Some(rescue) = &mut keeper.rescue else { return false };
+        let Some(claim) = rescue.claims.get_mut(number).filter(|_| now < limit) else {
+            return false;
+        };
+        claim.waits += 1;
+        claim.due = Some((due, how));
+        true
+    }
+
+    pub(super) fn settle(&mut self, index: usize, number: usize, outcome: Outcome) {
+        if let Some(claim) = self.rescue(index).and_then(|rescue| rescue.claims.get_mut(number)) {
+            claim.outcome = Some(outcome);
+        }
+    }
+
+    // ---- the end --------------------------------------------------------------------
+
+    /// Everything is known: the session goes on.
+    pub(super) fn finish(&mut self, index: usize) {
+        let session = &mut self.sessions[index];
+        let Some(keeper) = &mut session.keeper else { return };
+        let Some(mut rescue) = keeper.rescue.take() else { return };
+        let server_restarted = rescue.client != keeper.client;
+        keeper.client = rescue.client;
+        // What nobody will ask for any more.
+        let old = std::mem::replace(&mut keeper.session, rescue.session);
+        let old: Vec<SessionId> = rescue.left.drain(..).chain(old).collect();
+        session.phase = Phase::Open;
+        session.is_frail = true;
+        session.credits.hold(Holder::Anybody);
+        let reclaimed = self.settle_opens(index, &mut rescue);
+        self.restate(index, &mut rescue.stranded);
+        let chains = std::mem::take(&mut rescue.chains);
+        let reissued = self.reissue(index, rescue.stranded)
+            + self.take_chains_up(index, chains, server_restarted);
+        let session = &mut self.sessions[index];
+        let has_waiting = session.has_waiting();
+        if let Some(keeper) = &mut session.keeper
+            && !has_waiting
+        {
+            keeper.note_progress();
+        }
+        self.announce(
+            index,
+            SessionEvent::Recovered {
+                server_restarted,
+                reissued,
+                fetched: rescue.fetched,
+                reclaimed,
+                lost: rescue.lost,
+                unknown: rescue.unknown,
+            },
+        );
+        for session in old {
+            let discard = Request::DiscardResponses(DiscardResponses { session });
+            self.ask(index, Question::Tidy, &discard);
+        }
+        self.pump(index);
+    }
+
+    /// Puts new state ids in the place of the old ones, and answers the OPENs that had been
+    /// carried out. How many opens there are again.
+    fn settle_opens(&mut self, index: usize, rescue: &mut Rescue) -> u32 {
+        let mut reclaimed = 0;
+        for claim in std::mem::take(&mut rescue.claims) {
+            let state = match claim.outcome {
+                Some(Outcome::Held(state)) => Some(state),
+                Some(Outcome::Refused | Outcome::Gone) | None => None,
+            };
+            if let Some(number) = claim.of {
+                self.answer_open(index, &mut rescue.stranded[number], state);
+                continue;
+            }
+            match (state, &mut self.sessions[index].keeper) {
+                (Some(state), Some(keeper)) => {
+                    keeper.opens.rename(&claim.opened, state);
+                    reclaimed += 1;
+                }
+                _ => {
+                    claim.opened.note_lost();
+                    rescue.lost += 1;
+                }
+            }
+        }
+        reclaimed
+    }
+
+    /// Ends an OPEN that a former life of the server had carried out.
+    fn answer_open(&mut self, index: usize, stranded: &mut Stranded, state: Option<StateId>) {
+        let Fate::Opened(message) = &stranded.fate else { return };
+        let Some(work) = stranded.work.take() else { return };
+        let decoded = decode_response(ByteOrder::NATIVE, Procedure::Open, message);
+        let (header, message) = match (decoded, state) {
+            (Ok((_, Response::Open(result))), Some(state)) => {
+                answer(&Response::Open(OpenResult { state, ..result }), Status::Ok)
+            }
+            _ => answer(&Response::Failed, Status::Stale),
+        };
+        self.conclude(index, work, &header, &message);
+    }
+
+    /// Requests that wait, and name opens by the state ids they had.
+    fn restate(&mut self, index: usize, stranded: &mut [Stranded]) {
+        let session = &mut self.sessions[index];
+        let Some(keeper) = &mut session.keeper else { return };
+        let stranded = stranded.iter_mut().filter_map(|stranded| stranded.work.as_mut());
+        let delayed = keeper.delayed.iter_mut().map(|delayed| &mut delayed.work);
+        let works = stranded.chain(delayed).filter_map(|work| match work {
+            Work::Call(call) => Some(call),
+            // These are put right when they are sent.
+            Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => None,
+        });
+        for call in works.chain(&mut session.calls) {
+            keeper.opens.restate(&mut call.message);
+        }
+    }
+
+    /// Puts what was not done before everything that waits, in the order it was asked for.
+    fn reissue(&mut self, index: usize, stranded: Vec<Stranded>) -> u32 {
+        let mut count = 0;
+        for Stranded { work, fate, .. } in stranded.into_iter().rev() {
+            let Some(work) = work else { continue };
+            if !matches!(fate, Fate::Undone) {
+                // Found, but not to be understood.
+                let what = "what the server said of a request".into();
+                self.fail(work, &ClientError::OutcomeUnknown { what });
+                continue;
+            }
+            let session = &mut self.sessions[index];
+            match work {
+                Work::Transfer(transfer) if transfer.is_cancelled => {
+                    self.complete(&transfer, Err(ClientError::Cancelled));
+                    continue;
+                }
+                Work::Transfer(transfer) => session.queue.push_front(transfer),
+                Work::Call(call) => session.calls.push_front(call),
+                // The rest of its chain is asked for as a whole.
+                Work::Member(_) | Work::Chain(_) => continue,
+            }
+            count += 1;
+        }
+        count
+    }
+}

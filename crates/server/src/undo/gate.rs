@@ -1,0 +1,333 @@
+//! The gate before changes: what they would overwrite is saved first.
+//!
+//! Invariant: the gate is open for a range only when all that undo is kept of in it is durable,
+//! or lies behind the end the file had.
+
+use std::ops::Range;
+
+use dafs_filer::FileKey;
+use dafs_filer::locks::ByteRange;
+use dafs_journal::{RecordNumber, UndoError, UndoId};
+use dafs_store::cache::{CachedFile, Pieces, Planned, Read};
+use dafs_types::{CacheHint, FileHandle, Status};
+
+use super::{Blob, Extent, UndoTask, UndoTaskDone, offsets};
+use crate::config::Defect;
+use crate::jobs::Job;
+use crate::ledger::Record;
+use crate::reactor::Reactor;
+use crate::task::{TaskId, Wait};
+
+/// Whether a change may be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UndoGate {
+    /// What it overwrites is saved.
+    Open,
+    /// Not yet. The task will be tried again.
+    Shut(Wait),
+    /// What it overwrites cannot be saved.
+    Refused(Status),
+}
+
+impl Reactor {
+    // ---- what the lock table asks for ------------------------------------------------
+
+    /// From now on what is overwritten in a range is saved first.
+    pub(crate) fn keep_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
+        let Some((handle, file)) = self.locked_file_of(key) else { return RecordNumber(0) };
+        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        let id = ledger.undo.keep(key, handle, &file, range);
+        ledger.append(&Record::UndoKept { id, handle, range })
+    }
+
+    /// What was changed in a range is final.
+    pub(crate) fn drop_undo(&mut self, key: FileKey, range: ByteRange) -> RecordNumber {
+        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        let Some(handle) = ledger.undo.handle_of(key) else { return RecordNumber(0) };
+        let after = ledger.append(&Record::UndoDropped { handle, range });
+        for id in ledger.undo.drop_range(key, range, after) {
+            self.resume(id, None);
+        }
+        after
+    }
+
+    // ---- the gate --------------------------------------------------------------------
+
+    /// Whether there is anything to keep undo of. A load and a comparison.
+    #[inline]
+    pub(crate) fn keeps_undo(&self) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| !ledger.undo.is_idle())
+    }
+
+    /// Whether undo is kept of anything in a file.
+    pub(crate) fn keeps_undo_of(&self, handle: &FileHandle) -> bool {
+        self.ledger.as_ref().is_some_and(|ledger| ledger.undo.has_file(handle))
+    }
+
+    /// Whether a task may change a range of a file; if not, what it waits for.
+    #[inline]
+    pub(crate) fn undo_gate(
+        &mut self,
+        task: TaskId,
+        file: CachedFile,
+        offset: u64,
+        length: u64,
+    ) -> UndoGate {
+        if self.keeps_undo() { self.pass_undo(task, file, offset, length) } else { UndoGate::Open }
+    }
+
+    #[cold]
+    fn pass_undo(&mut self, task: TaskId, file: CachedFile, offset: u64, length: u64) -> UndoGate {
+        let Some(range) = ByteRange::new(offset, length) else { return UndoGate::Open };
+        let handle = self.cache.handle(file);
+        let Some(ledger) = &self.ledger else { return UndoGate::Open };
+        let undo = &ledger.undo;
+        let found = undo.files.values().find(|file| file.handle == handle);
+        let extents = found.map_or_else(Vec::new, |found| undo.extents_in(found, range));
+        for Extent { range: kept, id } in extents {
+            let Some(part) = kept.intersection(range) else { continue };
+            let gate = self.pass_extent(task, file, id, offsets(part));
+            if gate != UndoGate::Open {
+                return gate;
+            }
+        }
+        UndoGate::Open
+    }
+
+    fn pass_extent(
+        &mut self,
+        task: TaskId,
+        file: CachedFile,
+        id: UndoId,
+        range: Range<u64>,
+    ) -> UndoGate {
+        if let Some(gate) = self.open_undo(task, file, id) {
+            return gate;
+        }
+        while let Some(gap) = self.gap_in(id, &range) {
+            let length = u32::try_from(gap.end - gap.start).unwrap_or(u32::MAX).min(PIECE_BYTES);
+            let octets = match self.octets_now(file, gap.start, length) {
+                Ok(octets) => octets,
+                Err(wait) => return UndoGate::Shut(wait),
+            };
+            match self.save_undo(id, gap.start, &octets) {
+                Ok(()) => {}
+                Err(UndoError::Wait) => return self.wait_for_undo(task, id),
+                Err(error) => return refused(&error),
+            }
+        }
+        let Some(kept) = self.kept(id) else { return UndoGate::Open };
+        let is_fresh = |fresh: &Range<u64>| fresh.start < range.end && range.start < fresh.end;
+        if kept.fresh.iter().any(|(_, fresh)| is_fresh(fresh)) {
+            return self.wait_for_undo(task, id);
+        }
+        UndoGate::Open
+    }
+
+    fn kept(&mut self, id: UndoId) -> Option<&mut super::Kept> {
+        self.ledger.as_mut()?.undo.data.get_mut(&id)
+    }
+
+    /// Has undo data opened. `None` if it is.
+    fn open_undo(&mut self, task: TaskId, file: CachedFile, id: UndoId) -> Option<UndoGate> {
+        let size = self.cache.size(file);
+        let ledger = self.ledger.as_mut()?;
+        let kept = ledger.undo.data.get_mut(&id)?;
+        let (shelf, config) = (ledger.undo.shelf.clone(), ledger.undo.config.clone());
+        let job = match kept.blob {
+            Blob::Open(_) => return None,
+            Blob::Failed => return Some(UndoGate::Refused(Status::Io)),
+            Blob::Busy => None,
+            Blob::Unborn => {
+                let stream = self.entropy.next_u64();
+                Some(UndoTask::Create { shelf, id, config, stream, size })
+            }
+            Blob::Resting => Some(UndoTask::Resume { shelf, id, config }),
+        };
+        kept.waiters.push(task);
+        if let Some(job) = job {
+            kept.blob = Blob::Busy;
+            self.pool.submit(Job::Undo(job));
+        }
+        Some(UndoGate::Shut(Wait::Undo))
+    }
+
+    /// The first stretch of a range that is not saved.
+    fn gap_in(&mut self, id: UndoId, range: &Range<u64>) -> Option<Range<u64>> {
+        let forgets = self.defect == Some(Defect::ForgetUndoBlock);
+        let ledger = self.ledger.as_mut()?;
+        let Blob::Open(log) = &ledger.undo.data.get(&id)?.blob else { return None };
+        let mut gaps = log.missing(range.clone());
+        if !forgets {
+            return gaps.next();
+        }
+        let forgotten = &mut ledger.undo.forgotten;
+        if forgotten.is_none() {
+            *forgotten = gaps.next().map(|gap| (id, gap));
+        }
+        let is_forgotten = |gap: &Range<u64>| {
+            forgotten.as_ref().is_some_and(|(of, what)| *of == id && what.contains(&gap.start))
+        };
+        gaps.find(|gap| !is_forgotten(gap))
+    }
+
+    /// What a file holds at a place now. Zeros where it ends before.
+    fn octets_now(&mut self, file: CachedFile, offset: u64, length: u32) -> Result<Vec<u8>, Wait> {
+        let mut octets: Vec<u8> = Vec::with_capacity(length as usize);
+        loop {
+            let done = u32::try_from(octets.len()).unwrap_or(length);
+            if done == length {
+                return Ok(octets);
+            }
+            let (at, left) = (offset + u64::from(done), length - done);
+            let mut pieces = Pieces::new();
+            match self.cache.read(file, at, left, &mut pieces) {
+                Read::Hit { length: 0, is_end: true, .. } => octets.resize(length as usize, 0),
+                Read::Hit { .. } => {
+                    for piece in &pieces {
+                        let from = usize::try_from(piece.offset).unwrap_or(usize::MAX);
+                        octets.extend(self.cache.arena().to_vec(from, piece.length as usize));
+                    }
+                    self.unpin_all(&mut pieces);
+                }
+                Read::Miss => {
+                    if let Some(wait) = self.fill_for_undo(file, at, left) {
+                        return Err(wait);
+                    }
+                }
+            }
+        }
+    }
+
+    fn fill_for_undo(&mut self, file: CachedFile, offset: u64, length: u32) -> Option<Wait> {
+        let mut jobs = Vec::new();
+        match self.cache.plan_fill(file, offset, length, CacheHint::default(), &mut jobs) {
+            Planned::Ready => None,
+            Planned::Wait => Some(Wait::File(file)),
+            Planned::Pressure => {
+                self.flush_due();
+                Some(Wait::Room)
+            }
+            Planned::Jobs => self.fill_or_wait(file, jobs),
+        }
+    }
+
+    fn save_undo(&mut self, id: UndoId, offset: u64, octets: &[u8]) -> Result<(), UndoError> {
+        let Some(kept) = self.kept(id) else { return Ok(()) };
+        let Blob::Open(log) = &mut kept.blob else { return Ok(()) };
+        let number = log.save(offset, octets)?;
+        kept.fresh.push_back((number, offset..offset + octets.len() as u64));
+        Ok(())
+    }
+
+    /// The task waits until more of undo data is durable.
+    fn wait_for_undo(&mut self, task: TaskId, id: UndoId) -> UndoGate {
+        if let Some(kept) = self.kept(id) {
+            kept.waiters.push(task);
+        }
+        self.push_undo_data(id);
+        UndoGate::Shut(Wait::Undo)
+    }
+
+    /// Has what was saved made durable, unless a group is under way.
+    pub(super) fn push_undo_data(&mut self, id: UndoId) {
+        let job = match self.kept(id).map(|kept| &mut kept.blob) {
+            Some(Blob::Open(log)) => log.take_job(),
+            _ => None,
+        };
+        if let Some(job) = job {
+            self.pool.submit(Job::Undo(UndoTask::Save { id, job }));
+        }
+    }
+
+    // ---- what comes back -------------------------------------------------------------
+
+    /// Something about undo data was done.
+    pub(crate) fn on_undo_done(&mut self, done: UndoTaskDone) {
+        match done {
+            UndoTaskDone::Opened { id, result } => self.on_undo_opened(id, result),
+            UndoTaskDone::Saved { id, done } => self.on_undo_saved(id, done),
+            UndoTaskDone::Read { rollback, result } => self.on_undo_read(rollback, result),
+            UndoTaskDone::Removed { id, result } => {
+                if let Err(error) = result {
+                    tracing::warn!(?id, %error, "undo data of no lock stays until the next start");
+                }
+            }
+        }
+    }
+
+    fn on_undo_opened(
+        &mut self,
+        id: UndoId,
+        result: Result<Box<dafs_journal::UndoLog>, UndoError>,
+    ) {
+        let Some(kept) = self.kept(id) else {
+            // Its lock ended meanwhile.
+            if let Some(ledger) = &mut self.ledger {
+                let last = ledger.last();
+                ledger.undo.doomed.push_back((last, id));
+            }
+            return;
+        };
+        kept.blob = match result {
+            Ok(log) => Blob::Open(log),
+            Err(error) => {
+                tracing::error!(?id, %error, "undo data cannot be kept; changes are refused");
+                Blob::Failed
+            }
+        };
+        self.wake_undo(id);
+    }
+
+    fn on_undo_saved(&mut self, id: UndoId, done: dafs_journal::undo::UndoDone) {
+        let Some(kept) = self.kept(id) else { return };
+        let Blob::Open(log) = &mut kept.blob else { return };
+        match log.on_done(done) {
+            Ok(durable) => {
+                while kept.fresh.front().is_some_and(|(number, _)| *number <= durable) {
+                    kept.fresh.pop_front();
+                }
+            }
+            Err(error) => {
+                tracing::error!(?id, %error, "undo data cannot be kept; changes are refused");
+                kept.blob = Blob::Failed;
+            }
+        }
+        self.push_undo_data(id);
+        self.wake_undo(id);
+    }
+
+    fn wake_undo(&mut self, id: UndoId) {
+        let waiters = self.kept(id).map(|kept| std::mem::take(&mut kept.waiters));
+        for task in waiters.unwrap_or_default() {
+            self.resume(task, None);
+        }
+    }
+
+    /// Records are durable up to this one: undo data of locks that have ended may go.
+    pub(crate) fn remove_undo(&mut self, durable: RecordNumber) {
+        let Some(ledger) = &mut self.ledger else { return };
+        while let Some(id) = ledger.undo.next_doomed(durable) {
+            let shelf = ledger.undo.shelf.clone();
+            self.pool.submit(Job::Undo(UndoTask::Remove { shelf, id }));
+        }
+    }
+}
+
+fn refused(error: &UndoError) -> UndoGate {
+    tracing::warn!(%error, "a change under an auto-recovery lock is refused");
+    UndoGate::Refused(match error {
+        UndoError::Full { .. } | UndoError::TooScattered { .. } => Status::NoSpc,
+        UndoError::Shelf { .. }
+        | UndoError::Poisoned { .. }
+        | UndoError::Wait
+        | UndoError::TooLong { .. }
+        | UndoError::Unfinished { .. }
+        | UndoError::Corrupt { .. }
+        | UndoError::Version { .. }
+        | UndoError::Config { .. } => Status::Io,
+    })
+}
+
+/// Octets saved at once: with what frames them they fit what waits for one group.
+const PIECE_BYTES: u32 = 1 << 20;

@@ -1,0 +1,416 @@
+//! Rollbacks: a file gets back what it held when an auto-recovery lock was taken.
+//!
+//! A rollback waits until changes that were let in before have ended; nobody else is let in
+//! meanwhile, says the lock table. Then the saved pieces go back through the cache, last extent
+//! first, each extent's part of the file is cut off or cleared to where the file ended, and
+//! all of it is synced. A crash on the way begins it anew: saved pieces stay what they are.
+//!
+//! **The end of the file.** If the file ends within the range now, it has grown under the lock,
+//! and is cut off where it ended; but never before the range begins, since what is there may be
+//! others'. If it ends behind the range, others have made it longer: what of the range was behind
+//! the end then becomes zeros, as if they had skipped it.
+//!
+//! Invariant: a rollback is reported done when what it put back is on stable storage.
+
+use std::collections::VecDeque;
+
+use dafs_filer::FileKey;
+use dafs_filer::locks::{ByteRange, LockMode, RollbackId};
+use dafs_journal::UndoError;
+use dafs_journal::undo::SavedUndo;
+use dafs_store::StoreError;
+use dafs_store::cache::{
+    CachedFile, CommitStep, CommitTicket, Prepared, Progress, SizeStep, Spans,
+};
+use dafs_types::{Credentials, Moment, ShareAccess, Stability};
+use dafs_wire::Response;
+use dafs_wire::messages::LockResult;
+
+use super::jobs::Batch;
+use super::{Blob, Extent, Undo, UndoTask, offsets};
+use crate::jobs::{Done, Job};
+use crate::reactor::Reactor;
+use crate::task::Answer;
+
+pub(super) struct Rollback {
+    id: RollbackId,
+    key: FileKey,
+    range: ByteRange,
+    /// The file, held in the cache, once it has begun.
+    file: Option<CachedFile>,
+    /// Extents yet to be put back; the last one goes first.
+    left: Vec<Extent>,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Until changes under way have ended.
+    Quiet,
+    /// The next extent is to be read.
+    Next,
+    /// A job reads.
+    Reading,
+    /// Pieces go back.
+    Putting(Putting),
+    /// The file gets its end back.
+    Fitting { size: u64, clear_from: u64 },
+    /// All is synced.
+    Syncing(CommitTicket),
+    /// Something failed: it begins anew then.
+    Again(Moment),
+    /// Nothing is left to do.
+    Over,
+}
+
+struct Putting {
+    pieces: VecDeque<(u64, Vec<u8>)>,
+    /// Octets of the first piece that are back.
+    done: usize,
+    more: Option<Box<SavedUndo>>,
+    size: u64,
+}
+
+/// How far a step came.
+enum Turn {
+    On,
+    Wait,
+    Failed(String),
+}
+
+impl Undo {
+    /// Begins a rollback.
+    pub fn roll_back(&mut self, id: RollbackId, key: FileKey, range: ByteRange) {
+        let (file, left, stage) = (None, Vec::new(), Stage::Quiet);
+        self.rollbacks.push(Rollback { id, key, range, file, left, stage });
+    }
+
+    /// Has an ABORT wait for its rollbacks.
+    pub fn await_rollbacks(&mut self, answer: Answer, rollbacks: Vec<RollbackId>) {
+        self.aborts.push((answer, rollbacks));
+    }
+
+    /// A rollback is over: the ABORTs that waited for it alone.
+    fn end_rollback(&mut self, id: RollbackId) -> Vec<Answer> {
+        for (_, waits_for) in &mut self.aborts {
+            waits_for.retain(|other| *other != id);
+        }
+        let over = self.aborts.extract_if(.., |(_, waits_for)| waits_for.is_empty());
+        over.map(|(answer, _)| answer).collect()
+    }
+}
+
+impl Reactor {
+    /// Goes on with every rollback as far as it goes now. Called between events: whatever one
+    /// waits for comes with one.
+    #[inline]
+    pub(crate) fn push_rollbacks(&mut self) {
+        if self.ledger.as_ref().is_some_and(|ledger| ledger.undo.rollback_count() > 0) {
+            self.push_all_rollbacks();
+        }
+    }
+
+    #[cold]
+    fn push_all_rollbacks(&mut self) {
+        let Some(ledger) = &mut self.ledger else { return };
+        let mut under_way = std::mem::take(&mut ledger.undo.rollbacks);
+        for rollback in &mut under_way {
+            self.push_rollback(rollback);
+        }
+        let Some(ledger) = &mut self.ledger else { return };
+        // Others may have begun meanwhile.
+        under_way.append(&mut ledger.undo.rollbacks);
+        under_way.retain(|rollback| !matches!(rollback.stage, Stage::Over));
+        ledger.undo.rollbacks = under_way;
+    }
+
+    fn push_rollback(&mut self, rollback: &mut Rollback) {
+        loop {
+            let turn = match &mut rollback.stage {
+                Stage::Quiet => self.begin_rollback(rollback),
+                Stage::Next => self.read_next_extent(rollback),
+                Stage::Reading | Stage::Over => return,
+                Stage::Putting(_) => self.put_back(rollback),
+                Stage::Fitting { .. } => self.fit(rollback),
+                Stage::Syncing(_) => self.sync_rollback(rollback),
+                Stage::Again(at) if *at <= self.now => {
+                    rollback.stage = Stage::Quiet;
+                    Turn::On
+                }
+                Stage::Again(_) => Turn::Wait,
+            };
+            match turn {
+                Turn::On => {}
+                Turn::Wait => return,
+                Turn::Failed(error) => {
+                    let (id, again) = (rollback.id, RETRY_PERIOD);
+                    tracing::error!(
+                        ?id, %error,
+                        "what was changed under a lock cannot be taken back; the range stays \
+                         locked, and it is tried again in {again:?}"
+                    );
+                    self.release_rolled_back(rollback);
+                    rollback.stage = Stage::Again(self.now.after(again));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Waits until nothing that was let in before is under way, then takes hold of the file.
+    fn begin_rollback(&mut self, rollback: &mut Rollback) -> Turn {
+        let Some(ledger) = &self.ledger else { return Turn::Wait };
+        let Some(undone) = ledger.undo.files.get(&rollback.key) else {
+            return self.finish_rollback(rollback);
+        };
+        let handle = undone.handle;
+        let extents = ledger.undo.extents_in(undone, rollback.range);
+        let is_busy = |extent: &Extent| match ledger.undo.data.get(&extent.id).map(|k| &k.blob) {
+            Some(Blob::Open(log)) => log.durable() < log.last_saved(),
+            Some(Blob::Busy) => true,
+            Some(Blob::Unborn | Blob::Resting | Blob::Failed) | None => false,
+        };
+        if extents.iter().any(is_busy) {
+            return Turn::Wait;
+        }
+        let file = match self.cache.find(&handle) {
+            Some(file) => {
+                self.cache.hold(file);
+                file
+            }
+            None => match self.open_for_rollback(&handle) {
+                Ok(file) => file,
+                Err(StoreError::Stale | StoreError::NotFound) => {
+                    return self.finish_rollback(rollback);
+                }
+                Err(error) => return Turn::Failed(error.to_string()),
+            },
+        };
+        if self.tasks.has_conflicting(file, rollback.range, LockMode::Read) {
+            self.cache.close(file);
+            return Turn::Wait;
+        }
+        rollback.file = Some(file);
+        rollback.left = extents;
+        rollback.stage = Stage::Next;
+        Turn::On
+    }
+
+    fn open_for_rollback(
+        &mut self,
+        handle: &dafs_types::FileHandle,
+    ) -> Result<CachedFile, StoreError> {
+        let access = ShareAccess::Both;
+        let file = self.store.open(&Credentials::superuser(), handle, access)?;
+        let version = file.version()?;
+        self.cache.open(file, version)
+    }
+
+    fn read_next_extent(&mut self, rollback: &mut Rollback) -> Turn {
+        let Some(file) = rollback.file else { return Turn::Wait };
+        let Some(Extent { id, .. }) = rollback.left.last().copied() else {
+            let ticket = self.cache.commit_begin(file, 0, 0, Stability::FileSync);
+            rollback.stage = Stage::Syncing(ticket);
+            return Turn::On;
+        };
+        self.read_undo(rollback, id, None)
+    }
+
+    fn read_undo(
+        &mut self,
+        rollback: &mut Rollback,
+        id: dafs_journal::UndoId,
+        from: Option<Box<SavedUndo>>,
+    ) -> Turn {
+        let Some(ledger) = &self.ledger else { return Turn::Wait };
+        if !ledger.undo.data.get(&id).is_some_and(|kept| kept.blob.may_hold_pieces()) {
+            rollback.left.pop();
+            rollback.stage = Stage::Next;
+            return Turn::On;
+        }
+        let (shelf, rollback_id) = (ledger.undo.shelf.clone(), rollback.id);
+        rollback.stage = Stage::Reading;
+        let task = UndoTask::Read { rollback: rollback_id, shelf, id, from };
+        self.pool.submit(Job::Undo(task));
+        Turn::Wait
+    }
+
+    /// Some of what a file held has been read.
+    pub(super) fn on_undo_read(
+        &mut self,
+        id: RollbackId,
+        result: Result<Option<Batch>, UndoError>,
+    ) {
+        let Some(ledger) = &mut self.ledger else { return };
+        let mut under_way = ledger.undo.rollbacks.iter_mut();
+        let Some(rollback) = under_way.find(|rollback| rollback.id == id) else { return };
+        match result {
+            Ok(Some(Batch { pieces, more, size })) => {
+                let putting = Putting { pieces: pieces.into(), done: 0, more, size };
+                rollback.stage = Stage::Putting(putting);
+            }
+            Ok(None) => {
+                rollback.left.pop();
+                rollback.stage = Stage::Next;
+            }
+            Err(error) => {
+                tracing::error!(?id, %error, "undo data cannot be read; it is tried again");
+                rollback.stage = Stage::Again(self.now.after(RETRY_PERIOD));
+                let file = rollback.file.take();
+                if let Some(file) = file {
+                    self.cache.close(file);
+                }
+            }
+        }
+    }
+
+    /// Puts pieces back, as far as there is room.
+    fn put_back(&mut self, rollback: &mut Rollback) -> Turn {
+        let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
+            return Turn::Wait;
+        };
+        let (Stage::Putting(putting), Some(extent)) = (stage, left.last().copied()) else {
+            return Turn::Wait;
+        };
+        let Some(part) = extent.range.intersection(*range).map(offsets) else { return Turn::Wait };
+        while let Some((offset, octets)) = putting.pieces.front() {
+            // Pieces of others' parts of the undo data are not for us to put back.
+            let from = part.start.saturating_sub(*offset).min(octets.len() as u64) as usize;
+            let to = part.end.saturating_sub(*offset).min(octets.len() as u64) as usize;
+            let at = from.max(putting.done);
+            if at >= to {
+                putting.pieces.pop_front();
+                putting.done = 0;
+                continue;
+            }
+            match self.put_octets(*file, offset + at as u64, &octets[at..to]) {
+                Ok(put) => putting.done = at + put,
+                Err(turn) => return turn,
+            }
+        }
+        let (more, size) = (putting.more.take(), putting.size);
+        match more {
+            Some(more) => self.read_undo(rollback, extent.id, Some(more)),
+            None => {
+                rollback.stage = Stage::Fitting { size, clear_from: size };
+                Turn::On
+            }
+        }
+    }
+
+    /// Writes octets as far as there is room at once: how many.
+    fn put_octets(&mut self, file: CachedFile, at: u64, octets: &[u8]) -> Result<usize, Turn> {
+        let length = u32::try_from(octets.len()).unwrap_or(PUT_BYTES_MAX).min(PUT_BYTES_MAX);
+        let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+        match self.cache.prepare_write(file, at, length, &mut spans, &mut jobs) {
+            Prepared::Ready(token) => {
+                let put = token.length() as usize;
+                self.copy_in(&octets[..put], &spans);
+                let progress = self.cache.write_done(token, self.now);
+                self.on_progress(progress);
+                Ok(put)
+            }
+            Prepared::Fill => {
+                self.submit_fills(jobs);
+                Err(Turn::Wait)
+            }
+            Prepared::Wait => Err(Turn::Wait),
+            Prepared::Pressure => {
+                self.flush_due();
+                Err(Turn::Wait)
+            }
+            Prepared::Failed(error) => Err(Turn::Failed(error.to_string())),
+        }
+    }
+
+    /// Gives the file its end back, as far as that lies in the range.
+    fn fit(&mut self, rollback: &mut Rollback) -> Turn {
+        let Rollback { file: Some(file), left, stage, range, .. } = rollback else {
+            return Turn::Wait;
+        };
+        let (Stage::Fitting { size, clear_from }, Some(extent)) = (stage, left.last()) else {
+            return Turn::Wait;
+        };
+        let Some(part) = extent.range.intersection(*range).map(offsets) else { return Turn::Wait };
+        let (before, now) = (*size, self.cache.size(*file));
+        let is_longer = now > before && now > part.start;
+        if is_longer && now <= part.end {
+            match self.cache.set_size(*file, before.max(part.start)) {
+                SizeStep::Wait => return Turn::Wait,
+                SizeStep::Job(job) => {
+                    let Done::Sized(done) = Job::Size(job).run() else { return Turn::Wait };
+                    let progress = self.cache.on_sized(done);
+                    self.on_progress(Progress { error: None, ..progress });
+                    if let Some(error) = progress.error {
+                        return Turn::Failed(error.to_string());
+                    }
+                }
+            }
+        } else if is_longer {
+            let at = (*clear_from).max(part.start);
+            if at < part.end {
+                let length = (part.end - at).min(u64::from(PUT_BYTES_MAX)) as usize;
+                return match self.put_octets(*file, at, &vec![0; length]) {
+                    Ok(put) => {
+                        *clear_from = at + put as u64;
+                        Turn::On
+                    }
+                    Err(turn) => turn,
+                };
+            }
+        }
+        rollback.left.pop();
+        rollback.stage = Stage::Next;
+        Turn::On
+    }
+
+    fn sync_rollback(&mut self, rollback: &mut Rollback) -> Turn {
+        let Stage::Syncing(ticket) = &mut rollback.stage else { return Turn::Wait };
+        loop {
+            let job = match self.cache.commit_step(ticket) {
+                CommitStep::Flush(job) => Job::Flush(job),
+                CommitStep::Sync(job) => Job::Sync(job),
+                CommitStep::Wait => return Turn::Wait,
+                CommitStep::Done(Ok(())) => return self.finish_rollback(rollback),
+                CommitStep::Done(Err(error)) => return Turn::Failed(error.to_string()),
+            };
+            if !self.run_or_submit(job) {
+                return Turn::Wait;
+            }
+        }
+    }
+
+    fn release_rolled_back(&mut self, rollback: &mut Rollback) {
+        if let Some(file) = rollback.file.take() {
+            self.cache.close(file);
+        }
+    }
+
+    /// The file holds what it held, for good.
+    fn finish_rollback(&mut self, rollback: &mut Rollback) -> Turn {
+        self.release_rolled_back(rollback);
+        rollback.stage = Stage::Over;
+        tracing::info!(id = ?rollback.id, "what was changed under a lock is taken back");
+        self.filer.rollback_done(rollback.id, self.now);
+        let after = self.act_on_locks();
+        let Some(ledger) = &mut self.ledger else { return Turn::Wait };
+        for answer in ledger.undo.end_rollback(rollback.id) {
+            self.reply_after(after, answer, &Response::Lock(LockResult { conflict: None }));
+        }
+        Turn::Wait
+    }
+}
+
+impl Blob {
+    /// Whether anything may have been saved.
+    fn may_hold_pieces(&self) -> bool {
+        match self {
+            Blob::Unborn => false,
+            Blob::Resting | Blob::Busy | Blob::Open(_) | Blob::Failed => true,
+        }
+    }
+}
+
+/// Most octets put back before others have their turn.
+const PUT_BYTES_MAX: u32 = 1 << 20;
+/// After a failure.
+const RETRY_PERIOD: std::time::Duration = std::time::Duration::from_secs(2);
