@@ -71,6 +71,8 @@ pub(super) struct LockRange {
     pub run: Run,
     pub writes: bool,
     pub persists: bool,
+    /// What is changed under it is taken back if its holder fails.
+    pub recovers: bool,
 }
 
 /// What is asked.
@@ -88,6 +90,8 @@ pub(super) enum Ask {
     Lock { lock: LockRange, repairs: bool },
     /// Of a holding, whose range this is.
     Unlock { holding: u64, run: Run },
+    /// What was changed under a lock is taken back.
+    Abort { holding: u64, run: Run },
     OpenShare { share: Share },
     CloseShare { holding: u64 },
     /// Members that are let in.
@@ -120,6 +124,7 @@ impl Ask {
             | Self::SetSize { .. }
             | Self::Lock { .. }
             | Self::Unlock { .. }
+            | Self::Abort { .. }
             | Self::OpenShare { .. }
             | Self::CloseShare { .. }
             | Self::Fence { .. }
@@ -225,7 +230,9 @@ pub(super) fn encode(
             let (file, wanted) = (context.handle(File::Data), bits::OBJECT_SIZE);
             write(&Request::GetAttrInline(GetAttributes { file, wanted }))
         }
-        Ask::Lock { .. } | Ask::Unlock { .. } => encode_lock(ask, context, write),
+        Ask::Lock { .. } | Ask::Unlock { .. } | Ask::Abort { .. } => {
+            encode_lock(ask, context, write)
+        }
         Ask::OpenShare { share } => {
             write(&Request::Open(open(context, by_name(context, &[File::Shared.name()]), *share)))
         }
@@ -376,6 +383,11 @@ fn encode_lock(
             let lock_type = LockType::Write;
             write(&Request::LockU(Unlock { file, lock_type, state, offset, length }))
         }
+        Ask::Abort { run, .. } => {
+            let (offset, length) = octets_of(run);
+            let (lock_type, options) = (LockType::Abort, NO_OPTIONS);
+            write(&Request::Lock(Lock { file, lock_type, options, state, offset, length }))
+        }
         _ => write(&Request::Null(Empty)),
     }
 }
@@ -397,6 +409,8 @@ fn encode_reclaim(context: &Context<'_>, write: impl Fn(&Request<'_>) -> Encoded
 fn lock_request(file: FileHandle, state: StateId, lock: &LockRange, options: LockOptions) -> Lock {
     let lock_type = if lock.writes { LockType::Write } else { LockType::Read };
     let options = if lock.persists { options.with(LockOptions::PERSIST) } else { options };
+    let options =
+        if lock.recovers { options.with(LockOptions::AUTO_RECOVERY) } else { options };
     let (offset, length) = octets_of(&lock.run);
     Lock { file, lock_type, options, state, offset, length }
 }

@@ -51,6 +51,13 @@ struct Write {
     verifier: Option<Verifier>,
     /// No crash takes it: the server that took it in has said so.
     is_durable: bool,
+    /// The lock under which it was made, if that takes it back when its holder fails.
+    transaction: Option<u64>,
+    /// Since when nobody sees it any more: it was taken back, or will be before anybody is
+    /// let in.
+    undone: Option<Tick>,
+    /// Whether it was taken back nobody will say.
+    is_unsure: bool,
 }
 
 /// A look at a cell since the last crash.
@@ -80,6 +87,9 @@ impl Cells {
             is_refused: false,
             verifier: None,
             is_durable: false,
+            transaction: None,
+            undone: None,
+            is_unsure: false,
         };
         self.writes.insert(id, write);
     }
@@ -91,6 +101,41 @@ impl Cells {
         write.is_acknowledged = true;
         write.verifier = verifier;
         write.is_durable = is_stable;
+    }
+
+    /// A write is made under a lock that takes it back if its holder fails.
+    pub fn set_transaction(&mut self, id: WriteId, transaction: u64) {
+        if let Some(write) = self.writes.get_mut(&id) {
+            write.transaction = Some(transaction);
+        }
+    }
+
+    fn of_transaction(&mut self, transaction: u64) -> impl Iterator<Item = &mut Write> {
+        let writes = self.writes.values_mut();
+        writes.filter(move |write| write.transaction == Some(transaction) && write.undone.is_none())
+    }
+
+    /// What was written under a lock is final, as it was answered.
+    pub fn make_final(&mut self, transaction: u64) {
+        for write in self.of_transaction(transaction) {
+            write.is_durable |= write.is_acknowledged;
+            write.transaction = None;
+        }
+    }
+
+    /// What was written under a lock is taken back before anybody is let in again.
+    pub fn undo(&mut self, transaction: u64, now: Tick) {
+        for write in self.of_transaction(transaction) {
+            write.end.get_or_insert(now);
+            write.undone = Some(now);
+        }
+    }
+
+    /// What was written under a lock is final or taken back, all of it.
+    pub fn leave_open(&mut self, transaction: u64) {
+        for write in self.of_transaction(transaction) {
+            write.is_unsure = true;
+        }
     }
 
     /// A write cannot take effect any more; whether it has, nobody knows.
@@ -151,10 +196,12 @@ impl Cells {
         begin: Tick,
         now: Tick,
     ) -> Result<(), String> {
-        let end = self.possible(file, cell, id)?;
+        let end = self.possible(file, cell, id, begin)?;
         let later = self.writes.iter().find(|(_, later)| {
             later.run.contains(file, cell)
                 && later.is_acknowledged
+                && later.undone.is_none()
+                && !later.is_unsure
                 && later.end.is_some_and(|end| end < begin)
                 && end.is_some_and(|end| end < later.begin)
                 && self.survives(later, now)
@@ -167,8 +214,12 @@ impl Cells {
             ));
         }
         let seen = self.seen.entry((file, cell)).or_default();
+        let writes = &self.writes;
+        let lasts = |id| {
+            writes.get(&id).is_none_or(|write| write.undone.is_none() && !write.is_unsure)
+        };
         let back = seen.iter().find(|seen| {
-            seen.id != id && seen.end < begin && end.is_some_and(|end| end < seen.begin)
+            seen.id != id && lasts(seen.id) && seen.end < begin && end.is_some_and(|end| end < seen.begin)
         });
         if let Some(seen) = back {
             return Err(format!(
@@ -182,12 +233,23 @@ impl Cells {
     }
 
     /// The end of a write's window, if it can be in a cell at all.
-    fn possible(&self, file: File, cell: u8, id: WriteId) -> Result<Option<Tick>, String> {
+    fn possible(
+        &self,
+        file: File,
+        cell: u8,
+        id: WriteId,
+        begin: Tick,
+    ) -> Result<Option<Tick>, String> {
         if id == 0 {
             return Ok(Some(0));
         }
         match self.writes.get(&id) {
-            Some(write) if write.run.contains(file, cell) && !write.is_refused => Ok(write.end),
+            Some(write) if write.undone.is_some_and(|undone| undone < begin) => Err(format!(
+                "cell {cell} of {file:?} shows write {id}, which was to be taken back: {write:?}"
+            )),
+            Some(write) if write.run.contains(file, cell) && !write.is_refused => {
+                Ok(if write.is_unsure { None } else { write.end })
+            }
             other => Err(format!(
                 "cell {cell} of {file:?} shows write {id}, which cannot be there: {other:?}"
             )),
@@ -229,6 +291,21 @@ mod tests {
             assert_eq!(cells.see(File::Data, 3, 0, 30, 31).is_err(), is_stable || commits);
             assert!(cells.see(File::Data, 4, 5, 30, 31).is_ok());
         }
+    }
+
+    #[test]
+    fn what_is_taken_back_is_seen_no_more() {
+        let mut cells = Cells::default();
+        written(&mut cells, 5, 10, true);
+        cells.begin(6, 1, RUN, 20);
+        cells.set_transaction(6, 1);
+        cells.end(6, None, true, 21);
+        assert!(cells.see(File::Data, 3, 6, 22, 23).is_ok());
+        assert!(cells.see(File::Data, 3, 5, 24, 25).is_err());
+        cells.undo(1, 26);
+        assert!(cells.see(File::Data, 3, 6, 27, 28).is_err());
+        assert!(cells.see(File::Data, 3, 0, 27, 28).is_err());
+        assert!(cells.see(File::Data, 3, 5, 27, 28).is_ok());
     }
 
     #[test]

@@ -35,9 +35,10 @@ impl World {
     /// What is asked again, and whether it still makes sense.
     fn freshen(&self, index: MemberIndex, ask: Ask) -> (Ask, bool) {
         let is_wanted = match &ask {
-            Ask::Unlock { holding, .. } | Ask::CloseShare { holding } => {
-                self.holdings.find(*holding).is_some()
-            }
+            Ask::Unlock { holding, .. }
+            | Ask::CloseShare { holding }
+            | Ask::Abort { holding, .. } => self.holdings.find(*holding).is_some(),
+            Ask::Write { run, .. } => self.may_write(index, run),
             Ask::Names { operation, .. } if operation.changes() => {
                 self.judge.name_changes() < NAME_CHANGES_MAX
             }
@@ -62,6 +63,9 @@ impl World {
                     _ => Stability::Unstable,
                 };
                 let (run, is_direct) = (self.any_run(), self.random.percent(50));
+                if !self.may_write(index, &run) {
+                    return None;
+                }
                 Some(Ask::Write { id: 0, run, stability, is_direct })
             }
             58..62 => Some(Ask::Commit { file: self.any_file() }),
@@ -132,8 +136,41 @@ impl World {
         if !self.may_lock(index, &run) {
             return None;
         }
-        let (writes, persists) = (self.random.percent(60), self.random.percent(40));
-        Some(Ask::Lock { lock: LockRange { run, writes, persists }, repairs: false })
+        let writes = self.random.percent(65);
+        let recovers = writes && self.random.percent(50);
+        let persists = self.random.percent(if recovers { 20 } else { 40 });
+        Some(Ask::Lock { lock: LockRange { run, writes, persists, recovers }, repairs: false })
+    }
+
+    /// Whether it is clear under which lock a member would write: one that takes changes
+    /// back covers all of it or nothing.
+    fn may_write(&self, index: MemberIndex, run: &Run) -> bool {
+        let mut held = self.holdings.of(index);
+        let covers = |lock: &LockRange| {
+            lock.run.first <= run.first && run.first + run.count <= lock.run.first + lock.run.count
+        };
+        let is_covered = held.all(|holding| match &holding.held {
+            Held::Lock(lock) if lock.recovers && lock.run.overlaps(run) => {
+                covers(lock) && !holding.is_ending && holding.epoch == self.epoch
+            }
+            _ => true,
+        });
+        let member = &self.members[index];
+        let is_changing = |ask: &Ask| match ask {
+            Ask::Lock { lock, .. } => lock.run.overlaps(run),
+            Ask::Unlock { run: other, .. } | Ask::Abort { run: other, .. } => other.overlaps(run),
+            _ => false,
+        };
+        is_covered && !member.flights.values().any(|flight| is_changing(&flight.ask))
+    }
+
+    /// Whether a member has no write under way there.
+    fn is_quiet(&self, index: MemberIndex, run: &Run) -> bool {
+        let member = &self.members[index];
+        !member.flights.values().any(|flight| match &flight.ask {
+            Ask::Write { run: other, .. } => other.overlaps(run),
+            _ => false,
+        })
     }
 
     /// Whether a member has and wants no lock there.
@@ -146,7 +183,7 @@ impl World {
         let mut flights = self.members[index].flights.values();
         let wants = flights.any(|flight| match &flight.ask {
             Ask::Lock { lock, .. } => lock.run.overlaps(run),
-            Ask::Unlock { run: other, .. } => other.overlaps(run),
+            Ask::Unlock { run: other, .. } | Ask::Write { run: other, .. } => other.overlaps(run),
             _ => false,
         });
         !has && !wants && self.holdings.base(index, File::Locked).is_some()
@@ -161,6 +198,10 @@ impl World {
         let held: Vec<_> = held.map(|holding| (holding.number, holding.held)).collect();
         let (holding, held) = *held.get(self.random.below(held.len()))?;
         Some(match held {
+            Held::Lock(lock) if lock.recovers && !self.is_quiet(index, &lock.run) => return None,
+            Held::Lock(lock) if lock.recovers && self.random.percent(40) => {
+                Ask::Abort { holding, run: lock.run }
+            }
             Held::Lock(lock) => Ask::Unlock { holding, run: lock.run },
             _ => Ask::CloseShare { holding },
         })

@@ -138,7 +138,6 @@ impl World {
                 && stats.regions == ARENA
                 && stats.cache.dirty_bytes == 0
                 && world.life.jobs_under_way() == 0
-                && world.network.connections().is_empty()
         })
     }
 

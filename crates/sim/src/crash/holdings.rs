@@ -39,8 +39,10 @@ pub(super) struct Holding {
     pub epoch: u64,
     /// It was certain when the last server ended.
     pub has_right: bool,
-    /// Its holder is giving it up.
+    /// Its holder is giving it up, or has what it changed under it taken back.
     pub is_ending: bool,
+    /// It is the latter.
+    pub aborts: bool,
 }
 
 /// What is left of a lock whose holder has died.
@@ -72,6 +74,11 @@ pub(super) struct Holdings {
 }
 
 impl Holding {
+    /// Whether what is changed under it is taken back if its holder fails.
+    pub fn recovers(&self) -> bool {
+        matches!(self.held, Held::Lock(lock) if lock.recovers)
+    }
+
     /// See the [module](self).
     pub fn is_certain(&self, life: Life, era: Era) -> bool {
         if self.is_ending {
@@ -165,7 +172,7 @@ impl Holdings {
         era: Era,
         life_of: impl Fn(MemberIndex) -> Life,
     ) -> Result<(), String> {
-        let wanted = LockRange { run: *run, writes, persists: false };
+        let wanted = LockRange { run: *run, writes, persists: false, recovers: false };
         let in_way = self.all.iter().find(|other| {
             other.member != member
                 && other.since < begin
@@ -221,7 +228,7 @@ mod tests {
 
     fn lock(first: u8, writes: bool) -> Held {
         let run = Run { file: File::Locked, first, count: 2 };
-        Held::Lock(LockRange { run, writes, persists: true })
+        Held::Lock(LockRange { run, writes, persists: true, recovers: false })
     }
 
     fn holding(member: MemberIndex, held: Held) -> Holding {
@@ -236,6 +243,7 @@ mod tests {
             epoch: 1,
             has_right: false,
             is_ending: false,
+            aborts: false,
         }
     }
 

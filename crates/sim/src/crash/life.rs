@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use dafs_dat::sim::Network;
 use dafs_dat::{Address, Interface, InterfaceConfig};
-use dafs_journal::{CrashShelf, LogConfig};
+use dafs_journal::{CrashShelf, LogConfig, UndoConfig};
 use dafs_server::{Defect, JournalConfig, ServerConfig, ServerStats, SteppedServer};
 use dafs_store::memory::MemoryLimits;
 use dafs_types::{Moment, Random};
@@ -37,7 +37,11 @@ impl Life {
         let shelf = CrashShelf::new();
         let mut config = ServerConfig {
             listen: vec![Address::Sim(SERVER_NODE)],
-            journal: Some(JournalConfig { shelf: Arc::new(shelf.clone()), log: log_config() }),
+            journal: Some(JournalConfig {
+                shelf: Arc::new(shelf.clone()),
+                log: log_config(),
+                undo: undo_config(),
+            }),
             defect,
             ..ServerConfig::default()
         };
@@ -157,6 +161,15 @@ fn log_config() -> LogConfig {
         checkpoint_after_bytes: 24 << 10,
         checkpoint_bytes_max: 128 << 10,
         checkpoint_chunk_bytes: 4 << 10,
+    }
+}
+
+fn undo_config() -> UndoConfig {
+    UndoConfig {
+        piece_bytes_max: 4 << 10,
+        buffered_bytes_max: 64 << 10,
+        bytes_max: 1 << 20,
+        range_count_max: 256,
     }
 }
 

@@ -109,6 +109,8 @@ pub struct StormReport {
     pub reclaimed: u64,
     /// Locks found broken.
     pub broken_locks: u64,
+    /// Auto-recovery locks whose changes were taken back.
+    pub taken_back: u64,
     /// A hash over everything that happened; equal for equal plans.
     pub trace: u64,
 }
@@ -126,6 +128,7 @@ impl StormReport {
             recovered: self.recovered + other.recovered,
             reclaimed: self.reclaimed + other.reclaimed,
             broken_locks: self.broken_locks + other.broken_locks,
+            taken_back: self.taken_back + other.taken_back,
             trace: self.trace ^ other.trace,
         }
     }

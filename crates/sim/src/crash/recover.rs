@@ -122,7 +122,12 @@ impl World {
         if let Some(lost) = lost.filter(|_| was_fresh) {
             return Err(format!("member {index} has lost {lost:?} before its lease ended"));
         }
-        self.holdings.all.retain(|holding| holding.member != index || holding.epoch < epoch);
+        let gone = self.holdings.of(index).filter(|holding| holding.epoch == epoch);
+        let gone: Vec<u64> = gone.map(|holding| holding.number).collect();
+        for number in gone {
+            self.judge_loss(number);
+            self.holdings.remove(number);
+        }
         Ok(())
     }
 
@@ -153,6 +158,7 @@ impl World {
                 let is_ending = self.holdings.find(number).is_some_and(|h| h.is_ending);
                 if is_ending {
                     // What it had given up it does not take back.
+                    self.judge_loss(number);
                     self.holdings.remove(number);
                     return Ok(());
                 }
@@ -189,13 +195,15 @@ impl World {
                 self.random.percent(70)
             }
             // What it held is settled by what it takes back.
-            Ask::Unlock { holding, .. } | Ask::CloseShare { holding } => {
-                if flight.epoch == self.epoch {
-                    true
-                } else {
+            Ask::Unlock { holding, .. }
+            | Ask::CloseShare { holding }
+            | Ask::Abort { holding, .. } => {
+                let is_present = flight.epoch == self.epoch;
+                if !is_present {
+                    self.judge_loss(*holding);
                     self.holdings.remove(*holding);
-                    false
                 }
+                is_present
             }
             _ => false,
         };
@@ -226,8 +234,10 @@ impl World {
                 if is_refused && is_present {
                     return Err(format!("member {index} cannot give up {holding}: {reply:?}"));
                 }
+                self.judge.cells.make_final(*holding);
                 self.holdings.remove(*holding);
             }
+            Ask::Abort { holding, .. } => self.on_aborted(index, *holding, is_present, &reply)?,
             Ask::OpenShare { share } => match reply {
                 Reply::File(file, state) if is_present && state != StateId::ANONYMOUS => {
                     self.hold(index, flight.number, Held::Share(*share), state, false)?;
@@ -282,7 +292,7 @@ impl World {
             Reply::Status(Status::LockBroken) => {
                 self.report.broken_locks += 1;
                 if !repairs {
-                    let lock = LockRange { persists: false, writes: true, ..lock };
+                    let lock = LockRange { persists: false, writes: true, recovers: false, ..lock };
                     self.members[index].again.push(Ask::Lock { lock, repairs: true });
                 }
                 Ok(())
@@ -343,6 +353,7 @@ impl World {
             if holding.has_right && era.may_reclaim && !is_excused {
                 return Err(format!("member {index} cannot take back {holding:?}: {status:?}"));
             }
+            self.judge_loss(number);
             self.holdings.remove(number);
             return Ok(());
         }
@@ -354,6 +365,32 @@ impl World {
             if let Reply::File(_, state) = reply {
                 holding.state = *state;
             }
+        }
+        Ok(())
+    }
+
+    /// What was changed under a lock was taken back; it is held as before.
+    fn on_aborted(
+        &mut self,
+        index: usize,
+        number: u64,
+        is_present: bool,
+        reply: &Reply,
+    ) -> Result<(), String> {
+        match reply {
+            Reply::Done => {
+                self.report.taken_back += 1;
+                self.judge.cells.undo(number, self.tick());
+            }
+            // One that was asked for before is under way.
+            Reply::Status(Status::Locked | Status::Delay) => {}
+            other if is_present => {
+                return Err(format!("member {index} cannot take back under {number}: {other:?}"));
+            }
+            _ => {}
+        }
+        if let Some(holding) = self.holdings.find_mut(number).filter(|_| is_present) {
+            (holding.is_ending, holding.aborts) = (false, false);
         }
         Ok(())
     }
@@ -371,7 +408,7 @@ impl World {
         self.holdings.judge_grant(member, &held, repairs, era, |member| lives[member])?;
         let file = self.files[File::Locked as usize];
         let (since, epoch) = (self.tick(), self.epoch);
-        let (owner, has_right, is_ending) = (0, false, false);
+        let (owner, has_right, is_ending, aborts) = (0, false, false, false);
         self.holdings.all.push(Holding {
             number,
             member,
@@ -383,6 +420,7 @@ impl World {
             epoch,
             has_right,
             is_ending,
+            aborts,
         });
         Ok(())
     }

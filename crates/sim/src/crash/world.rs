@@ -284,6 +284,10 @@ impl World {
         self.report.deaths += 1;
         let era = self.era();
         let life = self.life_of(index);
+        let held: Vec<u64> = self.holdings.of(index).map(|holding| holding.number).collect();
+        for number in held {
+            self.judge_loss(number);
+        }
         self.holdings.die(index, life, era, self.judge.now());
         let node = self.members[index].node();
         let connections = self.network.connections();
@@ -303,6 +307,29 @@ impl World {
         self.epoch += 1;
         self.life.crash(loses_power);
         self.judge.crash(loses_power);
+    }
+
+    /// The lock under which a member writes, if that takes changes back.
+    fn recovering_lock(&self, index: usize, run: &super::cells::Run) -> Option<u64> {
+        let mut held = self.holdings.of(index);
+        let lock = held.find(|holding| match holding.held {
+            Held::Lock(lock) => lock.recovers && lock.run.overlaps(run),
+            _ => false,
+        });
+        lock.map(|lock| lock.number)
+    }
+
+    /// A holding ends by no act of its holder: what was changed under it is taken back.
+    pub fn judge_loss(&mut self, number: u64) {
+        let Some(holding) = self.holdings.find(number).filter(|holding| holding.recovers()) else {
+            return;
+        };
+        if holding.is_ending && !holding.aborts {
+            self.judge.cells.leave_open(number);
+        } else {
+            self.report.taken_back += 1;
+            self.judge.cells.undo(number, self.judge.now());
+        }
     }
 
     /// What is known of the server now.
@@ -365,10 +392,18 @@ impl World {
         let procedure = about.as_ref().map_or(procedure, |about| about.procedure);
         self.note(|| format!("{number} at member {index}, {stream}.{sequence}: {ask:?}"));
         self.judge.begin(number, index, &ask);
-        if let Ask::Unlock { holding, .. } | Ask::CloseShare { holding } = &ask
+        if let Ask::Unlock { holding, .. }
+        | Ask::CloseShare { holding }
+        | Ask::Abort { holding, .. } = &ask
             && let Some(holding) = self.holdings.find_mut(*holding)
         {
             holding.is_ending = true;
+            holding.aborts = matches!(ask, Ask::Abort { .. });
+        }
+        if let Ask::Write { id, run, .. } = &ask
+            && let Some(lock) = self.recovering_lock(index, run)
+        {
+            self.judge.cells.set_transaction(*id, lock);
         }
         if let Ask::Lock { lock, repairs: true } = &ask {
             self.holdings.repair(&lock.run);
@@ -411,7 +446,9 @@ impl World {
             Ask::Append { .. } | Ask::ReadLog { .. } => (state_of(File::Log), null, 0, None),
             Ask::Write { run, .. } | Ask::Read { run } => (state_of(run.file), null, 0, None),
             Ask::SetSize { .. } => (state_of(File::Data), null, 0, None),
-            Ask::Lock { .. } | Ask::Unlock { .. } => (state_of(File::Locked), null, 0, None),
+            Ask::Lock { .. } | Ask::Unlock { .. } | Ask::Abort { .. } => {
+                (state_of(File::Locked), null, 0, None)
+            }
             Ask::CloseShare { holding } => match self.holdings.find(*holding) {
                 Some(holding) => (holding.state, holding.file, 0, None),
                 None => (none, null, 0, None),
