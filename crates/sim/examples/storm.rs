@@ -51,13 +51,16 @@ fn work(wanted: &Wanted, next: &AtomicU64, failures: &AtomicU64, sum: &Mutex<Sto
             return;
         }
         let plan = StormPlan::new(seed);
-        match storm(&plan, None, wanted.prints) {
-            Ok(report) => {
+        let run = || storm(&plan, None, wanted.prints);
+        match std::panic::catch_unwind(run) {
+            // What panicked has said how to see it again.
+            Err(_) => drop(failures.fetch_add(1, Ordering::Relaxed)),
+            Ok(Ok(report)) => {
                 assert!(report.steps >= plan.steps, "seed {seed} has {} steps", report.steps);
                 let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                 *sum = sum.with(report);
             }
-            Err(failure) => {
+            Ok(Err(failure)) => {
                 failures.fetch_add(1, Ordering::Relaxed);
                 println!("seed {seed}:\n{failure}\n");
             }

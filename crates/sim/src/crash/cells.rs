@@ -116,10 +116,16 @@ impl Cells {
     }
 
     /// What was written under a lock is final, as it was answered.
-    pub fn make_final(&mut self, transaction: u64) {
-        for write in self.of_transaction(transaction) {
-            write.is_durable |= write.is_acknowledged;
-            write.transaction = None;
+    pub fn make_final(&mut self, transaction: u64, now: Tick) {
+        let of = |write: &Write| write.transaction == Some(transaction);
+        let written: Vec<WriteId> = self.writes.iter().filter(|w| of(w.1)).map(|w| *w.0).collect();
+        for id in written {
+            // What a crash has taken before is not made to last.
+            let lasts = self.writes.get(&id).is_some_and(|write| self.survives(write, now));
+            if let Some(write) = self.writes.get_mut(&id) {
+                write.is_durable |= write.is_acknowledged && lasts;
+                write.transaction = None;
+            }
         }
     }
 

@@ -234,7 +234,8 @@ impl World {
                 if is_refused && is_present {
                     return Err(format!("member {index} cannot give up {holding}: {reply:?}"));
                 }
-                self.judge.cells.make_final(*holding);
+                let now = self.tick();
+                self.judge.cells.make_final(*holding, now);
                 self.holdings.remove(*holding);
             }
             Ask::Abort { holding, .. } => self.on_aborted(index, *holding, is_present, &reply)?,
