@@ -125,6 +125,7 @@ impl Cells {
             if let Some(write) = self.writes.get_mut(&id) {
                 write.is_durable |= write.is_acknowledged && lasts;
                 write.transaction = None;
+                write.is_unsure = false;
             }
         }
     }
@@ -137,7 +138,7 @@ impl Cells {
         }
     }
 
-    /// What was written under a lock is final or taken back, all of it.
+    /// What was written under a lock is final or taken back, or is being taken back.
     pub fn leave_open(&mut self, transaction: u64) {
         for write in self.of_transaction(transaction) {
             write.is_unsure = true;

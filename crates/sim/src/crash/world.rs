@@ -400,6 +400,9 @@ impl World {
             holding.is_ending = true;
             holding.aborts = matches!(ask, Ask::Abort { .. });
         }
+        if let Ask::Abort { holding, .. } = &ask {
+            self.judge.cells.leave_open(*holding);
+        }
         if let Ask::Write { id, run, .. } = &ask
             && let Some(lock) = self.recovering_lock(index, run)
         {
