@@ -13,6 +13,7 @@ use dafs_wire::{DirectBuffers, Response};
 use crate::channel::RecentFile;
 use crate::jobs::Job;
 use crate::reactor::Reactor;
+use crate::undo::UndoSeen;
 use crate::task::{Answer, Buffers, Task, TaskId, Wait};
 
 /// How far a task got.
@@ -30,6 +31,8 @@ pub(crate) enum Step {
 pub(crate) struct IoFile {
     pub file: CachedFile,
     pub borrowed: bool,
+    /// Undo that was kept when it was let in. What comes later is for others' changes.
+    pub undo_seen: UndoSeen,
 }
 
 impl Reactor {
@@ -67,7 +70,7 @@ impl Reactor {
         if let Some(recent) = channel.recent(state, handle) {
             let (key, file) = (dafs_filer::FileKey(recent.key.0), recent.file);
             self.filer.check_io(id, state, key, kind)?;
-            return Ok(IoFile { file, borrowed: false });
+            return Ok(IoFile { file, borrowed: false, undo_seen: self.undo_seen() });
         }
         if state == StateId::ANONYMOUS {
             return self.anonymous_file(answer, handle, kind);
@@ -84,7 +87,7 @@ impl Reactor {
         if let Some(channel) = self.channels.get_mut(answer.endpoint) {
             channel.remember(recent);
         }
-        Ok(IoFile { file: recent.file, borrowed: false })
+        Ok(IoFile { file: recent.file, borrowed: false, undo_seen: self.undo_seen() })
     }
 
     /// Whether locks of others let a read or write through. Nearly free while there are none.
@@ -139,7 +142,7 @@ impl Reactor {
         self.filer.check_io(id, StateId::ANONYMOUS, key, kind)?;
         let version = file.version()?;
         let file = self.cache.open(file, version)?;
-        Ok(IoFile { file, borrowed: true })
+        Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }
 
     /// Opens a file for one request.
@@ -152,7 +155,7 @@ impl Reactor {
         let file = self.store.open(who, handle, access)?;
         let version = file.version()?;
         let file = self.cache.open(file, version)?;
-        Ok(IoFile { file, borrowed: true })
+        Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }
 
     pub(crate) fn give_back(&mut self, file: CachedFile, borrowed: bool) {

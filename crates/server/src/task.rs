@@ -21,6 +21,7 @@ use dafs_wire::messages::{Close, Unlock};
 use crate::chain::ChainId;
 use crate::locks::GrantTask;
 use crate::transfer::Staging;
+use crate::undo::UndoSeen;
 
 /// Names a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,6 +125,8 @@ pub struct WriteTask {
     /// That is in the journal.
     pub has_intent: bool,
     pub borrowed: bool,
+    /// Undo that was kept when it was let in.
+    pub undo_seen: UndoSeen,
 }
 
 /// What a commit answers in the end.
@@ -172,6 +175,8 @@ pub struct SizeTask {
     pub file: CachedFile,
     pub handle: FileHandle,
     pub size: u64,
+    /// Undo that was kept when it was let in.
+    pub undo_seen: UndoSeen,
     /// The job has been given away.
     pub started: bool,
     pub rest: AttributeChanges,
