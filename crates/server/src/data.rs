@@ -13,8 +13,8 @@ use dafs_wire::{DirectBuffers, Response};
 use crate::channel::RecentFile;
 use crate::jobs::Job;
 use crate::reactor::Reactor;
-use crate::undo::UndoSeen;
 use crate::task::{Answer, Buffers, Task, TaskId, Wait};
+use crate::undo::UndoSeen;
 
 /// How far a task got.
 pub(crate) enum Step {

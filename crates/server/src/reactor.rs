@@ -297,6 +297,7 @@ impl Reactor {
             parked_requests: self.tasks.count(),
             chains: self.chains.count(),
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
+            undone_files: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.file_count()),
             requests: self.requests,
             regions: self.interface.region_count(),
             loans: self.loans.count(),

@@ -123,6 +123,11 @@ impl Undo {
         self.files.is_empty()
     }
 
+    /// Files of which undo is kept.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
     /// Rollbacks under way.
     pub fn rollback_count(&self) -> usize {
         self.rollbacks.len()

@@ -4,8 +4,8 @@
 
 use dafs_types::{
     CacheHint, CookieVerifier, DeleteDisposition, FileHandle, ReaddirCookie, RemoveMode,
-    SequenceNumber, SessionId, SetAttributes, ShareAccess, ShareDeny,
-    ShareKey, Stability, StateId, Status, StreamId, Verifier,
+    SequenceNumber, SessionId, SetAttributes, ShareAccess, ShareDeny, ShareKey, Stability, StateId,
+    Status, StreamId, Verifier,
 };
 use dafs_wire::attributes::file::bits;
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
@@ -79,29 +79,72 @@ pub(super) struct LockRange {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Ask {
     /// An operation on names; a creation makes a file, or else a symbolic link.
-    Names { operation: NameOperation, is_file: bool },
-    Append { id: RecordId },
-    Write { id: WriteId, run: Run, stability: Stability, is_direct: bool },
-    Commit { file: File },
-    Read { run: Run },
-    ReadLog { from: u64 },
-    SetSize { id: WriteId },
+    Names {
+        operation: NameOperation,
+        is_file: bool,
+    },
+    Append {
+        id: RecordId,
+    },
+    Write {
+        id: WriteId,
+        run: Run,
+        stability: Stability,
+        is_direct: bool,
+    },
+    Commit {
+        file: File,
+    },
+    Read {
+        run: Run,
+    },
+    ReadLog {
+        from: u64,
+    },
+    SetSize {
+        id: WriteId,
+    },
     Size,
-    Lock { lock: LockRange, repairs: bool },
+    Lock {
+        lock: LockRange,
+        repairs: bool,
+    },
     /// Of a holding, whose range this is.
-    Unlock { holding: u64, run: Run },
+    Unlock {
+        holding: u64,
+        run: Run,
+    },
     /// What was changed under a lock is taken back.
-    Abort { holding: u64, run: Run },
-    OpenShare { share: Share },
-    CloseShare { holding: u64 },
+    Abort {
+        holding: u64,
+        run: Run,
+    },
+    OpenShare {
+        share: Share,
+    },
+    CloseShare {
+        holding: u64,
+    },
     /// Members that are let in.
-    Fence { file: File, members: Vec<MemberIndex> },
+    Fence {
+        file: File,
+        members: Vec<MemberIndex>,
+    },
     /// One of the files that everybody has open.
-    OpenBase { file: File },
+    OpenBase {
+        file: File,
+    },
     /// A holding is taken back after a restart.
-    Reclaim { holding: u64 },
-    Fetch { session: SessionId, about: About },
-    Discard { session: SessionId },
+    Reclaim {
+        holding: u64,
+    },
+    Fetch {
+        session: SessionId,
+        about: About,
+    },
+    Discard {
+        session: SessionId,
+    },
     Null,
     Leave,
 }
@@ -409,8 +452,7 @@ fn encode_reclaim(context: &Context<'_>, write: impl Fn(&Request<'_>) -> Encoded
 fn lock_request(file: FileHandle, state: StateId, lock: &LockRange, options: LockOptions) -> Lock {
     let lock_type = if lock.writes { LockType::Write } else { LockType::Read };
     let options = if lock.persists { options.with(LockOptions::PERSIST) } else { options };
-    let options =
-        if lock.recovers { options.with(LockOptions::AUTO_RECOVERY) } else { options };
+    let options = if lock.recovers { options.with(LockOptions::AUTO_RECOVERY) } else { options };
     let (offset, length) = octets_of(&lock.run);
     Lock { file, lock_type, options, state, offset, length }
 }

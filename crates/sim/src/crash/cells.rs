@@ -222,11 +222,13 @@ impl Cells {
         }
         let seen = self.seen.entry((file, cell)).or_default();
         let writes = &self.writes;
-        let lasts = |id| {
-            writes.get(&id).is_none_or(|write| write.undone.is_none() && !write.is_unsure)
-        };
+        let lasts =
+            |id| writes.get(&id).is_none_or(|write| write.undone.is_none() && !write.is_unsure);
         let back = seen.iter().find(|seen| {
-            seen.id != id && lasts(seen.id) && seen.end < begin && end.is_some_and(|end| end < seen.begin)
+            seen.id != id
+                && lasts(seen.id)
+                && seen.end < begin
+                && end.is_some_and(|end| end < seen.begin)
         });
         if let Some(seen) = back {
             return Err(format!(

@@ -183,9 +183,10 @@ impl Holdings {
         if let Some(other) = in_way {
             return Err(format!("member {member} got through {wanted:?} against {other:?}"));
         }
-        let in_way = self.remnants.iter().find(|remnant| {
-            remnant.since < begin && against(&wanted, &remnant.lock)
-        });
+        let in_way = self
+            .remnants
+            .iter()
+            .find(|remnant| remnant.since < begin && against(&wanted, &remnant.lock));
         match in_way {
             Some(remnant) => {
                 Err(format!("member {member} got through {wanted:?} over {remnant:?}"))
@@ -255,9 +256,8 @@ mod tests {
     fn locks_of_two_do_not_stand_against_each_other() {
         let mut holdings = Holdings::default();
         holdings.all.push(holding(0, lock(4, false)));
-        let judge = |holdings: &Holdings, held| {
-            holdings.judge_grant(1, &held, false, ERA, fresh).is_err()
-        };
+        let judge =
+            |holdings: &Holdings, held| holdings.judge_grant(1, &held, false, ERA, fresh).is_err();
         assert!(judge(&holdings, lock(5, true)));
         assert!(!judge(&holdings, lock(5, false)));
         assert!(!judge(&holdings, lock(6, true)));

@@ -241,12 +241,7 @@ impl Judge {
         }
     }
 
-    fn refuse_content(
-        &mut self,
-        begun: &Begun,
-        file: File,
-        status: Status,
-    ) -> Result<(), String> {
+    fn refuse_content(&mut self, begun: &Begun, file: File, status: Status) -> Result<(), String> {
         let (now, at, member) = (self.tick, begun.at, begun.member);
         let is_expected = match status {
             Status::Access => {

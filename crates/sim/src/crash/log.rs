@@ -60,9 +60,10 @@ impl Log {
             return Err(format!("record {id} is said to be at {place}: {record:?}"));
         }
         (record.place, record.answered) = (Some(place), Some(now));
-        let taken = self.records.iter().find(|(other, record)| {
-            **other != id && record.place == Some(place)
-        });
+        let taken = self
+            .records
+            .iter()
+            .find(|(other, record)| **other != id && record.place == Some(place));
         match taken {
             Some((other, _)) => Err(format!("records {id} and {other} are both at {place}")),
             None => Ok(()),
@@ -74,7 +75,9 @@ impl Log {
         let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
         record.absent = Some(now);
         match record.stays {
-            Some(_) => Err(format!("record {id} was there after the fence, and is not: {record:?}")),
+            Some(_) => {
+                Err(format!("record {id} was there after the fence, and is not: {record:?}"))
+            }
             None => Ok(()),
         }
     }
@@ -149,9 +152,10 @@ impl Log {
         if let Some(shut_out) = record.shut_out
             && shut_out < begin
         {
-            let passed = self.ends.iter().find(|end| {
-                end.begin > shut_out && end.end < begin && end.place <= place
-            });
+            let passed = self
+                .ends
+                .iter()
+                .find(|end| end.begin > shut_out && end.end < begin && end.place <= place);
             if let Some(end) = passed {
                 return Err(format!("record {id} came to {place} after {end:?}: {record:?}"));
             }

@@ -79,12 +79,7 @@ impl World {
         }
     }
 
-    fn on_login(
-        &mut self,
-        index: usize,
-        message: &[u8],
-        was_fresh: bool,
-    ) -> Result<(), String> {
+    fn on_login(&mut self, index: usize, message: &[u8], was_fresh: bool) -> Result<(), String> {
         let (header, response) =
             decode_response(ByteOrder::NATIVE, Procedure::ClientConnectAuth, message)
                 .map_err(|error| error.to_string())?;
@@ -164,7 +159,8 @@ impl World {
                 }
                 return self.ask(index, Ask::Reclaim { holding: number }, None).map(drop);
             }
-            let missing = File::OPEN.iter().find(|file| self.holdings.base(index, **file).is_none());
+            let missing =
+                File::OPEN.iter().find(|file| self.holdings.base(index, **file).is_none());
             if let Some(file) = missing {
                 return self.ask(index, Ask::OpenBase { file: *file }, None).map(drop);
             }

@@ -536,9 +536,8 @@ fn lay_out(store: &dyn Store, root: &FileHandle) -> Result<Vec<FileHandle>, Stri
     for file in File::ALL {
         let (name, mode) = (file.name().as_bytes(), CreateMode::Guarded);
         let (access, changes) = (ShareAccess::Both, AttributeChanges::default());
-        let (made, open) = store
-            .create_file(&superuser(), root, name, mode, &changes, access)
-            .map_err(failed)?;
+        let (made, open) =
+            store.create_file(&superuser(), root, name, mode, &changes, access).map_err(failed)?;
         if matches!(file, File::Data | File::Locked) {
             open.set_size(SIZE_BASE).map_err(failed)?;
         }

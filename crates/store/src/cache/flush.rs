@@ -63,8 +63,7 @@ impl Cache {
         if ticket.synced_after == Some(entry.sync_count) {
             return CommitStep::Wait;
         }
-        let wants_sync =
-            ticket.stability != Stability::Unstable && ticket.synced_after.is_none();
+        let wants_sync = ticket.stability != Stability::Unstable && ticket.synced_after.is_none();
         if !wants_sync || !entry.is_unsynced && !entry.is_syncing {
             return CommitStep::Done(Ok(()));
         }
