@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use dafs_client::{Location, RegionPath, ServerName, Session, local_socket_candidates};
+use dafs_client::{AuthType, Location, RegionPath, ServerName, Session, local_socket_candidates};
+use dafs_dat::Address;
 use rustix::process::{Resource, getrlimit};
 
 use crate::place::{Access, DEFAULT_PORT, Transport, connect};
@@ -147,8 +148,34 @@ fn server(findings: &mut Findings, location: &Location, access: &Access) {
                 ServerName::Host { .. } | ServerName::Socket(_) => "",
             };
             findings.good(&format!("connected over {}{by}: {way}", session.address()));
+            identity(findings, &session);
         }
         Err(error) => findings.bad(&format!("{error:#}")),
+    }
+}
+
+/// Which authentication was used, and why no better one.
+fn identity(findings: &Findings, session: &Session) {
+    let Some(identity) = session.identity() else { return };
+    let what = match identity.method {
+        AuthType::None | AuthType::Default => match session.address() {
+            Address::Shm(_) => "the kernel vouches for this user".to_owned(),
+            Address::Tcp(_) | Address::Sim(_) => "none: this client is anonymous".to_owned(),
+        },
+        AuthType::Text => "a password, in clear text".to_owned(),
+        AuthType::Gss => format!(
+            "kerberos, with {}, for another {} s",
+            identity.server.as_deref().unwrap_or_default(),
+            identity.time_left().unwrap_or_default().as_secs()
+        ),
+    };
+    findings.good(&format!("authentication: {what}"));
+    for reason in &identity.passed_over {
+        findings.note(&format!("not used: {reason}"));
+    }
+    if identity.trusted {
+        let count = identity.credentials_max;
+        findings.note(&format!("trusted: this client may act for {count} others"));
     }
 }
 

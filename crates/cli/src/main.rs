@@ -1,6 +1,7 @@
 //! The `dafs` command: serves directories, and uses them from elsewhere.
 #![forbid(unsafe_code)]
 
+mod access;
 mod bench;
 mod copy;
 mod demo;
@@ -9,8 +10,10 @@ mod durability;
 mod fence;
 mod files;
 mod generate;
+mod lock;
 mod passwd;
 mod place;
+mod recover;
 mod serve;
 mod served;
 mod status;
@@ -36,7 +39,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve directories.
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// List a directory.
     Ls(files::ls::Arguments),
     /// Show what is known of an object.
@@ -62,8 +65,13 @@ enum Command {
     Fence(fence::Arguments),
     /// Show who is connected to a server of this machine, and what limits them.
     Sessions(status::sessions::Arguments),
+    /// Hold a lock on a file while a command runs.
+    Lock(lock::Arguments),
     /// Show the locks of a server of this machine, and who waits for them.
     Locks(status::locks::Arguments),
+    /// Kill a server of your own again and again under load, and check that nothing is lost
+    /// and nothing is done twice.
+    RecoverTest(recover::Arguments),
     /// Measure round trips.
     Ping(files::ping::Arguments),
     /// Manage a password file.
@@ -87,7 +95,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     start_logging(&cli);
     let result = match cli.command {
-        Command::Serve(arguments) => serve::run(arguments),
+        Command::Serve(arguments) => serve::run(*arguments),
         Command::Ls(arguments) => files::ls::run(&arguments),
         Command::Stat(arguments) => files::stat::run(&arguments),
         Command::Cat(arguments) => files::cat::run(&arguments),
@@ -99,7 +107,9 @@ fn main() -> ExitCode {
         Command::Df(arguments) => files::df::run(&arguments),
         Command::Fence(arguments) => fence::run(&arguments),
         Command::Sessions(arguments) => status::sessions::run(&arguments),
+        Command::Lock(arguments) => lock::run(&arguments),
         Command::Locks(arguments) => status::locks::run(&arguments),
+        Command::RecoverTest(arguments) => recover::run(&arguments),
         Command::Ping(arguments) => files::ping::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

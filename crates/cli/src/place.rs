@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use dafs_client::{
-    Client, ClientConfig, Location, Login, ServerName, Session, SessionOptions, TlsClient,
+    Client, ClientConfig, Location, Login, ServerName, Session, SessionOptions, Tickets, TlsClient,
     TlsClientFiles, TransportChoice,
 };
 
@@ -15,6 +15,14 @@ pub struct Access {
     /// Transport to use.
     #[arg(long, value_enum, default_value = "auto")]
     pub transport: Transport,
+    /// How to authenticate. `auto` takes the user in the URL with a password, else Kerberos
+    /// if the server offers it and there is a ticket, else nothing. Over shared memory the
+    /// kernel vouches for the user.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub login: LoginChoice,
+    /// The service to speak with, and by Kerberos alone. Default: dafs@HOST.
+    #[arg(long, value_name = "NAME")]
+    pub kerberos_service: Option<String>,
     /// File whose first line is the password of the user in the URL.
     #[arg(long)]
     pub password_from: Option<PathBuf>,
@@ -83,6 +91,19 @@ pub enum Transport {
     Tcp,
 }
 
+/// How to authenticate, as people name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LoginChoice {
+    /// What fits.
+    Auto,
+    /// A ticket.
+    Kerberos,
+    /// The user in the URL and a password.
+    Password,
+    /// Nothing.
+    None,
+}
+
 /// A local path or a path on a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -122,22 +143,7 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
         Transport::Shm => TransportChoice::SharedMemory,
         Transport::Tcp => TransportChoice::Tcp,
     };
-    let mut login = Login::None;
-    if let Some((user, Some(password))) = &location.user {
-        login = Login::Password { user: user.clone(), password: password.clone() };
-    } else if let Some((user, None)) = &location.user {
-        let password = match &access.password_from {
-            Some(path) => std::fs::read_to_string(path)
-                .with_context(|| format!("reading the password from {}", path.display()))?
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .to_owned(),
-            None => rpassword::prompt_password(format!("password of {user}: "))
-                .context("asking for the password; give --password-from FILE without a terminal")?,
-        };
-        login = Login::Password { user: user.clone(), password };
-    }
+    let login = login(location, access)?;
     let location = access.tls.applied(location);
     let tls_name = match &location.server {
         ServerName::Host { host, tls: true, .. } => access.tls.name.clone().or(Some(host.clone())),
@@ -152,6 +158,44 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
         fence_id: access.fence_id.clone(),
         ..SessionOptions::default()
     })
+}
+
+fn login(location: &Location, access: &Access) -> Result<Login> {
+    let service = access.kerberos_service.as_deref().map(str::parse).transpose();
+    let tickets = Tickets { service: service.context("--kerberos-service")?, ..Tickets::default() };
+    match (access.login, &location.user) {
+        (LoginChoice::Auto | LoginChoice::Password, Some((user, password))) => {
+            let password = match password {
+                Some(password) => password.clone(),
+                None => ask_password(user, access)?,
+            };
+            Ok(Login::Password { user: user.clone(), password })
+        }
+        (LoginChoice::Kerberos | LoginChoice::None, Some((user, _))) => bail!(
+            "the URL names user {user}, who comes with a password; leave the user away, or \
+             give --login password"
+        ),
+        (LoginChoice::Auto, None) if tickets.service.is_some() => Ok(Login::Kerberos(tickets)),
+        (LoginChoice::Auto, None) => Ok(Login::Automatic),
+        (LoginChoice::Kerberos, None) => Ok(Login::Kerberos(tickets)),
+        (LoginChoice::None, None) => Ok(Login::None),
+        (LoginChoice::Password, None) => {
+            bail!("--login password needs a user in the URL: dafs://USER@HOST/")
+        }
+    }
+}
+
+fn ask_password(user: &str, access: &Access) -> Result<String> {
+    match &access.password_from {
+        Some(path) => Ok(std::fs::read_to_string(path)
+            .with_context(|| format!("reading the password from {}", path.display()))?
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned()),
+        None => rpassword::prompt_password(format!("password of {user}: "))
+            .context("asking for the password; give --password-from FILE without a terminal"),
+    }
 }
 
 /// Where a server listens, and is looked for, unless told otherwise.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -16,6 +17,7 @@ use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use serde::Deserialize;
 
+use crate::access::{self, ExportTable, KerberosTable, Rule};
 use crate::durability::{Durability, journal};
 use crate::place::DEFAULT_PORT;
 use crate::status;
@@ -64,6 +66,35 @@ pub struct Arguments {
     /// the server is root, else the server's own.
     #[arg(long, value_name = "UID:GID")]
     pub anonymous: Option<String>,
+    /// Keytab with the key of dafs/HOST: clients may authenticate by Kerberos.
+    #[arg(long, value_name = "FILE")]
+    pub keytab: Option<PathBuf>,
+    /// Let in only who comes from there: `local` (shared memory), an address or a network.
+    /// The configuration file can say more ([[connect]]).
+    #[arg(long, value_name = "PLACE", value_delimiter = ',')]
+    pub allow_from: Vec<String>,
+    /// Trust these clients to act for others: uid:NUMBER, user:NAME, kerberos:NAME@REALM.
+    #[arg(long, value_name = "PRINCIPAL", value_delimiter = ',')]
+    pub trust: Vec<String>,
+    /// Whose identity does not count: `root` (user 0 is --squash-to; the default for remote
+    /// clients), `all` or `none`.
+    #[arg(long, value_name = "WHOM")]
+    pub squash: Option<String>,
+    /// Who they are then. Default: nobody.
+    #[arg(long, value_name = "UID:GID")]
+    pub squash_to: Option<String>,
+    /// Rules about who may connect.
+    #[arg(skip)]
+    pub connect: Vec<Rule>,
+    /// Rules about who may act for others.
+    #[arg(skip)]
+    pub trusted: Vec<Rule>,
+    /// Exports, and who sees them.
+    #[arg(skip)]
+    pub export: Vec<ExportTable>,
+    /// Authentication by Kerberos.
+    #[arg(skip)]
+    pub kerberos: Option<KerberosTable>,
     /// Directory for the key that seals file handles, and for the journal.
     #[arg(long)]
     pub state: Option<PathBuf>,
@@ -72,6 +103,10 @@ pub struct Arguments {
     /// directories, memory for --memory.
     #[arg(long, value_name = "WHERE")]
     pub exactly_once: Option<Durability>,
+    /// Seconds for which what a silent client holds is kept, and which clients have after a
+    /// restart of the server to take back what they held. Default: 90.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub lease: Option<u64>,
     /// CRC on every iWARP frame; not over TLS, which needs none.
     #[arg(long)]
     pub crc: bool,
@@ -175,7 +210,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         } else {
             flags.directories
         },
-        config: None,
+        config: flags.config.clone(),
         tcp: flags.tcp.or(file.tcp),
         no_tcp: flags.no_tcp || file.no_tcp,
         socket: flags.socket.or(file.socket),
@@ -186,8 +221,18 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         password_file: flags.password_file.or(file.password_file),
         no_anonymous: flags.no_anonymous || file.no_anonymous,
         anonymous: flags.anonymous.or(file.anonymous),
+        keytab: flags.keytab.or(file.keytab),
+        allow_from: if flags.allow_from.is_empty() { file.allow_from } else { flags.allow_from },
+        trust: if flags.trust.is_empty() { file.trust } else { flags.trust },
+        squash: flags.squash.or(file.squash),
+        squash_to: flags.squash_to.or(file.squash_to),
+        connect: file.connect,
+        trusted: file.trusted,
+        export: file.export,
+        kerberos: file.kerberos,
         state: flags.state.or(file.state),
         exactly_once: flags.exactly_once.or(file.exactly_once),
+        lease: flags.lease.or(file.lease),
         crc: flags.crc || file.crc,
         tls_cert: flags.tls_cert.or(file.tls_cert),
         tls_key: flags.tls_key.or(file.tls_key),
@@ -200,7 +245,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
 
 fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
     if let Some(size) = &arguments.memory {
-        if !arguments.directories.is_empty() {
+        if !arguments.directories.is_empty() || !arguments.export.is_empty() {
             bail!("give either directories or --memory, not both");
         }
         if arguments.read_only {
@@ -210,21 +255,23 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
         let limits = MemoryLimits { bytes_max, object_count_max: 1 << 20 };
         return Ok(Arc::new(MemoryStore::new(limits)));
     }
-    if arguments.directories.is_empty() {
+    let named = arguments.export.iter().filter_map(|export| Some((export, export.path.clone()?)));
+    if arguments.directories.is_empty() && named.clone().count() == 0 {
         bail!("nothing to serve: name directories (dafs serve DIR) or give --memory SIZE");
     }
-    let exports = arguments
+    let mut exports: Vec<Export> = arguments
         .directories
         .iter()
-        .map(|text| {
-            let (name, path) = match text.split_once('=') {
-                // No name has a slash: what stands before this sign is part of a path.
-                Some((name, path)) if !name.contains('/') => (name.to_owned(), PathBuf::from(path)),
-                _ => (name_of(Path::new(text)), PathBuf::from(text)),
-            };
-            Export { read_only: arguments.read_only, ..Export::new(name, path) }
+        .map(|text| match text.split_once('=') {
+            // No name has a slash: what stands before this sign is part of a path.
+            Some((name, path)) if !name.contains('/') => Export::new(name, path),
+            _ => Export::new(name_of(Path::new(text)), text),
         })
         .collect();
+    exports.extend(named.map(|(export, path)| Export::new(&export.name, path)));
+    for export in &mut exports {
+        export.read_only = arguments.read_only;
+    }
     let state = arguments.state.clone().unwrap_or_else(default_state);
     let mut config = LocalConfig::new(".", state);
     config.exports = exports;
@@ -252,12 +299,17 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         config.cache.dirty_bytes_max = config.cache.arena_bytes / 4;
     }
     config.journal = journal(arguments, arguments.state.clone().unwrap_or_else(default_state))?;
+    if let Some(seconds) = arguments.lease {
+        config.filer.lease = Duration::from_secs(seconds.clamp(1, 3600));
+    }
     config.password_file = arguments.password_file.clone();
     config.crc = arguments.crc;
+    config.access = access::rules(arguments)?;
+    config.kerberos = access::kerberos(arguments)?;
     config.tls = tls(arguments)?;
     config.filer.anonymous = match (&arguments.anonymous, arguments.no_anonymous) {
         (_, true) => None,
-        (Some(ids), false) => Some(identity(ids)?),
+        (Some(ids), false) => Some(anonymous(ids, arguments)?),
         (None, false) if rustix::process::geteuid().is_root() => {
             Some(dafs_types::Credentials::nobody())
         }
@@ -268,6 +320,18 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         }),
     };
     Ok(config)
+}
+
+/// Whom remote clients without a proof are. Where that is user 0 it must be meant.
+fn anonymous(ids: &str, arguments: &Arguments) -> Result<dafs_types::Credentials> {
+    let who = access::identity(ids, "anonymous")?;
+    if who.is_superuser() && arguments.squash.is_none() {
+        bail!(
+            "anonymous = {ids:?}: user 0 of remote clients counts as nobody, so that nothing \
+             would come of it; give --squash none if everybody who can connect shall be root"
+        );
+    }
+    Ok(who)
 }
 
 /// What TLS is spoken with, if it is.
@@ -290,15 +354,6 @@ fn tls(arguments: &Arguments) -> Result<Option<TlsServer>> {
     let server = TlsServer::load(&files).context("TLS")?;
     tracing::info!(certificate = %server.identity(), only = files.required, "TLS");
     Ok(Some(server))
-}
-
-fn identity(text: &str) -> Result<dafs_types::Credentials> {
-    let (uid, gid) = text.split_once(':').context("--anonymous wants UID:GID")?;
-    Ok(dafs_types::Credentials {
-        uid: uid.parse().context("--anonymous: the uid is not a number")?,
-        gid: gid.parse().context("--anonymous: the gid is not a number")?,
-        groups: Box::default(),
-    })
 }
 
 /// A number of octets with an optional K, M, G or T.

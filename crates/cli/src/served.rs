@@ -33,7 +33,7 @@ impl Served {
             .arg(scratch.join("socket"))
             .arg("--state")
             .arg(scratch.join("state"))
-            .args(["--anonymous", &identity()])
+            .args(["--anonymous", &identity(), "--squash", "none"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         // A signal from the terminal comes here, and from here the server's end.

@@ -53,7 +53,7 @@ impl Server {
         let mut child = command
             .arg("serve")
             .arg(&export)
-            .args(["--tcp", "127.0.0.1:0", "--anonymous", &identity()])
+            .args(["--tcp", "127.0.0.1:0", "--anonymous", &identity(), "--squash", "none"])
             .arg("--socket")
             .arg(directory.path().join("socket"))
             .arg("--state")
@@ -101,6 +101,10 @@ impl Drop for Server {
 fn identity() -> String {
     let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
     format!("{}:{}", uid.as_raw(), gid.as_raw())
+}
+
+fn own_uid() -> u32 {
+    rustix::process::getuid().as_raw()
 }
 
 fn dafs() -> Command {
@@ -318,6 +322,9 @@ fn passwords_are_managed_and_asked_for() {
         "{said}"
     );
     let said = fails(&["ls", tcp]);
+    assert!(said.contains("no way to log in") && said.contains("USER@"), "{said}");
+    assert!(said.contains("it has no keytab"), "{said}");
+    let said = fails(&["ls", "--login", "none", tcp]);
     assert!(said.contains("without a login") && said.contains("USER@"), "{said}");
 }
 
@@ -345,6 +352,89 @@ fn mistakes_are_explained() {
     let file = place.path().join("passwords");
     let said = fails(&["passwd", "--file", file.to_str().unwrap(), "ann"]);
     assert!(said.contains("empty password") && !file.exists(), "{said}");
+}
+
+#[test]
+fn mistakes_in_rules_name_the_file_the_key_and_what_to_write() {
+    let place = tempfile::tempdir().unwrap();
+    let config = place.path().join("dafs.toml");
+    let path = config.to_str().unwrap();
+    let directory = place.path().to_str().unwrap();
+    let state = place.path().join("state");
+    let state = state.to_str().unwrap();
+    for (text, expected) in [
+        ("[[connect]]\nfrom = [\"local\"]\n", ["[[connect]] number 1", "action = \"allow\""]),
+        (
+            "[[connect]]\naction = \"deny\"\nfrom = [\"example.org\"]\n",
+            ["[[connect]] number 1, from", "192.0.2.0/24"],
+        ),
+        ("[[trusted]]\nprincipals = [\"ann\"]\n", ["[[trusted]] number 1", "user:NAME"]),
+        ("[[trusted]]\n", ["[[trusted]] number 1", "uid:0"]),
+        ("[[trusted]]\nfrom = [\"local\"]\nsquash = \"all\"\n", ["squash", "take it away"]),
+        (
+            "[[export]]\nname = \"x\"\nsquash = \"roots\"\n",
+            ["[[export]] \"x\", squash", "\"none\", \"root\" or \"all\""],
+        ),
+        (
+            "[[export]]\nname = \"x\"\n[[export.clients]]\nanonymous = \"ann\"\n",
+            ["[[export]] \"x\", clients number 1, anonymous", "65534:65534"],
+        ),
+        ("[[export]]\npath = \"/\"\n", ["missing field", "name"]),
+        ("[kerberos]\nkeytabs = \"x\"\n", ["keytabs", "replay-cache"]),
+        ("[kerberos]\nservice = \"dafs\"\n", ["service", "service@host"]),
+    ] {
+        std::fs::write(&config, text).unwrap();
+        let said = fails(&["serve", directory, "--state", state, "--config", path]);
+        let has = expected.iter().all(|part| said.contains(part));
+        assert!(has && said.contains("dafs.toml"), "{text}: {said}");
+    }
+    // What can only be known when all is read.
+    std::fs::write(&config, "[[export]]\nname = \"hoem\"\n").unwrap();
+    let home = format!("home={directory}");
+    let said = fails(&["serve", &home, "--state", state, "--config", path, "--no-tcp"]);
+    assert!(said.contains("\"hoem\"") && said.contains("there are: home"), "{said}");
+    let said = fails(&["serve", "--memory", "1M", "--anonymous", "0:0"]);
+    assert!(said.contains("--squash none"), "{said}");
+    let said = fails(&["serve", "--memory", "1M", "--keytab", "/no/such/keytab"]);
+    assert!(said.contains("Kerberos"), "{said}");
+}
+
+#[test]
+fn the_doctor_says_how_it_authenticated() {
+    let server = Server::start(&["--trust", &format!("anonymous,uid:{}", own_uid())]);
+    for url in &server.urls {
+        let said = String::from_utf8(run(&["doctor", url]).stdout).unwrap();
+        let is_far = url.starts_with("dafs://");
+        let way = if is_far { "this client is anonymous" } else { "the kernel vouches" };
+        assert!(said.contains(way), "{said}");
+        assert_eq!(said.contains("not used: kerberos"), is_far, "{said}");
+        assert!(said.contains("may act for"), "{said}");
+    }
+    let said = fails(&["ls", "--login", "kerberos", &format!("{}/", server.urls[0])]);
+    assert!(said.contains("by Kerberos"), "{said}");
+    let said = fails(&["ls", "--login", "password", &format!("{}/", server.urls[0])]);
+    assert!(said.contains("dafs://USER@HOST/"), "{said}");
+}
+
+#[test]
+fn exports_of_the_file_are_served_to_whom_it_says() {
+    let place = tempfile::tempdir().unwrap();
+    let config = place.path().join("dafs.toml");
+    for name in ["home", "pub"] {
+        std::fs::create_dir(place.path().join(name)).unwrap();
+    }
+    let text = format!(
+        "[[export]]\nname = \"home\"\npath = \"{0}/home\"\n[[export.clients]]\n\
+         from = [\"local\"]\n[[export]]\nname = \"pub\"\npath = \"{0}/pub\"\n",
+        place.path().display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let server = Server::start(&["--config", config.to_str().unwrap()]);
+    for url in &server.urls {
+        let said = ok(&["ls", &format!("{url}/")]);
+        assert!(said.contains("pub"), "{said}");
+        assert_eq!(said.contains("home"), url.starts_with("dafs+shm"), "{said}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use dafs_types::{FileHandle, StateId, Status};
+use dafs_types::{CredHandle, FileHandle, StateId, Status};
 use dafs_wire::messages::Close;
 use dafs_wire::{DirectBuffer, Procedure, Request, Response};
 
@@ -45,7 +45,7 @@ impl Session {
     /// If the session has ended, or the request does not fit a message.
     pub fn start(&self, request: &Request<'_>) -> Result<Call> {
         let address = self.shared.borrow().sessions[self.index].address.clone();
-        let answer = Answer::to(&self.shared, self.index, request)?;
+        let answer = Answer::of(self, request)?;
         Ok(Call { procedure: request.procedure(), address, answer })
     }
 
@@ -127,6 +127,16 @@ impl Answer {
     pub fn to(shared: &Rc<Shared>, index: usize, request: &Request<'_>) -> Result<Self> {
         let ticket = shared.borrow_mut().start_call(index, request)?;
         Ok(Self { shared: shared.clone(), ticket: Some(ticket) })
+    }
+
+    /// Sends a request as whomever the session acts for. What closes a file is the client's
+    /// own: credentials may have been released since it was opened.
+    pub fn of(session: &Session, request: &Request<'_>) -> Result<Self> {
+        let is_own = matches!(request, Request::Close(_));
+        session.shared.borrow_mut().acting = if is_own { CredHandle(0) } else { session.acting };
+        let answer = Self::to(&session.shared, session.index, request);
+        session.shared.borrow_mut().acting = CredHandle(0);
+        answer
     }
 
     /// Comes, empty, when the connection stands.

@@ -13,7 +13,7 @@ use dafs_dat::{
     Operation, PostError, Region, SendOptions, Signal, TlsFailure, coarse_now,
 };
 use dafs_memory::Memory;
-use dafs_types::{Status, StreamId, Verifier};
+use dafs_types::{CredHandle, Status, StreamId, Verifier};
 use dafs_wire::{
     ByteOrder, EncodeError, Procedure, Request, RequestHeader, ResponseHeader, encode_request,
     is_intact, seal,
@@ -77,6 +77,8 @@ pub(crate) struct Core {
     /// Listeners that hear no more. What they hold may use the client when it goes, so they
     /// go when nothing is borrowed.
     pub retired: Vec<Listener>,
+    /// Whom the request being encoded acts for.
+    pub acting: CredHandle,
 }
 
 /// One session with one server.
@@ -157,6 +159,7 @@ impl Core {
             turns: 0,
             news: Vec::new(),
             retired: Vec::new(),
+            acting: CredHandle(0),
         }
     }
 
@@ -276,7 +279,9 @@ impl Core {
                 }
             }
             Event::Rejected { endpoint, .. } => {
-                self.end(endpoint, "the server refused the connection".into());
+                let reason = "the server refused the connection: it is full, or its rules keep \
+                              this host out; its log says which";
+                self.end(endpoint, reason.into());
                 self.interface.release(endpoint);
             }
             Event::Broken { endpoint, reason } => {
@@ -435,6 +440,7 @@ impl Core {
         let mut message = vec![0; session.request_bytes_max as usize];
         let header = RequestHeader {
             desired_credits: session.wish,
+            credentials: self.acting,
             ..RequestHeader::new(StreamId(0), dafs_types::SequenceNumber(0))
         };
         let encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut message);

@@ -34,6 +34,24 @@ pub enum ClientError {
         /// The answer.
         status: Status,
     },
+    /// The client and the server could not prove to each other by Kerberos who they are.
+    #[error("cannot log in to {address} by Kerberos: {reason}")]
+    Kerberos {
+        /// Which server.
+        address: String,
+        /// Why, and what to do.
+        reason: String,
+        /// The answer; `None` if it did not come to one.
+        status: Option<Status>,
+    },
+    /// The server offers no way to log in that this client has.
+    #[error("there is no way to log in to {address}: {}", reasons.join("; "))]
+    NoLogin {
+        /// Which server.
+        address: String,
+        /// Why not by each.
+        reasons: Vec<String>,
+    },
     /// The session has ended; everything outstanding has failed with it.
     #[error("session with {address} ended: {reason}")]
     SessionEnded {
@@ -109,6 +127,8 @@ impl ClientError {
     pub fn status(&self) -> Option<Status> {
         match self {
             Self::Status { status, .. } | Self::Login { status, .. } => Some(*status),
+            Self::Kerberos { status, .. } => *status,
+            Self::NoLogin { .. } => Some(Status::NotAuthorized),
             Self::Connect { .. }
             | Self::SessionEnded { .. }
             | Self::OutcomeUnknown { .. }
@@ -129,6 +149,7 @@ impl ClientError {
         use rustix::io::Errno;
         match self {
             Self::Status { status, .. } | Self::Login { status, .. } => status.errno(),
+            Self::Kerberos { .. } | Self::NoLogin { .. } => Errno::ACCESS.raw_os_error(),
             Self::Connect { .. } => Errno::CONNREFUSED.raw_os_error(),
             Self::SessionEnded { .. } | Self::OutcomeUnknown { .. } => {
                 Errno::CONNRESET.raw_os_error()
@@ -158,9 +179,18 @@ fn named(user: &Option<String>) -> String {
 fn login_advice(user: &Option<String>, status: Status) -> &'static str {
     let is_refusal = matches!(status, Status::Access | Status::Perm | Status::NotAuthorized);
     match user {
-        Some(_) if is_refusal => "; check the name and the password",
+        Some(_) if is_refusal => {
+            "; check the name and the password; if they are right, a rule of the server keeps \
+             you out, and its log says which"
+        }
         Some(_) if status == Status::NotSupp => "; this server has no passwords",
-        None if is_refusal || status == Status::NotSupp => "; name a user, as in dafs://USER@host/",
+        None if is_refusal => {
+            "; a rule of the server keeps clients without a login out (its log says which): name \
+             a user, as in dafs://USER@host/, or get a ticket with kinit"
+        }
+        None if status == Status::NotSupp => {
+            "; name a user, as in dafs://USER@host/, or get a ticket with kinit"
+        }
         Some(_) | None => "",
     }
 }
@@ -177,7 +207,7 @@ mod tests {
         };
         let text = refused(Some("ann"), Status::Access);
         assert!(text.starts_with("tcp:x:1 refused user ann: permission denied"), "{text}");
-        assert!(text.ends_with("check the name and the password"), "{text}");
+        assert!(text.contains("check the name and the password"), "{text}");
         assert!(refused(Some("ann"), Status::NotSupp).ends_with("has no passwords"));
         let text = refused(None, Status::NotSupp);
         assert!(text.contains("without a login") && text.contains("USER@"), "{text}");

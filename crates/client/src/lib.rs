@@ -26,6 +26,7 @@
 //! that must not be able to name memory meant for another.
 #![forbid(unsafe_code)]
 
+mod acting;
 mod buffer;
 mod call;
 mod chain;
@@ -39,6 +40,7 @@ mod file;
 mod future;
 mod groups;
 mod locks;
+mod login;
 mod names;
 mod opens;
 mod path;
@@ -51,6 +53,7 @@ mod typed;
 mod url;
 mod waiters;
 
+pub use acting::{ActFor, Registered};
 pub use buffer::{Buffer, Slice};
 pub use call::{Call, Reply};
 pub use chain::{Chain, ChainFailure, Chained, Outcome};
@@ -61,15 +64,17 @@ pub use file::{File, OpenOptions};
 pub use future::block_on;
 pub use groups::Group;
 pub use locks::{LockHolder, LockKind, POLL_MAX as LOCK_POLL_MAX};
+pub use login::{CredentialSource, Identity, Login, ServiceName, Tickets};
 pub use names::{DirectoryEntry, Metadata};
 pub use recovery::{Recovery, RecoveryOptions, SessionEvent};
-pub use session::{Login, Session, SessionOptions, TransportChoice};
+pub use session::{Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
 pub use url::{Location, ServerName, UrlError, local_socket_candidates};
 
 pub use dafs_dat::{RegionPath, TlsClient, TlsClientFiles, TlsConfigError};
 pub use dafs_types::{
-    AccessMask, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes, ObjectType,
-    SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status, Timestamp,
+    AccessMask, AuthType, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes,
+    ObjectType, SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status,
+    Timestamp,
 };
 pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate, LockOptions};

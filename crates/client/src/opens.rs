@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use dafs_types::{FileHandle, ShareAccess, ShareDeny, ShareKey, StateId, Status};
-use dafs_wire::messages::{Close, Open, OpenDowngrade, OpenTarget};
+use dafs_wire::messages::{Close, Open, OpenDowngrade, OpenTarget, Unlock};
 use dafs_wire::{
     ByteOrder, HEADER_BYTES, Procedure, Request, RequestHeader, Response, decode_request,
     decode_response,
@@ -77,6 +77,15 @@ impl Opened {
     #[inline]
     pub fn state(&self) -> StateId {
         self.state.get()
+    }
+
+    /// Whether a request gives back locks of this open, or all of it.
+    pub fn is_given_up_by(&self, request: &[u8]) -> bool {
+        match decode_request(ByteOrder::NATIVE, request) {
+            Ok((_, Request::LockU(Unlock { state, .. }))) => state == self.state(),
+            Ok((_, Request::Close(Close { state, .. }))) => state == self.state(),
+            _ => false,
+        }
     }
 
     /// Unstable writes that were answered.

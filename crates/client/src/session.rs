@@ -13,10 +13,8 @@ use dafs_dat::{
     TlsConfigError, TlsTarget,
 };
 use dafs_memory::{Memory, Pages};
-use dafs_types::{FileHandle, Status, Verifier, limits};
-use dafs_wire::messages::{
-    AuthRequest, ClientConnectAuth, ClientConnectAuthResult, Empty, SessionOptions as WireOptions,
-};
+use dafs_types::{AuthType, ClientId, CredHandle, FileHandle, SessionId, Status, Verifier, limits};
+use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Response};
 
 use crate::buffer::Buffer;
@@ -24,11 +22,12 @@ use crate::call::Answer;
 use crate::client::{Client, Shared};
 use crate::core::{
     Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, TLS_REQUIRED_ADVICE, decode,
-    decode_any, slot_segment,
+    slot_segment,
 };
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
 use crate::future::run;
+use crate::login::{self, Identity, Login, message_bytes_max};
 use crate::recovery::{Keeper, Places, Recovery, SessionEvent};
 use crate::typed::done;
 use crate::url::{Location, ServerName, local_socket_candidates};
@@ -45,21 +44,6 @@ pub enum TransportChoice {
     Tcp,
 }
 
-/// Proof of identity.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Login {
-    /// None: over shared memory the kernel vouches for the user.
-    #[default]
-    None,
-    /// User name and password, in clear text.
-    Password {
-        /// The name.
-        user: String,
-        /// The password.
-        password: String,
-    },
-}
-
 /// What a session should be like.
 #[derive(Clone, Debug)]
 pub struct SessionOptions {
@@ -69,6 +53,9 @@ pub struct SessionOptions {
     pub login: Login,
     /// Whether the session comes back by itself when its connection is lost.
     pub recovery: Recovery,
+    /// Name of the server's host, for whoever proves itself as a service of it; empty where
+    /// it is this host.
+    pub host: String,
     /// Whether the server keeps the results of requests that change something, for the case
     /// that an answer is lost, even for a session that does not come back by itself; for one
     /// that does, it always keeps them.
@@ -100,6 +87,7 @@ impl Default for SessionOptions {
             transport: TransportChoice::Automatic,
             login: Login::None,
             recovery: Recovery::default(),
+            host: String::new(),
             response_cache: false,
             checksums: false,
             crc: false,
@@ -114,6 +102,18 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
+    /// What a session is asked for.
+    pub(crate) fn wishes(&self, credits: u16) -> WireOptions {
+        WireOptions {
+            checksums: self.checksums,
+            response_cache: self.response_cache || self.recovery != Recovery::Off,
+            requests_max: u32::from(credits),
+            request_bytes_max: SLOT_BYTES as u32,
+            response_bytes_max: SLOT_BYTES as u32,
+            ..WireOptions::default()
+        }
+    }
+
     /// The client's name for itself.
     pub(crate) fn name(&self) -> String {
         if self.client_name.is_empty() {
@@ -136,6 +136,8 @@ pub struct Session {
     pub(crate) shared: Rc<Shared>,
     pub(crate) index: usize,
     pub(crate) root: FileHandle,
+    /// Whom it acts for; zero is the client itself.
+    pub(crate) acting: CredHandle,
     anchor: Rc<Anchor>,
 }
 
@@ -144,6 +146,7 @@ struct Anchor {
     shared: Rc<Shared>,
     index: usize,
     address: Address,
+    identity: RefCell<Option<Identity>>,
 }
 
 impl Drop for Anchor {
@@ -164,10 +167,13 @@ impl Client {
         if let Some((user, password)) = &location.user {
             let password = password.clone().or_else(|| match &options.login {
                 Login::Password { password, .. } => Some(password.clone()),
-                Login::None => None,
+                Login::None | Login::Kerberos(_) | Login::Automatic => None,
             });
             options.login =
                 Login::Password { user: user.clone(), password: password.unwrap_or_default() };
+        }
+        if let (true, ServerName::Host { host, .. }) = (options.host.is_empty(), &location.server) {
+            options.host.clone_from(host);
         }
         let places = places(&location.server, options.transport)?;
         let addresses = places.now();
@@ -228,11 +234,17 @@ impl Client {
     ) -> Result<(usize, impl Future<Output = Result<Session>> + use<>)> {
         let index = self.begin(address, options, places)?;
         // From here on whatever goes wrong ends the session by dropping this.
-        let anchor = Rc::new(Anchor { shared: self.0.clone(), index, address: address.clone() });
+        let anchor = Rc::new(Anchor {
+            shared: self.0.clone(),
+            index,
+            address: address.clone(),
+            identity: RefCell::default(),
+        });
         let (shared, options) = (self.0.clone(), options.clone());
         Ok((index, async move {
-            let root = establish(&shared, index, &options).await?;
-            Ok(Session { shared, index, root, anchor })
+            let (root, identity) = establish(&shared, index, &options).await?;
+            *anchor.identity.borrow_mut() = Some(identity);
+            Ok(Session { shared, index, root, acting: CredHandle::default(), anchor })
         }))
     }
 
@@ -291,7 +303,7 @@ impl Core {
         let slots = options.slots();
         let tls = tls_target(address, options).map_err(|error| error.to_string())?;
         let config = EndpointConfig {
-            message_bytes_max: SLOT_BYTES as u32,
+            message_bytes_max: message_bytes_max(address, &options.login),
             receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
             crc: options.crc,
             tls,
@@ -333,40 +345,28 @@ impl Core {
     }
 }
 
-/// Waits for the connection, then CLIENT_CONNECT_AUTH and GET_ROOT_HANDLE.
+/// Waits for the connection, authenticates, and asks for the root.
 async fn establish(
     shared: &Rc<Shared>,
     index: usize,
     options: &SessionOptions,
-) -> Result<FileHandle> {
+) -> Result<(FileHandle, Identity)> {
     Answer::to_connect(shared, index)?.await?;
     let address = shared.borrow().sessions[index].address.clone();
-    let (name, verifier, wish) = {
-        let core = shared.borrow();
-        let session = &core.sessions[index];
-        match &session.keeper {
-            Some(keeper) => (keeper.name.clone(), keeper.verifier, session.wish),
-            None => (options.name(), Verifier(random().to_ne_bytes()), session.wish),
-        }
+    let (name, verifier) = match &shared.borrow().sessions[index].keeper {
+        Some(keeper) => (keeper.name.clone(), keeper.verifier),
+        None => (options.name(), Verifier(random().to_ne_bytes())),
     };
-    let request = connect_request(options, &name, verifier, wish);
-    let reply = Answer::to(shared, index, &request)?.await?;
-    let (header, response) = decode_any(Procedure::ClientConnectAuth, &reply, &address)?;
-    if header.status != Status::Ok {
-        let user = match &options.login {
-            Login::None => None,
-            Login::Password { user, .. } => Some(user.clone()),
-        };
-        return Err(ClientError::Login { address, user, status: header.status });
+    let greeting = login::Greeting { options, name: &name, verifier };
+    let identity = login::establish(shared, index, &greeting).await?;
+    if identity.method == AuthType::Gss {
+        // Who comes back must prove itself anew, by tokens that are exchanged.
+        shared.borrow_mut().sessions[index].keeper = None;
     }
-    let Response::ClientConnectAuth(result) = response else {
-        return Err(unexpected(&address, "CLIENT_CONNECT_AUTH"));
-    };
-    shared.borrow_mut().on_connected(index, &result)?;
     let reply = Answer::to(shared, index, &Request::GetRootHandle(Empty))?.await?;
     let what = || format!("asking {address} for its root");
     match decode(Procedure::GetRootHandle, &reply, &address, what)? {
-        (_, Response::GetRootHandle(root)) => Ok(root.file),
+        (_, Response::GetRootHandle(root)) => Ok((root.file, identity)),
         _ => Err(unexpected(&address, "GET_ROOT_HANDLE")),
     }
 }
@@ -379,18 +379,12 @@ pub(crate) fn connect_request<'a>(
     wish: u16,
 ) -> Request<'a> {
     let authentication = match &options.login {
-        Login::None => AuthRequest::None,
         Login::Password { user, password } => AuthRequest::Text { identity: user, password },
+        // Sessions that were let in by a ticket do not come here.
+        Login::None | Login::Automatic | Login::Kerberos(_) => AuthRequest::None,
     };
     Request::ClientConnectAuth(ClientConnectAuth {
-        options: WireOptions {
-            checksums: options.checksums,
-            response_cache: options.response_cache || options.recovery != Recovery::Off,
-            requests_max: u32::from(wish),
-            request_bytes_max: SLOT_BYTES as u32,
-            response_bytes_max: SLOT_BYTES as u32,
-            ..WireOptions::default()
-        },
+        options: options.wishes(wish),
         fence_id: &options.fence_id,
         client_string: name.as_bytes(),
         verifier,
@@ -400,23 +394,29 @@ pub(crate) fn connect_request<'a>(
 
 impl Core {
     /// The server has let the client in for the first time.
-    fn on_connected(&mut self, index: usize, result: &ClientConnectAuthResult<'_>) -> Result<()> {
-        self.apply(index, &result.options)?;
+    pub(crate) fn on_connected(
+        &mut self,
+        index: usize,
+        granted: &WireOptions,
+        id: SessionId,
+        client: ClientId,
+    ) -> Result<()> {
+        self.apply(index, granted)?;
         let session = &mut self.sessions[index];
-        if !result.options.response_cache {
+        if !granted.response_cache {
             // Without kept results nobody could say what became of a request; and without
             // questions for them the server does not part the old connection, which might
             // go on to write into memory that a new one uses.
             session.keeper = None;
         }
         if let Some(keeper) = &mut session.keeper {
-            (keeper.session, keeper.client) = (Some(result.session), result.client);
+            (keeper.session, keeper.client) = (Some(id), client);
         }
         Ok(())
     }
 
     /// From now on the session is as the server granted.
-    pub fn apply(&mut self, index: usize, granted: &WireOptions) -> Result<()> {
+    pub(crate) fn apply(&mut self, index: usize, granted: &WireOptions) -> Result<()> {
         let session = &mut self.sessions[index];
         session.checksums = granted.checksums;
         // The server may change any value; what it grants beyond ours is not used.
@@ -445,6 +445,10 @@ impl Session {
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.anchor.address
+    }
+
+    pub(crate) fn identity_cell(&self) -> &RefCell<Option<Identity>> {
+        &self.anchor.identity
     }
 
     /// The client it belongs to.

@@ -77,7 +77,7 @@ impl Session {
     where
         R: FnOnce(Status, &Response<'_>) -> Result<T> + Unpin,
     {
-        let answer = Answer::to(&self.shared, self.index, request);
+        let answer = Answer::of(self, request);
         Typed { session: self, procedure: request.procedure(), answer, read: Some(read) }
     }
 

@@ -64,6 +64,8 @@ pub struct Peer {
     pub address: Address,
     /// Its process, where the kernel vouches for it.
     pub process: Option<PeerProcess>,
+    /// Whether it connects by TLS.
+    pub tls: bool,
     /// Who it is by its certificate, where it connects by TLS and has shown one that an
     /// authority of [`crate::ClientCertificates`] vouches for.
     pub certificate: Option<Arc<CertificateIdentity>>,

@@ -47,7 +47,7 @@ fn session(filer: &mut Filer, entropy: &mut Random, number: usize) -> (ChannelId
     let AuthDecision::Accept(who) = filer.begin_auth(channel, AuthRequest::None) else {
         panic!("the anonymous identity is allowed by default");
     };
-    filer.finish_auth(channel, Ok(who), Moment(0)).unwrap();
+    filer.finish_auth(channel, Ok(who.into()), Moment(0)).unwrap();
     filer.finish(channel, StreamId(0));
     let arguments = OpenArguments {
         file: FileKey(number as u64),

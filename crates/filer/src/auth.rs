@@ -1,11 +1,11 @@
 //! Words of authentication (draft 3.1.1.1 and 6.2.2).
 //!
 //! Invariant: an identity comes only from the kernel (local peers), from the
-//! configuration (anonymous remote peers) or from the driver's password check.
+//! configuration (anonymous remote peers) or from the driver's check of a password or token.
 
-use dafs_types::Credentials;
+use dafs_types::{Credentials, Moment};
 
-use crate::{ChannelId, Closed};
+use crate::{ChannelId, Closed, Principal};
 
 /// What the client offers as proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,11 @@ pub enum AuthRequest<'a> {
         /// The name, at most [`dafs_types::limits::OWNER_BYTES_MAX`] octets.
         user: &'a str,
     },
-    /// AUTH_GSS.
-    Gss,
+    /// AUTH_GSS: a token, which the driver keeps.
+    Gss {
+        /// INIT, not CONTINUE.
+        is_first: bool,
+    },
     /// AUTH_DEFAULT: the server's default identity; treated as NONE.
     Default,
 }
@@ -30,14 +33,37 @@ pub enum AuthDecision {
     Accept(Credentials),
     /// Check the password, now or later, and call `finish_auth` with the outcome.
     VerifyPassword,
+    /// Have the token looked at, now or later, and call `finish_auth` with the outcome, or
+    /// [`crate::Filer::await_token`] if the mechanism wants another.
+    VerifyToken,
     /// Answer with this status; the channel is where it was before.
     Reject(dafs_types::Status),
+}
+
+/// What a check has come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// The identity requests act with.
+    pub who: Credentials,
+    /// As whom a token has proved the client; `None` where the request itself said it.
+    pub principal: Option<Principal>,
+    /// Whether the client may register credentials (draft 3.1.1.1.2).
+    pub trusted: bool,
+    /// When the proof is good no longer; `None` for one that lasts as long as the session.
+    pub expires: Option<Moment>,
+}
+
+impl From<Credentials> for Verified {
+    /// An untrusted client as the request said.
+    fn from(who: Credentials) -> Self {
+        Self { who, principal: None, trusted: false, expires: None }
+    }
 }
 
 /// Results of a successful authentication.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Authenticated {
-    /// Whether the client may register credentials. Always false in this version.
+    /// Whether the client may register credentials.
     pub trusted: bool,
     /// Opens of the client's earlier life, released because it has restarted.
     pub released: Vec<Closed>,

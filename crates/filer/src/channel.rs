@@ -99,6 +99,9 @@ pub enum CloseReason {
     AuthenticationFailed,
     /// Said nothing for [`crate::FilerConfig::silence_max`].
     Silent,
+    /// Its authentication is past its time, and was not renewed within
+    /// [`crate::FilerConfig::lease`].
+    AuthenticationExpired,
     /// It keeps credits that others need, and sends nothing by which they could be taken.
     CreditsWithheld,
     /// The client has restarted: the channel belongs to its earlier life.

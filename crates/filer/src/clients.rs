@@ -34,6 +34,19 @@ pub enum Principal {
     Anonymous,
     /// AUTH_TEXT.
     User(Box<str>),
+    /// AUTH_GSS: a name in the writing of its mechanism, such as `ada@REALM`.
+    Gss(Box<str>),
+}
+
+impl std::fmt::Display for Principal {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::LocalUser(uid) => write!(out, "uid:{uid}"),
+            Self::Anonymous => out.write_str("anonymous"),
+            Self::User(name) => write!(out, "user:{name}"),
+            Self::Gss(name) => write!(out, "kerberos:{name}"),
+        }
+    }
 }
 
 /// One client.

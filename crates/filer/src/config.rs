@@ -76,6 +76,8 @@ pub struct FilerConfig {
     pub anonymous: Option<Credentials>,
     /// Whether user name and password are accepted (authentication type TEXT).
     pub text_authentication: bool,
+    /// Whether tokens are accepted (authentication type GSS).
+    pub gss_authentication: bool,
     /// Most opens of all clients together.
     pub opens_max: u32,
     /// Most opens of one client.
@@ -124,6 +126,7 @@ impl Default for FilerConfig {
             checksums_always: false,
             anonymous: Some(Credentials::nobody()),
             text_authentication: true,
+            gss_authentication: false,
             opens_max: 64 * 1024,
             opens_per_client_max: 16 * 1024,
             fences: FenceLimits::default(),

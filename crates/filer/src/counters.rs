@@ -31,6 +31,8 @@ pub struct Counters {
     pub connects_refused: u64,
     /// Authentications refused.
     pub authentications_refused: u64,
+    /// Authentications whose time ran out under a session.
+    pub authentications_expired: u64,
     /// Requests answered with a status by admission.
     pub requests_refused: u64,
     /// Connections broken because a peer exceeded its credits.

@@ -20,6 +20,7 @@
 //!                                                                    ▼
 //!        channel_closed ◄── Condemned ◄──break, client restart── Authenticated
 //!                               ▲
+//!        Authenticated ─its proof expires─► Lapsed ─begin_auth, finish_auth─► Authenticated
 //!        Opened ─begin_bind─► Verifying ─finish_bind─► Bound (ends with its session)
 //! ```
 //!
@@ -49,7 +50,7 @@ mod opens;
 mod replies;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
-pub use auth::{AuthDecision, AuthRequest, Authenticated};
+pub use auth::{AuthDecision, AuthRequest, Authenticated, Verified};
 pub use batch::{
     AbortScope, Aborted, Accepted, BatchLimits, BatchLoad, BatchReply, BatchRequest,
     BatchScheduler, Cancelled, DeviceLoad, EndedSession, InvalidBatch, Notice, Piece,

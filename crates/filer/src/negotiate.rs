@@ -18,7 +18,7 @@ pub struct Negotiated {
     pub use_checksums: u32,
     /// Whether the server keeps a response cache (draft 5.2).
     pub use_response_cache: u32,
-    /// Credentials the client may register. Always 0 in an answer: no client is trusted.
+    /// Credentials the client may register; 0 in an answer to one that is not trusted.
     pub max_credentials: u32,
     /// Largest request, in octets.
     pub max_request_size: u32,
@@ -83,7 +83,7 @@ pub(crate) fn negotiate(config: &FilerConfig, wanted: &Negotiated, credits: u16)
         // If the client asks, the server must agree (draft 6.2.1).
         use_checksums: u32::from(wanted.use_checksums != 0 || config.checksums_always),
         use_response_cache: both(wanted.use_response_cache, config.response_cache),
-        max_credentials: 0,
+        max_credentials: config.credentials.agree(wanted.max_credentials),
         max_request_size,
         max_response_size: size(
             wanted.max_response_size,

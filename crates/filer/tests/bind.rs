@@ -44,8 +44,8 @@ fn bind_as(
     let proof = AuthRequest::None;
     let arguments = BindArguments { protocol_version: PROTOCOL_VERSION, session, kind, proof };
     match bench.filer.begin_bind(channel, &arguments) {
-        AuthDecision::Accept(who) => bench.filer.finish_bind(channel, Ok(who), Moment(0)),
-        AuthDecision::VerifyPassword => panic!("NONE needs no password"),
+        AuthDecision::Accept(who) => bench.filer.finish_bind(channel, Ok(who.into()), Moment(0)),
+        AuthDecision::VerifyPassword | AuthDecision::VerifyToken => panic!("NONE needs none"),
         AuthDecision::Reject(status) => Err(status),
     }
 }
@@ -122,7 +122,7 @@ fn a_session_that_ends_while_its_channel_is_verified_gets_none() {
     };
     let AuthDecision::Accept(who) = bench.filer.begin_bind(back, &arguments) else { panic!() };
     bench.drop_channel(session.channel);
-    let bound = bench.filer.finish_bind(back, Ok(who), Moment(0));
+    let bound = bench.filer.finish_bind(back, Ok(who.into()), Moment(0));
     assert_eq!(bound, Err(Status::UnknownSession));
     bench.drop_channel(back);
     bench.assert_empty();

@@ -169,6 +169,7 @@ fn a_request_outlives_its_client() {
 #[test]
 fn the_first_session_fixes_the_number() {
     let policy = CredentialPolicy {
+        is_served: true,
         per_client_default: 2,
         per_client_max: 3,
         total_max: 4,

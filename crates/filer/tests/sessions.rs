@@ -94,7 +94,7 @@ fn connect_and_auth_in_one_step_can_be_undone() {
     bench.filer.connect(channel, &arguments("a", 1), &mut bench.entropy).unwrap();
     assert_eq!(bench.filer.counters().credits, 8);
     assert_eq!(
-        bench.filer.begin_auth(channel, AuthRequest::Gss),
+        bench.filer.begin_auth(channel, AuthRequest::Gss { is_first: true }),
         AuthDecision::Reject(Status::NotSupp)
     );
     bench.filer.connect_failed(channel);
@@ -127,7 +127,7 @@ fn identity_comes_from_the_kernel_the_configuration_or_a_password() {
     let refusal = bench.filer.finish_auth(remote, Err(Status::NotAuthorized), Moment(0));
     assert_eq!(refusal, Err(Status::NotAuthorized));
     assert_eq!(bench.filer.begin_auth(remote, request), AuthDecision::VerifyPassword);
-    bench.filer.finish_auth(remote, Ok(who.clone()), Moment(0)).unwrap();
+    bench.filer.finish_auth(remote, Ok(who.clone().into()), Moment(0)).unwrap();
     assert_eq!(bench.filer.credentials(remote), Some(&who));
 }
 
@@ -251,7 +251,7 @@ fn a_client_name_belongs_to_one_principal() {
         bench.connect(thief, "a", life);
         let request = AuthRequest::Text { user: "mallory" };
         assert_eq!(bench.filer.begin_auth(thief, request), AuthDecision::VerifyPassword);
-        let outcome = bench.filer.finish_auth(thief, Ok(Credentials::nobody()), Moment(0));
+        let outcome = bench.filer.finish_auth(thief, Ok(Credentials::nobody().into()), Moment(0));
         assert_eq!(outcome, Err(Status::ClidInUse));
     }
     assert_eq!(bench.filer.check_io(owner, opened.state_id, FileKey(1), IoKind::Read), Ok(()));

@@ -27,7 +27,7 @@ const STEPS_MAX: u32 = 4;
 const WANTED: u32 = flag::MUTUAL | flag::REPLAY | flag::SEQUENCE | flag::INTEGRITY | flag::PRIVACY;
 
 /// Where a client's tickets come from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CredentialSource {
     /// What `kinit` and login have left for this user (`KRB5CCNAME`).
     #[default]

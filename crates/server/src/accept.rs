@@ -10,9 +10,12 @@ use dafs_memory::{Memory, Pages};
 use dafs_types::{Credentials, limits};
 use dafs_wire::ConnectData;
 
+use crate::authorize::PeerFacts;
 use crate::chain::ChainId;
 use crate::channel::Channel;
+use crate::credentials::Asker;
 use crate::reactor::Reactor;
+use crate::session::Exchange;
 use crate::transfer::Cookie;
 
 impl Reactor {
@@ -22,6 +25,11 @@ impl Reactor {
             tracing::debug!(peer = %peer.address, "connection without DAFS connect data");
             return self.interface.reject(pending, b"");
         };
+        let facts = PeerFacts::of(peer);
+        if let Err(refusal) = self.access.may_come(&facts) {
+            tracing::warn!(from = %facts, %refusal, "connection refused");
+            return self.interface.reject(pending, b"");
+        }
         if let Some(certificate) = &peer.certificate {
             tracing::debug!(peer = %peer.address, %certificate, "connection by TLS");
         }
@@ -41,15 +49,25 @@ impl Reactor {
                 return self.interface.reject(pending, b"");
             }
         };
-        if self.accept(pending, id).is_none() {
+        if self.accept(pending, id, facts).is_none() {
             self.filer.channel_closed(id, ChannelEnd::Lost, self.now);
         }
     }
 
     /// Accepts and posts the receive for the first message. `None` if out of memory.
-    fn accept(&mut self, pending: PendingId, id: dafs_filer::ChannelId) -> Option<()> {
+    fn accept(
+        &mut self,
+        pending: PendingId,
+        id: dafs_filer::ChannelId,
+        peer: PeerFacts,
+    ) -> Option<()> {
         let credits = self.filer.config().credits_session_max + 1;
-        let bytes = self.request_bytes as usize * usize::from(credits);
+        let request_bytes = match (&self.kerberos, peer.is_local) {
+            // Room for tickets; what is not used is never touched.
+            (Some(kerberos), false) => self.request_bytes.max(kerberos.request_bytes_max()),
+            (Some(_), true) | (None, _) => self.request_bytes,
+        };
+        let bytes = request_bytes as usize * usize::from(credits);
         let registered = Memory::anonymous(bytes, Pages::Small).ok().and_then(|inbox| {
             self.interface.register(&inbox, Domain(0), Rights::LOCAL).map(|region| (inbox, region))
         });
@@ -58,7 +76,7 @@ impl Reactor {
             return None;
         };
         let config = EndpointConfig {
-            message_bytes_max: self.request_bytes,
+            message_bytes_max: request_bytes,
             receives_max: u32::from(credits),
             crc: self.crc,
             ..EndpointConfig::default()
@@ -71,14 +89,16 @@ impl Reactor {
             checksums: false,
             inbox,
             inbox_region,
-            slot_bytes: self.request_bytes,
+            slot_bytes: request_bytes,
             free_slots: (0..credits).rev().collect(),
             receives_due: 0,
             sealed_bytes: 0,
             response_bytes_max: limits::CONNECT_MESSAGE_BYTES,
-            who: Arc::new(Credentials::nobody()),
+            who: Arc::new(Asker::new(Credentials::nobody(), &self.whole_view)),
+            peer,
             recent: [None; 16],
             pending_login: None,
+            exchange: Exchange::default(),
             closing: false,
             back: None,
             reads_over: endpoint,

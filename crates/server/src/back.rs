@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 
 use dafs_dat::EndpointId;
-use dafs_filer::ChannelKind;
-use dafs_types::{Credentials, FileHandle, SequenceNumber, StateId, Status, StreamId, limits};
+use dafs_filer::{ChannelKind, Verified};
+use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId, limits};
 use dafs_wire::messages::{AuthResult, ConnectBind, ConnectBindResult, Empty, LockReady};
 use dafs_wire::{
     Request, RequestHeader, Response, ResponseHeader, encode_request, is_intact, seal,
@@ -16,6 +16,7 @@ use dafs_wire::{
 
 use crate::channel::Channel;
 use crate::reactor::Reactor;
+use crate::session::brings_results;
 use crate::task::Answer;
 use crate::transfer::Cookie;
 
@@ -43,6 +44,17 @@ impl BackSizes {
             response_bytes_max: size(wanted.response_bytes_max),
             // Each answer needs an inbox slot.
             requests_max: requests_max.min(slots),
+        }
+    }
+
+    /// The results of CONNECT_BIND.
+    pub fn result(self, authentication: AuthResult<'_>, trusted: bool) -> ConnectBindResult<'_> {
+        ConnectBindResult {
+            request_bytes_max: self.request_bytes_max,
+            response_bytes_max: self.response_bytes_max,
+            requests_max: u32::from(self.requests_max),
+            authentication,
+            trusted,
         }
     }
 }
@@ -80,26 +92,25 @@ impl Reactor {
     pub(crate) fn finish_bind(
         &mut self,
         answer: Answer,
-        verified: Result<Credentials, Status>,
+        verified: Result<Verified, Status>,
         sizes: BackSizes,
-        authentication: AuthResult<'static>,
+        authentication: AuthResult<'_>,
     ) {
         let Some(id) = self.channels.get(answer.endpoint).map(|channel| channel.id) else { return };
         let operation = match self.filer.finish_bind(id, verified, self.now) {
             Ok(operation) => operation,
+            Err(status) if brings_results(status, &authentication) => {
+                let response = Response::ConnectBind(sizes.result(authentication, false));
+                return self.respond(answer, status, &response);
+            }
             Err(status) => return self.fail(answer, status),
         };
         let Some(owner) = self.channels.endpoint_of(operation) else {
             return self.fail(answer, Status::UnknownSession);
         };
         let Some((_, kind)) = self.filer.bound_to(id) else { return };
-        let response = Response::ConnectBind(ConnectBindResult {
-            request_bytes_max: sizes.request_bytes_max,
-            response_bytes_max: sizes.response_bytes_max,
-            requests_max: u32::from(sizes.requests_max),
-            authentication,
-            trusted: false,
-        });
+        let trusted = self.filer.is_trusted(operation);
+        let response = Response::ConnectBind(sizes.result(authentication, trusted));
         self.reply(answer, &response);
         let checksums = self.has_checksums(owner);
         if let Some(channel) = self.channels.get_mut(answer.endpoint) {

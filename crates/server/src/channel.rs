@@ -10,15 +10,17 @@ use dafs_filer::ChannelId;
 use dafs_memory::Memory;
 use dafs_store::FileKey;
 use dafs_store::cache::CachedFile;
-use dafs_types::{Credentials, FileHandle, StateId};
+use dafs_types::{FileHandle, StateId};
 use dafs_wire::ByteOrder;
 
+use crate::authorize::PeerFacts;
 use crate::back::BackChannel;
 use crate::chain::ChainId;
+use crate::credentials::Asker;
 
 /// A connection that was accepted.
 #[derive(Debug)]
-pub struct Channel {
+pub(crate) struct Channel {
     /// The filer's name for it.
     pub id: ChannelId,
     /// The transport's name for it.
@@ -43,11 +45,15 @@ pub struct Channel {
     /// Largest response, negotiated.
     pub response_bytes_max: usize,
     /// Who asks.
-    pub who: Arc<Credentials>,
+    pub who: Arc<Asker>,
+    /// What the transport knows of the client.
+    pub peer: PeerFacts,
     /// Files lately read or written, by state id.
     pub recent: [Option<RecentFile>; RECENT_FILES],
-    /// What waits for a password check.
+    /// What waits for a check of a password or token.
     pub pending_login: Option<crate::session::PendingLogin>,
+    /// The exchange of tokens that made its session, or is on the way to.
+    pub exchange: crate::session::Exchange,
     /// The connection ends once what is posted has gone out.
     pub closing: bool,
     /// What a channel has that is bound to another's session.
@@ -88,7 +94,7 @@ impl Channel {
 
 /// Channels by endpoint.
 #[derive(Debug, Default)]
-pub struct Channels {
+pub(crate) struct Channels {
     slots: Vec<Option<Channel>>,
     count: usize,
 }

@@ -7,6 +7,8 @@ use dafs_dat::{Address, AddressError, TlsServer, WaitPolicy};
 use dafs_filer::FilerConfig;
 use dafs_store::cache::CacheConfig;
 
+use crate::authorize::AccessRules;
+use crate::gss::{KerberosConfig, KerberosError};
 use crate::ledger::{JournalConfig, LedgerError};
 
 /// Configuration of one server. [`ServerConfig::default`] suits one machine; only
@@ -23,6 +25,10 @@ pub struct ServerConfig {
     pub pool_threads: usize,
     /// Users who may authenticate by password.
     pub password_file: Option<PathBuf>,
+    /// Authentication by Kerberos, if it is wanted.
+    pub kerberos: Option<KerberosConfig>,
+    /// Who may come, who is trusted, and who sees what.
+    pub access: AccessRules,
     /// When to spin and when to sleep.
     pub wait: WaitPolicy,
     /// Whether iWARP frames carry a CRC even if the client does not ask.
@@ -68,6 +74,8 @@ impl Default for ServerConfig {
             },
             pool_threads: 4,
             password_file: None,
+            kerberos: None,
+            access: AccessRules::default(),
             wait: WaitPolicy::default(),
             crc: false,
             journal: None,
@@ -114,6 +122,15 @@ pub enum ServerError {
     /// The password file could not be read.
     #[error(transparent)]
     Passwords(#[from] crate::PasswordError),
+    /// Clients cannot authenticate by Kerberos, though they should.
+    #[error("cannot offer authentication by Kerberos")]
+    Kerberos {
+        /// Why, and what to do.
+        source: KerberosError,
+    },
+    /// Rules speak of what the store does not have.
+    #[error("{0}")]
+    Access(String),
     /// The journal could not be opened, or what it says could not be settled.
     #[error("cannot recover what was under way when the last server ended")]
     Journal {

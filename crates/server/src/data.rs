@@ -11,6 +11,7 @@ use dafs_wire::messages::{CacheHintRequest, Empty};
 use dafs_wire::{DirectBuffers, Response};
 
 use crate::channel::RecentFile;
+use crate::credentials::Asker;
 use crate::jobs::Job;
 use crate::reactor::Reactor;
 use crate::task::{Answer, Buffers, Task, TaskId, Wait};
@@ -42,7 +43,7 @@ impl Reactor {
         request: &CacheHintRequest,
     ) -> Result<(), Status> {
         let who = self.who(answer);
-        self.store.access(&who, &request.file, dafs_types::AccessMask::READ)?;
+        who.store().access(&who, &request.file, dafs_types::AccessMask::READ)?;
         if let Some(file) = self.cache.find(&request.file) {
             let mut jobs = Vec::new();
             let length = u64::from(request.length);
@@ -137,7 +138,7 @@ impl Reactor {
             IoKind::Write => ShareAccess::Write,
         };
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
-        let file = self.store.open(&who, handle, access)?;
+        let file = who.store().open(&who, handle, access)?;
         let key = dafs_filer::FileKey(file.key().0);
         self.filer.check_io(id, StateId::ANONYMOUS, key, kind)?;
         let version = file.version()?;
@@ -148,11 +149,11 @@ impl Reactor {
     /// Opens a file for one request.
     pub(crate) fn borrow_file(
         &mut self,
-        who: &dafs_types::Credentials,
+        who: &Asker,
         handle: &FileHandle,
         access: ShareAccess,
     ) -> Result<IoFile, Status> {
-        let file = self.store.open(who, handle, access)?;
+        let file = who.store().open(who, handle, access)?;
         let version = file.version()?;
         let file = self.cache.open(file, version)?;
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })

@@ -37,11 +37,12 @@ use dafs_filer::{
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_store::{PathLookup, StoreError};
-use dafs_types::{Credentials, FileHandle, Moment, ObjectType, Status};
+use dafs_types::{FileHandle, Moment, ObjectType, Status};
 use dafs_wire::messages::{Empty, FencingList, GetFencingList, OpenTarget, SetFencingList};
 use dafs_wire::{Array, Request, Response};
 
 use crate::config::{Defect, ServerConfig};
+use crate::credentials::Asker;
 use crate::reactor::Reactor;
 use crate::task::{Answer, Task, TaskId, WriteSource, WriteTask};
 use crate::transfer::Loan;
@@ -137,15 +138,19 @@ impl Reactor {
         Ok(FenceAuthority { is_owner, is_trusted })
     }
 
-    /// Whether a client is trusted as far as fences go: the superuser, by the kernel's word
-    /// or by proof. Whoever is taken for the superuser without any is not.
+    /// Whether a client is trusted as far as fences go: by the rules, or as the superuser, by
+    /// the kernel's word or by proof. Whoever is taken for the superuser without any is not.
+    ///
+    /// What it asks for somebody else, it asks with that one's authority: a gateway that passes
+    /// its users' requests on shall not lend them its own.
     fn may_fence_file_system(&self, answer: Answer) -> bool {
         let Some(channel) = self.channels.get(answer.endpoint) else { return false };
         let is_proven = match self.filer.principal(channel.id) {
-            Some(Principal::LocalUser(_) | Principal::User(_)) => true,
+            Some(Principal::LocalUser(_) | Principal::User(_) | Principal::Gss(_)) => true,
             Some(Principal::Anonymous) | None => false,
         };
-        is_proven && channel.who.uid == 0
+        let is_superuser = is_proven && channel.who.is_superuser();
+        !answer.is_acting && (is_superuser || self.filer.is_trusted(channel.id))
     }
 
     // ---- passing --------------------------------------------------------------------
@@ -178,14 +183,14 @@ impl Reactor {
     pub(crate) fn pass_name(
         &mut self,
         answer: Answer,
-        who: &Credentials,
+        who: &Asker,
         directory: &FileHandle,
         name: &[u8],
     ) -> Result<(), Status> {
         if !self.filer.has_fences() {
             return Ok(());
         }
-        match self.store.lookup(who, directory, name) {
+        match who.store().lookup(who, directory, name) {
             Ok(object) => self.pass_file(answer, &object.handle),
             // Whoever does something with the name will say so.
             Err(_) => Ok(()),
@@ -196,12 +201,12 @@ impl Reactor {
     pub(crate) fn walk(
         &mut self,
         answer: Answer,
-        who: &Credentials,
+        who: &Asker,
         directory: &FileHandle,
         names: &[&[u8]],
     ) -> PathLookup {
         if !self.filer.has_fences() {
-            return self.store.lookup_path(who, directory, names);
+            return who.store().lookup_path(who, directory, names);
         }
         let mut reached =
             PathLookup { handle: *directory, component_count: 0, attributes: None, error: None };
@@ -212,7 +217,7 @@ impl Reactor {
             }
             let is_link =
                 reached.attributes.is_some_and(|known| known.kind == ObjectType::SymbolicLink);
-            match self.store.lookup(who, &reached.handle, name) {
+            match who.store().lookup(who, &reached.handle, name) {
                 Ok(object) => {
                     reached.handle = object.handle;
                     reached.attributes = Some(object.attributes);

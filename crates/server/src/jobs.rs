@@ -14,6 +14,8 @@ use dafs_store::cache::{
 };
 use dafs_types::{Credentials, Entropy};
 
+use crate::credentials::{LookupDone, LookupJob};
+use crate::gss::{TokenJob, TokenOutcome};
 use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
 use crate::undo::{UndoTask, UndoTaskDone};
@@ -27,6 +29,8 @@ pub enum Job {
     Ledger(LedgerJob),
     Undo(UndoTask),
     Login { endpoint: EndpointId, user: String, password: String, file: Arc<PasswordFile> },
+    Token { endpoint: EndpointId, job: Box<TokenJob> },
+    Lookup(Box<LookupJob>),
 }
 
 /// What came of it.
@@ -38,6 +42,8 @@ pub enum Done {
     Ledger(LedgerDone),
     Undo(UndoTaskDone),
     Login { endpoint: EndpointId, credentials: Option<Credentials> },
+    Token { endpoint: EndpointId, outcome: Box<TokenOutcome> },
+    LookedUp(Box<LookupDone>),
 }
 
 impl Job {
@@ -53,6 +59,8 @@ impl Job {
             Job::Login { endpoint, user, password, file } => {
                 Done::Login { endpoint, credentials: file.verify(&user, &password) }
             }
+            Job::Token { endpoint, job } => Done::Token { endpoint, outcome: Box::new(job.run()) },
+            Job::Lookup(job) => Done::LookedUp(Box::new(job.run())),
         }
     }
 }

@@ -16,15 +16,18 @@
 
 mod accept;
 mod append;
+mod authorize;
 mod back;
 mod chain;
 mod channel;
 mod config;
+mod credentials;
 mod data;
 mod direct;
 mod fencing;
 #[doc(hidden)]
 pub mod fuzzing;
+mod gss;
 mod hits;
 mod inspect;
 mod jobs;
@@ -47,11 +50,17 @@ mod task;
 mod transfer;
 mod undo;
 mod upkeep;
+mod users;
 mod write;
 
+pub use authorize::{
+    AccessRules, ConnectRule, ExportRules, Origin, PartialTerms, PeerFacts, Peers,
+    PrincipalPattern, RuleError, TransportKind, authentication_named,
+};
 #[doc(hidden)]
 pub use config::Defect;
 pub use config::{ServerConfig, ServerError};
+pub use gss::{KerberosConfig, KerberosError};
 pub use inspect::{FileView, Inspection, Inspector, LockView, WaiterView};
 pub use ledger::{JournalConfig, LedgerError};
 pub use passwords::{PasswordError, PasswordFile};

@@ -154,7 +154,7 @@ impl Reactor {
             LockType::Abort => return Err(Status::Inval),
         };
         let who = self.who(answer);
-        self.store.access(&who, &request.file, dafs_types::AccessMask::READ)?;
+        who.store().access(&who, &request.file, dafs_types::AccessMask::READ)?;
         // A file that nobody has open has no locks.
         let file = match self.open_files.get(&request.file) {
             Some((file, _)) => FileKey(file.key().0),

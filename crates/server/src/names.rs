@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use dafs_filer::RemoveDecision;
 use dafs_store::{Created, ExtraChanges, ListRequest, NewNode, StoreError};
-use dafs_types::{Credentials, FileHandle, RemoveMode, Status, limits};
+use dafs_types::{FileHandle, RemoveMode, Status, limits};
 use dafs_wire::messages::{
     Create, CreateResult, DirectResult, DirectoryChanged, Link, LinkTextResult, Lookup,
     LookupResult, NewObject, OneHandle, ReadDirectory, ReadDirectoryDirect,
@@ -17,6 +17,7 @@ use dafs_wire::{
     AttributeBitmap, ByteOrder, FileAttributeBlock, Path, ReaddirWriter, Response, encode_link_text,
 };
 
+use crate::credentials::Asker;
 use crate::object::{add_extras, extras_in, extras_of};
 use crate::reactor::Reactor;
 use crate::task::Answer;
@@ -31,7 +32,7 @@ struct Page {
 impl Reactor {
     pub(crate) fn root_handle(&mut self, answer: Answer) -> Result<(), Status> {
         let who = self.who(answer);
-        let file = self.store.root(&who)?.handle;
+        let file = who.store().root(&who)?.handle;
         self.reply(answer, &Response::GetRootHandle(OneHandle { file }));
         Ok(())
     }
@@ -53,7 +54,7 @@ impl Reactor {
         request: &OneHandle,
     ) -> Result<(), Status> {
         let who = self.who(answer);
-        let file = self.store.lookup_parent(&who, &request.file)?.handle;
+        let file = who.store().lookup_parent(&who, &request.file)?.handle;
         self.reply(answer, &Response::LookupP(OneHandle { file }));
         Ok(())
     }
@@ -70,7 +71,7 @@ impl Reactor {
         };
         let changes = changes_of(&request.attributes)?;
         let name = request.name.as_bytes();
-        let created = self.store.create_node(&who, &request.directory, name, node, &changes)?;
+        let created = who.store().create_node(&who, &request.directory, name, node, &changes)?;
         self.outfit(&who, &request.directory, name, &created, Some(&request.attributes))?;
         let result = CreateResult { file: created.object.handle, directory: created.change };
         self.reply(answer, &Response::Create(result));
@@ -81,7 +82,7 @@ impl Reactor {
     /// was anything.
     pub(crate) fn outfit(
         &self,
-        who: &Credentials,
+        who: &Asker,
         directory: &FileHandle,
         name: &[u8],
         created: &Created,
@@ -92,11 +93,11 @@ impl Reactor {
             return Ok(false);
         }
         let handle = created.object.handle;
-        if let Err(error) = self.store.set_extras(who, &handle, &extras) {
-            let is_there = self.store.lookup(who, directory, name);
+        if let Err(error) = who.store().set_extras(who, &handle, &extras) {
+            let is_there = who.store().lookup(who, directory, name);
             if is_there.is_ok_and(|object| object.handle == handle) {
                 // As if it had never been; what else could fail here has nobody to tell.
-                let _ = self.store.remove(who, directory, name);
+                let _ = who.store().remove(who, directory, name);
             }
             return Err(error.into());
         }
@@ -108,7 +109,8 @@ impl Reactor {
         answer: Answer,
         request: &OneHandle,
     ) -> Result<(), Status> {
-        let file = self.store.open_attributes(&self.who(answer), &request.file)?.handle;
+        let who = self.who(answer);
+        let file = who.store().open_attributes(&who, &request.file)?.handle;
         self.reply(answer, &Response::OpenAttr(OneHandle { file }));
         Ok(())
     }
@@ -116,7 +118,7 @@ impl Reactor {
     pub(crate) fn link(&mut self, answer: Answer, request: &Link<'_>) -> Result<(), Status> {
         let who = self.who(answer);
         let name = request.name.as_bytes();
-        let directory = self.store.link(&who, &request.source, &request.directory, name)?;
+        let directory = who.store().link(&who, &request.source, &request.directory, name)?;
         self.named_again(&request.source);
         self.reply(answer, &Response::Link(DirectoryChanged { directory }));
         Ok(())
@@ -126,10 +128,10 @@ impl Reactor {
         let who = self.who(answer);
         self.may_take(answer)?;
         let name = request.name.as_bytes();
-        let object = self.store.lookup(&who, &request.directory, name)?;
+        let object = who.store().lookup(&who, &request.directory, name)?;
         self.pass_file(answer, &object.handle)?;
         self.may_remove(&object.handle, request.mode)?;
-        let removed = self.store.remove(&who, &request.directory, name)?;
+        let removed = who.store().remove(&who, &request.directory, name)?;
         if removed.was_last {
             self.forget_object(&removed.handle);
         }
@@ -142,7 +144,7 @@ impl Reactor {
         let who = self.who(answer);
         self.may_take(answer)?;
         let (old, new) = (request.old_name.as_bytes(), request.new_name.as_bytes());
-        match self.store.lookup(&who, &request.target, new) {
+        match who.store().lookup(&who, &request.target, new) {
             Ok(object) => {
                 self.pass_file(answer, &object.handle)?;
                 self.may_remove(&object.handle, RemoveMode::Unchecked)?;
@@ -151,7 +153,7 @@ impl Reactor {
             Err(error) => return Err(error.into()),
         }
         self.pass_name(answer, &who, &request.source, old)?;
-        let renamed = self.store.rename(&who, &request.source, old, &request.target, new)?;
+        let renamed = who.store().rename(&who, &request.source, old, &request.target, new)?;
         if let Some(replaced) = renamed.replaced {
             self.forget_object(&replaced);
         }
@@ -265,7 +267,7 @@ impl Reactor {
             name_bytes_max: room,
             want_objects: wanted != AttributeBitmap::NONE,
         };
-        let listed = self.store.readdir(&who, directory, &request)?;
+        let listed = who.store().readdir(&who, directory, &request)?;
         let mut bytes = vec![0; room];
         let mut writer =
             ReaddirWriter::new(order, wanted, &mut bytes).map_err(|_| Status::TooSmall)?;
@@ -287,7 +289,7 @@ impl Reactor {
                     }
                     let mut full = attributes.to_file_attributes(object.handle);
                     if extras.is_any() {
-                        let found = self.store.extras(&who, &object.handle, extras);
+                        let found = who.store().extras(&who, &object.handle, extras);
                         add_extras(&mut full, found.unwrap_or_default());
                     }
                     full
@@ -318,7 +320,7 @@ impl Reactor {
 
     pub(crate) fn read_link(&mut self, answer: Answer, request: &OneHandle) -> Result<(), Status> {
         let who = self.who(answer);
-        let text = self.store.readlink(&who, &request.file)?;
+        let text = who.store().readlink(&who, &request.file)?;
         self.reply(answer, &Response::ReadLinkInline(LinkTextResult { text: &text }));
         Ok(())
     }
@@ -329,7 +331,7 @@ impl Reactor {
         request: &ReadLinkDirect,
     ) -> Result<(), Status> {
         let who = self.who(answer);
-        let text = self.store.readlink(&who, &request.file)?;
+        let text = who.store().readlink(&who, &request.file)?;
         let order = self.order_of(answer.endpoint).ok_or(Status::BadSession)?;
         let mut bytes = vec![0; text.len() + 16];
         let length = encode_link_text(order, &text, &mut bytes).map_err(|error| error.status())?;

@@ -27,7 +27,7 @@ use crate::undo::UndoGate;
 impl Reactor {
     pub(crate) fn access(&mut self, answer: Answer, request: &Access) -> Result<(), Status> {
         let who = self.who(answer);
-        let access = self.store.access(&who, &request.file, request.access)?;
+        let access = who.store().access(&who, &request.file, request.access)?;
         let supported = request.access & AccessMask::ALL;
         self.reply(answer, &Response::Access(AccessResult { supported, access }));
         Ok(())
@@ -42,8 +42,8 @@ impl Reactor {
         let who = self.who(answer);
         let mut attributes = match self.open_files.get(handle) {
             // Its names may be gone; the open file is not.
-            Some((file, _)) => file.attributes()?,
-            None => self.store.attributes(&who, handle)?,
+            Some((file, _)) if who.store().shows(handle) => file.attributes()?,
+            Some(_) | None => who.store().attributes(&who, handle)?,
         };
         if let Some(file) = self.cache.find(handle) {
             self.cache.revalidate(file, FileVersion::from(&attributes));
@@ -62,7 +62,8 @@ impl Reactor {
         let mut full = self.attributes_of(answer, handle)?.to_file_attributes(*handle);
         let extras = extras_in(wanted);
         if extras.is_any() {
-            add_extras(&mut full, self.store.extras(&self.who(answer), handle, extras)?);
+            let who = self.who(answer);
+            add_extras(&mut full, who.store().extras(&who, handle, extras)?);
         }
         Ok(full)
     }
@@ -105,7 +106,7 @@ impl Reactor {
         request: &GetAttributes,
     ) -> Result<(), Status> {
         let who = self.who(answer);
-        let mut full = self.store.fs_attributes(&who, &request.file)?;
+        let mut full = who.store().fs_attributes(&who, &request.file)?;
         let lease = self.filer.config().lease.as_secs();
         full.lease_time = Some(u32::try_from(lease).unwrap_or(u32::MAX));
         full.max_read = Some(u64::from(limits::TRANSFER_BYTES_MAX));
@@ -185,9 +186,9 @@ impl Reactor {
         let who = self.who(answer);
         let Some(size) = changes.size else {
             if !changes.is_empty() || extras.is_empty() {
-                self.store.set_attributes(&who, handle, &changes)?;
+                who.store().set_attributes(&who, handle, &changes)?;
             }
-            let added = self.store.set_extras(&who, handle, &extras);
+            let added = who.store().set_extras(&who, handle, &extras);
             self.revalidate(handle);
             match added {
                 Ok(()) => self.reply_set(answer, Status::Ok, wanted),
@@ -200,7 +201,7 @@ impl Reactor {
         }
         self.check_locks(state, handle, (size, limits::FILE_OFFSET_MAX - size), IoKind::Write)?;
         if state == StateId::ANONYMOUS {
-            let granted = self.store.access(&who, handle, AccessMask::MODIFY)?;
+            let granted = who.store().access(&who, handle, AccessMask::MODIFY)?;
             if granted != AccessMask::MODIFY {
                 return Err(Status::Access);
             }
@@ -213,13 +214,13 @@ impl Reactor {
             let (mode, uid, gid) = (changes.mode.take(), changes.uid.take(), changes.gid.take());
             let first = AttributeChanges { mode, uid, gid, ..AttributeChanges::default() };
             if !first.is_empty() {
-                self.store.set_attributes(&who, handle, &first)?;
+                who.store().set_attributes(&who, handle, &first)?;
             }
-            self.store.set_extras(&who, handle, &extras)?;
+            who.store().set_extras(&who, handle, &extras)?;
         }
         let Some(file) = self.cache.find(handle) else {
             // Nobody caches it: the store does it all.
-            self.store.set_attributes(&who, handle, &changes)?;
+            who.store().set_attributes(&who, handle, &changes)?;
             self.reply_set(answer, Status::Ok, wanted);
             return Ok(());
         };
@@ -317,7 +318,7 @@ impl Reactor {
                 let rest = if task.rest.is_empty() {
                     Ok(())
                 } else {
-                    self.store.set_attributes(&task.who, &task.handle, &task.rest).map(|_| ())
+                    task.who.store().set_attributes(&task.who, &task.handle, &task.rest).map(|_| ())
                 };
                 self.revalidate(&task.handle);
                 match rest {

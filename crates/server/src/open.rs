@@ -10,14 +10,14 @@ use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_store::{AttributeChanges, File, FileKey, FileVersion, StoreError};
 use dafs_types::{
-    AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, Stability, StateId,
-    Status, limits,
+    AccessMask, ChangeInfo, CreateMode, FileHandle, ObjectType, Stability, StateId, Status, limits,
 };
 use dafs_wire::Response;
 use dafs_wire::messages::{
     Close, Delegation, Empty, Open, OpenDowngrade, OpenFlags, OpenResult, OpenTarget,
 };
 
+use crate::credentials::Asker;
 use crate::names::{changes_of, components};
 use crate::object::extras_of;
 use crate::reactor::Reactor;
@@ -95,7 +95,7 @@ impl Reactor {
                 self.make_unlinked(&who, directory, request)?
             }
             OpenTarget::Previous { file, .. } => {
-                let file = self.store.open(&who, file, request.access)?;
+                let file = who.store().open(&who, file, request.access)?;
                 Found { is_reclaim: true, ..Found::existing(file, 0) }
             }
             OpenTarget::DelegateCurrent { .. } | OpenTarget::DelegatePrevious { .. } => {
@@ -124,6 +124,9 @@ impl Reactor {
         let opened = match granted {
             Ok(opened) => opened,
             Err(status) => {
+                if found.is_reclaim {
+                    tracing::info!(?status, "an open is not taken back");
+                }
                 self.cache.close(cached);
                 return Err(status);
             }
@@ -216,7 +219,7 @@ impl Reactor {
     fn find(
         &mut self,
         answer: Answer,
-        who: &Credentials,
+        who: &Asker,
         directory: &FileHandle,
         names: &[&[u8]],
         request: &Open<'_>,
@@ -239,7 +242,7 @@ impl Reactor {
             let (mode, none) = (CreateMode::NoCreate, AttributeChanges::default());
             let (handle, access) = (&walked.handle, request.access);
             if let Ok((found, file)) =
-                self.store.create_file(who, handle, last, mode, &none, access)
+                who.store().create_file(who, handle, last, mode, &none, access)
             {
                 let handle = &found.object.handle;
                 self.pass_file(answer, handle).map_err(|_| failed(StoreError::Access))?;
@@ -248,13 +251,13 @@ impl Reactor {
                 return Ok(Found { version, ..Found::existing(file, component_count) });
             }
             // Step by step: how far it gets belongs to the answer.
-            let object = self.store.lookup(who, &walked.handle, last).map_err(failed)?;
+            let object = who.store().lookup(who, &walked.handle, last).map_err(failed)?;
             self.pass_file(answer, &object.handle).map_err(|_| failed(StoreError::Access))?;
             if object.attributes.kind == ObjectType::SymbolicLink {
                 // The client reads the link and goes on by itself.
                 return Err(missed(object.handle, names.len(), Status::Symlink));
             }
-            let file = self.store.open(who, &object.handle, request.access).map_err(failed)?;
+            let file = who.store().open(who, &object.handle, request.access).map_err(failed)?;
             return Ok(Found::existing(file, component_count));
         }
         let mut changes = match request.creation.attributes() {
@@ -269,8 +272,8 @@ impl Reactor {
             changes.size = None;
         }
         let mode = request.creation.mode();
-        let (created, file) = self
-            .store
+        let (created, file) = who
+            .store()
             .create_file(who, &walked.handle, last, mode, &changes, request.access)
             .map_err(failed)?;
         // Nothing was done to a file that was there.
@@ -285,7 +288,7 @@ impl Reactor {
             .map_err(|status| missed(walked.handle, way.len(), status))?;
         let truncate = truncates && !created.is_new;
         if truncate && !request.access.writes() {
-            let granted = self.store.access(who, &created.object.handle, AccessMask::MODIFY);
+            let granted = who.store().access(who, &created.object.handle, AccessMask::MODIFY);
             if granted.map_err(failed)? != AccessMask::MODIFY {
                 return Err(failed(StoreError::Access));
             }
@@ -298,7 +301,7 @@ impl Reactor {
 
     fn make_unlinked(
         &mut self,
-        who: &Credentials,
+        who: &Asker,
         directory: &FileHandle,
         request: &Open<'_>,
     ) -> Result<Found, Status> {
@@ -307,8 +310,8 @@ impl Reactor {
             None => AttributeChanges::default(),
         };
         let extras = request.creation.attributes().map_or(Ok(Default::default()), extras_of)?;
-        let (object, file) = self.store.create_unlinked(who, directory, &changes)?;
-        self.store.set_extras(who, &object.handle, &extras)?;
+        let (object, file) = who.store().create_unlinked(who, directory, &changes)?;
+        who.store().set_extras(who, &object.handle, &extras)?;
         let version = extras.is_empty().then(|| FileVersion::from(&object.attributes));
         Ok(Found { unlinked: true, version, ..Found::existing(file, 0) })
     }

@@ -136,6 +136,13 @@ impl PasswordFile {
         self.users.iter().map(|user| user.name.as_str())
     }
 
+    /// Who a user is, password or not.
+    #[must_use]
+    pub fn credentials(&self, name: &str) -> Option<Credentials> {
+        let user = self.users.iter().find(|user| user.name == name);
+        user.map(|user| user.credentials.clone())
+    }
+
     /// Who this is, if the password is right. Takes tens of milliseconds by design.
     #[must_use]
     pub fn verify(&self, name: &str, password: &str) -> Option<Credentials> {

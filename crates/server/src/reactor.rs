@@ -13,18 +13,21 @@ use dafs_dat::{
     Address, Completion, CompletionStatus, Domain, EndpointId, Event, Interface, Operation, Region,
     Rights, coarse_now,
 };
-use dafs_filer::Filer;
 use dafs_filer::locks::AutoRecovery;
+use dafs_filer::{Filer, FilerConfig};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::Cache;
-use dafs_store::{File, Store};
-use dafs_types::{Credentials, Entropy, FileHandle, Moment, StateId, Verifier, limits};
+use dafs_store::{ExportTerms, File, Store};
+use dafs_types::{Entropy, FileHandle, Moment, StateId, Verifier, limits};
 use dafs_wire::{ByteOrder, ResponseHeader};
 
+use crate::authorize::AccessRules;
 use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{Defect, ServerConfig, ServerError};
+use crate::credentials::View;
 use crate::fencing::{Fencing, operation_of_loan};
+use crate::gss::Kerberos;
 use crate::hits::Hits;
 use crate::inspect::Window;
 use crate::jobs::Pool;
@@ -34,14 +37,16 @@ use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
 use crate::server::ServerStats;
-use crate::task::{Answer, Tasks};
+use crate::task::Tasks;
 use crate::transfer::{Cookie, Loan, Loans};
+use crate::users::Users;
 
 pub(crate) struct Reactor {
     pub(crate) interface: Interface,
     pub(crate) filer: Filer,
     pub(crate) cache: Cache,
-    pub(crate) store: Arc<dyn Store>,
+    /// The store as it is. Clients enter it by their views ([`crate::credentials::Asker`]).
+    pub(crate) whole_store: Arc<dyn Store>,
     pub(crate) pool: Pool,
     /// The cache's arena as registered.
     pub(crate) arena: Region,
@@ -59,6 +64,13 @@ pub(crate) struct Reactor {
     /// Files whose end an append is about to move.
     pub(crate) appending: Vec<dafs_store::cache::CachedFile>,
     pub(crate) passwords: Arc<PasswordFile>,
+    pub(crate) kerberos: Option<Arc<Kerberos>>,
+    pub(crate) access: AccessRules,
+    pub(crate) export_names: Vec<String>,
+    /// The store as it is, for who has not come in.
+    pub(crate) whole_view: Arc<View>,
+    /// The store as clients see it, by the terms they have in common.
+    pub(crate) views: Vec<(Vec<ExportTerms>, Arc<View>)>,
     pub(crate) entropy: Box<dyn Entropy + Send>,
     verifier: u64,
     /// The way of requests through the journal, if there is one.
@@ -113,14 +125,10 @@ impl Reactor {
                 system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
             })?;
         let boot = entropy.next_u64();
-        let mut filer_config = config.filer.clone();
-        // Without stable storage nothing can be promised to outlive a server.
-        filer_config.locks.persistent = config.journal.is_some();
-        filer_config.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
-        if config.journal.is_some() {
-            filer_config.locks.auto_recovery = AutoRecovery::Ranges;
-        }
-        let mut filer = Filer::new(filer_config, boot)?;
+        let passwords = Arc::new(read_passwords(config)?);
+        let kerberos = start_kerberos(config, &passwords)?;
+        check_access(&config.access, &*store)?;
+        let mut filer = Filer::new(filer_config(config, kerberos.as_deref()), boot)?;
         let ledger = match &config.journal {
             Some(journal) => {
                 let mut ledger = Ledger::open(journal, &store, &mut filer, entropy.as_mut())?;
@@ -128,10 +136,6 @@ impl Reactor {
                 Some(ledger)
             }
             None => None,
-        };
-        let passwords = match &config.password_file {
-            Some(path) => PasswordFile::load(path)?,
-            None => PasswordFile::default(),
         };
         let mut addresses = Vec::new();
         for address in &config.listen {
@@ -143,7 +147,9 @@ impl Reactor {
             interface,
             filer,
             cache,
-            store,
+            export_names: store.export_names(),
+            whole_view: View::whole(store.clone()),
+            whole_store: store,
             pool,
             arena,
             channels: Channels::default(),
@@ -155,7 +161,10 @@ impl Reactor {
             hits: Hits::default(),
             sealed_bytes: 0,
             appending: Vec::new(),
-            passwords: Arc::new(passwords),
+            passwords,
+            kerberos,
+            access: config.access.clone(),
+            views: Vec::new(),
             entropy,
             verifier: boot,
             ledger,
@@ -326,14 +335,60 @@ impl Reactor {
     pub(crate) fn response_bytes_max(&self, endpoint: EndpointId) -> usize {
         self.channels.get(endpoint).map_or(0, |channel| channel.response_bytes_max)
     }
+}
 
-    /// Who a request acts as.
-    pub(crate) fn who(&self, answer: Answer) -> Arc<Credentials> {
-        match self.channels.get(answer.endpoint) {
-            Some(channel) => channel.who.clone(),
-            None => Arc::new(Credentials::nobody()),
-        }
+/// The limits, with what follows from the rest of the configuration.
+fn filer_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> FilerConfig {
+    let mut filer = config.filer.clone();
+    // Without stable storage nothing can be promised to outlive a server.
+    filer.locks.persistent = config.journal.is_some();
+    filer.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
+    if config.journal.is_some() {
+        filer.locks.auto_recovery = AutoRecovery::Ranges;
     }
+    let has_kerberos = kerberos.is_some();
+    filer.gss_authentication = has_kerberos;
+    filer.credentials.gss_names = has_kerberos;
+    filer.credentials.is_served = !config.access.trusted.is_empty();
+    if let Some(kerberos) = kerberos {
+        filer.request_bytes_max = filer.request_bytes_max.max(kerberos.request_bytes_max());
+    }
+    filer
+}
+
+fn read_passwords(config: &ServerConfig) -> Result<PasswordFile, ServerError> {
+    match &config.password_file {
+        Some(path) => Ok(PasswordFile::load(path)?),
+        None => Ok(PasswordFile::default()),
+    }
+}
+
+fn start_kerberos(
+    config: &ServerConfig,
+    passwords: &Arc<PasswordFile>,
+) -> Result<Option<Arc<Kerberos>>, ServerError> {
+    let Some(wanted) = &config.kerberos else { return Ok(None) };
+    let kerberos = Kerberos::start(wanted, Users::new(passwords.clone()))
+        .map_err(|source| ServerError::Kerberos { source })?;
+    Ok(Some(Arc::new(kerberos)))
+}
+
+/// Rules speak of exports there are, and of terms the store can keep.
+fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerError> {
+    let names = store.export_names();
+    if let Some(rules) = access.exports.iter().find(|rules| !names.contains(&rules.name)) {
+        let (name, there) = (&rules.name, names.join(", "));
+        let text = format!("rules for an export {name:?}, which is not served; there are: {there}");
+        return Err(ServerError::Access(text));
+    }
+    let partial = access.exports.iter().flat_map(|rules| {
+        std::iter::once(&rules.terms).chain(rules.clients.iter().map(|(_, terms)| terms))
+    });
+    if store.on_terms(&[]).is_none() && partial.into_iter().any(|terms| terms.read_only.is_some()) {
+        let text = "a store in memory is read and written; leave read-only away".to_owned();
+        return Err(ServerError::Access(text));
+    }
+    Ok(())
 }
 
 /// Makes the directory of a Unix socket, if it is missing; binding tells the rest.

@@ -63,6 +63,7 @@ impl Reactor {
             analyzer: header.analyzer,
             kept: KeptSession::NONE,
             logged: false,
+            is_acting: header.credentials != CredHandle::default(),
             chain: ChainId::NONE,
         };
         // Of a damaged request nothing is believed but where its answer goes.
@@ -207,13 +208,13 @@ impl Reactor {
             Request::CheckResponse(r) => self.check_response(answer, r),
             Request::FetchResponse(r) => self.fetch_response(answer, r),
             Request::DiscardResponses(r) => self.discard_responses(answer, r),
+            Request::RegisterCred(r) => self.register_credentials(answer, r),
+            Request::ReleaseCred(r) => self.release_credentials(answer, r),
+            Request::ServerAuth(r) => self.server_auth(answer, r),
             Request::GetFencingList(r) => self.get_fencing_list(answer, r),
             Request::SetFencingList(r) => self.set_fencing_list(answer, r),
             // Not in this version: each is decoded and refused.
-            Request::RegisterCred(_)
-            | Request::ReleaseCred(_)
-            | Request::ServerAuth(_)
-            | Request::DelegPurge(_)
+            Request::DelegPurge(_)
             | Request::DelegReturn(_)
             | Request::BatchSubmit(_)
             | Request::HurryUp(_)

@@ -1,30 +1,39 @@
-//! Connecting, authenticating, leaving.
+//! Connecting, authenticating, leaving. Tokens are in a part of their own.
 //!
 //! Invariant: until a channel has authenticated, nothing here looks at the store.
 
+mod tokens;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use dafs_dat::EndpointId;
 use dafs_filer::{
     AuthDecision, AuthRequest, BindArguments, ChannelKind, ConnectArguments, ConnectResults,
-    Negotiated,
+    Negotiated, Principal, Verified,
 };
-use dafs_types::{AuthType, Credentials, Status};
+use dafs_store::ExportTerms;
+use dafs_types::{AuthType, ClientId, Credentials, SessionId, Status};
 use dafs_wire::messages::{
     AuthMethod, AuthRequest as WireAuth, AuthResult, ChannelUse, ClientAuth, ClientAuthResult,
     ClientConnect, ClientConnectAuth, ClientConnectAuthResult, ClientConnectResult, ConnectBind,
-    Empty, SecurityMethods, SessionOptions,
+    Empty, GssProcedure, SecurityMethods, SessionOptions,
 };
 use dafs_wire::{Array, RequestHeader, Response};
 
+use crate::authorize;
 use crate::back::BackSizes;
+use crate::credentials::{Asker, View};
+use crate::gss;
 use crate::jobs::Job;
 use crate::reactor::Reactor;
 use crate::task::Answer;
 
-/// An authentication that waits for a password check.
+pub(crate) use tokens::Exchange;
+
+/// An authentication that waits for a check of a password or token.
 #[derive(Clone, Copy, Debug)]
-pub struct PendingLogin {
+pub(crate) struct PendingLogin {
     answer: Answer,
     purpose: Purpose,
 }
@@ -37,7 +46,16 @@ enum Purpose {
     /// CLIENT_CONNECT_AUTH, whose first half is done.
     Connected(ConnectResults),
     /// CONNECT_BIND.
-    Channel(BackSizes),
+    Channel(SessionId, BackSizes),
+}
+
+/// A client that has proved who it is.
+struct Proof {
+    principal: Principal,
+    credentials: Credentials,
+    how: AuthType,
+    /// How long that is good, if not for as long as the session.
+    lifetime: Option<Duration>,
 }
 
 impl Reactor {
@@ -49,7 +67,7 @@ impl Reactor {
     ) -> Result<(), Status> {
         let arguments = ConnectArguments {
             protocol_version: header.version,
-            wanted: wanted(&request.options),
+            wanted: self.wanted(answer, &request.options),
             fence_id: request.fence_id,
             client_id_string: request.client_string,
             client_verifier: request.verifier,
@@ -74,7 +92,7 @@ impl Reactor {
     ) -> Result<(), Status> {
         let arguments = ConnectArguments {
             protocol_version: header.version,
-            wanted: wanted(&request.options),
+            wanted: self.wanted(answer, &request.options),
             fence_id: request.fence_id,
             client_id_string: request.client_string,
             client_verifier: request.verifier,
@@ -114,7 +132,21 @@ impl Reactor {
         };
         let sizes = BackSizes::grant(request, self.filer.config().credits_session_max);
         let decision = self.filer.begin_bind(id, &arguments);
-        self.authenticate(answer, &request.authentication, decision, Purpose::Channel(sizes))
+        self.authenticate(
+            answer,
+            &request.authentication,
+            decision,
+            Purpose::Channel(request.session, sizes),
+        )
+    }
+
+    /// What a client wishes for; requests no larger than the room for them.
+    fn wanted(&self, answer: Answer, options: &SessionOptions) -> Negotiated {
+        let mut wanted = wanted(options);
+        if let Some(channel) = self.channels.get(answer.endpoint) {
+            wanted.max_request_size = wanted.max_request_size.min(channel.slot_bytes);
+        }
+        wanted
     }
 
     /// Makes a session; a refusal is answered here, since it may name a version.
@@ -146,12 +178,13 @@ impl Reactor {
     ) -> Result<(), Status> {
         match (decision, request) {
             (AuthDecision::Accept(credentials), _) => {
-                let kind = if matches!(request, WireAuth::None) {
-                    AuthType::None
+                let result = if matches!(request, WireAuth::None) {
+                    AuthResult::None
                 } else {
-                    AuthType::Default
+                    AuthResult::Default
                 };
-                self.finish_login(answer, purpose, Ok(credentials), kind);
+                let proof = self.proof(answer, credentials, AuthType::None);
+                self.finish_login(answer, purpose, proof, result);
                 Ok(())
             }
             (AuthDecision::VerifyPassword, WireAuth::Text { identity, password }) => {
@@ -166,7 +199,16 @@ impl Reactor {
                 });
                 Ok(())
             }
-            (AuthDecision::VerifyPassword, _) => Err(Status::ServerFault),
+            (AuthDecision::VerifyToken, WireAuth::Gss { procedure, service, token }) => {
+                let begun = self.begin_token(answer, (*procedure, *service), token, purpose);
+                begun.or_else(|status| {
+                    self.finish_login(answer, purpose, Err(status), AuthResult::None);
+                    Ok(())
+                })
+            }
+            (AuthDecision::VerifyPassword | AuthDecision::VerifyToken, _) => {
+                Err(Status::ServerFault)
+            }
             (AuthDecision::Reject(status), _) => {
                 self.undo_connect(answer, &purpose);
                 Err(status)
@@ -186,33 +228,79 @@ impl Reactor {
     /// A password has been checked.
     pub(crate) fn on_login(&mut self, endpoint: EndpointId, who: Option<Credentials>) {
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
-        let Some(pending) = channel.pending_login.take() else { return };
-        let verified = who.ok_or(Status::Access);
-        self.finish_login(pending.answer, pending.purpose, verified, AuthType::Text);
+        let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
+        let proof = match who {
+            Some(who) => self.proof(answer, who, AuthType::Text),
+            None => Err(Status::NotAuthorized),
+        };
+        self.finish_login(answer, purpose, proof, AuthResult::Text);
+    }
+
+    /// Whom the request itself says it is, and that has been checked.
+    fn proof(&self, answer: Answer, who: Credentials, how: AuthType) -> Result<Proof, Status> {
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let principal = self.filer.principal(id).cloned().ok_or(Status::IllegalState)?;
+        Ok(Proof { principal, credentials: who, how, lifetime: None })
+    }
+
+    /// What the rules say of a client that has proved who it is.
+    fn judge(
+        &mut self,
+        endpoint: EndpointId,
+        proof: Proof,
+    ) -> Result<(Verified, Arc<View>), Status> {
+        let channel = self.channels.get(endpoint).ok_or(Status::BadSession)?;
+        let Proof { principal, credentials: who, how, lifetime } = proof;
+        let verdict = match self.access.judge(&channel.peer, &principal, how, &self.export_names) {
+            Ok(verdict) => verdict,
+            Err(refusal) => {
+                let by = authorize::named(how);
+                tracing::warn!(%principal, from = %channel.peer, by, %refusal, "not let in");
+                return Err(Status::NotAuthorized);
+            }
+        };
+        let view = self.view(verdict.terms);
+        let expires = lifetime.map(|lifetime| self.now.after(lifetime));
+        let principal = Some(principal);
+        Ok((Verified { who, principal, trusted: verdict.trusted, expires }, view))
+    }
+
+    /// The store on these terms; those who have them in common share it.
+    fn view(&mut self, terms: Vec<ExportTerms>) -> Arc<View> {
+        if let Some((_, view)) = self.views.iter().find(|(other, _)| *other == terms) {
+            return view.clone();
+        }
+        let view = View::new(&self.whole_store, &terms);
+        if self.views.len() < VIEWS_MAX {
+            self.views.push((terms, view.clone()));
+        }
+        view
     }
 
     fn finish_login(
         &mut self,
         answer: Answer,
         purpose: Purpose,
-        verified: Result<Credentials, Status>,
-        kind: AuthType,
+        proof: Result<Proof, Status>,
+        result: AuthResult<'_>,
     ) {
         let Some(channel) = self.channels.get(answer.endpoint) else { return };
         let id = channel.id;
-        let authentication = match kind {
-            AuthType::None => AuthResult::None,
-            AuthType::Text => AuthResult::Text,
-            AuthType::Gss | AuthType::Default => AuthResult::Default,
+        let how = proof.as_ref().map_or(AuthType::None, |proof| proof.how);
+        let judged = proof.and_then(|proof| self.judge(answer.endpoint, proof));
+        let (verified, view) = match judged {
+            Ok((verified, view)) => (Ok(verified), Some(view)),
+            Err(status) => (Err(status), None),
         };
-        if let Purpose::Channel(sizes) = purpose {
-            return self.finish_bind(answer, verified, sizes, authentication);
+        if let Purpose::Channel(_, sizes) = purpose {
+            return self.finish_bind(answer, verified, sizes, result);
         }
+        let is_renewal = self.filer.credentials(id).is_some();
         let outcome = match self.filer.finish_auth(id, verified, self.now) {
             Ok(outcome) => outcome,
             Err(status) => {
                 self.undo_connect(answer, &purpose);
-                return self.fail(answer, status);
+                return self.answer_login(answer, &purpose, status, result, false);
             }
         };
         self.act_on_locks();
@@ -222,31 +310,62 @@ impl Reactor {
         for channel in outcome.close {
             self.give_up_channel(channel);
         }
-        if let Some(who) = self.filer.credentials(id).cloned()
+        if let (Some(view), Some(who)) = (view, self.filer.credentials(id).cloned())
             && let Some(channel) = self.channels.get_mut(answer.endpoint)
         {
-            tracing::info!(uid = who.uid, ?kind, "session established");
-            channel.who = Arc::new(who);
+            let (uid, by, trusted) = (who.uid, authorize::named(how), outcome.trusted);
+            tracing::info!(uid, by, trusted, from = %channel.peer, "session established");
+            channel.who = Arc::new(Asker::new(who, &view));
         }
-        self.note_session(id);
-        let trusted = outcome.trusted;
-        match purpose {
-            Purpose::Connected(results) => {
-                let response = Response::ClientConnectAuth(ClientConnectAuthResult {
+        if !is_renewal {
+            self.note_session(id);
+        }
+        self.answer_login(answer, &purpose, Status::Ok, result, outcome.trusted);
+        if let Purpose::Connected(results) = purpose {
+            self.apply(answer.endpoint, &results);
+        }
+    }
+
+    /// Answers an authentication, in whichever request it came. A refusal says no more than
+    /// its status, unless a token tells an honest client what to do.
+    fn answer_login(
+        &mut self,
+        answer: Answer,
+        purpose: &Purpose,
+        status: Status,
+        authentication: AuthResult<'_>,
+        trusted: bool,
+    ) {
+        if !brings_results(status, &authentication) {
+            return self.fail(answer, status);
+        }
+        let is_refusal = status == Status::NotAuthorized;
+        let response = match purpose {
+            Purpose::Session => Response::ClientAuth(ClientAuthResult { authentication, trusted }),
+            Purpose::Connected(results) if !is_refusal => {
+                let granted = self.channels.get(answer.endpoint);
+                let granted = granted.and_then(|channel| self.filer.negotiated(channel.id));
+                Response::ClientConnectAuth(ClientConnectAuthResult {
                     session: results.session_id,
                     client: results.client_id,
-                    options: options(&results.granted),
+                    options: options(granted.unwrap_or(&results.granted)),
                     authentication,
                     trusted,
-                });
-                self.reply(answer, &response);
-                self.apply(answer.endpoint, &results);
+                })
             }
-            Purpose::Session | Purpose::Channel(_) => {
-                let response = Response::ClientAuth(ClientAuthResult { authentication, trusted });
-                self.reply(answer, &response);
+            // There is no session.
+            Purpose::Connected(_) => Response::ClientConnectAuth(ClientConnectAuthResult {
+                session: SessionId(0),
+                client: ClientId(0),
+                options: SessionOptions::default(),
+                authentication,
+                trusted,
+            }),
+            Purpose::Channel(_, sizes) => {
+                Response::ConnectBind(sizes.result(authentication, trusted))
             }
-        }
+        };
+        self.respond(answer, status, &response);
     }
 
     /// From the next message on the negotiated values hold; never for the connect
@@ -264,11 +383,11 @@ impl Reactor {
             .filer
             .auth_types(id)
             .into_iter()
-            .filter_map(|kind| match kind {
-                AuthType::None => Some(AuthMethod::None),
-                AuthType::Text => Some(AuthMethod::Text),
-                AuthType::Default => Some(AuthMethod::Default),
-                AuthType::Gss => None,
+            .map(|kind| match kind {
+                AuthType::None => AuthMethod::None,
+                AuthType::Text => AuthMethod::Text,
+                AuthType::Default => AuthMethod::Default,
+                AuthType::Gss => gss::method(),
             })
             .collect();
         let methods = Array::from(methods.as_slice());
@@ -292,11 +411,22 @@ impl Reactor {
     }
 }
 
+/// Whether an authentication with this status is answered with results.
+pub(crate) fn brings_results(status: Status, authentication: &AuthResult<'_>) -> bool {
+    match status {
+        Status::Ok | Status::GssContinueInit => true,
+        Status::NotAuthorized => matches!(authentication, AuthResult::Gss { .. }),
+        _ => false,
+    }
+}
+
 fn asked<'a>(request: &WireAuth<'a>) -> AuthRequest<'a> {
     match request {
         WireAuth::None => AuthRequest::None,
         WireAuth::Default => AuthRequest::Default,
-        WireAuth::Gss { .. } => AuthRequest::Gss,
+        WireAuth::Gss { procedure, .. } => {
+            AuthRequest::Gss { is_first: *procedure == GssProcedure::Init }
+        }
         WireAuth::Text { identity, .. } => AuthRequest::Text { user: identity },
     }
 }
@@ -328,3 +458,6 @@ fn options(granted: &Negotiated) -> SessionOptions {
         rdma_read_channel: granted.use_rdma_read_channel != 0,
     }
 }
+
+/// Most sets of terms that are kept to be shared; rules that make more are rare.
+const VIEWS_MAX: usize = 256;

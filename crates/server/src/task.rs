@@ -14,11 +14,12 @@ use dafs_filer::locks::{ByteRange, LockMode};
 use dafs_journal::RecordNumber;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
-use dafs_types::{CacheHint, Credentials, FileHandle, SequenceNumber, Stability, StreamId};
+use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 use dafs_wire::messages::{Close, Unlock};
 
 use crate::chain::ChainId;
+use crate::credentials::Asker;
 use crate::locks::GrantTask;
 use crate::transfer::Staging;
 use crate::undo::UndoSeen;
@@ -38,6 +39,8 @@ pub struct Answer {
     pub kept: KeptSession,
     /// Its intent is in the journal, or will be.
     pub logged: bool,
+    /// It acts with credentials that the filer keeps for its stream.
+    pub is_acting: bool,
     /// The chain it is a member of.
     pub chain: ChainId,
 }
@@ -169,9 +172,9 @@ pub struct CommitTask {
 
 /// A change of size on its way, other attributes follow.
 #[derive(Debug)]
-pub struct SizeTask {
+pub(crate) struct SizeTask {
     /// Who asked; the connection may be gone by the time it is done.
-    pub who: Arc<Credentials>,
+    pub who: Arc<Asker>,
     pub file: CachedFile,
     pub handle: FileHandle,
     pub size: u64,
@@ -206,7 +209,7 @@ pub struct FetchTask {
 
 /// A parked request.
 #[derive(Debug)]
-pub enum Task {
+pub(crate) enum Task {
     Read(Answer, ReadTask),
     Write(Answer, WriteTask),
     Commit(Answer, CommitTask),
@@ -257,7 +260,7 @@ pub enum Wait {
 
 /// All parked tasks.
 #[derive(Debug, Default)]
-pub struct Tasks {
+pub(crate) struct Tasks {
     slots: Vec<Option<Task>>,
     free: Vec<u32>,
     by_file: HashMap<CachedFile, Vec<TaskId>>,

@@ -28,6 +28,8 @@ impl Reactor {
             Done::Login { endpoint, credentials } => {
                 return self.on_login(endpoint, credentials);
             }
+            Done::Token { endpoint, outcome } => return self.on_token(endpoint, *outcome),
+            Done::LookedUp(done) => return self.on_looked_up(*done),
         };
         self.on_progress(progress);
     }

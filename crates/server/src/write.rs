@@ -350,7 +350,7 @@ impl Reactor {
             return self.commit_file(answer, request, io.file, true);
         };
         let who = self.who(answer);
-        self.store.access(&who, &request.file, dafs_types::AccessMask::READ)?;
+        who.store().access(&who, &request.file, dafs_types::AccessMask::READ)?;
         self.commit_file(answer, request, file, false)
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use dafs_dat::Address;
 use dafs_dat::sim::{FaultPlan, NetworkConfig};
 use dafs_server::ServerConfig;
+use dafs_store::local::Squash;
 use dafs_types::{Credentials, Entropy};
 
 use dafs_types::Random;
@@ -110,6 +111,7 @@ impl Plan {
         let listen = vec![Address::Sim(SERVER_NODE)];
         let mut config = ServerConfig { listen, ..ServerConfig::default() };
         config.filer.anonymous = Some(root());
+        config.access.squash = Some(Squash::Nobody);
         config.filer.credits_initial = 1 + (random.next_u64() % 12) as u16;
         config.cache.arena_bytes = 2 << 20;
         config.cache.dirty_bytes_max = [64 << 10, 512 << 10][random.below(2)];

@@ -27,6 +27,7 @@ pub mod name;
 pub mod posix;
 mod rules;
 pub mod store;
+mod terms;
 
 pub use attributes::{AttributeChanges, Attributes};
 pub use dafs_types::Credentials;
@@ -36,3 +37,4 @@ pub use store::{
     Created, ExtraChanges, Extras, ExtrasWanted, ListEntry, ListPage, ListRequest, NewNode, Object,
     PathLookup, Removed, Renamed, Store,
 };
+pub use terms::ExportTerms;

@@ -14,6 +14,7 @@ use dafs_types::{
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::File;
+use crate::terms::ExportTerms;
 
 /// An object: its handle and its attributes at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +182,23 @@ pub struct ListPage {
 /// object that is gone or left the export, `Access` and `NotPermitted` for what the
 /// asker may not, `Io`, `Resource`. Names are refused as [`crate::name::check`] says.
 pub trait Store: Send + Sync {
+    /// The same store on other terms, for some of its clients; they are in the order of
+    /// [`Store::export_names`]. Handles, open files and what they hold are common to all.
+    /// `None` for a store that is a single export and knows no terms.
+    fn on_terms(&self, _terms: &[ExportTerms]) -> Option<Arc<dyn Store>> {
+        None
+    }
+
+    /// The names of its exports, for who sets terms.
+    fn export_names(&self) -> Vec<String> {
+        vec!["export".to_owned()]
+    }
+
+    /// Whether a handle is not of an export that these terms hide.
+    fn shows(&self, _handle: &FileHandle) -> bool {
+        true
+    }
+
     /// The root of everything.
     fn root(&self, who: &Credentials) -> Result<Object>;
 

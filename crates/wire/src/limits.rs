@@ -23,8 +23,14 @@ pub const AUTH_METHODS_MAX: usize = 16;
 /// Most supplementary groups in one set of credentials (Linux NGROUPS_MAX is
 /// 65,536; a 4 KB message carries under 1,024).
 pub const GROUPS_MAX: usize = 1024;
-/// Longest authentication token, password, GSS name or object identifier, in octets.
-pub const TOKEN_BYTES_MAX: usize = 3072;
+/// Longest authentication token, GSS name or object identifier, in octets. What fits the
+/// message at hand is less: the first message of a connection has 4 KiB. Tickets that carry
+/// many group memberships have 12 KiB, 48,000 octets at most; a client with such a one
+/// negotiates larger requests first (CLIENT_CONNECT), and authenticates then.
+pub const TOKEN_BYTES_MAX: usize = 60 * 1024;
+/// Longest token in an answer to an authentication, in octets: the first answers of a
+/// connection have 4 KiB, and no mechanism's acceptor says more.
+pub const REPLY_TOKEN_BYTES_MAX: usize = 3072;
 /// Longest user name or host-based principal, in octets.
 pub const PRINCIPAL_BYTES_MAX: usize = 1024;
 /// Most directory entries in one answer: each takes 16 octets, 16 of attributes and a name.
@@ -41,4 +47,5 @@ pub const ATTRIBUTE_BYTES_MAX: usize =
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(ALIGNMENT));
 const _: () = assert!(ATTRIBUTE_BYTES_MAX + 512 < limits::REQUEST_BYTES_MAX);
-const _: () = assert!(TOKEN_BYTES_MAX + 512 < limits::CONNECT_MESSAGE_BYTES);
+const _: () = assert!(REPLY_TOKEN_BYTES_MAX + 512 < limits::CONNECT_MESSAGE_BYTES);
+const _: () = assert!(TOKEN_BYTES_MAX + 512 < limits::REQUEST_BYTES_MAX);

@@ -256,6 +256,11 @@ fn presence(procedure: Procedure, status: Status) -> Presence {
         {
             Presence::Must
         }
+        Procedure::ClientAuth | Procedure::ClientConnectAuth | Procedure::ConnectBind
+            if status == Status::NotAuthorized =>
+        {
+            Presence::May
+        }
         Procedure::Lookup | Procedure::Open if status != Status::NoPartialInfo => Presence::May,
         Procedure::SetAttrInline | Procedure::SetAttrDirect | Procedure::FetchResponse => {
             Presence::May

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use dafs_types::limits::{LINK_TEXT_BYTES_MAX, OWNER_BYTES_MAX, RESPONSE_BYTES_MAX};
 
 use crate::limits::{
-    ATTRIBUTE_BYTES_MAX, AUTH_METHODS_MAX, HEADER_BYTES, PRINCIPAL_BYTES_MAX, TOKEN_BYTES_MAX,
+    ATTRIBUTE_BYTES_MAX, AUTH_METHODS_MAX, HEADER_BYTES, PRINCIPAL_BYTES_MAX, REPLY_TOKEN_BYTES_MAX,
 };
 use crate::messages::*;
 use crate::section::{FieldLayout, Section};
@@ -89,14 +89,14 @@ macro_rules! procedure_table {
     ($apply:ident) => {
         $apply! {
             ClientAuth 100 "CLIENT_AUTH" (ClientAuth<'a>) (ClientAuthResult<'a>)
-                Special Never Anybody (ReplyBound::Heap(counted(TOKEN_BYTES_MAX)));
+                Special Never Anybody (ReplyBound::Heap(counted(REPLY_TOKEN_BYTES_MAX)));
             ClientConnect 101 "CLIENT_CONNECT" (ClientConnect<'a>) (ClientConnectResult)
                 Special Never Anybody (ReplyBound::Fixed);
             ClientConnectAuth 102 "CLIENT_CONNECT_AUTH"
                 (ClientConnectAuth<'a>) (ClientConnectAuthResult<'a>)
-                Special Never Anybody (ReplyBound::Heap(counted(TOKEN_BYTES_MAX)));
+                Special Never Anybody (ReplyBound::Heap(counted(REPLY_TOKEN_BYTES_MAX)));
             ConnectBind 103 "CONNECT_BIND" (ConnectBind<'a>) (ConnectBindResult<'a>)
-                Special Never Anybody (ReplyBound::Heap(counted(TOKEN_BYTES_MAX)));
+                Special Never Anybody (ReplyBound::Heap(counted(REPLY_TOKEN_BYTES_MAX)));
             Disconnect 104 "DISCONNECT" (Empty) (Empty)
                 Special Never Anybody (ReplyBound::Fixed);
             RegisterCred 105 "REGISTER_CRED" (RegisterCred<'a>) (RegisterCredResult)

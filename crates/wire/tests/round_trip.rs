@@ -199,6 +199,49 @@ fn another_version_is_refused_with_its_header() {
     assert_eq!(refused.header.map(|header| header.stream), Some(StreamId(5)));
 }
 
+/// Perhaps with results: a token tells an honest client why (`docs/spec/gaps.md`).
+#[test]
+fn a_refused_token_may_be_answered_by_another() {
+    use dafs_wire::messages::{AuthResult, ClientAuthResult};
+    let token = b"your clock is wrong".as_slice();
+    let authentication = AuthResult::Gss { major: 0xd_0000, minor: 37, token };
+    let response = Response::ClientAuth(ClientAuthResult { authentication, trusted: false });
+    let header = ResponseHeader::answering(&request_header(1), Status::NotAuthorized, 1);
+    let mut buffer = [0; 256];
+    for order in ORDERS {
+        for (sent, procedure) in
+            [(&response, Procedure::ClientAuth), (&Response::Failed, Procedure::ClientAuth)]
+        {
+            let length = encode_response(order, &header, sent, &mut buffer).unwrap();
+            let (_, read) = decode_response(order, procedure, &buffer[..length]).unwrap();
+            assert_eq!(read, *sent);
+        }
+        // Of any other failure nothing is read behind the header.
+        let header = ResponseHeader { status: Status::Inval, ..header };
+        assert!(encode_response(order, &header, &response, &mut buffer).is_err());
+    }
+}
+
+/// As long as a ticket may be, in a message that was negotiated to be as long.
+#[test]
+fn a_long_token_fits_the_longest_request() {
+    use dafs_wire::limits::TOKEN_BYTES_MAX;
+    use dafs_wire::messages::{AuthRequest, ClientAuth, GssProcedure, GssService};
+    let (procedure, service) = (GssProcedure::Init, GssService::Authentication);
+    for (length, fits) in [(TOKEN_BYTES_MAX, true), (TOKEN_BYTES_MAX + 1, false)] {
+        let token = vec![7; length];
+        let authentication = AuthRequest::Gss { procedure, service, token: &token };
+        let request = Request::ClientAuth(ClientAuth { authentication });
+        let mut buffer = vec![0; dafs_types::limits::REQUEST_BYTES_MAX];
+        let encoded = encode_request(ByteOrder::Big, &request_header(1), &request, &mut buffer);
+        assert_eq!(encoded.is_ok(), fits);
+        if let Ok(length) = encoded {
+            let (_, read) = decode_request(ByteOrder::Big, &buffer[..length]).unwrap();
+            assert_eq!(read, request);
+        }
+    }
+}
+
 #[test]
 fn a_full_listing_ends_where_it_must() {
     use dafs_types::{FileAttributes, ReaddirCookie};

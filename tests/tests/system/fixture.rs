@@ -12,7 +12,7 @@ use dafs_dat::Address;
 use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
 use dafs_server::{JournalConfig, Server, ServerConfig, ServerStats, Stopper};
 use dafs_store::Store;
-use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_store::local::{Export, LocalConfig, LocalStore, Squash};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
 use dafs_types::Random;
 
@@ -99,6 +99,20 @@ impl Fixture {
         Self::start(directory, Arc::new(store), change)
     }
 
+    /// A server on two directories, `home` and `pub`, with changes to its configuration.
+    pub fn with_two_exports(change: impl FnOnce(&mut ServerConfig)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = LocalConfig::new(".", directory.path().join("state"));
+        config.exports.clear();
+        for name in ["home", "pub"] {
+            let path = directory.path().join("export").join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            config.exports.push(Export::new(name, path));
+        }
+        let store = LocalStore::new(&config).unwrap();
+        Self::start(directory, Arc::new(store), change)
+    }
+
     /// A server with a journal.
     pub fn with_journal() -> Self {
         Self::with(|_| {}).journaled()
@@ -158,6 +172,7 @@ impl Fixture {
         config.cache.arena_bytes = 64 << 20;
         config.cache.dirty_bytes_max = 16 << 20;
         config.filer.anonymous = Some(me());
+        config.access.squash = Some(Squash::Nobody);
         change(&mut config);
         let server = Server::new(&config, store).unwrap();
         let addresses = server.addresses().to_vec();

@@ -3,6 +3,7 @@
 //! Each case runs once for each transport.
 
 mod attributes;
+mod auth;
 mod bind;
 mod bystander;
 mod chains;
@@ -14,6 +15,9 @@ mod hostile;
 mod locks;
 mod names;
 mod opens;
+#[allow(dead_code, reason = "shared with the tests of the Kerberos library")]
+#[path = "../../../crates/gss/tests/kerberos/realm.rs"]
+mod realm;
 mod reconnect;
 mod recovery;
 mod rogue;

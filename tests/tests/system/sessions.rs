@@ -33,7 +33,7 @@ fn passwords_are_checked_and_give_their_identity() {
         let client = Client::new(ClientConfig::default()).unwrap();
         let refused = client.connect_to(&fixture.address(transport), &login("wrong"));
         let error = refused.err().unwrap();
-        assert_eq!(error.status(), Some(Status::Access), "{error}");
+        assert_eq!(error.status(), Some(Status::NotAuthorized), "{error}");
         assert!(error.to_string().contains("ann"), "{error}");
         if transport == Transport::Tcp {
             let nobody = SessionOptions::default();

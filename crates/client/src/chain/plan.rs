@@ -3,7 +3,7 @@
 //! Invariant: a member takes from those before what it does not name, and no member stands
 //! where its class may not (draft 4.3.1).
 
-use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId};
+use dafs_types::{CredHandle, FileHandle, SequenceNumber, StateId, Status, StreamId};
 use dafs_wire::{
     ByteOrder, ChainClass, ChainFlags, Checksum, EncodeError, Procedure, Request, RequestHeader,
     encode_request,
@@ -174,8 +174,11 @@ impl<'s> Chain<'s> {
     /// Puts a request behind those that are there. Gives its octets.
     fn encode(&mut self, request: &Request<'_>) -> std::result::Result<usize, EncodeError> {
         let start = self.octets.len();
+        // As in [`crate::call::Answer::of`]: what closes a file is the client's own.
+        let is_own = matches!(request, Request::Close(_));
         let header = RequestHeader {
             desired_credits: self.wish,
+            credentials: if is_own { CredHandle(0) } else { self.session.acting },
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
         let mut encoded = Err(EncodeError::Space);

@@ -184,7 +184,14 @@ impl Core {
         let Some(rescue) = self.rescue(index) else { return };
         let Some(claim) = rescue.claims.get_mut(number) else { return };
         let (None, Some(state)) = (claim.outcome, claim.state) else { return };
-        if status == Status::Ok {
+        // What is being given back may be gone already, by the very request that is asked anew.
+        let is_given_back = || {
+            let gives_back = |stranded: &Stranded| {
+                stranded.message().is_some_and(|message| claim.opened.is_given_up_by(&message))
+            };
+            rescue.stranded.iter().any(gives_back)
+        };
+        if status == Status::Ok || (!is_put_off(status) && is_given_back()) {
             claim.locks = claim.locks.saturating_sub(1);
             if claim.locks == 0 {
                 self.settle(index, number, Outcome::Held(state));

@@ -284,7 +284,12 @@ impl Connection {
         context.events.push(Event::ConnectionRequest {
             listener,
             pending: PendingId(context.endpoint),
-            peer: Peer { address: Address::Shm(self.path.clone()), process, certificate: None },
+            peer: Peer {
+                address: Address::Shm(self.path.clone()),
+                process,
+                tls: false,
+                certificate: None,
+            },
             private_data: hello.private_data.clone(),
         });
         self.phase = Phase::Pending;

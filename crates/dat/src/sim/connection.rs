@@ -482,6 +482,7 @@ impl crate::connection::Connection for Connection {
                     peer: Peer {
                         address: Address::Sim(greeting.node),
                         process: None,
+                        tls: false,
                         certificate: None,
                     },
                     private_data: std::mem::take(&mut greeting.private_data),

@@ -173,11 +173,12 @@ impl Connection {
                         return Err(BreakReason::PeerViolation(what.into()));
                     }
                     let certificate = self.certificate.take();
+                    let tls = !self.layer.is_plain();
                     let address = Address::Tcp(self.peer);
                     context.events.push(Event::ConnectionRequest {
                         listener,
                         pending: PendingId(context.endpoint),
-                        peer: Peer { address, process: None, certificate },
+                        peer: Peer { address, process: None, tls, certificate },
                         private_data: request.private_data.into(),
                     });
                 }

@@ -56,12 +56,17 @@ impl CertificateIdentity {
         }
         Some(identity)
     }
+
+    /// All names, the common one first.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let alternatives = self.dns_names.iter().chain(&self.uris).chain(&self.emails);
+        self.common_name.iter().chain(alternatives).map(String::as_str)
+    }
 }
 
 impl std::fmt::Display for CertificateIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let alternatives = self.dns_names.iter().chain(&self.uris).chain(&self.emails);
-        let mut names = self.common_name.iter().chain(alternatives);
+        let mut names = self.names();
         let Some(first) = names.next() else { return f.write_str("a certificate without names") };
         f.write_str(first)?;
         names.try_for_each(|name| write!(f, ", {name}"))

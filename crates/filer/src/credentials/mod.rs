@@ -43,6 +43,9 @@ const CREDENTIALS_LIMIT: u32 = 1 << 16;
 /// Limits and policies of registered credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialPolicy {
+    /// Whether any client may turn out to be trusted; otherwise none is told that it could
+    /// register credentials.
+    pub is_served: bool,
     /// Credentials of clients that ask for the default number.
     pub per_client_default: u32,
     /// Most credentials a client may negotiate.
@@ -60,6 +63,7 @@ pub struct CredentialPolicy {
 impl Default for CredentialPolicy {
     fn default() -> Self {
         Self {
+            is_served: false,
             per_client_default: 64,
             per_client_max: 1024,
             total_max: 8192,
@@ -97,6 +101,9 @@ impl CredentialPolicy {
     /// the default. Its later sessions get what [`CredentialTable::join`] says.
     #[must_use]
     pub fn agree(&self, asked: u32) -> u32 {
+        if !self.is_served {
+            return 0;
+        }
         if asked == 0 { self.per_client_default } else { asked.min(self.per_client_max) }
     }
 }
@@ -139,7 +146,8 @@ mod tests {
 
     #[test]
     fn the_server_has_the_last_word_on_the_number() {
-        let policy = CredentialPolicy::default();
+        let policy = CredentialPolicy { is_served: true, ..CredentialPolicy::default() };
         assert_eq!([0, 1, 5000].map(|asked| policy.agree(asked)), [64, 1, 1024]);
+        assert_eq!(CredentialPolicy::default().agree(5), 0);
     }
 }

@@ -3,10 +3,12 @@
 //! Invariant: a session has at most one channel of each kind, authenticated as the
 //! session's own principal, and they end with it.
 
-use dafs_types::{Credentials, Moment, SessionId, Status};
+use dafs_types::{Moment, SessionId, Status};
 
 use super::{Filer, Phase};
-use crate::{AuthDecision, AuthRequest, ChannelId, ChannelKind, PROTOCOL_VERSION};
+use crate::{
+    AuthDecision, AuthRequest, ChannelId, ChannelKind, PROTOCOL_VERSION, Principal, Verified,
+};
 
 /// Arguments of CONNECT_BIND.
 #[derive(Clone, Copy, Debug)]
@@ -50,13 +52,16 @@ impl Filer {
         if cold.description.kind != bind.kind || bind.kind == ChannelKind::Operation {
             return Err(Status::Inval);
         }
-        if self.hot[channel.index()].phase != Phase::Opened {
+        let is_next = matches!(bind.proof, AuthRequest::Gss { is_first: false });
+        if self.hot[channel.index()].phase != Phase::Opened || is_next && !cold.awaits_token {
             return Err(Status::IllegalState);
         }
-        let (principal, decision) = self.judge_proof(&cold.peer, bind.proof)?;
-        let operation = self.may_bind(bind, &principal)?;
+        let (claim, decision) = self.judge_proof(&cold.peer, bind.proof)?;
+        let operation = self.may_bind(bind, claim.as_ref())?;
         let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
+        cold.awaits_token = false;
         cold.binding = Some(operation);
+        cold.claim = claim;
         hot.phase = Phase::Verifying;
         Ok(decision)
     }
@@ -65,7 +70,7 @@ impl Filer {
     fn may_bind(
         &self,
         bind: &BindArguments<'_>,
-        principal: &crate::Principal,
+        claim: Option<&Principal>,
     ) -> Result<ChannelId, Status> {
         let &index = self.sessions.get(&bind.session).ok_or(Status::UnknownSession)?;
         let hot = self.hot.get(index as usize).ok_or(Status::UnknownSession)?;
@@ -86,23 +91,25 @@ impl Filer {
             Err(Status::NotSupp)
         } else if present.is_some() {
             Err(Status::IllegalState)
-        } else if session.principal.as_ref() != Some(principal) {
+        } else if claim.is_some() && session.principal.as_ref() != claim {
             Err(Status::NotAuthorized)
         } else {
             Ok(operation)
         }
     }
 
-    /// Second step of CONNECT_BIND: `verified` is the identity, or what the driver's check
-    /// came to. Returns the operation channel the new one stands beside.
+    /// Second step of CONNECT_BIND: `verified` is what the driver's check came to. Returns the
+    /// operation channel the new one stands beside. It lives as long as its session does,
+    /// however long its own proof is good.
     ///
     /// # Errors
-    /// The status to answer: that in `verified`; UNKNOWN_SESSION if the session has ended
+    /// The status to answer: that in `verified`; NOT_AUTHORIZED for another principal than
+    /// the session's; UNKNOWN_SESSION if the session has ended
     /// meanwhile; ILLEGAL_STATE if another channel was faster.
     pub fn finish_bind(
         &mut self,
         channel: ChannelId,
-        verified: Result<Credentials, Status>,
+        verified: Result<Verified, Status>,
         now: Moment,
     ) -> Result<ChannelId, Status> {
         let outcome = self.bind(channel, verified);
@@ -121,16 +128,20 @@ impl Filer {
     fn bind(
         &mut self,
         channel: ChannelId,
-        verified: Result<Credentials, Status>,
+        verified: Result<Verified, Status>,
     ) -> Result<ChannelId, Status> {
-        let who = verified?;
+        let verified = verified?;
         let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
         let (Phase::Verifying, Some(operation)) = (hot.phase, cold.binding) else {
             return Err(Status::IllegalState);
         };
         let kind = cold.description.kind;
+        let principal = verified.principal.or_else(|| cold.claim.take());
         let (_, owner) = self.live(operation).ok_or(Status::UnknownSession)?;
         let session = owner.session.as_mut().ok_or(Status::UnknownSession)?;
+        if principal.is_none() || session.principal != principal {
+            return Err(Status::NotAuthorized);
+        }
         let place = match kind {
             ChannelKind::Operation => return Err(Status::IllegalState),
             ChannelKind::BackControl => &mut session.back_control,
@@ -141,7 +152,7 @@ impl Filer {
         }
         *place = Some(channel);
         if let Some((_, cold)) = self.live(channel) {
-            cold.credentials = Some(who);
+            cold.credentials = Some(verified.who);
         }
         Ok(operation)
     }

@@ -14,7 +14,7 @@ use crate::opens::ClientOpens;
 use crate::{
     AuthDecision, AuthRequest, Authenticated, ChannelDescription, ChannelId, CloseReason,
     ConnectArguments, ConnectRefusal, ConnectResults, FenceId, Negotiated, PROTOCOL_VERSION,
-    PeerIdentity,
+    PeerIdentity, Verified,
 };
 
 /// Draws from the entropy source before it counts as broken.
@@ -65,7 +65,11 @@ impl Filer {
         let (credits, desired) = first_credits(&self.config, &arguments.wanted);
         let credits = hot.window.begin(credits, desired, &mut self.budget);
         hot.phase = Phase::Connected;
-        let granted = negotiate(&self.config, &arguments.wanted, credits);
+        let mut granted = negotiate(&self.config, &arguments.wanted, credits);
+        if let Some(agreed) = self.credentials.agreed(client_id) {
+            // The client's first session decides (draft 6.2.1).
+            granted.max_credentials = agreed;
+        }
         self.sessions.insert(SessionId(session_id), channel.index);
         if let Some(cold) = &mut self.cold[channel.index()] {
             cold.session = Some(Session {
@@ -78,6 +82,8 @@ impl Filer {
                 order: arguments.order,
                 expects_record,
                 principal: None,
+                trusted: false,
+                expires: None,
                 back_control: None,
                 rdma_read: None,
             });
@@ -153,15 +159,31 @@ impl Filer {
         let Some((hot, cold)) = self.live(channel) else {
             return AuthDecision::Reject(Status::IllegalState);
         };
-        let (Phase::Connected, Some(session)) = (hot.phase, &mut cold.session) else {
+        let awaited = std::mem::take(&mut cold.awaits_token);
+        let is_next = matches!(request, AuthRequest::Gss { is_first: false });
+        let Some(session) = &mut cold.session else {
             return AuthDecision::Reject(Status::IllegalState);
         };
+        let is_renewal = matches!(hot.phase, Phase::Authenticated | Phase::Lapsed)
+            && session.expires.is_some()
+            && !cold.is_renewing;
+        if hot.phase != Phase::Connected && !is_renewal || is_next && !awaited {
+            return AuthDecision::Reject(Status::IllegalState);
+        }
         let (principal, decision) = match proof {
             Ok(proof) => proof,
             Err(status) => return AuthDecision::Reject(status),
         };
-        session.principal = Some(principal);
-        hot.phase = Phase::Verifying;
+        if is_renewal {
+            if decision != AuthDecision::VerifyToken {
+                // What expires was proved by a token, and so is what renews it.
+                return AuthDecision::Reject(Status::NotAuthorized);
+            }
+            cold.is_renewing = true;
+        } else {
+            session.principal = principal;
+            hot.phase = Phase::Verifying;
+        }
         decision
     }
 
@@ -170,65 +192,126 @@ impl Filer {
         &self,
         peer: &PeerIdentity,
         request: AuthRequest<'_>,
-    ) -> Result<(Principal, AuthDecision), Status> {
+    ) -> Result<(Option<Principal>, AuthDecision), Status> {
         match (request, peer, &self.config.anonymous) {
             (AuthRequest::None | AuthRequest::Default, PeerIdentity::Local(who), _) => {
-                Ok((Principal::LocalUser(who.uid), AuthDecision::Accept(who.clone())))
+                Ok((Some(Principal::LocalUser(who.uid)), AuthDecision::Accept(who.clone())))
             }
             (AuthRequest::None | AuthRequest::Default, PeerIdentity::Remote, Some(who)) => {
-                Ok((Principal::Anonymous, AuthDecision::Accept(who.clone())))
+                Ok((Some(Principal::Anonymous), AuthDecision::Accept(who.clone())))
             }
             (AuthRequest::Text { user }, _, _) if self.config.text_authentication => {
                 if user.is_empty() || user.len() > limits::OWNER_BYTES_MAX {
                     return Err(Status::Inval);
                 }
-                Ok((Principal::User(user.into()), AuthDecision::VerifyPassword))
+                Ok((Some(Principal::User(user.into())), AuthDecision::VerifyPassword))
+            }
+            (AuthRequest::Gss { .. }, _, _) if self.config.gss_authentication => {
+                Ok((None, AuthDecision::VerifyToken))
             }
             (AuthRequest::None | AuthRequest::Default, PeerIdentity::Remote, None)
-            | (AuthRequest::Text { .. } | AuthRequest::Gss, _, _) => Err(Status::NotSupp),
+            | (AuthRequest::Text { .. } | AuthRequest::Gss { .. }, _, _) => Err(Status::NotSupp),
         }
     }
 
-    /// Second step of CLIENT_AUTH: `verified` is the identity, or the status that the
-    /// driver's password check came to (usually NOT_AUTHORIZED).
+    /// The mechanism wants another token: the channel is where it was before, and may go on
+    /// with CONTINUE.
+    pub fn await_token(&mut self, channel: ChannelId) {
+        let Some((hot, cold)) = self.live(channel) else { return };
+        cold.awaits_token = true;
+        cold.is_renewing = false;
+        if hot.phase == Phase::Verifying {
+            let is_binding = cold.binding.take().is_some();
+            hot.phase = if is_binding { Phase::Opened } else { Phase::Connected };
+        }
+    }
+
+    /// Second step of CLIENT_AUTH: `verified` is what the driver's check came to, or the
+    /// status it failed with (usually NOT_AUTHORIZED).
+    ///
+    /// A session that renews its proof stays what it is, with the identity and the time of
+    /// the new one; if that fails, with those of the old.
     ///
     /// # Errors
     /// The status to answer: that in `verified`; CLID_INUSE if the client's name belongs
-    /// to another principal; STALE_CLIENTID if the client's earlier state was lost after
-    /// CONNECT; ILLEGAL_STATE without [`Filer::begin_auth`].
+    /// to another principal; NOT_AUTHORIZED if the session does; STALE_CLIENTID if the
+    /// client's earlier state was lost after CONNECT; ILLEGAL_STATE without
+    /// [`Filer::begin_auth`].
     pub fn finish_auth(
         &mut self,
         channel: ChannelId,
-        verified: Result<Credentials, Status>,
+        verified: Result<Verified, Status>,
+        now: Moment,
+    ) -> Result<Authenticated, Status> {
+        let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
+        hot.last_heard = now;
+        let outcome = if std::mem::take(&mut cold.is_renewing) {
+            verified.and_then(|verified| self.renew(channel, verified))
+        } else if hot.phase == Phase::Verifying {
+            verified.and_then(|verified| self.admit_client(channel, verified, now))
+        } else {
+            return Err(Status::IllegalState);
+        };
+        if outcome.is_err() {
+            self.authentication_failed(channel);
+        }
+        outcome
+    }
+
+    /// A session's first proof.
+    fn admit_client(
+        &mut self,
+        channel: ChannelId,
+        verified: Verified,
         now: Moment,
     ) -> Result<Authenticated, Status> {
         let credits_max = self.config.credits_session_max;
-        let (hot, _) = self.live(channel).ok_or(Status::IllegalState)?;
-        if hot.phase != Phase::Verifying {
-            return Err(Status::IllegalState);
+        let (_, cold) = self.live(channel).ok_or(Status::IllegalState)?;
+        let session = cold.session.as_mut().ok_or(Status::IllegalState)?;
+        if verified.principal.is_some() {
+            session.principal = verified.principal;
         }
-        hot.last_heard = now;
-        let enrolled = verified.and_then(|who| {
-            let (slot, authenticated) = self.enroll(channel, now)?;
-            Ok((who, slot, authenticated))
-        });
-        match enrolled {
-            Ok((who, slot, authenticated)) => {
-                let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
-                hot.phase = Phase::Authenticated;
-                hot.client = slot;
-                hot.window.may_grow_to(credits_max);
-                cold.credentials = Some(who);
-                self.weigh(channel, slot);
-                self.authenticated_count += 1;
-                self.begin_kept(channel);
-                Ok(authenticated)
-            }
-            Err(status) => {
-                self.authentication_failed(channel);
-                Err(status)
-            }
+        let (slot, mut authenticated) = self.enroll(channel, now)?;
+        authenticated.trusted = verified.trusted;
+        let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
+        let wanted = session.map(|session| (session.client_id, session.granted.max_credentials));
+        let agreed = match wanted {
+            Some((client, wanted)) if verified.trusted => self.credentials.join(client, wanted),
+            // Who is not trusted registers nothing, whatever was agreed on before.
+            Some(_) | None => 0,
+        };
+        let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
+        hot.phase = Phase::Authenticated;
+        hot.client = slot;
+        hot.window.may_grow_to(credits_max);
+        cold.credentials = Some(verified.who);
+        if let Some(session) = &mut cold.session {
+            session.trusted = verified.trusted;
+            session.expires = verified.expires;
+            session.granted.max_credentials = agreed;
         }
+        self.weigh(channel, slot);
+        self.authenticated_count += 1;
+        self.begin_kept(channel);
+        Ok(authenticated)
+    }
+
+    /// A session proves itself anew; it must be the same principal (draft 3.1.1.1.1).
+    fn renew(&mut self, channel: ChannelId, verified: Verified) -> Result<Authenticated, Status> {
+        let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
+        let session = cold.session.as_mut().ok_or(Status::IllegalState)?;
+        if verified.principal.is_none() || session.principal != verified.principal {
+            return Err(Status::NotAuthorized);
+        }
+        if hot.phase == Phase::Lapsed {
+            hot.phase = Phase::Authenticated;
+        }
+        // What was agreed on at the first proof stays: trust can be lost here, not won.
+        session.trusted &= verified.trusted;
+        session.expires = verified.expires;
+        cold.credentials = Some(verified.who);
+        cold.authentication_failures = 0;
+        Ok(Authenticated { trusted: session.trusted, ..Authenticated::default() })
     }
 
     /// Says how much a session counts when credits are short.
@@ -244,8 +327,10 @@ impl Filer {
         self.counters.authentications_refused += 1;
         let attempts_max = self.config.authentication_attempts_max;
         if let Some((hot, cold)) = self.live(channel) {
-            let is_binding = cold.binding.take().is_some();
-            hot.phase = if is_binding { Phase::Opened } else { Phase::Connected };
+            if hot.phase == Phase::Verifying {
+                let is_binding = cold.binding.take().is_some();
+                hot.phase = if is_binding { Phase::Opened } else { Phase::Connected };
+            }
             cold.authentication_failures += 1;
             if cold.authentication_failures >= attempts_max {
                 hot.phase = Phase::Condemned;
@@ -358,6 +443,9 @@ impl Filer {
         }
         if self.config.text_authentication {
             types.push(AuthType::Text);
+        }
+        if self.config.gss_authentication {
+            types.push(AuthType::Gss);
         }
         types
     }

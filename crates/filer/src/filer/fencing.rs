@@ -10,7 +10,7 @@ use super::{ColdChannel, Filer, HotChannel};
 use crate::{
     ChannelId, FenceAction, FenceAuthority, FenceChange, FenceCounters, FenceId, FenceInformation,
     FenceRecord, FenceRequest, FenceRestoreError, FenceStoreId, FencedObject, OperationId,
-    Principal, RunningOperation,
+    RunningOperation,
 };
 
 /// An operation under way, as the driver knows it.
@@ -134,12 +134,6 @@ impl Filer {
     #[must_use]
     pub fn fence_counters(&self) -> FenceCounters {
         self.fences.counters()
-    }
-
-    /// As whom the client of a channel has authenticated.
-    #[must_use]
-    pub fn principal(&self, channel: ChannelId) -> Option<&Principal> {
-        self.cold(channel)?.session.as_ref()?.principal.as_ref()
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Invariant: while it lasts no state is granted but what its owner held before, so that
 //! nothing can be granted that stands against what is yet to be taken back. Whoever asks
-//! for something new has taken back what it wants; when all have, the time is over early.
+//! for something new, or leaves, has taken back what it wants; when all have, the time is over
+//! early.
 
 use std::collections::BTreeMap;
 
@@ -78,8 +79,9 @@ impl Filer {
         if self.grace.is_none() { Ok(()) } else { Err(Status::Grace) }
     }
 
+    /// A client has taken back what it wants.
     #[cold]
-    fn end_reclaims_of(&mut self, slot: ClientSlot, now: Moment) {
+    pub(super) fn end_reclaims_of(&mut self, slot: ClientSlot, now: Moment) {
         let name = self.clients.get_mut(slot).map(|client| client.name.clone());
         let Some(grace) = &mut self.grace else { return };
         if let Some(expected) = name.and_then(|name| grace.expected.get_mut(&name)) {

@@ -212,6 +212,7 @@ impl Principal {
             Self::Anonymous => b"anonymous".as_slice().into(),
             Self::LocalUser(uid) => format!("uid:{uid}").into_bytes().into(),
             Self::User(name) => format!("user:{name}").into_bytes().into(),
+            Self::Gss(name) => format!("gss:{name}").into_bytes().into(),
         }
     }
 }

@@ -6,6 +6,7 @@
 //! A channel is split in two: [`HotChannel`] is what every request touches, the rest
 //! lies apart in [`ColdChannel`].
 
+mod acting;
 mod bind;
 mod connect;
 mod fencing;
@@ -19,7 +20,7 @@ mod view;
 use std::collections::BTreeMap;
 
 pub use bind::BindArguments;
-use dafs_types::{ClientId, Credentials, Moment, SessionId, Verifier};
+use dafs_types::{ClientId, Credentials, Moment, SessionId, StreamId, Verifier};
 use dafs_wire::ByteOrder;
 pub use fencing::RunningRequest;
 pub use grace::ClientRecord;
@@ -33,8 +34,8 @@ use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
-    ConfigError, Counters, CreditView, FenceId, FenceTable, FilerConfig, Negotiated, PeerIdentity,
-    TickActions,
+    ConfigError, Counters, CredentialTable, CredentialUse, CreditView, FenceId, FenceTable,
+    FilerConfig, Negotiated, PeerIdentity, TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -49,6 +50,8 @@ pub struct Filer {
     sessions: BTreeMap<SessionId, u32>,
     clients: ClientTable,
     opens: OpenTable,
+    /// What trusted clients have registered.
+    credentials: CredentialTable,
     locks: LockTable,
     kept: KeptSessions,
     fences: FenceTable,
@@ -74,6 +77,8 @@ enum Phase {
     Connected,
     Verifying,
     Authenticated,
+    /// As before, but its proof is past its time: it may be given anew.
+    Lapsed,
     /// Belongs to the session of another channel.
     Bound,
     Condemned,
@@ -86,6 +91,8 @@ struct HotChannel {
     phase: Phase,
     /// What the last request leaves for the next one.
     chain: ChainState,
+    /// Requests under way that act with registered credentials.
+    acting: u16,
     client: ClientSlot,
     /// Where its results are kept.
     kept: KeptSession,
@@ -107,6 +114,14 @@ struct ColdChannel {
     close_reason: Option<CloseReason>,
     /// The operation channel of the session it belongs to, or shall belong to.
     binding: Option<ChannelId>,
+    /// As whom it wants to be bound, where the request says it.
+    claim: Option<Principal>,
+    /// The mechanism wants another token.
+    awaits_token: bool,
+    /// An authenticated session proves itself again.
+    is_renewing: bool,
+    /// The credentials that requests under way act with, by stream.
+    acting: Vec<(StreamId, CredentialUse)>,
 }
 
 /// What CONNECT has made.
@@ -123,8 +138,12 @@ struct Session {
     /// Should it be gone at authentication, its state is lost and the client must not
     /// believe otherwise.
     expects_record: bool,
-    /// As whom the client tries to authenticate.
+    /// As whom the client tries to authenticate, as far as it is known.
     principal: Option<Principal>,
+    /// Whether it may register credentials and name them.
+    trusted: bool,
+    /// When its proof is past its time.
+    expires: Option<Moment>,
     /// Carries the server's requests.
     back_control: Option<ChannelId>,
     /// Carries the server's RDMA reads.
@@ -144,6 +163,7 @@ impl Filer {
         let locks = LockTable::new(config.locks.clone());
         let mut kept = KeptSessions::new(config.lost_sessions_max);
         kept.reuses_replies = config.reuses_replies;
+        let credentials = CredentialTable::new(boot_seed, config.credentials.clone());
         let fences = FenceTable::new(config.fences.clone());
         Ok(Self {
             config,
@@ -154,6 +174,7 @@ impl Filer {
             sessions: BTreeMap::new(),
             clients: ClientTable::default(),
             opens,
+            credentials,
             locks,
             kept,
             fences,
@@ -201,6 +222,10 @@ impl Filer {
             credentials: None,
             close_reason: None,
             binding: None,
+            claim: None,
+            awaits_token: false,
+            is_renewing: false,
+            acting: Vec::new(),
         });
         let hot = &mut self.hot[index as usize];
         *hot = HotChannel {
@@ -253,6 +278,9 @@ impl Filer {
         self.open_count -= 1;
         if let Some(cold) = self.cold[channel.index()].take() {
             self.authenticated_count -= u32::from(cold.credentials.is_some());
+            for (_, held) in cold.acting {
+                self.credentials.finish(held);
+            }
             if let Some(session) = cold.session {
                 self.sessions.remove(&session.id);
                 self.end_kept(kept, session.id, end, now);
@@ -293,7 +321,10 @@ impl Filer {
         } else {
             let id = client.id;
             match end {
-                ChannelEnd::Orderly => self.locks.release_client(id, now),
+                ChannelEnd::Orderly => {
+                    self.locks.release_client(id, now);
+                    self.end_reclaims_of(slot, now);
+                }
                 ChannelEnd::Lost => self.locks.lease_expired(id, now),
             }
             self.release_client(slot, released);
@@ -304,6 +335,7 @@ impl Filer {
     fn release_client(&mut self, slot: ClientSlot, released: &mut Vec<Closed>) {
         if let Some(client) = self.clients.get_mut(slot) {
             self.opens.release(&mut client.opens, released);
+            self.credentials.client_gone(client.id);
             if client.is_recorded {
                 self.lapsed.push(client.name.clone());
             }
@@ -344,7 +376,18 @@ impl Filer {
                 let late = now.since(cold.opened_at) >= self.config.authentication_timeout;
                 late.then_some(CloseReason::NotAuthenticatedInTime)
             }
+            Phase::Lapsed => {
+                let expires = cold.session.as_ref().and_then(|session| session.expires);
+                let late = expires.is_none_or(|at| now.since(at) >= self.config.lease);
+                late.then_some(CloseReason::AuthenticationExpired)
+            }
             Phase::Authenticated => {
+                let expires = cold.session.as_ref().and_then(|session| session.expires);
+                if expires.is_some_and(|at| at <= now) {
+                    hot.phase = Phase::Lapsed;
+                    self.counters.authentications_expired += 1;
+                    return None;
+                }
                 hot.window.shrink_if_idle(self.config.credits_initial, &mut self.budget);
                 let withholds = self
                     .config
@@ -419,6 +462,7 @@ impl HotChannel {
             generation: 0,
             phase: Phase::Vacant,
             chain: ChainState::Closed,
+            acting: 0,
             client: ClientSlot::NOBODY,
             kept: KeptSession::NONE,
             last_heard: Moment(0),

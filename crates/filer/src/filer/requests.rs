@@ -6,7 +6,7 @@
 
 use dafs_types::{CredHandle, Moment, Status, StreamId};
 
-use super::{Filer, HotChannel, Phase};
+use super::{Filer, Phase};
 use crate::chain::ChainState;
 use crate::{
     Admitted, BreakReason, ChainFlags, ChainPlace, ChannelId, Grant, Refusal, RequestClass,
@@ -46,7 +46,7 @@ impl Filer {
                         if is_usual {
                             return Ok(admitted);
                         }
-                        let judged = hot.judge(head).map_err(Refusal::Answer);
+                        let judged = self.judge(channel, head).map_err(Refusal::Answer);
                         judged.map(|place| Admitted { place, ..admitted })
                     }
                     Err(reason) => Err(Refusal::Break(reason)),
@@ -58,6 +58,19 @@ impl Filer {
             self.note_refusal(channel, refusal);
         }
         taken
+    }
+
+    /// Judges what is not an ordinary request of an authenticated session.
+    #[cold]
+    fn judge(&mut self, channel: ChannelId, head: &RequestHead) -> Result<ChainPlace, Status> {
+        let hot = &mut self.hot[channel.index()];
+        let place = hot.chain.take(head.chain_flags, head.class, head.procedure)?;
+        let allowed = hot.phase.allows(head.class);
+        let judged = allowed.and_then(|()| self.judge_identity(channel, head));
+        if judged.is_err() {
+            self.hot[channel.index()].chain.break_off();
+        }
+        judged.map(|()| place)
     }
 
     /// The request taken in last was damaged. Nobody can tell whether it announced another
@@ -94,7 +107,12 @@ impl Filer {
     pub fn finish(&mut self, channel: ChannelId, stream: StreamId) -> Grant {
         match self.hot.get_mut(channel.index()) {
             Some(hot) if hot.generation == channel.generation => {
-                hot.window.give(stream, &mut self.budget)
+                let is_acting = hot.acting != 0;
+                let grant = hot.window.give(stream, &mut self.budget);
+                if is_acting {
+                    self.end_acting(channel, stream);
+                }
+                grant
             }
             _ => Grant { target_nreq: 1, receives_to_post: 0 },
         }
@@ -116,25 +134,6 @@ impl RequestHead {
     }
 }
 
-impl HotChannel {
-    /// Judges what is not an ordinary request of an authenticated session.
-    #[cold]
-    fn judge(&mut self, head: &RequestHead) -> Result<ChainPlace, Status> {
-        let place = self.chain.take(head.chain_flags, head.class, head.procedure)?;
-        let judged = self.judge_alone(head);
-        if judged.is_err() {
-            self.chain.break_off();
-        }
-        judged.map(|()| place)
-    }
-
-    fn judge_alone(&self, head: &RequestHead) -> Result<(), Status> {
-        self.phase.allows(head.class)?;
-        // No client is trusted in this version (draft 3.1.1.1.2).
-        if head.cred_handle == CredHandle(0) { Ok(()) } else { Err(Status::NoCreds) }
-    }
-}
-
 impl Phase {
     /// Whether a class of requests is legal here (draft 6.2.1, 6.2.2).
     fn allows(self, class: RequestClass) -> Result<(), Status> {
@@ -146,17 +145,19 @@ impl Phase {
             | (
                 Self::Authenticated,
                 Class::SecurityInfo | Class::Disconnect | Class::Special | Class::Ordinary,
+            )
+            // Whether this client may is judged by who it is.
+            | (Self::Authenticated, Class::Authenticate | Class::Credential)
+            | (
+                Self::Lapsed,
+                Class::SecurityInfo | Class::Disconnect | Class::Authenticate,
             ) => Ok(()),
             (Self::Opened, Class::Authenticate | Class::SecurityInfo | Class::Disconnect)
-            | (Self::Connected | Self::Verifying | Self::Authenticated, Class::Connect)
-            | (Self::Connected | Self::Verifying | Self::Authenticated, Class::Bind)
-            | (Self::Verifying | Self::Authenticated, Class::Authenticate) => {
-                Err(Status::IllegalState)
-            }
-            // An untrusted client shall not register credentials (draft 3.1.1.1.2).
-            (Self::Authenticated, Class::Credential) => Err(Status::NotAuthorized),
+            | (Self::Connected | Self::Verifying, Class::Connect | Class::Bind)
+            | (Self::Authenticated | Self::Lapsed, Class::Connect | Class::Bind)
+            | (Self::Verifying, Class::Authenticate) => Err(Status::IllegalState),
             (
-                Self::Opened | Self::Connected | Self::Verifying,
+                Self::Opened | Self::Connected | Self::Verifying | Self::Lapsed,
                 Class::Credential | Class::Special | Class::Ordinary,
             ) => Err(Status::NotAuthenticated),
             (Self::Vacant | Self::Bound | Self::Condemned, _) => Err(Status::BadSession),

@@ -93,8 +93,8 @@ impl Bench {
 
     pub fn authenticate(&mut self, channel: ChannelId) -> Result<Authenticated, Status> {
         match self.filer.begin_auth(channel, AuthRequest::None) {
-            AuthDecision::Accept(who) => self.filer.finish_auth(channel, Ok(who), Moment(0)),
-            AuthDecision::VerifyPassword => panic!("NONE needs no password"),
+            AuthDecision::Accept(who) => self.filer.finish_auth(channel, Ok(who.into()), Moment(0)),
+            AuthDecision::VerifyPassword | AuthDecision::VerifyToken => panic!("NONE needs none"),
             AuthDecision::Reject(status) => Err(status),
         }
     }

@@ -75,7 +75,7 @@ impl Reactor {
             self.may_take(answer)?;
         }
         let who = self.who(answer);
-        let lookup = |directory: &FileHandle, name: &str| match self.store.lookup(
+        let lookup = |directory: &FileHandle, name: &str| match who.store().lookup(
             &who,
             directory,
             name.as_bytes(),
@@ -131,7 +131,7 @@ impl Reactor {
             // Carrying it out will say how far it got.
             return Ok(None);
         }
-        match self.store.lookup(&who, &walked.handle, last) {
+        match who.store().lookup(&who, &walked.handle, last) {
             Err(StoreError::NotFound) => {
                 let places = [(walked.handle, Box::from(*last))];
                 Ok(Some(Plan::new(Facts::NameFree, places, [walked.handle])))
@@ -155,7 +155,7 @@ impl Reactor {
             return self.fail(answer, Status::ServerFault);
         };
         let Plan { facts, places, touched } = plan;
-        let who = self.who(answer).as_ref().clone();
+        let who = self.who(answer).credentials.clone();
         let intent = Intent { key, order, who, facts, message: message.into() };
         let answer = Answer { logged: true, ..answer };
         let request = Intended::Request { answer, message: message.into() };
@@ -189,7 +189,7 @@ impl Reactor {
     /// An append has its place: it goes on once that is durable.
     pub(crate) fn intend_append(&mut self, id: TaskId, answer: Answer, facts: Facts) {
         let Some((key, order)) = self.request_key(answer) else { return };
-        let who = self.who(answer).as_ref().clone();
+        let who = self.who(answer).credentials.clone();
         let intent = Intent { key, order, who, facts, message: Box::default() };
         let (places, touched) = (Places::new(), Touched::new());
         self.write_intent(answer, intent, places, touched, Intended::Task(id));
@@ -208,7 +208,7 @@ impl Reactor {
     #[inline]
     pub(crate) fn push_ledger(&mut self) {
         if let Some(ledger) = &mut self.ledger
-            && let Some(job) = ledger.take_job(&self.store)
+            && let Some(job) = ledger.take_job(&self.whole_store)
         {
             self.pool.submit(Job::Ledger(job));
         }

@@ -196,6 +196,10 @@ fn put_principal(to: &mut Vec<u8>, principal: &Principal) {
             to.push(2);
             to.put_counted(name.as_bytes());
         }
+        Principal::Gss(name) => {
+            to.push(3);
+            to.put_counted(name.as_bytes());
+        }
     }
 }
 
@@ -211,6 +215,7 @@ fn take_principal(from: &mut &[u8]) -> Option<Principal> {
         0 => Some(Principal::Anonymous),
         1 => Some(Principal::LocalUser(from.take_u32()?)),
         2 => Some(Principal::User(std::str::from_utf8(from.take_counted()?).ok()?.into())),
+        3 => Some(Principal::Gss(std::str::from_utf8(from.take_counted()?).ok()?.into())),
         _ => None,
     }
 }
@@ -495,8 +500,12 @@ mod tests {
             facts,
             message: b"message".as_slice().into(),
         };
-        let principals =
-            [Principal::Anonymous, Principal::LocalUser(7), Principal::User("ann".into())];
+        let principals = [
+            Principal::Anonymous,
+            Principal::LocalUser(7),
+            Principal::User("ann".into()),
+            Principal::Gss("ann@REALM".into()),
+        ];
         let session = |principal| SessionRecord {
             id: SessionId(9),
             client_name: b"client".as_slice().into(),
@@ -557,6 +566,21 @@ mod tests {
         for record in records() {
             assert_eq!(Record::decode(record.kind(), &record.encode()), Some(record));
         }
+    }
+
+    /// Of kind 1, as it lies in journals: the tags are for ever.
+    #[test]
+    fn principals_have_their_tags() {
+        let tag_of = |principal| {
+            let (id, order) = (SessionId(9), ByteOrder::Little);
+            let client_name = b"client".as_slice().into();
+            let record = SessionRecord { id, client_name, principal, order };
+            Record::Session(record).encode()[9]
+        };
+        assert_eq!(tag_of(Principal::Anonymous), 0);
+        assert_eq!(tag_of(Principal::LocalUser(7)), 1);
+        assert_eq!(tag_of(Principal::User("ann".into())), 2);
+        assert_eq!(tag_of(Principal::Gss("ann@REALM".into())), 3);
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Reactor {
         handle: &dafs_types::FileHandle,
     ) -> Result<CachedFile, StoreError> {
         let access = ShareAccess::Both;
-        let file = self.store.open(&Credentials::superuser(), handle, access)?;
+        let file = self.whole_store.open(&Credentials::superuser(), handle, access)?;
         let version = file.version()?;
         self.cache.open(file, version)
     }

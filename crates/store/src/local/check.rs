@@ -68,7 +68,7 @@ impl LocalStore {
     }
 
     pub(super) fn check_writable(&self, node: &Node) -> Result<()> {
-        if self.exports[node.export].read_only { Err(StoreError::ReadOnly) } else { Ok(()) }
+        if self.terms[node.export].read_only { Err(StoreError::ReadOnly) } else { Ok(()) }
     }
 
     /// The directory's change behind a modification. Not atomic: local processes may have

@@ -78,6 +78,9 @@ impl LocalStore {
         let mut budget = Budget::new(request);
         let start = request.cookie.0.saturating_sub(FIRST) as usize;
         for (index, export) in self.exports.iter().enumerate().skip(start) {
+            if !self.is_visible(&export.root.handle) {
+                continue;
+            }
             if !budget.take(export.name.len()) {
                 return budget.end(page);
             }

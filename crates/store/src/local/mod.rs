@@ -18,6 +18,7 @@ mod xattr;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +31,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Result, StoreError};
 use crate::file::FileKey;
+use crate::terms::ExportTerms;
 use attribute::AttributeFile;
 use file::LocalFile;
 use node::{Hints, Node, NodeTable};
@@ -66,7 +68,7 @@ impl Export {
 }
 
 /// Whose identity does not count in an export.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Squash {
     /// Everybody's counts.
     #[default]
@@ -162,8 +164,16 @@ pub enum StartError {
     },
 }
 
-/// Exported directories of this machine. See the [module](self).
+/// Exported directories of this machine, on the terms of some of their clients. See the
+/// [module](self).
 pub struct LocalStore {
+    shared: Arc<Shared>,
+    /// On which terms each export is entered.
+    terms: Vec<ExportTerms>,
+}
+
+/// What all terms have in common.
+pub struct Shared {
     exports: Vec<ExportRoot>,
     export_ids: Vec<u64>,
     sealer: Sealer,
@@ -190,11 +200,16 @@ struct ExportRoot {
     name: String,
     id: u64,
     root: Arc<Node>,
-    read_only: bool,
-    squash: Squash,
-    anonymous: Credentials,
     /// Whether everything on the root's file system lies beneath it.
     is_whole: bool,
+}
+
+impl Deref for LocalStore {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
 }
 
 impl LocalStore {
@@ -210,7 +225,7 @@ impl LocalStore {
             config.exports.iter().map(|export| sealer.export_id(&export.name)).collect();
         let (identity, facet) = (Identity::VirtualRoot, Facet::Object);
         let virtual_root = Parts { export: 0, file_system: 0, identity, facet };
-        let mut store = Self {
+        let shared = Shared {
             exports: Vec::new(),
             virtual_root: sealer.seal(&virtual_root),
             export_ids,
@@ -228,6 +243,7 @@ impl LocalStore {
             durable_names: config.durable_names,
             search_entry_count_max: config.search_entry_count_max,
         };
+        let mut store = Self { shared: Arc::new(shared), terms: Vec::new() };
         for (index, export) in config.exports.iter().enumerate() {
             store
                 .add_export(index, export)
@@ -247,17 +263,18 @@ impl LocalStore {
         let works = KernelHandle::of(path_fd.as_fd())
             .and_then(|handle| handle.open(mount_fd.as_fd()))
             .is_ok();
-        self.uses_kernel_handles &= works;
         let root = Arc::new(self.make(path_fd, index, 0, &status));
         lock(&self.mounts).insert((index, 0), Arc::new(mount_fd));
-        self.exports.push(ExportRoot {
-            name: export.name.clone(),
-            id: self.export_ids[index],
-            root,
+        let (name, id) = (export.name.clone(), self.export_ids[index]);
+        let is_whole = is_mount_of_whole(status.mount_id, &export.path);
+        let shared = Arc::get_mut(&mut self.shared).expect("nobody else has it yet");
+        shared.uses_kernel_handles &= works;
+        shared.exports.push(ExportRoot { name, id, root, is_whole });
+        self.terms.push(ExportTerms {
+            is_visible: true,
             read_only: export.read_only,
             squash: export.squash,
             anonymous: export.anonymous.clone(),
-            is_whole: is_mount_of_whole(status.mount_id, &export.path),
         });
         Ok(())
     }
@@ -284,12 +301,22 @@ impl LocalStore {
         FileKey(self.next_key.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// On which terms the export of a handle is entered; `None` for what is no handle of ours.
+    fn terms_of(&self, handle: &FileHandle) -> Option<&ExportTerms> {
+        let id = handle.fs().0.first_chunk().map_or(0, |id| u64::from_le_bytes(*id));
+        let place = self.exports.iter().position(|export| export.id == id)?;
+        self.terms.get(place)
+    }
+
+    fn is_visible(&self, handle: &FileHandle) -> bool {
+        self.terms_of(handle).is_none_or(|terms| terms.is_visible)
+    }
+
     /// As whom somebody enters the export of a handle. What is no handle of ours is refused
     /// later.
     fn entering<'w>(&'w self, who: &'w Credentials, handle: &FileHandle) -> Cow<'w, Credentials> {
-        let id = handle.fs().0.first_chunk().map_or(0, |id| u64::from_le_bytes(*id));
-        match self.exports.iter().find(|export| export.id == id) {
-            Some(export) => export.squash.apply(who, &export.anonymous),
+        match self.terms_of(handle) {
+            Some(terms) => terms.squash.apply(who, &terms.anonymous),
             None => Cow::Borrowed(who),
         }
     }

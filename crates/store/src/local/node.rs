@@ -54,6 +54,9 @@ pub(super) enum Target {
 impl LocalStore {
     /// The object of a handle.
     pub(super) fn resolve(&self, handle: &FileHandle) -> Result<Target> {
+        if !self.is_visible(handle) {
+            return Err(StoreError::Access);
+        }
         // A statement of its own: the table is unlocked before the proof, which needs it.
         let known = lock(&self.nodes).get(handle);
         if let Some(node) = known {

@@ -26,6 +26,7 @@ use crate::store::{
     Created, ExtraChanges, Extras, ExtrasWanted, ListPage, ListRequest, NewNode, Object, Removed,
     Renamed, Store,
 };
+use crate::terms::ExportTerms;
 
 impl LocalStore {
     fn object(node: &Node, status: &Status) -> Object {
@@ -55,11 +56,36 @@ impl LocalStore {
 }
 
 impl Store for LocalStore {
+    fn on_terms(&self, terms: &[ExportTerms]) -> Option<Arc<dyn Store>> {
+        let both = |(place, own): (usize, &ExportTerms)| match terms.get(place) {
+            Some(wanted) => ExportTerms {
+                is_visible: own.is_visible && wanted.is_visible,
+                read_only: own.read_only || wanted.read_only,
+                ..wanted.clone()
+            },
+            // Whoever names fewer exports than there are has not thought of the others.
+            None => ExportTerms { is_visible: false, ..own.clone() },
+        };
+        let terms = self.terms.iter().enumerate().map(both).collect();
+        Some(Arc::new(Self { shared: self.shared.clone(), terms }))
+    }
+
+    fn export_names(&self) -> Vec<String> {
+        self.exports.iter().map(|export| export.name.clone()).collect()
+    }
+
+    fn shows(&self, handle: &FileHandle) -> bool {
+        self.is_visible(handle)
+    }
+
     fn root(&self, _who: &Credentials) -> Result<Object> {
         if self.has_virtual_root() {
             return Ok(self.virtual_root());
         }
         let root = &self.exports[0].root;
+        if !self.is_visible(&root.handle) {
+            return Err(StoreError::Access);
+        }
         Ok(Self::object(root, &sys::status(root.fd())?))
     }
 
@@ -68,7 +94,8 @@ impl Store for LocalStore {
         let who = &*self.entering(who, directory);
         match self.resolve(directory)? {
             Target::VirtualRoot => {
-                let wanted = self.exports.iter().find(|e| e.name.as_bytes() == name);
+                let mut visible = self.exports.iter().filter(|e| self.is_visible(&e.root.handle));
+                let wanted = visible.find(|e| e.name.as_bytes() == name);
                 let root = &wanted.ok_or(StoreError::NotFound)?.root;
                 Ok(Self::object(root, &sys::status(root.fd())?))
             }
@@ -210,7 +237,7 @@ impl Store for LocalStore {
         if let Some(kind) = kind {
             given = attribute_access(given, kind);
         }
-        if self.exports[node.export].read_only {
+        if self.terms[node.export].read_only {
             let refused = AccessMask::MODIFY | AccessMask::EXTEND | AccessMask::DELETE;
             given = AccessMask(given.0 & !refused.0);
         }

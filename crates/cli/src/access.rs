@@ -1,0 +1,244 @@
+//! The part of `dafs serve`'s configuration that says who may do what: from tables and flags
+//! to the server's rules.
+//!
+//! Invariant: what cannot be kept is refused before the server starts, with the file, the key
+//! and what may stand there.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context, Result, anyhow, bail};
+use dafs_gss::{ServiceName, ServiceOptions};
+use dafs_server::{
+    AccessRules, ConnectRule, ExportRules, KerberosConfig, PartialTerms, Peers,
+    authentication_named,
+};
+use dafs_store::local::Squash;
+use dafs_types::Credentials;
+use serde::Deserialize;
+
+use crate::serve::Arguments;
+
+/// A rule: whom it speaks of, and what it says. Which of this may stand in it depends on
+/// where it stands.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Rule {
+    action: Option<String>,
+    from: Vec<String>,
+    transport: Vec<String>,
+    authentication: Vec<String>,
+    principals: Vec<String>,
+    read_only: Option<bool>,
+    squash: Option<String>,
+    anonymous: Option<String>,
+}
+
+/// An export and who sees it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ExportTable {
+    /// Its name.
+    pub name: String,
+    /// Its directory; without one it is one of `directories`.
+    pub path: Option<PathBuf>,
+    read_only: Option<bool>,
+    squash: Option<String>,
+    anonymous: Option<String>,
+    #[serde(default)]
+    clients: Vec<Rule>,
+}
+
+/// Authentication by Kerberos.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct KerberosTable {
+    keytab: Option<PathBuf>,
+    service: Option<String>,
+    replay_cache: Option<PathBuf>,
+    users: BTreeMap<String, String>,
+    host_rules: bool,
+    allow_root: bool,
+    require_binding: bool,
+    max_token: Option<u32>,
+}
+
+impl Default for KerberosTable {
+    fn default() -> Self {
+        Self {
+            keytab: None,
+            service: None,
+            replay_cache: None,
+            users: BTreeMap::new(),
+            host_rules: true,
+            allow_root: false,
+            require_binding: false,
+            max_token: None,
+        }
+    }
+}
+
+/// The rules of a configuration.
+pub fn rules(arguments: &Arguments) -> Result<AccessRules> {
+    let place = arguments.config.as_deref().map_or_else(
+        || "the flags of dafs serve".to_owned(),
+        |file: &Path| format!("configuration {}", file.display()),
+    );
+    all_rules(arguments).with_context(|| place)
+}
+
+fn all_rules(arguments: &Arguments) -> Result<AccessRules> {
+    let mut rules = AccessRules::default();
+    if !arguments.allow_from.is_empty() {
+        let from = parsed(&arguments.allow_from, "allow-from")?;
+        let peers = Peers { from, ..Peers::default() };
+        rules.connect.push(ConnectRule { allow: true, peers });
+    }
+    for (index, rule) in arguments.connect.iter().enumerate() {
+        let key = format!("[[connect]] number {}", index + 1);
+        rules.connect.push(connect_rule(rule, &key)?);
+    }
+    if !arguments.trust.is_empty() {
+        let principals = parsed(&arguments.trust, "trust")?;
+        rules.trusted.push(Peers { principals, ..Peers::default() });
+    }
+    for (index, rule) in arguments.trusted.iter().enumerate() {
+        let key = format!("[[trusted]] number {}", index + 1);
+        demand_nothing(rule.action.as_ref(), &key, "action")?;
+        rule.demand_no_terms(&key)?;
+        let peers = rule.peers(&key)?;
+        if peers == Peers::default() {
+            bail!("{key}: it trusts everybody; say who, as in principals = [\"uid:0\"]");
+        }
+        rules.trusted.push(peers);
+    }
+    for export in &arguments.export {
+        rules.exports.push(export_rules(export)?);
+    }
+    rules.squash = arguments.squash.as_deref().map(|text| squash(text, "squash")).transpose()?;
+    if let Some(ids) = &arguments.squash_to {
+        rules.anonymous = identity(ids, "squash-to")?;
+    }
+    Ok(rules)
+}
+
+fn connect_rule(rule: &Rule, key: &str) -> Result<ConnectRule> {
+    rule.demand_no_terms(key)?;
+    let allow = match rule.action.as_deref() {
+        Some("allow") => true,
+        Some("deny") => false,
+        Some(other) => bail!("{key}, action: {other:?} is none; write \"allow\" or \"deny\""),
+        None => bail!("{key}: action is missing; write action = \"allow\" or \"deny\""),
+    };
+    Ok(ConnectRule { allow, peers: rule.peers(key)? })
+}
+
+fn export_rules(export: &ExportTable) -> Result<ExportRules> {
+    let key = format!("[[export]] {:?}", export.name);
+    let terms =
+        terms(export.read_only, export.squash.as_deref(), export.anonymous.as_deref(), &key)?;
+    let mut clients = Vec::new();
+    for (index, rule) in export.clients.iter().enumerate() {
+        let key = format!("{key}, clients number {}", index + 1);
+        demand_nothing(rule.action.as_ref(), &key, "action")?;
+        clients.push((rule.peers(&key)?, rule.terms(&key)?));
+    }
+    Ok(ExportRules { name: export.name.clone(), terms, clients })
+}
+
+impl Rule {
+    fn peers(&self, key: &str) -> Result<Peers> {
+        let named = |text: &String| {
+            authentication_named(text).with_context(|| format!("{key}, authentication"))
+        };
+        Ok(Peers {
+            from: parsed(&self.from, &format!("{key}, from"))?,
+            transports: parsed(&self.transport, &format!("{key}, transport"))?,
+            authentication: self.authentication.iter().map(named).collect::<Result<_>>()?,
+            principals: parsed(&self.principals, &format!("{key}, principals"))?,
+        })
+    }
+
+    fn terms(&self, key: &str) -> Result<PartialTerms> {
+        terms(self.read_only, self.squash.as_deref(), self.anonymous.as_deref(), key)
+    }
+
+    fn demand_no_terms(&self, key: &str) -> Result<()> {
+        demand_nothing(self.read_only.as_ref(), key, "read-only")?;
+        demand_nothing(self.squash.as_ref(), key, "squash")?;
+        demand_nothing(self.anonymous.as_ref(), key, "anonymous")
+    }
+}
+
+fn demand_nothing<T>(found: Option<&T>, key: &str, what: &str) -> Result<()> {
+    match found {
+        None => Ok(()),
+        Some(_) => bail!("{key}: {what} means nothing there; take it away"),
+    }
+}
+
+fn terms(
+    read_only: Option<bool>,
+    wanted: Option<&str>,
+    anonymous: Option<&str>,
+    key: &str,
+) -> Result<PartialTerms> {
+    Ok(PartialTerms {
+        read_only,
+        squash: wanted.map(|text| squash(text, &format!("{key}, squash"))).transpose()?,
+        anonymous: anonymous.map(|ids| identity(ids, &format!("{key}, anonymous"))).transpose()?,
+    })
+}
+
+fn squash(text: &str, key: &str) -> Result<Squash> {
+    match text {
+        "none" => Ok(Squash::Nobody),
+        "root" => Ok(Squash::Root),
+        "all" => Ok(Squash::All),
+        other => bail!("{key}: {other:?} is none; write \"none\", \"root\" or \"all\""),
+    }
+}
+
+/// A user and a group by number.
+pub fn identity(text: &str, key: &str) -> Result<Credentials> {
+    let error = || anyhow!("{key}: {text:?} is none; write UID:GID, as in 65534:65534");
+    let (uid, gid) = text.split_once(':').ok_or_else(error)?;
+    let (uid, gid) = (uid.parse().map_err(|_| error())?, gid.parse().map_err(|_| error())?);
+    Ok(Credentials { uid, gid, groups: Box::default() })
+}
+
+fn parsed<T>(texts: &[String], key: &str) -> Result<Vec<T>>
+where
+    T: FromStr,
+    T::Err: Display,
+{
+    let parse = |text: &String| text.parse().map_err(|error| anyhow!("{key}: {error}"));
+    texts.iter().map(parse).collect()
+}
+
+/// Authentication by Kerberos, if it is wanted.
+pub fn kerberos(arguments: &Arguments) -> Result<Option<KerberosConfig>> {
+    let table = match (&arguments.kerberos, &arguments.keytab) {
+        (None, None) => return Ok(None),
+        (table, _) => table.clone().unwrap_or_default(),
+    };
+    let keytab = arguments.keytab.clone().or(table.keytab);
+    let name = match &table.service {
+        Some(text) => {
+            let parsed: Result<ServiceName, _> = text.parse();
+            Some(parsed.with_context(|| "[kerberos], service".to_owned())?)
+        }
+        None => None,
+    };
+    let by_default = KerberosConfig::default();
+    Ok(Some(KerberosConfig {
+        service: ServiceOptions { name, keytab, replay_cache: table.replay_cache },
+        users: table.users,
+        host_rules: table.host_rules,
+        superuser: table.allow_root,
+        token_bytes_max: table.max_token.unwrap_or(by_default.token_bytes_max),
+        binding_required: table.require_binding,
+    }))
+}

@@ -1,0 +1,102 @@
+//! What must be there in the end.
+//!
+//! Invariant: every octet and every name of the served directory is accounted for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
+
+use super::expect;
+use super::killer::Victim;
+use super::load::{COUNTER, LOG, Outcome, UNDONE, UNDONE_BYTES};
+use super::model::{RECORD_BYTES, parse_record};
+
+/// Looks through a session of its own.
+pub fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
+    let client = Client::new(ClientConfig::default())?;
+    let session = client.connect_to(&victim.address(1), &SessionOptions::default())?;
+    let read = |path: &str| -> Result<Vec<u8>> {
+        let file = session.open(path, &OpenOptions::read())?;
+        let size = file.metadata()?.size;
+        let mut content = vec![0; usize::try_from(size).context("a file larger than memory")?];
+        let got = file.read_at(&mut content, 0)?;
+        expect(got == content.len(), || format!("{path} ends at {got} of {size} octets"))?;
+        file.close()?;
+        Ok(content)
+    };
+    let list = |path: &str| -> Result<BTreeSet<String>> {
+        let entries = session.read_dir(path)?;
+        Ok(entries.into_iter().map(|entry| entry.name.to_string()).collect())
+    };
+    all(outcomes, read, list)?;
+    Ok(session.disconnect()?)
+}
+
+/// Looks at the files themselves.
+pub fn on_the_disk(export: &Path, outcomes: &[Outcome]) -> Result<()> {
+    let at = |path: &str| export.join(path.trim_start_matches('/'));
+    let read = |path: &str| std::fs::read(at(path)).with_context(|| path.to_owned());
+    let list = |path: &str| -> Result<BTreeSet<String>> {
+        let entries = std::fs::read_dir(at(path)).with_context(|| path.to_owned())?;
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    };
+    all(outcomes, read, list)
+}
+
+fn all(
+    outcomes: &[Outcome],
+    read: impl Fn(&str) -> Result<Vec<u8>>,
+    list: impl Fn(&str) -> Result<BTreeSet<String>>,
+) -> Result<()> {
+    for outcome in outcomes {
+        let directory = format!("/c{}", outcome.number);
+        let names: BTreeSet<String> = outcome.model.files.keys().cloned().collect();
+        let found = list(&directory)?;
+        expect(found == names, || format!("{directory} has {found:?}, and must have {names:?}"))?;
+        for (name, content) in &outcome.model.files {
+            let path = format!("{directory}/{name}");
+            let found = read(&path)?;
+            expect(found == *content, || differs(&path, &found, content))?;
+        }
+    }
+    check_log(&read(LOG)?, outcomes)?;
+    let counted: u64 = outcomes.iter().map(|outcome| outcome.counted).sum();
+    let counter = read(COUNTER)?;
+    expect(counter == counted.to_le_bytes(), || {
+        format!("{COUNTER} holds {counter:?}; it was counted up {counted} times")
+    })?;
+    let undone = read(UNDONE)?;
+    expect(undone == vec![0; UNDONE_BYTES], || differs(UNDONE, &undone, &[0; UNDONE_BYTES]))
+}
+
+/// Each client's records are there once each, in the order they were appended.
+fn check_log(log: &[u8], outcomes: &[Outcome]) -> Result<()> {
+    let mut next: BTreeMap<u32, u64> = BTreeMap::new();
+    for (index, octets) in log.chunks(RECORD_BYTES).enumerate() {
+        let Some((client, number)) = parse_record(octets) else {
+            return expect(false, || format!("{LOG}: record {index} is torn: {octets:?}"));
+        };
+        let expected = next.entry(client).or_default();
+        expect(number == *expected, || {
+            format!("{LOG}: client {client}'s record {number} stands where {expected} must")
+        })?;
+        *expected += 1;
+    }
+    for outcome in outcomes {
+        let found = next.remove(&outcome.number).unwrap_or(0);
+        expect(found == outcome.records, || {
+            format!(
+                "{LOG}: client {} has appended {} records, and {found} are there",
+                outcome.number, outcome.records
+            )
+        })?;
+    }
+    Ok(())
+}
+
+fn differs(path: &str, found: &[u8], expected: &[u8]) -> String {
+    let at = found.iter().zip(expected).take_while(|(a, b)| a == b).count();
+    format!("{path} has {} octets, must have {}, and differs at {at}", found.len(), expected.len())
+}

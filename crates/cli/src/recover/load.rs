@@ -1,0 +1,298 @@
+//! What one client does until it is told to stop.
+//!
+//! Invariant: an operation that fails is a violation: the library comes back by itself, and
+//! an application sees a pause.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use dafs_client::{
+    Client, ClientConfig, ClientError, File, LockKind, LockOptions, OpenOptions, Session,
+    SessionEvent, SessionOptions,
+};
+use dafs_dat::Address;
+use dafs_types::Random;
+
+use super::expect;
+use super::killer::Victim;
+use super::model::{Model, record};
+
+/// What is done, in the order of [`Outcome::counts`].
+pub const KINDS: [&str; 9] = [
+    "files made exclusively",
+    "appends to own files",
+    "appends to a file of all",
+    "overwritten and committed",
+    "renames",
+    "removals",
+    "sizes set",
+    "counted up under a lock",
+    "rolled back under an auto-recovery lock",
+];
+
+pub struct Load {
+    number: u32,
+    address: Address,
+    random: Random,
+    stop: Arc<AtomicBool>,
+}
+
+/// What a client has done, and what must be there now.
+pub struct Outcome {
+    pub number: u32,
+    pub model: Model,
+    /// Records appended to the file of all.
+    pub records: u64,
+    /// How often the common number was counted up.
+    pub counted: u64,
+    pub counts: [u64; KINDS.len()],
+    pub fetched: u64,
+    pub reissued: u64,
+    pub reclaimed: u64,
+}
+
+/// What sessions tell of their recoveries.
+#[derive(Default)]
+struct Recoveries {
+    fetched: Cell<u64>,
+    reissued: Cell<u64>,
+    reclaimed: Cell<u64>,
+}
+
+/// Makes what all clients share.
+pub fn prepare(victim: &Victim, clients: u32) -> Result<()> {
+    let client = Client::new(ClientConfig::default())?;
+    let session = client.connect_to(&victim.address(0), &SessionOptions::default())?;
+    for number in 0..clients {
+        session.create_dir(&format!("/c{number}"), 0o755)?;
+    }
+    session.open(LOG, &OpenOptions::write())?.close()?;
+    for path in [COUNTER, UNDONE] {
+        let file = session.open(path, &OpenOptions::write())?;
+        file.write_at(&[0; UNDONE_BYTES][..if path == COUNTER { 8 } else { UNDONE_BYTES }], 0)?;
+        file.commit()?;
+        file.close()?;
+    }
+    Ok(session.disconnect()?)
+}
+
+impl Load {
+    pub fn new(number: u32, victim: &Victim, random: Random, stop: Arc<AtomicBool>) -> Self {
+        Self { number, address: victim.address(number), random, stop }
+    }
+
+    /// Works until it is told to stop.
+    pub fn run(self) -> Result<Outcome> {
+        let client = Client::new(ClientConfig::default())?;
+        let session = client.connect_to(&self.address, &SessionOptions::default())?;
+        let recoveries = Rc::new(Recoveries::default());
+        let noted = recoveries.clone();
+        session.on_event(move |event| {
+            if let SessionEvent::Recovered { fetched, reissued, reclaimed, .. } = event {
+                noted.fetched.set(noted.fetched.get() + u64::from(*fetched));
+                noted.reissued.set(noted.reissued.get() + u64::from(*reissued));
+                noted.reclaimed.set(noted.reclaimed.get() + u64::from(*reclaimed));
+            }
+        });
+        let outcome = Outcome {
+            number: self.number,
+            model: Model::default(),
+            records: 0,
+            counted: 0,
+            counts: [0; KINDS.len()],
+            fetched: 0,
+            reissued: 0,
+            reclaimed: 0,
+        };
+        let log = session.open(LOG, &OpenOptions::write())?;
+        let mut worker = Worker { session: &session, log, random: self.random, outcome };
+        while !self.stop.load(Ordering::Acquire) {
+            worker.step()?;
+        }
+        let Worker { log, mut outcome, .. } = worker;
+        log.close()?;
+        session.disconnect()?;
+        outcome.fetched = recoveries.fetched.get();
+        outcome.reissued = recoveries.reissued.get();
+        outcome.reclaimed = recoveries.reclaimed.get();
+        Ok(outcome)
+    }
+}
+
+struct Worker<'s> {
+    session: &'s Session,
+    /// Open all the time: it is taken back from every server.
+    log: File,
+    random: Random,
+    outcome: Outcome,
+}
+
+impl Worker<'_> {
+    fn step(&mut self) -> Result<()> {
+        let kind = match (self.outcome.model.files.len(), self.random.below(KINDS.len() + 1)) {
+            (0, _) => 0,
+            (FILES_MAX.., 0) => 5,
+            // Appends are what matters most to most.
+            (_, kind) if kind == KINDS.len() => 2,
+            (_, kind) => kind,
+        };
+        let done = match kind {
+            0 => self.create(),
+            1 => self.append(),
+            2 => self.append_to_log(),
+            3 => self.overwrite(),
+            4 => self.rename(),
+            5 => self.remove(),
+            6 => self.set_size(),
+            7 => self.count_up(),
+            _ => self.roll_back(),
+        };
+        self.outcome.counts[kind] += 1;
+        done.with_context(|| format!("{}, number {}", KINDS[kind], self.outcome.counts[kind]))
+    }
+
+    fn path(&self, name: &str) -> String {
+        format!("/c{}/{name}", self.outcome.number)
+    }
+
+    fn create(&mut self) -> Result<()> {
+        let name = self.outcome.model.new_name();
+        let options = OpenOptions { create_new: true, ..OpenOptions::write() };
+        self.session.open(&self.path(&name), &options)?.close()?;
+        self.outcome.model.files.insert(name, Vec::new());
+        Ok(())
+    }
+
+    /// One of the client's files, open, and what it holds.
+    fn some_file(&mut self) -> Result<(String, File, usize)> {
+        let name = self.outcome.model.pick(&mut self.random).context("there is no file")?;
+        let length = self.outcome.model.files[&name].len();
+        let file = self.session.open(&self.path(&name), &OpenOptions::write())?;
+        Ok((name, file, length))
+    }
+
+    fn append(&mut self) -> Result<()> {
+        let (name, file, length) = self.some_file()?;
+        let count = 1 + self.random.below(APPEND_BYTES_MAX);
+        let octets = self.random.octets(count);
+        let at = file.append(&octets)?;
+        expect(at == length as u64, || {
+            format!("{}: appended at {at}, and it had {length} octets", file.path())
+        })?;
+        file.close()?;
+        self.outcome.model.write(&name, length, &octets);
+        Ok(())
+    }
+
+    fn append_to_log(&mut self) -> Result<()> {
+        let at = self.log.append(&record(self.outcome.number, self.outcome.records))?;
+        expect(at.is_multiple_of(super::model::RECORD_BYTES as u64), || {
+            format!("{LOG}: appended at {at}, amid a record")
+        })?;
+        self.outcome.records += 1;
+        Ok(())
+    }
+
+    fn overwrite(&mut self) -> Result<()> {
+        let (name, file, length) = self.some_file()?;
+        let (at, count) = (self.random.below(length + 1), 1 + self.random.below(WRITE_BYTES_MAX));
+        let octets = self.random.octets(count);
+        commit(&file, &octets, at as u64)?;
+        file.close()?;
+        self.outcome.model.write(&name, at, &octets);
+        Ok(())
+    }
+
+    fn rename(&mut self) -> Result<()> {
+        let model = &mut self.outcome.model;
+        let old = model.pick(&mut self.random).context("there is no file")?;
+        // Now and then another file goes with it.
+        let new = match model.pick(&mut self.random) {
+            Some(other) if other != old && self.random.percent(20) => other,
+            _ => model.new_name(),
+        };
+        self.session.rename(&self.path(&old), &self.path(&new))?;
+        if let Some(content) = self.outcome.model.files.remove(&old) {
+            self.outcome.model.files.insert(new, content);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self) -> Result<()> {
+        let name = self.outcome.model.pick(&mut self.random).context("there is no file")?;
+        self.session.remove(&self.path(&name))?;
+        self.outcome.model.files.remove(&name);
+        Ok(())
+    }
+
+    fn set_size(&mut self) -> Result<()> {
+        let (name, file, length) = self.some_file()?;
+        let size = self.random.below(length + 100);
+        file.set_len(size as u64)?;
+        file.commit()?;
+        file.close()?;
+        if let Some(content) = self.outcome.model.files.get_mut(&name) {
+            content.resize(size, 0);
+        }
+        Ok(())
+    }
+
+    /// Reads, counts up and writes a number that all clients count up.
+    fn count_up(&mut self) -> Result<()> {
+        let file = self.session.open(COUNTER, &OpenOptions::write())?;
+        let options = LockOptions::default();
+        file.lock(LockKind::Exclusive, 0, u64::MAX, options, None)?;
+        let mut number = [0; 8];
+        let got = file.read_at(&mut number, 0)?;
+        expect(got == 8, || format!("{COUNTER} has {got} octets"))?;
+        commit(&file, &(u64::from_le_bytes(number) + 1).to_le_bytes(), 0)?;
+        file.unlock(0, u64::MAX)?;
+        file.close()?;
+        self.outcome.counted += 1;
+        Ok(())
+    }
+
+    /// Changes what must not change, under a lock that takes it back.
+    fn roll_back(&mut self) -> Result<()> {
+        let file = self.session.open(UNDONE, &OpenOptions::write())?;
+        let options = LockOptions::AUTO_RECOVERY;
+        file.lock(LockKind::Exclusive, 0, u64::MAX, options, None)?;
+        let mut content = vec![0; UNDONE_BYTES + 1];
+        let got = file.read_at(&mut content, 0)?;
+        expect(got == UNDONE_BYTES && content.iter().all(|octet| *octet == 0), || {
+            format!("{UNDONE}: what was changed under a lock was not taken back")
+        })?;
+        let (at, count) = (self.random.below(UNDONE_BYTES), 1 + self.random.below(WRITE_BYTES_MAX));
+        file.write_at(&vec![1; count], at as u64)?;
+        file.abort_lock(0, u64::MAX)?;
+        file.unlock(0, u64::MAX)?;
+        // A server that died meanwhile has lost what was to be taken back anyway.
+        match file.close() {
+            Ok(()) | Err(ClientError::DataLost { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Writes until what was written lasts: a server that dies loses what it was not asked to keep.
+fn commit(file: &File, octets: &[u8], at: u64) -> Result<()> {
+    loop {
+        file.write_at(octets, at)?;
+        match file.commit() {
+            Err(ClientError::DataLost { .. }) => {}
+            committed => return Ok(committed?),
+        }
+    }
+}
+
+pub const LOG: &str = "/log";
+pub const COUNTER: &str = "/counter";
+pub const UNDONE: &str = "/undone";
+pub const UNDONE_BYTES: usize = 64 * 1024;
+/// Files of one client.
+const FILES_MAX: usize = 40;
+const APPEND_BYTES_MAX: usize = 5000;
+const WRITE_BYTES_MAX: usize = 20_000;

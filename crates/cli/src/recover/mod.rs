@@ -1,0 +1,175 @@
+//! `dafs recover-test`: exactly-once, proved on one's own disk.
+//!
+//! A server of our own is killed at random instants and started again, while clients create,
+//! append, rename, remove, overwrite and lock over both transports. Each knows what its files
+//! must hold: a request that was done twice, or not at all, or half, shows at once or in the end.
+//!
+//! Invariant: nothing outside of a new directory within the one named is touched; it is removed
+//! only when all was as it must be.
+
+mod check;
+mod killer;
+mod load;
+mod model;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use dafs_types::Random;
+use serde_json::json;
+
+use killer::Victim;
+use load::{Load, Outcome};
+
+/// Arguments of `dafs recover-test`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// A directory on the disk to be tested.
+    #[arg(default_value = ".")]
+    directory: PathBuf,
+    /// How often the server is killed.
+    #[arg(long, default_value_t = 20)]
+    rounds: u32,
+    /// Clients, by turns over shared memory and TCP.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
+    clients: u32,
+    /// The longest time a server lives, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    life: u64,
+    /// Chooses what clients do and when the server dies. Default: another each time.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let seed = arguments.seed.unwrap_or_else(|| {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        since.map_or(1, |since| since.as_nanos() as u64)
+    });
+    let place = tempfile::Builder::new()
+        .prefix("dafs-recover-test-")
+        .tempdir_in(&arguments.directory)
+        .with_context(|| format!("making a directory in {}", arguments.directory.display()))?;
+    let tested = test(arguments, seed, place.path());
+    if tested.is_err() {
+        let kept = place.keep();
+        eprintln!("seed {seed}; everything is left in {}", kept.display());
+    }
+    tested
+}
+
+fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
+    let mut random = Random::new(seed);
+    let begun = Instant::now();
+    let mut victim = Victim::start(place, &mut random)?;
+    load::prepare(&victim, arguments.clients)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let loads: Vec<_> = (0..arguments.clients)
+        .map(|number| {
+            let load = Load::new(number, &victim, random.fork(), stop.clone());
+            std::thread::Builder::new()
+                .name(format!("client-{number}"))
+                .spawn(move || {
+                    let ran = load.run();
+                    if ran.is_err() {
+                        // Nothing that comes after it would tell more.
+                        load_failed();
+                    }
+                    ran
+                })
+                .context("starting a client")
+        })
+        .collect::<Result<_>>()?;
+    let mut slowest = Duration::ZERO;
+    for round in 0..arguments.rounds {
+        let life = Duration::from_millis(random.below(arguments.life.max(1) as usize) as u64);
+        std::thread::sleep(life);
+        if HAS_FAILED.load(Ordering::Acquire) {
+            break;
+        }
+        slowest = slowest.max(victim.kill_and_restart()?);
+        if (round + 1) % 50 == 0 && !arguments.json {
+            eprintln!("{} of {} rounds", round + 1, arguments.rounds);
+        }
+    }
+    stop.store(true, Ordering::Release);
+    let outcomes = loads
+        .into_iter()
+        .enumerate()
+        .map(|(number, thread)| match thread.join() {
+            Ok(ran) => ran.with_context(|| format!("client {number}")),
+            Err(_) => Err(anyhow!("client {number} has panicked")),
+        })
+        .collect::<Result<Vec<Outcome>>>()?;
+    check::through_the_server(&victim, &outcomes).context("asking the server in the end")?;
+    let export = victim.stop()?;
+    check::on_the_disk(&export, &outcomes).context("looking at the disk in the end")?;
+    report(arguments, seed, &outcomes, victim.kills(), slowest, begun.elapsed());
+    Ok(())
+}
+
+/// A client has found something wrong: the server need not be killed any more.
+static HAS_FAILED: AtomicBool = AtomicBool::new(false);
+
+fn load_failed() {
+    HAS_FAILED.store(true, Ordering::Release);
+}
+
+fn report(
+    arguments: &Arguments,
+    seed: u64,
+    outcomes: &[Outcome],
+    kills: u32,
+    slowest: Duration,
+    took: Duration,
+) {
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    let (fetched, reissued) = (sum(|o| o.fetched), sum(|o| o.reissued));
+    let reclaimed = sum(|o| o.reclaimed);
+    let kinds: Vec<(&str, u64)> = load::KINDS
+        .iter()
+        .enumerate()
+        .map(|(index, kind)| (*kind, outcomes.iter().map(|o| o.counts[index]).sum()))
+        .collect();
+    let operations: u64 = kinds.iter().map(|(_, count)| count).sum();
+    if arguments.json {
+        let by_kind: serde_json::Map<String, serde_json::Value> =
+            kinds.iter().map(|(kind, count)| ((*kind).to_owned(), json!(count))).collect();
+        println!(
+            "{:#}",
+            json!({
+                "seed": seed, "kills": kills, "operations": operations, "by_kind": by_kind,
+                "results_fetched": fetched, "asked_anew": reissued,
+                "opens_taken_back": reclaimed, "slowest_restart_seconds": slowest.as_secs_f64(),
+                "seconds": took.as_secs_f64(), "violations": 0,
+            })
+        );
+        return;
+    }
+    println!("the server was killed {kills} times in {:.1} s", took.as_secs_f64());
+    println!("{operations} operations by {} clients, each done exactly once:", outcomes.len());
+    for (kind, count) in kinds {
+        println!("  {count:>8}  {kind}");
+    }
+    println!(
+        "of those under way when a server died, {fetched} had been done and their results were \
+         fetched, {reissued} were asked anew; {reclaimed} opens were taken back"
+    );
+    println!("slowest restart {:.2} s; seed {seed}; no violation", slowest.as_secs_f64());
+}
+
+/// What a thread of ours has to say when its work is not as it must be.
+fn violated(what: String) -> anyhow::Error {
+    anyhow!("exactly-once is broken: {what}")
+}
+
+fn expect(is_so: bool, what: impl FnOnce() -> String) -> Result<()> {
+    if is_so { Ok(()) } else { bail!(violated(what())) }
+}

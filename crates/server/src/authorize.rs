@@ -1,0 +1,698 @@
+//! Who may come, who is trusted, and which exports somebody sees on which terms.
+//!
+//! Invariant: rules are looked at in the order they were written, and the first that speaks
+//! of a peer decides. Where there are rules and none speaks of it, the answer is no.
+//!
+//! Everything here is decided once for a session, when its client has authenticated: no
+//! request pays for it. Without rules everybody may come, nobody is trusted, and every
+//! export is seen; only user 0 of another host counts as nobody ([`Squash::Root`]).
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use dafs_dat::{Address, CertificateIdentity, Peer};
+use dafs_filer::Principal;
+use dafs_store::ExportTerms;
+use dafs_store::local::Squash;
+use dafs_types::{AuthType, Credentials};
+
+/// All rules of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessRules {
+    /// Who may connect. None: everybody.
+    pub connect: Vec<ConnectRule>,
+    /// Which clients may act for others (draft 3.1.1.1.2).
+    pub trusted: Vec<Peers>,
+    /// What is said of single exports; the others are seen by everybody.
+    pub exports: Vec<ExportRules>,
+    /// Whose identity does not count where an export says nothing. `None`: that of user 0
+    /// if the client is on another host.
+    pub squash: Option<Squash>,
+    /// Who they are then, where an export says nothing.
+    pub anonymous: Credentials,
+}
+
+/// One rule about who may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectRule {
+    /// Lets in; else keeps out.
+    pub allow: bool,
+    /// Whom.
+    pub peers: Peers,
+}
+
+/// What is said of one export.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExportRules {
+    /// Its name.
+    pub name: String,
+    /// What holds where a rule for clients says nothing.
+    pub terms: PartialTerms,
+    /// Who sees it. None: everybody.
+    pub clients: Vec<(Peers, PartialTerms)>,
+}
+
+/// Terms of which some are left open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartialTerms {
+    /// Whether changes are refused.
+    pub read_only: Option<bool>,
+    /// Whose identity does not count.
+    pub squash: Option<Squash>,
+    /// Who they are then.
+    pub anonymous: Option<Credentials>,
+}
+
+/// Whom a rule speaks of. Each list that is not empty must have a match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peers {
+    /// From where.
+    pub from: Vec<Origin>,
+    /// Over what.
+    pub transports: Vec<TransportKind>,
+    /// Authenticated how.
+    pub authentication: Vec<AuthType>,
+    /// As whom.
+    pub principals: Vec<PrincipalPattern>,
+}
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A process of this host, for which the kernel vouches: shared memory.
+    Local,
+    /// An address of a network.
+    Network {
+        /// Its first address.
+        address: IpAddr,
+        /// Leading bits that count.
+        bits: u8,
+    },
+}
+
+/// A transport, as rules name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportKind {
+    /// Shared memory.
+    SharedMemory,
+    /// TCP, with or without TLS.
+    Tcp,
+    /// TCP with TLS.
+    Tls,
+}
+
+/// Names of principals. `*` stands for any characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PrincipalPattern {
+    /// A user of this host, by number.
+    Uid(u32),
+    /// Who proved nothing.
+    Anonymous,
+    /// A user of the password file.
+    User(String),
+    /// A principal of Kerberos; name and realm match each by itself.
+    Kerberos(String),
+    /// Any name in the client's certificate.
+    Certificate(String),
+}
+
+/// What is known of a peer before it has said anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerFacts {
+    /// Its address on a network.
+    pub address: Option<IpAddr>,
+    /// The kernel vouches for it.
+    pub is_local: bool,
+    /// What it came over.
+    pub transport: TransportKind,
+    /// Who it is by its certificate.
+    pub certificate: Option<Arc<CertificateIdentity>>,
+}
+
+/// What the rules say of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    pub trusted: bool,
+    /// For each export, in the order of their names.
+    pub terms: Vec<ExportTerms>,
+}
+
+/// Why somebody is not let in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refused {
+    #[error("connect rule {number} ({rule}) keeps them out")]
+    Rule { number: usize, rule: String },
+    #[error("none of the {count} connect rules lets them in")]
+    NoRule { count: usize },
+    #[error("no export's rules let them see it")]
+    NoExport,
+}
+
+impl Default for AccessRules {
+    fn default() -> Self {
+        Self {
+            connect: Vec::new(),
+            trusted: Vec::new(),
+            exports: Vec::new(),
+            squash: None,
+            anonymous: Credentials::nobody(),
+        }
+    }
+}
+
+impl AccessRules {
+    /// Whether somebody on this connection could be let in, whoever it turns out to be.
+    pub(crate) fn may_come(&self, peer: &PeerFacts) -> Result<(), Refused> {
+        for (place, rule) in self.connect.iter().enumerate() {
+            if !rule.peers.is_place_of(peer) {
+                continue;
+            }
+            if rule.allow {
+                return Ok(());
+            }
+            if !rule.peers.is_about_identity() {
+                return Err(rule.refusal(place));
+            }
+        }
+        self.unmentioned()
+    }
+
+    /// What holds for a client that has authenticated.
+    pub(crate) fn judge(
+        &self,
+        peer: &PeerFacts,
+        who: &Principal,
+        how: AuthType,
+        exports: &[String],
+    ) -> Result<Verdict, Refused> {
+        let speaks = |(_, rule): &(usize, &ConnectRule)| rule.peers.matches(peer, who, how);
+        match self.connect.iter().enumerate().find(speaks) {
+            Some((_, rule)) if rule.allow => {}
+            Some((place, rule)) => return Err(rule.refusal(place)),
+            None => self.unmentioned()?,
+        }
+        let terms: Vec<_> = exports.iter().map(|name| self.terms(name, peer, who, how)).collect();
+        if !terms.iter().any(|terms| terms.is_visible) {
+            return Err(Refused::NoExport);
+        }
+        let trusted = self.trusted.iter().any(|peers| peers.matches(peer, who, how));
+        Ok(Verdict { trusted, terms })
+    }
+
+    fn unmentioned(&self) -> Result<(), Refused> {
+        match self.connect.len() {
+            0 => Ok(()),
+            count => Err(Refused::NoRule { count }),
+        }
+    }
+
+    fn terms(&self, name: &str, peer: &PeerFacts, who: &Principal, how: AuthType) -> ExportTerms {
+        let by_default = if peer.is_local { Squash::Nobody } else { Squash::Root };
+        let open = PartialTerms::default();
+        let rules = self.exports.iter().find(|rules| rules.name == name);
+        let base = rules.map_or(&open, |rules| &rules.terms);
+        let clients = rules.map_or(&[][..], |rules| &rules.clients);
+        let own = clients.iter().find(|(peers, _)| peers.matches(peer, who, how));
+        let is_visible = clients.is_empty() || own.is_some();
+        let own = own.map_or(&open, |(_, terms)| terms);
+        ExportTerms {
+            is_visible,
+            read_only: own.read_only.or(base.read_only).unwrap_or(false),
+            squash: own.squash.or(base.squash).or(self.squash).unwrap_or(by_default),
+            anonymous: own
+                .anonymous
+                .as_ref()
+                .or(base.anonymous.as_ref())
+                .unwrap_or(&self.anonymous)
+                .clone(),
+        }
+    }
+}
+
+impl ConnectRule {
+    fn refusal(&self, place: usize) -> Refused {
+        Refused::Rule { number: place + 1, rule: format!("deny {}", self.peers) }
+    }
+}
+
+impl Peers {
+    fn matches(&self, peer: &PeerFacts, who: &Principal, how: AuthType) -> bool {
+        let is_it = |pattern: &PrincipalPattern| pattern.matches(peer, who);
+        self.is_place_of(peer)
+            && (self.authentication.is_empty() || self.authentication.contains(&how))
+            && (self.principals.is_empty() || self.principals.iter().any(is_it))
+    }
+
+    fn is_place_of(&self, peer: &PeerFacts) -> bool {
+        let is_it = |kind: &TransportKind| {
+            *kind == peer.transport
+                || (*kind, peer.transport) == (TransportKind::Tcp, TransportKind::Tls)
+        };
+        (self.from.is_empty() || self.from.iter().any(|origin| origin.has(peer)))
+            && (self.transports.is_empty() || self.transports.iter().any(is_it))
+    }
+
+    fn is_about_identity(&self) -> bool {
+        !self.authentication.is_empty() || !self.principals.is_empty()
+    }
+}
+
+impl Origin {
+    fn has(&self, peer: &PeerFacts) -> bool {
+        match (self, peer.address) {
+            (Self::Local, _) => peer.is_local,
+            (Self::Network { .. }, None) => false,
+            (Self::Network { address, bits }, Some(theirs)) => match (address, theirs) {
+                (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
+                    let shift = 32 - u32::from(*bits);
+                    let differ = ours.to_bits() ^ theirs.to_bits();
+                    differ.checked_shr(shift).unwrap_or(0) == 0
+                }
+                (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
+                    let shift = 128 - u32::from(*bits);
+                    let differ = ours.to_bits() ^ theirs.to_bits();
+                    differ.checked_shr(shift).unwrap_or(0) == 0
+                }
+                (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+            },
+        }
+    }
+}
+
+impl PrincipalPattern {
+    fn matches(&self, peer: &PeerFacts, who: &Principal) -> bool {
+        match (self, who) {
+            (Self::Certificate(pattern), _) => {
+                let names = peer.certificate.as_ref().map(|certificate| certificate.names());
+                names.is_some_and(|mut names| names.any(|name| is_like(pattern, name)))
+            }
+            (Self::Uid(uid), Principal::LocalUser(theirs)) => uid == theirs,
+            (Self::Anonymous, Principal::Anonymous) => true,
+            (Self::User(pattern), Principal::User(name)) => is_like(pattern, name),
+            (Self::Kerberos(pattern), Principal::Gss(name)) => is_principal_like(pattern, name),
+            (Self::Uid(_) | Self::Anonymous | Self::User(_) | Self::Kerberos(_), _) => false,
+        }
+    }
+}
+
+impl PeerFacts {
+    /// What a transport knows of a peer.
+    pub(crate) fn of(peer: &Peer) -> Self {
+        let (address, transport) = match &peer.address {
+            Address::Tcp(address) if peer.tls => {
+                (Some(address.ip().to_canonical()), TransportKind::Tls)
+            }
+            Address::Tcp(address) => (Some(address.ip().to_canonical()), TransportKind::Tcp),
+            Address::Shm(_) => (None, TransportKind::SharedMemory),
+            // The simulator's network stands for one.
+            Address::Sim(_) => (None, TransportKind::Tcp),
+        };
+        let certificate = peer.certificate.clone();
+        Self { address, is_local: peer.process.is_some(), transport, certificate }
+    }
+}
+
+impl fmt::Display for PeerFacts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            Some(address) => write!(out, "{address}"),
+            None if self.is_local => out.write_str("this host"),
+            None => out.write_str("an unknown place"),
+        }
+    }
+}
+
+// ---- how rules are written ----------------------------------------------------------------
+
+/// Why the text of a rule is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no {what}: write {forms}")]
+pub struct RuleError {
+    text: String,
+    what: &'static str,
+    forms: &'static str,
+}
+
+impl FromStr for Origin {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        if text == "local" {
+            return Ok(Self::Local);
+        }
+        let error = || RuleError {
+            text: text.to_owned(),
+            what: "place",
+            forms: "local, an address (192.0.2.7) or a network (192.0.2.0/24, 2001:db8::/32)",
+        };
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| error())?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = match bits {
+            Some(bits) => bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(error)?,
+            None => most,
+        };
+        Ok(Self::Network { address, bits })
+    }
+}
+
+impl FromStr for TransportKind {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        match text {
+            "shm" => Ok(Self::SharedMemory),
+            "tcp" => Ok(Self::Tcp),
+            "tls" => Ok(Self::Tls),
+            _ => Err(RuleError {
+                text: text.to_owned(),
+                what: "transport",
+                forms: "shm, tcp (which includes TLS) or tls",
+            }),
+        }
+    }
+}
+
+impl FromStr for PrincipalPattern {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        let error = || RuleError {
+            text: text.to_owned(),
+            what: "principal",
+            forms: "uid:NUMBER, user:NAME, kerberos:NAME@REALM, certificate:NAME or anonymous; \
+                    * in a name stands for anything",
+        };
+        match text.split_once(':') {
+            None if text == "anonymous" => Ok(Self::Anonymous),
+            None => Err(error()),
+            Some(("uid", number)) => Ok(Self::Uid(number.parse().map_err(|_| error())?)),
+            Some((_, "")) => Err(error()),
+            Some(("user", name)) => Ok(Self::User(name.to_owned())),
+            Some(("kerberos", name)) if name.contains('@') => Ok(Self::Kerberos(name.to_owned())),
+            Some(("certificate", name)) => Ok(Self::Certificate(name.to_owned())),
+            Some(_) => Err(error()),
+        }
+    }
+}
+
+/// The type of authentication that people call so.
+///
+/// # Errors
+/// [`RuleError`] with the names there are.
+pub fn authentication_named(text: &str) -> Result<AuthType, RuleError> {
+    match text {
+        "none" => Ok(AuthType::None),
+        "password" => Ok(AuthType::Text),
+        "kerberos" => Ok(AuthType::Gss),
+        _ => Err(RuleError {
+            text: text.to_owned(),
+            what: "type of authentication",
+            forms: "none, password or kerberos",
+        }),
+    }
+}
+
+impl fmt::Display for Peers {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        let mut add = |what: &str, items: Vec<String>| {
+            if !items.is_empty() {
+                parts.push(format!("{what} {}", items.join(", ")));
+            }
+        };
+        add("from", self.from.iter().map(ToString::to_string).collect());
+        add("over", self.transports.iter().map(ToString::to_string).collect());
+        add("by", self.authentication.iter().map(|how| named(*how).to_owned()).collect());
+        add("as", self.principals.iter().map(ToString::to_string).collect());
+        if parts.is_empty() { out.write_str("everybody") } else { out.write_str(&parts.join(" ")) }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => out.write_str("local"),
+            Self::Network { address, bits } => write!(out, "{address}/{bits}"),
+        }
+    }
+}
+
+impl fmt::Display for TransportKind {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Self::SharedMemory => "shm",
+            Self::Tcp => "tcp",
+            Self::Tls => "tls",
+        })
+    }
+}
+
+impl fmt::Display for PrincipalPattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uid(uid) => write!(out, "uid:{uid}"),
+            Self::Anonymous => out.write_str("anonymous"),
+            Self::User(name) => write!(out, "user:{name}"),
+            Self::Kerberos(name) => write!(out, "kerberos:{name}"),
+            Self::Certificate(name) => write!(out, "certificate:{name}"),
+        }
+    }
+}
+
+/// What people call a type of authentication.
+pub(crate) fn named(how: AuthType) -> &'static str {
+    match how {
+        AuthType::None | AuthType::Default => "none",
+        AuthType::Text => "password",
+        AuthType::Gss => "kerberos",
+    }
+}
+
+// ---- matching -----------------------------------------------------------------------------
+
+/// Whether text is like a pattern in which `*` stands for any characters.
+fn is_like(pattern: &str, text: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let Some(last) = parts.next_back() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// The same for name and realm, each by itself: a realm may have a name in which the end of
+/// another stands behind an escaped sign.
+fn is_principal_like(pattern: &str, principal: &str) -> bool {
+    let (Some((name, realm)), Some((their_name, their_realm))) =
+        (split_realm(pattern), split_realm(principal))
+    else {
+        return false;
+    };
+    is_like(name, their_name) && is_like(realm, their_realm)
+}
+
+/// Name and realm: what stands around the first sign that is not escaped. Kerberos has no
+/// second one.
+fn split_realm(principal: &str) -> Option<(&str, &str)> {
+    let mut is_escaped = false;
+    for (at, octet) in principal.bytes().enumerate() {
+        match octet {
+            b'@' if !is_escaped => return Some((&principal[..at], &principal[at + 1..])),
+            b'\\' => is_escaped = !is_escaped,
+            _ => is_escaped = false,
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remote(address: &str) -> PeerFacts {
+        PeerFacts {
+            address: Some(address.parse().unwrap()),
+            is_local: false,
+            transport: TransportKind::Tcp,
+            certificate: None,
+        }
+    }
+
+    fn local() -> PeerFacts {
+        let transport = TransportKind::SharedMemory;
+        PeerFacts { address: None, is_local: true, transport, certificate: None }
+    }
+
+    fn from(places: &[&str]) -> Peers {
+        Peers { from: places.iter().map(|p| p.parse().unwrap()).collect(), ..Peers::default() }
+    }
+
+    fn named_so(principals: &[&str]) -> Peers {
+        let principals = principals.iter().map(|p| p.parse().unwrap()).collect();
+        Peers { principals, ..Peers::default() }
+    }
+
+    fn kerberos(name: &str) -> Principal {
+        Principal::Gss(name.into())
+    }
+
+    #[test]
+    fn any_name_of_a_certificate_counts() {
+        let certificate = CertificateIdentity {
+            common_name: Some("ann".to_owned()),
+            uris: vec!["spiffe://example/backup".to_owned()],
+            ..CertificateIdentity::default()
+        };
+        let far = PeerFacts { certificate: Some(Arc::new(certificate)), ..remote("192.0.2.1") };
+        let is_it = |pattern: &str, peer: &PeerFacts| {
+            named_so(&[pattern]).matches(peer, &Principal::Anonymous, AuthType::None)
+        };
+        assert!(is_it("certificate:ann", &far) && is_it("certificate:spiffe://example/*", &far));
+        assert!(!is_it("certificate:example", &far) && !is_it("user:ann", &far));
+        assert!(!is_it("certificate:*", &remote("192.0.2.1")), "it has shown none");
+    }
+
+    fn names() -> Vec<String> {
+        vec!["home".to_owned(), "pub".to_owned()]
+    }
+
+    #[test]
+    fn without_rules_everybody_comes_and_root_of_elsewhere_is_nobody() {
+        let rules = AccessRules::default();
+        let far = remote("192.0.2.1");
+        assert_eq!(rules.may_come(&far), Ok(()));
+        let who = Principal::Anonymous;
+        let verdict = rules.judge(&far, &who, AuthType::None, &names()).unwrap();
+        assert!(!verdict.trusted && verdict.terms.iter().all(|terms| terms.is_visible));
+        assert_eq!(verdict.terms[0].squash, Squash::Root);
+        let here = Principal::LocalUser(0);
+        let verdict = rules.judge(&local(), &here, AuthType::None, &names()).unwrap();
+        assert_eq!(verdict.terms[0].squash, Squash::Nobody);
+    }
+
+    #[test]
+    fn the_first_rule_that_speaks_of_a_peer_decides() {
+        let rule = |allow, peers| ConnectRule { allow, peers };
+        let connect = vec![
+            rule(true, from(&["10.1.2.3"])),
+            rule(false, from(&["10.0.0.0/8"])),
+            rule(true, named_so(&["kerberos:*@EXAMPLE"])),
+        ];
+        let rules = AccessRules { connect, ..AccessRules::default() };
+        assert_eq!(rules.may_come(&remote("10.1.2.3")), Ok(()));
+        let refusal = rules.may_come(&remote("10.1.2.4")).unwrap_err();
+        let text = refusal.to_string();
+        assert_eq!(text, "connect rule 2 (deny from 10.0.0.0/8) keeps them out");
+        // Who it is must be seen first.
+        let far = remote("192.0.2.1");
+        assert_eq!(rules.may_come(&far), Ok(()));
+        let judge = |who: &Principal, how| rules.judge(&far, who, how, &names()).map(|_| ());
+        assert_eq!(judge(&kerberos("ada@EXAMPLE"), AuthType::Gss), Ok(()));
+        let refusal = judge(&Principal::Anonymous, AuthType::None);
+        assert_eq!(refusal, Err(Refused::NoRule { count: 3 }));
+    }
+
+    #[test]
+    fn authentication_and_transport_can_be_required() {
+        let peers = Peers {
+            transports: vec![TransportKind::Tcp],
+            authentication: vec![AuthType::Gss],
+            ..Peers::default()
+        };
+        let far = remote("2001:db8::1");
+        assert!(peers.matches(&far, &kerberos("a@R"), AuthType::Gss));
+        assert!(!peers.matches(&far, &Principal::Anonymous, AuthType::None));
+        assert!(!peers.matches(&local(), &kerberos("a@R"), AuthType::Gss));
+        let secret = PeerFacts { transport: TransportKind::Tls, ..far.clone() };
+        assert!(peers.matches(&secret, &kerberos("a@R"), AuthType::Gss));
+        let sealed = Peers { transports: vec![TransportKind::Tls], ..Peers::default() };
+        assert!(sealed.is_place_of(&secret) && !sealed.is_place_of(&far));
+    }
+
+    #[test]
+    fn networks_have_edges() {
+        let has =
+            |network: &str, address: &str| network.parse::<Origin>().unwrap().has(&remote(address));
+        assert!(has("10.0.0.0/8", "10.255.255.255") && !has("10.0.0.0/8", "11.0.0.0"));
+        assert!(has("0.0.0.0/0", "203.0.113.9") && !has("0.0.0.0/0", "2001:db8::1"));
+        assert!(has("::/0", "2001:db8::1") && has("2001:db8::/33", "2001:db8:7fff::"));
+        assert!(!has("2001:db8::/33", "2001:db8:8000::"));
+        assert!(has("192.0.2.7", "192.0.2.7") && !has("192.0.2.7", "192.0.2.6"));
+        assert!(!Origin::Local.has(&remote("127.0.0.1")));
+    }
+
+    #[test]
+    fn names_are_matched_whole_and_realms_by_themselves() {
+        assert!(is_like("ad*", "ada") && is_like("*", "") && is_like("a*a", "ada"));
+        assert!(!is_like("a*a", "a") && !is_like("ada", "adam") && !is_like("*b*", "ada"));
+        assert!(is_like("*/*.x", "dafs/a.b.x") && !is_like("*.x*y", "a.y.x"));
+        let ours = |name: &str| is_principal_like("*@EXAMPLE", name);
+        assert!(ours("ada@EXAMPLE") && ours(r"ada\@HOME@EXAMPLE") && !ours("ada@HOME"));
+        // A realm of somebody else's whose name ends as ours does.
+        assert!(!ours(r"ada@EVIL\@EXAMPLE"));
+        assert!(!ours(r"ada\@EXAMPLE@EVIL") && !ours("ada"));
+    }
+
+    #[test]
+    fn exports_are_seen_on_the_first_terms_that_fit() {
+        let terms = |squash, read_only| PartialTerms { squash, read_only, anonymous: None };
+        let exports = vec![ExportRules {
+            name: "home".to_owned(),
+            terms: terms(Some(Squash::All), None),
+            clients: vec![
+                (named_so(&["user:root"]), terms(Some(Squash::Nobody), None)),
+                (from(&["10.0.0.0/8"]), terms(None, Some(true))),
+            ],
+        }];
+        let rules = AccessRules { exports, ..AccessRules::default() };
+        let terms_of = |address: &str, who: Principal| {
+            let verdict = rules.judge(&remote(address), &who, AuthType::Text, &names()).unwrap();
+            let home = verdict.terms[0].clone();
+            assert!(verdict.terms[1].is_visible, "nothing is said of the other");
+            home.is_visible.then_some((home.squash, home.read_only))
+        };
+        let user = |name: &str| Principal::User(name.into());
+        assert_eq!(terms_of("192.0.2.1", user("root")), Some((Squash::Nobody, false)));
+        assert_eq!(terms_of("10.0.0.1", user("ada")), Some((Squash::All, true)));
+        assert_eq!(terms_of("192.0.2.1", user("ada")), None);
+        let only = ["home".to_owned()];
+        let refusal = rules.judge(&remote("::1"), &user("ada"), AuthType::Text, &only);
+        assert_eq!(refusal, Err(Refused::NoExport));
+    }
+
+    #[test]
+    fn what_is_no_rule_says_how_to_write_one() {
+        for text in ["", "example.org", "10.0.0.0/33", "::/129", "10.0.0.0/x", "10.0.0.0/-1"] {
+            let error = text.parse::<Origin>().unwrap_err().to_string();
+            assert!(error.contains("192.0.2.0/24"), "{error}");
+        }
+        for text in ["", "ada", "uid:x", "uid:", "user:", "kerberos:ada", "group:x"] {
+            let error = text.parse::<PrincipalPattern>().unwrap_err().to_string();
+            assert!(error.contains("kerberos:NAME@REALM"), "{error}");
+        }
+        assert!("rdma".parse::<TransportKind>().is_err());
+        assert!(authentication_named("x509").unwrap_err().to_string().contains("password"));
+    }
+
+    #[test]
+    fn a_rule_reads_as_it_was_written() {
+        let peers = Peers {
+            from: vec!["10.0.0.0/8".parse().unwrap(), Origin::Local],
+            transports: vec![TransportKind::Tcp],
+            authentication: vec![AuthType::Gss],
+            principals: vec!["kerberos:*@R".parse().unwrap(), PrincipalPattern::Uid(7)],
+        };
+        let text = "from 10.0.0.0/8, local over tcp by kerberos as kerberos:*@R, uid:7";
+        assert_eq!(peers.to_string(), text);
+        assert_eq!(Peers::default().to_string(), "everybody");
+    }
+}

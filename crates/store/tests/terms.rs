@@ -1,0 +1,112 @@
+//! One store on different terms.
+
+use dafs_store::local::{Export, LocalConfig, LocalStore, Squash};
+use dafs_store::{AttributeChanges, Credentials, ExportTerms, ListRequest, Store, StoreError};
+use dafs_types::{CookieVerifier, CreateMode, FileHandle, ReaddirCookie, ShareAccess};
+
+struct Place {
+    _directory: tempfile::TempDir,
+    store: LocalStore,
+}
+
+/// Two exports, `one` of which refuses changes to everybody.
+fn place() -> Place {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = LocalConfig::new(".", directory.path().join("state"));
+    config.exports.clear();
+    for name in ["one", "two"] {
+        let path = directory.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join("file"), name).unwrap();
+        config.exports.push(Export { read_only: name == "one", ..Export::new(name, path) });
+    }
+    let store = LocalStore::new(&config).unwrap();
+    Place { _directory: directory, store }
+}
+
+fn hidden() -> ExportTerms {
+    ExportTerms { is_visible: false, ..ExportTerms::open() }
+}
+
+/// The user who runs this, who owns what is served.
+fn me() -> Credentials {
+    let uid = rustix::process::geteuid().as_raw();
+    Credentials { uid, gid: rustix::process::getegid().as_raw(), groups: Box::default() }
+}
+
+fn find(store: &dyn Store, path: &[&[u8]]) -> Result<FileHandle, StoreError> {
+    let walked = store.lookup_path(&me(), &store.root(&me())?.handle, path);
+    walked.error.map_or(Ok(walked.handle), Err)
+}
+
+fn make(store: &dyn Store, who: &Credentials, export: &[u8]) -> Result<u32, StoreError> {
+    let directory = find(store, &[export])?;
+    let changes = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
+    let (mode, access) = (CreateMode::Unchecked, ShareAccess::Both);
+    let made = store.create_file(who, &directory, b"made", mode, &changes, access);
+    made.map(|(created, _)| created.object.attributes.uid)
+}
+
+fn names(store: &dyn Store) -> Vec<String> {
+    let request = ListRequest {
+        cookie: ReaddirCookie(0),
+        verifier: CookieVerifier::default(),
+        entry_count_max: 10,
+        name_bytes_max: 1000,
+        want_objects: true,
+    };
+    let root = store.root(&me()).unwrap().handle;
+    let page = store.readdir(&me(), &root, &request).unwrap();
+    page.entries.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()).collect()
+}
+
+#[test]
+fn what_is_hidden_is_not_there() {
+    let place = place();
+    assert_eq!(place.store.export_names(), ["one", "two"]);
+    let secret = find(&place.store, &[b"one", b"file"]).unwrap();
+    let part = place.store.on_terms(&[hidden(), ExportTerms::open()]).unwrap();
+    assert_eq!(
+        (names(&place.store), names(&*part)),
+        (vec!["one".into(), "two".into()], vec!["two".into()])
+    );
+    assert_eq!(find(&*part, &[b"one"]), Err(StoreError::NotFound));
+    assert!(place.store.shows(&secret) && !part.shows(&secret));
+    // Nor do handles lead there that were got elsewhere.
+    let attributes = part.attributes(&me(), &secret).map(|_| ());
+    assert_eq!(attributes, Err(StoreError::Access));
+    let opened = part.open(&me(), &secret, ShareAccess::Read).map(|_| ());
+    assert_eq!(opened, Err(StoreError::Access));
+    // Handles are the same on all terms.
+    let both = [&place.store as &dyn Store, &*part].map(|store| find(store, &[b"two", b"file"]));
+    assert_eq!(both[0], both[1]);
+}
+
+#[test]
+fn who_names_fewer_exports_hides_the_others() {
+    let place = place();
+    let part = place.store.on_terms(&[ExportTerms::open()]).unwrap();
+    assert_eq!(names(&*part), ["one"]);
+}
+
+#[test]
+fn terms_take_away_and_never_give() {
+    let place = place();
+    let open = [ExportTerms::open(), ExportTerms::open()];
+    let part = place.store.on_terms(&open).unwrap();
+    assert_eq!(make(&*part, &me(), b"one"), Err(StoreError::ReadOnly));
+    assert_eq!(make(&*part, &me(), b"two"), Ok(me().uid));
+    let read_only = ExportTerms { read_only: true, ..ExportTerms::open() };
+    let part = place.store.on_terms(&[ExportTerms::open(), read_only]).unwrap();
+    assert_eq!(make(&*part, &me(), b"two"), Err(StoreError::ReadOnly));
+}
+
+#[test]
+fn an_identity_counts_where_it_is_let() {
+    let place = place();
+    let squash = ExportTerms { squash: Squash::All, ..ExportTerms::open() };
+    let part = place.store.on_terms(&[ExportTerms::open(), squash]).unwrap();
+    // Nobody may write here, and the owner may.
+    assert_eq!(make(&*part, &me(), b"two"), Err(StoreError::Access));
+    assert_eq!(make(&place.store, &me(), b"two"), Ok(me().uid));
+}

@@ -1,0 +1,195 @@
+//! Trusted clients: one session, several users.
+
+use dafs_client::{
+    ActFor, FenceAccess, FenceObject, FenceUpdate, OpenOptions, Session, SessionOptions,
+    SetAttributes, Status,
+};
+use dafs_server::Peers;
+use dafs_store::local::Squash;
+use dafs_types::Credentials;
+
+use super::{is_root, open_to_all, owner, passwords, try_connect};
+use crate::fixture::{Fixture, TRANSPORTS, Transport};
+
+/// A server that trusts this very user, and whoever is anonymous.
+fn trusting(squash: Squash) -> Fixture {
+    let fixture = Fixture::with(|config| {
+        let uid = rustix::process::getuid().as_raw();
+        let principals = vec![format!("uid:{uid}").parse().unwrap(), "anonymous".parse().unwrap()];
+        config.access.trusted = vec![Peers { principals, ..Peers::default() }];
+        config.access.squash = Some(squash);
+    });
+    open_to_all(&fixture, "");
+    fixture
+}
+
+fn make(session: &Session, path: &str) -> Result<(), dafs_client::ClientError> {
+    let file = session.open(path, &OpenOptions::write())?;
+    file.write_at(b"mine", 0)?;
+    file.close()
+}
+
+fn id(uid: u32) -> ActFor<'static> {
+    ActFor::Id { uid, gid: uid, groups: &[] }
+}
+
+#[test]
+fn one_session_makes_files_for_several() {
+    if !is_root("one_session_makes_files_for_several") {
+        return;
+    }
+    for transport in TRANSPORTS {
+        let fixture = trusting(Squash::Root);
+        let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();
+        let identity = session.identity().unwrap();
+        assert!(identity.trusted && identity.credentials_max > 0, "{identity:?}");
+        for uid in [5001, 5002] {
+            let registered = session.register_credentials(id(uid)).unwrap();
+            let acting = session.acting_for(registered);
+            let path = format!("/of-{uid}");
+            make(&acting, &path).unwrap();
+            assert_eq!(owner(&fixture.local(&path[1..])), uid);
+            // Others are kept out as they would be at home.
+            let mode = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+            acting.set_attributes(&path, &mode).unwrap();
+            let other = session.register_credentials(id(uid + 100)).unwrap();
+            let refused = session.acting_for(other).open(&path, &OpenOptions::read());
+            assert_eq!(refused.err().unwrap().status(), Some(Status::Access));
+        }
+        // Root is squashed, registered or not.
+        let root = session.register_credentials(id(0)).unwrap();
+        make(&session.acting_for(root), "/of-root").unwrap();
+        assert_eq!(owner(&fixture.local("of-root")), 65_534);
+        let nobody = session.register_credentials(ActFor::Default).unwrap();
+        make(&session.acting_for(nobody), "/of-nobody").unwrap();
+        assert_eq!(owner(&fixture.local("of-nobody")), 65_534);
+    }
+}
+
+/// Each member of a chain is carried out as whom it names, in parallel with the session's own.
+#[test]
+fn chains_act_for_others_too() {
+    if !is_root("chains_act_for_others_too") {
+        return;
+    }
+    for transport in TRANSPORTS {
+        let fixture = trusting(Squash::Root);
+        let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();
+        let registered = session.register_credentials(id(5001)).unwrap();
+        let acting = session.acting_for(registered);
+        let made = |session: &Session, name: &str| {
+            let chain = session.chain().create_dir(name, 0o755).open("f", &OpenOptions::write());
+            chain.write_inline(0, b"mine").close().run().unwrap();
+            (owner(&fixture.local(name)), owner(&fixture.local(&format!("{name}/f"))))
+        };
+        assert_eq!(made(&acting, "of-5001"), (5001, 5001));
+        let own = made(&session, "own");
+        assert!(own.0 == own.1 && own.0 != 5001, "{own:?}");
+        // A member whose credentials are gone fails, and those behind it.
+        session.release_credentials(registered).unwrap();
+        let failure = acting.chain().lookup("own").getattr().run().err().unwrap();
+        assert_eq!((failure.member, failure.error.status()), (0, Some(Status::NoCreds)));
+        session.metadata("/own").unwrap();
+    }
+}
+
+#[test]
+fn trusted_clients_fence_file_systems_for_themselves_alone() {
+    let fixture = Fixture::with(|config| {
+        // Nobody is the superuser here, but for the kernel's word.
+        let nobody = Credentials { uid: 4711, gid: 4711, groups: Box::default() };
+        config.filer.anonymous = Some(nobody);
+        config.access.trusted =
+            vec![Peers { principals: vec!["anonymous".parse().unwrap()], ..Peers::default() }];
+    });
+    let options = SessionOptions { fence_id: "node1".to_owned(), ..SessionOptions::default() };
+    let session = try_connect(&fixture, Transport::Tcp, &options).unwrap();
+    let fence = |session: &Session| {
+        let (whole, allow) = (FenceObject::FileSystem, FenceAccess::Allow);
+        session.set_fence("/", whole, allow, FenceUpdate::Overwrite, &["node1"])
+    };
+    let root = session.register_credentials(id(0)).unwrap();
+    let refused = fence(&session.acting_for(root)).err().unwrap();
+    assert_eq!(refused.status(), Some(Status::NotAuthorized));
+    fence(&session).unwrap();
+}
+
+#[test]
+fn users_are_known_by_name() {
+    if !is_root("users_are_known_by_name") {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("passwords");
+    passwords(&file, &[("ann", 5001)]);
+    let fixture = Fixture::with(|config| {
+        config.password_file = Some(file);
+        config.access.trusted = vec![Peers::default()];
+    });
+    open_to_all(&fixture, "");
+    let options = SessionOptions::default();
+    let session = try_connect(&fixture, Transport::Tcp, &options).unwrap();
+    let ann = session.register_credentials(ActFor::User("ann")).unwrap();
+    make(&session.acting_for(ann), "/of-ann").unwrap();
+    assert_eq!(owner(&fixture.local("of-ann")), 5001);
+    let refused = session.register_credentials(ActFor::User("nobody of this name"));
+    assert_eq!(refused.err().unwrap().status(), Some(Status::Inval));
+    // Without Kerberos nobody knows principals.
+    let refused = session.register_credentials(ActFor::Principal("ann@REALM"));
+    assert_eq!(refused.err().unwrap().status(), Some(Status::NotSupp));
+}
+
+#[test]
+fn released_credentials_are_of_no_more_use() {
+    let fixture = trusting(Squash::Nobody);
+    for transport in TRANSPORTS {
+        let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();
+        let uid = rustix::process::getuid().as_raw();
+        let registered = session.register_credentials(id(uid)).unwrap();
+        let acting = session.acting_for(registered);
+        let name = format!("/{transport:?}");
+        let file = acting.open(&name, &OpenOptions::write()).unwrap();
+        session.release_credentials(registered).unwrap();
+        let error = acting.metadata(&name).err().unwrap();
+        assert_eq!(error.status(), Some(Status::NoCreds));
+        let again = session.release_credentials(registered);
+        assert_eq!(again.err().unwrap().status(), Some(Status::NoCreds));
+        // What is open stays open, and is the client's.
+        file.write_at(b"on and on", 0).unwrap();
+        file.close().unwrap();
+        session.metadata(&name).unwrap();
+    }
+}
+
+#[test]
+fn who_is_not_trusted_acts_for_nobody_else() {
+    let fixture = Fixture::with(|config| {
+        let principals = vec!["user:gateway".parse().unwrap()];
+        config.access.trusted = vec![Peers { principals, ..Peers::default() }];
+    });
+    for transport in TRANSPORTS {
+        let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();
+        let identity = session.identity().unwrap();
+        assert!(!identity.trusted && identity.credentials_max == 0, "{identity:?}");
+        let refused = session.register_credentials(ActFor::Default).err().unwrap();
+        assert_eq!(refused.status(), Some(Status::NotAuthorized));
+    }
+}
+
+#[test]
+fn what_was_registered_goes_with_the_client() {
+    let fixture = trusting(Squash::Nobody);
+    let client_name = "gateway".to_owned();
+    let options = SessionOptions { client_name, ..SessionOptions::default() };
+    let first = try_connect(&fixture, Transport::Shm, &options).unwrap();
+    let uid = rustix::process::getuid().as_raw();
+    let registered = first.register_credentials(id(uid)).unwrap();
+    // Another client of the same user knows nothing of it.
+    let other = try_connect(&fixture, Transport::Shm, &SessionOptions::default()).unwrap();
+    let error = other.acting_for(registered).metadata("/").err().unwrap();
+    assert_eq!(error.status(), Some(Status::NoCreds));
+    first.disconnect().unwrap();
+    let again = try_connect(&fixture, Transport::Shm, &options).unwrap();
+    let error = again.acting_for(registered).metadata("/").err().unwrap();
+    assert_eq!(error.status(), Some(Status::NoCreds));
+}

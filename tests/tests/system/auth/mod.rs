@@ -1,0 +1,60 @@
+//! Who is let in, as whom, and to what: rules, trusted clients, Kerberos.
+
+mod acting;
+#[path = "../../../../crates/dat/tests/certificates/mod.rs"]
+#[allow(dead_code, reason = "shared with tests that need more of it")]
+mod certificates;
+mod kerberos;
+mod rules;
+mod tls;
+mod tokens;
+
+use std::path::Path;
+
+use dafs_client::{Client, ClientConfig, ClientError, Session, SessionOptions};
+use dafs_server::PasswordFile;
+use dafs_types::Credentials;
+
+use crate::fixture::{Fixture, Transport};
+
+/// A session, or why there is none.
+fn try_connect(
+    fixture: &Fixture,
+    transport: Transport,
+    options: &SessionOptions,
+) -> Result<Session, ClientError> {
+    let client = Client::new(ClientConfig::default()).unwrap();
+    client.connect_to(&fixture.address(transport), options)
+}
+
+/// Whether this process may make files for others; a test that needs it is left out else.
+fn is_root(test: &str) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("\n*** SKIPPED {test}: it needs the rights of root\n");
+    }
+    is_root
+}
+
+/// A password file with users by name and number, whose password is their name.
+fn passwords(file: &Path, users: &[(&str, u32)]) {
+    let mut passwords = PasswordFile::default();
+    for (name, uid) in users {
+        let who = Credentials { uid: *uid, gid: *uid, groups: Box::default() };
+        passwords.set(name, who, name).unwrap();
+    }
+    passwords.save(file).unwrap();
+}
+
+/// The owner of a file, as local processes see it.
+fn owner(file: &Path) -> u32 {
+    std::os::unix::fs::MetadataExt::uid(&std::fs::metadata(file).unwrap())
+}
+
+/// Lets everybody into the served directory.
+fn open_to_all(fixture: &Fixture, path: &str) {
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    for directory in [fixture.root().to_path_buf(), fixture.local(""), fixture.local(path)] {
+        std::fs::set_permissions(directory, std::fs::Permissions::clone(&mode)).unwrap();
+    }
+}

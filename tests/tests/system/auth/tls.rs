@@ -1,0 +1,89 @@
+//! TLS in rules: what a certificate proves, and what its lack does.
+
+use dafs_client::{ClientError, Login, Session, SessionOptions, Status, TlsClient, TlsClientFiles};
+use dafs_dat::ClientCertificates;
+use dafs_server::{ConnectRule, Peers, TransportKind};
+use dafs_types::AuthType;
+
+use super::certificates::{Authority, server_of};
+use super::{passwords, try_connect};
+use crate::fixture::{Fixture, Transport};
+
+/// A connecting side, with a certificate for a name or without one.
+fn by_tls(authority: &Authority, owner: Option<&str>) -> SessionOptions {
+    let identity = owner.map(|owner| authority.issue(owner, &[], |_| {}));
+    let files = TlsClientFiles { authorities: authority.file(), identity };
+    let tls = Some(TlsClient::load(&files).unwrap());
+    SessionOptions { tls, ..SessionOptions::default() }
+}
+
+fn with_password(options: SessionOptions, password: &str) -> SessionOptions {
+    let (user, password) = ("ann".to_owned(), password.to_owned());
+    SessionOptions { login: Login::Password { user, password }, ..options }
+}
+
+fn status(outcome: Result<Session, ClientError>) -> Option<Status> {
+    outcome.err().unwrap().status()
+}
+
+/// Whoever has the gateway's certificate may come, and act for others; with a password
+/// everybody may, but not in clear.
+#[test]
+fn a_certificate_lets_in_and_a_secret_line_can_be_demanded() {
+    let authority = Authority::new();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("passwords");
+    passwords(&file, &[("ann", 5001)]);
+    let gateway =
+        Peers { principals: vec!["certificate:gateway".parse().unwrap()], ..Peers::default() };
+    let secretly = Peers {
+        transports: vec![TransportKind::Tls],
+        authentication: vec![AuthType::Text],
+        ..Peers::default()
+    };
+    let fixture = Fixture::with(|config| {
+        let owner = authority.issue("server", &["127.0.0.1"], |_| {});
+        let clients = ClientCertificates::Optional(authority.file());
+        config.tls = Some(server_of(&owner, clients, false));
+        config.password_file = Some(file);
+        config.access.trusted = vec![gateway.clone()];
+        config.access.connect = vec![
+            ConnectRule { allow: true, peers: gateway },
+            ConnectRule { allow: true, peers: secretly },
+        ];
+    });
+    let connect = |options| try_connect(&fixture, Transport::Tcp, &options);
+    let session = connect(by_tls(&authority, Some("gateway"))).unwrap();
+    assert!(session.identity().unwrap().trusted);
+    // Another name of the same authority, and none.
+    for owner in [Some("gateway2"), None] {
+        assert_eq!(status(connect(by_tls(&authority, owner))), Some(Status::NotAuthorized));
+        let options = with_password(by_tls(&authority, owner), "ann");
+        let session = connect(options).unwrap();
+        assert!(!session.identity().unwrap().trusted);
+        let options = with_password(by_tls(&authority, owner), "wrong");
+        assert_eq!(status(connect(options)), Some(Status::NotAuthorized));
+    }
+    // The right password in clear.
+    let in_clear = with_password(SessionOptions::default(), "ann");
+    assert_eq!(status(connect(in_clear)), Some(Status::NotAuthorized));
+    // A certificate of somebody else's authority is none.
+    let mut stranger = by_tls(&Authority::new(), Some("gateway"));
+    assert_eq!(status(connect(stranger.clone())), None, "the server is not proved to it");
+    let other = Authority::new();
+    let identity = Some(other.issue("gateway", &[], |_| {}));
+    let files = TlsClientFiles { authorities: authority.file(), identity };
+    stranger.tls = Some(TlsClient::load(&files).unwrap());
+    assert!(connect(stranger).is_err());
+}
+
+#[test]
+fn a_server_by_tls_alone_says_so_to_plain_clients() {
+    let authority = Authority::new();
+    let fixture = Fixture::with(|config| config.tls = Some(authority.server(true)));
+    let refused = try_connect(&fixture, Transport::Tcp, &SessionOptions::default());
+    let text = refused.err().unwrap().to_string();
+    assert!(text.contains("TLS") && text.contains("dafs+tls"), "{text}");
+    let options = by_tls(&authority, Some("client"));
+    try_connect(&fixture, Transport::Tcp, &options).unwrap().ping().unwrap();
+}
