@@ -10,6 +10,7 @@ use dafs_dat::sim::Network;
 use dafs_dat::{Address, Interface, InterfaceConfig};
 use dafs_journal::{CrashShelf, LogConfig, UndoConfig};
 use dafs_server::{Defect, JournalConfig, ServerConfig, ServerStats, SteppedServer};
+use dafs_store::local::Squash;
 use dafs_store::memory::MemoryLimits;
 use dafs_types::{Moment, Random};
 
@@ -46,6 +47,7 @@ impl Life {
             ..ServerConfig::default()
         };
         config.filer.anonymous = Some(root());
+        config.access.squash = Some(Squash::Nobody);
         config.filer.lease = Duration::from_nanos(plan.lease_ns);
         config.filer.credits_initial = plan.credits_initial;
         config.filer.credits_session_max = CREDITS_MAX;
