@@ -226,53 +226,21 @@ pub(super) fn encode(
     ask: &Ask,
     context: &Context<'_>,
 ) -> Result<(Procedure, Vec<u8>), EncodeError> {
-    let mut attributes = [0; ATTRIBUTE_BYTES_MAX];
     let write = |request: &Request<'_>| {
         let mut message = vec![0; MESSAGE_BYTES];
         let length = encode_request(ByteOrder::NATIVE, header, request, &mut message)?;
         message.truncate(length);
         Ok((request.procedure(), message))
     };
-    let hint = CacheHint::default();
     match ask {
         Ask::Names { operation, is_file } => encode_names(operation, *is_file, context, write),
-        Ask::Append { id } => write(&Request::AppendInline(AppendInline {
-            file: context.handle(File::Log),
-            state: context.state,
-            stability: Stability::DataSync,
-            hint,
-            placement: Placement::Packed,
-            data: InlineData::Here(&stamped(*id, RECORD_BYTES)),
-        })),
-        Ask::Write { .. } => encode_write(ask, context, write),
-        Ask::Commit { file } => {
-            write(&Request::Commit(Commit { file: context.handle(*file), offset: 0, length: 0 }))
-        }
-        Ask::Read { run } => write(&Request::ReadInline(ReadInline {
-            file: context.handle(run.file),
-            state: context.state,
-            offset: u64::from(run.first) * CELL_BYTES as u64,
-            length: u32::from(run.count) * CELL_BYTES as u32,
-            hint,
-        })),
-        Ask::ReadLog { from } => write(&Request::ReadInline(ReadInline {
-            file: context.handle(File::Log),
-            state: context.state,
-            offset: from * RECORD_BYTES as u64,
-            length: PAGE_RECORDS as u32 * RECORD_BYTES as u32,
-            hint,
-        })),
-        Ask::SetSize { id } => {
-            let wanted = SetAttributes { size: Some(SIZE_BASE + id), ..SetAttributes::default() };
-            let block =
-                FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut attributes)?;
-            let (file, state) = (context.handle(File::Data), context.state);
-            write(&Request::SetAttrInline(SetAttributesInline { file, state, attributes: block }))
-        }
-        Ask::Size => {
-            let (file, wanted) = (context.handle(File::Data), bits::OBJECT_SIZE);
-            write(&Request::GetAttrInline(GetAttributes { file, wanted }))
-        }
+        Ask::Append { .. }
+        | Ask::Write { .. }
+        | Ask::Commit { .. }
+        | Ask::Read { .. }
+        | Ask::ReadLog { .. }
+        | Ask::SetSize { .. }
+        | Ask::Size => encode_content(ask, context, write),
         Ask::Lock { .. } | Ask::Unlock { .. } | Ask::Abort { .. } => {
             encode_lock(ask, context, write)
         }
@@ -313,6 +281,55 @@ pub(super) fn encode(
 }
 
 type Encoded = Result<(Procedure, Vec<u8>), EncodeError>;
+
+fn encode_content(
+    ask: &Ask,
+    context: &Context<'_>,
+    write: impl Fn(&Request<'_>) -> Encoded,
+) -> Encoded {
+    let mut attributes = [0; ATTRIBUTE_BYTES_MAX];
+    let hint = CacheHint::default();
+    match ask {
+        Ask::Append { id } => write(&Request::AppendInline(AppendInline {
+            file: context.handle(File::Log),
+            state: context.state,
+            stability: Stability::DataSync,
+            hint,
+            placement: Placement::Packed,
+            data: InlineData::Here(&stamped(*id, RECORD_BYTES)),
+        })),
+        Ask::Write { .. } => encode_write(ask, context, write),
+        Ask::Commit { file } => {
+            write(&Request::Commit(Commit { file: context.handle(*file), offset: 0, length: 0 }))
+        }
+        Ask::Read { run } => write(&Request::ReadInline(ReadInline {
+            file: context.handle(run.file),
+            state: context.state,
+            offset: u64::from(run.first) * CELL_BYTES as u64,
+            length: u32::from(run.count) * CELL_BYTES as u32,
+            hint,
+        })),
+        Ask::ReadLog { from } => write(&Request::ReadInline(ReadInline {
+            file: context.handle(File::Log),
+            state: context.state,
+            offset: from * RECORD_BYTES as u64,
+            length: PAGE_RECORDS as u32 * RECORD_BYTES as u32,
+            hint,
+        })),
+        Ask::SetSize { id } => {
+            let wanted = SetAttributes { size: Some(SIZE_BASE + id), ..SetAttributes::default() };
+            let block =
+                FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut attributes)?;
+            let (file, state) = (context.handle(File::Data), context.state);
+            write(&Request::SetAttrInline(SetAttributesInline { file, state, attributes: block }))
+        }
+        Ask::Size => {
+            let (file, wanted) = (context.handle(File::Data), bits::OBJECT_SIZE);
+            write(&Request::GetAttrInline(GetAttributes { file, wanted }))
+        }
+        _ => write(&Request::Null(Empty)),
+    }
+}
 
 fn encode_names(
     operation: &NameOperation,

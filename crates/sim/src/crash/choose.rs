@@ -23,7 +23,7 @@ impl World {
             Some(ask) => Some(self.freshen(index, ask)),
             None => self.choose(index).map(|ask| (ask, true)),
         };
-        let Some((ask, is_wanted)) = ask.map(|(ask, is_wanted)| (ask, is_wanted)) else {
+        let Some((ask, is_wanted)) = ask else {
             return Ok(());
         };
         if is_wanted && !self.ask(index, ask.clone(), None)? {

@@ -98,8 +98,8 @@ impl World {
     /// Everybody gives up what it holds.
     fn give_up(&mut self) -> Result<(), String> {
         loop {
-            let held = self.holdings.all.iter();
-            let next = held.filter(|holding| !matches!(holding.held, Held::Base(_))).next();
+            let mut held = self.holdings.all.iter();
+            let next = held.find(|holding| !matches!(holding.held, Held::Base(_)));
             let Some(holding) = next else { return Ok(()) };
             let (member, number) = (holding.member, holding.number);
             let ask = match holding.held {

@@ -162,9 +162,9 @@ impl Member {
         self.discards.clear();
         self.again.clear();
         let flights = std::mem::take(&mut self.flights).into_values();
-        let flights = flights.filter_map(|flight| match flight.about {
-            Some(about) => Some(*about),
-            None => Some(flight),
+        let flights = flights.map(|flight| match flight.about {
+            Some(about) => *about,
+            None => flight,
         });
         let mut lost: Vec<Flight> = flights.collect();
         lost.append(&mut self.limbo);

@@ -7,12 +7,12 @@ use dafs_types::{StateId, Status};
 use dafs_wire::messages::ClientConnectAuthResult;
 use dafs_wire::{ByteOrder, Procedure, Response, ResponseHeader, decode_response};
 
-use super::ask::{About, Ask, File, LockRange, Reply, understand};
+use super::ask::{About, Ask, File, LockRange, Reply, Share, understand};
 use super::cells::Tick;
 use super::holdings::{Held, Holding};
 use super::life::CREDITS_MAX;
 use super::member::{Flight, Phase};
-use super::world::World;
+use super::world::{MADE_OWNER, World, share_owner};
 use crate::operation::NameOperation;
 
 impl World {
@@ -218,34 +218,24 @@ impl World {
         let is_present = flight.epoch == self.epoch && is_known;
         let is_refused = matches!(reply, Reply::Status(_));
         match &flight.ask {
-            Ask::Lock { lock, repairs } if !is_refused => {
-                if is_present {
-                    let state = self.holdings.base(index, File::Locked).map(|base| base.state);
-                    let state = state.unwrap_or(StateId::ANONYMOUS);
-                    self.hold(index, flight.number, Held::Lock(*lock), state, *repairs)?;
-                }
+            Ask::Lock { lock, repairs } if !is_refused && is_present => {
+                let state = self.holdings.base(index, File::Locked).map(|base| base.state);
+                let state = state.unwrap_or(StateId::ANONYMOUS);
+                self.hold(index, flight.number, Held::Lock(*lock), state, *repairs)?;
             }
-            Ask::Lock { lock, repairs } => self.on_lock_refused(index, *lock, *repairs, &reply)?,
+            Ask::Lock { lock, repairs } if is_refused => {
+                self.on_lock_refused(index, *lock, *repairs, &reply)?
+            }
             Ask::Unlock { holding, .. } | Ask::CloseShare { holding } => {
                 if is_refused && is_present {
                     return Err(format!("member {index} cannot give up {holding}: {reply:?}"));
                 }
-                let now = self.tick();
-                self.judge.cells.make_final(*holding, now);
-                self.holdings.remove(*holding);
+                self.on_given_up(*holding, is_refused);
             }
             Ask::Abort { holding, .. } => self.on_aborted(index, *holding, is_present, &reply)?,
-            Ask::OpenShare { share } => match reply {
-                Reply::File(file, state) if is_present && state != StateId::ANONYMOUS => {
-                    self.hold(index, flight.number, Held::Share(*share), state, false)?;
-                    self.set_open(flight.number, file, 4 + flight.number % 250);
-                }
-                Reply::Status(
-                    Status::Ok | Status::ShareDenied | Status::KeyMismatch | Status::Grace,
-                )
-                | Reply::File(..) => {}
-                other => return Err(format!("an open of member {index} got {other:?}")),
-            },
+            Ask::OpenShare { share } => {
+                self.on_share(index, *share, (flight.number, is_present), &reply)?;
+            }
             Ask::OpenBase { file } => {
                 self.on_base(index, (*file, begin), (flight.number, is_present), &reply)?;
             }
@@ -259,7 +249,7 @@ impl World {
                     && is_present
                 {
                     self.hold(index, flight.number, Held::Made, state, false)?;
-                    self.set_open(flight.number, file, 254);
+                    self.set_open(flight.number, file, MADE_OWNER);
                 }
             }
             Ask::Write { run, .. } | Ask::Read { run } if !is_refused && is_present => {
@@ -275,6 +265,36 @@ impl World {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A holding was given up, or the last server was too late for that.
+    fn on_given_up(&mut self, number: u64, is_refused: bool) {
+        if is_refused {
+            self.judge_loss(number);
+        } else {
+            let now = self.tick();
+            self.judge.cells.make_final(number, now);
+        }
+        self.holdings.remove(number);
+    }
+
+    fn on_share(
+        &mut self,
+        index: usize,
+        share: Share,
+        (number, is_present): (u64, bool),
+        reply: &Reply,
+    ) -> Result<(), String> {
+        match reply {
+            Reply::File(file, state) if is_present && *state != StateId::ANONYMOUS => {
+                self.hold(index, number, Held::Share(share), *state, false)?;
+                self.set_open(number, *file, share_owner(number));
+                Ok(())
+            }
+            Reply::Status(Status::ShareDenied | Status::KeyMismatch | Status::Grace)
+            | Reply::File(..) => Ok(()),
+            other => Err(format!("an open of member {index} got {other:?}")),
+        }
     }
 
     fn on_lock_refused(

@@ -392,25 +392,7 @@ impl World {
         let procedure = about.as_ref().map_or(procedure, |about| about.procedure);
         self.note(|| format!("{number} at member {index}, {stream}.{sequence}: {ask:?}"));
         self.judge.begin(number, index, &ask);
-        if let Ask::Unlock { holding, .. }
-        | Ask::CloseShare { holding }
-        | Ask::Abort { holding, .. } = &ask
-            && let Some(holding) = self.holdings.find_mut(*holding)
-        {
-            holding.is_ending = true;
-            holding.aborts = matches!(ask, Ask::Abort { .. });
-        }
-        if let Ask::Abort { holding, .. } = &ask {
-            self.judge.cells.leave_open(*holding);
-        }
-        if let Ask::Write { id, run, .. } = &ask
-            && let Some(lock) = self.recovering_lock(index, run)
-        {
-            self.judge.cells.set_transaction(*id, lock);
-        }
-        if let Ask::Lock { lock, repairs: true } = &ask {
-            self.holdings.repair(&lock.run);
-        }
+        self.note_asked(index, &ask);
         let member = &mut self.members[index];
         member.line.send(&message);
         let flight = Flight {
@@ -426,6 +408,29 @@ impl World {
         };
         member.flights.insert(stream, flight);
         Ok(true)
+    }
+
+    /// What a request that is sent now says of what its asker holds.
+    fn note_asked(&mut self, index: usize, ask: &Ask) {
+        if let Ask::Unlock { holding, .. }
+        | Ask::CloseShare { holding }
+        | Ask::Abort { holding, .. } = ask
+            && let Some(holding) = self.holdings.find_mut(*holding)
+        {
+            holding.is_ending = true;
+            holding.aborts = matches!(ask, Ask::Abort { .. });
+        }
+        if let Ask::Abort { holding, .. } = ask {
+            self.judge.cells.leave_open(*holding);
+        }
+        if let Ask::Write { id, run, .. } = ask
+            && let Some(lock) = self.recovering_lock(index, run)
+        {
+            self.judge.cells.set_transaction(*id, lock);
+        }
+        if let Ask::Lock { lock, repairs: true } = ask {
+            self.holdings.repair(&lock.run);
+        }
     }
 
     /// Gives a write its name: that of its operation.
@@ -456,7 +461,7 @@ impl World {
                 Some(holding) => (holding.state, holding.file, 0, None),
                 None => (none, null, 0, None),
             },
-            Ask::OpenShare { .. } => (none, null, FIRST_OWNER + self.number % OWNERS, None),
+            Ask::OpenShare { .. } => (none, null, share_owner(self.number), None),
             Ask::OpenBase { file } => (none, null, *file as u64, None),
             Ask::Reclaim { holding } => self.subject_of_reclaim(index, *holding),
             Ask::Names { operation, .. } => {
@@ -465,7 +470,7 @@ impl World {
                     Link { file, .. } | Links { file } => self.judge.handle_of(*file),
                     _ => null,
                 };
-                (none, file, FIRST_OWNER + OWNERS, None)
+                (none, file, MADE_OWNER, None)
             }
             _ => (none, null, 0, None),
         }
@@ -558,6 +563,11 @@ const PATIENCE_TURNS: u64 = 100_000;
 const HISTORY_MAX: usize = 4_000;
 /// Makes the dice of a world others than those of everything else.
 const WORLD_SALT: u64 = 0x5707_2a11_0f5e_7e45;
-/// Owners of opens with reservations: none of them twice in a short time.
-const FIRST_OWNER: u64 = 4;
-const OWNERS: u64 = 250;
+/// Owner of an open with reservations: none of them twice in a short time, and none that
+/// the opens of [`File::OPEN`] have.
+pub(super) fn share_owner(number: u64) -> u64 {
+    4 + number % 250
+}
+
+/// Owner of opens that come with creations.
+pub(super) const MADE_OWNER: u64 = 254;
