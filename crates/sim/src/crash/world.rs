@@ -324,7 +324,8 @@ impl World {
         let Some(holding) = self.holdings.find(number).filter(|holding| holding.recovers()) else {
             return;
         };
-        if holding.is_ending && !holding.aborts {
+        // Whoever leaves in order without taking it back has given it up for good.
+        if holding.is_ending {
             self.judge.cells.leave_open(number);
         } else {
             self.report.taken_back += 1;
