@@ -22,6 +22,7 @@ use crate::chain::ChainId;
 use crate::credentials::Asker;
 use crate::locks::GrantTask;
 use crate::transfer::Staging;
+use crate::undo::UndoSeen;
 
 /// Names a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,6 +128,8 @@ pub struct WriteTask {
     /// That is in the journal.
     pub has_intent: bool,
     pub borrowed: bool,
+    /// Undo that was kept when it was let in.
+    pub undo_seen: UndoSeen,
 }
 
 /// What a commit answers in the end.
@@ -175,6 +178,8 @@ pub(crate) struct SizeTask {
     pub file: CachedFile,
     pub handle: FileHandle,
     pub size: u64,
+    /// Undo that was kept when it was let in.
+    pub undo_seen: UndoSeen,
     /// The job has been given away.
     pub started: bool,
     pub rest: AttributeChanges,

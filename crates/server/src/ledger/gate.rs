@@ -175,7 +175,11 @@ impl Reactor {
         let record = Record::Intent(intent);
         let octets = record.encode();
         ledger.busy.extend(places.iter().cloned());
-        let number = ledger.append_octets(record.kind(), octets.clone());
+        let number = match ledger.skips_intents {
+            // Something must be written, or nothing would set the request going again.
+            true => ledger.append(&Record::Abandoned(key)),
+            false => ledger.append_octets(record.kind(), octets.clone()),
+        };
         let endpoint = answer.endpoint;
         let running = Running { key, number, endpoint, intent: octets, places, touched };
         ledger.running.insert((answer.kept, answer.stream), running);
@@ -366,7 +370,7 @@ impl Reactor {
 
     fn send_if_any(&mut self, answer: Answer, message: Option<&[u8]>) {
         if let Some(message) = message {
-            self.send(answer.endpoint, message);
+            self.send_waited(answer, message);
         }
     }
 

@@ -115,6 +115,8 @@ pub(crate) struct Ledger {
     /// Behind this record it is written down that nobody takes anything back any more.
     grace_ended: RecordNumber,
     held: Vec<Held>,
+    /// A defect on purpose: nothing is written down before it is carried out.
+    pub(crate) skips_intents: bool,
     pub(crate) undo: Undo,
 }
 
@@ -174,6 +176,7 @@ impl Ledger {
             locked: BTreeMap::new(),
             grace_ended: RecordNumber(0),
             held: Vec::new(),
+            skips_intents: false,
             undo,
         }
     }

@@ -177,7 +177,9 @@ impl Reactor {
             }
             return Turn::Wait;
         }
-        let file = match self.cache.find(&handle) {
+        // The cache may know a file that nobody has open any more, and cannot reach it.
+        let is_open = self.open_files.contains_key(&handle);
+        let file = match self.cache.find(&handle).filter(|_| is_open) {
             Some(file) => {
                 self.cache.hold(file);
                 file
