@@ -324,8 +324,9 @@ impl World {
         let Some(holding) = self.holdings.find(number).filter(|holding| holding.recovers()) else {
             return;
         };
-        // Whoever leaves in order without taking it back has given it up for good.
-        if holding.is_ending {
+        // One that persists is taken back when it breaks, which nobody may ever have it do.
+        let persists = matches!(holding.held, Held::Lock(lock) if lock.persists);
+        if holding.is_ending || persists {
             self.judge.cells.leave_open(number);
         } else {
             self.report.taken_back += 1;
