@@ -133,7 +133,7 @@ impl World {
                 && filer.credits == 0
                 && filer.clients == 0
                 && stats.channels == 0
-                && stats.undone_files == 0
+                && (stats.undone_files == 0 || world.may_keep_undo)
                 && stats.open_files == 0
                 && stats.loans == 0
                 && stats.regions == ARENA

@@ -46,6 +46,8 @@ pub(super) struct World {
     pub asked: u64,
     turns: u64,
     pub report: StormReport,
+    /// Somebody has left a lock that persists, with what it would take back.
+    pub may_keep_undo: bool,
     /// Nothing goes wrong any more.
     pub is_calm: bool,
     /// Nobody comes back any more.
@@ -82,6 +84,7 @@ impl World {
             asked: 0,
             turns: 0,
             report: StormReport::default(),
+            may_keep_undo: false,
             is_calm: false,
             is_over: false,
             prints,
@@ -326,6 +329,7 @@ impl World {
         };
         // One that persists is taken back when it breaks, which nobody may ever have it do.
         let persists = matches!(holding.held, Held::Lock(lock) if lock.persists);
+        self.may_keep_undo |= persists;
         if holding.is_ending || persists {
             self.judge.cells.leave_open(number);
         } else {
