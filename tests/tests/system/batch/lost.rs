@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use dafs_client::{Batched, Buffer, Client, ClientConfig, File, OpenOptions, Session};
-use dafs_client::{ClientError, SessionOptions};
+use dafs_client::{
+    Batched, Buffer, Client, ClientConfig, ClientError, File, OpenOptions, Session, SessionOptions,
+};
 use dafs_dat::Address;
 use dafs_types::Random;
 
@@ -54,7 +55,8 @@ fn what_was_submitted_is_submitted_again_when_the_session_has_come_back() {
         let batch = batch.read(&file, 0, slice(0)).read(&file, 1000, slice(1));
         let batched = batch.write(&file, 9000, slice(2)).read(&file, 0, slice(3));
         let batched = batched.submit().unwrap();
-        assert!(batched.hurry_up(0).unwrap());
+        // With checksums it is accepted once its octets are there.
+        await_that("the batch to be accepted", || batched.hurry_up(0).unwrap());
         while batched.left() == 4 {
             client.turn(None);
         }

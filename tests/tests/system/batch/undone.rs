@@ -2,11 +2,12 @@
 
 use dafs_client::{ClientConfig, LockKind, LockOptions, OpenOptions, SessionOptions};
 use dafs_types::Status;
-use dafs_wire::messages::LockType;
+use dafs_wire::messages::{LockType, SessionOptions as WireOptions};
 
 use super::messages::{Batcher, HELD, One, WRITE};
 use crate::fixture::{Fixture, TRANSPORTS, await_that};
-use crate::locks::{holder, served};
+use crate::locks::{Holder, holder, served};
+use crate::rogue::Rogue;
 
 const A: LockOptions = LockOptions::AUTO_RECOVERY;
 /// What `served` has in the file.
@@ -57,7 +58,11 @@ fn a_batch_that_was_held_back_finds_the_file_as_it_was() {
             config.filer.batch.window_max = std::time::Duration::from_secs(3600);
         });
         std::fs::write(fixture.local("file"), OLD).unwrap();
-        let mut ann = holder(&fixture, transport, b"ann");
+        // Who keeps no results has no lease either.
+        let mut rogue = Rogue::connect(&fixture.address(transport));
+        let session = rogue.log_in_as(b"ann", WireOptions::default()).session;
+        let (file, state) = rogue.open("file");
+        let mut ann = Holder { rogue, session, file, state };
         let mut bob = Batcher::connect(&fixture, transport, b"bob");
         bob.listen(&fixture, transport);
         bob.memory.write(4096, &[9; 60]);
@@ -69,11 +74,9 @@ fn a_batch_that_was_held_back_finds_the_file_as_it_was() {
         assert_eq!(bob.submit(&[One(1, WRITE, 40, 60)], HELD), Status::Ok);
         // Whoever fails leaves what was there, and those who waited go on.
         drop(ann);
-        await_that("the lock to end", || {
-            let mut other = holder(&fixture, transport, b"ann");
-            other.lock_with(LockType::Write, A, (0, 60)) == Status::Ok
-                && other.unlock((0, 60)) == Status::Ok
-        });
+        let mut cid = holder(&fixture, transport, b"cid");
+        await_that("the lock to end", || cid.lock(LockType::Write, (0, 60)) == Status::Ok);
+        assert_eq!(cid.unlock((0, 60)), Status::Ok);
         assert_eq!(bob.hurry(1), Status::Ok);
         assert_eq!(bob.told(), [(1, Status::Ok)]);
         let mut expected = OLD;
