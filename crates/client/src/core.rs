@@ -6,25 +6,31 @@
 //! (`recovery`).
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::{
-    BreakReason, CompletionStatus, Domain, EndpointId, Event, Gather, Interface, LocalSegment,
-    Operation, PostError, Region, SendOptions, Signal, TlsFailure, coarse_now,
+    Address, CompletionStatus, Domain, EndpointId, Event, Gather, Interface, LocalSegment,
+    Operation, PostError, Region, SendOptions, Signal, coarse_now,
 };
 use dafs_memory::Memory;
-use dafs_types::{CredHandle, Status, StreamId, Verifier};
+use dafs_types::{CredHandle, SessionId, Status, StreamId, Verifier};
 use dafs_wire::{
     ByteOrder, EncodeError, Procedure, Request, RequestHeader, ResponseHeader, encode_request,
     is_intact, seal,
 };
 
+use crate::back::{Back, BackWish};
+use crate::batch::plan::Part;
+use crate::batch::table::BatchTable;
 use crate::chain::send::{ChainQueue, Member};
 use crate::credits::Credits;
 use crate::data::{Destination, Transfer};
 use crate::error::{ClientError, Result};
 use crate::groups::Groups;
+use crate::reasons::describe;
 use crate::recovery::{Delay, Keeper, Listener, Question, SessionEvent, Work, is_put_off};
+use crate::session::SessionOptions;
 use crate::turns::LOOK_PERIOD;
 use crate::waiters::{Ticket, Waiters};
 
@@ -66,6 +72,9 @@ pub(crate) struct Core {
     pub transfers: Waiters<Result<Transferred>>,
     /// Answers to requests without bulk data.
     pub replies: Waiters<Result<Vec<u8>>>,
+    pub batches: BatchTable,
+    /// Back-control channels of all sessions.
+    pub backs: Vec<Back>,
     last_operation: u64,
     /// Some session recovers, or has requests that were put off.
     pub has_timers: bool,
@@ -101,6 +110,14 @@ pub(crate) struct SessionState {
     pub wish: u16,
     /// Longest request the server takes and the transport was set up for, in octets.
     pub request_bytes_max: u32,
+    /// Longest answer the server gives, in octets.
+    pub response_bytes_max: u32,
+    /// What it was asked to be like, and where it is now.
+    pub options: Rc<SessionOptions>,
+    pub place: Address,
+    /// What the server calls it.
+    pub id: SessionId,
+    pub back_wish: BackWish,
     /// Longest silence while somebody waits for an answer.
     pub answer_timeout: Option<Duration>,
     pub checksums: bool,
@@ -138,6 +155,8 @@ pub(crate) struct QueuedCall {
     pub id: OperationId,
     /// `None` if nobody waits for the answer.
     pub ticket: Option<Ticket>,
+    /// Requests of a batch, which the answer is about.
+    pub part: Option<Part>,
     pub message: Vec<u8>,
     /// The server has put it off.
     pub delay: Option<Box<Delay>>,
@@ -153,6 +172,8 @@ impl Core {
             groups: Groups::new(),
             transfers: Waiters::default(),
             replies: Waiters::default(),
+            batches: BatchTable::default(),
+            backs: Vec::new(),
             last_operation: 0,
             has_timers: false,
             patience: None,
@@ -263,8 +284,16 @@ impl Core {
             Event::Completion(done) => {
                 let is_answer = done.operation == Operation::Receive
                     && done.status == CompletionStatus::Success;
-                if is_answer && let Some(index) = self.session_of(done.endpoint) {
-                    self.on_answer(index, done.context, done.length as usize);
+                if is_answer {
+                    match self.session_of(done.endpoint) {
+                        Some(index) => {
+                            self.on_answer(index, done.context, done.length as usize);
+                        }
+                        None => {
+                            let (slot, length) = (done.context, done.length as usize);
+                            self.on_back_message(done.endpoint, slot, length);
+                        }
+                    }
                 }
             }
             Event::Established { endpoint, .. } => {
@@ -276,6 +305,8 @@ impl Core {
                     if let Some(ticket) = self.sessions[index].greeting.take() {
                         self.replies.put(ticket, Ok(Vec::new()));
                     }
+                } else {
+                    self.on_back_established(endpoint);
                 }
             }
             Event::Rejected { endpoint, .. } => {
@@ -369,6 +400,9 @@ impl Core {
         if let Some(keeper) = &mut session.keeper {
             keeper.opens.note_answer(&call.message, message, header.status);
         }
+        if let Some(part) = &call.part {
+            self.on_batch_answer(index, part, header, message);
+        }
         if let Some(ticket) = call.ticket {
             self.replies.put(ticket, Ok(message.to_vec()));
         }
@@ -421,7 +455,8 @@ impl Core {
             keeper.opens.restate(&mut message);
         }
         let (id, ticket) = (self.next_id(), self.replies.make());
-        self.queue_call(index, QueuedCall { id, ticket: Some(ticket), message, delay: None });
+        let call = QueuedCall { id, ticket: Some(ticket), part: None, message, delay: None };
+        self.queue_call(index, call);
         Ok(ticket)
     }
 
@@ -430,7 +465,7 @@ impl Core {
         self.check_open(index)?;
         let message = self.encode_call(index, request)?;
         let id = self.next_id();
-        self.queue_call(index, QueuedCall { id, ticket: None, message, delay: None });
+        self.queue_call(index, QueuedCall { id, ticket: None, part: None, message, delay: None });
         self.interface.flush();
         Ok(())
     }
@@ -456,7 +491,8 @@ impl Core {
         Ok(message)
     }
 
-    fn queue_call(&mut self, index: usize, call: QueuedCall) {
+    /// Sends an encoded request, now or when there is a credit.
+    pub fn queue_call(&mut self, index: usize, call: QueuedCall) {
         match self.sessions[index].credits.take() {
             Some((stream, sequence)) => self.send_call(index, stream, sequence, call),
             None => self.sessions[index].calls.push_back(call),
@@ -566,8 +602,9 @@ impl Core {
     }
 
     fn end(&mut self, endpoint: EndpointId, reason: String) {
-        if let Some(index) = self.session_of(endpoint) {
-            self.lose(index, reason);
+        match self.session_of(endpoint) {
+            Some(index) => self.lose(index, reason),
+            None => self.end_back(endpoint, &reason),
         }
     }
 
@@ -594,6 +631,7 @@ impl Core {
         if let Some(ticket) = session.greeting.take() {
             self.replies.put(ticket, Err(error.clone()));
         }
+        self.end_backs_of(index, &error);
         let (mut under_way, mut waiting) = (Vec::new(), Vec::new());
         for pending in pending.into_iter().flatten() {
             match pending {
@@ -630,6 +668,7 @@ impl Core {
             Work::Call(QueuedCall { ticket: Some(ticket), .. }) => {
                 self.replies.put(ticket, Err(error.clone()));
             }
+            Work::Call(QueuedCall { part: Some(part), .. }) => self.fail_part(&part, error),
             Work::Call(_) => {}
             Work::Member(member) => {
                 let failed = Err(error.clone());
@@ -715,34 +754,6 @@ pub(crate) fn system(what: &'static str, error: std::io::Error) -> ClientError {
     ClientError::System { what, reason: error.to_string() }
 }
 
-fn describe(reason: &BreakReason) -> String {
-    match reason {
-        BreakReason::Peer => "the server closed the connection".into(),
-        // That it is about connecting says the error it becomes.
-        BreakReason::Unreachable(why) => why.clone(),
-        BreakReason::Tls(failure) => match tls_advice(failure) {
-            Some(advice) => format!("{failure}; {advice}"),
-            None => failure.to_string(),
-        },
-        other => other.to_string(),
-    }
-}
-
-/// What to do about it, where that is plain.
-fn tls_advice(failure: &TlsFailure) -> Option<&'static str> {
-    match failure {
-        TlsFailure::Required => Some(TLS_REQUIRED_ADVICE),
-        TlsFailure::NotSpoken => Some("write dafs://, or have it serve with --tls-cert"),
-        TlsFailure::Certificate(_) => {
-            Some("look at the server's certificate, --tls-ca and --tls-name")
-        }
-        TlsFailure::Refused(_) => Some("look at --tls-cert, and at what the server trusts"),
-        TlsFailure::Truncated | TlsFailure::Protocol(_) => None,
-    }
-}
-
-/// For who was turned away for want of TLS.
-pub(crate) const TLS_REQUIRED_ADVICE: &str = "write dafs+tls:// or give --tls";
 /// The protection domain of everything a client registers.
 pub(crate) const DOMAIN: Domain = Domain(0);
 /// Octets of one inbox slot: room for any response that was negotiated.

@@ -259,8 +259,7 @@ impl Session {
         destination: Destination,
         context: u64,
     ) -> Result<OperationId> {
-        let is_ours = file.session.index == self.index
-            && Rc::ptr_eq(&file.session.shared, &self.shared)
+        let is_ours = file.is_of(self)
             && slice.as_ref().is_none_or(|slice| slice.buffer.belongs_to(&self.shared));
         if !is_ours {
             return Err(ClientError::Foreign { what: file.path.clone() });
@@ -274,6 +273,11 @@ impl File {
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.session
+    }
+
+    /// Whether it was opened in this session.
+    pub(crate) fn is_of(&self, session: &Session) -> bool {
+        self.session.index == session.index && Rc::ptr_eq(&self.session.shared, &session.shared)
     }
 
     /// The path it was opened by.

@@ -27,6 +27,8 @@
 #![forbid(unsafe_code)]
 
 mod acting;
+mod back;
+mod batch;
 mod buffer;
 mod call;
 mod chain;
@@ -45,6 +47,7 @@ mod names;
 mod opens;
 mod path;
 mod pool;
+mod reasons;
 mod recovery;
 mod session;
 mod stream;
@@ -54,6 +57,8 @@ mod url;
 mod waiters;
 
 pub use acting::{ActFor, Registered};
+pub use back::LockReady;
+pub use batch::{Batch, Batched};
 pub use buffer::{Buffer, Slice};
 pub use call::{Call, Reply};
 pub use chain::{Chain, ChainFailure, Chained, Outcome};

@@ -17,17 +17,18 @@ use dafs_types::{AuthType, ClientId, CredHandle, FileHandle, SessionId, Status, 
 use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Response};
 
+use crate::back::BackWish;
 use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
 use crate::core::{
-    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, TLS_REQUIRED_ADVICE, decode,
-    slot_segment,
+    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, decode, slot_segment,
 };
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
 use crate::future::run;
 use crate::login::{self, Identity, Login, message_bytes_max};
+use crate::reasons::TLS_REQUIRED_ADVICE;
 use crate::recovery::{Keeper, Places, Recovery, SessionEvent};
 use crate::typed::done;
 use crate::url::{Location, ServerName, local_socket_candidates};
@@ -107,6 +108,8 @@ impl SessionOptions {
         WireOptions {
             checksums: self.checksums,
             response_cache: self.response_cache || self.recovery != Recovery::Off,
+            // Opened only if something needs it.
+            back_control_channel: true,
             requests_max: u32::from(credits),
             request_bytes_max: SLOT_BYTES as u32,
             response_bytes_max: SLOT_BYTES as u32,
@@ -234,13 +237,13 @@ impl Client {
     ) -> Result<(usize, impl Future<Output = Result<Session>> + use<>)> {
         let index = self.begin(address, options, places)?;
         // From here on whatever goes wrong ends the session by dropping this.
+        let (shared, options) = (self.0.clone(), options.clone());
         let anchor = Rc::new(Anchor {
             shared: self.0.clone(),
             index,
             address: address.clone(),
             identity: RefCell::default(),
         });
-        let (shared, options) = (self.0.clone(), options.clone());
         Ok((index, async move {
             let (root, identity) = establish(&shared, index, &options).await?;
             *anchor.identity.borrow_mut() = Some(identity);
@@ -282,6 +285,11 @@ impl Client {
             wish: credits,
             // Until sizes are negotiated (draft 3.1).
             request_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
+            response_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
+            options: Rc::new(options.clone()),
+            place: address.clone(),
+            id: SessionId(0),
+            back_wish: BackWish::default(),
             answer_timeout: options.answer_timeout,
             checksums: false,
             writes_inline: true,
@@ -338,6 +346,7 @@ impl Core {
         let endpoint = self.open_endpoint(address, options, &inbox)?;
         let session = &mut self.sessions[index];
         (session.endpoint, session.address) = (endpoint, address.to_string());
+        session.place = address.clone();
         session.request_bytes_max = limits::CONNECT_MESSAGE_BYTES as u32;
         session.checksums = false;
         self.note_endpoint(endpoint, index);
@@ -403,6 +412,7 @@ impl Core {
     ) -> Result<()> {
         self.apply(index, granted)?;
         let session = &mut self.sessions[index];
+        session.id = id;
         if !granted.response_cache {
             // Without kept results nobody could say what became of a request; and without
             // questions for them the server does not part the old connection, which might
@@ -421,6 +431,7 @@ impl Core {
         session.checksums = granted.checksums;
         // The server may change any value; what it grants beyond ours is not used.
         session.request_bytes_max = granted.request_bytes_max.min(SLOT_BYTES as u32);
+        session.response_bytes_max = granted.response_bytes_max.min(SLOT_BYTES as u32);
         if session.request_bytes_max < limits::REQUEST_BYTES_MIN as u32 {
             return Err(ClientError::Protocol {
                 address: session.address.clone(),
@@ -447,6 +458,7 @@ impl Session {
         &self.anchor.address
     }
 
+    /// As whom it was established.
     pub(crate) fn identity_cell(&self) -> &RefCell<Option<Identity>> {
         &self.anchor.identity
     }
@@ -561,7 +573,7 @@ fn fit_tls(server: &ServerName, options: &mut SessionOptions) -> Result<bool> {
 }
 
 /// Whom TLS is spoken with at an address, if it is.
-fn tls_target(
+pub(crate) fn tls_target(
     address: &Address,
     options: &SessionOptions,
 ) -> std::result::Result<Option<TlsTarget>, TlsConfigError> {

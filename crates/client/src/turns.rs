@@ -62,6 +62,7 @@ impl Core {
                 self.give_up(index, "no answer for too long");
             }
             self.mind_rescue(index, now);
+            self.mind_back(index, now);
             self.take_up_delayed(index, now);
         }
         self.has_timers = self.sessions.iter().any(|session| session.next_timer().is_some());
@@ -144,7 +145,8 @@ impl SessionState {
     fn next_timer(&self) -> Option<Duration> {
         let keeper = self.keeper.as_ref()?;
         let rescue = keeper.rescue.as_ref().map(|rescue| rescue.due());
-        keeper.delayed.iter().map(|delayed| delayed.due).chain(rescue).min()
+        let delayed = keeper.delayed.iter().map(|delayed| delayed.due);
+        delayed.chain(rescue).chain(self.back_wish.due).min()
     }
 
     /// A request was answered: the session stands.

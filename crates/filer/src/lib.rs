@@ -53,7 +53,7 @@ pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass,
 pub use auth::{AuthDecision, AuthRequest, Authenticated, Verified};
 pub use batch::{
     AbortScope, Aborted, Accepted, BatchLimits, BatchLoad, BatchReply, BatchRequest,
-    BatchScheduler, Cancelled, DeviceLoad, EndedSession, InvalidBatch, Notice, Piece,
+    BatchScheduler, Cancelled, DeviceLoad, EndedSession, InvalidBatch, Notice, Piece, PieceOutcome,
     RequestNotFound, RequestView, Run, RunOutcome, Submission, SubmitError, completions_in,
 };
 pub use chain::ChainPlace;

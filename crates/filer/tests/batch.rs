@@ -55,6 +55,8 @@ fn submit(
             chunks,
             buffers,
             checksum: Checksum::default(),
+            handle: FileHandle::NULL,
+            octets: None,
             refused: None,
         })
         .collect();

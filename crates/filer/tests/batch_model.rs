@@ -305,6 +305,8 @@ impl Model {
                     chunks,
                     buffers,
                     checksum: Checksum::default(),
+                    handle: FileHandle::NULL,
+                    octets: None,
                     refused: want.refused.then_some(Status::BadStateId),
                 }
             })

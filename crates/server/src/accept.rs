@@ -103,6 +103,7 @@ impl Reactor {
             back: None,
             reads_over: endpoint,
             open_chain: ChainId::NONE,
+            batch_session: None,
         };
         let slot = channel.free_slots.pop()?;
         let cookie = Cookie::Slot(slot).pack();
@@ -121,6 +122,9 @@ impl Reactor {
             }
             self.interface.deregister(channel.inbox_region.key);
             self.drop_chains(endpoint);
+            if let Some(session) = channel.batch_session {
+                self.end_batches(session);
+            }
             self.end_back(&channel);
             self.forget_waiters_of(endpoint);
             self.act_on_locks();

@@ -5,13 +5,16 @@
 //! has credits for; what nobody has a credit for waits, and goes with the channel.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use dafs_dat::EndpointId;
 use dafs_filer::{ChannelKind, Verified};
 use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId, limits};
-use dafs_wire::messages::{AuthResult, ConnectBind, ConnectBindResult, Empty, LockReady};
+use dafs_wire::messages::{
+    AuthResult, Completion, Completions, ConnectBind, ConnectBindResult, Empty, LockReady,
+};
 use dafs_wire::{
-    Request, RequestHeader, Response, ResponseHeader, encode_request, is_intact, seal,
+    Array, Request, RequestHeader, Response, ResponseHeader, encode_request, is_intact, seal,
 };
 
 use crate::channel::Channel;
@@ -66,6 +69,8 @@ pub(crate) enum BackRequest {
     Null,
     /// BC_LOCK_READY: the turn of a lock request has come.
     LockReady { file: FileHandle, state: StateId, offset: u64, length: u64 },
+    /// BC_BATCH_COMPLETION.
+    BatchCompletion { completions: Arc<[Completion]> },
 }
 
 /// A bound channel.
@@ -122,6 +127,7 @@ impl Reactor {
             ChannelKind::BackControl => {
                 self.open_inbox(answer.endpoint, sizes.requests_max);
                 self.ask_client(answer.endpoint, BackRequest::Null);
+                self.note_back_channel(owner, answer.endpoint);
             }
             ChannelKind::RdmaRead => {
                 if let Some(owner) = self.channels.get_mut(owner) {
@@ -154,7 +160,7 @@ impl Reactor {
         let Some(back) = self.filer.back_control(channel.id) else { return };
         let Some(endpoint) = self.channels.endpoint_of(back) else { return };
         let listens = |back: &mut BackChannel| match request {
-            BackRequest::Null => true,
+            BackRequest::Null | BackRequest::BatchCompletion { .. } => true,
             BackRequest::LockReady { .. } => back.is_proven && back.knows_locks,
         };
         let has_room = |back: &mut BackChannel| back.waiting.len() < BACK_WAITING_MAX;
@@ -164,7 +170,7 @@ impl Reactor {
     }
 
     /// Asks a client over a back-control channel, now or when it has a credit.
-    fn ask_client(&mut self, endpoint: EndpointId, request: BackRequest) {
+    pub(crate) fn ask_client(&mut self, endpoint: EndpointId, request: BackRequest) {
         if let Some(back) = self.back(endpoint) {
             back.waiting.push_back(request);
             self.pump_back(endpoint);
@@ -205,6 +211,10 @@ impl Reactor {
                 let (file, state, offset, length) = (*file, *state, *offset, *length);
                 Request::BcLockReady(LockReady { file, state, offset, length })
             }
+            BackRequest::BatchCompletion { completions } => {
+                let completions = Array::from(&completions[..]);
+                Request::BcBatchCompletion(Completions { completions })
+            }
         };
         let mut message = vec![0; room];
         let length = encode_request(channel.order?, &header, &request, &mut message).ok()?;
@@ -236,9 +246,12 @@ impl Reactor {
             BackRequest::Null => back.is_proven |= header.status == Status::Ok,
             // It asks again by itself, now or later.
             BackRequest::LockReady { .. } => back.knows_locks &= header.status == Status::Ok,
+            BackRequest::BatchCompletion { .. } => {}
         }
         self.post_receives(endpoint);
         self.pump_back(endpoint);
+        // There is a credit for another notice.
+        self.batches.wake();
         Some(())
     }
 
@@ -249,6 +262,9 @@ impl Reactor {
             && owner.reads_over == channel.endpoint
         {
             owner.reads_over = owner.endpoint;
+        }
+        if back.kind == ChannelKind::BackControl {
+            self.lose_back_channel(back.operation, channel.endpoint);
         }
     }
 }
@@ -266,6 +282,17 @@ impl BackChannel {
             is_proven: false,
             knows_locks: true,
         }
+    }
+
+    /// Longest request the client takes, in octets.
+    pub fn request_bytes_max(&self) -> u32 {
+        self.sizes.request_bytes_max
+    }
+
+    /// Whether one more request would go out at once.
+    pub fn has_credit(&self) -> bool {
+        let outstanding = self.asked.iter().flatten().count();
+        self.waiting.is_empty() && outstanding < usize::from(self.credits)
     }
 
     /// The next request there is a credit for.

@@ -10,7 +10,7 @@ use dafs_filer::ChannelId;
 use dafs_memory::Memory;
 use dafs_store::FileKey;
 use dafs_store::cache::CachedFile;
-use dafs_types::{FileHandle, StateId};
+use dafs_types::{FileHandle, SessionId, StateId};
 use dafs_wire::ByteOrder;
 
 use crate::authorize::PeerFacts;
@@ -62,6 +62,8 @@ pub(crate) struct Channel {
     pub reads_over: EndpointId,
     /// The chain that its last request announced another member of.
     pub open_chain: ChainId,
+    /// Its session, once that has submitted a batch.
+    pub batch_session: Option<SessionId>,
 }
 
 /// What a state id stands for. Good as long as the filer says that the state is.

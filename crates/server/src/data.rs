@@ -204,6 +204,10 @@ impl Reactor {
                 self.end_task(id);
                 self.fail(answer, error.into());
             }
+            (Some(error), Task::Strand(_, mut strand)) if strand.token.is_none() => {
+                self.fail_strand(&mut strand, error);
+                self.end_task(id);
+            }
             (Some(error), Task::Size(answer, task)) if task.started => {
                 self.end_task(id);
                 self.finish_size(answer, task, Err(error));
@@ -222,6 +226,8 @@ impl Reactor {
                 Task::Size(answer, size) => self.step_size(id, *answer, size),
                 Task::Fetch(answer, fetch) => self.step_fetch(*answer, fetch),
                 Task::Grant(answer, grant) => self.step_grant(*answer, grant),
+                Task::Strand(answer, strand) => self.step_strand(id, *answer, strand),
+                Task::SealedBatch(answer, sealed) => self.step_sealed_batch(*answer, sealed),
             };
             match self.conclude(id, task, step) {
                 Some(next) => task = next,
@@ -259,6 +265,16 @@ impl Reactor {
                 fetch.transfers_left -= 1;
                 fetch.failed |= failed;
                 fetch.transfers_left
+            }
+            Some(Task::Strand(_, strand)) => {
+                strand.transfers_left -= 1;
+                strand.transfer_failed |= failed;
+                strand.transfers_left
+            }
+            Some(Task::SealedBatch(_, sealed)) => {
+                sealed.transfers_left -= 1;
+                sealed.transfer_failed |= failed;
+                sealed.transfers_left
             }
             _ => return,
         };

@@ -15,7 +15,8 @@
 //! | data taken, on its way to the disk (stable writes, COMMIT, CLOSE) | finished      |
 //! | a request between intent and outcome    | carried out if it had begun, refused if not   |
 //!
-//! These are shown to the filer, and a change is answered when they are over, and durable
+//! Strands of batches are among them, each by itself; what of a batch has not begun passes when
+//! it does. These are shown to the filer, and a change is answered when they are over, and durable
 //! where there is a journal. What waits for something else passes again and is not waited
 //! for: writes whose octets are looked at before the file has them, SETATTR_DIRECT, requests
 //! held for names that are busy. A client that lets its transfers stand keeps nobody waiting
@@ -360,7 +361,10 @@ impl Reactor {
         match operation.0 & KINDS {
             TASK => match self.tasks.get(TaskId(u32::try_from(number).ok()?))? {
                 Task::Write(answer, write) if write.transfers_left > 0 => Some(answer.endpoint),
-                Task::Write(..)
+                Task::Strand(answer, strand) if strand.transfers_left > 0 => Some(answer.endpoint),
+                Task::Strand(..)
+                | Task::SealedBatch(..)
+                | Task::Write(..)
                 | Task::Read(..)
                 | Task::Commit(..)
                 | Task::Size(..)
@@ -377,9 +381,11 @@ impl Reactor {
 fn passes_again(task: &Task) -> bool {
     match task {
         Task::Write(_, write) => matches!(write.source, WriteSource::Sealed { .. }),
-        Task::Fetch(..) => true,
+        Task::Fetch(..) | Task::SealedBatch(..) => true,
         // Those that wait for a file or for room pass again at once.
-        Task::Read(..) | Task::Commit(..) | Task::Size(..) | Task::Grant(..) => false,
+        Task::Read(..) | Task::Commit(..) | Task::Size(..) | Task::Grant(..) | Task::Strand(..) => {
+            false
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod accept;
 mod append;
 mod authorize;
 mod back;
+mod batch;
 mod chain;
 mod channel;
 mod config;

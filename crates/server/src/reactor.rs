@@ -22,6 +22,7 @@ use dafs_types::{Entropy, FileHandle, Moment, StateId, Verifier, limits};
 use dafs_wire::{ByteOrder, ResponseHeader};
 
 use crate::authorize::AccessRules;
+use crate::batch::Batches;
 use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{Defect, ServerConfig, ServerError};
@@ -53,6 +54,7 @@ pub(crate) struct Reactor {
     pub(crate) channels: Channels,
     pub(crate) tasks: Tasks,
     pub(crate) chains: Chains,
+    pub(crate) batches: Batches,
     pub(crate) loans: Loans,
     pub(crate) opens: HashMap<StateId, OpenRecord>,
     /// Open files by handle: how to reach them whatever happened to their names.
@@ -128,7 +130,9 @@ impl Reactor {
         let passwords = Arc::new(read_passwords(config)?);
         let kerberos = start_kerberos(config, &passwords)?;
         check_access(&config.access, &*store)?;
-        let mut filer = Filer::new(filer_config(config, kerberos.as_deref()), boot)?;
+        let filer_config = filer_config(config, kerberos.as_deref());
+        let batches = Batches::new(filer_config.batch)?;
+        let mut filer = Filer::new(filer_config, boot)?;
         let ledger = match &config.journal {
             Some(journal) => {
                 let mut ledger = Ledger::open(journal, &store, &mut filer, entropy.as_mut())?;
@@ -155,6 +159,7 @@ impl Reactor {
             channels: Channels::default(),
             tasks: Tasks::default(),
             chains: Chains::default(),
+            batches,
             loans: Loans::default(),
             opens: HashMap::new(),
             open_files: HashMap::new(),
@@ -196,7 +201,12 @@ impl Reactor {
         while !self.stop.load(Ordering::Acquire) {
             let idle = self.tasks.count() == 0 && self.cache.stats().dirty_bytes == 0;
             let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };
-            self.interface.wait(1, Some(pause));
+            if self.batches.has_more() {
+                self.interface.poll();
+            } else {
+                let due = self.batches.pause(self.now).unwrap_or(pause);
+                self.interface.wait(1, Some(pause.min(due)));
+            }
             // Otherwise no time worth a look at the clock has passed since the last turn.
             if self.interface.has_slept() {
                 self.now = self.present();
@@ -206,11 +216,13 @@ impl Reactor {
         }
     }
 
-    /// The present moment by the machine's clock, exact to a few milliseconds.
+    /// The present moment by the machine's clock, exact to a few milliseconds; to the
+    /// microsecond while there are batches, whose windows are that short.
     #[inline]
     pub(crate) fn present(&self) -> Moment {
-        let elapsed = coarse_now().saturating_sub(self.started).as_nanos();
-        Moment(u64::try_from(elapsed).unwrap_or(u64::MAX))
+        let now = if self.batches.is_idle() { coarse_now() } else { exact_now() };
+        let elapsed = now.saturating_sub(self.started).as_nanos();
+        Moment(u64::try_from(elapsed).unwrap_or(u64::MAX)).max(self.now)
     }
 
     /// A turn, and what is due by time, at one moment.
@@ -222,6 +234,7 @@ impl Reactor {
 
     /// Everything that has happened since the last wait.
     fn turn(&mut self) {
+        self.batches.begin_turn();
         while let Some(event) = self.interface.next_event() {
             self.on_event(event);
         }
@@ -230,6 +243,7 @@ impl Reactor {
         self.push_rollbacks();
         self.pump_fences();
         self.push_chains();
+        self.push_batches();
         self.push_ledger();
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
@@ -244,8 +258,10 @@ impl Reactor {
             self.tick();
             self.push_rollbacks();
             self.push_chains();
+            self.push_batches();
             self.push_ledger();
         }
+        self.pass_batch_time();
     }
 
     fn on_event(&mut self, event: Event) {
@@ -305,6 +321,7 @@ impl Reactor {
             channels: self.channels.count(),
             parked_requests: self.tasks.count(),
             chains: self.chains.count(),
+            batched_requests: self.batches.request_count(),
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
             undone_files: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.file_count()),
             requests: self.requests,
@@ -389,6 +406,12 @@ fn check_access(access: &AccessRules, store: &dyn Store) -> Result<(), ServerErr
         return Err(ServerError::Access(text));
     }
     Ok(())
+}
+
+/// As [`coarse_now`], by the same clock, and exact.
+fn exact_now() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs().try_into().unwrap_or(0))
 }
 
 /// Makes the directory of a Unix socket, if it is missing; binding tells the rest.

@@ -140,7 +140,8 @@ impl Reactor {
                     }
                 }
                 Read::Miss => {
-                    if let Some(wait) = self.fill(task) {
+                    let (at, left) = (task.place(), task.length - task.done);
+                    if let Some(wait) = self.fill(task.file, at, left, task.hint) {
                         // An inline answer starts over; what it found is let go.
                         if matches!(task.target, ReadTarget::Inline) {
                             task.done = 0;
@@ -155,17 +156,22 @@ impl Reactor {
     }
 
     /// Plans what a miss needs. `None` if it is there now.
-    fn fill(&mut self, task: &ReadTask) -> Option<Wait> {
+    pub(crate) fn fill(
+        &mut self,
+        file: CachedFile,
+        at: u64,
+        left: u32,
+        hint: CacheHint,
+    ) -> Option<Wait> {
         let mut jobs = Vec::new();
-        let left = task.length - task.done;
-        match self.cache.plan_fill(task.file, task.place(), left, task.hint, &mut jobs) {
+        match self.cache.plan_fill(file, at, left, hint, &mut jobs) {
             Planned::Ready => None,
-            Planned::Wait => Some(Wait::File(task.file)),
+            Planned::Wait => Some(Wait::File(file)),
             Planned::Pressure => {
                 self.flush_due();
                 Some(Wait::Room)
             }
-            Planned::Jobs => self.fill_or_wait(task.file, jobs),
+            Planned::Jobs => self.fill_or_wait(file, jobs),
         }
     }
 

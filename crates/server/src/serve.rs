@@ -208,6 +208,8 @@ impl Reactor {
             Request::CheckResponse(r) => self.check_response(answer, r),
             Request::FetchResponse(r) => self.fetch_response(answer, r),
             Request::DiscardResponses(r) => self.discard_responses(answer, r),
+            Request::BatchSubmit(r) => self.batch_submit(answer, r),
+            Request::HurryUp(r) => self.hurry_up(answer, r),
             Request::RegisterCred(r) => self.register_credentials(answer, r),
             Request::ReleaseCred(r) => self.release_credentials(answer, r),
             Request::ServerAuth(r) => self.server_auth(answer, r),
@@ -216,8 +218,6 @@ impl Reactor {
             // Not in this version: each is decoded and refused.
             Request::DelegPurge(_)
             | Request::DelegReturn(_)
-            | Request::BatchSubmit(_)
-            | Request::HurryUp(_)
             | Request::BcGetAttr(_)
             | Request::BcNull(_)
             | Request::BcRecall(_)

@@ -47,6 +47,8 @@ pub struct ServerStats {
     pub requests: u64,
     /// Memory registered with the transport now, the cache's arena included.
     pub regions: usize,
+    /// Requests of batches that were not reported.
+    pub batched_requests: usize,
     /// Ranges of memory lent to the transport now.
     pub loans: usize,
     /// Open files now, as the store sees them.

@@ -18,6 +18,8 @@ use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 use dafs_wire::messages::{Close, Unlock};
 
+use crate::batch::sealed::SealedBatch;
+use crate::batch::strand::Strand;
 use crate::chain::ChainId;
 use crate::credentials::Asker;
 use crate::locks::GrantTask;
@@ -150,6 +152,8 @@ pub enum CommitReply {
         /// Not before this is durable.
         after: RecordNumber,
     },
+    /// Nothing: strands of batches wait for it.
+    Batches,
     /// What ends auto-recovery locks comes behind it.
     Ending(Ending),
 }
@@ -216,6 +220,8 @@ pub(crate) enum Task {
     Size(Answer, SizeTask),
     Fetch(Answer, FetchTask),
     Grant(Answer, GrantTask),
+    Strand(Answer, Box<Strand>),
+    SealedBatch(Answer, Box<SealedBatch>),
 }
 
 impl Task {
@@ -227,7 +233,9 @@ impl Task {
             | Task::Commit(answer, _)
             | Task::Size(answer, _)
             | Task::Fetch(answer, _)
-            | Task::Grant(answer, _) => *answer,
+            | Task::Grant(answer, _)
+            | Task::Strand(answer, _)
+            | Task::SealedBatch(answer, _) => *answer,
         }
     }
 
@@ -238,7 +246,8 @@ impl Task {
             Task::Write(_, task) => Some(task.file),
             Task::Commit(_, task) => Some(task.file),
             Task::Size(_, task) => Some(task.file),
-            Task::Fetch(..) | Task::Grant(..) => None,
+            Task::Strand(_, strand) => Some(strand.file),
+            Task::Fetch(..) | Task::Grant(..) | Task::SealedBatch(..) => None,
         }
     }
 }
@@ -254,6 +263,8 @@ pub enum Wait {
     Transfers,
     /// Until the journal has its intent.
     Journal,
+    /// Until what it has written is stable.
+    Commit,
     /// Until what it overwrites is saved.
     Undo,
 }
@@ -310,7 +321,7 @@ impl Tasks {
         match wait {
             Wait::File(file) => self.by_file.entry(file).or_default().push(id),
             Wait::Room => self.for_room.push(id),
-            Wait::Transfers | Wait::Journal | Wait::Undo => {}
+            Wait::Transfers | Wait::Journal | Wait::Commit | Wait::Undo => {}
         }
     }
 
@@ -347,8 +358,12 @@ impl Tasks {
             }
             Task::Write(_, write) if write.is_append && !write.has_place => write.file == file,
             Task::Write(_, write) => write.file == file && meets(write.offset, write.length),
+            Task::Strand(_, strand) => {
+                let minds = !strand.is_read() || mode == LockMode::Write;
+                strand.file == file && minds && meets(strand.offset, strand.length)
+            }
             Task::Size(_, size) => size.file == file && size.size <= range.last(),
-            Task::Commit(..) | Task::Fetch(..) | Task::Grant(..) => false,
+            Task::Commit(..) | Task::Fetch(..) | Task::Grant(..) | Task::SealedBatch(..) => false,
         })
     }
 

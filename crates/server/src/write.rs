@@ -395,6 +395,9 @@ impl Reactor {
         if let CommitReply::Close { after } = task.reply {
             return self.finish_close(answer, task.file, after, result);
         }
+        if task.reply == CommitReply::Batches {
+            return self.end_sync(task.file, result);
+        }
         if let CommitReply::Append { has_place: true, .. } = task.reply {
             self.release_place(task.file);
         }
@@ -415,7 +418,7 @@ impl Reactor {
                     self.fail(answer, status);
                 }
             }
-            (Ok(()), CommitReply::Close { .. }) => {}
+            (Ok(()), CommitReply::Close { .. } | CommitReply::Batches) => {}
         }
     }
 }

@@ -25,6 +25,54 @@ impl Checksum {
     }
 }
 
+/// What a stretch of data adds to the checksum of the whole, wherever in it the stretch lies: for
+/// data that is moved in pieces, in any order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChecksumPart {
+    /// First octet, from the start of the data.
+    at: u32,
+    /// Sum of its words, modulo 65,535; of octets in words shared with others, their own part.
+    plain: u64,
+    /// Sum of its words, each times its place.
+    placed: u64,
+}
+
+impl ChecksumPart {
+    /// The part of these octets, the first of which is `at` octets into the data.
+    #[must_use]
+    pub fn of(at: u32, data: &[u8]) -> Self {
+        let (mut plain, mut placed) = (0u64, 0u64);
+        for (place, &octet) in (u64::from(at)..).zip(data) {
+            let value = if place % 2 == 0 { u64::from(octet) } else { u64::from(octet) << 8 };
+            plain += value;
+            placed = (placed + value * (place / 2)) % MODULUS;
+        }
+        Self { at, plain: plain % MODULUS, placed }
+    }
+}
+
+impl Checksum {
+    /// The checksum of the first `length` octets of data whose parts these are, together
+    /// without gap up to there; what begins behind them does not count. With n words, a word
+    /// at place i is n - i times in the second sum.
+    #[must_use]
+    pub fn of_parts(length: u32, parts: &[ChecksumPart]) -> Self {
+        let words = u64::from(length.div_ceil(2)) % MODULUS;
+        let (mut plain, mut placed) = (0, 0);
+        for part in parts.iter().filter(|part| part.at < length) {
+            plain = (plain + part.plain) % MODULUS;
+            placed = (placed + part.placed) % MODULUS;
+        }
+        let first = (SEED + plain) % MODULUS;
+        let second = (words * first + MODULUS - placed) % MODULUS;
+        // A sum that began above nothing never comes back to it.
+        let kept = |sum: u64| if sum == 0 { MODULUS } else { sum };
+        let second = if length == 0 { 0 } else { kept(second) };
+        let ([a, b, ..], [c, d, ..]) = (second.to_le_bytes(), kept(first).to_le_bytes());
+        Self([a, b, c, d])
+    }
+}
+
 /// Lanes summed side by side, so that the compiler uses vector registers.
 const LANES: usize = 16;
 /// Octets in one row of lanes.
@@ -35,6 +83,8 @@ const ROWS_MAX: usize = 256;
 const BLOCK_BYTES: usize = ROWS_MAX * ROW_BYTES;
 /// The modulus.
 const MODULUS: u64 = 65_535;
+/// Where the first sum starts.
+const SEED: u64 = 0x0101;
 
 const _: () = assert!((ROWS_MAX * (ROWS_MAX + 1) / 2) as u64 * MODULUS < 1 << 32);
 
@@ -57,7 +107,7 @@ impl DirectChecksum {
     /// Over no octets yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { first: 0x0101, second: 0, half: None }
+        Self { first: SEED, second: 0, half: None }
     }
 
     /// Takes the next octets.
@@ -194,6 +244,33 @@ mod tests {
         }
         let ([a, b], [c, d]) = (octets(second as u16), octets(first as u16));
         [a, b, c, d]
+    }
+
+    #[test]
+    fn parts_in_any_order_make_the_checksum_of_the_whole() {
+        let mut state = 5u64;
+        let mut next = |bound: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(11);
+            (state >> 33) as usize % bound
+        };
+        for length in (1..200).chain([65_535, 131_070, 140_001]) {
+            let zeros = next(4) == 0;
+            let data: Vec<u8> =
+                (0..length).map(|_| if zeros { 255 } else { next(256) as u8 }).collect();
+            let (mut parts, mut at) = (Vec::new(), 0);
+            while at < length {
+                let count = 1 + next(length - at);
+                parts.insert(
+                    next(parts.len() + 1),
+                    ChecksumPart::of(at as u32, &data[at..at + count]),
+                );
+                at += count;
+            }
+            assert_eq!(Checksum::of_parts(length as u32, &parts), Checksum::of(&data), "{length}");
+            // What begins behind the end does not count.
+            parts.push(ChecksumPart::of(length as u32, &data));
+            assert_eq!(Checksum::of_parts(length as u32, &parts), Checksum::of(&data), "{length}");
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod section;
 
 pub use array::{Array, DirectBuffer, DirectBuffers, Path, PathNames};
 pub use attributes::{AttributeBitmap, FileAttributeBlock, FsAttributeBlock};
-pub use checksum::{Checksum, DirectChecksum, is_intact, message_checksum, seal};
+pub use checksum::{Checksum, ChecksumPart, DirectChecksum, is_intact, message_checksum, seal};
 pub use connect_data::{CONNECT_DATA_BYTES, ChannelType, ConnectData, DEFAULT_TCP_PORT};
 pub use error::{DecodeError, EncodeError};
 pub use header::{ChainFlags, RequestHeader, ResponseHeader, SpecialConditions};

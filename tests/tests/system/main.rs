@@ -4,6 +4,7 @@
 
 mod attributes;
 mod auth;
+mod batch;
 mod bind;
 mod bystander;
 mod chains;

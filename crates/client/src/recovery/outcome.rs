@@ -272,6 +272,7 @@ impl Core {
             self.ask(index, Question::Tidy, &discard);
         }
         self.pump(index);
+        self.rebind_back(index);
     }
 
     /// Puts new state ids in the place of the old ones, and answers the OPENs that had been

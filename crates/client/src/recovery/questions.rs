@@ -141,6 +141,7 @@ impl Core {
             }
             (status, _) => return self.on_turned_away(index, status),
         };
+        self.sessions[index].id = result.session;
         if let Err(error) = self.apply(index, &result.options) {
             return self.attempt_failed(index, error.to_string());
         }

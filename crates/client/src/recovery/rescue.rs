@@ -117,7 +117,9 @@ impl Core {
             return self.interface.disconnect(endpoint);
         }
         self.cut(index);
-        let (stranded, chains) = self.strand(index);
+        let (mut stranded, chains) = self.strand(index);
+        self.part_back_of(index);
+        self.set_submitted_aside(index, &mut stranded);
         let session = &mut self.sessions[index];
         session.phase = Phase::Recovering;
         self.announce(index, SessionEvent::Lost { reason: reason.clone() });

@@ -118,13 +118,57 @@ impl BatchScheduler {
         is_of_session && scope.state.is_none_or(|state| request.state == state)
     }
 
+    /// The back-control channel of a session is gone, and with it whoever was to hear of its
+    /// asynchronous batches: they are dropped, and what is in flight for them ends silently.
+    /// Synchronous ones go on.
+    pub fn drop_asynchronous(&mut self, session: SessionId) -> EndedSession {
+        let mut ended = EndedSession::default();
+        let Some(&slot) = self.by_id.get(&session) else { return ended };
+        self.ready.retain(|&other| other != slot);
+        self.set_report_by(slot, None);
+        let state = &mut self.sessions[slot];
+        (state.is_ready, state.is_awaited, state.unfinished) = (false, false, 0);
+        state.gathered.clear();
+        for index in self.requests_of(slot) {
+            let batch = self.requests[index].batch;
+            if !self.batches[batch].synchronous {
+                self.end_silently(index, slot, &mut ended);
+            }
+        }
+        ended
+    }
+
+    fn requests_of(&self, slot: u32) -> Vec<u32> {
+        let of_session = (slot, RequestId(0))..=(slot, RequestId(u64::MAX));
+        self.names.range(of_session).map(|(_, &index)| index).collect()
+    }
+
+    /// Nobody is left to hear of a request.
+    fn end_silently(&mut self, index: u32, slot: u32, ended: &mut EndedSession) {
+        ended.requests += 1;
+        self.drop_transfers(index);
+        if self.requests[index].unfinished == 0 {
+            self.release_transfers(index);
+            return self.forget(index);
+        }
+        ended.running += 1;
+        let request = &mut self.requests[index];
+        let (name, transfers, bytes) = (request.name, request.transfers, request.bytes);
+        request.session = NONE;
+        self.names.remove(&(slot, name));
+        // What it still holds of the bounds of all is given back with its last run.
+        let load = &mut self.sessions[slot].load;
+        load.requests -= 1;
+        load.transfers -= transfers;
+        load.bytes -= bytes;
+    }
+
     /// A session has ended: everything it holds is dropped, and what is in flight for it
     /// ends silently. An unknown session holds nothing.
     pub fn close_session(&mut self, session: SessionId) -> EndedSession {
         let mut ended = EndedSession::default();
         let Some(slot) = self.by_id.remove(&session) else { return ended };
-        let of_session = (slot, RequestId(0))..=(slot, RequestId(u64::MAX));
-        let indices: Vec<u32> = self.names.range(of_session).map(|(_, &index)| index).collect();
+        let indices = self.requests_of(slot);
         self.replies.retain(|&batch| {
             let entry = &self.batches[batch];
             let (is_of_session, is_empty) = (entry.session == slot, entry.first == NONE);
@@ -136,17 +180,7 @@ impl BatchScheduler {
         self.ready.retain(|&other| other != slot);
         self.set_report_by(slot, None);
         for index in indices {
-            ended.requests += 1;
-            self.drop_transfers(index);
-            if self.requests[index].unfinished == 0 {
-                self.release_transfers(index);
-                self.forget(index);
-            } else {
-                ended.running += 1;
-                let name = self.requests[index].name;
-                self.names.remove(&(slot, name));
-                self.requests[index].session = NONE;
-            }
+            self.end_silently(index, slot, &mut ended);
         }
         self.sessions.remove(slot);
         ended

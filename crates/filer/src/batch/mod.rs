@@ -46,8 +46,9 @@
 //! **What was transferred** is counted from the start of the request's data, chunks and
 //! buffers read as one run of octets: octets beyond the first gap are not counted even if
 //! they were moved. A request with a failure has the status of its first one, and nothing
-//! more of it is begun. A short read or write is no failure. Checksums are the driver's: a
-//! request's runs are carried out one by one, and [`Piece::at`] says which part each is.
+//! more of it is begun. A short read or write is no failure. Of a read's
+//! checksum the driver adds each part ([`BatchScheduler::add_checksum`]); a write's it has
+//! looked at before ([`BatchRequest::octets`]).
 //!
 //! **Cancelling.** The protocol has no procedure for it; the paper (section 4) gives the API
 //! a cancel function, which a client can keep only by not listening any more, or by
@@ -72,10 +73,11 @@ mod slab;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dafs_types::{Moment, RequestId, SessionId, StateId, Status};
-use dafs_wire::Checksum;
+use dafs_types::{FileHandle, Moment, RequestId, SessionId, StateId, Status};
+use dafs_wire::{Checksum, ChecksumPart};
 
 use crate::{ConfigError, FileKey, IoKind};
 use queue::{Priority, Stage, Transfer, TransferQueue};
@@ -85,8 +87,8 @@ pub use limits::BatchLimits;
 pub use notices::completions_in;
 pub use words::{
     AbortScope, Aborted, Accepted, BatchLoad, BatchReply, BatchRequest, Cancelled, DeviceLoad,
-    EndedSession, InvalidBatch, Notice, Piece, RequestNotFound, RequestView, Run, RunOutcome,
-    Submission, SubmitError,
+    EndedSession, InvalidBatch, Notice, Piece, PieceOutcome, RequestNotFound, RequestView, Run,
+    RunOutcome, Submission, SubmitError,
 };
 
 /// The scheduler of all sessions' batches.
@@ -154,10 +156,13 @@ struct Request {
     session_id: SessionId,
     batch: u32,
     name: RequestId,
+    handle: FileHandle,
     state: StateId,
-    is_read: bool,
+    octets: Option<Arc<[u8]>>,
     length: u32,
     checksum: Checksum,
+    /// What is known of the checksum of a read.
+    sums: Vec<ChecksumPart>,
     /// Transfers that have not ended.
     unfinished: u32,
     /// Transfers it holds of the bounds, and octets.
@@ -360,10 +365,12 @@ impl BatchScheduler {
             session_id: self.sessions[session].id,
             batch,
             name: request.request,
+            handle: request.handle,
             state: request.state,
-            is_read: request.kind == IoKind::Read,
+            octets: request.octets.cloned(),
             length,
             checksum: request.checksum,
+            sums: Vec::new(),
             unfinished: 0,
             transfers: 0,
             bytes: 0,

@@ -3,7 +3,7 @@
 //! Invariant: a session with gathered completions is either ready or has a moment by which
 //! it will be, so that no completion waits for ever.
 
-use dafs_types::{Moment, Status};
+use dafs_types::{Moment, SessionId, Status};
 use dafs_wire::messages::Completion;
 use dafs_wire::{Checksum, HEADER_BYTES};
 
@@ -84,6 +84,16 @@ impl BatchScheduler {
     /// The next notice to send. Call it until it yields none, or until the back-control
     /// channels take no more; the sessions take turns.
     pub fn poll_notice(&mut self, now: Moment) -> Option<Notice> {
+        self.poll_notice_for(now, |_| true)
+    }
+
+    /// As [`BatchScheduler::poll_notice`], for sessions whose channel takes a notice now; the
+    /// others keep their turn.
+    pub fn poll_notice_for(
+        &mut self,
+        now: Moment,
+        mut takes: impl FnMut(SessionId) -> bool,
+    ) -> Option<Notice> {
         while let Some(&(moment, slot)) = self.report_by.first() {
             if moment > now {
                 break;
@@ -94,15 +104,7 @@ impl BatchScheduler {
                 self.make_ready(slot);
             }
         }
-        let (slot, count) = loop {
-            let slot = self.ready.pop_front()?;
-            self.sessions[slot].is_ready = false;
-            let count = self.sessions[slot].notice_size();
-            // A channel may have gone while its session was in the queue.
-            if count > 0 {
-                break (slot, count);
-            }
-        };
+        let (slot, count) = self.next_ready(&mut takes)?;
         let mut notice = Notice {
             session: self.sessions[slot].id,
             completions: Vec::with_capacity(count),
@@ -124,6 +126,26 @@ impl BatchScheduler {
         self.set_report_by(slot, left);
         self.look_whether_ready(slot);
         Some(notice)
+    }
+
+    /// The next session with a notice that its channel takes, and how many completions that
+    /// has.
+    fn next_ready(&mut self, takes: &mut impl FnMut(SessionId) -> bool) -> Option<(u32, usize)> {
+        for _ in 0..self.ready.len() {
+            let slot = self.ready.pop_front()?;
+            let session = &mut self.sessions[slot];
+            let count = session.notice_size();
+            if count > 0 && !takes(session.id) {
+                self.ready.push_back(slot);
+                continue;
+            }
+            session.is_ready = false;
+            // A channel may have gone while its session was in the queue.
+            if count > 0 {
+                return Some((slot, count));
+            }
+        }
+        None
     }
 
     /// The next reply to a synchronous batch, in the order of completion.
@@ -154,7 +176,11 @@ impl BatchScheduler {
             request: request.name,
             status: request.failure.map_or(Status::Ok, |failure| failure.status),
             length: request.moved,
-            checksum: if request.is_read { request.checksum } else { Checksum::default() },
+            checksum: if request.sums.is_empty() {
+                Checksum::NONE
+            } else {
+                Checksum::of_parts(request.moved, &request.sums)
+            },
         }
     }
 

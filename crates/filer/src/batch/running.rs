@@ -4,10 +4,12 @@
 //! its request stays until that run is back.
 
 use dafs_types::{Moment, Status};
-use dafs_wire::Checksum;
+use dafs_wire::ChecksumPart;
 
 use super::slab::NONE;
-use super::{BatchScheduler, DeviceLoad, Failure, Piece, Request, RequestView, Run, RunOutcome};
+use super::{
+    BatchScheduler, DeviceLoad, Failure, Piece, PieceOutcome, Request, RequestView, Run, RunOutcome,
+};
 
 /// Lists of pieces kept for runs to come.
 const SPARE_MAX: usize = 64;
@@ -54,46 +56,67 @@ impl BatchScheduler {
         RequestView {
             session: (request.session != NONE).then(|| self.sessions[request.session].id),
             request: request.name,
+            handle: request.handle,
             state: request.state,
+            synchronous: self.batches[request.batch].synchronous,
+            octets: request.octets.clone(),
             length: request.length,
             checksum: request.checksum,
             failed: request.failure.map(|failure| failure.status),
         }
     }
 
-    /// Sets the checksum that a read is reported with, as far as it is known: the last call
-    /// before the request's last run is done counts. Pieces come in any order, so their
-    /// sums are put together by [`Piece::at`].
-    pub fn set_checksum(&mut self, piece: &Piece, checksum: Checksum) {
-        self.requests[piece.request].checksum = checksum;
+    /// Octets that a read shows its client, `at` octets into its data: they count in the
+    /// checksum it is reported with. Pieces come in any order, each octet once.
+    pub fn add_checksum(&mut self, piece: &Piece, at: u32, octets: &[u8]) {
+        self.requests[piece.request].sums.push(ChecksumPart::of(at, octets));
     }
 
     /// Takes a run back, carried out or not.
     pub fn run_done(&mut self, run: Run, outcome: RunOutcome, now: Moment) {
         let Run { offset, mut pieces, .. } = run;
-        for piece in &pieces {
-            self.queue.end(piece.transfer);
-            let request = &mut self.requests[piece.request];
-            request.unfinished -= 1;
-            let failed = match (piece.failed, outcome) {
-                (Some(status), _) | (None, RunOutcome::Failed(status)) => Some(status),
+        for piece in pieces.drain(..) {
+            let outcome = match (piece.failed, outcome) {
+                (Some(status), _) | (None, RunOutcome::Failed(status)) => {
+                    PieceOutcome::Failed(status)
+                }
                 (None, RunOutcome::Moved(octets)) => {
                     let reached = offset.saturating_add(octets).saturating_sub(piece.offset);
-                    if reached < u64::from(piece.buffer.length) {
-                        request.moved = request.moved.min(piece.at + reached as u32);
-                    }
-                    None
+                    PieceOutcome::Moved(u32::try_from(reached).unwrap_or(u32::MAX))
                 }
             };
-            if let Some(status) = failed {
+            self.piece_done(piece, outcome, now);
+        }
+        self.keep_spare(pieces);
+    }
+
+    /// Takes a run apart, for a driver that carries its pieces out by themselves: each is
+    /// given back with [`BatchScheduler::piece_done`], and none waits for another.
+    pub fn take_apart(&mut self, run: Run, pieces: &mut Vec<Piece>) {
+        let mut of_run = run.pieces;
+        pieces.append(&mut of_run);
+        self.keep_spare(of_run);
+    }
+
+    /// Takes one piece of a run back, carried out or not.
+    pub fn piece_done(&mut self, piece: Piece, outcome: PieceOutcome, now: Moment) {
+        self.queue.end(piece.transfer);
+        let request = &mut self.requests[piece.request];
+        request.unfinished -= 1;
+        match outcome {
+            PieceOutcome::Moved(octets) if octets >= piece.buffer.length => {}
+            PieceOutcome::Moved(octets) => request.moved = request.moved.min(piece.at + octets),
+            PieceOutcome::Failed(status) => {
                 request.fail(piece.at, status);
                 self.drop_transfers(piece.request);
             }
-            if self.requests[piece.request].unfinished == 0 {
-                self.complete(piece.request, now);
-            }
         }
-        pieces.clear();
+        if self.requests[piece.request].unfinished == 0 {
+            self.complete(piece.request, now);
+        }
+    }
+
+    fn keep_spare(&mut self, pieces: Vec<Piece>) {
         if self.spare.len() < SPARE_MAX {
             self.spare.push(pieces);
         }

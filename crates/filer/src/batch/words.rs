@@ -3,7 +3,9 @@
 //! Invariant: a [`Run`] exists once. It cannot be copied, and giving it back consumes it,
 //! so that no octet can be reported as moved twice.
 
-use dafs_types::{CacheHint, RequestId, SessionId, StateId, Status};
+use std::sync::Arc;
+
+use dafs_types::{CacheHint, FileHandle, RequestId, SessionId, StateId, Status};
 use dafs_wire::messages::{Completion, FileChunk};
 use dafs_wire::{Checksum, DirectBuffer};
 
@@ -17,6 +19,8 @@ pub struct BatchRequest<'a> {
     pub request: RequestId,
     /// The file.
     pub file: FileKey,
+    /// What the client calls the file by.
+    pub handle: FileHandle,
     /// The open or lock it goes under.
     pub state: StateId,
     /// Which way.
@@ -27,6 +31,9 @@ pub struct BatchRequest<'a> {
     pub buffers: &'a [DirectBuffer],
     /// The checksum the client sent along with a write.
     pub checksum: Checksum,
+    /// The octets of a write that the driver has at hand already, since they had to be looked
+    /// at as a whole.
+    pub octets: Option<&'a Arc<[u8]>>,
     /// A request the driver will not have carried out: it completes with this status, and
     /// the others of its batch are not touched by it.
     pub refused: Option<Status>,
@@ -188,20 +195,35 @@ pub struct Piece {
 }
 
 /// Whose a piece is. No session: it has ended, and its memory must not be touched.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct RequestView {
     /// The session.
     pub session: Option<SessionId>,
     /// The client's name for the request.
     pub request: RequestId,
+    /// What the client calls the file by.
+    pub handle: FileHandle,
     /// The open or lock it goes under.
     pub state: StateId,
+    /// Whether the reply of its batch reports it, and not a notice.
+    pub synchronous: bool,
+    /// Octets of a write that are at hand already.
+    pub octets: Option<Arc<[u8]>>,
     /// Its octets.
     pub length: u32,
-    /// The checksum the client sent, or that [`super::BatchScheduler::set_checksum`] set.
+    /// The checksum the client sent.
     pub checksum: Checksum,
     /// It has failed or was cancelled: what is still moved for it is not reported.
     pub failed: Option<Status>,
+}
+
+/// How a piece went that was taken out of its run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PieceOutcome {
+    /// So many octets from its start were moved.
+    Moved(u32),
+    /// Nothing is known to have been moved.
+    Failed(Status),
 }
 
 /// How a run went.

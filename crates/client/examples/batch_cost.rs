@@ -1,0 +1,184 @@
+//! What a batch of 64 random reads of 4 KiB costs its client, against 64 single reads: processor
+//! time of the client's thread, over TCP and over shared memory on this machine, a server on a
+//! directory in a thread of its own. Blocks of each take turns, so that all see the same machine,
+//! and of each the median block counts; single reads one after the other are the measure. What the
+//! rest of the process, which is the server, used meanwhile stands beside it. `--test` runs a few
+//! rounds only; `--shm` and `--tcp` run one transport, `--only-single`, `--only-gathered`,
+//! `--only-batch` and `--only-submitted` one way, for a profiler.
+
+use std::sync::Arc;
+
+use dafs_client::{
+    Buffer, Client, ClientConfig, File, Group, OpenOptions, Session, SessionOptions,
+};
+use dafs_dat::Address;
+use dafs_server::{Server, ServerConfig};
+use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_types::{Credentials, Random};
+use rustix::time::{ClockId, clock_gettime};
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const READS: usize = 64;
+const OCTETS: usize = 4096;
+const FILE_OCTETS: usize = 32 << 20;
+const BLOCKS: usize = 400;
+const ROUNDS_PER_BLOCK: u32 = 10;
+const WAYS: [&str; 4] = ["single", "gathered", "batch", "submitted"];
+
+fn main() -> Outcome<()> {
+    let has = |word: &str| std::env::args().any(|argument| argument == word);
+    let blocks = if has("--test") { 3 } else { BLOCKS };
+    for transport in ["tcp", "shm"] {
+        let other = if transport == "tcp" { "--shm" } else { "--tcp" };
+        if !has(other) {
+            over(transport, blocks)?;
+        }
+    }
+    Ok(())
+}
+
+fn over(transport: &str, blocks: usize) -> Outcome<()> {
+    let directory = tempfile::tempdir()?;
+    let exported = directory.path().join("export");
+    std::fs::create_dir(&exported)?;
+    let content = Random::new(1).octets(FILE_OCTETS);
+    std::fs::write(exported.join("file"), &content)?;
+    let store = LocalStore::new(&LocalConfig::new(exported, directory.path().join("state")))?;
+    let address = match transport {
+        "tcp" => Address::Tcp("127.0.0.1:0".parse()?),
+        _ => Address::Shm(directory.path().join("socket")),
+    };
+    let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
+    config.filer.anonymous = Some(me());
+    let server = Server::new(&config, Arc::new(store))?;
+    let (address, stopper) = (server.addresses()[0].clone(), server.stopper());
+    let thread = std::thread::spawn(move || server.run());
+
+    let client = Client::new(ClientConfig::default())?;
+    let session = client.connect_to(&address, &SessionOptions::default())?;
+    let file = session.open("/file", &OpenOptions::read())?;
+    let buffer = client.allocate(READS * OCTETS)?;
+    let measured = Bench { client, session, file, buffer, content }.measure(blocks);
+    stopper.stop();
+    let _ = thread.join();
+    println!("{READS} reads of {OCTETS} octets over {transport}, us of processor time:");
+    let measured = measured?;
+    let single = measured[0].0;
+    for (way, (client, server)) in WAYS.iter().zip(measured) {
+        let ratio = client / single;
+        println!("  {way:10} client {client:8.1}  {ratio:5.3} x   server {server:8.1}");
+    }
+    Ok(())
+}
+
+struct Bench {
+    client: Client,
+    session: Session,
+    file: File,
+    buffer: Buffer,
+    content: Vec<u8>,
+}
+
+impl Bench {
+    /// Microseconds of one round of each way: the client's, and the server's.
+    fn measure(&self, blocks: usize) -> Outcome<[(f64, f64); 4]> {
+        let only =
+            std::env::args().find_map(|word| word.strip_prefix("--only-").map(str::to_owned));
+        let mut times = [const { (Vec::new(), Vec::new()) }; 4];
+        let mut dice = Random::new(2);
+        // All of it is in the server's cache before anything is measured.
+        for at in (0..FILE_OCTETS).step_by(READS * OCTETS) {
+            self.file.read_into(at as u64, self.buffer.slice(0, READS * OCTETS)?)?;
+        }
+        for _ in 0..blocks {
+            for (way, (own, others)) in WAYS.iter().zip(&mut times) {
+                if only.as_deref().is_some_and(|only| only != *way) {
+                    continue;
+                }
+                let rounds: Vec<[u64; READS]> =
+                    (0..ROUNDS_PER_BLOCK).map(|_| places(&mut dice)).collect();
+                let (thread, process) = (thread_time(), process_time());
+                for places in &rounds {
+                    self.round(way, places)?;
+                }
+                let (thread, process) = (thread_time() - thread, process_time() - process);
+                own.push(thread / f64::from(ROUNDS_PER_BLOCK));
+                others.push((process - thread) / f64::from(ROUNDS_PER_BLOCK));
+                self.check(&rounds[rounds.len() - 1]);
+            }
+        }
+        let median = |mut times: Vec<f64>| {
+            times.sort_by(f64::total_cmp);
+            times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
+        };
+        Ok(times.map(|(own, others)| (median(own), median(others))))
+    }
+
+    fn round(&self, way: &str, places: &[u64; READS]) -> Outcome<()> {
+        let slice = |index: usize| self.buffer.slice(index * OCTETS, OCTETS);
+        match way {
+            "single" => {
+                for (index, place) in places.iter().enumerate() {
+                    self.file.read_into(*place, slice(index)?)?;
+                }
+            }
+            "gathered" => {
+                let group = Group::DEFAULT;
+                for (index, place) in places.iter().enumerate() {
+                    self.session.submit_read(&self.file, *place, slice(index)?, group, 0)?;
+                }
+                self.client.wait(group, READS, None);
+                while let Some(done) = self.client.next(group) {
+                    done.result?;
+                }
+            }
+            way => {
+                let mut batch = self.session.batch();
+                for (index, place) in places.iter().enumerate() {
+                    batch = batch.read(&self.file, *place, slice(index)?);
+                }
+                let ended = if way == "batch" { batch.run()? } else { batch.submit()?.wait() };
+                for outcome in ended {
+                    outcome?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The buffer has what is in these places.
+    fn check(&self, places: &[u64; READS]) {
+        let mut octets = vec![0; OCTETS];
+        for (index, place) in places.iter().enumerate() {
+            self.buffer.read(index * OCTETS, &mut octets);
+            let place = *place as usize;
+            assert_eq!(octets, self.content[place..place + OCTETS], "read {index}");
+        }
+    }
+}
+
+fn places(dice: &mut Random) -> [u64; READS] {
+    std::array::from_fn(|_| (dice.below(FILE_OCTETS / OCTETS) * OCTETS) as u64)
+}
+
+fn thread_time() -> f64 {
+    microseconds(ClockId::ThreadCPUTime)
+}
+
+fn process_time() -> f64 {
+    microseconds(ClockId::ProcessCPUTime)
+}
+
+fn microseconds(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
+}
+
+fn me() -> Credentials {
+    Credentials {
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        groups: Box::default(),
+    }
+}

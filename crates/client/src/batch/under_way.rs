@@ -1,0 +1,124 @@
+//! A batch that was sent.
+//!
+//! Invariant: dropping it leaves nothing behind: its requests go on, hold their memory, and end
+//! unseen.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use dafs_types::Status;
+use dafs_wire::Request;
+use dafs_wire::messages::HurryUp;
+
+use super::plan::request_name;
+use crate::call::Answer;
+use crate::client::Shared;
+use crate::core::decode_any;
+use crate::error::{ClientError, Result};
+use crate::future::run;
+
+/// A batch under way. Whoever polls it must also turn the client. It is ready when every request
+/// has ended: then the slices it was given are free, and it yields how each ended.
+#[must_use = "without it nobody learns how the batch ended"]
+pub struct Batched {
+    shared: Rc<Shared>,
+    session: usize,
+    batch: u32,
+    serial: u32,
+    is_over: bool,
+}
+
+impl Batched {
+    pub(super) fn new(shared: Rc<Shared>, session: usize, batch: u32, serial: u32) -> Self {
+        Self { shared, session, batch, serial, is_over: false }
+    }
+
+    /// Waits for the end.
+    #[must_use]
+    pub fn wait(self) -> Vec<Result<u32>> {
+        let (shared, session) = (self.shared.clone(), self.session);
+        run(&shared, session, self)
+    }
+
+    /// Requests that have not ended, as far as this client has heard.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.shared.borrow().batches.get(self.batch, self.serial).map_or(0, |state| state.left)
+    }
+
+    /// How a request ended, if it has.
+    #[must_use]
+    pub fn outcome(&self, request: usize) -> Option<Result<u32>> {
+        let core = self.shared.borrow();
+        core.batches.get(self.batch, self.serial)?.results.get(request)?.clone()
+    }
+
+    /// Asks the server to go on with a request of a submitted batch at once, and to tell of it;
+    /// waits for that to be understood. False if the request has ended already.
+    ///
+    /// # Errors
+    /// If the session has ended, or as the server says.
+    pub fn hurry_up(&self, request: usize) -> Result<bool> {
+        let name = request_name(self.batch, self.serial, request);
+        let hurry = Request::HurryUp(HurryUp { request: name });
+        let reply =
+            run(&self.shared, self.session, Answer::to(&self.shared, self.session, &hurry)?)?;
+        let address = self.shared.borrow().sessions[self.session].address.clone();
+        let (header, _) = decode_any(hurry.procedure(), &reply, &address)?;
+        match header.status {
+            Status::Ok => Ok(true),
+            Status::BatchRequestNotFound => Ok(false),
+            status => Err(ClientError::Status { what: "HURRY_UP".into(), status }),
+        }
+    }
+
+    /// Gives a request up. The protocol has no way to take it back: it goes on, hurried where
+    /// it was submitted, holds its memory until its end, and is then
+    /// [`ClientError::Cancelled`] whatever became of it. False if it has ended already.
+    #[must_use]
+    pub fn cancel(&self, request: usize) -> bool {
+        let mut core = self.shared.borrow_mut();
+        let Some(state) = core.batches.get_mut(self.batch, self.serial) else { return false };
+        if !state.results.get(request).is_some_and(Option::is_none) {
+            return false;
+        }
+        state.cancelled[request] = true;
+        if !state.manner.synchronous {
+            let name = request_name(self.batch, self.serial, request);
+            // Whether it is found or not: it will end.
+            let _ = core.cast(self.session, &Request::HurryUp(HurryUp { request: name }));
+        }
+        true
+    }
+}
+
+impl Future for Batched {
+    type Output = Vec<Result<u32>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let (batch, serial) = (self.batch, self.serial);
+        let mut core = self.shared.borrow_mut();
+        if let Some(results) = core.batches.take(batch, serial) {
+            drop(core);
+            self.is_over = true;
+            return Poll::Ready(results);
+        }
+        match core.batches.get_mut(batch, serial) {
+            Some(state) => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+            // Polled after its end, which a caller must not do.
+            None => Poll::Ready(Vec::new()),
+        }
+    }
+}
+
+impl Drop for Batched {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.shared.borrow_mut().batches.abandon(self.batch, self.serial);
+        }
+    }
+}

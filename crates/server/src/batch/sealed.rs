@@ -1,0 +1,173 @@
+//! Batches of sessions with checksums: what is to be written is fetched and looked at as a whole
+//! before the batch is accepted, so that the file never has an octet that was damaged on its way.
+//!
+//! Invariant: what is held of such writes, from the fetch to the end of their request, stays below
+//! a bound for all.
+
+use std::sync::Arc;
+
+use dafs_filer::IoKind;
+use dafs_store::cache::{Span, Spans};
+use dafs_types::{SessionId, Status};
+use dafs_wire::Checksum;
+
+use super::Batch;
+use crate::data::Step;
+use crate::reactor::Reactor;
+use crate::task::{Answer, Task, Wait};
+use crate::transfer::{Cut, Staging};
+
+/// A batch whose writes are being fetched.
+#[derive(Debug)]
+pub struct SealedBatch {
+    session: SessionId,
+    batch: Batch,
+    staging: Staging,
+    bytes: usize,
+    pub transfers_left: u32,
+    pub transfer_failed: bool,
+}
+
+impl Reactor {
+    /// Batches of one session are accepted in the order they came in. Each that waits has a
+    /// credit.
+    pub(super) fn submit_in_order(
+        &mut self,
+        session: SessionId,
+        answer: Answer,
+        batch: Batch,
+    ) -> Result<(), Status> {
+        let entry = self.batches.sessions.get_mut(&session).ok_or(Status::BadSession)?;
+        if entry.is_fetching {
+            entry.behind.push_back((answer, batch));
+            return Ok(());
+        }
+        self.submit_sealed(session, answer, batch)
+    }
+
+    /// Submits what came behind a batch that is accepted or refused.
+    fn submit_behind(&mut self, session: SessionId) {
+        while let Some(entry) = self.batches.sessions.get_mut(&session)
+            && !entry.is_fetching
+            && let Some((answer, batch)) = entry.behind.pop_front()
+        {
+            if let Err(status) = self.submit_sealed(session, answer, batch) {
+                self.fail(answer, status);
+            }
+        }
+    }
+
+    /// Fetches what a batch writes, and submits it then.
+    fn submit_sealed(
+        &mut self,
+        session: SessionId,
+        answer: Answer,
+        batch: Batch,
+    ) -> Result<(), Status> {
+        let mut bytes = 0;
+        for wanted in batch.requests.iter().filter(|wanted| wanted.kind == IoKind::Write) {
+            // What differs is refused by the scheduler, with nothing fetched.
+            let in_file: u64 = wanted.chunks.iter().map(|chunk| u64::from(chunk.length)).sum();
+            let in_memory: u64 = wanted.buffers.iter().map(|b| u64::from(b.length)).sum();
+            if in_file != in_memory {
+                return Err(Status::Inval);
+            }
+            bytes += usize::try_from(in_memory).unwrap_or(usize::MAX).min(BATCH_BYTES_MAX + 1);
+        }
+        if bytes == 0 {
+            return self.submit_batch(answer, &batch);
+        }
+        if bytes > BATCH_BYTES_MAX {
+            return Err(Status::Resource);
+        }
+        if !self.has_room_for_batch(bytes) {
+            return Err(Status::Delay);
+        }
+        let staging = self.stage(vec![0; bytes].into())?;
+        let id = self.tasks.reserve();
+        let mut sealed = SealedBatch {
+            session,
+            batch,
+            staging,
+            bytes,
+            transfers_left: 0,
+            transfer_failed: false,
+        };
+        if let Some(entry) = self.batches.sessions.get_mut(&session) {
+            entry.is_fetching = true;
+        }
+        self.batches.fetching_bytes += bytes;
+        let mut start = 0;
+        for wanted in sealed.batch.requests.iter().filter(|wanted| wanted.kind == IoKind::Write) {
+            let length: u32 = wanted.buffers.iter().map(|buffer| buffer.length).sum();
+            let spans = Spans::from_iter([Span { offset: start, length }]);
+            start += u64::from(length);
+            let cut = Cut::new(&spans, &wanted.buffers, 0, length);
+            let (left, failed) = self.fetch_all(id, answer.endpoint, cut, sealed.staging.region);
+            sealed.transfers_left += left;
+            sealed.transfer_failed |= failed;
+        }
+        let waits = sealed.transfers_left > 0;
+        let task = Task::SealedBatch(answer, Box::new(sealed));
+        if waits {
+            self.park(id, task, Wait::Transfers);
+        } else {
+            self.drive(id, task);
+        }
+        Ok(())
+    }
+
+    /// What a batch writes is here.
+    pub(crate) fn step_sealed_batch(&mut self, answer: Answer, sealed: &mut SealedBatch) -> Step {
+        self.interface.deregister(sealed.staging.region.key);
+        self.batches.fetching_bytes -= sealed.bytes;
+        if let Some(entry) = self.batches.sessions.get_mut(&sealed.session) {
+            entry.is_fetching = false;
+        }
+        if sealed.transfer_failed || self.channels.get(answer.endpoint).is_none() {
+            // Whoever comes back asks for it anew.
+            let answer = self.abandon(answer);
+            self.fail(answer, Status::Io);
+        } else {
+            self.submit_unsealed(answer, &mut sealed.batch, &sealed.staging);
+        }
+        self.submit_behind(sealed.session);
+        Step::Done
+    }
+
+    /// Looks at what was fetched, and submits the batch.
+    fn submit_unsealed(&mut self, answer: Answer, batch: &mut Batch, staging: &Staging) {
+        let mut start = 0;
+        for wanted in &mut batch.requests {
+            if wanted.kind == IoKind::Read {
+                continue;
+            }
+            let length: usize = wanted.buffers.iter().map(|buffer| buffer.length as usize).sum();
+            let octets = staging.memory.to_vec(start, length);
+            start += length;
+            if length > 0 && Checksum::of(&octets) != wanted.checksum {
+                wanted.refused = Some(Status::Chksum);
+                continue;
+            }
+            let octets: Arc<[u8]> = octets.into();
+            self.batches.held.push((Arc::downgrade(&octets), length));
+            wanted.octets = Some(octets);
+        }
+        if let Err(status) = self.submit_batch(answer, batch) {
+            self.fail(answer, status);
+        }
+    }
+
+    fn has_room_for_batch(&mut self, bytes: usize) -> bool {
+        let batches = &mut self.batches;
+        batches.held.retain(|(octets, _)| octets.strong_count() > 0);
+        let held: usize = batches.held.iter().map(|(_, length)| length).sum();
+        let held = held + batches.fetching_bytes;
+        held == 0 || held + bytes <= HELD_BYTES_MAX
+    }
+}
+
+/// Octets that one batch may write in a session with checksums.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+/// Octets that all such writes hold together.
+const HELD_BYTES_MAX: usize = 256 << 20;

@@ -1,0 +1,91 @@
+//! What batches have written is made stable before it is reported (`docs/spec/gaps.md`, Batches):
+//! a completion has no verifier by which a client could tell that it was lost.
+//!
+//! Invariant: of one file at most one commit of batches is under way; strands that end meanwhile
+//! share the next one.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use dafs_store::StoreError;
+use dafs_store::cache::CachedFile;
+use dafs_types::Stability;
+
+use crate::reactor::Reactor;
+use crate::task::{CommitReply, CommitTask, Task, TaskId};
+
+/// Files that batches have written to.
+#[derive(Debug, Default)]
+pub(super) struct Syncs {
+    files: HashMap<CachedFile, Sync>,
+    /// Files with strands whose commit has not begun, and none that has.
+    ready: Vec<CachedFile>,
+}
+
+#[derive(Debug)]
+struct Sync {
+    /// Strands whose octets are being made stable.
+    running: Vec<TaskId>,
+    /// Strands that came later, and what they have written.
+    waiting: Vec<TaskId>,
+    range: Range<u64>,
+}
+
+impl Reactor {
+    /// Has the octets of a strand made stable, with those of others.
+    pub(super) fn make_stable(&mut self, id: TaskId, file: CachedFile, offset: u64, length: u32) {
+        let syncs = &mut self.batches.syncs;
+        let sync = syncs.files.entry(file).or_insert_with(|| Sync {
+            running: Vec::new(),
+            waiting: Vec::new(),
+            range: NOWHERE,
+        });
+        if sync.waiting.is_empty() && sync.running.is_empty() {
+            syncs.ready.push(file);
+        }
+        sync.waiting.push(id);
+        sync.range.start = sync.range.start.min(offset);
+        sync.range.end = sync.range.end.max(offset + u64::from(length));
+        self.batches.wake();
+    }
+
+    /// Begins the commits of what has gathered.
+    pub(super) fn begin_syncs(&mut self) {
+        while let Some(file) = self.batches.syncs.ready.pop() {
+            let Some(sync) = self.batches.syncs.files.get_mut(&file) else { continue };
+            sync.running = std::mem::take(&mut sync.waiting);
+            let range = std::mem::replace(&mut sync.range, NOWHERE);
+            // All of them are there until their file is stable.
+            let first = sync.running.first().and_then(|id| self.tasks.get(*id));
+            let Some(answer) = first.map(Task::answer) else { continue };
+            let length = range.end - range.start;
+            let ticket = self.cache.commit_begin(file, range.start, length, Stability::DataSync);
+            self.batches.in_flight += 1;
+            let commit = CommitTask { ticket, file, reply: CommitReply::Batches, borrowed: false };
+            self.start(Task::Commit(answer, commit));
+        }
+    }
+
+    /// A commit of what batches have written is over.
+    pub(crate) fn end_sync(&mut self, file: CachedFile, result: Result<(), StoreError>) {
+        self.batches.in_flight -= 1;
+        let syncs = &mut self.batches.syncs;
+        let Some(sync) = syncs.files.get_mut(&file) else { return };
+        let ended = std::mem::take(&mut sync.running);
+        if sync.waiting.is_empty() {
+            syncs.files.remove(&file);
+        } else {
+            syncs.ready.push(file);
+            self.batches.wake();
+        }
+        for id in ended {
+            if let Some(Task::Strand(_, strand)) = self.tasks.get_mut(id) {
+                strand.note_stable(result);
+                self.resume(id, None);
+            }
+        }
+    }
+}
+
+/// No octets yet: the least and the greatest are still to come.
+const NOWHERE: Range<u64> = Range { start: u64::MAX, end: 0 };
