@@ -23,7 +23,7 @@ use crate::direct::remote_of;
 use crate::reactor::Reactor;
 use crate::task::{Answer, Task, TaskId, Wait};
 use crate::transfer::{Cookie, Cut, Staging};
-use crate::undo::UndoGate;
+use crate::undo::{UndoGate, UndoSeen};
 
 /// A piece of a batch under way.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub struct Strand {
     pins: Vec<Pin>,
     /// The same, where it has a checksum.
     staged: Vec<Staging>,
+    /// Undo that was kept when it began.
+    undo_seen: UndoSeen,
     /// The room being written to.
     pub token: Option<WriteToken>,
     /// The octets to be written, where they are here already, and where they begin.
@@ -129,7 +131,8 @@ impl Reactor {
         let reach = (piece.offset, u64::from(piece.buffer.length));
         self.pass_file(answer, &view.handle)?;
         self.check_locks(view.state, &view.handle, reach, kind)?;
-        let IoFile { file, borrowed } = self.io_file(answer, view.state, &view.handle, kind)?;
+        let IoFile { file, borrowed, undo_seen } =
+            self.io_file(answer, view.state, &view.handle, kind)?;
         Ok(Strand {
             piece: None,
             kind,
@@ -139,6 +142,7 @@ impl Reactor {
             offset: piece.offset,
             length: piece.buffer.length,
             borrowed,
+            undo_seen,
             hint: piece.hint,
             done: 0,
             is_whole: false,
@@ -353,7 +357,7 @@ impl Reactor {
         }
         while strand.done < strand.length {
             let (at, left) = (strand.place(), strand.left());
-            match self.undo_gate(id, strand.file, at, u64::from(left)) {
+            match self.undo_gate(id, strand.file, (at, u64::from(left)), strand.undo_seen) {
                 UndoGate::Open => {}
                 UndoGate::Shut(wait) => return Step::Wait(wait),
                 UndoGate::Refused(status) => {
