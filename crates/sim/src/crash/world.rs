@@ -46,7 +46,7 @@ pub(super) struct World {
     pub asked: u64,
     turns: u64,
     pub report: StormReport,
-    /// Somebody has left a lock that persists, with what it would take back.
+    /// A lock that persists, with what it would take back, may be left in the end.
     pub may_keep_undo: bool,
     /// Nothing goes wrong any more.
     pub is_calm: bool,
@@ -329,7 +329,6 @@ impl World {
         };
         // One that persists is taken back when it breaks, which nobody may ever have it do.
         let persists = matches!(holding.held, Held::Lock(lock) if lock.persists);
-        self.may_keep_undo |= persists;
         if holding.is_ending || persists {
             self.judge.cells.leave_open(number);
         } else {
@@ -372,6 +371,10 @@ impl World {
         self.asked += 1;
         let number = self.number;
         let ask = self.named(ask);
+        if let Ask::Lock { lock, .. } = &ask {
+            // It may be granted unheard, and then nobody ever breaks or ends it.
+            self.may_keep_undo |= lock.persists && lock.recovers;
+        }
         let mut header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
         header.desired_credits = self.random.below(usize::from(CREDITS_MAX) + 1) as u16;
         let buffer = match &ask {
