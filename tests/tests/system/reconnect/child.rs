@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dafs_dat::Address;
 use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
-use dafs_server::{JournalConfig, Server, ServerConfig, Squash};
-use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_server::{JournalConfig, Server, ServerConfig};
+use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::fixture::{Transport, Watch, me};
