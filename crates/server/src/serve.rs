@@ -9,8 +9,8 @@ use dafs_filer::{
 };
 use dafs_types::CredHandle;
 use dafs_wire::{
-    ByteOrder, ChainFlags, Procedure, ReplayClass, Request, RequestHeader, decode_arguments,
-    is_intact,
+    ByteOrder, ChainFlags, DecodeError, PROTOCOL_VERSION, Procedure, ReplayClass, Request,
+    RequestHeader, decode_arguments, is_intact,
 };
 
 use crate::chain::ChainId;
@@ -147,7 +147,15 @@ impl Reactor {
             Err(error) => {
                 let endpoint = answer.endpoint;
                 tracing::debug!(?endpoint, %error, "request refused");
-                self.fail(answer, error.status());
+                match *error {
+                    // The next lower version that is served (draft 6.1.3), and there is one.
+                    DecodeError::Version(asked)
+                        if asked < PROTOCOL_VERSION && !answer.chain.is_some() =>
+                    {
+                        self.refuse_version(answer, error.status(), 0);
+                    }
+                    _ => self.fail(answer, error.status()),
+                }
             }
         }
     }

@@ -1,10 +1,14 @@
 //! What a session agrees on, what every header says, and who a client is (draft 3.1, 6.1.3,
 //! 6.2.1 to 6.2.8).
 
-use dafs_types::{CredHandle, SequenceNumber, ShareAccess, ShareDeny, Status, StreamId, Verifier};
+use std::time::Duration;
+
+use dafs_types::{
+    AuthType, CredHandle, SequenceNumber, ShareAccess, ShareDeny, Status, StreamId, Verifier,
+};
 use dafs_wire::messages::{
-    AuthRequest, ClientConnectAuth, ClientConnectAuthResult, Empty, GetAttributes, Open,
-    SessionOptions as WireOptions,
+    AuthMethod, AuthRequest, ClientAuth, ClientConnect, ClientConnectAuth, ClientConnectAuthResult,
+    Empty, GetAttributes, LockType, Open, ServerAuth, SessionOptions as WireOptions,
 };
 use dafs_wire::{
     AttributeBitmap, ByteOrder, Path, Procedure, Request, RequestHeader, Response, ResponseHeader,
@@ -13,6 +17,7 @@ use dafs_wire::{
 
 use super::{found, header_of};
 use crate::fixture::{Fixture, Transport, over_each};
+use crate::locks::{holder, served};
 use crate::rogue::{Rogue, encoded, login, login_as, opening, status_of};
 
 #[test]
@@ -153,6 +158,60 @@ fn another_version_and_a_second_connect_are_refused() {
         });
         assert_eq!(status, Some(Status::NoCreds));
     });
+}
+
+#[test]
+fn a_client_connects_asks_what_will_do_and_authenticates() {
+    over_each(|fixture, transport| {
+        for authentication in [AuthRequest::None, AuthRequest::Default] {
+            let mut rogue = Rogue::connect(&fixture.address(transport));
+            let auth = Request::ClientAuth(ClientAuth { authentication });
+            let disconnect = Request::Disconnect(Empty);
+            assert_eq!(rogue.outcome(&auth), Some(Status::IllegalState));
+            let connect = Request::ClientConnect(ClientConnect {
+                options: WireOptions::default(),
+                fence_id: "",
+                client_string: b"asker",
+                verifier: Verifier([7; 8]),
+            });
+            assert_eq!(rogue.outcome(&connect), Some(Status::Ok));
+            assert_eq!(rogue.outcome(&Request::Null(Empty)), Some(Status::NotAuthenticated));
+            let answer = rogue.ask(&Request::SecInfo(Empty)).unwrap();
+            let offered = found!(SecInfo, &answer).methods;
+            for method in [AuthMethod::None, AuthMethod::Default] {
+                assert!(offered.iter().any(|offer| offer == method), "{method:?}");
+            }
+            let answer = rogue.ask(&auth).unwrap();
+            assert!(!found!(ClientAuth, &answer).trusted);
+            assert_eq!(rogue.outcome(&auth), Some(Status::IllegalState));
+            assert_eq!(rogue.outcome(&Request::Null(Empty)), Some(Status::Ok));
+            let prove = Request::ServerAuth(ServerAuth { auth_type: AuthType::None });
+            assert_eq!(rogue.outcome(&prove), Some(Status::Ok));
+            assert_eq!(rogue.outcome(&disconnect), Some(Status::Ok));
+            rogue.ends();
+        }
+    });
+}
+
+/// Any message keeps what a client holds, one that asks for nothing included.
+#[test]
+fn whoever_says_something_now_and_then_keeps_what_it_holds() {
+    let fixture = served().journaled_with(|config| {
+        config.filer.lease = Duration::from_millis(1);
+        config.filer.silence_max = Some(Duration::from_secs(1));
+    });
+    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+    let mut bob = holder(&fixture, Transport::Tcp, b"bob");
+    assert_eq!(ann.lock(LockType::Write, (0, 10)), Status::Ok);
+    assert_eq!(bob.lock(LockType::Write, (10, 10)), Status::Ok);
+    let mut cid = holder(&fixture, Transport::Tcp, b"cid");
+    crate::fixture::await_that("the lock of who is silent ends", || {
+        assert_eq!(ann.rogue.outcome(&Request::Null(Empty)), Some(Status::Ok));
+        cid.lock(LockType::Write, (10, 10)) == Status::Ok
+    });
+    bob.rogue.ends();
+    assert_eq!(cid.lock(LockType::Write, (0, 10)), Status::Denied);
+    assert_eq!(ann.unlock((0, 10)), Status::Ok);
 }
 
 #[test]
