@@ -1,7 +1,7 @@
 //! Inline data, stability and appends (draft 4.2.1, 6.5.3, 6.5.8, 6.5.27, 6.5.37).
 
 use dafs_memory::{Memory, Pages};
-use dafs_types::{CacheHint, FileHandle, Stability, StateId, Status, limits};
+use dafs_types::{CacheHint, FileHandle, Random, Stability, StateId, Status, limits};
 use dafs_wire::messages::{
     AppendDirect, AppendInline, Commit, InlineData, Placement, ReadDirect, ReadInline,
     SessionOptions as WireOptions, WriteInline,
@@ -182,5 +182,42 @@ fn what_the_server_places_is_summed_for_those_who_asked() {
             assert_eq!(result.checksum, expected);
             assert_eq!(dafs_wire::is_intact(&answer), sealed, "of the message, too");
         }
+    });
+}
+
+/// Each append lies where its answer says, in one piece, whoever else appends.
+#[test]
+fn appends_at_the_same_time_lie_one_behind_the_other() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"").unwrap();
+        let append = |writer: u8| {
+            let mut rogue = Rogue::logged_in(&fixture.address(transport));
+            let (file, state) = rogue.open("file");
+            let mut random = Random::new(u64::from(writer));
+            let mut put = Vec::new();
+            for round in 0..60u8 {
+                let octets = vec![writer << 6 | round; 1 + random.below(3000)];
+                let (data, placement) = (InlineData::Here(&octets), Placement::Packed);
+                let stability = Stability::DataSync;
+                let append = AppendInline { file, state, stability, hint: HINT, placement, data };
+                let answer = rogue.ask(&Request::AppendInline(append)).unwrap();
+                let offset = found!(AppendInline, &answer).offset;
+                put.push((offset, octets));
+            }
+            put
+        };
+        let mut put: Vec<_> = std::thread::scope(|scope| {
+            let append = &append;
+            let writers: Vec<_> = (0..3).map(|w| scope.spawn(move || append(w))).collect();
+            writers.into_iter().flat_map(|writer| writer.join().unwrap()).collect()
+        });
+        put.sort_by_key(|(offset, _)| *offset);
+        let mut end = 0;
+        for (offset, octets) in &put {
+            assert_eq!(*offset, end, "neither a gap nor an overlap");
+            end += octets.len() as u64;
+        }
+        let expected: Vec<u8> = put.into_iter().flat_map(|(_, octets)| octets).collect();
+        assert!(std::fs::read(fixture.local("file")).unwrap() == expected);
     });
 }

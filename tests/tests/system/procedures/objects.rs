@@ -483,3 +483,32 @@ fn attributes_without_a_layout_are_left_out() {
     let included = found!(GetFsAttr, &answer).attributes.included();
     assert_eq!(included, file_system::bits::ALL);
 }
+
+#[test]
+fn what_an_object_is_not_good_for_is_said() {
+    over_each(|_, transport| {
+        let fixture = Fixture::with_two_exports(|_| {});
+        std::fs::write(fixture.local("home/file"), b"x").unwrap();
+        let mut rogue = Rogue::logged_in(&fixture.address(transport));
+        let (_, home, _) = walk(&mut rogue, &["home"]);
+        let (_, public, _) = walk(&mut rogue, &["pub"]);
+        let (_, file, _) = walk(&mut rogue, &["home", "file"]);
+        let rename = Rename { source: home, target: public, old_name: "file", new_name: "file" };
+        assert_eq!(rogue.outcome(&Request::Rename(rename)), Some(Status::XDev));
+        let link = Link { source: file, directory: public, name: "file" };
+        assert_eq!(rogue.outcome(&Request::Link(link)), Some(Status::XDev));
+        let attributes = FileAttributeBlock::empty(ByteOrder::NATIVE);
+        let object = NewObject::Fifo;
+        let create = Create { directory: home, name: "fifo", object, attributes };
+        assert_eq!(rogue.outcome(&Request::Create(create)), Some(Status::Ok));
+        for (name, expected) in [("fifo", Status::BadType), ("none", Status::NoEnt)] {
+            let names = [name];
+            let open = crate::rogue::opening(home, dafs_wire::Path::new(&names));
+            assert_eq!(rogue.outcome(&Request::Open(open)), Some(expected), "{name}");
+        }
+        let names = ["home"];
+        let root = rogue.root();
+        let open = crate::rogue::opening(root, dafs_wire::Path::new(&names));
+        assert_eq!(rogue.outcome(&Request::Open(open)), Some(Status::IsDir));
+    });
+}
