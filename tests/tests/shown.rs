@@ -14,6 +14,9 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
 }
 
+/// How a row begins that no test can be named for.
+const EXCUSES: &[&str] = &["never sent", "not in this version", "all of the above"];
+
 /// The section, up to the next one.
 fn section() -> String {
     let text = std::fs::read_to_string(root().join(DOCUMENT)).unwrap();
@@ -107,7 +110,10 @@ fn every_row_names_what_shows_it_or_says_why_nothing_does() {
     for row in rows(&section) {
         let is_head = matches!(row[0], "procedure" | "what" | "event" | "status");
         let (what, shown) = row.split_first().unwrap();
-        assert!(is_head || shown.iter().all(|cell| cell.len() > 10), "{what}: {shown:?}");
+        let is_shown = |cell: &&str| quoted(cell).any(is_there);
+        let is_excused = |cell: &&str| EXCUSES.iter().any(|excuse| cell.starts_with(excuse));
+        let all_are = shown.iter().all(|cell| is_shown(cell) || is_excused(cell));
+        assert!(is_head || (all_are && !shown.is_empty()), "{what}: {shown:?}");
     }
 }
 

@@ -197,7 +197,7 @@ fn a_client_connects_asks_what_will_do_and_authenticates() {
 fn whoever_says_something_now_and_then_keeps_what_it_holds() {
     let fixture = served().journaled_with(|config| {
         config.filer.lease = Duration::from_millis(1);
-        config.filer.silence_max = Some(Duration::from_secs(1));
+        config.filer.silence_max = Some(Duration::from_secs(3));
     });
     let mut ann = holder(&fixture, Transport::Tcp, b"ann");
     let mut bob = holder(&fixture, Transport::Tcp, b"bob");
