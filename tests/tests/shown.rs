@@ -134,7 +134,10 @@ fn no_status_is_without_a_row() {
     let section = section();
     let mut numbers = BTreeMap::new();
     for row in rows(&section) {
-        if let Some(number) = row[0].rsplit(' ').next().and_then(|word| word.parse::<u32>().ok()) {
+        // Its name and its number, and no more.
+        if let Some((_, number)) = row[0].split_once(' ')
+            && let Ok(number) = number.parse::<u32>()
+        {
             assert_eq!(numbers.insert(number, row[0]), None, "{}", row[0]);
         }
     }
