@@ -148,7 +148,8 @@ impl Reactor {
                 let endpoint = answer.endpoint;
                 tracing::debug!(?endpoint, %error, "request refused");
                 match *error {
-                    // The next lower version that is served (draft 6.1.3), and there is one.
+                    // No lower version is served, so 0 is told (draft 6.1.3). A member of a
+                    // chain is answered as any, for the sake of those behind it.
                     DecodeError::Version(asked)
                         if asked < PROTOCOL_VERSION && !answer.chain.is_some() =>
                     {
