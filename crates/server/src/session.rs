@@ -408,7 +408,7 @@ impl Reactor {
     pub(crate) fn disconnect(&mut self, answer: Answer) -> Result<(), Status> {
         let channel = self.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
         // The client closes once it has the answer; `on_tick` is the backstop.
-        channel.closing = true;
+        channel.closing = Some(self.now);
         let id = channel.id;
         for closed in self.filer.depart(id, self.now) {
             self.release_open(&closed);
