@@ -82,11 +82,15 @@ impl Default for KerberosTable {
 
 /// The rules of a configuration.
 pub fn rules(arguments: &Arguments) -> Result<AccessRules> {
-    let place = arguments.config.as_deref().map_or_else(
+    all_rules(arguments).with_context(|| place_of(arguments))
+}
+
+/// Where a mistake is to be looked for.
+fn place_of(arguments: &Arguments) -> String {
+    arguments.config.as_deref().map_or_else(
         || "the flags of dafs serve".to_owned(),
         |file: &Path| format!("configuration {}", file.display()),
-    );
-    all_rules(arguments).with_context(|| place)
+    )
 }
 
 fn all_rules(arguments: &Arguments) -> Result<AccessRules> {
@@ -228,7 +232,7 @@ pub fn kerberos(arguments: &Arguments) -> Result<Option<KerberosConfig>> {
     let name = match &table.service {
         Some(text) => {
             let parsed: Result<ServiceName, _> = text.parse();
-            Some(parsed.with_context(|| "[kerberos], service".to_owned())?)
+            Some(parsed.with_context(|| format!("{}: [kerberos], service", place_of(arguments)))?)
         }
         None => None,
     };

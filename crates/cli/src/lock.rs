@@ -108,7 +108,7 @@ fn take(arguments: &Arguments, file: &File) -> Result<()> {
     let taken = if arguments.nonblock || arguments.repair {
         match file.try_lock(kind, offset, length, options) {
             Ok(Some(holder)) => bail!(
-                "{}: somebody else has octets {} and on locked; `dafs locks` on the server tells who",
+                "{}: somebody else has locked octets {} and on; `dafs locks` on its host tells who",
                 arguments.url,
                 holder.offset
             ),

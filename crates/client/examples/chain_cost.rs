@@ -11,7 +11,7 @@ use std::time::Instant;
 use dafs_client::{Buffer, Client, ClientConfig, File, OpenOptions, Session, SessionOptions};
 use dafs_dat::Address;
 use dafs_server::{Server, ServerConfig};
-use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use dafs_types::Credentials;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -33,6 +33,7 @@ fn main() -> Outcome<()> {
     let socket = Address::Shm(directory.path().join("socket"));
     let address = if has("--shm") { socket } else { Address::Tcp("127.0.0.1:0".parse()?) };
     let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
+    config.access.squash = Some(Squash::Nobody);
     config.filer.anonymous = Some(me());
     let server = Server::new(&config, Arc::new(store))?;
     let (address, stopper) = (server.addresses()[0].clone(), server.stopper());

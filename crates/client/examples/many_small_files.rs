@@ -8,7 +8,7 @@ use std::time::Instant;
 use dafs_client::{Client, ClientConfig, OpenOptions, Session, SessionOptions, block_on};
 use dafs_dat::Address;
 use dafs_server::{Server, ServerConfig};
-use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use dafs_types::Credentials;
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
@@ -28,6 +28,7 @@ fn main() -> Outcome<()> {
     let store = LocalStore::new(&LocalConfig::new(exported, directory.path().join("state")))?;
     let listen = vec![Address::Tcp("127.0.0.1:0".parse()?)];
     let mut config = ServerConfig { listen, ..ServerConfig::default() };
+    config.access.squash = Some(Squash::Nobody);
     config.filer.anonymous = Some(Credentials {
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),

@@ -77,7 +77,7 @@ impl Session {
     ///
     /// # Errors
     /// If the session has ended, the server cannot be reached a second time, or takes no such
-    /// channel.
+    /// channel; NOTSUPP in a session by Kerberos.
     pub fn listen(&self) -> Result<()> {
         if let Some(identity) = &*self.identity_cell().borrow()
             && identity.method == AuthType::Gss
@@ -98,7 +98,24 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Whether the server has said that the turn of just this lock has come; said once.
+    pub(crate) fn take_lock_ready(&self, ready: &LockReady) -> bool {
+        let mut core = self.shared.borrow_mut();
+        let mut backs = core.backs.iter_mut();
+        let Some(back) = backs.find(|back| back.session == self.index) else { return false };
+        let place = back.locks_ready.iter().position(|other| other == ready);
+        place.is_some_and(|place| back.locks_ready.remove(place).is_some())
+    }
+}
+
 impl Core {
+    /// Whether the server can tell a session something.
+    pub fn listens(&self, index: usize) -> bool {
+        let mut backs = self.backs.iter();
+        backs.any(|back| back.session == index && matches!(back.phase, Phase::Bound))
+    }
+
     /// Whether the channel of a session stands, which is opened if there is none; `None` while
     /// that is not known.
     fn await_back(&mut self, index: usize) -> Option<Result<()>> {
@@ -323,7 +340,7 @@ impl Core {
         let index = back.session;
         let session = &mut self.sessions[index];
         let address = session.address.clone();
-        let reason = format!("the back-control channel is gone: {reason}");
+        let reason = format!("the back-control channel: {reason}");
         let was_new = matches!(back.phase, Phase::Connecting | Phase::Binding);
         if matches!(back.phase, Phase::Ended(_)) {
             return;
@@ -334,7 +351,7 @@ impl Core {
         } else {
             ClientError::SessionEnded { address, reason: reason.clone() }
         };
-        // Mostly the server is gone altogether. Only a session that comes back as a whole knows
+        // Mostly the server is gone altogether. And only a session that comes back as a whole knows
         // that nothing of what was submitted before runs any more.
         let wish = &mut session.back_wish;
         if has_submitted && session.keeper.is_some() && wish.losses < LOSSES_MAX {
@@ -371,7 +388,6 @@ impl Core {
             delegated.set_aside();
         }
         while let Some(back) = self.backs.iter().find(|back| back.session == index) {
-            // What was wanted for the first time is opened by whoever waits for it.
             self.close_back(back.endpoint);
         }
     }

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::{
-    Address, BreakReason, CompletionStatus, Domain, EndpointId, Event, Gather, Interface,
-    LocalSegment, Operation, PostError, Region, SendOptions, Signal, TlsFailure, coarse_now,
+    Address, CompletionStatus, Domain, EndpointId, Event, Gather, Interface, LocalSegment,
+    Operation, PostError, Region, SendOptions, Signal, coarse_now,
 };
 use dafs_memory::Memory;
 use dafs_types::{CredHandle, SessionId, Status, StreamId, Verifier};
@@ -29,6 +29,7 @@ use crate::data::{Destination, Transfer};
 use crate::delegations::Delegated;
 use crate::error::{ClientError, Result};
 use crate::groups::Groups;
+use crate::reasons::describe;
 use crate::recovery::{Delay, Keeper, Listener, Question, SessionEvent, Work, is_put_off};
 use crate::session::SessionOptions;
 use crate::turns::LOOK_PERIOD;
@@ -758,34 +759,6 @@ pub(crate) fn system(what: &'static str, error: std::io::Error) -> ClientError {
     ClientError::System { what, reason: error.to_string() }
 }
 
-fn describe(reason: &BreakReason) -> String {
-    match reason {
-        BreakReason::Peer => "the server closed the connection".into(),
-        // That it is about connecting says the error it becomes.
-        BreakReason::Unreachable(why) => why.clone(),
-        BreakReason::Tls(failure) => match tls_advice(failure) {
-            Some(advice) => format!("{failure}; {advice}"),
-            None => failure.to_string(),
-        },
-        other => other.to_string(),
-    }
-}
-
-/// What to do about it, where that is plain.
-fn tls_advice(failure: &TlsFailure) -> Option<&'static str> {
-    match failure {
-        TlsFailure::Required => Some(TLS_REQUIRED_ADVICE),
-        TlsFailure::NotSpoken => Some("write dafs://, or have it serve with --tls-cert"),
-        TlsFailure::Certificate(_) => {
-            Some("look at the server's certificate, --tls-ca and --tls-name")
-        }
-        TlsFailure::Refused(_) => Some("look at --tls-cert, and at what the server trusts"),
-        TlsFailure::Truncated | TlsFailure::Protocol(_) => None,
-    }
-}
-
-/// For who was turned away for want of TLS.
-pub(crate) const TLS_REQUIRED_ADVICE: &str = "write dafs+tls:// or give --tls";
 /// The protection domain of everything a client registers.
 pub(crate) const DOMAIN: Domain = Domain(0);
 /// Octets of one inbox slot: room for any response that was negotiated.

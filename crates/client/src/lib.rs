@@ -48,6 +48,7 @@ mod names;
 mod opens;
 mod path;
 mod pool;
+mod reasons;
 mod recovery;
 mod session;
 mod stream;

@@ -13,6 +13,7 @@ use dafs_types::Status;
 use dafs_wire::messages::{Lock, LockConflict, LockOptions, LockTest, LockType, Unlock};
 use dafs_wire::{Request, Response};
 
+use crate::back::LockReady;
 use crate::error::{ClientError, Result};
 use crate::file::File;
 
@@ -73,7 +74,8 @@ impl File {
 
     /// As [`File::try_lock`], and waits in the server's queue, where nobody who comes later
     /// overtakes it. The server is asked again at growing intervals,
-    /// [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX) at most.
+    /// [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX) at most; where the session listens
+    /// ([`Session::listen`](crate::Session::listen)), it says when it is worth asking.
     ///
     /// # Errors
     /// [`ClientError::TimedOut`]: others may find the place in the queue kept for some seconds
@@ -93,13 +95,19 @@ impl File {
             if self.session().run(asking)?.is_none() {
                 return Ok(());
             }
+            let session = self.session();
+            if session.shared.borrow().listens(session.index) {
+                // Only to keep the place in the queue.
+                pause = POLL_MAX;
+            }
             let again = Instant::now() + pause;
             let until = deadline.map_or(again, |deadline| again.min(deadline));
-            let client = self.session().client();
-            // Other things go on meanwhile, and end this early.
+            let client = session.client();
+            // Other things go on meanwhile.
             loop {
                 let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
+                let ready = LockReady { file: self.handle(), state: self.state(), offset, length };
+                if left.is_zero() || session.take_lock_ready(&ready) {
                     break;
                 }
                 client.turn(Some(left));

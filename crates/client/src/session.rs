@@ -22,13 +22,13 @@ use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
 use crate::core::{
-    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, TLS_REQUIRED_ADVICE, decode,
-    slot_segment,
+    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, decode, slot_segment,
 };
 use crate::credits::Credits;
 use crate::error::{ClientError, Result};
 use crate::future::run;
 use crate::login::{self, Identity, Login, message_bytes_max};
+use crate::reasons::TLS_REQUIRED_ADVICE;
 use crate::recovery::{Keeper, Places, Recovery, SessionEvent};
 use crate::typed::done;
 use crate::url::{Location, ServerName, local_socket_candidates};

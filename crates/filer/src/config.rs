@@ -92,6 +92,10 @@ pub struct FilerConfig {
     pub locks: LockConfig,
     /// Bounds and policies of batches.
     pub batch: BatchLimits,
+    /// A defect on purpose, by which a test shows that it would be noticed: the result
+    /// before a request that was not carried out is kept as its own.
+    #[doc(hidden)]
+    pub reuses_replies: bool,
 }
 
 impl Default for FilerConfig {
@@ -130,6 +134,7 @@ impl Default for FilerConfig {
             delegations: DelegationPolicy::default(),
             locks: LockConfig::default(),
             batch: BatchLimits::default(),
+            reuses_replies: false,
         }
     }
 }

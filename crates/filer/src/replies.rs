@@ -87,6 +87,8 @@ pub(crate) struct KeptSessions {
     /// Sessions without a connection.
     lost: u32,
     lost_max: u32,
+    /// A defect on purpose.
+    pub reuses_replies: bool,
 }
 
 #[derive(Debug)]
@@ -118,7 +120,7 @@ impl KeptSessions {
     /// None yet; at most `lost_max` will be kept without a connection.
     pub fn new(lost_max: u32) -> Self {
         let (slots, free, by_id) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { slots, free, by_id, lost: 0, lost_max }
+        Self { slots, free, by_id, lost: 0, lost_max, reuses_replies: false }
     }
 
     /// Begins to keep a session's results. The oldest lost session makes room.
@@ -141,11 +143,14 @@ impl KeptSessions {
     /// of no more use: the client has it, or it would not use the stream again.
     #[inline]
     pub fn begin(&mut self, session: KeptSession, request: RequestName) {
+        let forgets = !self.reuses_replies;
         if let Some(kept) = self.get_mut(session) {
             kept.running += 1;
             let entry = kept.entry(request.stream);
             (entry.sequence, entry.procedure) = (request.sequence, request.procedure);
-            entry.status = None;
+            if forgets {
+                entry.status = None;
+            }
         }
     }
 

@@ -99,7 +99,7 @@ impl Reactor {
             recent: [None; 16],
             pending_login: None,
             exchange: Exchange::default(),
-            closing: false,
+            closing: None,
             back: None,
             reads_over: endpoint,
             open_chain: ChainId::NONE,
@@ -116,7 +116,8 @@ impl Reactor {
     /// A connection has ended. What its session holds goes with it where the filer says so.
     pub(crate) fn on_broken(&mut self, endpoint: EndpointId) {
         if let Some(channel) = self.channels.remove(endpoint) {
-            let end = if channel.closing { ChannelEnd::Orderly } else { ChannelEnd::Lost };
+            let end =
+                if channel.closing.is_some() { ChannelEnd::Orderly } else { ChannelEnd::Lost };
             for closed in self.filer.channel_closed(channel.id, end, self.now) {
                 self.release_open(&closed);
             }

@@ -10,7 +10,7 @@ use dafs_filer::ChannelId;
 use dafs_memory::Memory;
 use dafs_store::FileKey;
 use dafs_store::cache::CachedFile;
-use dafs_types::{FileHandle, SessionId, StateId};
+use dafs_types::{FileHandle, Moment, SessionId, StateId};
 use dafs_wire::ByteOrder;
 
 use crate::authorize::PeerFacts;
@@ -54,8 +54,8 @@ pub(crate) struct Channel {
     pub pending_login: Option<crate::session::PendingLogin>,
     /// The exchange of tokens that made its session, or is on the way to.
     pub exchange: crate::session::Exchange,
-    /// The connection ends once what is posted has gone out.
-    pub closing: bool,
+    /// When the client has left: it closes the connection once it has its answer.
+    pub closing: Option<Moment>,
     /// What a channel has that is bound to another's session.
     pub back: Option<Box<BackChannel>>,
     /// Where its session's RDMA reads go; itself, or a channel bound for them.
@@ -131,10 +131,10 @@ impl Channels {
         self.slots.get_mut(endpoint.index())?.take()
     }
 
-    /// Connections whose clients have left, and that are not closed yet.
-    pub fn leaving(&self) -> Vec<EndpointId> {
+    /// Connections whose clients have left at such a moment, and that are not closed yet.
+    pub fn leaving(&self, is_due: impl Fn(Moment) -> bool) -> Vec<EndpointId> {
         let channels = self.slots.iter().flatten();
-        channels.filter(|channel| channel.closing).map(|channel| channel.endpoint).collect()
+        channels.filter(|c| c.closing.is_some_and(&is_due)).map(|c| c.endpoint).collect()
     }
 
     /// Connections there are.

@@ -93,6 +93,11 @@ impl Default for ServerConfig {
 pub enum Defect {
     /// A change of a fencing list is answered before what it waits for has ended.
     AnswerFencesEarly,
+    /// Requests are carried out without a record of what is about to be done.
+    SkipIntent,
+    /// A stream's last result is taken for that of the request after it, which was not
+    /// carried out.
+    ReuseStreamReply,
     /// Of all that is to be saved before it is changed, the first piece is not.
     ForgetUndoBlock,
 }

@@ -15,6 +15,7 @@ use crate::credentials::Asker;
 use crate::jobs::Job;
 use crate::reactor::Reactor;
 use crate::task::{Answer, Buffers, Task, TaskId, Wait};
+use crate::undo::UndoSeen;
 
 /// How far a task got.
 pub(crate) enum Step {
@@ -31,6 +32,8 @@ pub(crate) enum Step {
 pub(crate) struct IoFile {
     pub file: CachedFile,
     pub borrowed: bool,
+    /// Undo that was kept when it was let in. What comes later is for others' changes.
+    pub undo_seen: UndoSeen,
 }
 
 impl Reactor {
@@ -68,7 +71,7 @@ impl Reactor {
         if let Some(recent) = channel.recent(state, handle) {
             let (key, file) = (dafs_filer::FileKey(recent.key.0), recent.file);
             self.filer.check_io(id, state, key, kind)?;
-            return Ok(IoFile { file, borrowed: false });
+            return Ok(IoFile { file, borrowed: false, undo_seen: self.undo_seen() });
         }
         if state == StateId::ANONYMOUS {
             return self.anonymous_file(answer, handle, kind);
@@ -88,7 +91,7 @@ impl Reactor {
         if let Some(channel) = self.channels.get_mut(answer.endpoint) {
             channel.remember(recent);
         }
-        Ok(IoFile { file: recent.file, borrowed: false })
+        Ok(IoFile { file: recent.file, borrowed: false, undo_seen: self.undo_seen() })
     }
 
     /// Whether locks of others let a read or write through. Nearly free while there are none.
@@ -148,7 +151,7 @@ impl Reactor {
         self.touch(answer, handle, touch)?;
         let version = file.version()?;
         let file = self.cache.open(file, version)?;
-        Ok(IoFile { file, borrowed: true })
+        Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }
 
     /// Opens a file for one request.
@@ -161,7 +164,7 @@ impl Reactor {
         let file = who.store().open(who, handle, access)?;
         let version = file.version()?;
         let file = self.cache.open(file, version)?;
-        Ok(IoFile { file, borrowed: true })
+        Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })
     }
 
     pub(crate) fn give_back(&mut self, file: CachedFile, borrowed: bool) {

@@ -237,6 +237,7 @@ impl Reactor {
         };
         changes.size = None;
         let rest = changes;
+        let undo_seen = self.undo_seen();
         // A file that is cached and that nobody has open has no descriptor to set a size by.
         let opened = match state {
             StateId::ANONYMOUS => Some(self.borrow_file(&who, handle, ShareAccess::Write)?),
@@ -249,6 +250,7 @@ impl Reactor {
                 file,
                 handle: *handle,
                 size,
+                undo_seen,
                 started: false,
                 rest,
                 set: wanted.0,
@@ -283,7 +285,7 @@ impl Reactor {
             self.finish_size(answer, refused, Err(StoreError::Access));
             return Step::Done;
         }
-        match self.undo_gate(id, task.file, task.size, u64::MAX) {
+        match self.undo_gate(id, task.file, (task.size, u64::MAX), task.undo_seen) {
             UndoGate::Open => {}
             UndoGate::Shut(wait) => return Step::Wait(wait),
             UndoGate::Refused(status) => {
@@ -382,6 +384,7 @@ fn placeholder(task: &SizeTask) -> SizeTask {
         file: task.file,
         handle: task.handle,
         size: task.size,
+        undo_seen: task.undo_seen,
         started: true,
         rest: AttributeChanges::default(),
         set: 0,

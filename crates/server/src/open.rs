@@ -187,6 +187,7 @@ impl Reactor {
                 self.undo_open(answer, opened.state_id, reply.delegation);
                 return Err(status);
             }
+            let undo_seen = self.undo_seen();
             self.start(Task::Size(
                 answer,
                 SizeTask {
@@ -194,6 +195,7 @@ impl Reactor {
                     file: cached,
                     handle,
                     size: 0,
+                    undo_seen,
                     started: false,
                     rest: AttributeChanges::default(),
                     set: 0,

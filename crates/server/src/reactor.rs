@@ -137,7 +137,11 @@ impl Reactor {
         let batches = Batches::new(filer_config.batch)?;
         let mut filer = Filer::new(filer_config, boot)?;
         let ledger = match &config.journal {
-            Some(journal) => Some(Ledger::open(journal, &store, &mut filer, entropy.as_mut())?),
+            Some(journal) => {
+                let mut ledger = Ledger::open(journal, &store, &mut filer, entropy.as_mut())?;
+                ledger.skips_intents = config.defect == Some(Defect::SkipIntent);
+                Some(ledger)
+            }
             None => None,
         };
         let mut addresses = Vec::new();
@@ -324,6 +328,7 @@ impl Reactor {
             chains: self.chains.count(),
             batched_requests: self.batches.request_count(),
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
+            undone_files: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.file_count()),
             requests: self.requests,
             regions: self.interface.region_count(),
             loans: self.loans.count(),
@@ -361,6 +366,7 @@ fn filer_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> FilerConf
     let mut filer = config.filer.clone();
     // Without stable storage nothing can be promised to outlive a server.
     filer.locks.persistent = config.journal.is_some();
+    filer.reuses_replies |= config.defect == Some(Defect::ReuseStreamReply);
     if config.journal.is_some() {
         filer.locks.auto_recovery = AutoRecovery::Ranges;
     }

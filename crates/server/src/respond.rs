@@ -110,6 +110,7 @@ impl Reactor {
         if answer.chain.is_some() {
             self.note_member(answer, status, response);
         }
+        let may_wait = self.may_wait(answer);
         let Some(channel) = self.channels.get_mut(answer.endpoint) else {
             if answer.kept.is_some() {
                 self.conclude_undelivered(answer, status, response);
@@ -121,13 +122,42 @@ impl Reactor {
         };
         let limit = channel.response_bytes_max.min(message.len());
         let has_checksums = channel.checksums;
-        let header = grant(&mut self.filer, channel, answer, status);
+        let header = match may_wait {
+            true => blank(answer, status, NO_TARGET),
+            false => grant(&mut self.filer, channel, answer, status),
+        };
         let encoded = encode_response(order, &header, response, &mut message[..limit]);
         let length = encoded.inspect_err(|_| self.unsent = Some(header))?;
         if has_checksums {
             seal(&mut message[..length], &[]);
         }
         Ok(length)
+    }
+
+    /// Whether an answer may be held back by the journal, so that others are sent before
+    /// it: it takes its grant when it is sent. Grants are for the client what the order of
+    /// answers makes of them (draft 3.2.6), and the filer must see the same order.
+    #[inline]
+    fn may_wait(&self, answer: Answer) -> bool {
+        answer.logged || self.answer_after.0 != 0
+    }
+
+    /// Sends an answer that may have waited.
+    pub(crate) fn send_waited(&mut self, answer: Answer, message: &[u8]) {
+        let order = self.order_of(answer.endpoint).unwrap_or(ByteOrder::NATIVE);
+        let has_checksums = self.has_checksums(answer.endpoint);
+        let Ok(header) = ResponseHeader::decode(order, message) else { return };
+        let Some(channel) = self.channels.get_mut(answer.endpoint) else { return };
+        if header.target_credits != NO_TARGET {
+            return self.send(answer.endpoint, message);
+        }
+        let granted = grant(&mut self.filer, channel, answer, header.status);
+        let mut message = message.to_vec();
+        ResponseHeader::set_target_credits(order, granted.target_credits, &mut message);
+        if has_checksums {
+            seal(&mut message, &[]);
+        }
+        self.send(answer.endpoint, &message);
     }
 
     /// Encodes into a longer buffer; the grant was taken by the first try.
@@ -272,6 +302,8 @@ pub(crate) fn blank(answer: Answer, status: Status, target_credits: u16) -> Resp
     }
 }
 
+/// In a header whose grant has not been taken yet; no grant is for nothing.
+const NO_TARGET: u16 = 0;
 /// Room for any response that is not a listing.
 const RESPONSE_HEAD_BYTES: usize = 512;
 /// Header and the pieces of one inline read.

@@ -9,8 +9,8 @@ use dafs_filer::{
 };
 use dafs_types::CredHandle;
 use dafs_wire::{
-    ByteOrder, ChainFlags, Procedure, ReplayClass, Request, RequestHeader, decode_arguments,
-    is_intact,
+    ByteOrder, ChainFlags, DecodeError, PROTOCOL_VERSION, Procedure, ReplayClass, Request,
+    RequestHeader, decode_arguments, is_intact,
 };
 
 use crate::chain::ChainId;
@@ -147,7 +147,16 @@ impl Reactor {
             Err(error) => {
                 let endpoint = answer.endpoint;
                 tracing::debug!(?endpoint, %error, "request refused");
-                self.fail(answer, error.status());
+                match *error {
+                    // No lower version is served, so 0 is told (draft 6.1.3). A member of a
+                    // chain is answered as any, for the sake of those behind it.
+                    DecodeError::Version(asked)
+                        if asked < PROTOCOL_VERSION && !answer.chain.is_some() =>
+                    {
+                        self.refuse_version(answer, error.status(), 0);
+                    }
+                    _ => self.fail(answer, error.status()),
+                }
             }
         }
     }

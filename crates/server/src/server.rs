@@ -41,6 +41,8 @@ pub struct ServerStats {
     pub chains: usize,
     /// Requests on their way through the journal now.
     pub journaled_requests: usize,
+    /// Files of which undo is kept now, or that get back what they held.
+    pub undone_files: usize,
     /// Requests since the start.
     pub requests: u64,
     /// Memory registered with the transport now, the cache's arena included.

@@ -12,6 +12,7 @@ use dafs_filer::{
     AuthDecision, AuthRequest, BindArguments, ChannelKind, ConnectArguments, ConnectResults,
     Negotiated, Principal, Verified,
 };
+use dafs_journal::RecordNumber;
 use dafs_store::ExportTerms;
 use dafs_types::{AuthType, ClientId, Credentials, SessionId, Status};
 use dafs_wire::messages::{
@@ -318,9 +319,11 @@ impl Reactor {
             channel.who = Arc::new(Asker::new(who, &view));
         }
         if !is_renewal {
-            self.note_session(id);
+            // Whoever knows the session may ask for it in the server's next life.
+            self.answer_after = self.note_session(id);
         }
         self.answer_login(answer, &purpose, Status::Ok, result, outcome.trusted);
+        self.answer_after = RecordNumber(0);
         if let Purpose::Connected(results) = purpose {
             self.apply(answer.endpoint, &results);
         }
@@ -405,7 +408,7 @@ impl Reactor {
     pub(crate) fn disconnect(&mut self, answer: Answer) -> Result<(), Status> {
         let channel = self.channels.get_mut(answer.endpoint).ok_or(Status::BadSession)?;
         // The client closes once it has the answer; `on_tick` is the backstop.
-        channel.closing = true;
+        channel.closing = Some(self.now);
         let id = channel.id;
         for closed in self.filer.depart(id, self.now) {
             self.release_open(&closed);

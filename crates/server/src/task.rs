@@ -24,6 +24,7 @@ use crate::chain::ChainId;
 use crate::credentials::Asker;
 use crate::locks::GrantTask;
 use crate::transfer::Staging;
+use crate::undo::UndoSeen;
 
 /// Names a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -129,6 +130,8 @@ pub struct WriteTask {
     /// That is in the journal.
     pub has_intent: bool,
     pub borrowed: bool,
+    /// Undo that was kept when it was let in.
+    pub undo_seen: UndoSeen,
 }
 
 /// What a commit answers in the end.
@@ -179,6 +182,8 @@ pub(crate) struct SizeTask {
     pub file: CachedFile,
     pub handle: FileHandle,
     pub size: u64,
+    /// Undo that was kept when it was let in.
+    pub undo_seen: UndoSeen,
     /// The job has been given away.
     pub started: bool,
     pub rest: AttributeChanges,

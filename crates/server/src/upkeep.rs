@@ -79,6 +79,9 @@ impl Reactor {
         }
         self.cache.on_tick(self.now);
         self.flush_due();
+        for endpoint in self.channels.leaving(|since| since.after(LEAVE_PATIENCE) <= self.now) {
+            self.give_up(endpoint);
+        }
         let actions = self.filer.on_tick(self.now);
         for (id, reason) in actions.close {
             tracing::info!(?reason, "closing a channel");
@@ -105,7 +108,7 @@ impl Reactor {
     /// Before the end: everything dirty goes to the files.
     pub(crate) fn write_everything_back(&mut self) {
         // Whoever has left has nothing to take back from the next server.
-        for endpoint in self.channels.leaving() {
+        for endpoint in self.channels.leaving(|_| true) {
             self.on_broken(endpoint);
         }
         self.cache.flush_all();
@@ -124,6 +127,8 @@ impl Reactor {
 
 /// A job run in place that took longer must have waited for a disk.
 const SLOW_JOB: Duration = Duration::from_micros(400);
+/// How long a client may keep a connection that it has left.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(2);
 const SLOW_PERIOD: Duration = Duration::from_millis(20);
 /// Flushes given to the pool at one time.
 const POOL_QUEUE_MAX: usize = 32;

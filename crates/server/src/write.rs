@@ -158,7 +158,7 @@ impl Reactor {
         while task.done < task.length {
             let at = task.offset + u64::from(task.done);
             let left = task.length - task.done;
-            match self.undo_gate(id, task.file, at, u64::from(left)) {
+            match self.undo_gate(id, task.file, (at, u64::from(left)), task.undo_seen) {
                 UndoGate::Open => {}
                 UndoGate::Shut(wait) => return Step::Wait(wait),
                 UndoGate::Refused(status) => return self.refuse_write(answer, task, status),
@@ -446,5 +446,6 @@ pub(crate) fn write_task(
         has_place: false,
         has_intent: false,
         borrowed: io.borrowed,
+        undo_seen: io.undo_seen,
     }
 }

@@ -8,14 +8,18 @@ use std::fmt;
 /// form (`{:#}`) has all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    seed: u64,
+    command: String,
     what: String,
     history: Vec<String>,
 }
 
 impl Failure {
     pub(crate) fn new(seed: u64, what: String, history: Vec<String>) -> Self {
-        Self { seed, what, history }
+        Self { command: command(seed), what, history }
+    }
+
+    pub(crate) fn of_storm(seed: u64, what: String, history: Vec<String>) -> Self {
+        Self { command: storm_command(seed), what, history }
     }
 }
 
@@ -26,7 +30,7 @@ impl fmt::Display for Failure {
             writeln!(f, "{line}")?;
         }
         writeln!(f, "{}", self.what)?;
-        write!(f, "replay it with: {}", command(self.seed))
+        write!(f, "replay it with: {}", self.command)
     }
 }
 
@@ -38,18 +42,34 @@ pub fn command(seed: u64) -> String {
     format!("{SEED_VARIABLE}={seed} cargo test -p dafs-sim --test simulation replay")
 }
 
+/// What shows the run of a seed of the crash world again.
+#[must_use]
+pub fn storm_command(seed: u64) -> String {
+    format!("cargo run --release -p dafs-sim --example storm -- --seed {seed}")
+}
+
 /// The variable that the replaying test looks at.
 pub const SEED_VARIABLE: &str = "DAFS_SIM_SEED";
 
 const LINES_SHOWN: usize = 60;
 
 /// Says which run it was if a panic ends it.
-pub(crate) struct SeedGuard(pub u64);
+pub(crate) struct SeedGuard(String);
+
+impl SeedGuard {
+    pub fn new(seed: u64) -> Self {
+        Self(command(seed))
+    }
+
+    pub fn of_storm(seed: u64) -> Self {
+        Self(storm_command(seed))
+    }
+}
 
 impl Drop for SeedGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("a panic in the simulation; replay it with: {}", command(self.0));
+            eprintln!("a panic in the simulation; replay it with: {}", self.0);
         }
     }
 }

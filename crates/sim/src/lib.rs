@@ -11,6 +11,7 @@
 //! client and `workload` what it does next, `request` turns that into messages, `judge`
 //! (with `names`, `content` and `records`) watches, `audit` reads back.
 //! `disk` is a store that can lose power, and `life` the servers that one disk has seen.
+//! `crash` is a world of its own, in which servers end and clients recover.
 //!
 //! Invariant: a seed is a run. Nothing that ships depends on this crate.
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@
 mod actor;
 mod audit;
 mod content;
+mod crash;
 pub mod disk;
 mod failure;
 mod judge;
@@ -31,7 +33,9 @@ mod simulation;
 mod stage;
 mod workload;
 
+pub use crash::{StormPlan, StormReport, storm};
+pub use dafs_server::Defect;
 pub use dafs_types::Random;
-pub use failure::{Failure, SEED_VARIABLE, command};
+pub use failure::{Failure, SEED_VARIABLE, command, storm_command};
 pub use plan::Plan;
 pub use simulation::{Report, run, run_on_disk};

@@ -37,8 +37,14 @@ enum Expected {
     Links(u32),
 }
 
+impl Expected {
+    fn is_failure(&self) -> bool {
+        matches!(self, Self::Status(_))
+    }
+}
+
 /// See the [module](self).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Names {
     worlds: BTreeSet<World>,
     pending: BTreeMap<OperationNumber, NameOperation>,
@@ -78,6 +84,42 @@ impl Names {
             world.seen.remove(&number);
             world
         }));
+        self.pending.remove(&number);
+        self.keep(worlds)
+    }
+
+    /// It has not taken place, and can no longer do so.
+    pub(crate) fn cancel(&mut self, number: OperationNumber) -> Result<(), String> {
+        let operation = self.pending.remove(&number);
+        let before = self.worlds.len();
+        let not_done = self.worlds.iter().filter(|world| !world.done.contains_key(&number));
+        let worlds: BTreeSet<World> = not_done
+            .cloned()
+            .map(|mut world| {
+                world.seen.remove(&number);
+                world
+            })
+            .collect();
+        if worlds.is_empty() {
+            return Err(format!(
+                "{operation:?} was not carried out, it says, and was in all of {before} possible \
+                 name spaces; one of them: {:?}",
+                self.worlds.first().map(|world| (&world.names, &world.files))
+            ));
+        }
+        self.keep(worlds)
+    }
+
+    /// A change has failed, or a look was answered, which is no reason to believe that any
+    /// other operation has taken place.
+    pub(crate) fn end_without_trace(&mut self, number: OperationNumber) -> Result<(), String> {
+        // Where it was done it has done nothing, or it would not have failed.
+        let worlds = self.worlds.iter().cloned().map(|mut world| {
+            world.seen.remove(&number);
+            (world.done.remove(&number), world)
+        });
+        let failed = |done: &Option<Expected>| done.as_ref().is_none_or(Expected::is_failure);
+        let worlds = worlds.filter(|(done, _)| failed(done)).map(|(_, world)| world).collect();
         self.pending.remove(&number);
         self.keep(worlds)
     }

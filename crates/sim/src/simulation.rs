@@ -95,7 +95,7 @@ pub fn run_on_disk(plan: &Plan, disk: &CrashStore) -> Result<Report, Failure> {
 }
 
 fn run_at(plan: &Plan, home: Home) -> Result<Report, Failure> {
-    let _guard = crate::failure::SeedGuard(plan.seed);
+    let _guard = crate::failure::SeedGuard::new(plan.seed);
     let mut simulation = Simulation::new(plan.clone(), home)
         .map_err(|what| Failure::new(plan.seed, what, Vec::new()))?;
     let result = simulation.play();

@@ -183,10 +183,17 @@ mod tests {
             (Errno::STALE, Status::Stale),
             (Errno::DQUOT, Status::DQuot),
             (Errno::BADMSG, Status::Io),
+            (Errno::IO, Status::Io),
+            (Errno::NXIO, Status::Nxio),
+            (Errno::NODEV, Status::Nxio),
+            (Errno::MLINK, Status::MLink),
+            (Errno::ROFS, Status::RoFs),
+            (Errno::XDEV, Status::XDev),
         ] {
             assert_eq!(Status::from(StoreError::from(errno)), status);
             let io = std::io::Error::from(errno);
             assert_eq!(Status::from(StoreError::from(io)), status);
         }
+        assert_eq!(Status::from(StoreError::Fault), Status::ServerFault);
     }
 }

@@ -198,6 +198,9 @@ pub struct ResponseHeader {
     pub length: u32,
 }
 
+/// Where a response has its credits.
+const TARGET_CREDITS: std::ops::Range<usize> = 8..10;
+
 impl ResponseHeader {
     /// The header that answers `request`.
     #[must_use]
@@ -224,6 +227,16 @@ impl ResponseHeader {
     #[inline]
     pub fn decode(order: ByteOrder, message: &[u8]) -> Result<Self, DecodeError> {
         with_order!(order, O => Self::read(Scope::<O>::new(message)))
+    }
+
+    /// Changes the credits in an encoded response. Does nothing to less than a header.
+    pub fn set_target_credits(order: ByteOrder, target_credits: u16, message: &mut [u8]) {
+        if let Some(field) = message.get_mut(TARGET_CREDITS) {
+            field.copy_from_slice(&match order {
+                ByteOrder::Little => target_credits.to_le_bytes(),
+                ByteOrder::Big => target_credits.to_be_bytes(),
+            });
+        }
     }
 
     #[inline(always)]

@@ -18,6 +18,7 @@ mod locks;
 mod locks_client;
 mod names;
 mod opens;
+mod procedures;
 #[allow(dead_code, reason = "shared with the tests of the Kerberos library")]
 #[path = "../../../crates/gss/tests/kerberos/realm.rs"]
 mod realm;

@@ -85,6 +85,7 @@ impl Victim {
             .arg("--state")
             .arg(self.place.join("state"))
             .args(["--anonymous", &format!("{}:{}", uid.as_raw(), gid.as_raw())])
+            .args(["--squash", "none"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         std::os::unix::process::CommandExt::process_group(&mut command, 0);

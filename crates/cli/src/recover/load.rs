@@ -7,11 +7,12 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use dafs_client::{
-    Client, ClientConfig, ClientError, File, LockKind, LockOptions, OpenOptions, Session,
-    SessionEvent, SessionOptions,
+    Client, ClientConfig, ClientError, File, LockKind, LockOptions, OpenOptions, Recovery,
+    RecoveryOptions, Session, SessionEvent, SessionOptions,
 };
 use dafs_dat::Address;
 use dafs_types::Random;
@@ -87,7 +88,11 @@ impl Load {
     /// Works until it is told to stop.
     pub fn run(self) -> Result<Outcome> {
         let client = Client::new(ClientConfig::default())?;
-        let session = client.connect_to(&self.address, &SessionOptions::default())?;
+        // Servers that live for a fraction of a second must be met while they do.
+        let recovery = RecoveryOptions { pause_max: PAUSE_MAX, ..RecoveryOptions::default() };
+        let options =
+            SessionOptions { recovery: Recovery::On(recovery), ..SessionOptions::default() };
+        let session = client.connect_to(&self.address, &options)?;
         let recoveries = Rc::new(Recoveries::default());
         let noted = recoveries.clone();
         session.on_event(move |event| {
@@ -296,3 +301,4 @@ pub const UNDONE_BYTES: usize = 64 * 1024;
 const FILES_MAX: usize = 40;
 const APPEND_BYTES_MAX: usize = 5000;
 const WRITE_BYTES_MAX: usize = 20_000;
+const PAUSE_MAX: Duration = Duration::from_millis(40);

@@ -121,10 +121,13 @@ impl Batch<'_> {
         self.send(true)
     }
 
-    /// Submits everything, to be done when it suits the server.
+    /// Submits everything, to be done when it suits the server. A session that comes back by
+    /// itself submits what was not told once more, with its window from the start; requests fail
+    /// with an error that names the back-control channel if there is none again in time.
     ///
     /// # Errors
-    /// As [`Batch::run`]; and if the server takes no back-control channel.
+    /// As [`Batch::run`]; and if the server takes no back-control channel, or NOTSUPP in a
+    /// session by Kerberos, which this library binds none to.
     pub fn submit(self) -> Result<Batched> {
         self.session.listen()?;
         self.send(false)

@@ -92,6 +92,10 @@ impl Core {
     /// Sends some requests of a batch, now or when there is a credit.
     pub(super) fn send_part(&mut self, index: usize, part: Part) {
         let Some(state) = self.batches.get(part.batch, part.serial) else { return };
+        if !state.manner.synchronous && !self.listens(index) {
+            // The connection was lost over what went before: all of it goes when it is back.
+            return;
+        }
         let session = &self.sessions[index];
         let has_checksums = session.checksums;
         let requests = &state.requests[part.requests.clone()];

@@ -55,7 +55,9 @@ impl Batched {
     }
 
     /// Asks the server to go on with a request of a submitted batch at once, and to tell of it;
-    /// waits for that to be understood. False if the request has ended already.
+    /// waits for that to be understood. False if the request has ended already, or the server
+    /// has not accepted it yet: in a session with checksums it fetches what is written first, and
+    /// after a lost connection it is submitted again.
     ///
     /// # Errors
     /// If the session has ended, or as the server says.

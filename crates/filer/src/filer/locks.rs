@@ -27,7 +27,8 @@ impl Filer {
         now: Moment,
     ) -> Result<LockAnswer, Status> {
         let slot = self.client_of(channel)?;
-        if request.claim == Claim::New {
+        // Who repairs gets something new, too, around what others have yet to take back.
+        if request.claim != Claim::Reclaim {
             self.may_take(channel)?;
         }
         let (owner, access) = self.opens.owner(slot, state, request.file)?;

@@ -164,7 +164,8 @@ impl Filer {
         let budget = Budget::new(config.credits_budget, config.channels_max);
         let opens = OpenTable::new(boot_seed, config.opens_max, config.opens_per_client_max);
         let locks = LockTable::new(config.locks.clone());
-        let kept = KeptSessions::new(config.lost_sessions_max);
+        let mut kept = KeptSessions::new(config.lost_sessions_max);
+        kept.reuses_replies = config.reuses_replies;
         let credentials = CredentialTable::new(boot_seed, config.credentials.clone());
         let fences = FenceTable::new(config.fences.clone());
         // Within its lease a client learns that it has lost a delegation, and not before.

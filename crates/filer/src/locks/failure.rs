@@ -58,14 +58,30 @@ impl LockTable {
             files.retain(|&file| only.is_none_or(|only| only == file));
             for &file in &files {
                 for number in self.pieces(file, who, ByteRange::WHOLE) {
-                    self.leave_rollback(number, Then::Gone);
+                    if self.is_unclaimed(number) {
+                        // Its changes are not its owner's to make final: whoever leaves
+                        // without taking a lock back has given up what it was about.
+                        self.fail_hold(number, Failure::LeaseExpired);
+                    } else {
+                        self.leave_rollback(number, Then::Gone);
+                    }
                 }
-                self.carve(file, who, ByteRange::WHOLE);
+                for number in self.pieces(file, who, ByteRange::WHOLE) {
+                    if !self.is_unclaimed(number) {
+                        self.carve(file, who, self.holds[number].range);
+                    }
+                }
             }
             touched.extend(files);
             self.registry.forget_if_idle(who);
         }
         self.settle_all(touched, now);
+    }
+
+    /// Whether a lock is kept for an owner that has not taken it back.
+    fn is_unclaimed(&self, number: u32) -> bool {
+        let Hold { state, phase, .. } = self.holds[number];
+        state == StateId::ANONYMOUS && matches!(phase, Phase::Survived | Phase::Breakable)
     }
 
     /// A client's lease has ended (draft 4.4.1.5): plain locks are revoked, those with

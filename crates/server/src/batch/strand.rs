@@ -23,7 +23,7 @@ use crate::direct::remote_of;
 use crate::reactor::Reactor;
 use crate::task::{Answer, Task, TaskId, Wait};
 use crate::transfer::{Cookie, Cut, Staging};
-use crate::undo::UndoGate;
+use crate::undo::{UndoGate, UndoSeen};
 
 /// A piece of a batch under way.
 #[derive(Debug)]
@@ -48,6 +48,8 @@ pub struct Strand {
     pins: Vec<Pin>,
     /// The same, where it has a checksum.
     staged: Vec<Staging>,
+    /// Undo that was kept when it began.
+    undo_seen: UndoSeen,
     /// The room being written to.
     pub token: Option<WriteToken>,
     /// The octets to be written, where they are here already, and where they begin.
@@ -131,7 +133,7 @@ impl Reactor {
         self.check_locks(view.state, &view.handle, reach, kind)?;
         let found = self.io_file(answer, view.state, &view.handle, kind);
         // A piece is not set aside for a delegation: its request asks again.
-        let IoFile { file, borrowed } = found.inspect_err(|_| self.unpark())?;
+        let IoFile { file, borrowed, undo_seen } = found.inspect_err(|_| self.unpark())?;
         Ok(Strand {
             piece: None,
             kind,
@@ -141,6 +143,7 @@ impl Reactor {
             offset: piece.offset,
             length: piece.buffer.length,
             borrowed,
+            undo_seen,
             hint: piece.hint,
             done: 0,
             is_whole: false,
@@ -355,7 +358,7 @@ impl Reactor {
         }
         while strand.done < strand.length {
             let (at, left) = (strand.place(), strand.left());
-            match self.undo_gate(id, strand.file, at, u64::from(left)) {
+            match self.undo_gate(id, strand.file, (at, u64::from(left)), strand.undo_seen) {
                 UndoGate::Open => {}
                 UndoGate::Shut(wait) => return Step::Wait(wait),
                 UndoGate::Refused(status) => {

@@ -6,6 +6,7 @@
 
 use dafs_filer::Touch;
 use dafs_journal::RecordNumber;
+use dafs_journal::log::GroupDone;
 use dafs_store::StoreError;
 use dafs_types::{CreateMode, FileHandle, ObjectType, Status};
 use dafs_wire::messages::{Open, OpenTarget, SetAttributesInline};
@@ -15,8 +16,8 @@ use dafs_wire::{
 };
 
 use super::{
-    Concluded, Facts, Held, Intended, Intent, LedgerDone, Outcome, Place, Places, Record,
-    RequestKey, Running, Touched, is_failure,
+    Concluded, Facts, Held, Intended, Intent, LedgerDone, LedgerError, Outcome, Place, Places,
+    Record, RequestKey, Running, Touched, Unsynced, is_failure,
 };
 use crate::fencing::operation_of_intent;
 use crate::jobs::Job;
@@ -188,7 +189,11 @@ impl Reactor {
         let record = Record::Intent(intent);
         let octets = record.encode();
         ledger.busy.extend(places.iter().cloned());
-        let number = ledger.append_octets(record.kind(), octets.clone());
+        let number = match ledger.skips_intents {
+            // Something must be written, or nothing would set the request going again.
+            true => ledger.append(&Record::Abandoned(key)),
+            false => ledger.append_octets(record.kind(), octets.clone()),
+        };
         let endpoint = answer.endpoint;
         let running = Running { key, number, endpoint, intent: octets, places, touched };
         ledger.running.insert((answer.kept, answer.stream), running);
@@ -216,20 +221,45 @@ impl Reactor {
     /// Gives the next group away, if there is one.
     #[inline]
     pub(crate) fn push_ledger(&mut self) {
-        if let Some(ledger) = &mut self.ledger
-            && let Some(job) = ledger.take_job(&self.whole_store)
-        {
+        let Some(ledger) = &mut self.ledger else { return };
+        let jobs = [ledger.take_sync(&self.whole_store), ledger.take_group()];
+        for job in jobs.into_iter().flatten() {
             self.pool.submit(Job::Ledger(job));
         }
     }
 
-    /// A group is durable, or never will be.
+    /// Something is on stable storage, or never will be.
     pub(crate) fn on_ledger_done(&mut self, done: LedgerDone) {
+        match done {
+            LedgerDone::Group(done) => self.on_group_done(done),
+            LedgerDone::Synced(Ok(())) => self.on_touched_synced(),
+            LedgerDone::Synced(Err(error)) => self.fail_for_good(LedgerError::Store(error)),
+        }
+    }
+
+    /// What operations have touched is on stable storage: their outcomes are written down, and
+    /// they are answered. Nobody else changes their names before the outcomes are durable.
+    fn on_touched_synced(&mut self) {
         let Some(ledger) = &mut self.ledger else { return };
-        let durable = match ledger.on_done(done) {
+        for Unsynced { concluded, after, running } in std::mem::take(&mut ledger.syncing) {
+            let Some(ledger) = &mut self.ledger else { return };
+            let (key, status) = (running.key, concluded.status);
+            let outcome = Outcome { key, status, octets: concluded.octets.clone() };
+            let number = ledger.append(&Record::Outcome(outcome));
+            ledger.cooling.push_back((number, running.places));
+            self.conclude_after(after, concluded);
+            self.filer.leave_fence(operation_of_intent(running.number));
+        }
+    }
+
+    /// A group is durable, or never will be.
+    fn on_group_done(&mut self, done: GroupDone) {
+        let Some(ledger) = &mut self.ledger else { return };
+        let durable = match ledger.on_group_done(done) {
             Ok(durable) => durable,
             Err(error) => return self.fail_for_good(error),
         };
+        self.free_cooled(durable);
         self.checkpoint_if_due();
         self.advance_fences(durable);
         self.remove_undo(durable);
@@ -306,7 +336,7 @@ impl Reactor {
             Some(ledger) if answer.logged => ledger.running.remove(&(answer.kept, answer.stream)),
             _ => None,
         };
-        let Some(Running { key, number: intent, places, touched, .. }) = running else {
+        let Some(running) = running else {
             if self.answer_after.0 != 0 {
                 let concluded = Concluded::new(answer, status, octets, message);
                 return self.conclude_after(self.answer_after, concluded);
@@ -315,24 +345,39 @@ impl Reactor {
             self.send_if_any(answer, message);
             return self.end_member(answer);
         };
-        self.free_places(&places);
         let mut concluded = Concluded::new(answer, status, octets, message);
-        concluded.key = Some(key);
+        concluded.key = Some(running.key);
+        let after = self.answer_after;
         let Some(ledger) = &mut self.ledger else { return };
-        let outcome = Outcome { key, status, octets: octets.into() };
-        let number = ledger.append(&Record::Outcome(outcome));
+        if !is_failure(status) && !running.touched.is_empty() {
+            return ledger.unsynced.push(Unsynced { concluded, after, running });
+        }
+        let Running { key, number: intent, places, .. } = running;
+        let number =
+            ledger.append(&Record::Outcome(Outcome { key, status, octets: octets.into() }));
+        self.free_places(&places);
         if is_failure(status) {
             self.deliver_concluded(concluded);
         } else {
-            for handle in touched {
-                if !ledger.touched.contains(&handle) {
-                    ledger.touched.push(handle);
-                }
-            }
-            self.conclude_after(number.max(self.answer_after), concluded);
+            self.conclude_after(number.max(after), concluded);
         }
         self.filer.leave_fence(operation_of_intent(intent));
         self.serve_held();
+    }
+
+    /// Names whose outcomes are durable are free.
+    fn free_cooled(&mut self, durable: RecordNumber) {
+        let mut is_any = false;
+        while let Some(ledger) = &mut self.ledger
+            && ledger.cooling.front().is_some_and(|(number, _)| *number <= durable)
+            && let Some((_, places)) = ledger.cooling.pop_front()
+        {
+            self.free_places(&places);
+            is_any = true;
+        }
+        if is_any {
+            self.serve_held();
+        }
     }
 
     /// Delivers an answer once a record is durable.
@@ -379,7 +424,7 @@ impl Reactor {
 
     fn send_if_any(&mut self, answer: Answer, message: Option<&[u8]>) {
         if let Some(message) = message {
-            self.send(answer.endpoint, message);
+            self.send_waited(answer, message);
         }
     }
 

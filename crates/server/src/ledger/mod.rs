@@ -1,9 +1,9 @@
 //! The ledger: which requests are on their way through the journal
 //! (`docs/decisions/0014-exactly-once.md`).
 //!
-//! Invariant: a request is carried out after its intent is durable, and answered after its
-//! outcome is; what its operation touched is synced before the outcome is written. From the
-//! intent to the outcome nobody else changes the names it is about.
+//! Invariant: a request is carried out after its intent is durable, and answered after what its
+//! operation touched is synced; its outcome is written after that. Until the outcome is durable
+//! nobody else changes the names it is about, so that the intent and the names tell as much.
 
 mod fences;
 mod gate;
@@ -93,6 +93,14 @@ struct Concluded {
     message: Option<Box<[u8]>>,
 }
 
+/// A request that was carried out, and what it has touched is not synced yet.
+struct Unsynced {
+    concluded: Concluded,
+    /// The answer waits for this record, too.
+    after: RecordNumber,
+    running: Running,
+}
+
 /// A request that waits for others to be done with a name.
 struct Held {
     answer: Answer,
@@ -107,43 +115,55 @@ pub(crate) struct Ledger {
     fences: VecDeque<(RecordNumber, FenceStep)>,
     concluded: VecDeque<(RecordNumber, Concluded)>,
     running: BTreeMap<(KeptSession, StreamId), Running>,
-    /// What the operations of the outcomes not yet handed out have touched.
-    touched: Vec<FileHandle>,
+    /// Carried out, to be synced; and those of which a sync is under way.
+    unsynced: Vec<Unsynced>,
+    syncing: Vec<Unsynced>,
     busy: HashSet<Place>,
+    /// Names that are free when a record is durable.
+    cooling: VecDeque<(RecordNumber, Places)>,
     /// Files of locks on record, which stay open as long as the locks are there.
     locked: BTreeMap<LockId, (FileHandle, Arc<dyn File>)>,
     /// Behind this record it is written down that nobody takes anything back any more.
     grace_ended: RecordNumber,
     held: Vec<Held>,
+    /// A defect on purpose: nothing is written down before it is carried out.
+    pub(crate) skips_intents: bool,
     pub(crate) undo: Undo,
 }
 
-/// A group of records on its way to stable storage, and what must be there before it.
-pub struct LedgerJob {
-    store: Arc<dyn Store>,
-    touched: Vec<FileHandle>,
-    group: GroupJob,
+/// Something on its way to stable storage.
+pub enum LedgerJob {
+    /// A group of records.
+    Group(GroupJob),
+    /// What operations have touched.
+    Sync { store: Arc<dyn Store>, touched: Vec<FileHandle> },
 }
 
 /// What came of it.
-pub struct LedgerDone {
-    synced: Result<(), StoreError>,
-    group: GroupDone,
+pub enum LedgerDone {
+    Group(GroupDone),
+    Synced(Result<(), StoreError>),
 }
 
 impl LedgerJob {
-    /// Syncs what was touched, then writes the records. Blocks.
+    /// Does it. Blocks.
     pub fn run(self) -> LedgerDone {
-        let mut synced = Ok(());
-        for handle in &self.touched {
-            match self.store.sync(handle) {
-                // Somebody has removed it: nothing of it is left to be kept.
-                Ok(()) | Err(StoreError::Stale | StoreError::NotFound) => {}
-                Err(error) => synced = Err(error),
-            }
+        match self {
+            Self::Group(group) => LedgerDone::Group(group.run()),
+            Self::Sync { store, touched } => LedgerDone::Synced(sync(&*store, &touched)),
         }
-        LedgerDone { synced, group: self.group.run() }
     }
+}
+
+fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {
+    for handle in touched {
+        match store.sync(handle) {
+            // Somebody has removed it: nothing of it is left to be kept.
+            Ok(()) | Err(StoreError::Stale | StoreError::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Why a server with a journal cannot go on.
@@ -169,11 +189,14 @@ impl Ledger {
             fences: VecDeque::new(),
             concluded: VecDeque::new(),
             running: BTreeMap::new(),
-            touched: Vec::new(),
+            unsynced: Vec::new(),
+            syncing: Vec::new(),
             busy: HashSet::new(),
+            cooling: VecDeque::new(),
             locked: BTreeMap::new(),
             grace_ended: RecordNumber(0),
             held: Vec::new(),
+            skips_intents: false,
             undo,
         }
     }
@@ -218,23 +241,42 @@ impl Ledger {
     }
 
     /// A group to be written, if there is anything to write and none is on its way.
-    pub(crate) fn take_job(&mut self, store: &Arc<dyn Store>) -> Option<LedgerJob> {
+    pub(crate) fn take_group(&mut self) -> Option<LedgerJob> {
         self.drain();
-        let group = self.log.take_group()?;
-        let touched = std::mem::take(&mut self.touched);
-        Some(LedgerJob { store: store.clone(), touched, group })
+        Some(LedgerJob::Group(self.log.take_group()?))
+    }
+
+    /// A sync of what was touched, unless one is on its way.
+    pub(crate) fn take_sync(&mut self, store: &Arc<dyn Store>) -> Option<LedgerJob> {
+        if self.unsynced.is_empty() || !self.syncing.is_empty() {
+            return None;
+        }
+        std::mem::swap(&mut self.unsynced, &mut self.syncing);
+        let mut touched = Vec::new();
+        for handle in self.syncing.iter().flat_map(|unsynced| &unsynced.running.touched) {
+            if !touched.contains(handle) {
+                touched.push(*handle);
+            }
+        }
+        Some(LedgerJob::Sync { store: store.clone(), touched })
     }
 
     /// A group was written: up to which record everything is durable.
-    fn on_done(&mut self, done: LedgerDone) -> Result<RecordNumber, LedgerError> {
-        let durable = self.log.on_group_done(done.group).map_err(journal_failed)?;
-        done.synced.map_err(LedgerError::Store)?;
-        Ok(durable)
+    fn on_group_done(&mut self, done: GroupDone) -> Result<RecordNumber, LedgerError> {
+        self.log.on_group_done(done).map_err(journal_failed)
+    }
+
+    /// The intents of requests that have no outcome yet.
+    fn intents(&self) -> impl Iterator<Item = &Vec<u8>> {
+        let unsynced = self.unsynced.iter().chain(&self.syncing);
+        let carried_out = unsynced.map(|unsynced| &unsynced.running.intent);
+        self.running.values().map(|running| &running.intent).chain(carried_out)
     }
 
     /// Requests between arrival and answer.
     pub(crate) fn under_way(&self) -> usize {
-        self.held.len() + self.running.len() + self.concluded.len()
+        let unsynced = self.unsynced.len() + self.syncing.len();
+        self.held.len() + self.running.len() + unsynced + self.concluded.len()
     }
 }
 

@@ -18,7 +18,8 @@ use dafs_types::{
 
 use super::verdict::judge;
 use super::{
-    Intent, JournalConfig, Ledger, LedgerError, Outcome, Record, RequestKey, journal_failed,
+    Intent, JournalConfig, Ledger, LedgerError, LedgerJob, Outcome, Record, RequestKey,
+    journal_failed,
 };
 use crate::config::ServerError;
 use crate::reactor::Reactor;
@@ -89,7 +90,7 @@ impl Ledger {
             done = verdicts.0,
             "journal read"
         );
-        ledger.write_all(filer, store)?;
+        ledger.write_all(filer)?;
         Ok(ledger)
     }
 
@@ -128,10 +129,10 @@ impl Ledger {
     }
 
     /// Makes a checkpoint and waits until it is durable.
-    fn write_all(&mut self, filer: &Filer, store: &Arc<dyn Store>) -> Result<(), ServerError> {
+    fn write_all(&mut self, filer: &Filer) -> Result<(), ServerError> {
         self.begin_checkpoint(filer).map_err(recovery_failed)?;
-        while let Some(job) = self.take_job(store) {
-            self.on_done(job.run()).map_err(recovery_failed)?;
+        while let Some(LedgerJob::Group(job)) = self.take_group() {
+            self.on_group_done(job.run()).map_err(recovery_failed)?;
         }
         Ok(())
     }
@@ -169,8 +170,7 @@ impl Ledger {
             }
         }
         let intent = RecordKind(2);
-        let running = self.running.values().map(|running| (intent, running.intent.clone()));
-        records.extend(running);
+        records.extend(self.intents().map(|octets| (intent, octets.clone())));
         // What is in the backlog is written behind the checkpoint in any case.
         let records = records.iter().map(|(kind, octets)| (*kind, octets.as_slice()));
         self.log.begin_checkpoint(records).map_err(journal_failed)
@@ -190,10 +190,11 @@ impl Reactor {
     }
 
     /// A session whose results are kept begins.
-    pub(crate) fn note_session(&mut self, id: dafs_filer::ChannelId) {
+    pub(crate) fn note_session(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
         let kept = self.filer.kept_session(id);
-        if let (Some(ledger), Some(session)) = (&mut self.ledger, self.filer.session_record(kept)) {
-            ledger.append(&Record::Session(session.clone()));
+        match (&mut self.ledger, self.filer.session_record(kept)) {
+            (Some(ledger), Some(session)) => ledger.append(&Record::Session(session.clone())),
+            _ => RecordNumber(0),
         }
     }
 

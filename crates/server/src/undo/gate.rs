@@ -11,7 +11,7 @@ use dafs_journal::{RecordNumber, UndoError, UndoId};
 use dafs_store::cache::{CachedFile, Pieces, Planned, Read};
 use dafs_types::{CacheHint, FileHandle, Status};
 
-use super::{Blob, Extent, UndoTask, UndoTaskDone, offsets};
+use super::{Blob, Extent, UndoSeen, UndoTask, UndoTaskDone, offsets};
 use crate::config::Defect;
 use crate::jobs::Job;
 use crate::ledger::Record;
@@ -70,21 +70,34 @@ impl Reactor {
         &mut self,
         task: TaskId,
         file: CachedFile,
-        offset: u64,
-        length: u64,
+        reach: (u64, u64),
+        seen: UndoSeen,
     ) -> UndoGate {
-        if self.keeps_undo() { self.pass_undo(task, file, offset, length) } else { UndoGate::Open }
+        if self.keeps_undo() { self.pass_undo(task, file, reach, seen) } else { UndoGate::Open }
+    }
+
+    /// What is kept undo of now.
+    #[inline]
+    pub(crate) fn undo_seen(&self) -> UndoSeen {
+        UndoSeen(self.ledger.as_ref().map_or(0, |ledger| ledger.undo.next))
     }
 
     #[cold]
-    fn pass_undo(&mut self, task: TaskId, file: CachedFile, offset: u64, length: u64) -> UndoGate {
+    fn pass_undo(
+        &mut self,
+        task: TaskId,
+        file: CachedFile,
+        (offset, length): (u64, u64),
+        seen: UndoSeen,
+    ) -> UndoGate {
         let Some(range) = ByteRange::new(offset, length) else { return UndoGate::Open };
         let handle = self.cache.handle(file);
         let Some(ledger) = &self.ledger else { return UndoGate::Open };
         let undo = &ledger.undo;
         let found = undo.files.values().find(|file| file.handle == handle);
         let extents = found.map_or_else(Vec::new, |found| undo.extents_in(found, range));
-        for Extent { range: kept, id } in extents {
+        // A change that was let in before the lock was taken is not its owner's to take back.
+        for Extent { range: kept, id } in extents.into_iter().filter(|extent| seen.has(extent)) {
             let Some(part) = kept.intersection(range) else { continue };
             let gate = self.pass_extent(task, file, id, offsets(part));
             if gate != UndoGate::Open {

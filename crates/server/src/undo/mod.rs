@@ -47,6 +47,16 @@ pub(crate) struct Extent {
     pub id: UndoId,
 }
 
+/// Undo that is kept at a moment: all below a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UndoSeen(u64);
+
+impl UndoSeen {
+    fn has(self, extent: &Extent) -> bool {
+        extent.id.0 < self.0
+    }
+}
+
 /// A file with extents. It stays open: its key means nothing otherwise.
 struct UndoneFile {
     handle: FileHandle,
@@ -111,6 +121,11 @@ impl Undo {
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.files.is_empty()
+    }
+
+    /// Files of which undo is kept.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
     }
 
     /// Rollbacks under way.

@@ -169,10 +169,17 @@ impl Reactor {
             Some(Blob::Busy) => true,
             Some(Blob::Unborn | Blob::Resting | Blob::Failed) | None => false,
         };
-        if extents.iter().any(is_busy) {
+        let busy: Vec<_> = extents.iter().filter(|extent| is_busy(extent)).copied().collect();
+        if !busy.is_empty() {
+            // Whoever saved it may have failed before it came to that.
+            for extent in busy {
+                self.push_undo_data(extent.id);
+            }
             return Turn::Wait;
         }
-        let file = match self.cache.find(&handle) {
+        // The cache may know a file that nobody has open any more, and cannot reach it.
+        let is_open = self.open_files.contains_key(&handle);
+        let file = match self.cache.find(&handle).filter(|_| is_open) {
             Some(file) => {
                 self.cache.hold(file);
                 file

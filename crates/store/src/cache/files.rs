@@ -44,6 +44,8 @@ pub(super) struct Entry {
     pub dirty_since: Moment,
     pub is_flushing: bool,
     pub is_syncing: bool,
+    /// Syncs that are over.
+    pub sync_count: u32,
     pub is_sizing: bool,
     pub fill_count: u32,
     pub writer_count: u32,
@@ -84,6 +86,7 @@ impl Entry {
             dirty_since: Moment(0),
             is_flushing: false,
             is_syncing: false,
+            sync_count: 0,
             is_sizing: false,
             fill_count: 0,
             writer_count: 0,

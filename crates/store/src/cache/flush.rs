@@ -34,7 +34,7 @@ impl Cache {
             end: end.div_ceil(SEGMENT_BYTES),
             stability,
             loss_count,
-            is_synced: false,
+            synced_after: None,
         }
     }
 
@@ -59,7 +59,11 @@ impl Cache {
         if entry.loss_count != ticket.loss_count {
             return CommitStep::Done(Err(entry.last_error));
         }
-        let wants_sync = ticket.stability != Stability::Unstable && !ticket.is_synced;
+        // Whatever brought us here, our own sync may not be over.
+        if ticket.synced_after == Some(entry.sync_count) {
+            return CommitStep::Wait;
+        }
+        let wants_sync = ticket.stability != Stability::Unstable && ticket.synced_after.is_none();
         if !wants_sync || !entry.is_unsynced && !entry.is_syncing {
             return CommitStep::Done(Ok(()));
         }
@@ -70,7 +74,7 @@ impl Cache {
         let Some(handle) = entry.file.clone() else { return CommitStep::Done(Ok(())) };
         entry.is_syncing = true;
         entry.is_unsynced = false;
-        ticket.is_synced = true;
+        ticket.synced_after = Some(entry.sync_count);
         let data_only = ticket.stability == Stability::DataSync;
         CommitStep::Sync(SyncJob { owner: file, file: handle, data_only })
     }
@@ -269,7 +273,9 @@ impl Cache {
     /// Takes a sync's result.
     pub fn on_synced(&mut self, done: SyncDone) -> Progress {
         let file = done.owner;
-        self.files.get_mut(file).is_syncing = false;
+        let entry = self.files.get_mut(file);
+        entry.is_syncing = false;
+        entry.sync_count = entry.sync_count.wrapping_add(1);
         if let Err(error) = done.result {
             // What the kernel could not write is gone from its cache too: all that was
             // not committed may be lost.

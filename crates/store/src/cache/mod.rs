@@ -174,7 +174,8 @@ pub struct CommitTicket {
     end: u64,
     stability: Stability,
     loss_count: u32,
-    is_synced: bool,
+    /// Syncs of the file that were over when its own was begun.
+    synced_after: Option<u32>,
 }
 
 /// What a commit needs next. A job is moved once; boxing it would not pay.

@@ -5,5 +5,7 @@
 mod barred;
 mod client;
 mod ends;
+mod lost;
 mod messages;
 mod random;
+mod undone;

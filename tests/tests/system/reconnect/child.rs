@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use dafs_dat::Address;
 use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
 use dafs_server::{JournalConfig, Server, ServerConfig};
-use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::fixture::{Transport, Watch, me};
@@ -135,6 +135,7 @@ fn a_server_for_another_process() {
     config.cache.arena_bytes = 32 << 20;
     config.cache.dirty_bytes_max = 8 << 20;
     config.filer.anonymous = Some(me());
+    config.access.squash = Some(Squash::Nobody);
     if std::env::var(KEEPS_RESULTS).unwrap() == "true" {
         let shelf = DirectoryShelf::open(directory.join("journal")).unwrap();
         let journal = JournalConfig {

@@ -1,0 +1,224 @@
+//! `dafs lock`, and what is left of a writer that dies under an auto-recovery lock, by processes
+//! of their own.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A served directory, and what servers keep from one life to the next.
+struct Place {
+    directory: tempfile::TempDir,
+    server: Option<Child>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("export")).unwrap();
+        let mut place = Self { directory, server: None };
+        place.serve();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn serve(&mut self) {
+        let mut child = dafs()
+            .arg("serve")
+            .arg(self.path("export"))
+            .args(["--no-tcp", "--cache", "256M", "--lease", "1", "--socket"])
+            .arg(self.path("socket"))
+            .arg("--state")
+            .arg(self.path("state"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("ready"), "{line}");
+        self.server = Some(child);
+    }
+
+    /// SIGKILL.
+    fn kill_server(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("dafs+shm://{}!/{name}", self.path("socket").display())
+    }
+
+    fn lock(&self, options: &[&str], name: &str, command: &[&str]) -> Command {
+        let mut lock = dafs();
+        lock.arg("lock").args(options).arg(self.url(name)).arg("--").args(command);
+        lock
+    }
+
+    fn ran(&self, options: &[&str], name: &str, command: &[&str]) -> Output {
+        self.lock(options, name, command).output().unwrap()
+    }
+
+    fn locks(&self) -> Vec<Value> {
+        let told = dafs().args(["locks", "--json"]).arg(self.path("socket")).output().unwrap();
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+        let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+        told["locks"].as_array().unwrap().clone()
+    }
+
+    /// Octets of undo data on the disk.
+    fn undo_bytes(&self) -> u64 {
+        fn sum(directory: &Path) -> u64 {
+            let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+            entries
+                .map(|entry| match entry.metadata() {
+                    Ok(data) if data.is_dir() => sum(&entry.path()),
+                    Ok(data) if entry.file_name().to_string_lossy().starts_with("undo-") => {
+                        data.len()
+                    }
+                    _ => 0,
+                })
+                .sum()
+        }
+        sum(&self.path("state"))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.server.is_some() {
+            self.kill_server();
+        }
+    }
+}
+
+fn dafs() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_dafs"))
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8_lossy(octets).into_owned()
+}
+
+fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(300), "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_command_runs_under_the_lock_and_ends_it() {
+    let place = Place::new();
+    let holder = place.lock(&[], "file", &["cat"]).stdin(Stdio::piped()).spawn();
+    let mut holder = holder.unwrap();
+    await_that("the lock is held", || place.locks().len() == 1);
+    let held = &place.locks()[0];
+    assert_eq!(held["mode"], "exclusive", "{held}");
+    assert!(held["file"].as_str().unwrap().ends_with("/export/file"), "{held}");
+    let denied = place.ran(&["--nonblock"], "file", &["true"]);
+    assert_eq!(denied.status.code(), Some(1));
+    assert!(text(&denied.stderr).contains("somebody else"), "{}", text(&denied.stderr));
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    // The command's end is the end of `dafs lock`.
+    assert_eq!(place.ran(&["--nonblock"], "file", &["sh", "-c", "exit 7"]).status.code(), Some(7));
+    assert_eq!(place.locks().len(), 0);
+    let missing = place.ran(&[], "file", &["/no/such/command"]);
+    assert!(text(&missing.stderr).contains("starting /no/such/command"));
+}
+
+#[test]
+fn a_command_that_fails_changes_nothing_and_one_that_does_not_changes_all() {
+    let place = Place::new();
+    let local = place.path("export").join("file");
+    std::fs::write(&local, "the old content").unwrap();
+    let options = ["--autorecover", "--write"];
+    let failed = place.ran(&options, "file", &["sh", "-c", "echo half; exit 3"]);
+    assert_eq!(failed.status.code(), Some(3), "{}", text(&failed.stderr));
+    assert!(text(&failed.stderr).contains("is what it was"), "{}", text(&failed.stderr));
+    assert_eq!(std::fs::read_to_string(&local).unwrap(), "the old content");
+    let done = place.ran(&options, "file", &["echo", "new"]);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    assert_eq!(std::fs::read_to_string(&local).unwrap(), "new\n");
+}
+
+#[test]
+fn a_persistent_lock_breaks_with_its_holder_and_is_repaired() {
+    let place = Place::new();
+    let mut holder =
+        place.lock(&["--persistent"], "file", &["cat"]).stdin(Stdio::piped()).spawn().unwrap();
+    await_that("the lock is held", || place.locks().len() == 1);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    let is = |condition: &str| place.locks().first().is_some_and(|l| l["condition"] == condition);
+    await_that("its lease is over", || is("breakable"));
+    let told = place.ran(&["--nonblock"], "file", &["true"]);
+    assert!(text(&told.stderr).contains("--repair"), "{}", text(&told.stderr));
+    assert!(is("broken"));
+    let repaired = place.ran(&["--repair"], "file", &["true"]);
+    assert!(repaired.status.success(), "{}", text(&repaired.stderr));
+    assert!(place.ran(&["--nonblock"], "file", &["true"]).status.success());
+}
+
+/// A writer, or the server, is killed in the middle of writing a file of 1 GiB anew: the old
+/// content is there, octet by octet.
+#[test]
+fn a_writer_that_dies_leaves_the_old_content() {
+    for dies in ["writer", "server"] {
+        let mut place = Place::new();
+        let local = place.path("export").join("large");
+        write_old(&local);
+        let mut writer = place
+            .lock(&["--autorecover", "--write"], "large", &["cat", "/dev/zero"])
+            .spawn()
+            .unwrap();
+        await_that("half of it is overwritten", || place.undo_bytes() > LARGE_BYTES / 2);
+        if dies == "server" {
+            place.kill_server();
+        }
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        if dies == "server" {
+            place.serve();
+        }
+        await_that("the lock is gone", || place.locks().is_empty());
+        assert_old(&local, dies);
+        await_that("undo data is gone", || place.undo_bytes() == 0);
+    }
+}
+
+const LARGE_BYTES: u64 = 1 << 30;
+const BLOCK_BYTES: usize = 1 << 20;
+
+/// No two blocks are the same.
+fn old_block(number: u64) -> Vec<u8> {
+    let words = BLOCK_BYTES as u64 / 8;
+    let word = |index: u64| (number * words + index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..words).flat_map(|index| word(index).to_le_bytes()).collect()
+}
+
+fn write_old(path: &Path) {
+    let mut file = std::fs::File::create(path).unwrap();
+    for number in 0..LARGE_BYTES / BLOCK_BYTES as u64 {
+        file.write_all(&old_block(number)).unwrap();
+    }
+    file.sync_all().unwrap();
+}
+
+fn assert_old(path: &Path, dies: &str) {
+    let mut file = std::fs::File::open(path).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), LARGE_BYTES, "the {dies} has died");
+    let mut block = vec![0; BLOCK_BYTES];
+    for number in 0..LARGE_BYTES / BLOCK_BYTES as u64 {
+        file.read_exact(&mut block).unwrap();
+        assert!(block == old_block(number), "block {number} after the {dies} has died");
+    }
+}

@@ -1,0 +1,136 @@
+//! What exactly-once costs: files made, written and closed, 32 at a time, on a server whose
+//! journal keeps the results on stable storage, against one that keeps them in memory. Over TCP on
+//! this machine; both serve directories of one disk (that of the directory named, or of the
+//! system's temporary files), and take turns. `--test` makes a few files only.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::task::Poll;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use dafs_client::{Client, ClientConfig, OpenOptions, Session, SessionOptions, block_on};
+use dafs_dat::Address;
+use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
+use dafs_server::{JournalConfig, LedgerError, Server, ServerConfig, ServerStats, Stopper};
+use dafs_store::local::{LocalConfig, LocalStore, Squash};
+use dafs_types::Credentials;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+const FILES: usize = 1000;
+const ROUNDS: usize = 9;
+const OCTETS: usize = 4096;
+/// Files on their way at once.
+const AT_ONCE: usize = 32;
+
+/// A server of its own, and a session with it.
+struct Served {
+    session: Session,
+    client: Client,
+    stopper: Stopper,
+    thread: JoinHandle<Result<ServerStats, LedgerError>>,
+}
+
+fn main() -> Outcome<()> {
+    let is_test = std::env::args().any(|argument| argument == "--test");
+    let (files, rounds) = if is_test { (40, 1) } else { (FILES, ROUNDS) };
+    let named = std::env::args().skip(1).find(|argument| argument != "--test");
+    let place = match named {
+        Some(path) => tempfile::tempdir_in(path)?,
+        None => tempfile::tempdir()?,
+    };
+    let servers =
+        [serve(&place.path().join("stable"), true)?, serve(&place.path().join("memory"), false)?];
+    let mut took: [Vec<f64>; 2] = Default::default();
+    for round in 0..rounds {
+        for (served, took) in servers.iter().zip(&mut took) {
+            let start = Instant::now();
+            make_files(served, round, files)?;
+            took.push(start.elapsed().as_secs_f64());
+        }
+    }
+    for Served { session, client, stopper, thread } in servers {
+        drop((session, client));
+        stopper.stop();
+        let _ = thread.join();
+    }
+    let [stable, memory] = took.map(median);
+    let rate = |seconds: f64| files as f64 / seconds;
+    println!("made, written and closed, {AT_ONCE} files at a time, {OCTETS} octets each:");
+    println!("  results on stable storage   {:8.0} files/s", rate(stable));
+    println!("  results in memory           {:8.0} files/s", rate(memory));
+    println!("  ratio                       {:8.2}", memory / stable);
+    Ok(())
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn serve(place: &Path, is_stable: bool) -> Outcome<Served> {
+    let exported = place.join("export");
+    std::fs::create_dir_all(&exported)?;
+    let store = LocalStore::new(&LocalConfig::new(exported, place.join("state")))?;
+    let listen = vec![Address::Tcp("127.0.0.1:0".parse()?)];
+    let mut config = ServerConfig { listen, ..ServerConfig::default() };
+    config.cache.arena_bytes = 256 << 20;
+    config.cache.dirty_bytes_max = 64 << 20;
+    config.access.squash = Some(Squash::Nobody);
+    config.filer.anonymous = Some(Credentials {
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        groups: Box::default(),
+    });
+    if is_stable {
+        let journal = place.join("journal");
+        std::fs::create_dir(&journal)?;
+        config.journal = Some(JournalConfig {
+            shelf: Arc::new(DirectoryShelf::open(&journal)?),
+            log: LogConfig::default(),
+            undo: UndoConfig::default(),
+        });
+    }
+    let server = Server::new(&config, Arc::new(store))?;
+    let (address, stopper) = (server.addresses()[0].clone(), server.stopper());
+    let thread = std::thread::spawn(move || server.run());
+    let client = Client::new(ClientConfig::default())?;
+    let options = SessionOptions { credits: 256, ..SessionOptions::default() };
+    let session = client.connect_to(&address, &options)?;
+    Ok(Served { session, client, stopper, thread })
+}
+
+fn make_files(served: &Served, round: usize, files: usize) -> Outcome<()> {
+    let Served { session, client, .. } = served;
+    let directory = format!("d{round}");
+    session.create_dir(&directory, 0o755)?;
+    let parent = session.metadata(&directory)?.handle;
+    let buffer = client.allocate(AT_ONCE * OCTETS)?;
+    let creating = OpenOptions { create_new: true, ..OpenOptions::write() };
+    let one = async |number: usize| -> Outcome<()> {
+        let name = format!("f{number}");
+        let file = session.open_in_async(parent, &name, &name, &creating).await?;
+        file.write_async(0, buffer.slice(number % AT_ONCE * OCTETS, OCTETS)?).await?;
+        Ok(file.close_async().await?)
+    };
+    let worker = async |first: usize| -> Outcome<()> {
+        for number in (first..files).step_by(AT_ONCE) {
+            one(number).await?;
+        }
+        Ok(())
+    };
+    let mut workers: Vec<_> = (0..AT_ONCE).map(|first| Some(Box::pin(worker(first)))).collect();
+    let all = std::future::poll_fn(|context| {
+        for place in &mut workers {
+            let Some(worker) = place else { continue };
+            match worker.as_mut().poll(context) {
+                Poll::Ready(Ok(())) => *place = None,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {}
+            }
+        }
+        if workers.iter().all(Option::is_none) { Poll::Ready(Ok(())) } else { Poll::Pending }
+    });
+    block_on(client, all)
+}

@@ -1,0 +1,592 @@
+//! What a member of the crash world asks, as requests of the protocol, and what answers say.
+//!
+//! Invariant: a reply says nothing that the server has not said.
+
+use dafs_types::{
+    CacheHint, CookieVerifier, DeleteDisposition, FileHandle, ReaddirCookie, RemoveMode,
+    SequenceNumber, SessionId, SetAttributes, ShareAccess, ShareDeny, ShareKey, Stability, StateId,
+    Status, StreamId, Verifier,
+};
+use dafs_wire::attributes::file::bits;
+use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
+use dafs_wire::messages::{
+    AppendInline, CachedResponse, Close, Commit, Create, DelegationType, DiscardResponses, Empty,
+    FenceAccess, FenceObject, FenceUpdate, GetAttributes, InlineData, Link, Lock, LockOptions,
+    LockType, Lookup, NewObject, Open, OpenCreation, OpenTarget, Placement, ReadDirectory,
+    ReadInline, Remove, Rename, SetAttributesInline, SetFencingList, Unlock, WriteDirect,
+    WriteInline,
+};
+use dafs_wire::{
+    Array, ByteOrder, Checksum, DirectBuffer, DirectBuffers, EncodeError, FileAttributeBlock,
+    HEADER_BYTES, Path, Procedure, Request, RequestHeader, Response, ResponseHeader,
+    decode_response, encode_request,
+};
+
+use super::cells::{Run, WriteId};
+use super::log::{PAGE_RECORDS, RECORD_BYTES, RecordId, stamped};
+use crate::operation::{Name, NameOperation};
+
+/// A member of the world, by its place.
+pub(super) type MemberIndex = usize;
+
+/// The files that every run begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum File {
+    /// Of cells; fenced now and then.
+    Data,
+    /// Of cells; locked now and then.
+    Locked,
+    /// Of records; fenced now and then.
+    Log,
+    /// Without content; opened with reservations.
+    Shared,
+}
+
+impl File {
+    pub const ALL: [Self; 4] = [Self::Data, Self::Locked, Self::Log, Self::Shared];
+    /// Those that everybody has open all along.
+    pub const OPEN: [Self; 3] = [Self::Data, Self::Locked, Self::Log];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Locked => "locked",
+            Self::Log => "log",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// A reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    pub access: ShareAccess,
+    pub deny: ShareDeny,
+    pub key: Option<u64>,
+}
+
+/// A lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LockRange {
+    pub run: Run,
+    pub writes: bool,
+    pub persists: bool,
+    /// What is changed under it is taken back if its holder fails.
+    pub recovers: bool,
+}
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Ask {
+    /// An operation on names; a creation makes a file, or else a symbolic link.
+    Names {
+        operation: NameOperation,
+        is_file: bool,
+    },
+    Append {
+        id: RecordId,
+    },
+    Write {
+        id: WriteId,
+        run: Run,
+        stability: Stability,
+        is_direct: bool,
+    },
+    Commit {
+        file: File,
+    },
+    Read {
+        run: Run,
+    },
+    ReadLog {
+        from: u64,
+    },
+    SetSize {
+        id: WriteId,
+    },
+    Size,
+    Lock {
+        lock: LockRange,
+        repairs: bool,
+    },
+    /// Of a holding, whose range this is.
+    Unlock {
+        holding: u64,
+        run: Run,
+    },
+    /// What was changed under a lock is taken back.
+    Abort {
+        holding: u64,
+        run: Run,
+    },
+    OpenShare {
+        share: Share,
+    },
+    CloseShare {
+        holding: u64,
+    },
+    /// Members that are let in.
+    Fence {
+        file: File,
+        members: Vec<MemberIndex>,
+    },
+    /// One of the files that everybody has open.
+    OpenBase {
+        file: File,
+    },
+    /// A holding is taken back after a restart.
+    Reclaim {
+        holding: u64,
+    },
+    Fetch {
+        session: SessionId,
+        about: About,
+    },
+    Discard {
+        session: SessionId,
+    },
+    Null,
+    Leave,
+}
+
+/// A request of an earlier session.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct About {
+    pub stream: u16,
+    pub sequence: u16,
+    pub procedure: Procedure,
+}
+
+impl Ask {
+    /// Whether it changes something, so that its fate must be learned.
+    pub fn changes(&self) -> bool {
+        match self {
+            Self::Names { operation, .. } => operation.changes(),
+            Self::Append { .. }
+            | Self::Write { .. }
+            | Self::SetSize { .. }
+            | Self::Lock { .. }
+            | Self::Unlock { .. }
+            | Self::Abort { .. }
+            | Self::OpenShare { .. }
+            | Self::CloseShare { .. }
+            | Self::Fence { .. }
+            | Self::OpenBase { .. }
+            | Self::Reclaim { .. } => true,
+            Self::Commit { .. }
+            | Self::Read { .. }
+            | Self::ReadLog { .. }
+            | Self::Size
+            | Self::Fetch { .. }
+            | Self::Discard { .. }
+            | Self::Null
+            | Self::Leave => false,
+        }
+    }
+}
+
+/// What a request needs besides what is asked.
+pub(super) struct Context<'a> {
+    pub root: FileHandle,
+    pub directories: &'a [FileHandle],
+    /// Handles of [`File::ALL`].
+    pub files: &'a [FileHandle],
+    /// The asker's state for the file, or for the holding.
+    pub state: StateId,
+    /// The file of a link, or of a holding that is taken back.
+    pub file: FileHandle,
+    /// Names the open.
+    pub owner: u64,
+    /// What is taken back.
+    pub reclaims: Option<Reclaimed>,
+    /// Where a direct write's octets lie.
+    pub buffer: Option<DirectBuffer>,
+}
+
+/// A holding that is taken back.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reclaimed {
+    Open(Share),
+    Lock(LockRange),
+}
+
+impl Context<'_> {
+    fn handle(&self, file: File) -> FileHandle {
+        self.files[file as usize]
+    }
+
+    fn directory(&self, name: Name) -> FileHandle {
+        self.directories[usize::from(name.directory)]
+    }
+}
+
+/// Encodes a request.
+pub(super) fn encode(
+    header: &RequestHeader,
+    ask: &Ask,
+    context: &Context<'_>,
+) -> Result<(Procedure, Vec<u8>), EncodeError> {
+    let write = |request: &Request<'_>| {
+        let mut message = vec![0; MESSAGE_BYTES];
+        let length = encode_request(ByteOrder::NATIVE, header, request, &mut message)?;
+        message.truncate(length);
+        Ok((request.procedure(), message))
+    };
+    match ask {
+        Ask::Names { operation, is_file } => encode_names(operation, *is_file, context, write),
+        Ask::Append { .. }
+        | Ask::Write { .. }
+        | Ask::Commit { .. }
+        | Ask::Read { .. }
+        | Ask::ReadLog { .. }
+        | Ask::SetSize { .. }
+        | Ask::Size => encode_content(ask, context, write),
+        Ask::Lock { .. } | Ask::Unlock { .. } | Ask::Abort { .. } => {
+            encode_lock(ask, context, write)
+        }
+        Ask::OpenShare { share } => {
+            write(&Request::Open(open(context, by_name(context, &[File::Shared.name()]), *share)))
+        }
+        Ask::OpenBase { file } => {
+            write(&Request::Open(open(context, by_name(context, &[file.name()]), BASE)))
+        }
+        Ask::CloseShare { .. } => {
+            let (file, state) = (context.file, context.state);
+            write(&Request::Close(Close { file, state }))
+        }
+        Ask::Reclaim { .. } => encode_reclaim(context, write),
+        Ask::Fence { file, members } => {
+            let names: Vec<String> = members.iter().map(|member| fence_id(*member)).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            write(&Request::SetFencingList(SetFencingList {
+                file: context.handle(*file),
+                object: FenceObject::File,
+                access: FenceAccess::Allow,
+                update: FenceUpdate::Overwrite,
+                fence_ids: Array::from(names.as_slice()),
+            }))
+        }
+        Ask::Fetch { session, about } => write(&Request::FetchResponse(CachedResponse {
+            session: *session,
+            stream: StreamId(about.stream),
+            sequence: SequenceNumber(about.sequence),
+            procedure: about.procedure.number(),
+        })),
+        Ask::Discard { session } => {
+            write(&Request::DiscardResponses(DiscardResponses { session: *session }))
+        }
+        Ask::Null => write(&Request::Null(Empty)),
+        Ask::Leave => write(&Request::Disconnect(Empty)),
+    }
+}
+
+type Encoded = Result<(Procedure, Vec<u8>), EncodeError>;
+
+fn encode_content(
+    ask: &Ask,
+    context: &Context<'_>,
+    write: impl Fn(&Request<'_>) -> Encoded,
+) -> Encoded {
+    let mut attributes = [0; ATTRIBUTE_BYTES_MAX];
+    let hint = CacheHint::default();
+    match ask {
+        Ask::Append { id } => write(&Request::AppendInline(AppendInline {
+            file: context.handle(File::Log),
+            state: context.state,
+            stability: Stability::DataSync,
+            hint,
+            placement: Placement::Packed,
+            data: InlineData::Here(&stamped(*id, RECORD_BYTES)),
+        })),
+        Ask::Write { .. } => encode_write(ask, context, write),
+        Ask::Commit { file } => {
+            write(&Request::Commit(Commit { file: context.handle(*file), offset: 0, length: 0 }))
+        }
+        Ask::Read { run } => write(&Request::ReadInline(ReadInline {
+            file: context.handle(run.file),
+            state: context.state,
+            offset: u64::from(run.first) * CELL_BYTES as u64,
+            length: u32::from(run.count) * CELL_BYTES as u32,
+            hint,
+        })),
+        Ask::ReadLog { from } => write(&Request::ReadInline(ReadInline {
+            file: context.handle(File::Log),
+            state: context.state,
+            offset: from * RECORD_BYTES as u64,
+            length: PAGE_RECORDS as u32 * RECORD_BYTES as u32,
+            hint,
+        })),
+        Ask::SetSize { id } => {
+            let wanted = SetAttributes { size: Some(SIZE_BASE + id), ..SetAttributes::default() };
+            let block =
+                FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut attributes)?;
+            let (file, state) = (context.handle(File::Data), context.state);
+            write(&Request::SetAttrInline(SetAttributesInline { file, state, attributes: block }))
+        }
+        Ask::Size => {
+            let (file, wanted) = (context.handle(File::Data), bits::OBJECT_SIZE);
+            write(&Request::GetAttrInline(GetAttributes { file, wanted }))
+        }
+        _ => write(&Request::Null(Empty)),
+    }
+}
+
+fn encode_names(
+    operation: &NameOperation,
+    is_file: bool,
+    context: &Context<'_>,
+    write: impl Fn(&Request<'_>) -> Encoded,
+) -> Encoded {
+    let mut attributes = [0; ATTRIBUTE_BYTES_MAX];
+    match operation {
+        NameOperation::Create { name, .. } => {
+            let wanted = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
+            let block =
+                FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut attributes)?;
+            let (directory, text) = (context.directory(*name), name.text());
+            if !is_file {
+                let object = NewObject::SymbolicLink(b"nowhere");
+                let none = SetAttributes::default();
+                let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+                let attributes =
+                    FileAttributeBlock::encode_set(ByteOrder::NATIVE, &none, &mut buffer)?;
+                let create = Create { directory, name: &text, object, attributes };
+                return write(&Request::Create(create));
+            }
+            let names = [text.as_str()];
+            let target = OpenTarget::Null { directory, path: Path::new(&names) };
+            let creation = OpenCreation::Guarded(block);
+            write(&Request::Open(Open { creation, ..open(context, target, BASE) }))
+        }
+        NameOperation::Open { name } | NameOperation::Lookup { name } => {
+            let (directory, text) = (context.directory(*name), name.text());
+            let names = [text.as_str()];
+            write(&Request::Lookup(Lookup { directory, path: Path::new(&names) }))
+        }
+        NameOperation::Remove { name } => write(&Request::Remove(Remove {
+            directory: context.directory(*name),
+            name: &name.text(),
+            mode: RemoveMode::Unchecked,
+        })),
+        NameOperation::Rename { from, to } => write(&Request::Rename(Rename {
+            source: context.directory(*from),
+            target: context.directory(*to),
+            old_name: &from.text(),
+            new_name: &to.text(),
+        })),
+        NameOperation::Link { name, .. } => write(&Request::Link(Link {
+            source: context.file,
+            directory: context.directory(*name),
+            name: &name.text(),
+        })),
+        NameOperation::List { directory } => write(&Request::ReadDirInline(ReadDirectory {
+            directory: context.directories[usize::from(*directory)],
+            cookie: ReaddirCookie(0),
+            verifier: CookieVerifier::default(),
+            names_bytes: 1024,
+            result_bytes_max: 1800,
+            wanted: bits::FILEHANDLE,
+        })),
+        NameOperation::Links { .. } => write(&Request::GetAttrInline(GetAttributes {
+            file: context.file,
+            wanted: bits::NUM_LINKS,
+        })),
+    }
+}
+
+fn encode_write(
+    ask: &Ask,
+    context: &Context<'_>,
+    write: impl Fn(&Request<'_>) -> Encoded,
+) -> Encoded {
+    let Ask::Write { id, run, stability, .. } = ask else { return write(&Request::Null(Empty)) };
+    let (file, state, hint) = (context.handle(run.file), context.state, CacheHint::default());
+    let offset = u64::from(run.first) * CELL_BYTES as u64;
+    let length = usize::from(run.count) * CELL_BYTES;
+    if let Some(buffer) = context.buffer {
+        let buffers = [buffer];
+        return write(&Request::WriteDirect(WriteDirect {
+            file,
+            state,
+            offset,
+            length: length as u32,
+            stability: *stability,
+            hint,
+            checksum: Checksum::NONE,
+            buffers: DirectBuffers::from(&buffers),
+        }));
+    }
+    write(&Request::WriteInline(WriteInline {
+        file,
+        state,
+        offset,
+        stability: *stability,
+        hint,
+        placement: Placement::Packed,
+        data: InlineData::Here(&stamped(*id, length)),
+    }))
+}
+
+fn encode_lock(
+    ask: &Ask,
+    context: &Context<'_>,
+    write: impl Fn(&Request<'_>) -> Encoded,
+) -> Encoded {
+    let (file, state) = (context.handle(File::Locked), context.state);
+    match ask {
+        Ask::Lock { lock, repairs } => {
+            let options = if *repairs { LockOptions::REPAIR } else { NO_OPTIONS };
+            write(&Request::Lock(lock_request(file, state, lock, options)))
+        }
+        Ask::Unlock { run, .. } => {
+            let (offset, length) = octets_of(run);
+            let lock_type = LockType::Write;
+            write(&Request::LockU(Unlock { file, lock_type, state, offset, length }))
+        }
+        Ask::Abort { run, .. } => {
+            let (offset, length) = octets_of(run);
+            let (lock_type, options) = (LockType::Abort, NO_OPTIONS);
+            write(&Request::Lock(Lock { file, lock_type, options, state, offset, length }))
+        }
+        _ => write(&Request::Null(Empty)),
+    }
+}
+
+fn encode_reclaim(context: &Context<'_>, write: impl Fn(&Request<'_>) -> Encoded) -> Encoded {
+    match context.reclaims {
+        Some(Reclaimed::Open(share)) => {
+            let (file, delegation) = (context.file, DelegationType::None);
+            write(&Request::Open(open(context, OpenTarget::Previous { file, delegation }, share)))
+        }
+        Some(Reclaimed::Lock(lock)) => {
+            let (file, state) = (context.file, context.state);
+            write(&Request::Lock(lock_request(file, state, &lock, LockOptions::RECLAIM)))
+        }
+        None => write(&Request::Null(Empty)),
+    }
+}
+
+fn lock_request(file: FileHandle, state: StateId, lock: &LockRange, options: LockOptions) -> Lock {
+    let lock_type = if lock.writes { LockType::Write } else { LockType::Read };
+    let options = if lock.persists { options.with(LockOptions::PERSIST) } else { options };
+    let options = if lock.recovers { options.with(LockOptions::AUTO_RECOVERY) } else { options };
+    let (offset, length) = octets_of(&lock.run);
+    Lock { file, lock_type, options, state, offset, length }
+}
+
+fn octets_of(run: &Run) -> (u64, u64) {
+    (u64::from(run.first) * CELL_BYTES as u64, u64::from(run.count) * CELL_BYTES as u64)
+}
+
+fn by_name<'a>(context: &Context<'_>, names: &'a [&'a str]) -> OpenTarget<'a> {
+    OpenTarget::Null { directory: context.root, path: Path::new(names) }
+}
+
+fn open<'a>(context: &'a Context<'_>, target: OpenTarget<'a>, share: Share) -> Open<'a> {
+    Open {
+        target,
+        creation: OpenCreation::NoCreate,
+        delete_disposition: DeleteDisposition::DontCare,
+        owner: owner_octets(context.owner),
+        access: share.access,
+        deny: share.deny,
+        key: share.key.map(ShareKey),
+    }
+}
+
+/// An owner's name.
+fn owner_octets(owner: u64) -> &'static [u8] {
+    &OWNERS[owner as usize % OWNERS.len()]
+}
+
+/// Who a member is to fences.
+pub(super) fn fence_id(member: MemberIndex) -> String {
+    format!("member-{member}")
+}
+
+/// What an answer said.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Reply {
+    Status(Status),
+    Done,
+    File(FileHandle, StateId),
+    Names(Vec<(Name, FileHandle)>),
+    Octets(Vec<u8>),
+    Written(u32, Verifier),
+    Offset(u64),
+    Size(u64),
+}
+
+/// Understands an answer to a procedure.
+pub(super) fn understand(
+    procedure: Procedure,
+    directory: u8,
+    message: &[u8],
+) -> Result<(ResponseHeader, Reply), String> {
+    let header = ResponseHeader::decode(ByteOrder::NATIVE, message).map_err(|e| e.to_string())?;
+    if header.status != Status::Ok {
+        return Ok((header, Reply::Status(header.status)));
+    }
+    if message.len() == HEADER_BYTES && procedure != Procedure::Null {
+        // Results without octets: nothing more is said.
+        return Ok((header, Reply::Done));
+    }
+    let (_, response) = decode_response(ByteOrder::NATIVE, procedure, message)
+        .map_err(|error| format!("an answer to {procedure:?} cannot be read: {error}"))?;
+    let reply = match response {
+        Response::Open(opened) => Reply::File(opened.file, opened.state),
+        Response::Create(made) => Reply::File(made.file, StateId::ANONYMOUS),
+        Response::Lookup(found) => Reply::File(found.file, StateId::ANONYMOUS),
+        Response::ReadInline(read) => Reply::Octets(read.data.octets().unwrap_or(&[]).to_vec()),
+        Response::WriteInline(done) | Response::WriteDirect(done) => {
+            Reply::Written(done.length, done.verifier)
+        }
+        Response::Commit(done) => Reply::Written(0, done.verifier),
+        Response::AppendInline(done) | Response::AppendDirect(done) => Reply::Offset(done.offset),
+        Response::GetAttrInline(result) => {
+            let attributes = result.attributes.file();
+            Reply::Size(attributes.size.ok_or("no size")?)
+        }
+        Response::ReadDirInline(page) if !page.end_of_directory => {
+            return Err("a directory does not fit its page".into());
+        }
+        Response::ReadDirInline(page) => {
+            let mut names = Vec::new();
+            for entry in page.entries.iter() {
+                let entry = entry.map_err(|error| error.to_string())?;
+                let name = Name::parse(directory, entry.name);
+                let handle = entry.attributes.file().file_handle;
+                names.push(name.zip(handle).ok_or("an entry nobody made")?);
+            }
+            names.sort_unstable_by_key(|(name, _)| *name);
+            Reply::Names(names)
+        }
+        _ => Reply::Done,
+    };
+    Ok((header, reply))
+}
+
+/// What everybody opens files with that are open all along.
+pub(super) const BASE: Share =
+    Share { access: ShareAccess::Both, deny: ShareDeny::None, key: None };
+/// Octets of a cell; it lies in one sector.
+pub(super) const CELL_BYTES: usize = 256;
+/// Cells of a file.
+pub(super) const CELLS: u8 = 32;
+/// Octets of the files of cells at first; every size that is set is above.
+pub(super) const SIZE_BASE: u64 = CELLS as u64 * CELL_BYTES as u64;
+/// Longest message either way.
+pub(super) const MESSAGE_BYTES: usize = 2048;
+const NO_OPTIONS: LockOptions = match LockOptions::from_bits(0) {
+    Some(options) => options,
+    None => LockOptions::REPAIR,
+};
+static OWNERS: [[u8; 2]; 256] = {
+    let mut names = [[0; 2]; 256];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = [b'o', at as u8];
+        at += 1;
+    }
+    names
+};

@@ -1,0 +1,329 @@
+//! The judge of files that are written in cells: who reads gets, cell by cell, what one
+//! write has put there and nothing that a later one must have replaced.
+//!
+//! Invariant: a write may take effect from its beginning to the end of its window: its
+//! answer, the answer to the fence that shut its writer out, or the moment from which it
+//! cannot run any more. A crash may bring back what was there before writes that nobody has
+//! committed.
+
+use std::collections::BTreeMap;
+
+use dafs_types::Verifier;
+
+use super::ask::{File, MemberIndex};
+
+/// A moment in the judge's order of things.
+pub(super) type Tick = u64;
+
+/// Names a write; 0 is what was there at first.
+pub(super) type WriteId = u64;
+
+/// Cells side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub file: File,
+    pub first: u8,
+    pub count: u8,
+}
+
+impl Run {
+    pub fn contains(&self, file: File, cell: u8) -> bool {
+        self.file == file && (self.first..self.first + self.count).contains(&cell)
+    }
+
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.file == other.file
+            && self.first < other.first + other.count
+            && other.first < self.first + self.count
+    }
+}
+
+#[derive(Debug)]
+struct Write {
+    member: MemberIndex,
+    run: Run,
+    begin: Tick,
+    /// The end of its window.
+    end: Option<Tick>,
+    is_acknowledged: bool,
+    /// It says that it was never let in.
+    is_refused: bool,
+    verifier: Option<Verifier>,
+    /// No crash takes it: the server that took it in has said so.
+    is_durable: bool,
+    /// The lock under which it was made, if that takes it back when its holder fails.
+    transaction: Option<u64>,
+    /// Since when nobody sees it any more: it was taken back, or will be before anybody is
+    /// let in.
+    undone: Option<Tick>,
+    /// Whether it was taken back nobody will say.
+    is_unsure: bool,
+}
+
+/// A look at a cell since the last crash.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    begin: Tick,
+    end: Tick,
+    id: WriteId,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Cells {
+    writes: BTreeMap<WriteId, Write>,
+    seen: BTreeMap<(File, u8), Vec<Seen>>,
+    crashes: Vec<Tick>,
+}
+
+impl Cells {
+    pub fn begin(&mut self, id: WriteId, member: MemberIndex, run: Run, now: Tick) {
+        let write = Write {
+            member,
+            run,
+            begin: now,
+            end: None,
+            is_acknowledged: false,
+            is_refused: false,
+            verifier: None,
+            is_durable: false,
+            transaction: None,
+            undone: None,
+            is_unsure: false,
+        };
+        self.writes.insert(id, write);
+    }
+
+    /// A write was answered. `is_stable`: no crash takes it from now on.
+    pub fn end(&mut self, id: WriteId, verifier: Option<Verifier>, is_stable: bool, now: Tick) {
+        let Some(write) = self.writes.get_mut(&id) else { return };
+        write.end.get_or_insert(now);
+        write.is_acknowledged = true;
+        write.verifier = verifier;
+        write.is_durable = is_stable;
+    }
+
+    /// A write is made under a lock that takes it back if its holder fails.
+    pub fn set_transaction(&mut self, id: WriteId, transaction: u64) {
+        if let Some(write) = self.writes.get_mut(&id) {
+            write.transaction = Some(transaction);
+        }
+    }
+
+    fn of_transaction(&mut self, transaction: u64) -> impl Iterator<Item = &mut Write> {
+        let writes = self.writes.values_mut();
+        writes.filter(move |write| write.transaction == Some(transaction) && write.undone.is_none())
+    }
+
+    /// What was written under a lock is final, as it was answered.
+    pub fn make_final(&mut self, transaction: u64, now: Tick) {
+        let of = |write: &Write| write.transaction == Some(transaction);
+        let written: Vec<WriteId> = self.writes.iter().filter(|w| of(w.1)).map(|w| *w.0).collect();
+        for id in written {
+            // What a crash has taken before is not made to last.
+            let lasts = self.writes.get(&id).is_some_and(|write| self.survives(write, now));
+            if let Some(write) = self.writes.get_mut(&id) {
+                write.is_durable |= write.is_acknowledged && lasts;
+                write.transaction = None;
+                write.is_unsure = false;
+            }
+        }
+    }
+
+    /// What was written under a lock is taken back before anybody is let in again.
+    pub fn undo(&mut self, transaction: u64, now: Tick) {
+        for write in self.of_transaction(transaction) {
+            write.end.get_or_insert(now);
+            write.undone = Some(now);
+        }
+    }
+
+    /// What was written under a lock is final or taken back, or is being taken back.
+    pub fn leave_open(&mut self, transaction: u64) {
+        for write in self.of_transaction(transaction) {
+            write.is_unsure = true;
+        }
+    }
+
+    /// A write cannot take effect any more; whether it has, nobody knows.
+    pub fn close(&mut self, id: WriteId, now: Tick) {
+        if let Some(write) = self.writes.get_mut(&id) {
+            write.end.get_or_insert(now);
+        }
+    }
+
+    /// A write was refused before it began.
+    pub fn refuse(&mut self, id: WriteId, now: Tick) {
+        self.close(id, now);
+        if let Some(write) = self.writes.get_mut(&id) {
+            write.is_refused = true;
+        }
+    }
+
+    /// Nothing of these members' can change the file any more.
+    pub fn shut_out(&mut self, file: File, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
+        let writes = self.writes.values_mut();
+        for write in writes.filter(|write| write.run.file == file && is_out(write.member)) {
+            write.end.get_or_insert(now);
+        }
+    }
+
+    /// A COMMIT that began at `begin` was answered.
+    pub fn commit(&mut self, file: File, verifier: Verifier, begin: Tick) {
+        for write in self.writes.values_mut().filter(|write| write.run.file == file) {
+            let was_answered = write.is_acknowledged && write.end.is_some_and(|end| end < begin);
+            if was_answered && write.verifier == Some(verifier) {
+                write.is_durable = true;
+            }
+        }
+    }
+
+    pub fn crash(&mut self, now: Tick) {
+        self.crashes.push(now);
+        self.seen.clear();
+        // Of what was under way in the dead server nothing goes on.
+        for write in self.writes.values_mut() {
+            write.end.get_or_insert(now);
+        }
+    }
+
+    /// Whether a write outlived everything up to a moment.
+    fn survives(&self, write: &Write, until: Tick) -> bool {
+        let Some(end) = write.end else { return false };
+        // An answer may come when its server is dead; its window ends with the server.
+        write.is_durable || !self.crashes.iter().any(|crash| (end..until).contains(crash))
+    }
+
+    /// A read from `begin` to now has found this write in a cell.
+    pub fn see(
+        &mut self,
+        file: File,
+        cell: u8,
+        id: WriteId,
+        begin: Tick,
+        now: Tick,
+    ) -> Result<(), String> {
+        let end = self.possible(file, cell, id, begin)?;
+        let later = self.writes.iter().find(|(_, later)| {
+            later.run.contains(file, cell)
+                && later.is_acknowledged
+                && later.undone.is_none()
+                && !later.is_unsure
+                && later.end.is_some_and(|end| end < begin)
+                && end.is_some_and(|end| end < later.begin)
+                && self.survives(later, now)
+        });
+        if let Some((other, later)) = later {
+            return Err(format!(
+                "cell {cell} of {file:?} shows write {id}, which {other} has replaced: {:?}, \
+                 then {later:?}",
+                self.writes.get(&id)
+            ));
+        }
+        let seen = self.seen.entry((file, cell)).or_default();
+        let writes = &self.writes;
+        let lasts =
+            |id| writes.get(&id).is_none_or(|write| write.undone.is_none() && !write.is_unsure);
+        let back = seen.iter().find(|seen| {
+            seen.id != id
+                && lasts(seen.id)
+                && seen.end < begin
+                && end.is_some_and(|end| end < seen.begin)
+        });
+        if let Some(seen) = back {
+            return Err(format!(
+                "cell {cell} of {file:?} shows write {id} ({:?}), whose time was over when {seen:?} \
+                 was found",
+                self.writes.get(&id)
+            ));
+        }
+        seen.push(Seen { begin, end: now, id });
+        Ok(())
+    }
+
+    /// The end of a write's window, if it can be in a cell at all.
+    fn possible(
+        &self,
+        file: File,
+        cell: u8,
+        id: WriteId,
+        begin: Tick,
+    ) -> Result<Option<Tick>, String> {
+        if id == 0 {
+            return Ok(Some(0));
+        }
+        match self.writes.get(&id) {
+            Some(write) if write.undone.is_some_and(|undone| undone < begin) => Err(format!(
+                "cell {cell} of {file:?} shows write {id}, which was to be taken back: {write:?}"
+            )),
+            Some(write) if write.run.contains(file, cell) && !write.is_refused => {
+                Ok(if write.is_unsure { None } else { write.end })
+            }
+            other => Err(format!(
+                "cell {cell} of {file:?} shows write {id}, which cannot be there: {other:?}"
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUN: Run = Run { file: File::Data, first: 3, count: 2 };
+
+    fn written(cells: &mut Cells, id: WriteId, begin: Tick, is_stable: bool) {
+        cells.begin(id, 1, RUN, begin);
+        cells.end(id, Some(Verifier([1; 8])), is_stable, begin + 1);
+    }
+
+    #[test]
+    fn a_write_replaces_the_one_before() {
+        let mut cells = Cells::default();
+        written(&mut cells, 5, 10, false);
+        written(&mut cells, 6, 20, false);
+        assert!(cells.see(File::Data, 3, 6, 30, 31).is_ok());
+        assert!(cells.see(File::Data, 4, 5, 30, 31).is_err());
+        assert!(cells.see(File::Data, 5, 5, 30, 31).is_err(), "it was never there");
+        assert!(cells.see(File::Data, 4, 5, 15, 31).is_ok(), "it was when the read began");
+    }
+
+    #[test]
+    fn a_crash_takes_what_was_not_committed() {
+        for (is_stable, commits) in [(true, false), (false, true), (false, false)] {
+            let mut cells = Cells::default();
+            written(&mut cells, 5, 10, is_stable);
+            if commits {
+                cells.commit(File::Data, Verifier([1; 8]), 12);
+            }
+            cells.crash(20);
+            assert_eq!(cells.see(File::Data, 3, 0, 30, 31).is_err(), is_stable || commits);
+            assert!(cells.see(File::Data, 4, 5, 30, 31).is_ok());
+        }
+    }
+
+    #[test]
+    fn what_is_taken_back_is_seen_no_more() {
+        let mut cells = Cells::default();
+        written(&mut cells, 5, 10, true);
+        cells.begin(6, 1, RUN, 20);
+        cells.set_transaction(6, 1);
+        cells.end(6, None, true, 21);
+        assert!(cells.see(File::Data, 3, 6, 22, 23).is_ok());
+        assert!(cells.see(File::Data, 3, 5, 24, 25).is_err());
+        cells.undo(1, 26);
+        assert!(cells.see(File::Data, 3, 6, 27, 28).is_err());
+        assert!(cells.see(File::Data, 3, 0, 27, 28).is_err());
+        assert!(cells.see(File::Data, 3, 5, 27, 28).is_ok());
+    }
+
+    #[test]
+    fn whoever_is_shut_out_writes_nothing_more() {
+        let mut cells = Cells::default();
+        cells.begin(5, 1, RUN, 10);
+        cells.shut_out(File::Data, |member| member == 1, 20);
+        assert!(cells.see(File::Data, 3, 0, 30, 31).is_ok());
+        assert!(cells.see(File::Data, 3, 5, 32, 33).is_err());
+        assert!(cells.see(File::Data, 4, 5, 32, 33).is_ok(), "nobody has looked before");
+    }
+}

@@ -1,0 +1,225 @@
+//! What members do next.
+//!
+//! Invariant: nothing is asked that its asker would not ask: locks under its own open, no
+//! range twice, a fence that leaves itself in.
+
+use dafs_types::{ShareAccess, ShareDeny, Stability};
+
+use super::ask::{Ask, CELLS, File, LockRange, MemberIndex, Share};
+use super::cells::Run;
+use super::holdings::Held;
+use super::member::Phase;
+use super::world::World;
+use crate::operation::{Name, NameOperation};
+
+impl World {
+    /// Has somebody ask something, perhaps.
+    pub(super) fn begin_some(&mut self) -> Result<(), String> {
+        let index = self.random.below(self.members.len());
+        if self.members[index].phase != Phase::Here || !self.random.percent(45) {
+            return Ok(());
+        }
+        let ask = match self.members[index].again.pop() {
+            Some(ask) => Some(self.freshen(index, ask)),
+            None => self.choose(index).map(|ask| (ask, true)),
+        };
+        let Some((ask, is_wanted)) = ask else {
+            return Ok(());
+        };
+        if is_wanted && !self.ask(index, ask.clone(), None)? {
+            self.members[index].again.push(ask);
+        }
+        Ok(())
+    }
+
+    /// What is asked again, and whether it still makes sense.
+    fn freshen(&self, index: MemberIndex, ask: Ask) -> (Ask, bool) {
+        let is_wanted = match &ask {
+            Ask::Unlock { holding, .. }
+            | Ask::CloseShare { holding }
+            | Ask::Abort { holding, .. } => self.holdings.find(*holding).is_some(),
+            Ask::Write { run, .. } => self.may_write(index, run),
+            Ask::Names { operation, .. } if operation.changes() => {
+                self.judge.name_changes() < NAME_CHANGES_MAX
+            }
+            Ask::Lock { lock, .. } => self.may_lock(index, &lock.run),
+            _ => true,
+        };
+        (ask, is_wanted)
+    }
+
+    fn choose(&mut self, index: MemberIndex) -> Option<Ask> {
+        let held = self.holdings.of(index).count();
+        match self.random.below(100) {
+            0..28 => self.choose_name(),
+            28..42 => {
+                self.records += 1;
+                Some(Ask::Append { id: self.records })
+            }
+            42..58 => {
+                let stability = match self.random.below(4) {
+                    0 => Stability::DataSync,
+                    1 => Stability::FileSync,
+                    _ => Stability::Unstable,
+                };
+                let (run, is_direct) = (self.any_run(), self.random.percent(50));
+                if !self.may_write(index, &run) {
+                    return None;
+                }
+                Some(Ask::Write { id: 0, run, stability, is_direct })
+            }
+            58..62 => Some(Ask::Commit { file: self.any_file() }),
+            62..72 => Some(Ask::Read { run: self.any_run() }),
+            72..77 => {
+                let from = self.random.below(self.judge.log.pages() as usize) as u64;
+                Some(Ask::ReadLog { from: from * super::log::PAGE_RECORDS })
+            }
+            77..80 => Some(Ask::SetSize { id: 0 }),
+            80..82 => Some(Ask::Size),
+            82..88 => self.choose_lock(index),
+            88..95 if held > File::OPEN.len() => self.choose_end(index),
+            88..91 => Some(Ask::OpenShare { share: self.any_share() }),
+            95..98 if index == 0 => self.choose_fence(),
+            95..97 => self.choose_end(index),
+            _ => Some(Ask::Null),
+        }
+    }
+
+    fn any_file(&mut self) -> File {
+        if self.random.percent(60) { File::Data } else { File::Locked }
+    }
+
+    fn any_run(&mut self) -> Run {
+        let (file, count) = (self.any_file(), 1 + self.random.below(3) as u8);
+        // A few places only, so that members meet; one of them over the edge of a block.
+        let first = [0, 2, 4, 14, 15, 20][self.random.below(6)];
+        Run { file, first: first.min(CELLS - count), count }
+    }
+
+    fn any_share(&mut self) -> Share {
+        let access = [ShareAccess::Read, ShareAccess::Write, ShareAccess::Both];
+        let deny = [ShareDeny::None, ShareDeny::None, ShareDeny::Read, ShareDeny::Write];
+        let key = [None, None, Some(1), Some(2)];
+        Share {
+            access: access[self.random.below(3)],
+            deny: deny[self.random.below(4)],
+            key: key[self.random.below(4)],
+        }
+    }
+
+    fn choose_name(&mut self) -> Option<Ask> {
+        let is_file = self.random.percent(50);
+        let may_change = self.judge.name_changes() < NAME_CHANGES_MAX;
+        let name = self.any_name();
+        let operation = match self.random.below(100) {
+            0..34 if may_change => NameOperation::Create { name, guarded: true },
+            34..52 if may_change => NameOperation::Remove { name },
+            52..66 if may_change => NameOperation::Rename { from: name, to: self.any_name() },
+            66..76 if may_change && !self.judge.made.is_empty() => {
+                let file = self.judge.made[self.random.below(self.judge.made.len())];
+                NameOperation::Link { file, name }
+            }
+            76..92 => NameOperation::Lookup { name },
+            92..100 => NameOperation::List { directory: name.directory },
+            _ => return None,
+        };
+        Some(Ask::Names { operation, is_file })
+    }
+
+    fn any_name(&mut self) -> Name {
+        let directory = self.random.below(2) as u8;
+        Name { directory, index: self.random.below(4) as u8 }
+    }
+
+    fn choose_lock(&mut self, index: MemberIndex) -> Option<Ask> {
+        let run = Run { file: File::Locked, ..self.any_run() };
+        if !self.may_lock(index, &run) {
+            return None;
+        }
+        let writes = self.random.percent(65);
+        let recovers = writes && self.random.percent(50);
+        let persists = self.random.percent(if recovers { 20 } else { 40 });
+        Some(Ask::Lock { lock: LockRange { run, writes, persists, recovers }, repairs: false })
+    }
+
+    /// Whether it is clear under which lock a member would write: one that takes changes
+    /// back covers all of it or nothing.
+    fn may_write(&self, index: MemberIndex, run: &Run) -> bool {
+        let mut held = self.holdings.of(index);
+        let covers = |lock: &LockRange| {
+            lock.run.first <= run.first && run.first + run.count <= lock.run.first + lock.run.count
+        };
+        let is_covered = held.all(|holding| match &holding.held {
+            Held::Lock(lock) if lock.recovers && lock.run.overlaps(run) => {
+                covers(lock) && !holding.is_ending && holding.epoch == self.epoch
+            }
+            _ => true,
+        });
+        let member = &self.members[index];
+        let is_changing = |ask: &Ask| match ask {
+            Ask::Lock { lock, .. } => lock.run.overlaps(run),
+            Ask::Unlock { run: other, .. } | Ask::Abort { run: other, .. } => other.overlaps(run),
+            _ => false,
+        };
+        is_covered && !member.flights.values().any(|flight| is_changing(&flight.ask))
+    }
+
+    /// Whether a member has no write under way there.
+    fn is_quiet(&self, index: MemberIndex, run: &Run) -> bool {
+        let member = &self.members[index];
+        !member.flights.values().any(|flight| match &flight.ask {
+            Ask::Write { run: other, .. } => other.overlaps(run),
+            _ => false,
+        })
+    }
+
+    /// Whether a member has and wants no lock there.
+    fn may_lock(&self, index: MemberIndex, run: &Run) -> bool {
+        let mut held = self.holdings.of(index);
+        let has = held.any(|holding| match holding.held {
+            Held::Lock(lock) => lock.run.overlaps(run),
+            _ => false,
+        });
+        let mut flights = self.members[index].flights.values();
+        let wants = flights.any(|flight| match &flight.ask {
+            Ask::Lock { lock, .. } => lock.run.overlaps(run),
+            Ask::Unlock { run: other, .. } | Ask::Write { run: other, .. } => other.overlaps(run),
+            _ => false,
+        });
+        !has && !wants && self.holdings.base(index, File::Locked).is_some()
+    }
+
+    /// Gives something up.
+    fn choose_end(&mut self, index: MemberIndex) -> Option<Ask> {
+        let epoch = self.epoch;
+        let held = self.holdings.of(index).filter(|holding| {
+            !matches!(holding.held, Held::Base(_)) && !holding.is_ending && holding.epoch == epoch
+        });
+        let held: Vec<_> = held.map(|holding| (holding.number, holding.held)).collect();
+        let (holding, held) = *held.get(self.random.below(held.len()))?;
+        Some(match held {
+            Held::Lock(lock) if lock.recovers && !self.is_quiet(index, &lock.run) => return None,
+            Held::Lock(lock) if lock.recovers && self.random.percent(40) => {
+                Ask::Abort { holding, run: lock.run }
+            }
+            Held::Lock(lock) => Ask::Unlock { holding, run: lock.run },
+            _ => Ask::CloseShare { holding },
+        })
+    }
+
+    fn choose_fence(&mut self) -> Option<Ask> {
+        let file = if self.random.percent(60) { File::Data } else { File::Log };
+        if self.judge.fences.is_changing(file) {
+            return None;
+        }
+        let mut members = vec![0];
+        members.extend((1..self.members.len()).filter(|_| self.random.percent(55)));
+        if self.random.percent(30) {
+            members.clear();
+        }
+        Some(Ask::Fence { file, members })
+    }
+}
+
+/// Changes of names under way at one time, whose orders the judge tries.
+const NAME_CHANGES_MAX: usize = 4;

@@ -1,0 +1,203 @@
+//! The end of a run: everybody comes back, everything is read back, everybody leaves, and
+//! nothing is left of them. Then the disk is looked at.
+//!
+//! Invariant: from `calm` on nothing goes wrong any more.
+
+use dafs_memory::Memory;
+use dafs_store::Store;
+use dafs_types::{FileHandle, ShareAccess};
+
+use super::ask::{Ask, CELLS, File, Reply};
+use super::cells::Run;
+use super::holdings::Held;
+use super::log::{PAGE_RECORDS, RECORD_BYTES};
+use super::member::Phase;
+use super::world::World;
+use crate::operation::{Name, NameOperation};
+use crate::plan::root as superuser;
+
+impl World {
+    /// See the [module](self).
+    pub(super) fn finish(&mut self) -> Result<(), String> {
+        self.gather()?;
+        self.lift_fences()?;
+        self.until("everybody", |world| {
+            world.members.iter().all(|member| member.phase == Phase::Here)
+        })?;
+        self.finish_all()?;
+        self.read_back()?;
+        self.give_up()?;
+        self.depart()?;
+        self.look_at_disk()
+    }
+
+    /// The first member comes back.
+    fn gather(&mut self) -> Result<(), String> {
+        self.until("the first member", |world| {
+            world.life.is_up() && world.members[0].phase == Phase::Here
+        })
+    }
+
+    fn lift_fences(&mut self) -> Result<(), String> {
+        // What it was about to ask again is of no use any more, but for its last fences.
+        self.members[0].again.clear();
+        self.until("fences on their way", |world| world.members[0].flights.is_empty())?;
+        for file in [File::Data, File::Log] {
+            self.ask_to_end(0, Ask::Fence { file, members: Vec::new() })?;
+        }
+        Ok(())
+    }
+
+    /// Asks something, and waits for its answer, however often it must be asked.
+    fn ask_to_end(&mut self, index: usize, ask: Ask) -> Result<(), String> {
+        for _ in 0..TRIES {
+            self.until("a member", |world| world.members[index].phase == Phase::Here)?;
+            if !self.ask(index, ask.clone(), None)? {
+                self.turn()?;
+                continue;
+            }
+            let number = self.number;
+            self.until("an answer", |world| {
+                let member = &world.members[index];
+                member.phase != Phase::Here
+                    || !member.flights.values().any(|flight| flight.number == number)
+            })?;
+            if self.members[index].phase == Phase::Here {
+                return Ok(());
+            }
+        }
+        Err(format!("{ask:?} is never answered"))
+    }
+
+    fn finish_all(&mut self) -> Result<(), String> {
+        for member in &mut self.members {
+            member.again.clear();
+        }
+        self.until("operations under way", |world| {
+            world.members.iter().all(|member| member.flights.is_empty())
+        })
+    }
+
+    /// Reads everything through the server.
+    fn read_back(&mut self) -> Result<(), String> {
+        for directory in 0..2 {
+            let operation = NameOperation::List { directory };
+            self.ask_to_end(0, Ask::Names { operation, is_file: false })?;
+        }
+        for page in 0..self.judge.log.pages() {
+            self.ask_to_end(0, Ask::ReadLog { from: page * PAGE_RECORDS })?;
+        }
+        for file in [File::Data, File::Locked] {
+            for first in (0..CELLS).step_by(4) {
+                self.ask_to_end(0, Ask::Read { run: Run { file, first, count: 4 } })?;
+            }
+        }
+        self.ask_to_end(0, Ask::Size)
+    }
+
+    /// Everybody gives up what it holds.
+    fn give_up(&mut self) -> Result<(), String> {
+        loop {
+            let mut held = self.holdings.all.iter();
+            let next = held.find(|holding| !matches!(holding.held, Held::Base(_)));
+            let Some(holding) = next else { return Ok(()) };
+            let (member, number) = (holding.member, holding.number);
+            let ask = match holding.held {
+                Held::Lock(lock) => Ask::Unlock { holding: number, run: lock.run },
+                _ => Ask::CloseShare { holding: number },
+            };
+            self.ask_to_end(member, ask)?;
+        }
+    }
+
+    /// Everybody leaves; the server must have nothing left of them.
+    fn depart(&mut self) -> Result<(), String> {
+        self.is_over = true;
+        for index in 0..self.members.len() {
+            self.until("a member", |world| {
+                matches!(world.members[index].phase, Phase::Here | Phase::Gone)
+            })?;
+            self.ask(index, Ask::Leave, None)?;
+            self.members[index].phase = Phase::Leaving;
+        }
+        self.until("leaving", |world| {
+            world.members.iter().all(|member| member.phase == Phase::Gone && member.line.is_free())
+        })?;
+        self.until("what was held for members", |world| {
+            let Some(stats) = world.life.stats() else { return false };
+            let filer = stats.filer;
+            let of_members = [filer.channels, filer.sessions, filer.opens, filer.files];
+            let of_requests = [stats.parked_requests, stats.chains, stats.journaled_requests];
+            of_members == [0; 4]
+                && of_requests == [0; 3]
+                && filer.credits == 0
+                && filer.clients == 0
+                && stats.channels == 0
+                && (stats.undone_files == 0 || world.may_keep_undo)
+                && stats.open_files == 0
+                && stats.loans == 0
+                && stats.regions == ARENA
+                && stats.cache.dirty_bytes == 0
+                && world.life.jobs_under_way() == 0
+        })
+    }
+
+    /// What the disk has when the power fails now is what was answered for.
+    fn look_at_disk(&mut self) -> Result<(), String> {
+        self.life.crash(true);
+        self.judge.crash(true);
+        let disk = self.life.disk.clone();
+        for directory in 0..2 {
+            let names = list(&disk, &self.directories[usize::from(directory)], directory)?;
+            self.number += 1;
+            let operation = NameOperation::List { directory };
+            self.judge.begin(self.number, 0, &Ask::Names { operation, is_file: false });
+            self.judge.end(self.number, &Reply::Names(names))?;
+        }
+        let (begin, log) = (self.tick(), read(&disk, &self.files[File::Log as usize])?);
+        let records = log.len().div_ceil(RECORD_BYTES) * RECORD_BYTES;
+        self.judge.log.see(0, &log, records, begin, begin)?;
+        for file in [File::Data, File::Locked] {
+            let octets = read(&disk, &self.files[file as usize])?;
+            let begin = self.tick();
+            if file == File::Data {
+                self.judge.see_size(octets.len() as u64, begin)?;
+            }
+            let run = Run { file, first: 0, count: CELLS };
+            let cells = octets.get(..super::ask::SIZE_BASE as usize).ok_or("cells are missing")?;
+            self.judge.see_cells(&run, cells, begin)?;
+        }
+        Ok(())
+    }
+}
+
+fn list(
+    store: &dyn Store,
+    directory: &FileHandle,
+    number: u8,
+) -> Result<Vec<(Name, FileHandle)>, String> {
+    let failed = |error| format!("listing a directory: {error:?}");
+    let mut names = Vec::new();
+    for name in (0..4).map(|index| Name { directory: number, index }) {
+        match store.lookup(&superuser(), directory, name.text().as_bytes()) {
+            Ok(object) => names.push((name, object.handle)),
+            Err(dafs_store::StoreError::NotFound) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Ok(names)
+}
+
+fn read(store: &dyn Store, handle: &FileHandle) -> Result<Vec<u8>, String> {
+    let failed = |error| format!("reading a file: {error:?}");
+    let file = store.open(&superuser(), handle, ShareAccess::Read).map_err(failed)?;
+    let size = file.attributes().map_err(failed)?.size as usize;
+    let memory = Memory::from_heap(vec![0; size].into());
+    let length = file.read_at(&memory, 0, size, 0).map_err(failed)?;
+    Ok(memory.to_vec(0, length))
+}
+
+/// The region that a server always has.
+const ARENA: usize = 1;
+/// How often something is asked.
+const TRIES: usize = 100;

@@ -1,0 +1,87 @@
+//! The judge of fences: whom a list has left out all along is refused, whom it has let in
+//! all along is not.
+//!
+//! Invariant: between the beginning of a change and its answer anything may hold.
+
+use std::collections::BTreeMap;
+
+use super::ask::{File, MemberIndex};
+use super::cells::Tick;
+
+#[derive(Debug, Default)]
+struct Fence {
+    /// Who is let in; empty for everybody.
+    members: Vec<MemberIndex>,
+    /// Since when that holds.
+    since: Tick,
+    /// When a change was last begun.
+    begun: Tick,
+    is_changing: bool,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Fences {
+    fences: BTreeMap<File, Fence>,
+}
+
+impl Fences {
+    pub fn begin(&mut self, file: File, now: Tick) {
+        let fence = self.fences.entry(file).or_default();
+        (fence.begun, fence.is_changing) = (now, true);
+    }
+
+    pub fn end(&mut self, file: File, members: Vec<MemberIndex>, now: Tick) {
+        let is_changing = false;
+        let begun = self.fences.get(&file).map_or(0, |fence| fence.begun);
+        self.fences.insert(file, Fence { members, since: now, begun, is_changing });
+    }
+
+    /// Whether the list of a file is on its way to another.
+    pub fn is_changing(&self, file: File) -> bool {
+        self.fences.get(&file).is_some_and(|fence| fence.is_changing)
+    }
+
+    /// Whether a member was let in from a moment up to now; `None` if both may be.
+    pub fn was_in(&self, file: File, member: MemberIndex, begin: Tick) -> Option<bool> {
+        let Some(fence) = self.fences.get(&file) else { return Some(true) };
+        let is_certain = !fence.is_changing && fence.since < begin && fence.begun < begin;
+        is_certain.then(|| fence.members.is_empty() || fence.members.contains(&member))
+    }
+
+    /// A member was let in, or refused.
+    pub fn judge(
+        &self,
+        file: File,
+        member: MemberIndex,
+        begin: Tick,
+        was_let_in: bool,
+    ) -> Result<(), String> {
+        match self.was_in(file, member, begin) {
+            Some(is_in) if is_in != was_let_in => Err(format!(
+                "member {member} was {} {file:?}: {:?}",
+                if was_let_in { "let into" } else { "kept out of" },
+                self.fences.get(&file)
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_held_all_along_binds() {
+        let mut fences = Fences::default();
+        assert!(fences.judge(File::Data, 1, 5, false).is_err());
+        fences.begin(File::Data, 10);
+        assert!(fences.judge(File::Data, 1, 5, false).is_ok());
+        fences.end(File::Data, vec![0], 12);
+        assert!(fences.judge(File::Data, 1, 11, true).is_ok());
+        assert!(fences.judge(File::Data, 1, 13, true).is_err());
+        assert!(fences.judge(File::Data, 0, 13, false).is_err());
+        assert!(fences.judge(File::Log, 1, 13, true).is_ok());
+    }
+}

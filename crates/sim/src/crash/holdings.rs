@@ -1,0 +1,281 @@
+//! What members hold: opens with their reservations, and locks.
+//!
+//! A holding is certain from its grant until its holder asks to give it up, as long as its
+//! holder lives and is heard of, and over restarts as long as its holder can take it back.
+//! Two certain holdings never stand against each other.
+//!
+//! Invariant: what may have ended, in whatever order messages come, is not certain.
+
+use dafs_types::{FileHandle, ShareAccess, ShareDeny, StateId};
+
+use super::ask::{File, LockRange, MemberIndex, Share};
+use super::cells::{Run, Tick};
+
+/// What is held.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Held {
+    /// An open of one of the files that everybody has open.
+    Base(File),
+    /// An open of the file of reservations.
+    Share(Share),
+    /// What came with a creation; nobody takes it back.
+    Made,
+    Lock(LockRange),
+}
+
+/// See the [module](self).
+#[derive(Clone, Debug)]
+pub(super) struct Holding {
+    pub number: u64,
+    pub member: MemberIndex,
+    pub held: Held,
+    pub state: StateId,
+    pub file: FileHandle,
+    /// Names the open.
+    pub owner: u64,
+    /// When its grant was answered.
+    pub since: Tick,
+    /// The server that granted it last, counted by restarts.
+    pub epoch: u64,
+    /// It was certain when the last server ended.
+    pub has_right: bool,
+    /// Its holder is giving it up, or has what it changed under it taken back.
+    pub is_ending: bool,
+    /// It is the latter.
+    pub aborts: bool,
+}
+
+/// What is left of a lock whose holder has died.
+#[derive(Clone, Copy, Debug)]
+struct Remnant {
+    lock: LockRange,
+    since: Tick,
+}
+
+/// What is known of a member now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Life {
+    /// It was heard of so recently that its lease cannot have ended.
+    pub is_fresh: bool,
+}
+
+/// What is known of the server now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Era {
+    pub epoch: u64,
+    /// What was held before the restart can still be taken back.
+    pub may_reclaim: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Holdings {
+    pub all: Vec<Holding>,
+    remnants: Vec<Remnant>,
+}
+
+impl Holding {
+    /// Whether what is changed under it is taken back if its holder fails.
+    pub fn recovers(&self) -> bool {
+        matches!(self.held, Held::Lock(lock) if lock.recovers)
+    }
+
+    /// See the [module](self).
+    pub fn is_certain(&self, life: Life, era: Era) -> bool {
+        if self.is_ending {
+            false
+        } else if self.epoch == era.epoch {
+            life.is_fresh
+        } else {
+            self.has_right && era.may_reclaim
+        }
+    }
+}
+
+impl Holdings {
+    pub fn find(&self, number: u64) -> Option<&Holding> {
+        self.all.iter().find(|holding| holding.number == number)
+    }
+
+    pub fn find_mut(&mut self, number: u64) -> Option<&mut Holding> {
+        self.all.iter_mut().find(|holding| holding.number == number)
+    }
+
+    pub fn remove(&mut self, number: u64) {
+        self.all.retain(|holding| holding.number != number);
+    }
+
+    pub fn of(&self, member: MemberIndex) -> impl Iterator<Item = &Holding> {
+        self.all.iter().filter(move |holding| holding.member == member)
+    }
+
+    /// The open by which a member uses a file.
+    pub fn base(&self, member: MemberIndex, file: File) -> Option<&Holding> {
+        self.of(member).find(|holding| holding.held == Held::Base(file))
+    }
+
+    /// The server has ended. `life_of` says what was known of members then.
+    pub fn crash(&mut self, era: Era, life_of: impl Fn(MemberIndex) -> Life) {
+        for holding in &mut self.all {
+            holding.has_right = holding.is_certain(life_of(holding.member), era);
+        }
+        self.all.retain(|holding| holding.held != Held::Made);
+    }
+
+    /// A member has died. What it held for certain beyond its death stays in the way.
+    pub fn die(&mut self, member: MemberIndex, life: Life, era: Era, now: Tick) {
+        for holding in self.all.iter().filter(|holding| holding.member == member) {
+            if let Held::Lock(lock) = holding.held
+                && lock.persists
+                && holding.is_certain(life, era)
+            {
+                self.remnants.push(Remnant { lock, since: now });
+            }
+        }
+        self.all.retain(|holding| holding.member != member);
+    }
+
+    /// Somebody is about to repair what is left in a range.
+    pub fn repair(&mut self, run: &Run) {
+        self.remnants.retain(|remnant| !remnant.lock.run.overlaps(run));
+    }
+
+    /// A member was granted something, by the present server.
+    pub fn judge_grant(
+        &self,
+        member: MemberIndex,
+        held: &Held,
+        repairs: bool,
+        era: Era,
+        life_of: impl Fn(MemberIndex) -> Life,
+    ) -> Result<(), String> {
+        let others = self.all.iter().filter(|holding| holding.member != member);
+        let mut certain = others.filter(|other| other.is_certain(life_of(other.member), era));
+        if let Some(other) = certain.find(|other| stand_against(held, &other.held)) {
+            return Err(format!("member {member} was granted {held:?} against {other:?}"));
+        }
+        let Held::Lock(lock) = held else { return Ok(()) };
+        match self.remnants.iter().find(|remnant| against(lock, &remnant.lock)) {
+            Some(remnant) if !repairs => {
+                Err(format!("member {member} was granted {held:?} over {remnant:?}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A read or write that began at `begin` was carried out.
+    pub fn judge_transfer(
+        &self,
+        member: MemberIndex,
+        run: &Run,
+        writes: bool,
+        begin: Tick,
+        era: Era,
+        life_of: impl Fn(MemberIndex) -> Life,
+    ) -> Result<(), String> {
+        let wanted = LockRange { run: *run, writes, persists: false, recovers: false };
+        let in_way = self.all.iter().find(|other| {
+            other.member != member
+                && other.since < begin
+                && other.epoch == era.epoch
+                && matches!(&other.held, Held::Lock(lock) if against(&wanted, lock))
+                && other.is_certain(life_of(other.member), era)
+        });
+        if let Some(other) = in_way {
+            return Err(format!("member {member} got through {wanted:?} against {other:?}"));
+        }
+        let in_way = self
+            .remnants
+            .iter()
+            .find(|remnant| remnant.since < begin && against(&wanted, &remnant.lock));
+        match in_way {
+            Some(remnant) => {
+                Err(format!("member {member} got through {wanted:?} over {remnant:?}"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn stand_against(one: &Held, other: &Held) -> bool {
+    match (one, other) {
+        (Held::Lock(one), Held::Lock(other)) => against(one, other),
+        (Held::Share(one), Held::Share(other)) => {
+            denies(one.deny, other.access)
+                || denies(other.deny, one.access)
+                || one.key.zip(other.key).is_some_and(|(one, other)| one != other)
+        }
+        _ => false,
+    }
+}
+
+fn against(one: &LockRange, other: &LockRange) -> bool {
+    one.run.overlaps(&other.run) && (one.writes || other.writes)
+}
+
+fn denies(deny: ShareDeny, access: ShareAccess) -> bool {
+    match deny {
+        ShareDeny::None => false,
+        ShareDeny::Read => access.reads(),
+        ShareDeny::Write => access.writes(),
+        ShareDeny::Both => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ERA: Era = Era { epoch: 1, may_reclaim: true };
+
+    fn lock(first: u8, writes: bool) -> Held {
+        let run = Run { file: File::Locked, first, count: 2 };
+        Held::Lock(LockRange { run, writes, persists: true, recovers: false })
+    }
+
+    fn holding(member: MemberIndex, held: Held) -> Holding {
+        Holding {
+            number: 1,
+            member,
+            held,
+            state: StateId::ANONYMOUS,
+            file: FileHandle::NULL,
+            owner: 0,
+            since: 1,
+            epoch: 1,
+            has_right: false,
+            is_ending: false,
+            aborts: false,
+        }
+    }
+
+    fn fresh(_: MemberIndex) -> Life {
+        Life { is_fresh: true }
+    }
+
+    #[test]
+    fn locks_of_two_do_not_stand_against_each_other() {
+        let mut holdings = Holdings::default();
+        holdings.all.push(holding(0, lock(4, false)));
+        let judge =
+            |holdings: &Holdings, held| holdings.judge_grant(1, &held, false, ERA, fresh).is_err();
+        assert!(judge(&holdings, lock(5, true)));
+        assert!(!judge(&holdings, lock(5, false)));
+        assert!(!judge(&holdings, lock(6, true)));
+        holdings.all[0].is_ending = true;
+        assert!(!judge(&holdings, lock(5, true)));
+        holdings.all[0].is_ending = false;
+        holdings.die(0, fresh(0), ERA, 2);
+        assert!(judge(&holdings, lock(5, true)));
+        assert!(holdings.judge_grant(1, &lock(5, true), true, ERA, fresh).is_ok());
+    }
+
+    #[test]
+    fn what_can_be_taken_back_is_kept_over_a_restart() {
+        let mut holdings = Holdings::default();
+        holdings.all.push(holding(0, lock(4, true)));
+        holdings.crash(ERA, fresh);
+        let later = |may_reclaim| Era { epoch: 2, may_reclaim };
+        assert!(holdings.judge_grant(1, &lock(4, false), false, later(true), fresh).is_err());
+        assert!(holdings.judge_grant(1, &lock(4, false), false, later(false), fresh).is_ok());
+    }
+}

@@ -1,0 +1,321 @@
+//! The judge of histories: what each answer may say, whatever has failed in between.
+//!
+//! Invariant: an operation is begun once and ends once: by its answer, by word that it was
+//! not carried out, or by being settled, which is when nobody will ever say.
+
+use std::collections::{BTreeMap, HashMap};
+
+use dafs_types::{FileHandle, Stability, Status};
+
+use super::ask::{Ask, CELL_BYTES, File, MemberIndex, Reply, SIZE_BASE};
+use super::cells::{Cells, Run, Tick};
+use super::fences::Fences;
+use super::log::{Log, PAGE_RECORDS, RECORD_BYTES, stamp_of};
+use super::space::Space;
+use crate::operation::{Answer, FileNumber, NameOperation, OperationNumber};
+
+/// See the [module](self).
+pub(super) struct Judge {
+    space: Space,
+    pub cells: Cells,
+    pub log: Log,
+    pub fences: Fences,
+    begun: BTreeMap<u64, Begun>,
+    handles: Vec<FileHandle>,
+    numbers: HashMap<FileHandle, FileNumber>,
+    /// Files whose creation was answered for.
+    pub made: Vec<FileNumber>,
+    tick: Tick,
+    /// When the server last ended.
+    crashed: Tick,
+}
+
+#[derive(Debug)]
+struct Begun {
+    member: MemberIndex,
+    ask: Ask,
+    at: Tick,
+}
+
+impl Judge {
+    pub fn new() -> Self {
+        Self {
+            space: Space::new(),
+            cells: Cells::default(),
+            log: Log::default(),
+            fences: Fences::default(),
+            begun: BTreeMap::new(),
+            handles: Vec::new(),
+            numbers: HashMap::new(),
+            made: Vec::new(),
+            tick: 0,
+            crashed: 0,
+        }
+    }
+
+    pub fn now(&self) -> Tick {
+        self.tick
+    }
+
+    /// When an operation under way was begun.
+    pub fn begun_at(&self, number: u64) -> Tick {
+        self.begun.get(&number).map_or(self.tick, |begun| begun.at)
+    }
+
+    pub fn handle_of(&self, file: FileNumber) -> FileHandle {
+        self.handles[file.0 as usize]
+    }
+
+    fn number_of(&mut self, handle: FileHandle) -> FileNumber {
+        let next = FileNumber(self.handles.len() as u32);
+        let number = *self.numbers.entry(handle).or_insert(next);
+        if number == next {
+            self.handles.push(handle);
+        }
+        number
+    }
+
+    /// Changes of names that are not decided.
+    pub fn name_changes(&self) -> usize {
+        self.space.changes_under_way()
+    }
+
+    /// The server has ended.
+    pub fn crash(&mut self, loses_power: bool) {
+        self.tick += 1;
+        self.crashed = self.tick;
+        self.cells.crash(self.tick);
+        self.log.crash();
+        if loses_power {
+            self.space.lose_power();
+        }
+    }
+
+    pub fn begin(&mut self, number: u64, member: MemberIndex, ask: &Ask) {
+        self.tick += 1;
+        match ask {
+            Ask::Names { operation, .. } => self.space.begin(OperationNumber(number), operation),
+            Ask::Append { id } => self.log.begin(*id, member),
+            Ask::Write { id, run, .. } => self.cells.begin(*id, member, *run, self.tick),
+            Ask::SetSize { id } => self.cells.begin(*id, member, SIZE, self.tick),
+            Ask::Fence { file, .. } => self.fences.begin(*file, self.tick),
+            _ => {}
+        }
+        self.begun.insert(number, Begun { member, ask: ask.clone(), at: self.tick });
+    }
+
+    /// An operation was not carried out.
+    pub fn cancel(&mut self, number: u64) -> Result<(), String> {
+        let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
+        self.tick += 1;
+        let judged = match &begun.ask {
+            Ask::Names { operation, .. } => self.space.cancel(OperationNumber(number), operation),
+            Ask::Append { id } => self.log.cancel(*id, self.tick),
+            // Of a write whose connection broke a part may be there.
+            Ask::Write { id, .. } | Ask::SetSize { id } => {
+                self.cells.close(*id, self.tick);
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        judged.map_err(|what| format!("{:?} was not carried out: {what}", begun.ask))
+    }
+
+    /// Whether an operation was carried out nobody will say, and it cannot be any more.
+    pub fn settle(&mut self, number: u64) -> Result<(), String> {
+        let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
+        self.tick += 1;
+        match &begun.ask {
+            Ask::Names { operation, .. } => self.space.settle(OperationNumber(number), operation),
+            Ask::Write { id, .. } | Ask::SetSize { id } => {
+                self.cells.close(*id, self.tick);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// An answer has come.
+    pub fn end(&mut self, number: u64, reply: &Reply) -> Result<(), String> {
+        if *reply == Reply::Status(Status::Grace) {
+            return self.refuse(number);
+        }
+        let Some(begun) = self.begun.remove(&number) else { return Ok(()) };
+        self.tick += 1;
+        let judged = match &begun.ask {
+            Ask::Names { operation, .. } => self.end_names(number, operation, begun.at, reply),
+            Ask::Append { .. }
+            | Ask::Write { .. }
+            | Ask::SetSize { .. }
+            | Ask::Commit { .. }
+            | Ask::Read { .. }
+            | Ask::ReadLog { .. }
+            | Ask::Size => self.end_content(&begun, reply),
+            Ask::Fence { file, members } => self.end_fence(*file, members, reply),
+            _ => Ok(()),
+        };
+        judged.map_err(|what| format!("{:?} of member {}: {what}", begun.ask, begun.member))
+    }
+
+    /// It was refused before it began.
+    fn refuse(&mut self, number: u64) -> Result<(), String> {
+        let write = self.begun.get(&number).and_then(|begun| match begun.ask {
+            Ask::Write { id, .. } | Ask::SetSize { id } => Some(id),
+            _ => None,
+        });
+        self.cancel(number)?;
+        if let Some(id) = write {
+            self.cells.refuse(id, self.tick);
+        }
+        Ok(())
+    }
+
+    fn end_names(
+        &mut self,
+        number: u64,
+        operation: &NameOperation,
+        begun: Tick,
+        reply: &Reply,
+    ) -> Result<(), String> {
+        let answer = match reply {
+            Reply::Status(status) => Answer::Status(*status),
+            Reply::File(handle, _) => Answer::File(self.number_of(*handle)),
+            Reply::Names(names) => {
+                let number = |(name, handle): &(_, _)| (*name, self.number_of(*handle));
+                Answer::Names(names.iter().map(number).collect())
+            }
+            Reply::Done => Answer::Done,
+            other => return Err(format!("no answer to that: {other:?}")),
+        };
+        let number = OperationNumber(number);
+        // What is no success says what the last server saw, which may be gone with it.
+        let is_success = operation.changes() && !matches!(answer, Answer::Status(_));
+        if begun < self.crashed && !is_success {
+            return self.space.end_blindly(number, operation);
+        }
+        self.space.end(number, operation, &answer)?;
+        if let (NameOperation::Create { .. }, Answer::File(file)) = (operation, answer) {
+            self.made.push(file);
+        }
+        Ok(())
+    }
+
+    fn end_content(&mut self, begun: &Begun, reply: &Reply) -> Result<(), String> {
+        let (now, at, member) = (self.tick, begun.at, begun.member);
+        let file = match &begun.ask {
+            Ask::Write { run, .. } | Ask::Read { run } => run.file,
+            Ask::Append { .. } | Ask::ReadLog { .. } => File::Log,
+            Ask::Commit { file } => *file,
+            _ => File::Data,
+        };
+        if let Reply::Status(status) = reply {
+            return self.refuse_content(begun, file, *status);
+        }
+        // A successful answer of the last server binds as well as one of this.
+        self.fences.judge(file, member, at, true)?;
+        match (&begun.ask, reply) {
+            (Ask::Append { id }, Reply::Offset(offset)) => self.log.end(*id, *offset, now),
+            (Ask::Write { id, run, stability, .. }, Reply::Written(length, verifier)) => {
+                if *length as usize != usize::from(run.count) * CELL_BYTES {
+                    return Err(format!("{length} octets were written"));
+                }
+                let is_stable = *stability != Stability::Unstable;
+                self.cells.end(*id, Some(*verifier), is_stable, now);
+                Ok(())
+            }
+            (Ask::SetSize { id }, Reply::Done) => {
+                self.cells.end(*id, None, true, now);
+                Ok(())
+            }
+            (Ask::Commit { file }, Reply::Written(_, verifier)) => {
+                self.cells.commit(*file, *verifier, at);
+                Ok(())
+            }
+            (Ask::Read { run }, Reply::Octets(octets)) => self.see_cells(run, octets, at),
+            (Ask::ReadLog { from }, Reply::Octets(octets)) => {
+                let wanted = PAGE_RECORDS as usize * RECORD_BYTES;
+                self.log.see(*from, octets, wanted, at, now)
+            }
+            (Ask::Size, Reply::Size(size)) => self.see_size(*size, at),
+            (_, other) => Err(format!("no answer to that: {other:?}")),
+        }
+    }
+
+    fn refuse_content(&mut self, begun: &Begun, file: File, status: Status) -> Result<(), String> {
+        let (now, at, member) = (self.tick, begun.at, begun.member);
+        let is_expected = match status {
+            Status::Access => {
+                self.fences.judge(file, member, at, false)?;
+                true
+            }
+            Status::Locked | Status::StaleStateId => file == File::Locked,
+            _ => false,
+        };
+        if !is_expected {
+            return Err(format!("answered {status:?}"));
+        }
+        let was_out = self.fences.was_in(file, member, at) == Some(false);
+        match &begun.ask {
+            Ask::Append { id } => self.log.cancel(*id, now),
+            Ask::Write { id, .. } | Ask::SetSize { id } if status != Status::Access || was_out => {
+                self.cells.refuse(*id, now);
+                Ok(())
+            }
+            Ask::Write { id, .. } | Ask::SetSize { id } => {
+                self.cells.close(*id, now);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn end_fence(
+        &mut self,
+        file: File,
+        members: &[MemberIndex],
+        reply: &Reply,
+    ) -> Result<(), String> {
+        match reply {
+            Reply::Done => {}
+            // The one before is not over.
+            Reply::Status(Status::Delay) => return Ok(()),
+            other => return Err(format!("answered {other:?}")),
+        }
+        let now = self.tick;
+        self.fences.end(file, members.to_vec(), now);
+        let is_out = |member| !members.is_empty() && !members.contains(&member);
+        match file {
+            File::Log => self.log.shut_out(is_out, now),
+            _ => self.cells.shut_out(file, is_out, now),
+        }
+        Ok(())
+    }
+
+    /// Cells were read from `begin` to now.
+    pub fn see_cells(&mut self, run: &Run, octets: &[u8], begin: Tick) -> Result<(), String> {
+        if begin < self.crashed {
+            return Ok(());
+        }
+        if octets.len() != usize::from(run.count) * CELL_BYTES {
+            return Err(format!("{} octets were read", octets.len()));
+        }
+        for (index, octets) in octets.chunks(CELL_BYTES).enumerate() {
+            let cell = run.first + index as u8;
+            let id = stamp_of(octets).ok_or_else(|| format!("cell {cell} is torn"))?;
+            self.cells.see(run.file, cell, id, begin, self.tick)?;
+        }
+        Ok(())
+    }
+
+    /// The size was seen, from `begin` to now.
+    pub fn see_size(&mut self, size: u64, begin: Tick) -> Result<(), String> {
+        if begin < self.crashed {
+            return Ok(());
+        }
+        let id = size.checked_sub(SIZE_BASE).ok_or_else(|| format!("{size} octets are left"))?;
+        self.cells.see(SIZE.file, SIZE.first, id, begin, self.tick)
+    }
+}
+
+/// The size of the file of cells, as one more of them.
+const SIZE: Run = Run { file: File::Data, first: super::ask::CELLS, count: 1 };

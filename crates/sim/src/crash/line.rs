@@ -1,0 +1,163 @@
+//! A member's connection: messages out, messages in.
+//!
+//! Invariant: a new connection is begun when nothing of the last one is left.
+
+use dafs_dat::{
+    Address, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
+    InterfaceConfig, Operation, Region, Rights, SendOptions, Signal, sim::Network,
+};
+use dafs_memory::Memory;
+use dafs_types::{RmrContext, RmrTarget};
+use dafs_wire::{ByteOrder, ChannelType, ConnectData, DirectBuffer};
+
+use super::ask::{CELL_BYTES, MESSAGE_BYTES};
+use crate::plan::SERVER_NODE;
+
+/// See the [module](self).
+pub(super) struct Line {
+    interface: Interface,
+    inbox: Memory,
+    inbox_region: Region,
+    outbox: Memory,
+    outbox_region: Region,
+    endpoint: Option<EndpointId>,
+    /// It was given up; its end has not come yet.
+    is_ending: bool,
+}
+
+/// What a line tells of.
+#[derive(Debug)]
+pub(super) enum Word {
+    Up,
+    Message(Vec<u8>),
+    Down,
+}
+
+impl Line {
+    pub fn new(network: &Network, node: u32) -> Result<Self, String> {
+        let sim = Some(network.at(node));
+        let config = InterfaceConfig { sim, endpoints_max: 8, ..InterfaceConfig::default() };
+        let mut interface =
+            Interface::new(config).map_err(|error| format!("an interface: {error}"))?;
+        let inbox = Memory::from_heap(vec![0; SLOTS * MESSAGE_BYTES].into());
+        let outbox = Memory::from_heap(vec![0; BUFFERS * BUFFER_BYTES].into());
+        let mut register = |memory, rights| {
+            interface.register(memory, Domain(0), rights).ok_or("no room for a region")
+        };
+        let inbox_region = register(&inbox, Rights::LOCAL)?;
+        let outbox_region = register(&outbox, Rights::REMOTE)?;
+        Ok(Self {
+            interface,
+            inbox,
+            inbox_region,
+            outbox,
+            outbox_region,
+            endpoint: None,
+            is_ending: false,
+        })
+    }
+
+    /// Whether there is nothing of a connection.
+    pub fn is_free(&self) -> bool {
+        self.endpoint.is_none()
+    }
+
+    /// Begins a connection.
+    pub fn connect(&mut self, session: u32) -> Result<(), String> {
+        let config = EndpointConfig {
+            message_bytes_max: MESSAGE_BYTES as u32,
+            receives_max: SLOTS as u32,
+            work_max: 64,
+            ..EndpointConfig::default()
+        };
+        let channel = ChannelType::Operation;
+        let data = ConnectData { client_instance: 1, client_session: session, channel };
+        let address = Address::Sim(SERVER_NODE);
+        let data = data.encode(ByteOrder::NATIVE);
+        let endpoint = self.interface.connect(&address, Domain(0), &config, &data);
+        let endpoint = endpoint.map_err(|error| error.to_string())?;
+        self.endpoint = Some(endpoint);
+        self.is_ending = false;
+        for slot in 0..SLOTS {
+            self.post(endpoint, slot as u64);
+        }
+        Ok(())
+    }
+
+    /// Gives the connection up.
+    pub fn hang_up(&mut self) {
+        if let Some(endpoint) = self.endpoint
+            && !std::mem::replace(&mut self.is_ending, true)
+        {
+            self.interface.disconnect(endpoint);
+        }
+    }
+
+    /// Sends a message; whatever is wrong with the connection shows by its end.
+    pub fn send(&mut self, message: &[u8]) {
+        let Some(endpoint) = self.endpoint else { return };
+        let options = SendOptions { signal: Signal::OnError, invalidate: None };
+        let gather = [Gather::Bytes(message)];
+        let _ = self.interface.post_send(endpoint, u64::MAX, &gather, options);
+        self.interface.flush();
+    }
+
+    /// Octets for the server to fetch, in a place of their own.
+    pub fn expose(&mut self, buffer: usize, octets: &[u8]) -> DirectBuffer {
+        let offset = buffer % BUFFERS * BUFFER_BYTES;
+        self.outbox.write(offset, octets);
+        let remote = self.outbox_region.remote(offset as u64, octets.len() as u32);
+        DirectBuffer {
+            target: RmrTarget(remote.address),
+            length: remote.length,
+            context: RmrContext(remote.stag.0),
+        }
+    }
+
+    fn post(&mut self, endpoint: EndpointId, slot: u64) {
+        let at = slot * MESSAGE_BYTES as u64;
+        let segment = self.inbox_region.local(at, MESSAGE_BYTES as u32);
+        // Where it fails the connection is at its end.
+        let _ = self.interface.post_receive(endpoint, slot, &[segment]);
+    }
+
+    /// What has arrived.
+    pub fn take(&mut self) -> Vec<Word> {
+        self.interface.poll();
+        let mut words = Vec::new();
+        while let Some(event) = self.interface.next_event() {
+            match event {
+                Event::Completion(done) => {
+                    let is_message = done.operation == Operation::Receive
+                        && done.status == CompletionStatus::Success;
+                    if is_message && Some(done.endpoint) == self.endpoint && !self.is_ending {
+                        let at = done.context as usize * MESSAGE_BYTES;
+                        words.push(Word::Message(self.inbox.to_vec(at, done.length as usize)));
+                        self.post(done.endpoint, done.context);
+                    }
+                }
+                Event::Established { endpoint, .. } => {
+                    if Some(endpoint) == self.endpoint && !self.is_ending {
+                        words.push(Word::Up);
+                    }
+                }
+                Event::Rejected { endpoint, .. } | Event::Broken { endpoint, .. } => {
+                    self.interface.release(endpoint);
+                    if Some(endpoint) == self.endpoint {
+                        self.endpoint = None;
+                        words.push(Word::Down);
+                    }
+                }
+                Event::ConnectionRequest { pending, .. } => self.interface.reject(pending, b""),
+            }
+        }
+        self.interface.flush();
+        words
+    }
+}
+
+/// Receives of a connection, which are more than its credits ever are.
+const SLOTS: usize = 40;
+/// Writes of one member that may be under way at once.
+pub(super) const BUFFERS: usize = 64;
+const BUFFER_BYTES: usize = 3 * CELL_BYTES;

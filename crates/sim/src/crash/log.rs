@@ -1,0 +1,235 @@
+//! The judge of the log that everybody appends to.
+//!
+//! Invariant: a record that was answered for lies where its answer said, once, for ever; one
+//! that is said not to have been appended lies nowhere until it is asked for again; of one
+//! whose writer was fenced out, what was seen after the fence stays and nothing more comes.
+
+use std::collections::BTreeMap;
+
+use super::ask::MemberIndex;
+use super::cells::Tick;
+
+/// Names a record; 0 is what an undone append may have left.
+pub(super) type RecordId = u64;
+
+#[derive(Debug)]
+struct Record {
+    member: MemberIndex,
+    /// Where it was answered to be, in records.
+    place: Option<u64>,
+    answered: Option<Tick>,
+    /// It was not appended, as was said then.
+    absent: Option<Tick>,
+    /// Its writer was shut out then.
+    shut_out: Option<Tick>,
+    /// It was seen since, so that it is there for good.
+    stays: Option<u64>,
+}
+
+/// The file's end as a read has found it.
+#[derive(Debug)]
+struct End {
+    begin: Tick,
+    end: Tick,
+    place: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    records: BTreeMap<RecordId, Record>,
+    ends: Vec<End>,
+    crashes: u64,
+}
+
+impl Log {
+    /// A record is to be appended, for the first time or again.
+    pub fn begin(&mut self, id: RecordId, member: MemberIndex) {
+        let (place, answered, absent, shut_out, stays) = (None, None, None, None, None);
+        let record = Record { member, place, answered, absent, shut_out, stays };
+        self.records.insert(id, record);
+    }
+
+    pub fn end(&mut self, id: RecordId, offset: u64, now: Tick) -> Result<(), String> {
+        let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
+        if !offset.is_multiple_of(RECORD_BYTES as u64) {
+            return Err(format!("record {id} was appended at {offset}"));
+        }
+        let place = offset / RECORD_BYTES as u64;
+        if record.stays.is_some_and(|stays| stays != place) {
+            return Err(format!("record {id} is said to be at {place}: {record:?}"));
+        }
+        (record.place, record.answered) = (Some(place), Some(now));
+        let taken = self
+            .records
+            .iter()
+            .find(|(other, record)| **other != id && record.place == Some(place));
+        match taken {
+            Some((other, _)) => Err(format!("records {id} and {other} are both at {place}")),
+            None => Ok(()),
+        }
+    }
+
+    /// It was not appended.
+    pub fn cancel(&mut self, id: RecordId, now: Tick) -> Result<(), String> {
+        let Some(record) = self.records.get_mut(&id) else { return Ok(()) };
+        record.absent = Some(now);
+        match record.stays {
+            Some(_) => {
+                Err(format!("record {id} was there after the fence, and is not: {record:?}"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub fn crash(&mut self) {
+        self.crashes += 1;
+    }
+
+    /// These members were shut out.
+    pub fn shut_out(&mut self, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
+        let open = self.records.values_mut().filter(|record| record.answered.is_none());
+        for record in open.filter(|record| is_out(record.member) && record.absent.is_none()) {
+            record.shut_out.get_or_insert(now);
+        }
+    }
+
+    /// A page from a place on was read.
+    pub fn see(
+        &mut self,
+        from: u64,
+        octets: &[u8],
+        wanted: usize,
+        begin: Tick,
+        now: Tick,
+    ) -> Result<(), String> {
+        if !octets.len().is_multiple_of(RECORD_BYTES) {
+            return Err(format!("a record in part: {} octets from {from} on", octets.len()));
+        }
+        let mut found = BTreeMap::new();
+        for (index, octets) in octets.chunks(RECORD_BYTES).enumerate() {
+            let id = stamp_of(octets).ok_or_else(|| format!("a torn record at {from}+{index}"))?;
+            let place = from + index as u64;
+            if id == 0 {
+                if self.crashes == 0 {
+                    return Err(format!("zeros at {place}, and nothing was undone"));
+                }
+                continue;
+            }
+            if let Some(other) = found.insert(id, place) {
+                return Err(format!("record {id} is at {other} and at {place}"));
+            }
+            self.see_one(id, place, begin)?;
+        }
+        let reached = from + (octets.len() / RECORD_BYTES) as u64;
+        let last = from + (wanted / RECORD_BYTES) as u64;
+        let missing = self.records.iter().find(|(id, record)| {
+            let answered = record.place.filter(|_| record.answered.is_some_and(|at| at < begin));
+            let place = answered.or(record.stays.filter(|_| record.answered.is_none()));
+            place.is_some_and(|place| {
+                (from..last).contains(&place) && found.get(*id) != Some(&place)
+            })
+        });
+        if let Some((id, record)) = missing {
+            return Err(format!("record {id} is not there: {record:?}"));
+        }
+        if reached < last {
+            self.ends.push(End { begin, end: now, place: reached });
+        }
+        Ok(())
+    }
+
+    fn see_one(&mut self, id: RecordId, place: u64, begin: Tick) -> Result<(), String> {
+        let Some(record) = self.records.get_mut(&id) else {
+            return Err(format!("record {id} at {place} is nobody's"));
+        };
+        if record.place.is_some_and(|answered| answered != place) {
+            return Err(format!("record {id} is at {place}: {record:?}"));
+        }
+        if record.absent.is_some_and(|absent| absent < begin) {
+            return Err(format!("record {id} is at {place}, and was not carried out: {record:?}"));
+        }
+        if let Some(shut_out) = record.shut_out
+            && shut_out < begin
+        {
+            let passed = self
+                .ends
+                .iter()
+                .find(|end| end.begin > shut_out && end.end < begin && end.place <= place);
+            if let Some(end) = passed {
+                return Err(format!("record {id} came to {place} after {end:?}: {record:?}"));
+            }
+            record.stays = Some(place);
+        }
+        Ok(())
+    }
+
+    /// Pages there may be.
+    pub fn pages(&self) -> u64 {
+        self.records.len() as u64 * 2 / PAGE_RECORDS + 1
+    }
+}
+
+/// The number that a cell or a record consists of, if it is one number.
+pub(super) fn stamp_of(octets: &[u8]) -> Option<u64> {
+    let mut words = octets.chunks_exact(8).map(|word| word.try_into().map(u64::from_le_bytes));
+    let first = words.next()?.ok()?;
+    words.all(|word| word.is_ok_and(|word| word == first)).then_some(first)
+}
+
+/// Octets that consist of a number.
+pub(super) fn stamped(number: u64, length: usize) -> Vec<u8> {
+    number.to_le_bytes().repeat(length / 8)
+}
+
+/// Octets of a record.
+pub(super) const RECORD_BYTES: usize = 64;
+/// Records that are read at once.
+pub(super) const PAGE_RECORDS: u64 = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(ids: &[u64]) -> Vec<u8> {
+        ids.iter().flat_map(|id| stamped(*id, RECORD_BYTES)).collect()
+    }
+
+    const WANTED: usize = PAGE_RECORDS as usize * RECORD_BYTES;
+
+    #[test]
+    fn an_answered_record_stays() {
+        let mut log = Log::default();
+        log.begin(7, 0);
+        log.end(7, 64, 5).unwrap();
+        log.begin(8, 0);
+        assert!(log.see(0, &page(&[8, 7]), WANTED, 6, 7).is_ok());
+        assert!(log.see(0, &page(&[7, 8]), WANTED, 8, 9).is_err());
+        assert!(log.see(0, &page(&[8]), WANTED, 10, 11).is_err());
+        assert!(log.see(0, &page(&[0, 7]), WANTED, 12, 13).is_err());
+        log.crash();
+        assert!(log.see(0, &page(&[0, 7]), WANTED, 14, 15).is_ok());
+        assert!(log.see(0, &page(&[7, 7]), WANTED, 16, 17).is_err());
+    }
+
+    #[test]
+    fn a_cancelled_record_is_not_there() {
+        let mut log = Log::default();
+        log.begin(7, 0);
+        log.cancel(7, 5).unwrap();
+        assert!(log.see(0, &page(&[7]), WANTED, 6, 7).is_err());
+        log.begin(7, 0);
+        assert!(log.see(0, &page(&[7]), WANTED, 8, 9).is_ok());
+    }
+
+    #[test]
+    fn after_a_fence_nothing_comes_and_what_was_seen_stays() {
+        let mut log = Log::default();
+        log.begin(7, 1);
+        log.begin(8, 1);
+        log.shut_out(|_| true, 5);
+        assert!(log.see(0, &page(&[7]), WANTED, 6, 7).is_ok());
+        assert!(log.see(0, &page(&[7, 8]), WANTED, 8, 9).is_err());
+        assert!(log.cancel(7, 10).is_err());
+    }
+}

@@ -1,0 +1,582 @@
+//! The crash world: a server with its disk and its journal, members, the network between
+//! them, and the scheduler.
+//!
+//! Invariant: everything happens in this thread, in an order that the seed decides, and
+//! nothing looks at a clock: two runs of one seed are the same run.
+
+use std::collections::VecDeque;
+
+use dafs_dat::sim::{ConnectionId, FaultPlan, Network};
+use dafs_server::Defect;
+use dafs_store::{AttributeChanges, Store};
+use dafs_types::{CreateMode, FileHandle, Random, SequenceNumber, ShareAccess, StateId, StreamId};
+use dafs_wire::RequestHeader;
+
+use super::ask::{Ask, Context, File, Reclaimed, SIZE_BASE, Share, encode};
+use super::cells::Tick;
+use super::holdings::{Era, Held, Holdings, Life as MemberLife};
+use super::judge::Judge;
+use super::life::{CREDITS_MAX, Life};
+use super::line::{Line, Word};
+use super::log::stamped;
+use super::member::{Flight, Member, Phase};
+use super::{StormPlan, StormReport};
+use crate::plan::root as superuser;
+use crate::stage::{Stage, set};
+
+/// A run under way.
+pub(super) struct World {
+    pub plan: StormPlan,
+    pub network: Network,
+    pub life: Life,
+    pub members: Vec<Member>,
+    pub judge: Judge,
+    pub holdings: Holdings,
+    pub root: FileHandle,
+    pub directories: Vec<FileHandle>,
+    pub files: Vec<FileHandle>,
+    pub random: Random,
+    /// Servers there were before this one.
+    pub epoch: u64,
+    /// What the dead had under way, and the connections that may still carry it.
+    orphans: Vec<(Flight, u32, Option<ConnectionId>)>,
+    history: VecDeque<String>,
+    pub number: u64,
+    pub records: u64,
+    pub asked: u64,
+    turns: u64,
+    pub report: StormReport,
+    /// A lock that persists, with what it would take back, may be left in the end.
+    pub may_keep_undo: bool,
+    /// Nothing goes wrong any more.
+    pub is_calm: bool,
+    /// Nobody comes back any more.
+    pub is_over: bool,
+    prints: bool,
+}
+
+impl World {
+    pub fn new(plan: StormPlan, defect: Option<Defect>, prints: bool) -> Result<Self, String> {
+        let network = Network::new(plan.network());
+        let mut life = Life::new(&plan, &network, defect);
+        let Stage { root, directories } = set(&life.disk)?;
+        let files = lay_out(&life.disk, &root)?;
+        life.start(false)?;
+        let members = (0..plan.members)
+            .map(|index| Ok(Member::new(index, Line::new(&network, 1 + index as u32)?)))
+            .collect::<Result<_, String>>()?;
+        Ok(Self {
+            random: Random::new(plan.seed ^ WORLD_SALT),
+            plan,
+            network,
+            life,
+            members,
+            judge: Judge::new(),
+            holdings: Holdings::default(),
+            root,
+            directories,
+            files,
+            epoch: 1,
+            orphans: Vec::new(),
+            history: VecDeque::new(),
+            number: 0,
+            records: 0,
+            asked: 0,
+            turns: 0,
+            report: StormReport::default(),
+            may_keep_undo: false,
+            is_calm: false,
+            is_over: false,
+            prints,
+        })
+    }
+
+    /// The whole run.
+    pub fn play(&mut self) -> Result<StormReport, String> {
+        while self.steps() < self.plan.steps {
+            self.turn()?;
+            self.begin_some()?;
+        }
+        self.calm()?;
+        self.finish()?;
+        self.report.steps = self.steps();
+        self.report.trace = self.network.trace_hash();
+        Ok(self.report)
+    }
+
+    /// What has happened: everything that arrived somewhere, and everything that was asked.
+    pub fn steps(&self) -> u64 {
+        self.network.statistics().arrivals + self.asked
+    }
+
+    pub fn history(&self) -> Vec<String> {
+        self.history.iter().cloned().collect()
+    }
+
+    pub fn note(&mut self, line: impl FnOnce() -> String) {
+        let line = format!("{:>12} ns  {}", self.network.now_ns(), line());
+        if self.prints {
+            println!("{line}");
+        }
+        if self.history.len() == HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back(line);
+    }
+
+    // ---- turns ----------------------------------------------------------------------
+
+    /// One turn of the server, a member or the clock.
+    pub fn turn(&mut self) -> Result<(), String> {
+        self.turns += 1;
+        if self.turns > TURNS_MAX {
+            return Err("nothing ends".into());
+        }
+        match self.random.below(100) {
+            0..35 => self.turn_server()?,
+            35..70 => {
+                let index = self.random.below(self.members.len());
+                self.turn_member(index)?;
+            }
+            70..98 => self.turn_clock(),
+            _ => {
+                let span_ns = self.random.below(SPAN_NS_MAX) as u64;
+                self.network.advance_to(self.network.now_ns() + span_ns);
+            }
+        }
+        if !self.is_calm && (self.random.below(10_000) as u32) < self.plan.trouble_of_10000 {
+            self.make_trouble()?;
+        }
+        Ok(())
+    }
+
+    fn turn_clock(&mut self) {
+        let far_ns = self.network.now_ns() + SPAN_NS_MAX as u64;
+        match self.network.next_ns() {
+            Some(next_ns) if next_ns > far_ns => self.network.advance_to(far_ns),
+            _ => drop(self.network.advance()),
+        }
+    }
+
+    fn turn_server(&mut self) -> Result<(), String> {
+        if !self.life.is_up() {
+            if self.is_calm || self.random.percent(10) {
+                self.restart()?;
+            }
+            return Ok(());
+        }
+        self.life.step();
+        if self.turns.is_multiple_of(16) {
+            self.check_server()?;
+        }
+        self.settle_orphans()
+    }
+
+    fn restart(&mut self) -> Result<(), String> {
+        if self.life.start(!self.is_calm)? {
+            self.note(|| "the server is up".into());
+            // What was under way has its verdict.
+            for (flight, ..) in std::mem::take(&mut self.orphans) {
+                self.judge.settle(flight.number)?;
+            }
+        } else {
+            self.report.crashes += 1;
+            self.judge.crash(true);
+            self.note(|| "the power fails while the server starts".into());
+        }
+        Ok(())
+    }
+
+    /// What must be so at any time.
+    fn check_server(&mut self) -> Result<(), String> {
+        let Some(stats) = self.life.stats() else { return Ok(()) };
+        let filer = stats.filer;
+        if filer.credits > self.plan.credits_budget {
+            return Err(format!("{} credits of {}", filer.credits, self.plan.credits_budget));
+        }
+        if filer.breaks_credits + filer.breaks_stream > 0 {
+            return Err(format!("a member that keeps its credits is said not to: {filer:?}"));
+        }
+        Ok(())
+    }
+
+    fn settle_orphans(&mut self) -> Result<(), String> {
+        if self.orphans.is_empty() {
+            return Ok(());
+        }
+        let busy = |stats: dafs_server::ServerStats| {
+            stats.parked_requests > 0 || stats.journaled_requests > 0
+        };
+        if self.life.stats().is_some_and(busy) {
+            return Ok(());
+        }
+        let connections = self.network.connections();
+        let carries = |(_, node, newest): &(Flight, u32, Option<ConnectionId>)| {
+            connections.iter().any(|c| c.initiator == *node && Some(c.id) <= *newest)
+        };
+        let (left, over): (Vec<_>, Vec<_>) = self.orphans.drain(..).partition(carries);
+        self.orphans = left;
+        for (flight, ..) in over {
+            self.judge.settle(flight.number)?;
+        }
+        Ok(())
+    }
+
+    fn turn_member(&mut self, index: usize) -> Result<(), String> {
+        for word in self.members[index].line.take() {
+            match word {
+                Word::Up => {
+                    let wish = 1 + self.random.below(usize::from(CREDITS_MAX)) as u16;
+                    self.members[index].log_in(wish, self.epoch)?;
+                }
+                Word::Down => self.on_down(index)?,
+                Word::Message(message) => self.on_message(index, &message)?,
+            }
+        }
+        let member = &mut self.members[index];
+        match member.phase {
+            Phase::Away if member.line.is_free() && !self.is_over && self.random.percent(25) => {
+                member.connect()?;
+            }
+            Phase::Recovering
+                if member.flights.is_empty() && member.patient_ns <= self.network.now_ns() =>
+            {
+                self.recover(index)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    // ---- trouble --------------------------------------------------------------------
+
+    fn make_trouble(&mut self) -> Result<(), String> {
+        let index = self.random.below(self.members.len());
+        let node = self.members[index].node();
+        match self.random.below(100) {
+            0..35 => {
+                let connections = self.network.connections();
+                let mine: Vec<_> = connections.iter().filter(|c| c.initiator == node).collect();
+                if let Some(connection) = mine.last() {
+                    self.note(|| format!("trouble: the connection of member {index} is cut"));
+                    self.network.break_connection(connection.id);
+                    self.report.cuts += 1;
+                }
+            }
+            35..45 => {
+                self.note(|| format!("trouble: member {index} is parted"));
+                self.network.partition(node);
+            }
+            45..60 => self.network.heal(node),
+            60..68 => self.kill_member(index),
+            68..75 => {
+                self.note(|| format!("trouble: member {index} hangs up"));
+                self.members[index].line.hang_up();
+            }
+            _ if self.life.is_up() => {
+                let loses_power = self.random.percent(50);
+                self.crash(loses_power);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn kill_member(&mut self, index: usize) {
+        self.note(|| format!("trouble: member {index} dies"));
+        self.report.deaths += 1;
+        let era = self.era();
+        let life = self.life_of(index);
+        let held: Vec<u64> = self.holdings.of(index).map(|holding| holding.number).collect();
+        for number in held {
+            self.judge_loss(number);
+        }
+        self.holdings.die(index, life, era, self.judge.now());
+        let node = self.members[index].node();
+        let connections = self.network.connections();
+        let newest = connections.iter().filter(|c| c.initiator == node).map(|c| c.id).max();
+        for flight in self.members[index].die() {
+            self.orphans.push((flight, node, newest));
+        }
+    }
+
+    fn crash(&mut self, loses_power: bool) {
+        let how = if loses_power { "the power fails" } else { "the server is killed" };
+        self.note(|| format!("crash: {how}"));
+        self.report.crashes += 1;
+        let era = self.era();
+        let lives: Vec<MemberLife> = (0..self.members.len()).map(|at| self.life_of(at)).collect();
+        self.holdings.crash(era, |member| lives[member]);
+        self.epoch += 1;
+        self.life.crash(loses_power);
+        self.judge.crash(loses_power);
+    }
+
+    /// The lock under which a member writes, if that takes changes back.
+    fn recovering_lock(&self, index: usize, run: &super::cells::Run) -> Option<u64> {
+        let mut held = self.holdings.of(index);
+        let lock = held.find(|holding| match holding.held {
+            Held::Lock(lock) => lock.recovers && lock.run.overlaps(run),
+            _ => false,
+        });
+        lock.map(|lock| lock.number)
+    }
+
+    /// A holding ends by no act of its holder: what was changed under it is taken back.
+    pub fn judge_loss(&mut self, number: u64) {
+        let Some(holding) = self.holdings.find(number).filter(|holding| holding.recovers()) else {
+            return;
+        };
+        // One that persists is taken back when it breaks, which nobody may ever have it do.
+        let persists = matches!(holding.held, Held::Lock(lock) if lock.persists);
+        if holding.is_ending || persists {
+            self.judge.cells.leave_open(number);
+        } else {
+            self.report.taken_back += 1;
+            self.judge.cells.undo(number, self.judge.now());
+        }
+    }
+
+    /// What is known of the server now.
+    pub fn era(&self) -> Era {
+        let since_ns = self.network.now_ns().saturating_sub(self.life.started_ns());
+        let may_reclaim = !self.life.is_up() || since_ns < self.plan.lease_ns / 2;
+        Era { epoch: self.epoch, may_reclaim }
+    }
+
+    /// What is known of a member now.
+    pub fn life_of(&self, index: usize) -> MemberLife {
+        let silent_ns = self.network.now_ns().saturating_sub(self.members[index].heard_ns);
+        MemberLife { is_fresh: silent_ns < self.plan.lease_ns / 2 }
+    }
+
+    /// What is known of all members now.
+    pub fn lives(&self) -> Vec<MemberLife> {
+        (0..self.members.len()).map(|index| self.life_of(index)).collect()
+    }
+
+    // ---- asking ---------------------------------------------------------------------
+
+    /// Asks something, if there is a credit for it. True if it was asked.
+    pub fn ask(
+        &mut self,
+        index: usize,
+        ask: Ask,
+        about: Option<Box<Flight>>,
+    ) -> Result<bool, String> {
+        let draw = self.random.below(64);
+        let Some(stream) = self.members[index].free_stream(draw) else { return Ok(false) };
+        let sequence = self.members[index].next_sequence(stream);
+        self.number += 1;
+        self.asked += 1;
+        let number = self.number;
+        let ask = self.named(ask);
+        if let Ask::Lock { lock, .. } = &ask {
+            // It may be granted unheard, and then nobody ever breaks or ends it.
+            self.may_keep_undo |= lock.persists && lock.recovers;
+        }
+        let mut header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
+        header.desired_credits = self.random.below(usize::from(CREDITS_MAX) + 1) as u16;
+        let buffer = match &ask {
+            Ask::Write { id, run, is_direct: true, .. } => {
+                let octets = stamped(*id, usize::from(run.count) * super::ask::CELL_BYTES);
+                Some(self.members[index].line.expose(usize::from(stream), &octets))
+            }
+            _ => None,
+        };
+        let (state, file, owner, reclaims) = self.subject(index, &ask);
+        let context = Context {
+            root: self.root,
+            directories: &self.directories,
+            files: &self.files,
+            state,
+            file,
+            owner,
+            reclaims,
+            buffer,
+        };
+        let (procedure, message) =
+            encode(&header, &ask, &context).map_err(|error| error.to_string())?;
+        // The answer is understood as one to what was asked about.
+        let procedure = about.as_ref().map_or(procedure, |about| about.procedure);
+        self.note(|| format!("{number} at member {index}, {stream}.{sequence}: {ask:?}"));
+        self.judge.begin(number, index, &ask);
+        self.note_asked(index, &ask);
+        let member = &mut self.members[index];
+        member.line.send(&message);
+        let flight = Flight {
+            number,
+            ask,
+            session: member.session,
+            epoch: member.epoch,
+            client: member.client,
+            stream,
+            sequence,
+            procedure,
+            about,
+        };
+        member.flights.insert(stream, flight);
+        Ok(true)
+    }
+
+    /// What a request that is sent now says of what its asker holds.
+    fn note_asked(&mut self, index: usize, ask: &Ask) {
+        if let Ask::Unlock { holding, .. }
+        | Ask::CloseShare { holding }
+        | Ask::Abort { holding, .. } = ask
+            && let Some(holding) = self.holdings.find_mut(*holding)
+        {
+            holding.is_ending = true;
+            holding.aborts = matches!(ask, Ask::Abort { .. });
+        }
+        if let Ask::Abort { holding, .. } = ask {
+            self.judge.cells.leave_open(*holding);
+        }
+        if let Ask::Write { id, run, .. } = ask
+            && let Some(lock) = self.recovering_lock(index, run)
+        {
+            self.judge.cells.set_transaction(*id, lock);
+        }
+        if let Ask::Lock { lock, repairs: true } = ask {
+            self.holdings.repair(&lock.run);
+        }
+    }
+
+    /// Gives a write its name: that of its operation.
+    fn named(&self, ask: Ask) -> Ask {
+        match ask {
+            Ask::Write { run, stability, is_direct, .. } => {
+                Ask::Write { id: self.number, run, stability, is_direct }
+            }
+            Ask::SetSize { .. } => Ask::SetSize { id: self.number },
+            other => other,
+        }
+    }
+
+    /// What a request is about: state, file, owner, and what is taken back.
+    fn subject(&self, index: usize, ask: &Ask) -> (StateId, FileHandle, u64, Option<Reclaimed>) {
+        let state_of = |file| {
+            self.holdings.base(index, file).map_or(StateId::ANONYMOUS, |holding| holding.state)
+        };
+        let (none, null) = (StateId::ANONYMOUS, FileHandle::NULL);
+        match ask {
+            Ask::Append { .. } | Ask::ReadLog { .. } => (state_of(File::Log), null, 0, None),
+            Ask::Write { run, .. } | Ask::Read { run } => (state_of(run.file), null, 0, None),
+            Ask::SetSize { .. } => (state_of(File::Data), null, 0, None),
+            Ask::Lock { .. } | Ask::Unlock { .. } | Ask::Abort { .. } => {
+                (state_of(File::Locked), null, 0, None)
+            }
+            Ask::CloseShare { holding } => match self.holdings.find(*holding) {
+                Some(holding) => (holding.state, holding.file, 0, None),
+                None => (none, null, 0, None),
+            },
+            Ask::OpenShare { .. } => (none, null, share_owner(self.number), None),
+            Ask::OpenBase { file } => (none, null, *file as u64, None),
+            Ask::Reclaim { holding } => self.subject_of_reclaim(index, *holding),
+            Ask::Names { operation, .. } => {
+                use crate::operation::NameOperation::{Link, Links};
+                let file = match operation {
+                    Link { file, .. } | Links { file } => self.judge.handle_of(*file),
+                    _ => null,
+                };
+                (none, file, MADE_OWNER, None)
+            }
+            _ => (none, null, 0, None),
+        }
+    }
+
+    fn subject_of_reclaim(
+        &self,
+        index: usize,
+        holding: u64,
+    ) -> (StateId, FileHandle, u64, Option<Reclaimed>) {
+        let none = StateId::ANONYMOUS;
+        let Some(holding) = self.holdings.find(holding) else {
+            return (none, FileHandle::NULL, 0, None);
+        };
+        let open = |share: Share| (none, holding.file, holding.owner, Some(Reclaimed::Open(share)));
+        match holding.held {
+            Held::Base(_) | Held::Made => open(super::ask::BASE),
+            Held::Share(share) => open(share),
+            Held::Lock(lock) => {
+                let base = self.holdings.base(index, File::Locked);
+                let state = base.map_or(none, |base| base.state);
+                (state, holding.file, 0, Some(Reclaimed::Lock(lock)))
+            }
+        }
+    }
+
+    // ---- the end --------------------------------------------------------------------
+
+    fn calm(&mut self) -> Result<(), String> {
+        self.is_calm = true;
+        self.note(|| "calm".into());
+        self.network.set_faults(FaultPlan::default());
+        for member in &self.members {
+            self.network.heal(member.node());
+        }
+        Ok(())
+    }
+
+    /// Turns until something is so; time passes faster the longer it takes.
+    pub fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) -> Result<(), String> {
+        for count in 0..PATIENCE_TURNS {
+            if is_so(self) {
+                return Ok(());
+            }
+            if count % 500 == 499 {
+                self.network.advance_to(self.network.now_ns() + self.plan.lease_ns / 8);
+            }
+            self.turn()?;
+        }
+        let phases: Vec<_> = self.members.iter().map(|m| (m.phase, &m.flights)).collect();
+        Err(format!(
+            "waited in vain for {what}: {:?}; {phases:?}; {:?}; {} jobs",
+            self.life.stats(),
+            self.network.connections(),
+            self.life.jobs_under_way()
+        ))
+    }
+
+    pub fn tick(&self) -> Tick {
+        self.judge.now()
+    }
+}
+
+/// Makes the files that every run begins with.
+fn lay_out(store: &dyn Store, root: &FileHandle) -> Result<Vec<FileHandle>, String> {
+    let failed = |error| format!("preparing the store: {error:?}");
+    let mut handles = Vec::new();
+    for file in File::ALL {
+        let (name, mode) = (file.name().as_bytes(), CreateMode::Guarded);
+        let (access, changes) = (ShareAccess::Both, AttributeChanges::default());
+        let (made, open) =
+            store.create_file(&superuser(), root, name, mode, &changes, access).map_err(failed)?;
+        if matches!(file, File::Data | File::Locked) {
+            open.set_size(SIZE_BASE).map_err(failed)?;
+        }
+        open.sync(false).map_err(failed)?;
+        handles.push(made.object.handle);
+    }
+    store.sync(root).map_err(failed)?;
+    Ok(handles)
+}
+
+/// Longest turn of the clock.
+const SPAN_NS_MAX: usize = 20_000_000;
+/// Turns of a run, by far.
+const TURNS_MAX: u64 = 2_000_000;
+/// Turns in which everything under way must end.
+const PATIENCE_TURNS: u64 = 100_000;
+/// Lines that a failure may tell.
+const HISTORY_MAX: usize = 4_000;
+/// Makes the dice of a world others than those of everything else.
+const WORLD_SALT: u64 = 0x5707_2a11_0f5e_7e45;
+/// Owner of an open with reservations: none of them twice in a short time, and none that
+/// the opens of [`File::OPEN`] have.
+pub(super) fn share_owner(number: u64) -> u64 {
+    4 + number % 250
+}
+
+/// Owner of opens that come with creations.
+pub(super) const MADE_OWNER: u64 = 254;

@@ -1,0 +1,109 @@
+//! The crash world: seeds that pass, and bugs on purpose that do not.
+//!
+//! A failure prints the command that replays it. Many more seeds:
+//! `cargo run --release -p dafs-sim --example storm -- --seeds 0..100000 --jobs 2`.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dafs_sim::{Defect, Failure, StormPlan, StormReport, storm, storm_command};
+
+fn check(seed: u64) -> StormReport {
+    let plan = StormPlan::new(seed);
+    match storm(&plan, None, false) {
+        Ok(report) => {
+            assert!(report.steps >= 1_000, "seed {seed} has {} steps", report.steps);
+            report
+        }
+        Err(failure) => panic!("seed {seed}\n{failure}"),
+    }
+}
+
+/// Runs seeds on all processors; stops at the first that fails.
+fn check_all(first: u64, count: u64) -> StormReport {
+    let (next, sum) = (AtomicU64::new(0), Mutex::new(StormReport::default()));
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                loop {
+                    let step = next.fetch_add(1, Ordering::Relaxed);
+                    if step >= count {
+                        return;
+                    }
+                    let report = check(first.wrapping_add(step));
+                    let mut sum = sum.lock().unwrap();
+                    *sum = sum.with(report);
+                }
+            });
+        }
+    });
+    sum.into_inner().unwrap()
+}
+
+#[test]
+fn fixed_seeds() {
+    let report = check_all(0, 2_000);
+    // The runs must really meet what they are for.
+    assert!(report.crashes > 4_000, "{report:?}");
+    assert!(report.cuts > 4_000, "{report:?}");
+    assert!(report.deaths > 1_000, "{report:?}");
+    assert!(report.recovered > 10_000, "{report:?}");
+    assert!(report.reclaimed > 10_000, "{report:?}");
+    assert!(report.broken_locks > 20, "{report:?}");
+    assert!(report.taken_back > 300, "{report:?}");
+}
+
+#[test]
+fn fresh_seeds() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let first = now.as_nanos() as u64;
+    println!("fresh seeds from {first}");
+    check_all(first, 200);
+}
+
+#[test]
+fn a_seed_is_a_run() {
+    for seed in 0..8 {
+        assert_eq!(check(seed), check(seed), "seed {seed}");
+    }
+    assert_ne!(check(3).trace, check(4).trace);
+}
+
+/// The first of a thousand seeds that notices a defect.
+fn first_caught(defect: Defect) -> (u64, Failure) {
+    let caught = (0..1_000).find_map(|seed| {
+        let result = storm(&StormPlan::new(seed), Some(defect), false);
+        result.err().map(|failure| (seed, failure))
+    });
+    caught.unwrap_or_else(|| panic!("{defect:?} goes unnoticed in a thousand seeds"))
+}
+
+fn is_caught(defect: Defect) {
+    let (seed, failure) = first_caught(defect);
+    println!("{defect:?} is caught by seed {seed}");
+    assert!(failure.to_string().contains(&storm_command(seed)), "{failure}");
+    // It is the defect that was noticed.
+    check(seed);
+}
+
+#[test]
+fn a_server_that_writes_no_intents_is_caught() {
+    is_caught(Defect::SkipIntent);
+}
+
+#[test]
+fn a_server_that_answers_fences_early_is_caught() {
+    is_caught(Defect::AnswerFencesEarly);
+}
+
+#[test]
+fn a_server_that_uses_a_reply_twice_is_caught() {
+    is_caught(Defect::ReuseStreamReply);
+}
+
+#[test]
+fn a_server_that_forgets_a_piece_of_undo_is_caught() {
+    is_caught(Defect::ForgetUndoBlock);
+}

@@ -1,0 +1,149 @@
+//! `docs/semantics.md`, "What shows it": every test it names is there, and no procedure and
+//! no status is without a row.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use dafs_types::Status;
+use dafs_wire::Procedure;
+
+const DOCUMENT: &str = "docs/semantics.md";
+const HEADING: &str = "## What shows it";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+/// How a row begins that no test can be named for.
+const EXCUSES: &[&str] = &["never sent", "not in this version", "all of the above"];
+
+/// The section, up to the next one.
+fn section() -> String {
+    let text = std::fs::read_to_string(root().join(DOCUMENT)).unwrap();
+    let (_, section) = text.split_once(HEADING).expect("the section is there");
+    section.split("\n## ").next().unwrap().to_owned()
+}
+
+/// What stands between backquotes.
+fn quoted(line: &str) -> impl Iterator<Item = &str> {
+    line.split('`').skip(1).step_by(2)
+}
+
+/// The rows of the section's tables, as their cells.
+fn rows(section: &str) -> Vec<Vec<&str>> {
+    let rows = section.lines().filter(|line| line.starts_with('|') && !line.starts_with("|---"));
+    rows.map(|line| line.trim_matches('|').split('|').map(str::trim).collect()).collect()
+}
+
+/// Where a module may be written down: for a crate's name and the modules behind it, or
+/// for the modules of the whole system's tests.
+fn places(modules: &[&str]) -> Vec<PathBuf> {
+    let in_folder = |folder: PathBuf, modules: &[&str]| {
+        let path = modules.iter().fold(folder, |path, module| path.join(module));
+        [path.with_extension("rs"), path.join("mod.rs"), path.join("main.rs")]
+    };
+    let mut places = in_folder(root().join("tests/tests/system"), modules).to_vec();
+    if let [package, modules @ ..] = modules {
+        let package = root().join("crates").join(package);
+        places.extend(in_folder(package.join("tests"), modules));
+        places.extend(in_folder(package.join("src"), modules));
+    }
+    places
+}
+
+/// The names of the tests of a file: functions right behind the attribute.
+fn tests_of(text: &str) -> BTreeSet<&str> {
+    let mut tests = BTreeSet::new();
+    let mut is_test = false;
+    for line in text.lines().map(str::trim_start) {
+        if line.starts_with("#[test]") {
+            is_test = true;
+        } else if let Some(function) = line.strip_prefix("fn ") {
+            if is_test {
+                tests.insert(function.split('(').next().unwrap_or(function));
+            }
+            is_test = false;
+        }
+    }
+    tests
+}
+
+/// Whether there is a test of this name.
+fn is_there(test: &str) -> bool {
+    let parts: Vec<&str> = test.split("::").collect();
+    let Some((name, modules)) = parts.split_last() else { return false };
+    places(modules).iter().any(|place| {
+        std::fs::read_to_string(place).is_ok_and(|text| tests_of(&text).contains(name))
+    })
+}
+
+#[test]
+fn every_test_that_is_named_is_there() {
+    let section = section();
+    let named: BTreeSet<&str> =
+        section.lines().flat_map(quoted).filter(|text| text.contains("::")).collect();
+    assert!(named.len() > 150, "{} tests are named", named.len());
+    let missing: Vec<_> = named.into_iter().filter(|test| !is_there(test)).collect();
+    assert!(missing.is_empty(), "{DOCUMENT} names tests that are not there: {missing:#?}");
+}
+
+#[test]
+fn a_wrong_name_would_be_noticed() {
+    for there in ["locks::a_lock_can_be_looked_for", "types::random::numbers_stay_in_bounds"] {
+        assert!(is_there(there), "{there}");
+    }
+    for wrong in [
+        "locks::a_lock_can_be_found",
+        "grace::a_lock_can_be_looked_for",
+        // A function beside the tests.
+        "locks::served",
+        "nowhere::a_lock_can_be_looked_for",
+        "a_lock_can_be_looked_for",
+    ] {
+        assert!(!is_there(wrong), "{wrong}");
+    }
+}
+
+#[test]
+fn every_row_names_what_shows_it_or_says_why_nothing_does() {
+    let section = section();
+    for row in rows(&section) {
+        let is_head = matches!(row[0], "procedure" | "what" | "event" | "status");
+        let (what, shown) = row.split_first().unwrap();
+        let is_shown = |cell: &&str| quoted(cell).any(is_there);
+        let is_excused = |cell: &&str| EXCUSES.iter().any(|excuse| cell.starts_with(excuse));
+        let all_are = shown.iter().all(|cell| is_shown(cell) || is_excused(cell));
+        assert!(is_head || (all_are && !shown.is_empty()), "{what}: {shown:?}");
+    }
+}
+
+#[test]
+fn no_procedure_is_without_a_row() {
+    let section = section();
+    let rows = rows(&section);
+    for procedure in Procedure::ALL {
+        let is_its = |row: &&Vec<&str>| quoted(row[0]).eq([procedure.name()]);
+        let row = rows.iter().find(is_its);
+        let row = row.unwrap_or_else(|| panic!("no row for {}", procedure.name()));
+        assert!(quoted(row[1]).any(is_there), "no test of {}", procedure.name());
+    }
+}
+
+#[test]
+fn no_status_is_without_a_row() {
+    let section = section();
+    let mut numbers = BTreeMap::new();
+    for row in rows(&section) {
+        // Its name and its number, and no more.
+        if let Some((_, number)) = row[0].split_once(' ')
+            && let Ok(number) = number.parse::<u32>()
+        {
+            assert_eq!(numbers.insert(number, row[0]), None, "{}", row[0]);
+        }
+    }
+    for status in Status::ALL {
+        let row = numbers.remove(&status.number());
+        assert!(row.is_some(), "no row for {status:?}, {}", status.number());
+    }
+    assert!(numbers.is_empty(), "no status has these numbers: {numbers:?}");
+}
