@@ -23,6 +23,7 @@ use dafs_wire::{
 use crate::core::{
     Core, DOMAIN, Phase as SessionPhase, SLOT_BYTES, decode_any, slot_segment, system,
 };
+use crate::delegations::encode_told;
 use crate::error::{ClientError, Result};
 use crate::login::Login;
 use crate::session::{Session, tls_target};
@@ -288,6 +289,9 @@ impl Core {
                 self.take_completions(session, &done.completions);
                 (Status::Ok, Response::BcBatchCompletion(Empty))
             }
+            Request::BcRecall(_) => (Status::Ok, Response::BcRecall(Empty)),
+            // Encoded further down.
+            Request::BcGetAttr(_) => (Status::Ok, Response::Failed),
             _ => (Status::NotSupp, Response::Failed),
         };
         let answer = ResponseHeader {
@@ -302,11 +306,18 @@ impl Core {
             length: 0,
         };
         let mut octets = [0; ANSWER_BYTES_MAX];
-        if let Ok(length) = encode_response(ByteOrder::NATIVE, &answer, &response, &mut octets) {
+        let encoded = match &request {
+            Request::BcGetAttr(wanted) => encode_told(&answer, wanted, &mut octets),
+            _ => encode_response(ByteOrder::NATIVE, &answer, &response, &mut octets),
+        };
+        if let Ok(length) = encoded {
             if checksums {
                 seal(&mut octets[..length], &[]);
             }
             self.send_back(endpoint, &octets[..length]);
+        }
+        if let Request::BcRecall(recall) = &request {
+            self.on_recall(session, &recall.file, recall.state);
         }
         // There may be room now for what the server was too busy for.
         self.send_refused(session);
@@ -350,6 +361,7 @@ impl Core {
         back.phase = Phase::Ended(error.clone());
         wish.due = None;
         self.fail_submitted(index, &error);
+        self.return_all(index);
     }
 
     /// A channel is of no use; what was to be told over it fails.
@@ -361,6 +373,7 @@ impl Core {
         back.phase = Phase::Ended(error.clone());
         self.fail_submitted(index, &error);
         self.sessions[index].back_wish = BackWish::default();
+        self.return_all(index);
         self.interface.disconnect(endpoint);
     }
 
@@ -371,6 +384,9 @@ impl Core {
     /// The connection of a session is gone, and its channel with it.
     pub fn part_back_of(&mut self, index: usize) {
         self.sessions[index].back_wish.due = None;
+        if let Some(delegated) = &mut self.sessions[index].delegated {
+            delegated.set_aside();
+        }
         while let Some(back) = self.backs.iter().find(|back| back.session == index) {
             self.close_back(back.endpoint);
         }
@@ -378,6 +394,7 @@ impl Core {
 
     /// A session has come back: so does its channel.
     pub fn rebind_back(&mut self, index: usize) {
+        self.return_owed(index);
         let session = &mut self.sessions[index];
         let Some(keeper) = &session.keeper else { return };
         if !session.back_wish.is_wanted {
@@ -428,5 +445,5 @@ const RECEIVES: u16 = CREDITS + 1;
 const LOSSES_MAX: u32 = 3;
 /// Locks that are ready and not asked about; hints beyond them are forgotten.
 const LOCKS_READY_MAX: usize = 1024;
-/// Answers on this channel have no results.
-const ANSWER_BYTES_MAX: usize = 64;
+/// Answers on this channel have attributes at most.
+const ANSWER_BYTES_MAX: usize = 1024;

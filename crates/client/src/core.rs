@@ -26,6 +26,7 @@ use crate::batch::table::BatchTable;
 use crate::chain::send::{ChainQueue, Member};
 use crate::credits::Credits;
 use crate::data::{Destination, Transfer};
+use crate::delegations::Delegated;
 use crate::error::{ClientError, Result};
 use crate::groups::Groups;
 use crate::reasons::describe;
@@ -118,6 +119,8 @@ pub(crate) struct SessionState {
     /// What the server calls it.
     pub id: SessionId,
     pub back_wish: BackWish,
+    /// What is kept under delegations, if it wants any.
+    pub delegated: Option<Box<Delegated>>,
     /// Longest silence while somebody waits for an answer.
     pub answer_timeout: Option<Duration>,
     pub checksums: bool,
@@ -449,6 +452,7 @@ impl Core {
     /// Takes a request without bulk data in; its answer comes to `replies`.
     pub fn start_call(&mut self, index: usize, request: &Request<'_>) -> Result<Ticket> {
         self.check_open(index)?;
+        self.note_request(index, request);
         let mut message = self.encode_call(index, request)?;
         if let Some(keeper) = &self.sessions[index].keeper {
             // The caller may know an open by a state id from before a restart.
@@ -463,6 +467,7 @@ impl Core {
     /// Sends a request whose answer nobody waits for.
     pub fn cast(&mut self, index: usize, request: &Request<'_>) -> Result<()> {
         self.check_open(index)?;
+        self.note_request(index, request);
         let message = self.encode_call(index, request)?;
         let id = self.next_id();
         self.queue_call(index, QueuedCall { id, ticket: None, part: None, message, delay: None });

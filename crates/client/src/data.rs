@@ -122,6 +122,11 @@ impl Core {
             delay: None,
         };
         let session = &mut self.sessions[index];
+        if let (TransferKind::Write(_), Some(delegated)) =
+            (transfer.job.kind, &mut session.delegated)
+        {
+            delegated.note_change(Some(&transfer.job.file.handle));
+        }
         // Later requests must not overtake those that wait already.
         let credit = if session.queue.is_empty() { session.credits.take() } else { None };
         match credit {

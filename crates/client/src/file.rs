@@ -92,6 +92,8 @@ pub struct File {
     /// Registered memory for plain slices.
     staging: RefCell<Option<Buffer>>,
     is_closed: Cell<bool>,
+    /// The delegation that its open has brought.
+    delegation: Cell<Option<StateId>>,
 }
 
 impl Session {
@@ -125,6 +127,7 @@ impl Session {
         path: &str,
         options: &OpenOptions,
     ) -> Result<File> {
+        self.prepare_delegations();
         self.run(self.open_in_async(directory, name, path, options))
     }
 
@@ -146,6 +149,7 @@ impl Session {
             unstable: Cell::new(None),
             staging: RefCell::new(None),
             is_closed: Cell::new(false),
+            delegation: Cell::new(None),
         }
     }
 
@@ -408,6 +412,9 @@ impl File {
     /// # Errors
     /// As [`File::read_into`].
     pub fn read_at(&self, bytes: &mut [u8], offset: u64) -> Result<usize> {
+        if let Some(read) = self.read_delegated(bytes, offset) {
+            return read;
+        }
         let mut done = 0;
         while done < bytes.len() {
             let (slice, buffer) = self.stage(bytes.len() - done)?;
@@ -501,7 +508,10 @@ impl File {
     /// # Errors
     /// As the server says, with the path.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.session.run(self.session.metadata_async(self.handle(), &self.path))
+        match self.kept_metadata() {
+            Some(kept) => Ok(kept),
+            None => self.fetch_metadata(),
+        }
     }
 
     /// Sets attributes, the size among them.
@@ -576,7 +586,21 @@ impl File {
 
     /// From now on it counts as closed. True if it did before.
     pub(crate) fn note_closed(&self) -> bool {
-        self.is_closed.replace(true)
+        let was_closed = self.is_closed.replace(true);
+        if !was_closed {
+            self.let_go();
+        }
+        was_closed
+    }
+
+    /// The delegation that its open has brought, held or not.
+    #[inline]
+    pub(crate) fn delegation(&self) -> Option<StateId> {
+        self.delegation.get()
+    }
+
+    pub(crate) fn note_delegation(&self, delegation: Option<StateId>) {
+        self.delegation.set(delegation);
     }
 
     /// A slice of registered memory for up to `wanted` octets, and its buffer.
@@ -584,7 +608,7 @@ impl File {
         self.stage_exactly(wanted.clamp(1, STAGING_BYTES_MAX))
     }
 
-    fn stage_exactly(&self, wanted: usize) -> Result<(Slice, Buffer)> {
+    pub(crate) fn stage_exactly(&self, wanted: usize) -> Result<(Slice, Buffer)> {
         let mut staging = self.staging.borrow_mut();
         let buffer = match staging.as_ref().filter(|buffer| buffer.len() >= wanted) {
             Some(buffer) => buffer.clone(),
@@ -601,7 +625,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        if self.is_closed.replace(true) {
+        if self.note_closed() {
             return;
         }
         // Who wants to know how it ends calls `close`.

@@ -77,6 +77,12 @@ pub struct SessionOptions {
     pub client_name: String,
     /// Name for fencing.
     pub fence_id: String,
+    /// Whether files are asked for with the right to keep what is read of them (delegations):
+    /// [`File::read_at`](crate::File::read_at) and [`File::metadata`](crate::File::metadata) are
+    /// then answered without a message where possible. Others who want to change such a file
+    /// wait until this client has turned, that is, until its next call: not for programs that
+    /// rest for long with files open.
+    pub delegations: bool,
     /// Longest silence of the server while a call waits for its answer, after which the
     /// connection is given up; `None` waits for ever. [`Client::wait`] has a time of its own.
     pub answer_timeout: Option<Duration>,
@@ -97,6 +103,7 @@ impl Default for SessionOptions {
             credits: 64,
             client_name: String::new(),
             fence_id: String::new(),
+            delegations: false,
             answer_timeout: Some(ANSWER_TIMEOUT),
         }
     }
@@ -290,6 +297,7 @@ impl Client {
             place: address.clone(),
             id: SessionId(0),
             back_wish: BackWish::default(),
+            delegated: options.delegations.then(Box::default),
             answer_timeout: options.answer_timeout,
             checksums: false,
             writes_inline: true,

@@ -25,6 +25,7 @@ use dafs_wire::{ByteOrder, Path, Procedure, Request, Response};
 
 use crate::call::Answer;
 use crate::core::decode_any;
+use crate::delegations::granted;
 use crate::error::{ClientError, Result};
 use crate::file::{File, OpenOptions};
 use crate::names::{DirectoryEntry, METADATA, Metadata, name_of, to_metadata};
@@ -117,17 +118,20 @@ impl Session {
         path: &'s str,
         options: &OpenOptions,
     ) -> impl Future<Output = Result<File>> + use<'s> {
-        let truncates_later = options.truncates_later();
+        let (truncates_later, access) = (options.truncates_later(), options.access);
         let read = move |status, response: &Response<'_>| match response {
-            Response::Open(opened) if status == Status::Ok => Ok((opened.file, opened.state)),
+            Response::Open(opened) if status == Status::Ok => {
+                Ok((opened.file, opened.state, granted(&opened.delegation)))
+            }
             _ => Err(failed(path, status)),
         };
         let opened = target.and_then(|target| {
             self.with_open(target, path, options, |request| self.ask(request, read))
         });
         async move {
-            let (handle, state) = opened?.await?;
+            let (handle, state, delegation) = opened?.await?;
             let file = self.file(handle, state, path);
+            file.note_delegation(self.take_delegation(handle, access, delegation));
             if truncates_later {
                 let wanted = SetAttributes { size: Some(0), ..SetAttributes::default() };
                 self.set_with(handle, state, &wanted, path).await?;

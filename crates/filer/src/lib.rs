@@ -79,7 +79,7 @@ pub use fences::{
     FenceLimits, FenceRecord, FenceRequest, FenceRestoreError, FenceStoreId, FenceTable,
     FencedObject, OperationId, RunningOperation,
 };
-pub use filer::{BindArguments, ClientRecord, Filer, RunningRequest, SessionView};
+pub use filer::{BindArguments, ClientRecord, DelegationWish, Filer, RunningRequest, SessionView};
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
 };

@@ -128,6 +128,7 @@ impl Reactor {
             }
             self.end_back(&channel);
             self.forget_waiters_of(endpoint);
+            self.drop_held(endpoint);
             self.act_on_locks();
             for orphan in self.filer.take_orphans() {
                 self.give_up_channel(orphan);

@@ -8,13 +8,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
-use dafs_filer::{ChannelKind, Verified};
-use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId, limits};
+use dafs_filer::{ChannelKind, RecallAnswer, Verified, WaiterId};
+use dafs_types::{ClientId, FileHandle, SequenceNumber, StateId, Status, StreamId, limits};
+use dafs_wire::attributes::file::bits;
 use dafs_wire::messages::{
-    AuthResult, Completion, Completions, ConnectBind, ConnectBindResult, Empty, LockReady,
+    AuthResult, Completion, Completions, ConnectBind, ConnectBindResult, Empty, GetAttributes,
+    LockReady, Recall,
 };
 use dafs_wire::{
-    Array, Request, RequestHeader, Response, ResponseHeader, encode_request, is_intact, seal,
+    Array, Procedure, Request, RequestHeader, Response, ResponseHeader, decode_response,
+    encode_request, is_intact, seal,
 };
 
 use crate::channel::Channel;
@@ -69,6 +72,10 @@ pub(crate) enum BackRequest {
     Null,
     /// BC_LOCK_READY: the turn of a lock request has come.
     LockReady { file: FileHandle, state: StateId, offset: u64, length: u64 },
+    /// BC_RECALL: a delegation is to come back.
+    Recall { client: ClientId, file: FileHandle, state: StateId, truncate: bool },
+    /// BC_GETATTR: what a delegated file is like at its holder's. A request waits for that.
+    GetAttributes { file: FileHandle, waiter: WaiterId },
     /// BC_BATCH_COMPLETION.
     BatchCompletion { completions: Arc<[Completion]> },
 }
@@ -154,19 +161,32 @@ impl Reactor {
         self.channels.get(endpoint).map_or(endpoint, |channel| channel.reads_over)
     }
 
-    /// Tells the client of an operation channel something, if it listens.
-    pub(crate) fn tell(&mut self, operation: EndpointId, request: BackRequest) {
-        let Some(channel) = self.channels.get(operation) else { return };
-        let Some(back) = self.filer.back_control(channel.id) else { return };
-        let Some(endpoint) = self.channels.endpoint_of(back) else { return };
+    /// The back-control channel beside an operation channel.
+    fn back_endpoint(&self, operation: EndpointId) -> Option<EndpointId> {
+        let channel = self.channels.get(operation)?;
+        self.channels.endpoint_of(self.filer.back_control(channel.id)?)
+    }
+
+    /// Whether the client of an operation channel has shown that it can be asked.
+    pub(crate) fn has_back_channel(&mut self, operation: EndpointId) -> bool {
+        let endpoint = self.back_endpoint(operation);
+        endpoint.and_then(|endpoint| self.back(endpoint)).is_some_and(|back| back.is_proven)
+    }
+
+    /// Tells the client of an operation channel something, if it listens. False if not.
+    pub(crate) fn tell(&mut self, operation: EndpointId, request: BackRequest) -> bool {
+        let Some(endpoint) = self.back_endpoint(operation) else { return false };
         let listens = |back: &mut BackChannel| match request {
             BackRequest::Null | BackRequest::BatchCompletion { .. } => true,
             BackRequest::LockReady { .. } => back.is_proven && back.knows_locks,
+            BackRequest::Recall { .. } | BackRequest::GetAttributes { .. } => back.is_proven,
         };
         let has_room = |back: &mut BackChannel| back.waiting.len() < BACK_WAITING_MAX;
-        if self.back(endpoint).is_some_and(|back| listens(back) && has_room(back)) {
+        let is_told = self.back(endpoint).is_some_and(|back| listens(back) && has_room(back));
+        if is_told {
             self.ask_client(endpoint, request);
         }
+        is_told
     }
 
     /// Asks a client over a back-control channel, now or when it has a credit.
@@ -211,6 +231,14 @@ impl Reactor {
                 let (file, state, offset, length) = (*file, *state, *offset, *length);
                 Request::BcLockReady(LockReady { file, state, offset, length })
             }
+            BackRequest::Recall { file, state, truncate, .. } => {
+                let (file, state, truncate) = (*file, *state, *truncate);
+                Request::BcRecall(Recall { file, state, truncate })
+            }
+            BackRequest::GetAttributes { file, .. } => {
+                let wanted = bits::OBJECT_SIZE.with(bits::CHANGE);
+                Request::BcGetAttr(GetAttributes { file: *file, wanted })
+            }
             BackRequest::BatchCompletion { completions } => {
                 let completions = Array::from(&completions[..]);
                 Request::BcBatchCompletion(Completions { completions })
@@ -240,12 +268,29 @@ impl Reactor {
             return None;
         }
         channel.receives_due += 1;
+        let order = channel.order?;
         let back = channel.back.as_deref_mut()?;
         let request = back.answered(&header)?;
+        let is_ok = header.status == Status::Ok;
         match request {
-            BackRequest::Null => back.is_proven |= header.status == Status::Ok,
+            BackRequest::Null => {
+                back.is_proven |= is_ok;
+                self.note_proven(endpoint);
+            }
             // It asks again by itself, now or later.
-            BackRequest::LockReady { .. } => back.knows_locks &= header.status == Status::Ok,
+            BackRequest::LockReady { .. } => back.knows_locks &= is_ok,
+            BackRequest::Recall { client, state, .. } => {
+                let answer = if is_ok { RecallAnswer::Accepted } else { RecallAnswer::Refused };
+                self.on_recalled(client, state, answer);
+            }
+            BackRequest::GetAttributes { waiter, .. } => {
+                let decoded = decode_response(order, Procedure::BcGetAttr, message);
+                let told = match &decoded {
+                    Ok((_, Response::BcGetAttr(told))) if is_ok => Some(told.attributes.file()),
+                    _ => None,
+                };
+                self.on_told(waiter, told.as_ref());
+            }
             BackRequest::BatchCompletion { .. } => {}
         }
         self.post_receives(endpoint);
@@ -253,6 +298,16 @@ impl Reactor {
         // There is a credit for another notice.
         self.batches.wake();
         Some(())
+    }
+
+    /// A client has answered on its back-control channel for the first time.
+    fn note_proven(&mut self, endpoint: EndpointId) {
+        let operation =
+            self.back(endpoint).filter(|back| back.is_proven).map(|back| back.operation);
+        let channel = operation.and_then(|operation| self.channels.get(operation));
+        if let Some(id) = channel.map(|channel| channel.id) {
+            self.filer.back_channel_up(id);
+        }
     }
 
     /// A connection is gone; if it was beside another, the other goes on without it.
@@ -265,6 +320,17 @@ impl Reactor {
         }
         if back.kind == ChannelKind::BackControl {
             self.lose_back_channel(back.operation, channel.endpoint);
+        }
+        for request in back.asked.iter().flatten().chain(&back.waiting) {
+            match *request {
+                BackRequest::Null
+                | BackRequest::LockReady { .. }
+                | BackRequest::BatchCompletion { .. } => {}
+                BackRequest::Recall { client, state, .. } => {
+                    self.on_recalled(client, state, RecallAnswer::Undelivered);
+                }
+                BackRequest::GetAttributes { waiter, .. } => self.on_told(waiter, None),
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: bytes are posted from pinned pieces only, and written into spans whose
 //! token is held; whatever happens to the connection, pins and tokens come back.
 
-use dafs_filer::IoKind;
+use dafs_filer::{IoKind, Touch};
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, FillJob};
 use dafs_types::{FileHandle, ShareAccess, StateId, Status, limits};
@@ -77,6 +77,9 @@ impl Reactor {
             return self.anonymous_file(answer, handle, kind);
         }
         let record = self.opens.get(&state);
+        if record.is_none() && self.filer.is_of_delegation(state) {
+            return self.delegated_file(answer, state, handle, kind);
+        }
         let key = match record {
             Some(record) if record.handle == *handle => record.key,
             // The filer tells stale, old and plainly wrong state ids apart.
@@ -141,6 +144,11 @@ impl Reactor {
         let file = who.store().open(&who, handle, access)?;
         let key = dafs_filer::FileKey(file.key().0);
         self.filer.check_io(id, StateId::ANONYMOUS, key, kind)?;
+        let touch = match kind {
+            IoKind::Read => Touch::Read,
+            IoKind::Write => Touch::Write,
+        };
+        self.touch(answer, handle, touch)?;
         let version = file.version()?;
         let file = self.cache.open(file, version)?;
         Ok(IoFile { file, borrowed: true, undo_seen: self.undo_seen() })

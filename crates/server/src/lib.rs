@@ -24,6 +24,7 @@ mod channel;
 mod config;
 mod credentials;
 mod data;
+mod delegations;
 mod direct;
 mod fencing;
 #[doc(hidden)]

@@ -5,11 +5,11 @@
 //! storage for it is.
 
 use dafs_dat::EndpointId;
-use dafs_filer::FileKey;
 use dafs_filer::locks::{
     ByteRange, Claim, LockAction, LockAnswer, LockAttributes, LockConflict, LockMode, LockRequest,
     LockTestAnswer, Wait, WaiterId,
 };
+use dafs_filer::{FileKey, Touch};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_types::{FileHandle, Stability, StateId, Status};
@@ -54,6 +54,7 @@ impl Reactor {
             LockType::WriteWait => (LockMode::Write, true),
             LockType::Abort => return self.abort_lock(answer, request),
         };
+        self.touch(answer, &request.file, Touch::Lock { exclusive: mode == LockMode::Write })?;
         let options = request.options;
         let claim =
             match (options.contains(LockOptions::RECLAIM), options.contains(LockOptions::REPAIR)) {
@@ -320,7 +321,8 @@ impl Reactor {
             return;
         };
         let LockWaiter { endpoint, file, state, offset, length, .. } = waiter;
-        self.tell(endpoint, BackRequest::LockReady { file, state, offset, length });
+        // Whoever does not hear of it asks again by itself.
+        let _ = self.tell(endpoint, BackRequest::LockReady { file, state, offset, length });
     }
 
     /// A connection is gone, and what waited on it.

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use dafs_filer::RemoveDecision;
+use dafs_filer::{RemoveDecision, Touch};
 use dafs_store::{Created, ExtraChanges, ListRequest, NewNode, StoreError};
 use dafs_types::{FileHandle, RemoveMode, Status, limits};
 use dafs_wire::messages::{
@@ -118,6 +118,7 @@ impl Reactor {
     pub(crate) fn link(&mut self, answer: Answer, request: &Link<'_>) -> Result<(), Status> {
         let who = self.who(answer);
         let name = request.name.as_bytes();
+        self.touch(answer, &request.source, Touch::Link)?;
         let directory = who.store().link(&who, &request.source, &request.directory, name)?;
         self.named_again(&request.source);
         self.reply(answer, &Response::Link(DirectoryChanged { directory }));
@@ -131,6 +132,7 @@ impl Reactor {
         let object = who.store().lookup(&who, &request.directory, name)?;
         self.pass_file(answer, &object.handle)?;
         self.may_remove(&object.handle, request.mode)?;
+        self.touch(answer, &object.handle, Touch::Remove)?;
         let removed = who.store().remove(&who, &request.directory, name)?;
         if removed.was_last {
             self.forget_object(&removed.handle);
@@ -148,11 +150,16 @@ impl Reactor {
             Ok(object) => {
                 self.pass_file(answer, &object.handle)?;
                 self.may_remove(&object.handle, RemoveMode::Unchecked)?;
+                self.touch(answer, &object.handle, Touch::Remove)?;
             }
             Err(StoreError::NotFound) => {}
             Err(error) => return Err(error.into()),
         }
         self.pass_name(answer, &who, &request.source, old)?;
+        if !self.filer.has_no_delegations() {
+            let object = who.store().lookup(&who, &request.source, old)?;
+            self.touch(answer, &object.handle, Touch::Rename)?;
+        }
         let renamed = who.store().rename(&who, &request.source, old, &request.target, new)?;
         if let Some(replaced) = renamed.replaced {
             self.forget_object(&replaced);

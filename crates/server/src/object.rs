@@ -3,7 +3,7 @@
 //! Invariant: attributes of a file that the cache holds are those of its cached
 //! content, dirty data included.
 
-use dafs_filer::IoKind;
+use dafs_filer::{IoKind, Touch};
 use dafs_store::cache::{Progress, SizeStep};
 use dafs_store::{
     AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion, StoreError,
@@ -59,7 +59,9 @@ impl Reactor {
         handle: &FileHandle,
         wanted: AttributeBitmap,
     ) -> Result<FileAttributes, Status> {
+        self.touch(answer, handle, Touch::GetAttributes { may_ask: true })?;
         let mut full = self.attributes_of(answer, handle)?.to_file_attributes(*handle);
+        self.overlay_told(&mut full);
         let extras = extras_in(wanted);
         if extras.is_any() {
             let who = self.who(answer);
@@ -134,6 +136,8 @@ impl Reactor {
         // Those of SETATTR_DIRECT have taken their time to come here.
         self.pass_file(answer, &request.file)?;
         let changes = (changes_of(&request.attributes)?, extras_of(&request.attributes)?);
+        let truncate = changes.0.size == Some(0);
+        self.touch(answer, &request.file, Touch::SetAttributes { truncate })?;
         let wanted = request.attributes.valid();
         self.change(answer, &request.file, request.state, changes, wanted)
     }
@@ -172,7 +176,14 @@ impl Reactor {
         if self.is_gated_as_inline(answer, &request) {
             return Ok(());
         }
-        self.set_attributes(answer, &request)
+        match self.set_attributes(answer, &request) {
+            Err(status) if self.is_parked() => {
+                let message = self.as_inline(answer, &request).unwrap_or_default();
+                self.refuse(answer, status, &message);
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     fn change(

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{Closed, IoKind, OpenArguments};
+use dafs_filer::{Closed, GrantedDelegation, IoKind, OpenArguments, Touch};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_store::{AttributeChanges, File, FileKey, FileVersion, StoreError};
@@ -18,6 +18,7 @@ use dafs_wire::messages::{
 };
 
 use crate::credentials::Asker;
+use crate::delegations::{FreshOpen, shown};
 use crate::names::{changes_of, components};
 use crate::object::extras_of;
 use crate::reactor::Reactor;
@@ -38,6 +39,7 @@ pub(crate) struct OpenReply {
     state: StateId,
     directory: ChangeInfo,
     component_count: u32,
+    delegation: Option<GrantedDelegation>,
     /// Not before this is durable.
     after: RecordNumber,
 }
@@ -80,7 +82,14 @@ impl Reactor {
             self.filer.may_take(id)?;
         }
         let found = match &request.target {
-            OpenTarget::Null { directory, path } => {
+            OpenTarget::DelegateCurrent { .. } | OpenTarget::DelegatePrevious { .. }
+                if request.creation.mode() != CreateMode::NoCreate =>
+            {
+                return Err(Status::Inval);
+            }
+            OpenTarget::Null { directory, path }
+            | OpenTarget::DelegateCurrent { directory, path, .. }
+            | OpenTarget::DelegatePrevious { directory, path } => {
                 let names = components(path)?;
                 match self.find(answer, &who, directory, &names, request) {
                     Ok(found) => found,
@@ -98,16 +107,19 @@ impl Reactor {
                 let file = who.store().open(&who, file, request.access)?;
                 Found { is_reclaim: true, ..Found::existing(file, 0) }
             }
-            OpenTarget::DelegateCurrent { .. } | OpenTarget::DelegatePrevious { .. } => {
-                return Err(Status::NotSupp);
-            }
         };
+        let (access, deny, handle) = (request.access, request.deny, found.file.handle());
+        let truncate = found.truncate;
+        self.touch(answer, &handle, Touch::Open { access, deny, truncate })?;
+        let key = found.file.key();
+        if let OpenTarget::DelegateCurrent { state, .. } = request.target {
+            self.covers_open(answer, state, dafs_filer::FileKey(key.0), access, deny)?;
+        }
         let version = match found.version {
             Some(version) => version,
             None => found.file.version()?,
         };
         let cached = self.cache.open(found.file.clone(), version)?;
-        let key = found.file.key();
         let granted = self.filer.open(
             id,
             &OpenArguments {
@@ -132,7 +144,16 @@ impl Reactor {
             }
         };
         let after = self.record_client(id);
-        let handle = found.file.handle();
+        let fresh = FreshOpen { file: &found.file, cached, handle, access };
+        let delegation = match request.target {
+            OpenTarget::Null { .. } => Ok(self.delegate(answer, &who, &fresh)),
+            OpenTarget::DelegatePrevious { .. } => {
+                self.claim_delegation(answer, &who, &fresh).map(Some)
+            }
+            OpenTarget::DelegateCurrent { .. }
+            | OpenTarget::Previous { .. }
+            | OpenTarget::CreateUnlinked { .. } => Ok(None),
+        };
         if opened.reopened {
             // One CLOSE ends both; so does one open of the cache.
             self.cache.close(cached);
@@ -142,18 +163,28 @@ impl Reactor {
             let entry = self.open_files.entry(handle).or_insert_with(|| (found.file.clone(), 0));
             entry.1 += 1;
         }
+        let delegation = match delegation {
+            Ok(delegation) => delegation,
+            Err(status) => {
+                if !opened.reopened {
+                    self.undo_open(answer, opened.state_id, None);
+                }
+                return Err(status);
+            }
+        };
         let reply = OpenReply {
             handle,
             state: opened.state_id,
             directory: found.directory,
             component_count: found.component_count,
+            delegation,
             after,
         };
         if found.truncate {
             // Under the new open: its owner's own locks are not in its way.
             let reach = (0, limits::FILE_OFFSET_MAX);
             if let Err(status) = self.check_locks(opened.state_id, &handle, reach, IoKind::Write) {
-                self.undo_open(answer, opened.state_id);
+                self.undo_open(answer, opened.state_id, reply.delegation);
                 return Err(status);
             }
             let undo_seen = self.undo_seen();
@@ -185,7 +216,7 @@ impl Reactor {
         result: Result<(), StoreError>,
     ) {
         if let Err(error) = result {
-            self.undo_open(answer, reply.state);
+            self.undo_open(answer, reply.state, reply.delegation);
             return self.fail(answer, error.into());
         }
         let result = OpenResult {
@@ -198,13 +229,14 @@ impl Reactor {
             } else {
                 OpenFlags::default()
             },
-            delegation: Delegation::None,
+            delegation: shown(reply.delegation.as_ref()),
         };
         self.reply_after(reply.after, answer, &Response::Open(result));
     }
 
     /// An open that was granted fails after all.
-    fn undo_open(&mut self, answer: Answer, state: StateId) {
+    fn undo_open(&mut self, answer: Answer, state: StateId, delegation: Option<GrantedDelegation>) {
+        self.undo_delegation(answer, delegation);
         if let (Some(channel), Some(record)) =
             (self.channels.get(answer.endpoint), self.opens.get(&state))
         {

@@ -27,6 +27,7 @@ use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{Defect, ServerConfig, ServerError};
 use crate::credentials::View;
+use crate::delegations::Delegations;
 use crate::fencing::{Fencing, operation_of_loan};
 use crate::gss::Kerberos;
 use crate::hits::Hits;
@@ -86,6 +87,8 @@ pub(crate) struct Reactor {
     pub(crate) last_waiter: u64,
     /// Fencing lists that are being changed.
     pub(crate) fencing: Fencing,
+    /// What waits for delegations, and what is delegated.
+    pub(crate) delegations: Delegations,
     /// Where others look in.
     pub(crate) window: Arc<Window>,
     /// A defect on purpose.
@@ -178,6 +181,7 @@ impl Reactor {
             lock_waiters: Vec::new(),
             last_waiter: 0,
             fencing: Fencing::new(config),
+            delegations: Delegations::default(),
             window: Arc::default(),
             defect: config.defect,
             queries: Vec::new(),
@@ -242,6 +246,7 @@ impl Reactor {
         self.take_done();
         self.push_rollbacks();
         self.pump_fences();
+        self.pump_delegations();
         self.push_chains();
         self.push_batches();
         self.push_ledger();
@@ -329,6 +334,8 @@ impl Reactor {
             loans: self.loans.count(),
             open_files: self.open_files.len(),
             filer: self.filer.counters(),
+            delegations: self.filer.delegation_counters(),
+            held_requests: self.held_count(),
             cache: self.cache.stats(),
         }
     }

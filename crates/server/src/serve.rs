@@ -141,7 +141,7 @@ impl Reactor {
                     return;
                 }
                 if let Err(status) = self.dispatch(answer, header, request) {
-                    self.fail(answer, status);
+                    self.refuse(answer, status, message);
                 }
             }
             Err(error) => {
@@ -224,10 +224,10 @@ impl Reactor {
             Request::ServerAuth(r) => self.server_auth(answer, r),
             Request::GetFencingList(r) => self.get_fencing_list(answer, r),
             Request::SetFencingList(r) => self.set_fencing_list(answer, r),
-            // Not in this version: each is decoded and refused.
-            Request::DelegPurge(_)
-            | Request::DelegReturn(_)
-            | Request::BcGetAttr(_)
+            Request::DelegReturn(r) => self.return_delegation(answer, r),
+            Request::DelegPurge(_) => self.purge_delegations(answer),
+            // Asked by servers alone.
+            Request::BcGetAttr(_)
             | Request::BcNull(_)
             | Request::BcRecall(_)
             | Request::BcLockReady(_)

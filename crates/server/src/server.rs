@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dafs_dat::{Address, Interface, InterfaceConfig, Waker};
-use dafs_filer::Counters;
+use dafs_filer::{Counters, DelegationCounters};
 use dafs_store::Store;
 use dafs_store::cache::CacheStats;
 use dafs_types::Entropy;
@@ -55,6 +55,10 @@ pub struct ServerStats {
     pub open_files: usize,
     /// Sessions, clients and opens.
     pub filer: Counters,
+    /// Delegations, and what waited for them.
+    pub delegations: DelegationCounters,
+    /// Requests that wait for delegations now.
+    pub held_requests: usize,
     /// The cache's own.
     pub cache: CacheStats,
 }

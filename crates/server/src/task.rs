@@ -367,6 +367,18 @@ impl Tasks {
         })
     }
 
+    /// Whether something is parked that may yet change a file.
+    pub fn is_changing(&self, file: CachedFile) -> bool {
+        self.slots.iter().flatten().any(|task| match task {
+            Task::Write(_, write) => write.file == file,
+            Task::Size(_, size) => size.file == file,
+            Task::Strand(_, strand) => strand.file == file && !strand.is_read(),
+            // Its octets pass everything again once they have been looked at.
+            Task::SealedBatch(..) => false,
+            Task::Read(..) | Task::Commit(..) | Task::Fetch(..) | Task::Grant(..) => false,
+        })
+    }
+
     /// Tasks parked now.
     pub fn count(&self) -> usize {
         self.slots.len() - self.free.len()

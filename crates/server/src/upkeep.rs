@@ -93,6 +93,7 @@ impl Reactor {
         self.act_on_locks();
         self.note_forgotten();
         self.hurry_fences();
+        self.tick_delegations();
         self.show_itself();
     }
 

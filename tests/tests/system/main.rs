@@ -9,6 +9,7 @@ mod bind;
 mod bystander;
 mod chains;
 mod data;
+mod delegations;
 mod fencing;
 mod fixture;
 mod grace;

@@ -223,21 +223,30 @@ impl Rogue {
         options: WireOptions,
     ) -> ClientConnectAuthResult<'static> {
         self.request(0, 0, &login_as(name, options));
+        self.logged_in_as()
+    }
+
+    /// The same in another life of the client.
+    pub fn log_in_anew(
+        &mut self,
+        name: &'static [u8],
+        options: WireOptions,
+    ) -> ClientConnectAuthResult<'static> {
+        let Request::ClientConnectAuth(login) = login_as(name, options) else { unreachable!() };
+        let verifier = Verifier([8; 8]);
+        self.request(0, 0, &Request::ClientConnectAuth(ClientConnectAuth { verifier, ..login }));
+        self.logged_in_as()
+    }
+
+    fn logged_in_as(&mut self) -> ClientConnectAuthResult<'static> {
         let bytes = self.answer().unwrap();
+        assert_eq!(status_of(&bytes), Status::Ok);
         match decoded(Procedure::ClientConnectAuth, &bytes) {
             Response::ClientConnectAuth(result) => {
                 ClientConnectAuthResult { authentication: AuthResult::None, ..result }
             }
             other => panic!("{other:?}"),
         }
-    }
-
-    /// The same in another life of the client.
-    pub fn log_in_anew(&mut self, name: &'static [u8], options: WireOptions) {
-        let Request::ClientConnectAuth(login) = login_as(name, options) else { return };
-        let verifier = Verifier([8; 8]);
-        self.request(0, 0, &Request::ClientConnectAuth(ClientConnectAuth { verifier, ..login }));
-        assert_eq!(self.status(), Some(Status::Ok));
     }
 
     pub fn root(&mut self) -> FileHandle {

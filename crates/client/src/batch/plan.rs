@@ -46,6 +46,7 @@ impl Batch<'_> {
         let (shared, index) = (self.session.shared.clone(), self.session.index);
         let mut core = shared.borrow_mut();
         core.check_open(index)?;
+        core.note_changes(index);
         let ranges = core.split_batch(index, &self.requests)?;
         let state = BatchState::new(index, manner, self.requests);
         let (batch, serial) = core.batches.insert(state);

@@ -202,6 +202,7 @@ impl Core {
     /// Takes a chain in, and sends what there are credits for.
     pub fn start_chain(&mut self, index: usize, chain: ChainWork) -> Result<()> {
         self.check_open(index)?;
+        self.note_changes(index);
         self.sessions[index].chains.push_back(Rc::new(RefCell::new(chain)));
         if self.sessions[index].owes_a_chain() {
             self.send_chains(index);

@@ -151,6 +151,11 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
+    /// Whether requests wait here to be sent again.
+    pub fn has_work(&self) -> bool {
+        self.rescue.is_some() || !self.delayed.is_empty()
+    }
+
     /// For a session that is about to be made; `None` if it does not want to come back.
     pub fn new(options: &SessionOptions, places: Places) -> Option<Self> {
         let Recovery::On(recovery) = &options.recovery else { return None };

@@ -115,9 +115,9 @@ impl DelegationTable {
     ) -> Result<&Delegation, Status> {
         let delegation = self.slots.get(self.slots.find(client, state_id)?);
         match delegation.phase {
+            DelegationPhase::Revoked => Err(Status::Expired),
             _ if delegation.file != file => Err(Status::BadStateId),
             DelegationPhase::Granted | DelegationPhase::Recalling { .. } => Ok(delegation),
-            DelegationPhase::Revoked => Err(Status::Expired),
             // Its new number was told to nobody yet.
             DelegationPhase::Awaiting { .. } => Err(Status::BadStateId),
         }

@@ -26,7 +26,7 @@ pub struct DelegationPolicy {
     /// Most requests that wait for delegations to come back.
     pub waiters_max: u32,
     /// How long a client may take to return a delegation. A client that is alive but
-    /// partitioned learns of its loss by its lease; so not less than the lease.
+    /// partitioned learns of its loss by its lease; so it is never less than the lease.
     pub recall_timeout: Duration,
     /// Time between two attempts to reach a client that was not reached, or knew nothing.
     pub recall_retry: Duration,

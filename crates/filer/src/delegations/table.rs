@@ -120,6 +120,14 @@ impl DelegationTable {
         self.files.contains_key(&file)
     }
 
+    /// Whether a client has delegations in force: they are kept for its lease.
+    #[must_use]
+    pub fn holds_any(&self, client: ClientId) -> bool {
+        self.clients
+            .get(&client)
+            .is_some_and(|holder| holder.delegations.len() > holder.revoked as usize)
+    }
+
     /// Whether a state id is one of this table's, in force or over. Any other is an open's.
     #[inline]
     #[must_use]

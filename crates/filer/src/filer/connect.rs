@@ -363,13 +363,14 @@ impl Filer {
             if session.expects_record {
                 return Err(Status::StaleClientId);
             }
-            self.client_restarted(slot, &mut authenticated, now);
+            let new = session.client_id;
+            self.client_restarted(slot, new, &mut authenticated, now);
         } else if session.expects_record {
             return Err(Status::StaleClientId);
         }
         let slot = self.record_client(channel, principal, now)?;
         if let Err(status) = self.connect_locks(slot, now) {
-            self.release_client(slot, &mut authenticated.released);
+            self.release_client(slot, now, &mut authenticated.released);
             return Err(status);
         }
         Ok((slot, authenticated))
@@ -380,6 +381,7 @@ impl Filer {
     fn client_restarted(
         &mut self,
         slot: ClientSlot,
+        new: ClientId,
         authenticated: &mut Authenticated,
         now: Moment,
     ) {
@@ -394,8 +396,9 @@ impl Filer {
         }
         if let Some(client) = self.clients.get(slot) {
             self.locks.client_restarted(client.id, now);
+            self.delegations.client_restarted(client.id, new, now);
         }
-        self.release_client(slot, &mut authenticated.released);
+        self.release_client(slot, now, &mut authenticated.released);
     }
 
     /// Cases A and C: a new record under the id that CONNECT answered with.

@@ -92,6 +92,10 @@ impl Filer {
         let outcome = outcome
             .and_then(|()| self.client_of(channel))
             .and_then(|client| self.opens.check_io(client, state_id, file, kind));
+        let outcome = match outcome {
+            Ok(()) => return Ok(()),
+            Err(status) => self.check_delegated_io(channel, state_id, file, kind, status),
+        };
         self.counters.io_refused += u64::from(outcome.is_err());
         outcome
     }

@@ -9,6 +9,7 @@
 mod acting;
 mod bind;
 mod connect;
+mod delegations;
 mod fencing;
 mod files;
 mod grace;
@@ -22,6 +23,7 @@ use std::collections::BTreeMap;
 pub use bind::BindArguments;
 use dafs_types::{ClientId, Credentials, Moment, SessionId, StreamId, Verifier};
 use dafs_wire::ByteOrder;
+pub use delegations::DelegationWish;
 pub use fencing::RunningRequest;
 pub use grace::ClientRecord;
 pub use view::SessionView;
@@ -34,8 +36,8 @@ use crate::opens::OpenTable;
 use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
-    ConfigError, Counters, CredentialTable, CredentialUse, CreditView, FenceId, FenceTable,
-    FilerConfig, Negotiated, PeerIdentity, TickActions,
+    ConfigError, Counters, CredentialTable, CredentialUse, CreditView, DelegationPolicy,
+    DelegationTable, FenceId, FenceTable, FilerConfig, Negotiated, PeerIdentity, TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -55,6 +57,7 @@ pub struct Filer {
     locks: LockTable,
     kept: KeptSessions,
     fences: FenceTable,
+    delegations: DelegationTable,
     /// Sessions forgotten, not yet told of.
     forgotten: Vec<SessionId>,
     grace: Option<grace::Grace>,
@@ -165,6 +168,10 @@ impl Filer {
         kept.reuses_replies = config.reuses_replies;
         let credentials = CredentialTable::new(boot_seed, config.credentials.clone());
         let fences = FenceTable::new(config.fences.clone());
+        // Within its lease a client learns that it has lost a delegation, and not before.
+        let recall_timeout = config.delegations.recall_timeout.max(config.lease);
+        let policy = DelegationPolicy { recall_timeout, ..config.delegations.clone() };
+        let delegations = DelegationTable::new(boot_seed, policy);
         Ok(Self {
             config,
             budget,
@@ -178,6 +185,7 @@ impl Filer {
             locks,
             kept,
             fences,
+            delegations,
             forgotten: Vec::new(),
             grace: None,
             has_grace_ended: false,
@@ -325,7 +333,7 @@ impl Filer {
         // Kept clients are bounded like channels, by the same number.
         let keep = is_kept
             && end == ChannelEnd::Lost
-            && (client.opens.count > 0 || has_replies)
+            && (client.opens.count > 0 || has_replies || self.delegations.holds_any(client.id))
             && kept_count < self.config.channels_max;
         if keep {
             self.clients.keep(slot, now.after(self.config.lease));
@@ -338,15 +346,16 @@ impl Filer {
                 }
                 ChannelEnd::Lost => self.locks.lease_expired(id, now),
             }
-            self.release_client(slot, released);
+            self.release_client(slot, now, released);
         }
     }
 
-    /// Ends a client's opens and forgets it.
-    fn release_client(&mut self, slot: ClientSlot, released: &mut Vec<Closed>) {
+    /// Ends a client's opens and delegations, and forgets it.
+    fn release_client(&mut self, slot: ClientSlot, now: Moment, released: &mut Vec<Closed>) {
         if let Some(client) = self.clients.get_mut(slot) {
             self.opens.release(&mut client.opens, released);
             self.credentials.client_gone(client.id);
+            self.delegations.client_gone(client.id, now);
             if client.is_recorded {
                 self.lapsed.push(client.name.clone());
             }
@@ -369,10 +378,11 @@ impl Filer {
             if let Some(client) = self.clients.get(slot) {
                 self.locks.lease_expired(client.id, now);
             }
-            self.release_client(slot, &mut actions.released);
+            self.release_client(slot, now, &mut actions.released);
         }
         self.tick_grace(now);
         self.locks.on_tick(now);
+        self.delegations.tick(now);
         self.forgotten.extend(self.kept.expire(now));
         actions
     }

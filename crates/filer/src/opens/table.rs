@@ -10,7 +10,7 @@ use dafs_types::{
     DeleteDisposition, RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId, Status, limits,
 };
 
-use super::share::{FileShares, Reservation};
+use super::share::{FileShares, Reservation, WRITE};
 use super::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
 use crate::clients::ClientSlot;
 use crate::config::OPENS_LIMIT;
@@ -234,6 +234,26 @@ impl OpenTable {
         let index = self.find(client, state_id, file)?;
         // What an open may do nobody else denies: OPEN has seen to that.
         if self.hot[index].held.access & wanted == 0 { Err(Status::Access) } else { Ok(()) }
+    }
+
+    /// Whether other clients have the file open at all, and to write.
+    pub fn others(&self, client: ClientSlot, file: FileKey) -> (bool, bool) {
+        let mut others = self.opens_of(file).filter(|&index| !self.is_of(index, client));
+        let is_writing = |index: u32| self.hot[index as usize].held.access & WRITE != 0;
+        match others.next() {
+            None => (false, false),
+            Some(first) => (true, is_writing(first) || others.any(is_writing)),
+        }
+    }
+
+    fn opens_of(&self, file: FileKey) -> impl Iterator<Item = u32> + '_ {
+        let from = (file, ClientSlot(0), Box::default());
+        let owners = self.owners.range(from..);
+        owners.take_while(move |((of, _, _), _)| *of == file).map(|(_, &index)| index)
+    }
+
+    fn is_of(&self, index: u32, client: ClientSlot) -> bool {
+        self.hot[index as usize].client == client
     }
 
     /// For whom an open was made, and what it allows.

@@ -131,8 +131,9 @@ impl Reactor {
         let reach = (piece.offset, u64::from(piece.buffer.length));
         self.pass_file(answer, &view.handle)?;
         self.check_locks(view.state, &view.handle, reach, kind)?;
-        let IoFile { file, borrowed, undo_seen } =
-            self.io_file(answer, view.state, &view.handle, kind)?;
+        let found = self.io_file(answer, view.state, &view.handle, kind);
+        // A piece is not set aside for a delegation: its request asks again.
+        let IoFile { file, borrowed, undo_seen } = found.inspect_err(|_| self.unpark())?;
         Ok(Strand {
             piece: None,
             kind,

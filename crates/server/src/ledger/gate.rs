@@ -4,6 +4,7 @@
 //! Invariant: each request that begins here comes to exactly one end: an outcome, or word
 //! that it was not carried out.
 
+use dafs_filer::Touch;
 use dafs_journal::RecordNumber;
 use dafs_journal::log::GroupDone;
 use dafs_store::StoreError;
@@ -54,7 +55,7 @@ impl Reactor {
             Ok(Some(plan)) => plan,
             Ok(None) => return false,
             Err(status) => {
-                self.fail(answer, status);
+                self.refuse(answer, status, message);
                 return true;
             }
         };
@@ -93,22 +94,30 @@ impl Reactor {
             Request::Link(r) => match lookup(&r.directory, r.name)? {
                 Some(_) => return Err(Status::Exist),
                 None => {
+                    self.touch(answer, &r.source, Touch::Link)?;
                     let touched = [r.directory, r.source];
                     Plan::new(Facts::NameFree, [place(&r.directory, r.name)], touched)
                 }
             },
             Request::Remove(r) => {
                 let object = lookup(&r.directory, r.name)?.ok_or(Status::NoEnt)?;
+                self.touch(answer, &object.handle, Touch::Remove)?;
                 let facts = Facts::Victim(object.handle);
                 Plan::new(facts, [place(&r.directory, r.name)], [r.directory])
             }
             Request::Rename(r) => {
                 let object = lookup(&r.source, r.old_name)?.ok_or(Status::NoEnt)?.handle;
                 let replaced = lookup(&r.target, r.new_name)?.map(|object| object.handle);
+                self.touch(answer, &object, Touch::Rename)?;
+                if let Some(replaced) = &replaced {
+                    self.touch(answer, replaced, Touch::Remove)?;
+                }
                 let places = [place(&r.source, r.old_name), place(&r.target, r.new_name)];
                 Plan::new(Facts::Renames { object, replaced }, places, [r.source, r.target])
             }
             Request::SetAttrInline(r) => {
+                let truncate = changes_of(&r.attributes)?.size == Some(0);
+                self.touch(answer, &r.file, Touch::SetAttributes { truncate })?;
                 Plan::new(Facts::Attributes, [place(&r.file, "")], [r.file])
             }
             Request::Open(r) => return self.plan_open(answer, r),
@@ -143,6 +152,10 @@ impl Reactor {
                     && mode == CreateMode::Unchecked
                     && object.attributes.kind == ObjectType::Regular;
                 let handle = object.handle;
+                if truncates {
+                    let (access, deny) = (request.access, request.deny);
+                    self.touch(answer, &handle, Touch::Open { access, deny, truncate: true })?;
+                }
                 let plan = || Plan::new(Facts::Truncates, [place(&handle, "")], [handle]);
                 Ok(truncates.then(plan))
             }
@@ -286,7 +299,7 @@ impl Reactor {
         // It was decoded before.
         let Ok((header, request)) = decoded else { return self.fail(answer, Status::ServerFault) };
         if let Err(status) = self.dispatch(answer, &header, &request) {
-            self.fail(answer, status);
+            self.refuse(answer, status, message);
         }
     }
 
@@ -304,7 +317,7 @@ impl Reactor {
                 continue;
             }
             if let Err(status) = self.dispatch(answer, &header, &request) {
-                self.fail(answer, status);
+                self.refuse(answer, status, &message);
             }
         }
     }
@@ -480,14 +493,23 @@ impl Reactor {
         if self.ledger.is_none() || answer.logged {
             return false;
         }
-        let Some(order) = self.order_of(answer.endpoint) else { return false };
+        let Some(message) = self.as_inline(answer, request) else { return false };
+        self.is_gated(answer, &Request::SetAttrInline(*request), &message)
+    }
+
+    /// The message that would have brought the attributes.
+    pub(crate) fn as_inline(
+        &self,
+        answer: Answer,
+        request: &SetAttributesInline<'_>,
+    ) -> Option<Vec<u8>> {
+        let order = self.order_of(answer.endpoint)?;
         let header = RequestHeader::new(answer.stream, answer.sequence);
         let mut message = vec![0; dafs_types::limits::REQUEST_BYTES_MAX];
         let request = Request::SetAttrInline(*request);
-        let Ok(length) = encode_request(order, &header, &request, &mut message) else {
-            return false;
-        };
-        self.is_gated(answer, &request, &message[..length])
+        let length = encode_request(order, &header, &request, &mut message).ok()?;
+        message.truncate(length);
+        Some(message)
     }
 }
 

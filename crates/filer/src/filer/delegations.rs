@@ -1,0 +1,230 @@
+//! Delegations, from a channel's point of view (draft 6.5.10, 6.5.11, 6.5.24).
+//!
+//! Invariant: a delegation belongs to a client that has a record here, and ends with it at
+//! the latest; it is granted only over a channel whose client can be called back, and only
+//! while no other client's open stands against it.
+
+use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, StateId, Status};
+
+use super::{Filer, Phase};
+use crate::{
+    ChannelId, DelegationAction, DelegationCounters, DelegationDecision, DelegationFacts,
+    DelegationInformation, FileKey, GrantedDelegation, RecallAnswer, Touch, WaiterId,
+};
+
+/// What the driver knows of an OPEN that has just succeeded.
+#[derive(Clone, Copy, Debug)]
+pub struct DelegationWish {
+    /// What was opened.
+    pub file: FileKey,
+    /// Its handle.
+    pub handle: FileHandle,
+    /// What the open may do.
+    pub access: ShareAccess,
+    /// Whether the session has a back-control channel that works.
+    pub has_back_channel: bool,
+    /// Octets of the file.
+    pub size: u64,
+    /// Octets free in its file system.
+    pub space: u64,
+}
+
+impl Filer {
+    /// Whether no file is delegated: one load and one comparison.
+    #[inline]
+    #[must_use]
+    pub fn has_no_delegations(&self) -> bool {
+        self.delegations.is_idle()
+    }
+
+    /// Whether a file is delegated: its key must stay what it is meanwhile.
+    #[must_use]
+    pub fn is_delegated(&self, file: FileKey) -> bool {
+        self.delegations.is_delegated(file)
+    }
+
+    /// Whether a state id is a delegation's, in force or over.
+    #[inline]
+    #[must_use]
+    pub fn is_of_delegation(&self, state_id: StateId) -> bool {
+        self.delegations.owns(state_id)
+    }
+
+    /// Whether a channel's request may touch a file. If it waits, act on
+    /// [`Filer::take_delegation_action`].
+    pub fn touch(
+        &mut self,
+        channel: ChannelId,
+        file: FileKey,
+        touch: Touch,
+        waiter: WaiterId,
+        now: Moment,
+    ) -> DelegationDecision {
+        let actor = self.client_id(channel);
+        self.delegations.check(file, actor, touch, waiter, now)
+    }
+
+    /// A delegation for an OPEN, if there is reason to give one.
+    pub fn grant_delegation(
+        &mut self,
+        channel: ChannelId,
+        wish: &DelegationWish,
+        now: Moment,
+    ) -> Option<GrantedDelegation> {
+        let facts = self.delegation_facts(channel, wish)?;
+        self.delegations.grant(&facts, now).ok()
+    }
+
+    /// OPEN with CLAIM_DELEGATE_PREV, once the file is open.
+    ///
+    /// # Errors
+    /// EXPIRED if the client's earlier life left nothing of that file; NOT_AUTHENTICATED.
+    pub fn claim_delegation(
+        &mut self,
+        channel: ChannelId,
+        wish: &DelegationWish,
+        now: Moment,
+    ) -> Result<GrantedDelegation, Status> {
+        let facts = self.delegation_facts(channel, wish).ok_or(Status::NotAuthenticated)?;
+        self.delegations.claim_awaiting(&facts, now)
+    }
+
+    fn delegation_facts(
+        &self,
+        channel: ChannelId,
+        wish: &DelegationWish,
+    ) -> Option<DelegationFacts> {
+        let slot = self.client_of(channel).ok()?;
+        let client = self.clients.get(slot)?.id;
+        let DelegationWish { file, handle, access, has_back_channel, size, space } = *wish;
+        let (others_open, others_write) = if self.config.delegations.enabled && has_back_channel {
+            self.opens.others(slot, file)
+        } else {
+            // Nothing is granted in any case.
+            (true, true)
+        };
+        Some(DelegationFacts {
+            client,
+            file,
+            handle,
+            access,
+            has_back_channel,
+            others_open,
+            others_write,
+            size,
+            space,
+        })
+    }
+
+    /// OPEN with CLAIM_DELEGATE_CUR: whether the delegation covers it.
+    ///
+    /// # Errors
+    /// Those of state ids, EXPIRED if it was revoked; INVAL if it does not; NOT_AUTHENTICATED.
+    pub fn covers_open(
+        &self,
+        channel: ChannelId,
+        state_id: StateId,
+        file: FileKey,
+        access: ShareAccess,
+        deny: ShareDeny,
+    ) -> Result<(), Status> {
+        let client = self.client_id(channel).ok_or(Status::NotAuthenticated)?;
+        self.delegations.claim_current(client, state_id, file, access, deny)
+    }
+
+    /// DELEGRETURN.
+    ///
+    /// # Errors
+    /// Those of state ids; EXPIRED if it was revoked; NOT_AUTHENTICATED.
+    pub fn return_delegation(
+        &mut self,
+        channel: ChannelId,
+        state_id: StateId,
+        now: Moment,
+    ) -> Result<(), Status> {
+        let client = self.client_id(channel).ok_or(Status::NotAuthenticated)?;
+        self.delegations.returned(client, state_id, now)
+    }
+
+    /// DELEGPURGE. Returns how many delegations that ended.
+    ///
+    /// # Errors
+    /// NOT_AUTHENTICATED.
+    pub fn purge_delegations(&mut self, channel: ChannelId, now: Moment) -> Result<usize, Status> {
+        let client = self.client_id(channel).ok_or(Status::NotAuthenticated)?;
+        Ok(self.delegations.purge(client, now))
+    }
+
+    /// What came of a BC_RECALL.
+    pub fn recall_answered(
+        &mut self,
+        client: ClientId,
+        state_id: StateId,
+        answer: RecallAnswer,
+        now: Moment,
+    ) {
+        self.delegations.recall_answered(client, state_id, answer, now);
+    }
+
+    /// The back-control channel of an operation channel's session works.
+    pub fn back_channel_up(&mut self, operation: ChannelId) {
+        if let Some(client) = self.client_id(operation) {
+            self.delegations.back_channel_up(client);
+        }
+    }
+
+    /// A request that waits for delegations is no more.
+    pub fn abandon_waiter(&mut self, waiter: WaiterId) {
+        self.delegations.abandon(waiter);
+    }
+
+    /// What is to be done on behalf of delegations.
+    #[inline]
+    pub fn take_delegation_action(&mut self) -> Option<DelegationAction> {
+        self.delegations.poll_action()
+    }
+
+    /// The operation channels of a client's sessions.
+    pub fn sessions_of(&self, client: ClientId) -> impl Iterator<Item = ChannelId> + '_ {
+        self.hot.iter().enumerate().filter_map(move |(index, hot)| {
+            let of_client = self.clients.get(hot.client).is_some_and(|one| one.id == client);
+            let is_open = matches!(hot.phase, Phase::Authenticated | Phase::Lapsed);
+            let id = ChannelId { index: index as u32, generation: hot.generation };
+            (of_client && is_open).then_some(id)
+        })
+    }
+
+    /// Every delegation, for people.
+    pub fn delegations(&self) -> impl Iterator<Item = DelegationInformation> + '_ {
+        self.delegations.iter()
+    }
+
+    /// Numbers about delegations.
+    #[must_use]
+    pub fn delegation_counters(&self) -> DelegationCounters {
+        self.delegations.counters()
+    }
+
+    /// Whether a read or write under a state id that is no open's is one of a delegation.
+    #[cold]
+    pub(super) fn check_delegated_io(
+        &self,
+        channel: ChannelId,
+        state_id: StateId,
+        file: FileKey,
+        kind: crate::IoKind,
+        status: Status,
+    ) -> Result<(), Status> {
+        match self.client_id(channel) {
+            Some(client) if self.delegations.owns(state_id) => {
+                self.delegations.check_io(client, state_id, file, kind)
+            }
+            _ => Err(status),
+        }
+    }
+
+    fn client_id(&self, channel: ChannelId) -> Option<ClientId> {
+        let slot = self.client_of(channel).ok()?;
+        Some(self.clients.get(slot)?.id)
+    }
+}

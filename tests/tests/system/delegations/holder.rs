@@ -1,0 +1,193 @@
+//! A client that holds delegations, message by message.
+
+use std::time::Duration;
+
+use dafs_dat::EndpointId;
+use dafs_filer::DelegationPolicy;
+use dafs_server::ServerConfig;
+use dafs_types::{FileAttributes, FileHandle, ShareAccess, ShareDeny, StateId, Status};
+use dafs_wire::attributes::file::bits;
+use dafs_wire::messages::{
+    DelegReturn, Delegation, Empty, FileAttributesResult, Open, OpenTarget,
+    SessionOptions as WireOptions,
+};
+use dafs_wire::{
+    AttributeBitmap, ByteOrder, ChannelType, Checksum, FileAttributeBlock, Path, Procedure,
+    Request, RequestHeader, Response, ResponseHeader, decode_request, decode_response,
+    encode_response,
+};
+
+use crate::bind::{answer_null, bind};
+use crate::fixture::{Fixture, Transport};
+use crate::rogue::{Rogue, opening, status_of};
+
+/// A session with a back-control channel that works.
+pub struct Holder {
+    pub rogue: Rogue,
+    pub back: EndpointId,
+}
+
+/// What an OPEN brought.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    pub file: FileHandle,
+    /// State id of the delegation, and whether it is one to write.
+    pub delegation: Option<(StateId, bool)>,
+}
+
+/// What the server asks on a back-control channel.
+#[derive(Debug)]
+pub enum Asked {
+    Recall { state: StateId, truncate: bool },
+    GetAttributes { file: FileHandle, wanted: AttributeBitmap },
+}
+
+impl Holder {
+    pub fn new(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Self {
+        let mut rogue = Rogue::connect(&fixture.address(transport));
+        let options = WireOptions { back_control_channel: true, ..WireOptions::default() };
+        let results = rogue.log_in_as(name, options);
+        let back = bind(&mut rogue, fixture, transport, results.session, ChannelType::BackControl);
+        let mut holder = Self { rogue, back };
+        holder.prove();
+        holder
+    }
+
+    /// Answers BC_NULL, and sees to it that the server has heard it.
+    pub fn prove(&mut self) {
+        let message = self.rogue.message_on(self.back).unwrap();
+        let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
+        assert_eq!(request.procedure(), Procedure::BcNull);
+        self.rogue.send_on(self.back, &answer_null(&header));
+        // The two connections are read in any order: an open that is granted tells.
+        for _ in 0..2 {
+            self.rogue.root();
+        }
+    }
+
+    pub fn open(&mut self, name: &str, access: ShareAccess) -> Held {
+        self.try_open(name, access, ShareDeny::None).unwrap()
+    }
+
+    /// Opens until the server has heard of the back-control channel.
+    pub fn hold(&mut self, name: &str, access: ShareAccess) -> Held {
+        for _ in 0..10_000 {
+            let held = self.open(name, access);
+            if held.delegation.is_some() {
+                return held;
+            }
+            std::thread::yield_now();
+        }
+        panic!("no delegation");
+    }
+
+    pub fn try_open(
+        &mut self,
+        name: &str,
+        access: ShareAccess,
+        deny: ShareDeny,
+    ) -> Result<Held, Status> {
+        let (directory, names) = (self.rogue.root(), [name]);
+        let target = OpenTarget::Null { directory, path: Path::new(&names) };
+        self.try_target(target, access, deny)
+    }
+
+    pub fn try_target(
+        &mut self,
+        target: OpenTarget<'_>,
+        access: ShareAccess,
+        deny: ShareDeny,
+    ) -> Result<Held, Status> {
+        let names = [""];
+        let root = FileHandle([0; FileHandle::LENGTH]);
+        let open = Open { target, access, deny, ..opening(root, Path::new(&names)) };
+        let bytes = self.rogue.ask(&Request::Open(open)).unwrap();
+        opened(&bytes)
+    }
+
+    /// What the server asks next on the back-control channel, and its header.
+    pub fn asked(&mut self) -> (RequestHeader, Asked) {
+        let message = self.rogue.message_on(self.back).unwrap();
+        let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
+        let asked = match request {
+            Request::BcRecall(recall) => {
+                Asked::Recall { state: recall.state, truncate: recall.truncate }
+            }
+            Request::BcGetAttr(get) => Asked::GetAttributes { file: get.file, wanted: get.wanted },
+            other => panic!("{other:?}"),
+        };
+        (header, asked)
+    }
+
+    /// The next recall, answered with a status.
+    pub fn recalled(&mut self, status: Status) -> (StateId, bool) {
+        let (header, asked) = self.asked();
+        let Asked::Recall { state, truncate } = asked else { panic!("{asked:?}") };
+        let response =
+            if status == Status::Ok { Response::BcRecall(Empty) } else { Response::Failed };
+        self.answer(&header, status, &response);
+        (state, truncate)
+    }
+
+    pub fn answer(&mut self, header: &RequestHeader, status: Status, response: &Response<'_>) {
+        let mut message = vec![0; 512];
+        let answer = ResponseHeader {
+            version: header.version,
+            target_credits: 2,
+            conditions: dafs_wire::SpecialConditions(0),
+            stream: header.stream,
+            sequence: header.sequence,
+            analyzer: header.analyzer,
+            checksum: Checksum::NONE,
+            status,
+            length: 0,
+        };
+        let length = encode_response(ByteOrder::NATIVE, &answer, response, &mut message).unwrap();
+        self.rogue.send_on(self.back, &message[..length]);
+    }
+
+    /// Answers BC_GETATTR with a size.
+    pub fn tell_size(&mut self, header: &RequestHeader, wanted: AttributeBitmap, size: u64) {
+        assert!(wanted.contains(bits::OBJECT_SIZE));
+        let full = FileAttributes { size: Some(size), ..FileAttributes::default() };
+        let mut buffer = [0; 256];
+        let attributes =
+            FileAttributeBlock::encode_file(ByteOrder::NATIVE, wanted, &full, &mut buffer).unwrap();
+        let told = Response::BcGetAttr(FileAttributesResult { attributes });
+        self.answer(header, Status::Ok, &told);
+    }
+
+    pub fn give_back(&mut self, state: StateId) -> Status {
+        self.rogue.outcome(&Request::DelegReturn(DelegReturn { state })).unwrap()
+    }
+}
+
+/// The results of an OPEN.
+pub fn opened(bytes: &[u8]) -> Result<Held, Status> {
+    let response = decode_response(ByteOrder::NATIVE, Procedure::Open, bytes).unwrap().1;
+    match (status_of(bytes), response) {
+        (Status::Ok, Response::Open(opened)) => Ok(Held {
+            file: opened.file,
+            delegation: match opened.delegation {
+                Delegation::None => None,
+                Delegation::Read { state, recall, .. } => {
+                    assert!(!recall);
+                    Some((state, false))
+                }
+                Delegation::Write { state, recall, .. } => {
+                    assert!(!recall);
+                    Some((state, true))
+                }
+            },
+        }),
+        (status, _) => Err(status),
+    }
+}
+
+/// A server without a quiet time behind recalls.
+pub fn lively(change: impl FnOnce(&mut DelegationPolicy)) -> impl FnOnce(&mut ServerConfig) {
+    |config| {
+        config.filer.delegations.quiet = Duration::ZERO;
+        change(&mut config.filer.delegations);
+    }
+}
