@@ -70,7 +70,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub keytab: Option<PathBuf>,
     /// Let in only who comes from there: `local` (shared memory), an address or a network.
-    /// The configuration file can say more ([[connect]]).
+    /// The configuration file can say more (`[[connect]]`).
     #[arg(long, value_name = "PLACE", value_delimiter = ',')]
     pub allow_from: Vec<String>,
     /// Trust these clients to act for others: uid:NUMBER, user:NAME, kerberos:NAME@REALM.
