@@ -202,7 +202,7 @@ fn a_fence_outlives_its_server_however_that_ends() {
 #[test]
 fn a_server_without_a_journal_says_once_that_its_fences_end_with_it() {
     let place = Place::new();
-    let mut server = place.serve(&["--memory", "1M"]);
+    let mut server = place.serve(&["--memory", "1M", "--squash", "none"]);
     for _ in 0..2 {
         place.fence_ok(&server, "set", &["a"]);
         place.fence_ok(&server, "clear", &[]);

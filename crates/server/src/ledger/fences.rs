@@ -37,12 +37,14 @@ impl Ledger {
         self.fences.pop_front().map(|(_, step)| step)
     }
 
-    /// Requests between intent and outcome, for each object they touch.
+    /// Requests between intent and outcome, for each object they touch; those among them that
+    /// were carried out and are not synced yet.
     pub(crate) fn running_requests(
         &self,
         channels: &Channels,
     ) -> impl Iterator<Item = RunningRequest> {
-        self.running.values().flat_map(|running| {
+        let carried_out = self.unsynced.iter().chain(&self.syncing).map(|done| &done.running);
+        self.running.values().chain(carried_out).flat_map(|running| {
             let operation = operation_of_intent(running.number);
             let channel = channels.get(running.endpoint).map(|channel| channel.id);
             let handles = running.touched.iter();

@@ -58,6 +58,8 @@ struct Write {
     undone: Option<Tick>,
     /// Whether it was taken back nobody will say.
     is_unsure: bool,
+    /// Its window ended because its member was shut out.
+    is_shut_out: bool,
 }
 
 /// A look at a cell since the last crash.
@@ -90,6 +92,7 @@ impl Cells {
             transaction: None,
             undone: None,
             is_unsure: false,
+            is_shut_out: false,
         };
         self.writes.insert(id, write);
     }
@@ -164,7 +167,20 @@ impl Cells {
     pub fn shut_out(&mut self, file: File, is_out: impl Fn(MemberIndex) -> bool, now: Tick) {
         let writes = self.writes.values_mut();
         for write in writes.filter(|write| write.run.file == file && is_out(write.member)) {
-            write.end.get_or_insert(now);
+            if write.end.is_none() {
+                (write.end, write.is_shut_out) = (Some(now), true);
+            }
+        }
+    }
+
+    /// These members may be let in again: what of theirs was on its way to the server meanwhile
+    /// may come to it yet.
+    pub fn let_in(&mut self, file: File, is_in: impl Fn(MemberIndex) -> bool) {
+        let writes = self.writes.values_mut();
+        for write in writes.filter(|write| write.run.file == file && is_in(write.member)) {
+            if std::mem::take(&mut write.is_shut_out) && !write.is_acknowledged {
+                write.end = None;
+            }
         }
     }
 

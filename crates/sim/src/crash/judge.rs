@@ -98,7 +98,14 @@ impl Judge {
             Ask::Append { id } => self.log.begin(*id, member),
             Ask::Write { id, run, .. } => self.cells.begin(*id, member, *run, self.tick),
             Ask::SetSize { id } => self.cells.begin(*id, member, SIZE, self.tick),
-            Ask::Fence { file, .. } => self.fences.begin(*file, self.tick),
+            Ask::Fence { file, members } => {
+                self.fences.begin(*file, self.tick);
+                let is_in = |member| members.is_empty() || members.contains(&member);
+                match file {
+                    File::Log => self.log.let_in(is_in),
+                    _ => self.cells.let_in(*file, is_in),
+                }
+            }
             _ => {}
         }
         self.begun.insert(number, Begun { member, ask: ask.clone(), at: self.tick });

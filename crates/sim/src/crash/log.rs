@@ -94,6 +94,14 @@ impl Log {
         }
     }
 
+    /// These members may be let in again: what was on its way meanwhile may come yet.
+    pub fn let_in(&mut self, is_in: impl Fn(MemberIndex) -> bool) {
+        let open = self.records.values_mut().filter(|record| record.answered.is_none());
+        for record in open.filter(|record| is_in(record.member)) {
+            record.shut_out = None;
+        }
+    }
+
     /// A page from a place on was read.
     pub fn see(
         &mut self,
