@@ -35,7 +35,7 @@ impl Server {
             .arg("serve")
             .arg(&export)
             .args(["--tcp", "127.0.0.1:0", "--no-socket", "--tls-only"])
-            .args(["--anonymous", &format!("{}:{}", who.0, who.1)])
+            .args(["--anonymous", &format!("{}:{}", who.0, who.1), "--squash", "none"])
             .arg("--state")
             .arg(directory.path().join("state"))
             .arg("--config")
