@@ -575,6 +575,13 @@ impl Run {
         self.model.change(|place, w, cell| {
             which(place, w).then_some(match cell.at {
                 At::Undoing(_) => Some(Cell { at: At::Undoing(Then::Gone), ..*cell }),
+                // What was not taken back is not its owner's to make final.
+                At::Held | At::Breakable if !cell.open && cell.attributes.persist => {
+                    Some(Cell { at: At::Breakable, ..*cell })
+                }
+                At::Held | At::Breakable if !cell.open && cell.attributes.auto_recovery => {
+                    Some(Cell { at: At::Undoing(Then::Gone), ..*cell })
+                }
                 _ => None,
             })
         });

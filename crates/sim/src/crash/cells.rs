@@ -248,8 +248,8 @@ impl Cells {
         });
         if let Some(seen) = back {
             return Err(format!(
-                "cell {cell} of {file:?} shows write {id} ({:?}), whose time was over when {seen:?} \
-                 was found",
+                "cell {cell} of {file:?} shows write {id} ({:?}), whose time was over when \
+                 {seen:?} was found",
                 self.writes.get(&id)
             ));
         }
