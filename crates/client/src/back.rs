@@ -20,9 +20,8 @@ use dafs_wire::{
     seal,
 };
 
-use crate::core::{
-    Core, DOMAIN, Phase as SessionPhase, SLOT_BYTES, decode_any, slot_segment, system,
-};
+use crate::core::{Core, DOMAIN, Phase as SessionPhase, SLOT_BYTES, slot_segment, system};
+use crate::decode::decode_any;
 use crate::delegations::encode_told;
 use crate::error::{ClientError, Result};
 use crate::login::Login;

@@ -13,7 +13,8 @@ use dafs_wire::{DirectBuffer, Procedure, Request, Response};
 
 use crate::buffer::Slice;
 use crate::client::Shared;
-use crate::core::{Phase, decode_any};
+use crate::core::Phase;
+use crate::decode::decode_any;
 use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::session::Session;

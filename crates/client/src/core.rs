@@ -16,8 +16,7 @@ use dafs_dat::{
 use dafs_memory::Memory;
 use dafs_types::{CredHandle, SessionId, Status, StreamId, Verifier};
 use dafs_wire::{
-    ByteOrder, EncodeError, Procedure, Request, RequestHeader, ResponseHeader, encode_request,
-    is_intact, seal,
+    ByteOrder, EncodeError, Request, RequestHeader, ResponseHeader, encode_request, is_intact, seal,
 };
 
 use crate::back::{Back, BackWish};
@@ -772,32 +771,3 @@ pub(crate) const SPARE_SLOTS: u16 = 8;
 /// Receives that are not posted yet; fewer than there are to spare.
 const SLOTS_DUE_MAX: usize = SPARE_SLOTS as usize / 2;
 const SEND_COOKIE: u64 = u64::MAX;
-
-/// Decodes a reply, be it a failure.
-pub(crate) fn decode_any<'m>(
-    procedure: Procedure,
-    message: &'m [u8],
-    address: &str,
-) -> Result<(ResponseHeader, dafs_wire::Response<'m>)> {
-    dafs_wire::decode_response(ByteOrder::NATIVE, procedure, message).map_err(|error| {
-        ClientError::Protocol {
-            address: address.to_owned(),
-            what: format!("{} answer: {error}", procedure.name()),
-        }
-    })
-}
-
-/// Decodes a reply, turning a failure into an error that says what was asked.
-pub(crate) fn decode<'m>(
-    procedure: Procedure,
-    message: &'m [u8],
-    address: &str,
-    what: impl FnOnce() -> String,
-) -> Result<(ResponseHeader, dafs_wire::Response<'m>)> {
-    let (header, response) = decode_any(procedure, message, address)?;
-    if header.status == dafs_types::Status::Ok {
-        Ok((header, response))
-    } else {
-        Err(ClientError::Status { what: what(), status: header.status })
-    }
-}

@@ -36,6 +36,7 @@ mod client;
 mod core;
 mod credits;
 mod data;
+mod decode;
 mod delegations;
 mod error;
 mod fencing;

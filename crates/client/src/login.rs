@@ -21,7 +21,8 @@ use dafs_wire::{Procedure, Request, Response};
 
 use crate::call::Answer;
 use crate::client::Shared;
-use crate::core::{SLOT_BYTES, decode, decode_any};
+use crate::core::SLOT_BYTES;
+use crate::decode::{decode, decode_any};
 use crate::error::{ClientError, Result};
 use crate::session::{Session, SessionOptions, connect_request, unexpected};
 

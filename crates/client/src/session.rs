@@ -21,10 +21,9 @@ use crate::back::BackWish;
 use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
-use crate::core::{
-    Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, decode, slot_segment,
-};
+use crate::core::{Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, slot_segment};
 use crate::credits::Credits;
+use crate::decode::decode;
 use crate::error::{ClientError, Result};
 use crate::future::run;
 use crate::login::{self, Identity, Login, message_bytes_max};

@@ -24,7 +24,7 @@ use dafs_wire::messages::{
 use dafs_wire::{ByteOrder, Path, Procedure, Request, Response};
 
 use crate::call::Answer;
-use crate::core::decode_any;
+use crate::decode::decode_any;
 use crate::delegations::granted;
 use crate::error::{ClientError, Result};
 use crate::file::{File, OpenOptions};

@@ -14,7 +14,7 @@ use dafs_wire::messages::HurryUp;
 use super::plan::request_name;
 use crate::call::Answer;
 use crate::client::Shared;
-use crate::core::decode_any;
+use crate::decode::decode_any;
 use crate::error::{ClientError, Result};
 use crate::future::run;
 

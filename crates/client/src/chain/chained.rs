@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use dafs_types::Status;
 
 use super::outcome::{Asked, ChainFailure, Outcome};
-use crate::core::decode_any;
+use crate::decode::decode_any;
 use crate::error::{ClientError, Result};
 use crate::session::Session;
 use crate::waiters::Ticket;

@@ -1,0 +1,36 @@
+//! Answers, read.
+//!
+//! Invariant: what cannot be read names the server and the procedure.
+
+use dafs_wire::{ByteOrder, Procedure, ResponseHeader};
+
+use crate::error::{ClientError, Result};
+
+/// Decodes a reply, be it a failure.
+pub(crate) fn decode_any<'m>(
+    procedure: Procedure,
+    message: &'m [u8],
+    address: &str,
+) -> Result<(ResponseHeader, dafs_wire::Response<'m>)> {
+    dafs_wire::decode_response(ByteOrder::NATIVE, procedure, message).map_err(|error| {
+        ClientError::Protocol {
+            address: address.to_owned(),
+            what: format!("{} answer: {error}", procedure.name()),
+        }
+    })
+}
+
+/// Decodes a reply, turning a failure into an error that says what was asked.
+pub(crate) fn decode<'m>(
+    procedure: Procedure,
+    message: &'m [u8],
+    address: &str,
+    what: impl FnOnce() -> String,
+) -> Result<(ResponseHeader, dafs_wire::Response<'m>)> {
+    let (header, response) = decode_any(procedure, message, address)?;
+    if header.status == dafs_types::Status::Ok {
+        Ok((header, response))
+    } else {
+        Err(ClientError::Status { what: what(), status: header.status })
+    }
+}
