@@ -167,13 +167,15 @@ impl Names {
             if !tried.insert(world.clone()) {
                 continue;
             }
-            let before = found.len();
             if let Some(look) = self.pending.get(&number).filter(|o| !o.changes()) {
-                found.extend(world.look(number, look, &accept));
-            }
-            if found.len() > before {
-                // A world with more changes follows from this one at any later time.
-                continue;
+                let looked = world.look(number, look, &accept);
+                // A world with more changes follows from this one at any later time; but not
+                // if the answer has named a file here that would be another one there.
+                let follows = looked.iter().any(|after| after.files == world.files);
+                found.extend(looked);
+                if follows {
+                    continue;
+                }
             }
             for (other, operation) in self.pending.iter().filter(|(_, o)| o.changes()) {
                 if !world.done.contains_key(other) {
@@ -393,6 +395,21 @@ mod tests {
         names.end(number(1), &Answer::Names(Vec::new())).unwrap();
         names.begin(number(3), NameOperation::List { directory: 0 });
         assert!(names.end(number(3), &Answer::Names(Vec::new())).is_err());
+    }
+
+    #[test]
+    fn a_name_that_is_seen_may_have_been_of_another_file_before() {
+        let mut names = Names::new();
+        names.begin(number(1), NameOperation::Create { name: A, guarded: true });
+        names.begin(number(2), NameOperation::Remove { name: A });
+        names.begin(number(3), NameOperation::Create { name: A, guarded: true });
+        names.begin(number(4), NameOperation::Lookup { name: A });
+        names.end(number(4), &Answer::File(FileNumber(7))).unwrap();
+        names.end(number(1), &Answer::File(FileNumber(8))).unwrap();
+        names.end(number(2), &Answer::Done).unwrap();
+        names.end(number(3), &Answer::File(FileNumber(7))).unwrap();
+        names.begin(number(5), NameOperation::Lookup { name: A });
+        names.end(number(5), &Answer::File(FileNumber(7))).unwrap();
     }
 
     #[test]
