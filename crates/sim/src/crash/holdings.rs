@@ -81,13 +81,12 @@ impl Holding {
 
     /// See the [module](self).
     pub fn is_certain(&self, life: Life, era: Era) -> bool {
-        if self.is_ending {
-            false
-        } else if self.epoch == era.epoch {
-            life.is_fresh
-        } else {
-            self.has_right && era.may_reclaim
-        }
+        !self.is_ending && self.is_left(life, era)
+    }
+
+    /// Whether its holder has it still, if it has not given it up.
+    pub fn is_left(&self, life: Life, era: Era) -> bool {
+        if self.epoch == era.epoch { life.is_fresh } else { self.has_right && era.may_reclaim }
     }
 }
 

@@ -212,6 +212,9 @@ impl World {
     /// A request has its answer, now or as it was kept.
     fn on_reply(&mut self, index: usize, flight: Flight, reply: Reply) -> Result<(), String> {
         let begin = self.judge.begun_at(flight.number);
+        if matches!(flight.ask, Ask::Read { .. }) {
+            self.judge_absence();
+        }
         self.judge.end(flight.number, &reply)?;
         // A lease that has ended since has taken what was granted.
         let is_known = flight.client == self.members[index].client;

@@ -337,6 +337,16 @@ impl World {
         }
     }
 
+    /// Whoever was not heard of for long may have lost its locks: what it has changed under
+    /// them may be taken back by now.
+    pub fn judge_absence(&mut self) {
+        let (era, lives) = (self.era(), self.lives());
+        let recovering = self.holdings.all.iter().filter(|holding| holding.recovers());
+        for holding in recovering.filter(|holding| !holding.is_left(lives[holding.member], era)) {
+            self.judge.cells.leave_open(holding.number);
+        }
+    }
+
     /// What is known of the server now.
     pub fn era(&self) -> Era {
         let since_ns = self.network.now_ns().saturating_sub(self.life.started_ns());
