@@ -12,7 +12,7 @@ use dafs_types::{
     CacheHint, CachePattern, DeleteDisposition, FileHandle, SetAttributes, ShareAccess, ShareDeny,
     ShareKey, Stability, StateId, Status, Verifier,
 };
-use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
+use dafs_wire::limits::PLAIN_ATTRIBUTE_BYTES_MAX;
 use dafs_wire::messages::{AppendDirect, CacheHintRequest, Close, Open, OpenCreation, OpenTarget};
 use dafs_wire::{Checksum, DirectBuffer, Request, Response};
 
@@ -178,17 +178,22 @@ impl Session {
         options: &OpenOptions,
         send: impl FnOnce(&Request<'_>) -> T,
     ) -> Result<T> {
-        let wanted = SetAttributes {
-            mode: options.creates().then_some(options.mode),
-            size: options.truncate.then_some(0),
-            ..SetAttributes::default()
-        };
-        let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
-        let block = encode_set(&wanted, &mut buffer, path)?;
-        let creation = match (options.creates(), options.create_new) {
-            (_, true) => OpenCreation::Guarded(block),
-            (true, false) => OpenCreation::Unchecked(block),
-            (false, false) => OpenCreation::NoCreate,
+        let mut buffer;
+        let creation = if options.creates() {
+            let wanted = SetAttributes {
+                mode: Some(options.mode),
+                size: options.truncate.then_some(0),
+                ..SetAttributes::default()
+            };
+            buffer = [0; PLAIN_ATTRIBUTE_BYTES_MAX];
+            let block = encode_set(&wanted, &mut buffer, path)?;
+            if options.create_new {
+                OpenCreation::Guarded(block)
+            } else {
+                OpenCreation::Unchecked(block)
+            }
+        } else {
+            OpenCreation::NoCreate
         };
         let owner = self.next_owner();
         Ok(send(&Request::Open(Open {

@@ -367,7 +367,7 @@ fn page_request(
 /// Encodes what is to be set.
 pub(crate) fn encode_set<'b>(
     wanted: &SetAttributes,
-    buffer: &'b mut [u8; ATTRIBUTE_BYTES_MAX],
+    buffer: &'b mut [u8],
     path: &str,
 ) -> Result<FileAttributeBlock<'b>> {
     FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, buffer)

@@ -26,37 +26,24 @@ impl KernelHandle {
     /// # Errors
     /// `EOPNOTSUPP` where the file system has none, `EOVERFLOW` for a longer one.
     pub fn of(object: BorrowedFd<'_>) -> io::Result<Self> {
-        Self::ask(object, c"", libc::AT_EMPTY_PATH).map(|(handle, _)| handle)
-    }
-
-    /// The handle of what a name in a directory leads to, and the number of the mount it is
-    /// on. A symbolic link is not followed.
-    ///
-    /// # Errors
-    /// As [`KernelHandle::of`], and those of any look at a name.
-    pub fn of_entry(directory: BorrowedFd<'_>, name: &CStr) -> io::Result<(Self, i32)> {
-        Self::ask(directory, name, 0)
-    }
-
-    fn ask(place: BorrowedFd<'_>, name: &CStr, flags: i32) -> io::Result<(Self, i32)> {
         let mut raw = RawHandle { length: Self::LENGTH_MAX as u32, kind: 0, bytes: [0; 32] };
         let mut mount = 0;
+        let empty: &CStr = c"";
         // SAFETY: `raw` is laid out as struct file_handle with room for the announced 32
         // octets; all pointers live for the call.
         let result = unsafe {
             libc::name_to_handle_at(
-                place.as_raw_fd(),
-                name.as_ptr(),
+                object.as_raw_fd(),
+                empty.as_ptr(),
                 std::ptr::from_mut(&mut raw).cast(),
                 &raw mut mount,
-                flags,
+                libc::AT_EMPTY_PATH,
             )
         };
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
         Self::from_parts(raw.kind, raw.bytes.get(..raw.length as usize).unwrap_or(&[]))
-            .map(|handle| (handle, mount))
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EOVERFLOW))
     }
 
@@ -124,15 +111,6 @@ mod tests {
         assert!(KernelHandle::from_parts(1, &[]).is_none());
         assert!(KernelHandle::from_parts(1, &[0; 33]).is_none());
         assert!(KernelHandle::from_parts(1, &[0; 32]).is_some());
-    }
-
-    #[test]
-    fn a_name_and_what_it_leads_to_have_one_handle() {
-        let root = std::fs::File::open("/").unwrap();
-        let Ok((handle, _)) = KernelHandle::of_entry(root.as_fd(), c"proc") else { return };
-        let proc = std::fs::File::open("/proc").unwrap();
-        assert!(handle == KernelHandle::of(proc.as_fd()).unwrap());
-        assert!(KernelHandle::of_entry(root.as_fd(), c"no such name").is_err());
     }
 
     #[test]

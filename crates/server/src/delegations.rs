@@ -17,7 +17,6 @@
 //! Invariant: `parked` is empty between requests; every request set aside is known to the
 //! filer or is a question that has a deadline; a file with a delegation is kept open.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
@@ -28,7 +27,7 @@ use dafs_filer::{
 use dafs_store::File;
 use dafs_store::cache::CachedFile;
 use dafs_types::{
-    ClientId, FileAttributes, FileHandle, Moment, ShareAccess, ShareDeny, StateId, Status,
+    ClientId, FileAttributes, FileHandle, Moment, QuickMap, ShareAccess, ShareDeny, StateId, Status,
 };
 use dafs_wire::messages::{AccessEntry, DelegReturn, Delegation, Empty, SpaceLimit};
 use dafs_wire::{RequestHeader, Response, decode_arguments};
@@ -43,9 +42,9 @@ use crate::task::Answer;
 #[derive(Default)]
 pub(crate) struct Delegations {
     /// Files with a delegation, and some that had one lately.
-    files: HashMap<FileHandle, Arc<dyn File>>,
+    files: QuickMap<FileHandle, Arc<dyn File>>,
     /// Requests set aside.
-    held: HashMap<WaiterId, Held>,
+    held: QuickMap<WaiterId, Held>,
     last_waiter: u64,
     /// The request that is being carried out waits.
     parked: Option<Parked>,

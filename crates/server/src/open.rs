@@ -385,7 +385,7 @@ impl Reactor {
         // Local processes see what was written once the close is answered, and the
         // client hears of errors; nobody needs the data of a file that goes away.
         let unlinked = closed.delete;
-        if unlinked {
+        if unlinked || self.cache.is_written(record.file) {
             self.finish_close(answer, record.file, after, Ok(()));
             return Ok(());
         }

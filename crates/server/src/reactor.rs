@@ -3,7 +3,6 @@
 //! Invariant: nothing here blocks but the wait for events and name-space calls of the
 //! store, which a local file system answers from its caches.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +17,7 @@ use dafs_filer::{Filer, FilerConfig};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::Cache;
 use dafs_store::{ExportTerms, File, Store};
-use dafs_types::{Entropy, FileHandle, Moment, StateId, Verifier, limits};
+use dafs_types::{Entropy, FileHandle, Moment, QuickMap, StateId, Verifier, limits};
 use dafs_wire::{ByteOrder, ResponseHeader};
 
 use crate::authorize::AccessRules;
@@ -57,9 +56,9 @@ pub(crate) struct Reactor {
     pub(crate) chains: Chains,
     pub(crate) batches: Batches,
     pub(crate) loans: Loans,
-    pub(crate) opens: HashMap<StateId, OpenRecord>,
+    pub(crate) opens: QuickMap<StateId, OpenRecord>,
     /// Open files by handle: how to reach them whatever happened to their names.
-    pub(crate) open_files: HashMap<FileHandle, (Arc<dyn File>, usize)>,
+    pub(crate) open_files: QuickMap<FileHandle, (Arc<dyn File>, usize)>,
     /// Direct reads and writes under way; empty between turns.
     pub(crate) hits: Hits,
     /// Octets that all writes with checksums hold before they are looked at.
@@ -164,8 +163,8 @@ impl Reactor {
             chains: Chains::default(),
             batches,
             loans: Loans::default(),
-            opens: HashMap::new(),
-            open_files: HashMap::new(),
+            opens: QuickMap::default(),
+            open_files: QuickMap::default(),
             hits: Hits::default(),
             sealed_bytes: 0,
             appending: Vec::new(),

@@ -84,7 +84,9 @@ impl Reactor {
         };
         self.fetch_ahead();
         // One branch for all that is not usual: the way of a plain request is counted in them.
-        if admitted.kept.is_some() | (admitted.place != ChainPlace::Alone) {
+        // Reads and writes of a session that keeps results are plain: theirs are not kept.
+        let is_kept = admitted.kept.is_some() && is_kept(&header);
+        if is_kept | (admitted.place != ChainPlace::Alone) {
             return self.carry_unusual(answer, &admitted, order, &header, message);
         }
         self.carry(answer, KeptSession::NONE, order, &header, message);

@@ -5,7 +5,6 @@
 //! open in the cache. Tasks are bounded by the credits of all sessions, since each holds
 //! one.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use dafs_dat::EndpointId;
@@ -14,7 +13,7 @@ use dafs_filer::locks::{ByteRange, LockMode};
 use dafs_journal::RecordNumber;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
-use dafs_types::{CacheHint, FileHandle, SequenceNumber, Stability, StreamId};
+use dafs_types::{CacheHint, FileHandle, QuickMap, SequenceNumber, Stability, StreamId};
 use dafs_wire::DirectBuffer;
 use dafs_wire::messages::{Close, Unlock};
 
@@ -274,7 +273,7 @@ pub enum Wait {
 pub(crate) struct Tasks {
     slots: Vec<Option<Task>>,
     free: Vec<u32>,
-    by_file: HashMap<CachedFile, Vec<TaskId>>,
+    by_file: QuickMap<CachedFile, Vec<TaskId>>,
     for_room: Vec<TaskId>,
 }
 

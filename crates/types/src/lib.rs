@@ -14,6 +14,7 @@ pub mod identity;
 pub mod ids;
 pub mod limits;
 pub mod permission;
+pub mod quick_map;
 pub mod random;
 pub mod status;
 pub mod time;
@@ -29,6 +30,7 @@ pub use ids::{
     ClientId, CookieVerifier, CredHandle, FileHandle, FsHandle, ReaddirCookie, RequestId,
     RmrContext, RmrTarget, SequenceNumber, SessionId, StateId, StreamId, Verifier,
 };
+pub use quick_map::QuickMap;
 pub use random::Random;
 pub use status::Status;
 pub use time::{Clock, Entropy, Moment, Timestamp};

@@ -258,6 +258,13 @@ impl ChainWork {
     /// Takes note of what members that were answered did to opens.
     pub fn note(&mut self, opens: &mut Opens) {
         let concerns = |member: &ChainMember| !member.is_noted && member.changes_opens();
+        for open in 0..self.members.len() {
+            if let Some(close) = close_of(&self.members, open) {
+                // It came and went.
+                self.members[open].is_noted = true;
+                self.members[close].is_noted = true;
+            }
+        }
         if !self.members.iter().any(concerns) {
             return;
         }
@@ -270,11 +277,6 @@ impl ChainWork {
                 continue;
             }
             members[number].is_noted = true;
-            if let Some(close) = close_of(members, number) {
-                // It came and went.
-                members[close].is_noted = true;
-                continue;
-            }
             let member = &members[number];
             if let (Some(Ok(answer)), Some(status)) = (&member.answer, member.status) {
                 opens.note_answer(&octets[member.message.clone()], answer, status);
@@ -345,7 +347,7 @@ impl ChainMember {
 
 /// The CLOSE that has ended what a member has opened.
 fn close_of(members: &[ChainMember], open: usize) -> Option<usize> {
-    let is_done = |member: &ChainMember| member.status == Some(Status::Ok);
+    let is_done = |member: &ChainMember| !member.is_noted && member.status == Some(Status::Ok);
     if members[open].procedure != Procedure::Open || !is_done(&members[open]) {
         return None;
     }
@@ -356,8 +358,7 @@ fn close_of(members: &[ChainMember], open: usize) -> Option<usize> {
     let close = &behind[next];
     let ends_it = close.procedure == Procedure::Close
         && close.planned.contains(ChainFlags::STATE_ID)
-        && is_done(close)
-        && !close.is_noted;
+        && is_done(close);
     // Another open in between would be what it closes.
     let is_plain = behind[..next].iter().all(|member| {
         member.procedure.chained_state_at().is_none()

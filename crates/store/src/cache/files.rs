@@ -3,10 +3,10 @@
 //! Invariant: an entry lives while the file is open, has segments, has dirty data or
 //! has a job under way; never longer.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dafs_types::{CachePattern, FileHandle, Moment, Timestamp};
+use dafs_types::{CachePattern, FileHandle, Moment, QuickMap, Timestamp};
 
 use super::CachedFile;
 use super::segment::NONE;
@@ -115,13 +115,13 @@ impl Entry {
 pub(super) struct Files {
     entries: Vec<Entry>,
     free: Vec<u32>,
-    by_handle: HashMap<FileHandle, u32>,
+    by_handle: QuickMap<FileHandle, u32>,
     count_max: usize,
 }
 
 impl Files {
     pub fn new(count_max: usize) -> Self {
-        Self { entries: Vec::new(), free: Vec::new(), by_handle: HashMap::new(), count_max }
+        Self { entries: Vec::new(), free: Vec::new(), by_handle: QuickMap::default(), count_max }
     }
 
     pub fn count(&self) -> usize {

@@ -38,6 +38,13 @@ impl Cache {
         }
     }
 
+    /// Whether a commit that need not be stable would find nothing to do and nothing to tell.
+    pub fn is_written(&self, file: CachedFile) -> bool {
+        let entry = self.files.get(file);
+        let is_at_work = entry.is_flushing || entry.is_sizing;
+        !is_at_work && entry.dirty.is_empty() && entry.error.is_none()
+    }
+
     /// What a commit needs next.
     pub fn commit_step(&mut self, ticket: &mut CommitTicket) -> CommitStep {
         let file = ticket.file;

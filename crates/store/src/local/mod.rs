@@ -17,7 +17,6 @@ mod sys;
 mod xattr;
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use dafs_memory::kernel_handle::KernelHandle;
-use dafs_types::{Credentials, FileHandle, ObjectType};
+use dafs_types::{Credentials, FileHandle, ObjectType, QuickMap};
 use rustix::fs::{Mode, OFlags};
 
 use crate::error::{Result, StoreError};
@@ -185,7 +184,7 @@ pub struct Shared {
     /// Open named attributes.
     attribute_files: Mutex<OpenFiles<AttributeFile>>,
     /// A directory of each file system met, opened for `open_by_handle_at`.
-    mounts: Mutex<HashMap<(usize, u64), Arc<OwnedFd>>>,
+    mounts: Mutex<QuickMap<(usize, u64), Arc<OwnedFd>>>,
     next_key: AtomicU64,
     started: Instant,
     uses_kernel_handles: bool,
@@ -369,13 +368,13 @@ impl LocalStore {
 
 /// What is open, by handle. Dead entries go when it has doubled.
 struct OpenFiles<T> {
-    by_handle: HashMap<FileHandle, Weak<T>>,
+    by_handle: QuickMap<FileHandle, Weak<T>>,
     count_at_look: usize,
 }
 
 impl<T> Default for OpenFiles<T> {
     fn default() -> Self {
-        Self { by_handle: HashMap::new(), count_at_look: FILE_TABLE_MIN }
+        Self { by_handle: QuickMap::default(), count_at_look: FILE_TABLE_MIN }
     }
 }
 

@@ -3,8 +3,7 @@
 //! Invariant: a [`Node`] was proved to lie beneath its export when it was made, and is
 //! proved again when the last proof is older than [`PROOF_AGE`].
 
-use std::collections::{HashMap, VecDeque};
-use std::ffi::CString;
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,12 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dafs_memory::kernel_handle::KernelHandle;
-use dafs_types::{FileHandle, ObjectType};
+use dafs_types::{FileHandle, ObjectType, QuickMap, Timestamp};
 use rustix::io::Errno;
 
 use super::seal::{Facet, Identity, Parts};
 use super::sys::{self, Status};
 use super::{LocalStore, lock};
+use crate::attributes::Attributes;
 use crate::error::{Result, StoreError};
 
 /// An object with an open `O_PATH` descriptor.
@@ -30,14 +30,34 @@ pub(super) struct Node {
     pub file_system: u64,
     pub device: (u32, u32),
     pub kind: ObjectType,
+    inode: Inode,
+    mount_id: u64,
     /// Milliseconds since the store's start.
     proved_at: AtomicU64,
+}
+
+impl Inode {
+    fn of(export: usize, file_system: u64, status: &Status) -> Self {
+        let Attributes { file_id: number, time_create: birth, .. } = status.attributes;
+        Self { export, file_system, number, birth }
+    }
 }
 
 impl Node {
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Tells an object from every other that is there at the same time: its number, on its file
+/// system beneath its export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Inode {
+    export: usize,
+    file_system: u64,
+    number: u64,
+    /// Not every file system keeps the number to itself as long as we have a descriptor.
+    birth: Option<Timestamp>,
 }
 
 /// What a handle leads to.
@@ -126,22 +146,19 @@ impl LocalStore {
         Ok((node, status))
     }
 
-    /// An entry that leads to an object we have a descriptor of: two system calls, where the
-    /// long way takes four. The kernel's handle tells without doubt which object it is, on its
-    /// file system; whether that is the directory's, the mount tells.
+    /// An entry that leads to an object we have a descriptor of: one system call, where the
+    /// long way takes four. No other object has an inode's number as long as we have a
+    /// descriptor of it; where that is not so the time of birth tells them apart, and a file
+    /// system that has none takes the long way.
     fn known_child(&self, directory: &Node, name: &[u8]) -> Option<(Arc<Node>, Status)> {
-        if !self.uses_kernel_handles {
+        let status = sys::entry_status(directory.fd(), name).ok()?;
+        if status.device != directory.device {
             return None;
         }
-        let name = CString::new(name).ok()?;
-        let (handle, mount) = KernelHandle::of_entry(directory.fd(), &name).ok()?;
-        let (export, file_system) = (self.export_ids[directory.export], directory.file_system);
-        let identity = Identity::Kernel(handle);
-        let handle =
-            self.sealer.seal(&Parts { export, file_system, identity, facet: Facet::Object });
-        let node = lock(&self.nodes).get(&handle)?;
-        let status = sys::status(node.fd()).ok()?;
-        if u64::try_from(mount) != Ok(status.mount_id) || status.device != directory.device {
+        status.attributes.time_create?;
+        let inode = Inode::of(directory.export, directory.file_system, &status);
+        let node = lock(&self.nodes).of_inode(&inode)?;
+        if node.mount_id != status.mount_id {
             return None;
         }
         // It was reached by name just now: that is proof.
@@ -206,6 +223,8 @@ impl LocalStore {
             file_system,
             device: status.device,
             kind: status.attributes.kind,
+            inode: Inode::of(export, file_system, status),
+            mount_id: status.mount_id,
             proved_at: AtomicU64::new(self.millis()),
         }
     }
@@ -361,20 +380,27 @@ impl LocalStore {
 /// Nodes in recent use, with a bound; a clock chooses who goes.
 pub(super) struct NodeTable {
     slots: Vec<(Arc<Node>, bool)>,
-    places: HashMap<FileHandle, usize>,
+    places: QuickMap<FileHandle, usize>,
+    inodes: QuickMap<Inode, FileHandle>,
     count_max: usize,
     hand: usize,
 }
 
 impl NodeTable {
     pub fn new(count_max: usize) -> Self {
-        Self { slots: Vec::new(), places: HashMap::new(), count_max: count_max.max(8), hand: 0 }
+        let (places, inodes) = (QuickMap::default(), QuickMap::default());
+        Self { slots: Vec::new(), places, inodes, count_max: count_max.max(8), hand: 0 }
     }
 
     pub fn get(&mut self, handle: &FileHandle) -> Option<Arc<Node>> {
         let (node, was_used) = &mut self.slots[*self.places.get(handle)?];
         *was_used = true;
         Some(node.clone())
+    }
+
+    fn of_inode(&mut self, inode: &Inode) -> Option<Arc<Node>> {
+        let handle = *self.inodes.get(inode)?;
+        self.get(&handle)
     }
 
     pub fn insert(&mut self, node: Arc<Node>) {
@@ -387,12 +413,16 @@ impl NodeTable {
             }
         }
         self.places.insert(node.handle, self.slots.len());
+        self.inodes.insert(node.inode, node.handle);
         self.slots.push((node, false));
     }
 
     pub fn remove(&mut self, handle: &FileHandle) {
         if let Some(place) = self.places.remove(handle) {
-            self.slots.swap_remove(place);
+            let (gone, _) = self.slots.swap_remove(place);
+            if self.inodes.get(&gone.inode) == Some(handle) {
+                self.inodes.remove(&gone.inode);
+            }
             if let Some((moved, _)) = self.slots.get(place) {
                 self.places.insert(moved.handle, place);
             }
@@ -403,7 +433,7 @@ impl NodeTable {
 /// Where objects without kernel handles were seen last, with a bound.
 #[derive(Default)]
 pub(super) struct Hints {
-    seen: HashMap<FileHandle, (FileHandle, Box<[u8]>)>,
+    seen: QuickMap<FileHandle, (FileHandle, Box<[u8]>)>,
     order: VecDeque<FileHandle>,
 }
 

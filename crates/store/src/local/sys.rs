@@ -24,15 +24,23 @@ pub(super) struct Status {
 
 /// Status of the object a descriptor stands for.
 pub(super) fn status(object: BorrowedFd<'_>) -> Result<Status> {
-    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME | StatxFlags::MNT_ID;
-    let raw = rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, mask)?;
+    Ok(status_of(&rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, STATUS)?))
+}
+
+/// Status of an entry of a directory; of a symbolic link, not of what it leads to.
+pub(super) fn entry_status(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Status> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    Ok(status_of(&rustix::fs::statx(directory, name, flags, STATUS)?))
+}
+
+fn status_of(raw: &Statx) -> Status {
     let has_birth = raw.stx_mask & StatxFlags::BTIME.bits() != 0;
     let time =
         |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
     let changed = time(raw.stx_ctime);
-    Ok(Status {
+    Status {
         attributes: Attributes {
-            kind: kind_of(&raw),
+            kind: kind_of(raw),
             mode: u32::from(raw.stx_mode) & 0o7777,
             uid: raw.stx_uid,
             gid: raw.stx_gid,
@@ -52,7 +60,7 @@ pub(super) fn status(object: BorrowedFd<'_>) -> Result<Status> {
         },
         device: (raw.stx_dev_major, raw.stx_dev_minor),
         mount_id: raw.stx_mnt_id,
-    })
+    }
 }
 
 /// The change attribute: the time of the last change in nanoseconds.
@@ -184,3 +192,7 @@ pub(super) fn sync_directory(directory: BorrowedFd<'_>) -> Result<()> {
     let readable = open_directory(directory)?;
     Ok(rustix::fs::fsync(readable.as_fd())?)
 }
+
+/// What is asked of `statx`.
+const STATUS: StatxFlags =
+    StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
