@@ -93,7 +93,7 @@ pub struct Created {
     pub object: Object,
     /// Whether it is new.
     pub is_new: bool,
-    /// The directory before and after.
+    /// The directory before and after; nothing is said if nothing was to be made.
     pub change: ChangeInfo,
 }
 

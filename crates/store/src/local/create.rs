@@ -35,9 +35,12 @@ impl LocalStore {
     ) -> Result<(Created, Arc<dyn File>)> {
         name::check(name)?;
         let parent = self.resolve_node(directory)?;
+        if mode == CreateMode::NoCreate {
+            return self.open_child(who, &parent, name, access);
+        }
         let before = self.check_directory(who, &parent, EXECUTE)?;
         let may_make = self.may_make(who, &parent, &before);
-        if mode != CreateMode::NoCreate && may_make.is_ok() {
+        if may_make.is_ok() {
             // Most names that are to be made are new: the attempt is the look for one.
             match self.make_new_file(who, (&parent, &before), name, mode, changes) {
                 Err(StoreError::Exists) if mode != CreateMode::Guarded => {}
@@ -45,7 +48,7 @@ impl LocalStore {
             }
         }
         let (node, status) = match self.child(&parent, name) {
-            Err(StoreError::NotFound) if mode != CreateMode::NoCreate => {
+            Err(StoreError::NotFound) => {
                 return Err(may_make.err().unwrap_or(StoreError::NotFound));
             }
             other => other?,
@@ -59,6 +62,29 @@ impl LocalStore {
         }
         let object = Object { handle: node.handle, attributes };
         Ok((Created { object, is_new: false, change: same(&before) }, file))
+    }
+
+    /// Opens a file that is there. Its entry tells all there is to know of it: the directory
+    /// is looked at only for the sake of those whom it may keep out.
+    fn open_child(
+        &self,
+        who: &Credentials,
+        parent: &Node,
+        name: &[u8],
+        access: ShareAccess,
+    ) -> Result<(Created, Arc<dyn File>)> {
+        if parent.kind != ObjectType::Directory {
+            return Err(StoreError::NotDirectory);
+        }
+        if !who.is_superuser() {
+            self.check_directory(who, parent, EXECUTE)?;
+        }
+        let (node, status) = self.child(parent, name)?;
+        let attributes = status.attributes;
+        check_existing(&attributes, CreateMode::NoCreate)?;
+        let file = self.open_found(who, &node, &attributes, access)?;
+        let object = Object { handle: node.handle, attributes };
+        Ok((Created { object, is_new: false, change: ChangeInfo::default() }, file))
     }
 
     /// Whether the asker may make names in a directory that is as `found` says.

@@ -22,7 +22,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
 
 use dafs_memory::kernel_handle::KernelHandle;
 use dafs_types::{Credentials, FileHandle, ObjectType, QuickMap};
@@ -186,7 +185,6 @@ pub struct Shared {
     /// A directory of each file system met, opened for `open_by_handle_at`.
     mounts: Mutex<QuickMap<(usize, u64), Arc<OwnedFd>>>,
     next_key: AtomicU64,
-    started: Instant,
     uses_kernel_handles: bool,
     /// The server's own user; 0 can give files to their creators.
     effective_uid: u32,
@@ -235,7 +233,6 @@ impl LocalStore {
             attribute_files: Mutex::default(),
             mounts: Mutex::default(),
             next_key: AtomicU64::new(1),
-            started: Instant::now(),
             uses_kernel_handles: config.kernel_handles,
             effective_uid: rustix::process::geteuid().as_raw(),
             effective_gid: rustix::process::getegid().as_raw(),

@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dafs_memory::kernel_handle::KernelHandle;
 use dafs_types::{FileHandle, ObjectType, QuickMap, Timestamp};
@@ -32,7 +32,7 @@ pub(super) struct Node {
     pub kind: ObjectType,
     inode: Inode,
     mount_id: u64,
-    /// Milliseconds since the store's start.
+    /// By [`sys::millis`].
     proved_at: AtomicU64,
 }
 
@@ -104,8 +104,10 @@ impl LocalStore {
             .iter()
             .position(|export| export.id == parts.export)
             .ok_or(StoreError::Stale)?;
-        if self.exports[export].root.handle == *handle {
-            return Ok(Target::Node(self.exports[export].root.clone()));
+        let root = &self.exports[export].root;
+        if root.handle == *handle {
+            lock(&self.nodes).insert(root.clone());
+            return Ok(Target::Node(root.clone()));
         }
         let node = match parts.identity {
             Identity::Kernel(kernel) => self.open_kernel(export, &parts, &kernel, handle)?,
@@ -162,7 +164,7 @@ impl LocalStore {
             return None;
         }
         // It was reached by name just now: that is proof.
-        node.proved_at.store(self.millis(), Ordering::Relaxed);
+        node.proved_at.store(sys::millis(), Ordering::Relaxed);
         Some((node, status))
     }
 
@@ -188,7 +190,7 @@ impl LocalStore {
         let mut nodes = lock(&self.nodes);
         if let Some(known) = nodes.get(&node.handle) {
             // It was reached by name just now: that is proof.
-            known.proved_at.store(self.millis(), Ordering::Relaxed);
+            known.proved_at.store(sys::millis(), Ordering::Relaxed);
             return Ok((known, status));
         }
         nodes.insert(node.clone());
@@ -225,7 +227,7 @@ impl LocalStore {
             kind: status.attributes.kind,
             inode: Inode::of(export, file_system, status),
             mount_id: status.mount_id,
-            proved_at: AtomicU64::new(self.millis()),
+            proved_at: AtomicU64::new(sys::millis()),
         }
     }
 
@@ -273,7 +275,7 @@ impl LocalStore {
     }
 
     fn prove_again(&self, node: &Arc<Node>) -> Result<()> {
-        let now = self.millis();
+        let now = sys::millis();
         let age = now.saturating_sub(node.proved_at.load(Ordering::Relaxed));
         if age < PROOF_AGE.as_millis() as u64 {
             return Ok(());
@@ -370,10 +372,6 @@ impl LocalStore {
             }
         }
         Ok(None)
-    }
-
-    pub(super) fn millis(&self) -> u64 {
-        Instant::now().duration_since(self.started).as_millis() as u64
     }
 }
 
