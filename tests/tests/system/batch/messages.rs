@@ -15,10 +15,10 @@ use dafs_wire::messages::{
 use dafs_wire::{
     Array, ByteOrder, ChainFlags, ChannelType, Checksum, DirectBuffer, DirectBuffers, Procedure,
     Request, RequestHeader, Response, ResponseHeader, decode_request, decode_response,
-    encode_request, encode_response,
+    encode_request,
 };
 
-use crate::bind::{answer_null, bind};
+use crate::bind::{answer, answer_null, bind};
 use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each, pattern};
 use crate::rogue::{Rogue, status_of};
 
@@ -165,21 +165,8 @@ impl Batcher {
     }
 
     pub fn answer(&mut self, header: &RequestHeader) {
-        let answer = ResponseHeader {
-            version: header.version,
-            target_credits: 2,
-            conditions: dafs_wire::SpecialConditions(0),
-            stream: header.stream,
-            sequence: header.sequence,
-            analyzer: header.analyzer,
-            checksum: Checksum::NONE,
-            status: Status::Ok,
-            length: 0,
-        };
-        let mut message = vec![0; 64];
-        let response = Response::BcBatchCompletion(Empty);
-        let length = encode_response(ByteOrder::NATIVE, &answer, &response, &mut message).unwrap();
-        self.rogue.send_on(self.back.unwrap(), &message[..length]);
+        let heard = answer(header, Status::Ok, &Response::BcBatchCompletion(Empty));
+        self.rogue.send_on(self.back.unwrap(), &heard);
     }
 
     /// The next notice, answered: names and statuses.
