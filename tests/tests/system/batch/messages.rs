@@ -189,6 +189,16 @@ pub fn completions_of(answer: &[u8]) -> Vec<Completion> {
     }
 }
 
+/// A synchronous batch of requests that no [`One`] stands for.
+pub fn synchronous<'a>(requests: &'a [BatchRequest<'a>]) -> Request<'a> {
+    Request::BatchSubmit(BatchSubmit {
+        requests: Array::from(requests),
+        window_us: 0,
+        completion_count: 0,
+        synchronous: true,
+    })
+}
+
 /// A server that begins nothing before its time, with a file.
 pub fn patient(change: impl FnOnce(&mut dafs_filer::BatchLimits)) -> Fixture {
     let fixture = Fixture::with(|config| {
@@ -239,13 +249,7 @@ fn what_is_wrong_with_a_batch_refuses_all_of_it() {
             buffers: DirectBuffers::from(&buffers[..]),
             checksum: Checksum::NONE,
         }];
-        let batch = Request::BatchSubmit(BatchSubmit {
-            requests: Array::from(&uneven[..]),
-            window_us: 0,
-            completion_count: 0,
-            synchronous: true,
-        });
-        assert_eq!(batcher.rogue.outcome(&batch), Some(Status::Inval));
+        assert_eq!(batcher.rogue.outcome(&synchronous(&uneven)), Some(Status::Inval));
         assert_eq!(std::fs::read(fixture.local("file")).unwrap(), b"as it was");
     });
 }
@@ -292,13 +296,7 @@ fn a_request_that_may_not_be_done_says_so_in_its_completion() {
                 checksum: Checksum::NONE,
             })
             .collect();
-        let batch = Request::BatchSubmit(BatchSubmit {
-            requests: Array::from(&wire[..]),
-            window_us: 0,
-            completion_count: 0,
-            synchronous: true,
-        });
-        let done = completions_of(&batcher.rogue.ask(&batch).unwrap());
+        let done = completions_of(&batcher.rogue.ask(&synchronous(&wire)).unwrap());
         for (done, (_, state, expected)) in done.iter().zip(&cases) {
             assert_eq!(done.status, *expected, "{state:?}");
         }
@@ -430,13 +428,7 @@ fn a_wrong_checksum_leaves_the_file_as_it_was() {
                 buffers: DirectBuffers::from(&buffers[..]),
                 checksum,
             }];
-            let batch = Request::BatchSubmit(BatchSubmit {
-                requests: Array::from(&wire[..]),
-                window_us: 0,
-                completion_count: 0,
-                synchronous: true,
-            });
-            let answer = rogue.ask(&batch).unwrap();
+            let answer = rogue.ask(&synchronous(&wire)).unwrap();
             assert_eq!(status_of(&answer), Status::Ok);
             completions_of(&answer)[0].status
         };
