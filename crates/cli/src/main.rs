@@ -64,11 +64,11 @@ enum Command {
     /// Say who may reach a file or a file system, and shut others out (cluster fencing).
     Fence(fence::Arguments),
     /// Show who is connected to a server of this machine, and what limits them.
-    Sessions(status::sessions::Arguments),
+    Sessions(status::Target),
     /// Hold a lock on a file while a command runs.
     Lock(lock::Arguments),
     /// Show the locks of a server of this machine, and who waits for them.
-    Locks(status::locks::Arguments),
+    Locks(status::Target),
     /// Kill a server of your own again and again under load, and check that nothing is lost
     /// and nothing is done twice.
     RecoverTest(recover::Arguments),
@@ -106,9 +106,9 @@ fn main() -> ExitCode {
         Command::Ln(arguments) => files::ln::run(&arguments),
         Command::Df(arguments) => files::df::run(&arguments),
         Command::Fence(arguments) => fence::run(&arguments),
-        Command::Sessions(arguments) => status::sessions::run(&arguments),
+        Command::Sessions(target) => status::sessions::run(&target),
         Command::Lock(arguments) => lock::run(&arguments),
-        Command::Locks(arguments) => status::locks::run(&arguments),
+        Command::Locks(target) => status::locks::run(&target),
         Command::RecoverTest(arguments) => recover::run(&arguments),
         Command::Ping(arguments) => files::ping::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),

@@ -1,9 +1,11 @@
-//! A server of our own in a process of its own, for demonstrations and measurements.
+//! A server of our own in a process of its own, for demonstrations, measurements and tests.
 //!
 //! Invariant: the server ends with the value, and with this process however it ends:
 //! it holds the other end of a pipe that closes then.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -21,19 +23,30 @@ pub struct Served {
 }
 
 impl Served {
-    /// Starts `dafs serve` and waits until it is ready.
+    /// Starts `dafs serve` at any port of this machine and waits until it is ready.
     pub fn start(scratch: &Path, exports: &[String]) -> Result<Self> {
+        Self::start_at(([127, 0, 0, 1], 0).into(), scratch, exports, &[])
+    }
+
+    /// The same at this port, with more of the options of `dafs serve`.
+    pub fn start_at(
+        tcp: SocketAddr,
+        scratch: &Path,
+        exports: &[impl AsRef<OsStr>],
+        more: &[&str],
+    ) -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
         command
             .arg("serve")
             .args(exports)
-            .args(["--while-stdin", "--tcp", "127.0.0.1:0"])
+            .args(["--while-stdin", "--tcp", &tcp.to_string()])
             .arg("--socket")
             .arg(scratch.join("socket"))
             .arg("--state")
             .arg(scratch.join("state"))
             .args(["--anonymous", &identity(), "--squash", "none"])
+            .args(more)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         // A signal from the terminal comes here, and from here the server's end.
@@ -56,6 +69,23 @@ impl Served {
 
     pub fn process(&self) -> u32 {
         self.child.id()
+    }
+
+    /// SIGKILL, and the end of the process.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill().context("killing the server")?;
+        self.child.wait().context("waiting for the server's end")?;
+        Ok(())
+    }
+
+    /// An end in order, which the server must say it was.
+    pub fn stop(mut self) -> Result<()> {
+        self.stdin.take();
+        let status = self.child.wait().context("waiting for the server's end")?;
+        if !status.success() {
+            bail!("the server has ended with {status}");
+        }
+        Ok(())
     }
 }
 

@@ -6,18 +6,15 @@
 //! rounds only; `--shm` and `--tcp` run one transport, `--only-single`, `--only-gathered`,
 //! `--only-batch` and `--only-submitted` one way, for a profiler.
 
-use std::sync::Arc;
+mod common;
 
 use dafs_client::{
     Buffer, Client, ClientConfig, File, Group, OpenOptions, Session, SessionOptions,
 };
-use dafs_dat::Address;
-use dafs_server::{Server, ServerConfig};
-use dafs_store::local::{LocalConfig, LocalStore};
-use dafs_types::{Credentials, Random};
+use dafs_types::Random;
 use rustix::time::{ClockId, clock_gettime};
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+use common::{Outcome, Served};
 
 const READS: usize = 64;
 const OCTETS: usize = 4096;
@@ -44,24 +41,14 @@ fn over(transport: &str, blocks: usize) -> Outcome<()> {
     std::fs::create_dir(&exported)?;
     let content = Random::new(1).octets(FILE_OCTETS);
     std::fs::write(exported.join("file"), &content)?;
-    let store = LocalStore::new(&LocalConfig::new(exported, directory.path().join("state")))?;
-    let address = match transport {
-        "tcp" => Address::Tcp("127.0.0.1:0".parse()?),
-        _ => Address::Shm(directory.path().join("socket")),
-    };
-    let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
-    config.filer.anonymous = Some(me());
-    let server = Server::new(&config, Arc::new(store))?;
-    let (address, stopper) = (server.addresses()[0].clone(), server.stopper());
-    let thread = std::thread::spawn(move || server.run());
+    let served = Served::start(directory.path(), &common::config(directory.path(), transport)?)?;
 
     let client = Client::new(ClientConfig::default())?;
-    let session = client.connect_to(&address, &SessionOptions::default())?;
+    let session = client.connect_to(&served.address, &SessionOptions::default())?;
     let file = session.open("/file", &OpenOptions::read())?;
     let buffer = client.allocate(READS * OCTETS)?;
     let measured = Bench { client, session, file, buffer, content }.measure(blocks);
-    stopper.stop();
-    let _ = thread.join();
+    drop(served);
     println!("{READS} reads of {OCTETS} octets over {transport}, us of processor time:");
     let measured = measured?;
     let single = measured[0].0;
@@ -173,12 +160,4 @@ fn process_time() -> f64 {
 fn microseconds(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3
-}
-
-fn me() -> Credentials {
-    Credentials {
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-        groups: Box::default(),
-    }
 }

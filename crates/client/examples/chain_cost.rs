@@ -5,16 +5,13 @@
 //! one, so that the open and the close are the first and the last of their file. `--test` runs a
 //! few rounds only; `--only-plain` and `--only-chained` are for a profiler.
 
-use std::sync::Arc;
+mod common;
+
 use std::time::Instant;
 
 use dafs_client::{Buffer, Client, ClientConfig, File, OpenOptions, Session, SessionOptions};
-use dafs_dat::Address;
-use dafs_server::{Server, ServerConfig};
-use dafs_store::local::{LocalConfig, LocalStore, Squash};
-use dafs_types::Credentials;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+use common::{Outcome, Served};
 
 const OCTETS: usize = 4096;
 const BLOCKS: usize = 1500;
@@ -29,27 +26,16 @@ fn main() -> Outcome<()> {
     let content: Vec<u8> = (0..OCTETS).map(|at| (at * 7) as u8).collect();
     std::fs::write(exported.join("plain"), &content)?;
     std::fs::write(exported.join("small"), &content)?;
-    let store = LocalStore::new(&LocalConfig::new(exported, directory.path().join("state")))?;
-    let socket = Address::Shm(directory.path().join("socket"));
-    let address = if has("--shm") { socket } else { Address::Tcp("127.0.0.1:0".parse()?) };
-    let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
-    config.access.squash = Some(Squash::Nobody);
-    config.filer.anonymous = Some(me());
-    let server = Server::new(&config, Arc::new(store))?;
-    let (address, stopper) = (server.addresses()[0].clone(), server.stopper());
-    let thread = std::thread::spawn(move || server.run());
+    let transport = if has("--shm") { "shm" } else { "tcp" };
+    let served = Served::start(directory.path(), &common::config(directory.path(), transport)?)?;
 
     let client = Client::new(ClientConfig::default())?;
-    let session = client.connect_to(&address, &SessionOptions::default())?;
+    let session = client.connect_to(&served.address, &SessionOptions::default())?;
     let buffer = client.allocate(OCTETS)?;
-    let measured = measure(&session, &buffer, blocks);
+    let [plain, chained, apart] = measure(&session, &buffer, blocks)?;
     let mut octets = vec![0; OCTETS];
     buffer.read(0, &mut octets);
     assert_eq!(octets, content);
-    drop((session, client));
-    stopper.stop();
-    let _ = thread.join();
-    let [plain, chained, apart] = measured?;
     let line = |name, time: f64| {
         println!("{name:44} {:8.2} us  {:5.2} x", time / 1000.0, time / plain);
     };
@@ -104,12 +90,4 @@ fn apart(session: &Session, buffer: &Buffer) -> Outcome<u32> {
     let read = file.read_into(0, buffer.slice(0, OCTETS)?)?;
     file.close()?;
     Ok(read.length)
-}
-
-fn me() -> Credentials {
-    Credentials {
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-        groups: Box::default(),
-    }
 }

@@ -3,20 +3,18 @@
 //! this machine; both serve directories of one disk (that of the directory named, or of the
 //! system's temporary files), and take turns. `--test` makes a few files only.
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use dafs_client::{Client, ClientConfig, OpenOptions, Session, SessionOptions, block_on};
-use dafs_dat::Address;
 use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
-use dafs_server::{JournalConfig, LedgerError, Server, ServerConfig, ServerStats, Stopper};
-use dafs_store::local::{LocalConfig, LocalStore, Squash};
-use dafs_types::Credentials;
+use dafs_server::JournalConfig;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+use common::{Outcome, Served};
 
 const FILES: usize = 1000;
 const ROUNDS: usize = 9;
@@ -24,12 +22,11 @@ const OCTETS: usize = 4096;
 /// Files on their way at once.
 const AT_ONCE: usize = 32;
 
-/// A server of its own, and a session with it.
-struct Served {
+/// A session with a server of its own, in the order in which they end.
+struct Connected {
     session: Session,
     client: Client,
-    stopper: Stopper,
-    thread: JoinHandle<Result<ServerStats, LedgerError>>,
+    _served: Served,
 }
 
 fn main() -> Outcome<()> {
@@ -44,17 +41,13 @@ fn main() -> Outcome<()> {
         [serve(&place.path().join("stable"), true)?, serve(&place.path().join("memory"), false)?];
     let mut took: [Vec<f64>; 2] = Default::default();
     for round in 0..rounds {
-        for (served, took) in servers.iter().zip(&mut took) {
+        for (connected, took) in servers.iter().zip(&mut took) {
             let start = Instant::now();
-            make_files(served, round, files)?;
+            make_files(connected, round, files)?;
             took.push(start.elapsed().as_secs_f64());
         }
     }
-    for Served { session, client, stopper, thread } in servers {
-        drop((session, client));
-        stopper.stop();
-        let _ = thread.join();
-    }
+    drop(servers);
     let [stable, memory] = took.map(median);
     let rate = |seconds: f64| files as f64 / seconds;
     println!("made, written and closed, {AT_ONCE} files at a time, {OCTETS} octets each:");
@@ -69,40 +62,28 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn serve(place: &Path, is_stable: bool) -> Outcome<Served> {
-    let exported = place.join("export");
-    std::fs::create_dir_all(&exported)?;
-    let store = LocalStore::new(&LocalConfig::new(exported, place.join("state")))?;
-    let listen = vec![Address::Tcp("127.0.0.1:0".parse()?)];
-    let mut config = ServerConfig { listen, ..ServerConfig::default() };
+fn serve(place: &Path, is_stable: bool) -> Outcome<Connected> {
+    let mut config = common::config(place, "tcp")?;
     config.cache.arena_bytes = 256 << 20;
     config.cache.dirty_bytes_max = 64 << 20;
-    config.access.squash = Some(Squash::Nobody);
-    config.filer.anonymous = Some(Credentials {
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-        groups: Box::default(),
-    });
     if is_stable {
         let journal = place.join("journal");
-        std::fs::create_dir(&journal)?;
+        std::fs::create_dir_all(&journal)?;
         config.journal = Some(JournalConfig {
             shelf: Arc::new(DirectoryShelf::open(&journal)?),
             log: LogConfig::default(),
             undo: UndoConfig::default(),
         });
     }
-    let server = Server::new(&config, Arc::new(store))?;
-    let (address, stopper) = (server.addresses()[0].clone(), server.stopper());
-    let thread = std::thread::spawn(move || server.run());
+    let served = Served::start(place, &config)?;
     let client = Client::new(ClientConfig::default())?;
     let options = SessionOptions { credits: 256, ..SessionOptions::default() };
-    let session = client.connect_to(&address, &options)?;
-    Ok(Served { session, client, stopper, thread })
+    let session = client.connect_to(&served.address, &options)?;
+    Ok(Connected { session, client, _served: served })
 }
 
-fn make_files(served: &Served, round: usize, files: usize) -> Outcome<()> {
-    let Served { session, client, .. } = served;
+fn make_files(connected: &Connected, round: usize, files: usize) -> Outcome<()> {
+    let Connected { session, client, .. } = connected;
     let directory = format!("d{round}");
     session.create_dir(&directory, 0o755)?;
     let parent = session.metadata(&directory)?.handle;

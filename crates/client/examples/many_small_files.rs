@@ -2,16 +2,13 @@
 //! requests without them. Over TCP on this machine, a server on a directory; rounds of each take
 //! turns. `--test` runs over a few files only.
 
-use std::sync::Arc;
+mod common;
+
 use std::time::Instant;
 
 use dafs_client::{Client, ClientConfig, OpenOptions, Session, SessionOptions, block_on};
-use dafs_dat::Address;
-use dafs_server::{Server, ServerConfig};
-use dafs_store::local::{LocalConfig, LocalStore, Squash};
-use dafs_types::Credentials;
 
-type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+use common::{Outcome, Served};
 
 const FILES: usize = 5000;
 const ROUNDS: usize = 5;
@@ -23,28 +20,12 @@ fn main() -> Outcome<()> {
     let testing = std::env::args().any(|argument| argument == "--test");
     let (files, rounds) = if testing { (50, 1) } else { (FILES, ROUNDS) };
     let directory = tempfile::tempdir()?;
-    let exported = directory.path().join("export");
-    std::fs::create_dir(&exported)?;
-    let store = LocalStore::new(&LocalConfig::new(exported, directory.path().join("state")))?;
-    let listen = vec![Address::Tcp("127.0.0.1:0".parse()?)];
-    let mut config = ServerConfig { listen, ..ServerConfig::default() };
-    config.access.squash = Some(Squash::Nobody);
-    config.filer.anonymous = Some(Credentials {
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-        groups: Box::default(),
-    });
-    let server = Server::new(&config, Arc::new(store))?;
-    let (address, stopper) = (server.addresses()[0].clone(), server.stopper());
-    let thread = std::thread::spawn(move || server.run());
+    let served = Served::start(directory.path(), &common::config(directory.path(), "tcp")?)?;
     let client = Client::new(ClientConfig::default())?;
     let options = SessionOptions { credits: 256, ..SessionOptions::default() };
-    let session = client.connect_to(&address, &options)?;
-    let measured = measure(&client, &session, files, rounds);
-    drop((session, client));
-    stopper.stop();
-    let _ = thread.join();
-    let [made_apart, made_chained, read_apart, read_chained] = measured?;
+    let session = client.connect_to(&served.address, &options)?;
+    let [made_apart, made_chained, read_apart, read_chained] =
+        measure(&client, &session, files, rounds)?;
     println!("made one request after the other   {made_apart:8.1} ms");
     println!("made in chains                     {made_chained:8.1} ms");
     println!("read one request after the other   {read_apart:8.1} ms");

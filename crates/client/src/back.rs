@@ -15,9 +15,8 @@ use dafs_memory::{Memory, Pages};
 use dafs_types::{AuthType, FileHandle, SequenceNumber, StateId, Status, StreamId};
 use dafs_wire::messages::{AuthRequest, ChannelUse, ConnectBind, Empty};
 use dafs_wire::{
-    ByteOrder, ChannelType, Checksum, ConnectData, Procedure, Request, RequestHeader, Response,
-    ResponseHeader, SpecialConditions, decode_request, encode_request, encode_response, is_intact,
-    seal,
+    ByteOrder, ChannelType, ConnectData, Procedure, Request, RequestHeader, Response,
+    ResponseHeader, decode_request, encode_request, encode_response, is_intact, seal,
 };
 
 use crate::core::{Core, DOMAIN, Phase as SessionPhase, SLOT_BYTES, slot_segment, system};
@@ -293,17 +292,7 @@ impl Core {
             Request::BcGetAttr(_) => (Status::Ok, Response::Failed),
             _ => (Status::NotSupp, Response::Failed),
         };
-        let answer = ResponseHeader {
-            version: header.version,
-            target_credits: CREDITS,
-            conditions: SpecialConditions(0),
-            stream: header.stream,
-            sequence: header.sequence,
-            analyzer: header.analyzer,
-            checksum: Checksum::NONE,
-            status,
-            length: 0,
-        };
+        let answer = ResponseHeader::answering(&header, status, CREDITS);
         let mut octets = [0; ANSWER_BYTES_MAX];
         let encoded = match &request {
             Request::BcGetAttr(wanted) => encode_told(&answer, wanted, &mut octets),

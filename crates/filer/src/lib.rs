@@ -48,6 +48,7 @@ pub mod locks;
 mod negotiate;
 mod opens;
 mod replies;
+mod slab;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
 pub use auth::{AuthDecision, AuthRequest, Authenticated, Verified};

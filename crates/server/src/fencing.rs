@@ -38,7 +38,7 @@ use dafs_filer::{
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_store::{PathLookup, StoreError};
-use dafs_types::{FileHandle, Moment, ObjectType, Status};
+use dafs_types::{FileHandle, Moment, Status};
 use dafs_wire::messages::{Empty, FencingList, GetFencingList, OpenTarget, SetFencingList};
 use dafs_wire::{Array, Request, Response};
 
@@ -209,29 +209,14 @@ impl Reactor {
         if !self.filer.has_fences() {
             return who.store().lookup_path(who, directory, names);
         }
-        let mut reached =
-            PathLookup { handle: *directory, component_count: 0, attributes: None, error: None };
+        let mut reached = PathLookup::starting_at(*directory);
         for name in names {
-            if self.pass_file(answer, &reached.handle).is_err() {
-                reached.error = Some(StoreError::Access);
+            let found = match self.pass_file(answer, &reached.handle) {
+                Ok(()) => who.store().lookup(who, &reached.handle, name),
+                Err(_) => Err(StoreError::Access),
+            };
+            if !reached.advance(found) {
                 break;
-            }
-            let is_link =
-                reached.attributes.is_some_and(|known| known.kind == ObjectType::SymbolicLink);
-            match who.store().lookup(who, &reached.handle, name) {
-                Ok(object) => {
-                    reached.handle = object.handle;
-                    reached.attributes = Some(object.attributes);
-                    reached.component_count += 1;
-                }
-                Err(StoreError::NotDirectory) if is_link => {
-                    reached.error = Some(StoreError::IsSymlink);
-                    break;
-                }
-                Err(error) => {
-                    reached.error = Some(error);
-                    break;
-                }
             }
         }
         reached

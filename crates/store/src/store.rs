@@ -8,7 +8,7 @@ use std::sync::Arc;
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{
     AccessMask, Ace, ChangeInfo, CookieVerifier, CreateMode, Credentials, FileHandle,
-    FileSystemAttributes, ReaddirCookie, ShareAccess,
+    FileSystemAttributes, ObjectType, ReaddirCookie, ShareAccess,
 };
 
 use crate::attributes::{AttributeChanges, Attributes};
@@ -84,6 +84,35 @@ pub struct PathLookup {
     /// Why the next component was not; `None` when all were. A symbolic link in the
     /// middle of the path gives `IsSymlink` with the link as the last object.
     pub error: Option<StoreError>,
+}
+
+impl PathLookup {
+    /// One that has not begun.
+    #[must_use]
+    pub fn starting_at(directory: FileHandle) -> Self {
+        Self { handle: directory, component_count: 0, attributes: None, error: None }
+    }
+
+    /// Takes what looking the next component up has come to. Whether to go on.
+    #[inline]
+    pub fn advance(&mut self, found: Result<Object>) -> bool {
+        match found {
+            Ok(object) => {
+                self.handle = object.handle;
+                self.attributes = Some(object.attributes);
+                self.component_count += 1;
+            }
+            Err(StoreError::NotDirectory) if self.is_at_link() => {
+                self.error = Some(StoreError::IsSymlink);
+            }
+            Err(error) => self.error = Some(error),
+        }
+        self.error.is_none()
+    }
+
+    fn is_at_link(&self) -> bool {
+        self.attributes.is_some_and(|found| found.kind == ObjectType::SymbolicLink)
+    }
 }
 
 /// What a creation did.
@@ -212,27 +241,11 @@ pub trait Store: Send + Sync {
         directory: &FileHandle,
         names: &[&[u8]],
     ) -> PathLookup {
-        let mut reached =
-            PathLookup { handle: *directory, component_count: 0, attributes: None, error: None };
+        let mut reached = PathLookup::starting_at(*directory);
         for name in names {
-            match self.lookup(who, &reached.handle, name) {
-                Ok(object) => {
-                    reached.handle = object.handle;
-                    reached.attributes = Some(object.attributes);
-                    reached.component_count += 1;
-                }
-                Err(StoreError::NotDirectory)
-                    if reached.attributes.is_some_and(|attributes| {
-                        attributes.kind == dafs_types::ObjectType::SymbolicLink
-                    }) =>
-                {
-                    reached.error = Some(StoreError::IsSymlink);
-                    break;
-                }
-                Err(error) => {
-                    reached.error = Some(error);
-                    break;
-                }
+            let found = self.lookup(who, &reached.handle, name);
+            if !reached.advance(found) {
+                break;
             }
         }
         reached

@@ -6,6 +6,9 @@
 //! Handles and state ids are the same octets in either byte order, so what a member passes on
 //! is put into the next one's message as it is, before that is decoded.
 
+use dafs_types::FileHandle;
+
+use crate::message::Response;
 use crate::procedure::Procedure;
 
 impl Procedure {
@@ -145,6 +148,33 @@ impl Procedure {
             | P::BcBatchCompletion => None,
         }
     }
+
+    /// Whether results have the handle of an object that was found, for the next member.
+    #[must_use]
+    pub const fn finds(self) -> bool {
+        use Procedure as P;
+        matches!(
+            self,
+            P::Lookup | P::LookupP | P::OpenAttr | P::GetRootHandle | P::Create | P::Open
+        )
+    }
+}
+
+impl Response<'_> {
+    /// The object that was found; `None` for a procedure that finds none
+    /// ([`Procedure::finds`]), and for a failure.
+    #[must_use]
+    pub const fn found(&self) -> Option<FileHandle> {
+        match self {
+            Self::Lookup(found) => Some(found.file),
+            Self::LookupP(found) | Self::OpenAttr(found) | Self::GetRootHandle(found) => {
+                Some(found.file)
+            }
+            Self::Create(created) => Some(created.file),
+            Self::Open(opened) => Some(opened.file),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -175,6 +205,8 @@ mod tests {
                 assert_eq!(procedure.chained_handle_at(), handle, "{name}");
             }
             assert_eq!(procedure.chained_state_at(), state, "{name}");
+            let has_handle = procedure.response_fields().iter().any(|f| f.kind == Handle::KIND);
+            assert_eq!(procedure.finds(), is_chained && has_handle, "{name}");
         }
     }
 

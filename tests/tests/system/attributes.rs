@@ -99,6 +99,20 @@ fn local_attribute(fixture: &Fixture, path: &str, name: &str) -> Option<Vec<u8>>
     rustix::fs::getxattr(fixture.local(path), name, spare).ok().map(|_| value)
 }
 
+/// Runs a check over each transport on the attributes of a file, which are none yet. Skipped where
+/// its place keeps none.
+fn over_attributes_of_a_file(check: impl Fn(&Fixture, &Client, &Session, FileHandle)) {
+    over_each(|fixture, transport| {
+        if !keeps_attributes(fixture) {
+            return;
+        }
+        std::fs::write(fixture.local("file"), b"").unwrap();
+        let (client, session) = fixture.connect(transport);
+        let directory = open_attributes(&client, &session, handle(&session, "/file")).unwrap();
+        check(fixture, &client, &session, directory);
+    });
+}
+
 #[test]
 fn named_attributes_are_files_in_a_directory_of_their_own() {
     over_each(|fixture, transport| {
@@ -150,17 +164,11 @@ fn named_attributes_are_files_in_a_directory_of_their_own() {
 
 #[test]
 fn a_local_change_of_an_attribute_is_seen_at_the_next_open() {
-    over_each(|fixture, transport| {
-        if !keeps_attributes(fixture) {
-            return;
-        }
-        std::fs::write(fixture.local("file"), b"").unwrap();
+    over_attributes_of_a_file(|fixture, _, session, directory| {
         let set = |value: &[u8]| {
             let path = fixture.local("file");
             rustix::fs::setxattr(path, "user.note", value, XattrFlags::empty()).unwrap();
         };
-        let (client, session) = fixture.connect(transport);
-        let directory = open_attributes(&client, &session, handle(&session, "/file")).unwrap();
         for value in [&b"one"[..], b"two", b"three", b"", b"four"] {
             set(value);
             let file = session.open_in(directory, "note", "note", &OpenOptions::read()).unwrap();
@@ -174,21 +182,15 @@ fn a_local_change_of_an_attribute_is_seen_at_the_next_open() {
 
 #[test]
 fn an_attribute_made_again_serves_those_who_have_it_open() {
-    over_each(|fixture, transport| {
-        if !keeps_attributes(fixture) {
-            return;
-        }
-        std::fs::write(fixture.local("file"), b"").unwrap();
-        let (client, session) = fixture.connect(transport);
-        let directory = open_attributes(&client, &session, handle(&session, "/file")).unwrap();
+    over_attributes_of_a_file(|fixture, client, session, directory| {
         let open = || session.open_in(directory, "note", "note", &OpenOptions::write()).unwrap();
         let (old, request) = (
             open(),
             Rename { source: directory, target: directory, old_name: "note", new_name: "other" },
         );
-        let busy = ask(&client, &session, &Request::Rename(request), |_| Some(()));
+        let busy = ask(client, session, &Request::Rename(request), |_| Some(()));
         assert_eq!(busy, Err(Status::Delay));
-        block_on(&client, session.remove_in_async(directory, "note", "note")).unwrap();
+        block_on(client, session.remove_in_async(directory, "note", "note")).unwrap();
         assert_eq!(local_attribute(fixture, "file", "user.note"), None);
         let new = open();
         assert_eq!(new.handle(), old.handle());
@@ -201,13 +203,7 @@ fn an_attribute_made_again_serves_those_who_have_it_open() {
 
 #[test]
 fn attributes_that_are_too_large_are_refused() {
-    over_each(|fixture, transport| {
-        if !keeps_attributes(fixture) {
-            return;
-        }
-        std::fs::write(fixture.local("file"), b"").unwrap();
-        let (client, session) = fixture.connect(transport);
-        let directory = open_attributes(&client, &session, handle(&session, "/file")).unwrap();
+    over_attributes_of_a_file(|fixture, _, session, directory| {
         let file = session.open_in(directory, "big", "big", &OpenOptions::write()).unwrap();
         assert_eq!(status(file.set_len(65_537)), Some(Status::FBig));
         file.write_at(&pattern(65_537, 1), 0).unwrap();

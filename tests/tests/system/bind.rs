@@ -67,24 +67,18 @@ fn asked(rogue: &mut Rogue, back: EndpointId) -> (RequestHeader, Procedure) {
     (header, request.procedure())
 }
 
-/// The client's answer to BC_NULL.
-pub fn answer_null(header: &RequestHeader) -> Vec<u8> {
-    let mut message = vec![0; 64];
-    let header = ResponseHeader {
-        version: header.version,
-        target_credits: 2,
-        conditions: dafs_wire::SpecialConditions(0),
-        stream: header.stream,
-        sequence: header.sequence,
-        analyzer: header.analyzer,
-        checksum: Checksum::NONE,
-        status: Status::Ok,
-        length: 0,
-    };
-    let response = Response::BcNull(Empty);
-    let length = encode_response(ByteOrder::NATIVE, &header, &response, &mut message).unwrap();
+/// The client's answer to what the server asks on a back-control channel.
+pub fn answer(header: &RequestHeader, status: Status, response: &Response<'_>) -> Vec<u8> {
+    let mut message = vec![0; 512];
+    let header = ResponseHeader::answering(header, status, 2);
+    let length = encode_response(ByteOrder::NATIVE, &header, response, &mut message).unwrap();
     message.truncate(length);
     message
+}
+
+/// The client's answer to BC_NULL.
+pub fn answer_null(header: &RequestHeader) -> Vec<u8> {
+    answer(header, Status::Ok, &Response::BcNull(Empty))
 }
 
 #[test]

@@ -1,24 +1,15 @@
 //! `dafs locks`: who has which lock, who waits for whom, and what is broken.
 
 use anyhow::Result;
-use clap::Args;
 use serde_json::Value;
 
-use super::{Target, ask, number, text};
+use super::{Target, number, print, text};
 
-/// Arguments of `dafs locks`.
-#[derive(Debug, Args)]
-pub struct Arguments {
-    #[command(flatten)]
-    target: Target,
+pub fn run(target: &Target) -> Result<()> {
+    print(target, print_table)
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
-    let found = ask(&arguments.target)?;
-    if arguments.target.json {
-        println!("{found:#}");
-        return Ok(());
-    }
+fn print_table(found: &Value) {
     println!("{:<10} {:<6} {:<14} {:<24} {:>25}  file", "mode", "kept", "is", "client", "octets");
     for lock in found["locks"].as_array().into_iter().flatten() {
         println!(
@@ -42,7 +33,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             text(waiter, "file"),
         );
     }
-    Ok(())
 }
 
 /// P for persistent, A for auto-recovery.

@@ -25,7 +25,7 @@ use crate::place::DEFAULT_PORT;
 
 mod document;
 
-/// Which server.
+/// Arguments of `dafs sessions` and `dafs locks`: which server, and how it is shown.
 #[derive(Debug, Args)]
 pub struct Target {
     /// The server's socket for shared memory, as `dafs serve` prints it. Default: the usual
@@ -75,6 +75,17 @@ fn tell(mut stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
     let Some(found) = inspector.look(PATIENCE) else { return Ok(()) };
     serde_json::to_writer(&mut stream, &document::of(&found))?;
     stream.flush()
+}
+
+/// Asks a server for its state and prints that, as a table if not as JSON.
+fn print(target: &Target, print_table: fn(&Value)) -> Result<()> {
+    let found = ask(target)?;
+    if target.json {
+        println!("{found:#}");
+    } else {
+        print_table(&found);
+    }
+    Ok(())
 }
 
 /// Asks a server for its state.

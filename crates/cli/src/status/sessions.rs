@@ -1,23 +1,15 @@
 //! `dafs sessions`: who is connected, and what keeps them from going faster.
 
 use anyhow::Result;
-use clap::Args;
+use serde_json::Value;
 
-use super::{Target, ask, number, text};
+use super::{Target, number, print, text};
 
-/// Arguments of `dafs sessions`.
-#[derive(Debug, Args)]
-pub struct Arguments {
-    #[command(flatten)]
-    target: Target,
+pub fn run(target: &Target) -> Result<()> {
+    print(target, print_table)
 }
 
-pub fn run(arguments: &Arguments) -> Result<()> {
-    let found = ask(&arguments.target)?;
-    if arguments.target.json {
-        println!("{found:#}");
-        return Ok(());
-    }
+fn print_table(found: &Value) {
     let sessions = found["sessions"].as_array().map_or(&[][..], Vec::as_slice);
     println!(
         "{:<16} {:<24} {:<16} {:>5} {:>9} {:>9} {:>6}  {:<24} {:>8}",
@@ -55,5 +47,4 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if found["in_grace"].as_bool() == Some(true) {
         println!("clients are taking back what they held before a restart; nothing new is granted");
     }
-    Ok(())
 }

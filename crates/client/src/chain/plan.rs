@@ -231,14 +231,7 @@ impl<'s> Chain<'s> {
         self.has_fetched |= procedure.chain_class() == ChainClass::BulkFetch;
         if procedure == Procedure::Open {
             (self.file, self.state) = (None, None);
-        } else if matches!(
-            procedure,
-            Procedure::Lookup
-                | Procedure::LookupP
-                | Procedure::OpenAttr
-                | Procedure::GetRootHandle
-                | Procedure::Create
-        ) {
+        } else if procedure.finds() {
             // Another object, which nobody has opened here.
             (self.file, self.state) = (None, Some(StateId::ANONYMOUS));
         } else if procedure.chained_handle_at().is_some() {

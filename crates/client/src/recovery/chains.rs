@@ -299,28 +299,7 @@ impl ChainMember {
     /// Another object than it was given, which it leaves for those behind; `None` within if
     /// it is not known yet.
     fn leaves_file(&self) -> Option<Option<FileHandle>> {
-        if !matches!(
-            self.procedure,
-            Procedure::Lookup
-                | Procedure::LookupP
-                | Procedure::OpenAttr
-                | Procedure::GetRootHandle
-                | Procedure::Create
-                | Procedure::Open
-        ) {
-            return None;
-        }
-        Some(match self.response() {
-            Some(Response::Lookup(found)) => Some(found.file),
-            Some(
-                Response::LookupP(found)
-                | Response::OpenAttr(found)
-                | Response::GetRootHandle(found),
-            ) => Some(found.file),
-            Some(Response::Create(created)) => Some(created.file),
-            Some(Response::Open(opened)) => Some(opened.file),
-            _ => None,
-        })
+        self.procedure.finds().then(|| self.response()?.found())
     }
 
     fn changes_opens(&self) -> bool {

@@ -6,8 +6,8 @@
 use dafs_types::{Moment, RequestId, SessionId, Status};
 
 use super::queue::{Stage, Transfer};
-use super::slab::NONE;
 use super::{AbortScope, Aborted, BatchScheduler, Cancelled, EndedSession, RequestNotFound};
+use crate::slab::NONE;
 
 impl BatchScheduler {
     /// Ends a request of either kind of batch: what has not begun is dropped, and the

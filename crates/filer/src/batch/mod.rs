@@ -69,7 +69,6 @@ mod notices;
 mod overlap;
 mod queue;
 mod running;
-mod slab;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -79,9 +78,9 @@ use std::time::Duration;
 use dafs_types::{FileHandle, Moment, RequestId, SessionId, StateId, Status};
 use dafs_wire::{Checksum, ChecksumPart};
 
+use crate::slab::{NONE, Slab};
 use crate::{ConfigError, FileKey, IoKind};
 use queue::{Priority, Stage, Transfer, TransferQueue};
-use slab::{NONE, Slab};
 
 pub use limits::BatchLimits;
 pub use notices::completions_in;
@@ -194,11 +193,11 @@ impl BatchScheduler {
         limits.check()?;
         Ok(Self {
             limits,
-            sessions: Slab::new(),
+            sessions: Slab::default(),
             by_id: BTreeMap::new(),
             names: BTreeMap::new(),
-            requests: Slab::new(),
-            batches: Slab::new(),
+            requests: Slab::default(),
+            batches: Slab::default(),
             queue: TransferQueue::new(),
             load: BatchLoad::default(),
             accepted: 0,
@@ -511,9 +510,9 @@ impl BatchScheduler {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty()
-            && self.queue.transfers.count() == 0
-            && self.requests.count() == 0
-            && self.batches.count() == 0
+            && self.queue.transfers.len() == 0
+            && self.requests.len() == 0
+            && self.batches.len() == 0
             && self.names.is_empty()
             && self.report_by.is_empty()
             && self.ready.is_empty()

@@ -7,8 +7,8 @@ use dafs_types::{Moment, SessionId, Status};
 use dafs_wire::messages::Completion;
 use dafs_wire::{Checksum, HEADER_BYTES};
 
-use super::slab::NONE;
 use super::{BatchReply, BatchScheduler, Notice, Session};
+use crate::slab::NONE;
 
 /// Octets of a message of completions before the first of them: header, fixed section, and
 /// the array's count.

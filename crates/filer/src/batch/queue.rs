@@ -12,7 +12,7 @@ use dafs_types::{CacheHint, Moment};
 use dafs_wire::DirectBuffer;
 
 use super::overlap::{OVERLAPS_MAX, OverlapIndex};
-use super::slab::{NONE, Slab};
+use crate::slab::{NONE, Slab};
 use crate::{FileKey, IoKind};
 
 /// Runs of hurried transfers after which one of the others goes: hurrying all the time
@@ -137,7 +137,7 @@ impl TransferQueue {
     /// An empty queue.
     pub fn new() -> Self {
         Self {
-            transfers: Slab::new(),
+            transfers: Slab::default(),
             files: BTreeMap::new(),
             places: BTreeSet::new(),
             overlaps: OverlapIndex::default(),

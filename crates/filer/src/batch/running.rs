@@ -6,10 +6,10 @@
 use dafs_types::{Moment, Status};
 use dafs_wire::ChecksumPart;
 
-use super::slab::NONE;
 use super::{
     BatchScheduler, DeviceLoad, Failure, Piece, PieceOutcome, Request, RequestView, Run, RunOutcome,
 };
+use crate::slab::NONE;
 
 /// Lists of pieces kept for runs to come.
 const SPARE_MAX: usize = 64;

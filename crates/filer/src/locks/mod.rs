@@ -73,7 +73,6 @@ mod owners;
 mod range;
 mod report;
 mod request;
-mod slab;
 mod table;
 mod waiters;
 mod ways;

@@ -10,8 +10,8 @@ use dafs_types::{ClientId, Verifier};
 
 use super::action::LockRecord;
 use super::request::{LockClient, LockOwner, OwnerName};
-use super::slab::Slab;
 use crate::FileKey;
+use crate::slab::Slab;
 
 /// A lock owner.
 #[derive(Debug)]

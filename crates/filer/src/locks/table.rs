@@ -18,9 +18,9 @@ use super::request::{
     Claim, LockAnswer, LockConflict, LockError, LockMode, LockOwner, LockRequest, LockTestAnswer,
     OwnerName, WaiterId,
 };
-use super::slab::Slab;
 use super::waiters::Waiter;
 use crate::FileKey;
+use crate::slab::Slab;
 
 /// All byte-range locks of a server.
 ///

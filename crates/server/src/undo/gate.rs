@@ -8,7 +8,7 @@ use std::ops::Range;
 use dafs_filer::FileKey;
 use dafs_filer::locks::ByteRange;
 use dafs_journal::{RecordNumber, UndoError, UndoId};
-use dafs_store::cache::{CachedFile, Pieces, Planned, Read};
+use dafs_store::cache::{CachedFile, Pieces, Read};
 use dafs_types::{CacheHint, FileHandle, Status};
 
 use super::{Blob, Extent, UndoSeen, UndoTask, UndoTaskDone, offsets};
@@ -204,24 +204,11 @@ impl Reactor {
                     self.unpin_all(&mut pieces);
                 }
                 Read::Miss => {
-                    if let Some(wait) = self.fill_for_undo(file, at, left) {
+                    if let Some(wait) = self.fill(file, at, left, CacheHint::default()) {
                         return Err(wait);
                     }
                 }
             }
-        }
-    }
-
-    fn fill_for_undo(&mut self, file: CachedFile, offset: u64, length: u32) -> Option<Wait> {
-        let mut jobs = Vec::new();
-        match self.cache.plan_fill(file, offset, length, CacheHint::default(), &mut jobs) {
-            Planned::Ready => None,
-            Planned::Wait => Some(Wait::File(file)),
-            Planned::Pressure => {
-                self.flush_due();
-                Some(Wait::Room)
-            }
-            Planned::Jobs => self.fill_or_wait(file, jobs),
         }
     }
 

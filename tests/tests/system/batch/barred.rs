@@ -6,16 +6,22 @@ use std::time::Duration;
 use dafs_client::{OpenOptions, SessionOptions, ShareAccess, ShareDeny};
 use dafs_types::{CacheHint, RequestId, StateId, Status};
 use dafs_wire::messages::{
-    BatchRequest, BatchSubmit, FileChunk, Lock, LockOptions, LockType,
-    SessionOptions as WireOptions, Unlock,
+    BatchRequest, FileChunk, Lock, LockOptions, LockType, SessionOptions as WireOptions, Unlock,
 };
 use dafs_wire::{Array, Checksum, DirectBuffers, Request};
 
 use super::messages::{
     Asked, Batcher, HELD, One, PLACE, READ, SYNCHRONOUS, WRITE, completions_of, patient,
+    synchronous,
 };
 use crate::fencing::{named, set_file};
 use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each, pattern};
+
+/// A lock of a thousand octets.
+fn lock_of(holder: &Batcher, lock_type: LockType, offset: u64) -> Lock {
+    let (file, state, options) = (holder.file, holder.state, LockOptions::from_bits(0).unwrap());
+    Lock { file, lock_type, options, state, offset, length: 1000 }
+}
 
 #[test]
 fn a_lock_stands_against_the_requests_it_meets_and_no_others() {
@@ -23,14 +29,7 @@ fn a_lock_stands_against_the_requests_it_meets_and_no_others() {
         std::fs::write(fixture.local("file"), pattern(50_000, 1)).unwrap();
         let mut holder = Batcher::connect(fixture, transport, b"holder");
         let mut batcher = Batcher::connect(fixture, transport, b"batcher");
-        let lock = Lock {
-            file: holder.file,
-            lock_type: LockType::Write,
-            options: LockOptions::from_bits(0).unwrap(),
-            state: holder.state,
-            offset: 1000,
-            length: 1000,
-        };
+        let lock = lock_of(&holder, LockType::Write, 1000);
         assert_eq!(holder.rogue.outcome(&Request::Lock(lock)), Some(Status::Ok));
         let requests = [
             One(1, READ, 0, 1000),
@@ -60,14 +59,7 @@ fn a_lock_that_is_granted_while_a_batch_is_held_stands_against_it() {
         let requests = [One(1, WRITE, 0, 100), One(2, WRITE, 5000, 100)];
         assert_eq!(batcher.submit(&requests, HELD), Status::Ok);
         let mut holder = Batcher::connect(&fixture, transport, b"holder");
-        let lock = Lock {
-            file: holder.file,
-            lock_type: LockType::Read,
-            options: LockOptions::from_bits(0).unwrap(),
-            state: holder.state,
-            offset: 0,
-            length: 1000,
-        };
+        let lock = lock_of(&holder, LockType::Read, 0);
         assert_eq!(holder.rogue.outcome(&Request::Lock(lock)), Some(Status::Ok));
         assert_eq!(batcher.hurry(1), Status::Ok);
         assert_eq!(batcher.told(), [(1, Status::Locked)]);
@@ -85,14 +77,7 @@ fn a_lock_is_granted_when_what_began_before_it_is_over() {
         // Over TCP the server has to wait for octets that are not sent yet.
         batcher.send(1, &[One(1, WRITE, 0, PLACE as u32)], SYNCHRONOUS);
         let mut holder = Batcher::connect(fixture, transport, b"holder");
-        let lock = Lock {
-            file: holder.file,
-            lock_type: LockType::Read,
-            options: LockOptions::from_bits(0).unwrap(),
-            state: holder.state,
-            offset: 0,
-            length: 1000,
-        };
+        let lock = lock_of(&holder, LockType::Read, 0);
         holder.rogue.request(1, 700, &Request::Lock(lock));
         let answer = batcher.rogue.answer().unwrap();
         assert_eq!(completions_of(&answer)[0].status, Status::Ok);
@@ -127,12 +112,7 @@ fn what_others_deny_is_denied_to_batches_without_an_open() {
             buffers: DirectBuffers::from(&buffers[..]),
             checksum: Checksum::NONE,
         });
-        let batch = Request::BatchSubmit(BatchSubmit {
-            requests: Array::from(&wire[..]),
-            window_us: 0,
-            completion_count: 0,
-            synchronous: true,
-        });
+        let batch = synchronous(&wire);
         let mut statuses = || {
             let done = completions_of(&batcher.rogue.ask(&batch).unwrap());
             done.iter().map(|done| done.status).collect::<Vec<_>>()

@@ -15,10 +15,10 @@ use dafs_wire::messages::{
 use dafs_wire::{
     Array, ByteOrder, ChainFlags, ChannelType, Checksum, DirectBuffer, DirectBuffers, Procedure,
     Request, RequestHeader, Response, ResponseHeader, decode_request, decode_response,
-    encode_request, encode_response,
+    encode_request,
 };
 
-use crate::bind::{answer_null, bind};
+use crate::bind::{answer, answer_null, bind};
 use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each, pattern};
 use crate::rogue::{Rogue, status_of};
 
@@ -165,21 +165,8 @@ impl Batcher {
     }
 
     pub fn answer(&mut self, header: &RequestHeader) {
-        let answer = ResponseHeader {
-            version: header.version,
-            target_credits: 2,
-            conditions: dafs_wire::SpecialConditions(0),
-            stream: header.stream,
-            sequence: header.sequence,
-            analyzer: header.analyzer,
-            checksum: Checksum::NONE,
-            status: Status::Ok,
-            length: 0,
-        };
-        let mut message = vec![0; 64];
-        let response = Response::BcBatchCompletion(Empty);
-        let length = encode_response(ByteOrder::NATIVE, &answer, &response, &mut message).unwrap();
-        self.rogue.send_on(self.back.unwrap(), &message[..length]);
+        let heard = answer(header, Status::Ok, &Response::BcBatchCompletion(Empty));
+        self.rogue.send_on(self.back.unwrap(), &heard);
     }
 
     /// The next notice, answered: names and statuses.
@@ -200,6 +187,16 @@ pub fn completions_of(answer: &[u8]) -> Vec<Completion> {
         Response::BatchSubmit(done) => done.completions.iter().collect(),
         other => panic!("{other:?}"),
     }
+}
+
+/// A synchronous batch of requests that no [`One`] stands for.
+pub fn synchronous<'a>(requests: &'a [BatchRequest<'a>]) -> Request<'a> {
+    Request::BatchSubmit(BatchSubmit {
+        requests: Array::from(requests),
+        window_us: 0,
+        completion_count: 0,
+        synchronous: true,
+    })
 }
 
 /// A server that begins nothing before its time, with a file.
@@ -252,13 +249,7 @@ fn what_is_wrong_with_a_batch_refuses_all_of_it() {
             buffers: DirectBuffers::from(&buffers[..]),
             checksum: Checksum::NONE,
         }];
-        let batch = Request::BatchSubmit(BatchSubmit {
-            requests: Array::from(&uneven[..]),
-            window_us: 0,
-            completion_count: 0,
-            synchronous: true,
-        });
-        assert_eq!(batcher.rogue.outcome(&batch), Some(Status::Inval));
+        assert_eq!(batcher.rogue.outcome(&synchronous(&uneven)), Some(Status::Inval));
         assert_eq!(std::fs::read(fixture.local("file")).unwrap(), b"as it was");
     });
 }
@@ -305,13 +296,7 @@ fn a_request_that_may_not_be_done_says_so_in_its_completion() {
                 checksum: Checksum::NONE,
             })
             .collect();
-        let batch = Request::BatchSubmit(BatchSubmit {
-            requests: Array::from(&wire[..]),
-            window_us: 0,
-            completion_count: 0,
-            synchronous: true,
-        });
-        let done = completions_of(&batcher.rogue.ask(&batch).unwrap());
+        let done = completions_of(&batcher.rogue.ask(&synchronous(&wire)).unwrap());
         for (done, (_, state, expected)) in done.iter().zip(&cases) {
             assert_eq!(done.status, *expected, "{state:?}");
         }
@@ -443,13 +428,7 @@ fn a_wrong_checksum_leaves_the_file_as_it_was() {
                 buffers: DirectBuffers::from(&buffers[..]),
                 checksum,
             }];
-            let batch = Request::BatchSubmit(BatchSubmit {
-                requests: Array::from(&wire[..]),
-                window_us: 0,
-                completion_count: 0,
-                synchronous: true,
-            });
-            let answer = rogue.ask(&batch).unwrap();
+            let answer = rogue.ask(&synchronous(&wire)).unwrap();
             assert_eq!(status_of(&answer), Status::Ok);
             completions_of(&answer)[0].status
         };

@@ -12,12 +12,11 @@ use dafs_wire::messages::{
     SessionOptions as WireOptions,
 };
 use dafs_wire::{
-    AttributeBitmap, ByteOrder, ChannelType, Checksum, FileAttributeBlock, Path, Procedure,
-    Request, RequestHeader, Response, ResponseHeader, decode_request, decode_response,
-    encode_response,
+    AttributeBitmap, ByteOrder, ChannelType, FileAttributeBlock, Path, Procedure, Request,
+    RequestHeader, Response, decode_request, decode_response,
 };
 
-use crate::bind::{answer_null, bind};
+use crate::bind::{answer, answer_null, bind};
 use crate::fixture::{Fixture, Transport};
 use crate::rogue::{Rogue, opening, status_of};
 
@@ -130,20 +129,7 @@ impl Holder {
     }
 
     pub fn answer(&mut self, header: &RequestHeader, status: Status, response: &Response<'_>) {
-        let mut message = vec![0; 512];
-        let answer = ResponseHeader {
-            version: header.version,
-            target_credits: 2,
-            conditions: dafs_wire::SpecialConditions(0),
-            stream: header.stream,
-            sequence: header.sequence,
-            analyzer: header.analyzer,
-            checksum: Checksum::NONE,
-            status,
-            length: 0,
-        };
-        let length = encode_response(ByteOrder::NATIVE, &answer, response, &mut message).unwrap();
-        self.rogue.send_on(self.back, &message[..length]);
+        self.rogue.send_on(self.back, &answer(header, status, response));
     }
 
     /// Answers BC_GETATTR with a size.

@@ -1,11 +1,16 @@
 //! Records by number.
 //!
 //! Invariant: a number names one record from its insertion to its removal. Numbers are
-//! given in an order that depends on the calls alone.
+//! given in an order that depends on the calls alone. Whoever keeps a number sees to it that
+//! its record is still there.
 
-/// Records, each at the number that its insertion returned.
+/// No record.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Records, each at the number that its insertion returned. It grows to the most that were
+/// ever in it at once, which its users bound, and does not allocate after that.
 #[derive(Debug)]
-pub(super) struct Slab<T> {
+pub(crate) struct Slab<T> {
     slots: Vec<Option<T>>,
     free: Vec<u32>,
 }
@@ -37,9 +42,14 @@ impl<T> Slab<T> {
         self.slots[at as usize].take().expect("a number names a record until it is removed")
     }
 
-    /// The record of this number, if there is one.
+    /// The record of this number, if there is one; [`NONE`] never names one.
     pub fn get(&self, at: u32) -> Option<&T> {
         self.slots.get(at as usize)?.as_ref()
+    }
+
+    /// As [`Slab::get`], to be changed.
+    pub fn get_mut(&mut self, at: u32) -> Option<&mut T> {
+        self.slots.get_mut(at as usize)?.as_mut()
     }
 
     /// Records.
@@ -47,9 +57,14 @@ impl<T> Slab<T> {
         self.slots.len() - self.free.len()
     }
 
-    /// All records with their numbers.
+    /// All records with their numbers, ascending.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.slots.iter().enumerate().filter_map(|(at, slot)| Some((at as u32, slot.as_ref()?)))
+    }
+
+    /// Their numbers alone.
+    pub fn indices(&self) -> impl Iterator<Item = u32> {
+        self.iter().map(|(at, _)| at)
     }
 }
 

@@ -1,0 +1,60 @@
+//! A server of an example's own, in a thread of its own, that serves a directory.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use dafs_dat::Address;
+use dafs_server::{LedgerError, Server, ServerConfig, ServerStats, Stopper};
+use dafs_store::local::{LocalConfig, LocalStore, Squash};
+use dafs_types::Credentials;
+
+pub type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// A running server, which ends with the value.
+pub struct Served {
+    pub address: Address,
+    stopper: Stopper,
+    thread: Option<JoinHandle<Result<ServerStats, LedgerError>>>,
+}
+
+impl Served {
+    /// Serves the directory `export` beneath `place`, which is made if it is not there.
+    pub fn start(place: &Path, config: &ServerConfig) -> Outcome<Self> {
+        let exported = place.join("export");
+        std::fs::create_dir_all(&exported)?;
+        let store = LocalStore::new(&LocalConfig::new(exported, place.join("state")))?;
+        let server = Server::new(config, Arc::new(store))?;
+        let (address, stopper) = (server.addresses()[0].clone(), server.stopper());
+        let thread = Some(std::thread::spawn(move || server.run()));
+        Ok(Self { address, stopper, thread })
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            // What was measured is known; how the server ended changes nothing of it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The configuration of a server beneath `place` that listens over `tcp` or `shm` and takes
+/// everybody for this process's own user.
+pub fn config(place: &Path, transport: &str) -> Outcome<ServerConfig> {
+    let address = match transport {
+        "tcp" => Address::Tcp("127.0.0.1:0".parse()?),
+        "shm" => Address::Shm(place.join("socket")),
+        other => return Err(format!("no transport is called {other}").into()),
+    };
+    let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
+    config.access.squash = Some(Squash::Nobody);
+    config.filer.anonymous = Some(Credentials {
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+        groups: Box::default(),
+    });
+    Ok(config)
+}
