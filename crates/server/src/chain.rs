@@ -295,7 +295,8 @@ impl Chains {
         let procedure = Procedure::from_number(header.procedure);
         let (stream, sequence) = (answer.stream, answer.sequence);
         chain.is_whole |= !header.chain_flags.contains(ChainFlags::FORWARD);
-        chain.running = Some(Running { stream, sequence, finds: procedure.is_some_and(finds) });
+        chain.running =
+            Some(Running { stream, sequence, finds: procedure.is_some_and(Procedure::finds) });
         if chain.is_broken {
             return Err(Status::ChainBroken);
         }
@@ -313,7 +314,7 @@ impl Chains {
             return;
         }
         if chain.running.is_some_and(|running| running.finds) {
-            if let Some(file) = handle_of(response) {
+            if let Some(file) = response.found() {
                 chain.file = Some(file);
             }
             if let Response::Open(opened) = response {
@@ -397,32 +398,6 @@ impl Chain {
 fn place_of<const N: usize>(at: Option<usize>, message: &mut [u8]) -> Option<&mut [u8; N]> {
     let at = HEADER_BYTES + at?;
     message.get_mut(at..at + N)?.try_into().ok()
-}
-
-/// Whether a procedure's results have a handle for the next member.
-fn finds(procedure: Procedure) -> bool {
-    matches!(
-        procedure,
-        Procedure::Lookup
-            | Procedure::LookupP
-            | Procedure::OpenAttr
-            | Procedure::GetRootHandle
-            | Procedure::Create
-            | Procedure::Open
-    )
-}
-
-/// The handle in the results of one that finds.
-fn handle_of(response: &Response<'_>) -> Option<FileHandle> {
-    match response {
-        Response::Lookup(found) => Some(found.file),
-        Response::LookupP(found) | Response::OpenAttr(found) | Response::GetRootHandle(found) => {
-            Some(found.file)
-        }
-        Response::Create(created) => Some(created.file),
-        Response::Open(opened) => Some(opened.file),
-        _ => None,
-    }
 }
 
 /// Members of one chain that wait. Each holds a credit, so that no more can come.
