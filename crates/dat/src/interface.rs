@@ -106,6 +106,8 @@ pub struct Interface {
     /// Waits that memory alone satisfied since sockets were last looked at.
     turns_without_sockets: u32,
     has_slept: bool,
+    /// The next wait will be long.
+    is_patient: bool,
     waiter: Waiter,
     waker: Waker,
 }
@@ -152,6 +154,7 @@ impl Interface {
             ready: Vec::new(),
             turns_without_sockets: 0,
             has_slept: false,
+            is_patient: false,
             waiter,
             waker,
         })

@@ -58,6 +58,13 @@ impl BatchState {
         }
     }
 
+    /// Whether what is left takes longer than it pays to spin for.
+    pub fn lasts(&self) -> bool {
+        let left = self.requests.iter().zip(&self.results).filter(|(_, result)| result.is_none());
+        let octets: u64 = left.map(|(asked, _)| u64::from(asked.length())).sum();
+        self.left as u64 * REQUEST_NS + octets / OCTETS_PER_NS >= LASTING_NS
+    }
+
     fn end(&mut self, place: usize, result: Result<u32>) {
         if self.results[place].is_none() {
             let result = if self.cancelled[place] { Err(ClientError::Cancelled) } else { result };
@@ -282,3 +289,9 @@ impl Core {
         ClientError::Protocol { address, what: format!("BATCH_SUBMIT: {what}") }
     }
 }
+
+/// What a server takes at least for a request of a batch, and for its octets.
+const REQUEST_NS: u64 = 500;
+const OCTETS_PER_NS: u64 = 10;
+/// A wait of this length costs less asleep.
+const LASTING_NS: u64 = 16_000;

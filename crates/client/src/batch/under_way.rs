@@ -109,6 +109,9 @@ impl Future for Batched {
         match core.batches.get_mut(batch, serial) {
             Some(state) => {
                 state.waker = Some(context.waker().clone());
+                if state.lasts() {
+                    core.interface.be_patient();
+                }
                 Poll::Pending
             }
             // Polled after its end, which a caller must not do.

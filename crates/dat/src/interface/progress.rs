@@ -48,24 +48,28 @@ impl Interface {
 
     pub(super) fn wait_for(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
         self.has_slept = false;
+        let mut is_patient = std::mem::take(&mut self.is_patient);
         self.flush();
         if let Some(network) = self.config.sim.clone() {
             return self.wait_sim(&network, threshold, timeout);
         }
         self.poll_hot();
-        if self.satisfied(threshold) || self.spin_unclocked(threshold) {
+        if self.satisfied(threshold) || !is_patient && self.spin_unclocked(threshold) {
             self.pass_sockets_by();
             return self.events.len();
         }
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
-            if self.spin(threshold, deadline) {
+            if !is_patient && self.spin(threshold, deadline) {
                 self.pass_sockets_by();
                 break;
             }
-            if self.doze(threshold, deadline) {
+            let alarm = self.waiter.alarm(self.missing(threshold));
+            let early = alarm.early && !is_patient;
+            if self.doze(threshold, Alarm { early, ..alarm }, deadline) {
                 break;
             }
+            is_patient = false;
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 self.heat_all();
                 self.poll_hot();
@@ -73,6 +77,13 @@ impl Interface {
             }
         }
         self.events.len()
+    }
+
+    /// What is awaited next will take longer than it pays to spin: the next wait begins by
+    /// sleeping, unless it is there by then.
+    #[inline]
+    pub fn be_patient(&mut self) {
+        self.is_patient = true;
     }
 
     /// Whether the last wait slept, and so may have lasted. Spins are short.
@@ -163,6 +174,10 @@ impl Interface {
             network.advance();
         }
         self.events.len()
+    }
+
+    fn missing(&self, threshold: usize) -> usize {
+        threshold.saturating_sub(self.events.len()).max(1)
     }
 
     #[inline]
@@ -302,12 +317,11 @@ impl Interface {
     }
 
     /// Arms everything and sleeps until a descriptor is ready. True when satisfied.
-    pub(super) fn doze(&mut self, threshold: usize, deadline: Option<Instant>) -> bool {
+    fn doze(&mut self, threshold: usize, alarm: Alarm, deadline: Option<Instant>) -> bool {
         self.has_slept = true;
-        let before = self.events.len();
-        let missing = threshold.saturating_sub(before).max(1);
+        let (before, missing) = (self.events.len(), alarm.threshold);
         let mut woken = false;
-        if self.arm_hot(self.waiter.alarm(missing)) {
+        if self.arm_hot(alarm) {
             let mut timeout = deadline.map(|d| d.saturating_duration_since(Instant::now()));
             if let Some(first) = self.first_deadline() {
                 let left = first.saturating_duration_since(Instant::now());
