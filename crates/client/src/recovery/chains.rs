@@ -255,19 +255,27 @@ impl ChainWork {
         }
     }
 
-    /// Takes note of what members that were answered did to opens.
-    pub fn note(&mut self, opens: &mut Opens) {
-        let concerns = |member: &ChainMember| !member.is_noted && member.changes_opens();
+    /// Opens that members behind have closed are nobody's concern.
+    fn note_what_was_closed(&mut self) {
         for open in 0..self.members.len() {
             if let Some(close) = close_of(&self.members, open) {
-                // It came and went.
                 self.members[open].is_noted = true;
                 self.members[close].is_noted = true;
             }
         }
+    }
+
+    /// Takes note of what members that were answered did to opens.
+    pub fn note(&mut self, opens: &mut Opens) {
+        let concerns = |member: &ChainMember| !member.is_noted && member.changes_opens();
+        // Most chains are whole, and what they have opened has come and gone.
+        if self.missing() == 0 {
+            self.note_what_was_closed();
+        }
         if !self.members.iter().any(concerns) {
             return;
         }
+        self.note_what_was_closed();
         let flags: Vec<ChainFlags> = self.members.iter().map(|member| member.flags).collect();
         self.fill_in();
         let Self { members, octets, .. } = self;

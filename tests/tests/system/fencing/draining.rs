@@ -20,6 +20,8 @@ use crate::rogue::{Rogue, status_of};
 
 const WRITES: usize = 32;
 const LENGTH: u32 = 1 << 20;
+/// Attempts at something that mostly comes about.
+const TRIES: usize = 30;
 
 /// A server on which writes and their transfers take their time.
 fn fixture(defect: Option<Defect>, patience: Duration) -> Fixture {
@@ -159,9 +161,12 @@ fn nothing_of_a_stopped_member_lands_after_the_answer() {
 
 #[test]
 fn an_answer_before_all_is_drained_would_be_noticed() {
-    let fixture = fixture(Some(Defect::AnswerFencesEarly), HANG);
-    let (is_changed, _) = stopped_member(&fixture, Transport::Tcp);
-    assert!(is_changed, "the test above cannot fail");
+    // Whether a write is half done when the list is set is a matter of chance.
+    let is_noticed = (0..TRIES).any(|_| {
+        let fixture = fixture(Some(Defect::AnswerFencesEarly), HANG);
+        stopped_member(&fixture, Transport::Tcp).0
+    });
+    assert!(is_noticed, "the test above cannot fail");
 }
 
 #[test]
