@@ -1,15 +1,16 @@
 //! Whether one `dafs` is slower than another: `dafs bench --quick` of both in turns, and for each
 //! figure the median of the ratios, the new one's to the old one's, with the least and the
-//! greatest. What of ours was slower by more than a twentieth is named, and told by the exit
+//! greatest. What was slower by more than a twentieth is named, and told by the exit
 //! status.
 //!
 //! ```text
 //! cargo run --release -p dafs-bench --example compare -- OLD NEW [TURNS [ONLY]]
 //! ```
 //!
-//! OLD and NEW are programs; ONLY limits the figures as `dafs bench --only` does. The raw peers
-//! are the same code in both, and show what the machine alone makes of a ratio. With `--tiny` a
-//! turn takes a moment and its figures mean nothing.
+//! OLD and NEW are programs; ONLY names the figures as `dafs bench --only` does, such as
+//! "shm write". Both run what belongs together one right behind the other, so that a machine that
+//! is slower later is so for both. With `--tiny` a turn takes a moment and its figures mean
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,20 +36,22 @@ fn main() -> Result<ExitCode> {
         Some(turns) => turns.parse().context("TURNS is how often each is run, such as 5")?,
         None => TURNS,
     };
-    let only = rest.get(1).map(String::as_str);
+    let parts = rest.get(1).map_or_else(|| OURS.to_vec(), |only| vec![only.as_str()]);
     let mut ratios: BTreeMap<Name, [Vec<f64>; 2]> = BTreeMap::new();
     for turn in 0..turns {
         eprintln!("turn {} of {turns}", turn + 1);
-        // Who goes first changes: the machine may be slower at the end of a turn.
-        let is_swapped = turn % 2 == 1;
-        let (first, second) = if is_swapped { (new, old) } else { (old, new) };
-        let (first, second) = (run(first, extent, only)?, run(second, extent, only)?);
-        let (before, after) = if is_swapped { (second, first) } else { (first, second) };
-        for (name, times) in after {
-            let Some(before) = before.get(&name) else { continue };
-            let all = ratios.entry(name).or_default();
-            for (all, (after, before)) in all.iter_mut().zip(times.iter().zip(before)) {
-                all.push(after / before);
+        for part in &parts {
+            // Who goes first changes: the machine may be slower at the end of a turn.
+            let is_swapped = turn % 2 == 1;
+            let (first, second) = if is_swapped { (new, old) } else { (old, new) };
+            let (first, second) = (run(first, extent, part)?, run(second, extent, part)?);
+            let (before, after) = if is_swapped { (second, first) } else { (first, second) };
+            for (name, times) in after {
+                let Some(before) = before.get(&name) else { continue };
+                let all = ratios.entry(name).or_default();
+                for (all, (after, before)) in all.iter_mut().zip(times.iter().zip(before)) {
+                    all.push(after / before);
+                }
             }
         }
     }
@@ -59,13 +62,11 @@ fn main() -> Result<ExitCode> {
 }
 
 /// One run's figures.
-fn run(program: &str, extent: &str, only: Option<&str>) -> Result<Figures> {
+fn run(program: &str, extent: &str, part: &str) -> Result<Figures> {
     let place = tempfile::tempdir()?;
     let mut command = Command::new(program);
-    command.args(["bench", extent, "--output"]).arg(place.path()).stdout(Stdio::null());
-    if let Some(only) = only {
-        command.args(["--only", only]);
-    }
+    command.args(["bench", extent, "--only", part, "--output"]).arg(place.path());
+    command.stdout(Stdio::null());
     let status = command.status().with_context(|| format!("running {program}"))?;
     if !status.success() {
         bail!("{program} bench: {status}");
@@ -76,22 +77,20 @@ fn run(program: &str, extent: &str, only: Option<&str>) -> Result<Figures> {
 fn read(path: &Path) -> Result<Figures> {
     let report: Value = serde_json::from_slice(&std::fs::read(path)?)?;
     let mut figures = Figures::new();
-    for (list, suffix) in [("figures", ""), ("contended", ", contended")] {
-        for figure in report[list].as_array().into_iter().flatten() {
-            let (name, block, times) = understand(figure)
-                .with_context(|| format!("a figure in an unknown form: {figure}"))?;
-            figures.insert((name + suffix, block), times);
-        }
+    for figure in report["figures"].as_array().into_iter().flatten() {
+        let (name, times) =
+            understand(figure).with_context(|| format!("a figure in an unknown form: {figure}"))?;
+        figures.insert(name, times);
     }
     Ok(figures)
 }
 
-fn understand(figure: &Value) -> Option<(String, u64, [f64; 2])> {
+fn understand(figure: &Value) -> Option<(Name, [f64; 2])> {
     let (peer, kind) = (figure["peer"].as_str()?, figure["kind"].as_str()?);
     let sleeping = if figure["sleeps"].as_bool()? { ", sleeping" } else { "" };
     let name = format!("{peer} {kind} x{}{sleeping}", figure["depth"].as_u64()?);
     let times = [figure["wall_us"].as_f64()?, figure["client_cpu_us"].as_f64()?];
-    Some((name, figure["block_bytes"].as_u64()?, times))
+    Some(((name, figure["block_bytes"].as_u64()?), times))
 }
 
 /// The table. True if nothing was slower than it may be.
@@ -100,8 +99,7 @@ fn print(ratios: BTreeMap<Name, [Vec<f64>; 2]>) -> bool {
     let mut is_good = true;
     for ((name, block), all) in ratios {
         let [wall, client] = all.map(spread);
-        let is_ours = OURS.iter().any(|ours| name.starts_with(ours));
-        let is_slow = is_ours && wall[1] > BOUND;
+        let is_slow = wall[1] > BOUND;
         is_good &= !is_slow;
         let shown = |[least, median, most]: [f64; 3]| format!("{median:.3} ({least:.2}-{most:.2})");
         let verdict = if is_slow { "  SLOWER" } else { "" };
@@ -120,5 +118,5 @@ fn spread(mut values: Vec<f64>) -> [f64; 3] {
 const TURNS: usize = 5;
 /// What takes more of the other's time than this is slower.
 const BOUND: f64 = 1.05;
-/// Peers that a server of ours answers; the others are raw.
+/// What a server of ours answers.
 const OURS: [&str; 4] = ["shm read", "shm write", "tcp read", "tcp write"];

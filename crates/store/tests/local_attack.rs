@@ -93,6 +93,46 @@ fn symbolic_links_are_objects_and_never_ways() {
 }
 
 #[test]
+fn a_name_leads_to_what_it_leads_to_now() {
+    both_ways(|kernel| {
+        let place = place();
+        let (name, other) = (place.tree.join("name"), place.tree.join("other"));
+        write(&name, "first");
+        let store = start(&place, kernel);
+        let open = |path: &str| {
+            let (mode, none) = (CreateMode::NoCreate, AttributeChanges::default());
+            let (access, name) = (ShareAccess::Read, path.as_bytes());
+            let opened = store.create_file(&root(), &top(&store), name, mode, &none, access);
+            let (found, file) = opened.unwrap();
+            assert_eq!(found.object.handle, find(&store, path));
+            assert_eq!(found.object.handle, file.handle());
+            (found.object.handle, found.object.attributes.size)
+        };
+        let first = open("name");
+        assert_eq!(open("name"), first);
+        // What grows is told as it is now.
+        write(&name, "longer");
+        assert_eq!(open("name"), (first.0, 6));
+        std::fs::hard_link(&name, &other).unwrap();
+        assert_eq!(open("other"), (first.0, 6));
+        // Removed and made anew, and replaced: nothing keeps the old one but the store.
+        for text in ["another", "yet another"] {
+            let before = open("name").0;
+            std::fs::remove_file(&name).unwrap();
+            write(&name, text);
+            let after = open("name");
+            assert!(after.0 != before);
+            assert_eq!(after.1, text.len() as u64);
+        }
+        assert_eq!(open("other"), (first.0, 6));
+        std::fs::rename(&other, &name).unwrap();
+        assert_eq!(open("name"), (first.0, 6));
+        let (top, name) = (top(&store), &b"other"[..]);
+        assert_eq!(store.lookup(&root(), &top, name).err(), Some(StoreError::NotFound));
+    });
+}
+
+#[test]
 fn a_link_swapped_in_between_gains_nothing() {
     both_ways(|kernel| {
         let place = place();
