@@ -9,7 +9,8 @@ use crate::measure::Figure;
 use crate::peers::{DEPTH_MAX, Kind, Label};
 use crate::report::{Report, bytes};
 
-/// Writes one SVG for each figure of the paper into a directory; returns their paths.
+/// Writes one SVG for each figure of the paper into a directory, if anything was measured that
+/// it shows; returns their paths.
 ///
 /// # Errors
 /// If a file cannot be written.
@@ -44,7 +45,8 @@ pub fn plot(report: &Report, directory: &Path) -> Result<Vec<PathBuf>> {
             value: |figure| figure.client_cpu_us,
         },
     ];
-    plots.iter().map(|plot| plot.draw(report, directory)).collect()
+    let filled = plots.iter().filter(|plot| plot.figures(report).next().is_some());
+    filled.map(|plot| plot.draw(report, directory)).collect()
 }
 
 struct Plot {
@@ -66,6 +68,10 @@ impl Plot {
         }
     }
 
+    fn figures<'r>(&self, report: &'r Report) -> impl Iterator<Item = &'r Figure> + Clone {
+        report.figures.iter().filter(|figure| self.shows(figure.label))
+    }
+
     fn draw(&self, report: &Report, directory: &Path) -> Result<PathBuf> {
         let path = directory.join(self.file);
         let failed = || format!("drawing {}", path.display());
@@ -78,7 +84,7 @@ impl Plot {
         report: &Report,
         path: &Path,
     ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let shown = || report.figures.iter().filter(|figure| self.shows(figure.label));
+        let shown = || self.figures(report);
         let low = shown().map(self.value).fold(f64::INFINITY, f64::min).max(0.01);
         let high = shown().map(self.value).fold(low, f64::max);
         let sizes = shown().map(|figure| figure.block_bytes as f64);
@@ -127,5 +133,36 @@ impl Plot {
             .draw()?;
         root.present()?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(kind: Kind) -> Report {
+        let figure = Figure {
+            label: Label { peer: "shm", kind, depth: 1, sleeps: false },
+            block_bytes: 4096,
+            wall_us: 2.0,
+            throughput: 2e9,
+            latency_us_p50: 2.0,
+            latency_us_p99: 3.0,
+            client_cpu_us: 1.0,
+            server_cpu_us: None,
+        };
+        Report { figures: vec![figure], ..Report::default() }
+    }
+
+    #[test]
+    fn only_what_was_measured_is_drawn() {
+        let directory = tempfile::tempdir().unwrap();
+        // Axes without a point would reach to infinity.
+        assert!(plot(&report(Kind::Write), directory.path()).unwrap().is_empty());
+        let drawn = plot(&report(Kind::Read), directory.path()).unwrap();
+        assert_eq!(drawn.len(), 2);
+        for path in drawn {
+            assert!(std::fs::read_to_string(path).unwrap().contains("shm read x1"));
+        }
     }
 }
