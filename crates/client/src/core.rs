@@ -22,7 +22,7 @@ use dafs_wire::{
 use crate::back::{Back, BackWish};
 use crate::batch::plan::Part;
 use crate::batch::table::BatchTable;
-use crate::chain::send::{ChainQueue, Member};
+use crate::chain::send::{ChainQueue, Member, SharedChain};
 use crate::credits::Credits;
 use crate::data::{Destination, Transfer};
 use crate::delegations::Delegated;
@@ -35,7 +35,7 @@ use crate::turns::LOOK_PERIOD;
 use crate::waiters::{Ticket, Waiters};
 
 /// Names an operation of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OperationId(pub(crate) u64);
 
 /// What an operation moved.
@@ -73,6 +73,10 @@ pub(crate) struct Core {
     /// Answers to requests without bulk data.
     pub replies: Waiters<Result<Vec<u8>>>,
     pub batches: BatchTable,
+    /// Room for an answer, while none is looked at.
+    message: Vec<u8>,
+    /// A chain to be used again.
+    pub spare_chain: Option<SharedChain>,
     /// Back-control channels of all sessions.
     pub backs: Vec<Back>,
     last_operation: u64,
@@ -175,6 +179,8 @@ impl Core {
             transfers: Waiters::default(),
             replies: Waiters::default(),
             batches: BatchTable::default(),
+            message: Vec::new(),
+            spare_chain: None,
             backs: Vec::new(),
             last_operation: 0,
             has_timers: false,
@@ -334,18 +340,23 @@ impl Core {
     /// An answer is in an inbox slot.
     #[inline]
     fn on_answer(&mut self, index: usize, slot: u64, length: usize) {
-        let session = &mut self.sessions[index];
         let at = slot as usize * SLOT_BYTES;
-        let mut head = [0; HEAD_BYTES];
-        let short = length <= HEAD_BYTES;
-        let long;
-        let message: &[u8] = if short {
-            session.inbox.read(at, &mut head[..length]);
-            &head[..length]
-        } else {
-            long = session.inbox.to_vec(at, length.min(SLOT_BYTES));
-            &long
-        };
+        if length <= HEAD_BYTES {
+            let mut head = [0; HEAD_BYTES];
+            self.sessions[index].inbox.read(at, &mut head[..length]);
+            return self.take_answer(index, slot, &head[..length]);
+        }
+        let mut message = std::mem::take(&mut self.message);
+        message.resize(SLOT_BYTES, 0);
+        let length = length.min(SLOT_BYTES);
+        self.sessions[index].inbox.read(at, &mut message[..length]);
+        self.take_answer(index, slot, &message[..length]);
+        self.message = message;
+    }
+
+    #[inline]
+    fn take_answer(&mut self, index: usize, slot: u64, message: &[u8]) {
+        let session = &mut self.sessions[index];
         session.slots_due.push(slot);
         if session.slots_due.is_full() {
             self.post_receives(index);
@@ -762,7 +773,7 @@ pub(crate) fn system(what: &'static str, error: std::io::Error) -> ClientError {
 pub(crate) const DOMAIN: Domain = Domain(0);
 /// Octets of one inbox slot: room for any response that was negotiated.
 pub(crate) const SLOT_BYTES: usize = 4096 + 512;
-/// Answers to transfers fit this; longer ones are taken to the heap.
+/// Answers to transfers fit this.
 const HEAD_BYTES: usize = 64;
 /// Longest wait for the server to hear that a session leaves.
 const LEAVE_MAX: Duration = Duration::from_millis(200);

@@ -8,100 +8,96 @@ use std::task::{Context, Poll};
 
 use dafs_types::Status;
 
-use super::outcome::{Asked, ChainFailure, Outcome};
+use super::outcome::{ChainFailure, Outcome};
+use super::send::{ChainWork, SharedChain};
+use crate::core::{Core, SessionState};
 use crate::decode::decode_any;
 use crate::error::{ClientError, Result};
 use crate::session::Session;
-use crate::waiters::Ticket;
 
 /// A chain under way. Whoever polls it must also turn the client. It is ready when every
 /// member has its answer, so that slices it was given are free then.
 #[must_use = "without it nobody learns how the chain ended"]
 pub struct Chained<'s> {
     session: &'s Session,
-    pub(super) asked: Vec<Asked>,
-    pub(super) tickets: Vec<Ticket>,
-    /// Answers taken.
-    taken: usize,
-    done: Vec<Outcome>,
-    pub(super) failure: Option<ChainFailure>,
+    state: State,
+}
+
+enum State {
+    UnderWay(SharedChain),
+    /// It was not taken in: nothing will come.
+    Failed(Box<ChainFailure>),
+    Over,
 }
 
 impl<'s> Chained<'s> {
-    pub(super) fn empty(session: &'s Session) -> Self {
-        let (asked, tickets, done) = (Vec::new(), Vec::new(), Vec::new());
-        Self { session, asked, tickets, taken: 0, done, failure: None }
+    pub(super) fn under_way(session: &'s Session, chain: SharedChain) -> Self {
+        Self { session, state: State::UnderWay(chain) }
     }
 
-    /// It was not taken in: nothing will come.
-    pub(super) fn refused(mut self, error: ClientError) -> ChainFailure {
-        let mut core = self.session.shared.borrow_mut();
-        for ticket in self.tickets.drain(..) {
-            core.replies.put(ticket, Ok(Vec::new()));
-            core.replies.abandon(ticket);
-        }
-        drop(core);
-        let name = self.asked.first().map_or("", |asked| asked.procedure.name());
-        ChainFailure { member: 0, name, error, done: Vec::new() }
+    pub(super) fn failed(session: &'s Session, failure: ChainFailure) -> Self {
+        Self { session, state: State::Failed(Box::new(failure)) }
     }
 
-    /// Reads the next member's answer.
-    fn take(&mut self, reply: Result<Vec<u8>>) {
-        let (member, asked) = (self.taken, &self.asked[self.taken]);
-        self.taken += 1;
-        if self.failure.is_some() {
-            return;
-        }
-        match self.read(asked, reply) {
-            Ok(outcome) => self.done.push(outcome),
-            Err(error) => {
-                let name = asked.procedure.name();
-                self.failure = Some(ChainFailure { member, name, error, done: Vec::new() });
+    /// Reads the answers of a chain that is over.
+    fn read(&self, core: &Core, chain: &ChainWork) -> Brought {
+        let mut done = Vec::with_capacity(chain.members.len());
+        let session = &core.sessions[self.session.index];
+        for number in 0..chain.members.len() {
+            match chain.outcome(number, session) {
+                Ok(outcome) => done.push(outcome),
+                Err(error) => {
+                    let name = chain.members[number].procedure.name();
+                    return Err(ChainFailure { member: number, name, error, done });
+                }
             }
         }
+        Ok(done)
     }
+}
 
-    fn read(&self, asked: &Asked, reply: Result<Vec<u8>>) -> Result<Outcome> {
-        let reply = reply?;
-        let core = self.session.shared.borrow();
-        let session = &core.sessions[self.session.index];
-        let (header, response) = decode_any(asked.procedure, &reply, &session.address)?;
+type Brought = std::result::Result<Vec<Outcome>, ChainFailure>;
+
+impl ChainWork {
+    /// What a member of a chain that is over has brought.
+    fn outcome(&self, number: usize, session: &SessionState) -> Result<Outcome> {
+        let member = &self.members[number];
+        if let Some(Err(error)) = &member.answer {
+            return Err(error.clone());
+        }
+        let answer = self.answer(number).unwrap_or_default();
+        let (header, response) = decode_any(member.procedure, answer, &session.address)?;
+        let asked = &member.asked;
         if header.status != Status::Ok {
-            return Err(asked.failed(header.status));
+            let what = asked.what.clone().and_then(|place| self.names.get(place));
+            let what = what.unwrap_or(member.procedure.name()).to_owned();
+            return Err(ClientError::Status { what, status: header.status });
         }
         asked.outcome(&response, session.checksums).map_err(|what| ClientError::Protocol {
             address: session.address.clone(),
-            what: format!("{} answer: {what}", asked.procedure.name()),
+            what: format!("{} answer: {what}", member.procedure.name()),
         })
     }
 }
 
 impl Future for Chained<'_> {
-    type Output = std::result::Result<Vec<Outcome>, ChainFailure>;
+    type Output = Brought;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        while let Some(ticket) = self.tickets.get(self.taken).copied() {
-            let mut core = self.session.shared.borrow_mut();
-            let Some(reply) = core.replies.take(ticket) else {
-                core.replies.wake_with(ticket, context.waker());
-                return Poll::Pending;
-            };
-            drop(core);
-            self.take(reply);
+        let chain = match std::mem::replace(&mut self.state, State::Over) {
+            State::UnderWay(chain) => chain,
+            State::Failed(failure) => return Poll::Ready(Err(*failure)),
+            // Polled after its end, which a caller must not do.
+            State::Over => return Poll::Ready(Ok(Vec::new())),
+        };
+        if !chain.borrow().is_over {
+            chain.borrow_mut().wake_with(context.waker());
+            self.state = State::UnderWay(chain);
+            return Poll::Pending;
         }
-        let done = std::mem::take(&mut self.done);
-        Poll::Ready(match self.failure.take() {
-            None => Ok(done),
-            Some(failure) => Err(ChainFailure { done, ..failure }),
-        })
-    }
-}
-
-impl Drop for Chained<'_> {
-    fn drop(&mut self) {
         let mut core = self.session.shared.borrow_mut();
-        for ticket in self.tickets.iter().skip(self.taken) {
-            core.replies.abandon(*ticket);
-        }
+        let brought = self.read(&core, &chain.borrow());
+        core.leave_chain(chain);
+        Poll::Ready(brought)
     }
 }

@@ -38,8 +38,6 @@ mod plan;
 pub(crate) mod send;
 mod whole;
 
-use std::ops::Range;
-
 use dafs_types::{
     AccessMask, CacheHint, FileAttributes, FileHandle, RemoveMode, RmrContext, RmrTarget,
     SetAttributes, Stability, StateId, Status,
@@ -54,13 +52,12 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{
     AttributeBitmap, ByteOrder, ChainClass, ChainFlags, DirectBuffer, DirectBuffers,
-    FileAttributeBlock, Path, Procedure, Request,
+    FileAttributeBlock, Procedure, Request,
 };
 
 pub use self::chained::Chained;
-use self::outcome::Asked;
 pub use self::outcome::{ChainFailure, Outcome};
-use self::plan::{MEMBERS_USUAL, USUAL_BYTES};
+use self::send::SharedChain;
 use crate::buffer::Slice;
 use crate::file::{File, OpenOptions};
 use crate::names::METADATA;
@@ -71,9 +68,8 @@ use crate::typed::encode_set;
 #[must_use = "a chain does nothing before it is run"]
 pub struct Chain<'s> {
     session: &'s Session,
-    /// The messages of all members, one behind the other.
-    octets: Vec<u8>,
-    members: Vec<Planned>,
+    /// The members that are in it.
+    work: SharedChain,
     /// The object of the next member; `None` for what the members before have left.
     file: Option<FileHandle>,
     /// The open that the next member uses; `None` for what the members before have left.
@@ -85,25 +81,18 @@ pub struct Chain<'s> {
     /// Credits to wish for.
     wish: u16,
     /// The member that cannot be sent.
-    refused: Option<ChainFailure>,
-}
-
-/// A member as it will be sent.
-struct Planned {
-    message: Range<usize>,
-    flags: ChainFlags,
-    asked: Asked,
+    refused: Option<Box<ChainFailure>>,
 }
 
 impl Session {
     /// A chain without members.
     pub fn chain(&self) -> Chain<'_> {
-        let core = self.shared.borrow();
+        let mut core = self.shared.borrow_mut();
+        let work = core.new_chain();
         let state = &core.sessions[self.index];
         Chain {
             session: self,
-            octets: Vec::with_capacity(MEMBERS_USUAL * USUAL_BYTES),
-            members: Vec::with_capacity(MEMBERS_USUAL),
+            work,
             file: Some(self.root),
             state: Some(StateId::ANONYMOUS),
             has_fetched: false,
@@ -139,8 +128,10 @@ impl<'s> Chain<'s> {
         let (chain, names) = self.walk_from(path);
         let directory = chain.object();
         match names {
-            Ok(names) => chain
-                .push(&Request::Lookup(Lookup { directory, path: Path::new(&names) }), Some(path)),
+            Ok(names) => {
+                let lookup = Lookup { directory, path: names.path() };
+                chain.push(&Request::Lookup(lookup), Some(path))
+            }
             Err(status) => chain.refuse(Procedure::Lookup, path, status),
         }
     }
@@ -162,7 +153,7 @@ impl<'s> Chain<'s> {
             // OPEN carries a size only if it may make the file: put `setattr` behind it.
             Ok(_) if options.truncates_later() => refuse(chain, Status::Inval),
             Ok(names) => {
-                let target = OpenTarget::Null { directory, path: Path::new(&names) };
+                let target = OpenTarget::Null { directory, path: names.path() };
                 chain.open_target(target, path, options)
             }
         }
@@ -435,12 +426,14 @@ impl<'s> Chain<'s> {
     /// Has the result of the member before kept in the session's response cache, if it has
     /// one. This is for members that only look; those that others follow which change the
     /// file system are kept anyway.
-    pub fn save(mut self) -> Self {
-        let Some(last) = self.members.last_mut() else {
+    pub fn save(self) -> Self {
+        let saved = self.members().last_mut().map(|last| {
+            last.flags = last.flags.with(ChainFlags::SAVE);
+            last.procedure
+        });
+        let Some(procedure) = saved else {
             return self.refuse(Procedure::Null, "SAVE before the first member", Status::ChainForm);
         };
-        last.flags = last.flags.with(ChainFlags::SAVE);
-        let procedure = last.asked.procedure;
         if procedure.chain_class() == ChainClass::Simple {
             return self;
         }
@@ -461,14 +454,7 @@ impl<'s> Chain<'s> {
     /// Runs the chain; it is under way at once, and goes on if the future is dropped.
     pub fn run_async(self) -> Chained<'s> {
         let session = self.session;
-        match self.submit() {
-            Ok(chained) => chained,
-            Err(failure) => {
-                let mut chained = Chained::empty(session);
-                chained.failure = Some(failure);
-                chained
-            }
-        }
+        self.submit().unwrap_or_else(|failure| Chained::failed(session, failure))
     }
 }
 

@@ -3,9 +3,11 @@
 //! Invariant: members before the one that failed were carried out, and their results are
 //! there; of those behind it none was.
 
-use dafs_types::{AccessMask, FileHandle, StateId, Status, Verifier};
+use std::ops::Range;
+
+use dafs_types::{AccessMask, FileHandle, StateId, Verifier};
 use dafs_wire::messages::InlineData;
-use dafs_wire::{Checksum, DirectChecksum, Procedure, Response};
+use dafs_wire::{Checksum, DirectChecksum, Response};
 
 use crate::buffer::Slice;
 use crate::core::Transferred;
@@ -108,10 +110,9 @@ impl From<ChainFailure> for ClientError {
 
 /// What is known of a member when its answer comes.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    pub procedure: Procedure,
-    /// What messages call it.
-    pub what: Option<Box<str>>,
+pub(crate) struct Asked {
+    /// What messages call it, in the chain's names.
+    pub what: Option<Range<usize>>,
     /// Where octets were to go.
     pub slice: Option<Slice>,
     /// Octets asked for.
@@ -121,14 +122,6 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    pub fn failed(&self, status: Status) -> ClientError {
-        let what = match &self.what {
-            Some(what) => what.to_string(),
-            None => self.procedure.name().to_owned(),
-        };
-        ClientError::Status { what, status }
-    }
-
     /// Reads the results of a member that was carried out. `Err` says what is wrong with them.
     pub fn outcome(
         &self,

@@ -3,84 +3,56 @@
 //! Invariant: a member takes from those before what it does not name, and no member stands
 //! where its class may not (draft 4.3.1).
 
+use std::cell::RefMut;
+use std::ops::Range;
+
 use dafs_types::{CredHandle, FileHandle, SequenceNumber, StateId, Status, StreamId};
 use dafs_wire::{
-    ByteOrder, ChainClass, ChainFlags, Checksum, EncodeError, Procedure, Request, RequestHeader,
-    encode_request,
+    ByteOrder, ChainClass, ChainFlags, Checksum, EncodeError, Path, Procedure, Request,
+    RequestHeader, encode_request,
 };
 
+use super::Chain;
 use super::chained::Chained;
 use super::outcome::{Asked, ChainFailure};
 use super::send::{ChainMember, ChainWork};
-use super::{Chain, Planned};
 use crate::buffer::Slice;
 use crate::error::{ClientError, Result};
 
 impl<'s> Chain<'s> {
     pub(super) fn submit(mut self) -> std::result::Result<Chained<'s>, ChainFailure> {
-        let session = self.session;
         if let Some(failure) = self.refused.take() {
-            return Err(failure);
+            return Err(*failure);
         }
-        let Some(last) = self.members.last() else { return Ok(Chained::empty(session)) };
-        if last.flags.contains(ChainFlags::SAVE) {
+        let Self { session, work, .. } = self;
+        let mut chain = work.borrow_mut();
+        if let Some(last) = chain.members.last()
+            && last.flags.contains(ChainFlags::SAVE)
+        {
             let what = "SAVE on the last member, which nobody follows".into();
             return Err(ChainFailure {
-                member: self.members.len() - 1,
-                name: last.asked.procedure.name(),
+                member: chain.members.len() - 1,
+                name: last.procedure.name(),
                 error: ClientError::Status { what, status: Status::ChainForm },
                 done: Vec::new(),
             });
         }
-        self.save_what_others_rest_on();
-        let mut core = session.shared.borrow_mut();
-        let mut chained = Chained::empty(session);
-        let queued = self.members.into_iter().map(|Planned { message, flags, asked }| {
-            let ticket = core.replies.make();
-            let procedure = asked.procedure;
-            let buffer = asked.slice.as_ref().map(|slice| slice.buffer.clone());
-            chained.tickets.push(ticket);
-            chained.asked.push(asked);
-            ChainMember {
-                message,
-                procedure,
-                planned: flags,
-                flags,
-                ticket,
-                buffer,
-                status: None,
-                answer: None,
-                is_noted: false,
-            }
-        });
-        let members = queued.collect();
-        let chain = ChainWork::new(core.next_id(), self.octets, members);
-        if let Err(error) = core.start_chain(session.index, chain) {
-            drop(core);
-            // Nothing will come for the tickets.
-            return Err(chained.refused(error));
+        chain.save_what_others_rest_on();
+        for member in &mut chain.members {
+            member.planned = member.flags;
         }
-        drop(core);
-        Ok(chained)
+        let name = chain.members.first().map_or("", |member| member.procedure.name());
+        drop(chain);
+        let started = session.shared.borrow_mut().start_chain(session.index, &work);
+        match started {
+            Ok(()) => Ok(Chained::under_way(session, work)),
+            Err(error) => Err(ChainFailure { member: 0, name, error, done: Vec::new() }),
+        }
     }
 
-    /// Results that others rest on are kept, so that a chain that was cut off can be taken up
-    /// again (draft 4.3.1, simple requests).
-    fn save_what_others_rest_on(&mut self) {
-        let mut is_rested_on = false;
-        for member in self.members.iter_mut().rev() {
-            match member.asked.procedure.chain_class() {
-                ChainClass::ModifiesFiles => is_rested_on = true,
-                ChainClass::Simple if is_rested_on => {
-                    member.flags = member.flags.with(ChainFlags::SAVE);
-                }
-                ChainClass::Simple
-                | ChainClass::BulkFetch
-                | ChainClass::ModifiesLocks
-                | ChainClass::Special
-                | ChainClass::BackControl => {}
-            }
-        }
+    /// The members so far.
+    pub(super) fn members(&self) -> RefMut<'_, Vec<ChainMember>> {
+        RefMut::map(self.work.borrow_mut(), |work| &mut work.members)
     }
 
     /// The object to put into the next member's message.
@@ -93,13 +65,10 @@ impl<'s> Chain<'s> {
     }
 
     /// The names of a path, and the chain set to where it begins.
-    pub(super) fn walk_from(self, path: &str) -> (Self, std::result::Result<Vec<&str>, Status>) {
+    pub(super) fn walk_from(self, path: &str) -> (Self, std::result::Result<Names<'_>, Status>) {
         let root = self.session.root;
         let chain = if path.starts_with('/') { self.at(root) } else { self };
-        let names: Vec<&str> =
-            path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
-        let is_plain = !names.is_empty() && !names.contains(&"..");
-        (chain, if is_plain { Ok(names) } else { Err(Status::Inval) })
+        (chain, Names::of(path))
     }
 
     /// Octets that fit a request behind WRITE_INLINE's arguments.
@@ -145,9 +114,8 @@ impl<'s> Chain<'s> {
             return self.refuse(procedure, &what, Status::ChainForm);
         }
         let flags = self.flags_of(procedure);
-        let start = self.octets.len();
-        let written = match self.encode(request) {
-            Ok(written) => written,
+        let message = match self.encode(request) {
+            Ok(message) => message,
             Err(error) => {
                 let what = format!("{}: {error}", procedure.name());
                 let status = match (error, procedure) {
@@ -160,20 +128,35 @@ impl<'s> Chain<'s> {
                 return self.refuse(procedure, &what, status);
             }
         };
-        self.octets.truncate(start + written);
-        if let Some(last) = self.members.last_mut() {
+        let file = self.object();
+        let mut borrowed = self.work.borrow_mut();
+        let work = &mut *borrowed;
+        if let Some(last) = work.members.last_mut() {
             last.flags = last.flags.with(ChainFlags::FORWARD);
         }
-        let what = what.map(Box::from);
-        let asked = Asked { procedure, what, slice, length, file: self.object() };
-        self.members.push(Planned { message: start..start + written, flags, asked });
+        let what = what.map(|what| {
+            work.names.push_str(what);
+            work.names.len() - what.len()..work.names.len()
+        });
+        work.members.push(ChainMember {
+            message,
+            procedure,
+            asked: Asked { what, slice, length, file },
+            planned: flags,
+            flags,
+            status: None,
+            answer: None,
+            is_noted: false,
+        });
+        drop(borrowed);
         self.note_left_behind(procedure);
         self
     }
 
-    /// Puts a request behind those that are there. Gives its octets.
-    fn encode(&mut self, request: &Request<'_>) -> std::result::Result<usize, EncodeError> {
-        let start = self.octets.len();
+    /// Puts a request behind those that are there. Gives where its octets are.
+    fn encode(&self, request: &Request<'_>) -> std::result::Result<Range<usize>, EncodeError> {
+        let octets = &mut self.work.borrow_mut().octets;
+        let start = octets.len();
         // As in [`crate::call::Answer::of`]: what closes a file is the client's own.
         let is_own = matches!(request, Request::Close(_));
         let header = RequestHeader {
@@ -184,20 +167,19 @@ impl<'s> Chain<'s> {
         let mut encoded = Err(EncodeError::Space);
         // Few requests are long, and room for the longest would be cleared for each.
         for room in [USUAL_BYTES.min(self.request_bytes_max), self.request_bytes_max] {
-            self.octets.resize(start + room, 0);
-            let octets = &mut self.octets[start..];
-            encoded = encode_request(ByteOrder::NATIVE, &header, request, octets);
+            octets.resize(start + room, 0);
+            encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut octets[start..]);
             if encoded != Err(EncodeError::Space) {
                 break;
             }
-            self.octets.truncate(start);
         }
-        encoded
+        octets.truncate(start + encoded.unwrap_or(0));
+        encoded.map(|length| start..start + length)
     }
 
     fn flags_of(&self, procedure: Procedure) -> ChainFlags {
         let mut flags = ChainFlags::default();
-        if !self.members.is_empty() {
+        if !self.members().is_empty() {
             flags = flags.with(ChainFlags::BACK);
         }
         if self.file.is_none() && procedure.chained_handle_at().is_some() {
@@ -244,14 +226,62 @@ impl<'s> Chain<'s> {
     }
 
     pub(super) fn refuse_with(mut self, procedure: Procedure, error: ClientError) -> Self {
-        let (member, name) = (self.members.len(), procedure.name());
-        self.refused.get_or_insert(ChainFailure { member, name, error, done: Vec::new() });
+        let (member, name) = (self.members().len(), procedure.name());
+        let failure = ChainFailure { member, name, error, done: Vec::new() };
+        self.refused.get_or_insert_with(|| Box::new(failure));
         self
     }
 }
 
-/// Octets that most requests fit in, and members of most chains.
-pub(super) const USUAL_BYTES: usize = 512;
-pub(super) const MEMBERS_USUAL: usize = 4;
+impl ChainWork {
+    /// Results that others rest on are kept, so that a chain that was cut off can be taken up
+    /// again (draft 4.3.1, simple requests).
+    fn save_what_others_rest_on(&mut self) {
+        let mut is_rested_on = false;
+        for member in self.members.iter_mut().rev() {
+            match member.procedure.chain_class() {
+                ChainClass::ModifiesFiles => is_rested_on = true,
+                ChainClass::Simple if is_rested_on => {
+                    member.flags = member.flags.with(ChainFlags::SAVE);
+                }
+                ChainClass::Simple
+                | ChainClass::BulkFetch
+                | ChainClass::ModifiesLocks
+                | ChainClass::Special
+                | ChainClass::BackControl => {}
+            }
+        }
+    }
+}
+
+/// The names of a path. A list is made only of one that has points among them.
+pub(super) enum Names<'p> {
+    Plain(&'p str),
+    Listed(Vec<&'p str>),
+}
+
+impl<'p> Names<'p> {
+    fn of(path: &'p str) -> std::result::Result<Self, Status> {
+        let mut names = path.split('/').filter(|name| !name.is_empty()).peekable();
+        names.peek().ok_or(Status::Inval)?;
+        if !names.any(|name| name == "." || name == "..") {
+            return Ok(Self::Plain(path));
+        }
+        let names: Vec<&str> =
+            path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
+        let is_plain = !names.is_empty() && !names.contains(&"..");
+        if is_plain { Ok(Self::Listed(names)) } else { Err(Status::Inval) }
+    }
+
+    pub fn path(&self) -> Path<'_> {
+        match self {
+            Self::Plain(path) => Path::split(path),
+            Self::Listed(names) => Path::new(names),
+        }
+    }
+}
+
+/// Octets that most requests fit in.
+const USUAL_BYTES: usize = 512;
 /// Header and arguments of WRITE_INLINE.
 const INLINE_HEAD_BYTES: usize = 136;

@@ -11,31 +11,40 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
+use std::task::Waker;
 
 use dafs_dat::Gather;
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::{ChainFlags, Procedure, ResponseHeader, seal};
 
-use crate::buffer::Registered;
+use super::outcome::Asked;
 use crate::core::{Core, OperationId, Pending, SessionState};
 use crate::credits::Holder;
 use crate::error::{ClientError, Result};
 use crate::opens::Opens;
 use crate::recovery::Delay;
-use crate::waiters::Ticket;
 
-/// A chain that is not over.
+/// A chain from its first member to its last answer. It is one piece, which is used again for
+/// another chain: making it anew costs more than anything else that is done for a small one.
+#[derive(Default)]
 pub(crate) struct ChainWork {
     pub id: OperationId,
     /// The messages of all members, one behind the other.
     pub octets: Vec<u8>,
     pub members: Vec<ChainMember>,
+    /// The answers that have come, one behind the other.
+    pub answers: Vec<u8>,
+    /// What members are called, one behind the other.
+    pub names: String,
     /// The first member that may still have to be sent.
     next: usize,
     /// Some was sent, and not all.
     is_open: bool,
     /// Members without an answer.
     missing: usize,
+    /// Every member has ended: whoever waits may look.
+    pub is_over: bool,
+    waker: Option<Waker>,
     /// The server has put it off.
     pub delay: Option<Box<Delay>>,
 }
@@ -45,15 +54,14 @@ pub(crate) struct ChainMember {
     /// Where its message is.
     pub message: Range<usize>,
     pub procedure: Procedure,
+    /// What is known of it when its answer comes. Its buffer is kept until the chain is over.
+    pub asked: Asked,
     /// As it was put together, and as it is sent: what is known by now is not asked for.
     pub planned: ChainFlags,
     pub flags: ChainFlags,
-    pub ticket: Ticket,
-    /// Kept until the chain is over.
-    pub buffer: Option<Rc<Registered>>,
-    /// How it ended, if it has.
+    /// How it ended, if it has, and where its answer is.
     pub status: Option<Status>,
-    pub answer: Option<Result<Vec<u8>>>,
+    pub answer: Option<Result<Range<usize>>>,
     /// What it did to opens is known where that is kept.
     pub is_noted: bool,
 }
@@ -112,9 +120,27 @@ impl ChainQueue {
 }
 
 impl ChainWork {
-    pub fn new(id: OperationId, octets: Vec<u8>, members: Vec<ChainMember>) -> Self {
-        let missing = members.len();
-        Self { id, octets, members, next: 0, is_open: false, missing, delay: None }
+    /// It is put together. True if there is anything to do.
+    pub fn begin(&mut self, id: OperationId) -> bool {
+        (self.id, self.missing) = (id, self.members.len());
+        self.missing > 0
+    }
+
+    /// Makes it one without members. False if it has grown too large to be kept.
+    pub fn clear(&mut self) -> bool {
+        let Self { octets, members, answers, names, .. } = self;
+        if octets.capacity() + answers.capacity() + names.capacity() > SPARE_BYTES_MAX
+            || members.capacity() > SPARE_MEMBERS_MAX
+        {
+            return false;
+        }
+        octets.clear();
+        members.clear();
+        answers.clear();
+        names.clear();
+        (self.next, self.is_open, self.missing) = (0, false, 0);
+        (self.is_over, self.waker, self.delay) = (false, None, None);
+        true
     }
 
     /// A member has ended. True if it was the last.
@@ -122,22 +148,54 @@ impl ChainWork {
         &mut self,
         number: usize,
         status: Option<Status>,
-        answer: Result<Vec<u8>>,
+        answer: Result<&[u8]>,
     ) -> bool {
         let Some(member) = self.members.get_mut(number) else { return false };
         if member.answer.is_some() {
             return false;
         }
-        (member.status, member.answer) = (status, Some(answer));
+        member.status = status;
+        member.answer = Some(answer.map(|octets| {
+            let start = self.answers.len();
+            self.answers.extend_from_slice(octets);
+            start..self.answers.len()
+        }));
         self.missing -= 1;
         self.missing == 0
+    }
+
+    /// A member's answer, if it has one, be it a failure.
+    pub fn answer(&self, number: usize) -> Option<&[u8]> {
+        match &self.members.get(number)?.answer {
+            Some(Ok(place)) => self.answers.get(place.clone()),
+            Some(Err(_)) | None => None,
+        }
+    }
+
+    /// Whom to wake when it is over.
+    pub fn wake_with(&mut self, waker: &Waker) {
+        match &mut self.waker {
+            Some(known) => known.clone_from(waker),
+            None => self.waker = Some(waker.clone()),
+        }
+    }
+
+    /// Nothing of it is under way any more.
+    fn end(&mut self) {
+        self.is_over = true;
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
     }
 
     /// A member has no answer any more: it is asked for once more.
     pub fn forget_answer(&mut self, number: usize) {
         let member = &mut self.members[number];
-        if member.answer.take().is_some() {
+        if let Some(answer) = member.answer.take() {
             self.missing += 1;
+            if answer.as_ref().is_ok_and(|place| place.end == self.answers.len()) {
+                self.answers.truncate(answer.map_or(0, |place| place.start));
+            }
         }
         member.status = None;
     }
@@ -199,11 +257,28 @@ impl SessionState {
 }
 
 impl Core {
+    /// A chain without members.
+    pub fn new_chain(&mut self) -> SharedChain {
+        self.spare_chain.take().unwrap_or_default()
+    }
+
+    /// Nobody looks at a chain any more.
+    pub fn leave_chain(&mut self, mut chain: SharedChain) {
+        if Rc::get_mut(&mut chain).is_some_and(|chain| chain.get_mut().clear()) {
+            self.spare_chain = Some(chain);
+        }
+    }
+
     /// Takes a chain in, and sends what there are credits for.
-    pub fn start_chain(&mut self, index: usize, chain: ChainWork) -> Result<()> {
+    pub fn start_chain(&mut self, index: usize, chain: &SharedChain) -> Result<()> {
         self.check_open(index)?;
         self.note_changes(index);
-        self.sessions[index].chains.push_back(Rc::new(RefCell::new(chain)));
+        let id = self.next_id();
+        if !chain.borrow_mut().begin(id) {
+            chain.borrow_mut().end();
+            return Ok(());
+        }
+        self.sessions[index].chains.push_back(chain.clone());
         if self.sessions[index].owes_a_chain() {
             self.send_chains(index);
         }
@@ -260,8 +335,8 @@ impl Core {
         if session.is_frail {
             session.note_progress();
         }
-        let (status, answer) = (Some(header.status), Ok(message.to_vec()));
-        if member.chain.borrow_mut().note_answer(member.number, status, answer) {
+        let status = Some(header.status);
+        if member.chain.borrow_mut().note_answer(member.number, status, Ok(message)) {
             self.end_chain(index, &member.chain);
         }
     }
@@ -275,24 +350,24 @@ impl Core {
         if let Some(keeper) = &mut self.sessions[index].keeper {
             chain.note(&mut keeper.opens);
         }
-        for member in chain.members.drain(..) {
-            if let Some(answer) = member.answer {
-                self.replies.put(member.ticket, answer);
-            }
-        }
+        chain.end();
     }
 
     /// Ends what has not ended of a chain with an error.
     pub fn fail_chain(&mut self, shared: &SharedChain, error: &ClientError) {
         let mut chain = shared.borrow_mut();
         chain.missing = 0;
-        for member in chain.members.drain(..) {
-            if let (None, Some(buffer)) = (&member.answer, &member.buffer) {
+        for member in &mut chain.members {
+            if let (None, Some(slice)) = (&member.answer, &member.asked.slice) {
                 // The server may have been at work on it.
-                buffer.note_exposed();
+                slice.buffer.note_exposed();
             }
-            let answer = member.answer.unwrap_or_else(|| Err(error.clone()));
-            self.replies.put(member.ticket, answer);
+            member.answer.get_or_insert_with(|| Err(error.clone()));
         }
+        chain.end();
     }
 }
+
+/// A chain that has grown larger than this is not kept for the next.
+const SPARE_BYTES_MAX: usize = 16 << 10;
+const SPARE_MEMBERS_MAX: usize = 16;

@@ -38,7 +38,7 @@ impl Core {
             return false;
         }
         let Some(due) = self.next_try(index, &mut chain.delay) else { return false };
-        for number in first..chain.members.len() {
+        for number in (first..chain.members.len()).rev() {
             chain.forget_answer(number);
         }
         if let Some(keeper) = &mut self.sessions[index].keeper {
@@ -144,10 +144,8 @@ impl ChainWork {
             Some(Ok(_)) | None => None,
         };
         for number in failed + 1..self.members.len() {
-            let broken = match &unknown {
-                Some(error) => Err(error.clone()),
-                None => Ok(answer(&Response::Failed, Status::ChainBroken).1),
-            };
+            let broken = answer(&Response::Failed, Status::ChainBroken).1;
+            let broken = unknown.clone().map_or(Ok(&broken[..]), Err);
             self.note_answer(number, Some(Status::ChainBroken), broken);
         }
     }
@@ -161,7 +159,7 @@ impl ChainWork {
         };
         let behind = self.members.iter().rposition(lasts).map_or(0, |number| number + 1);
         for number in behind..self.members.len() {
-            if self.members[number].is_unstable_write() {
+            if self.is_unstable_write(number) {
                 self.forget_answer(number);
             }
         }
@@ -175,7 +173,7 @@ impl ChainWork {
         for close in closes.collect::<Vec<_>>() {
             let is_open = |member: &ChainMember| member.procedure == Procedure::Open;
             let Some(open) = self.members[..close].iter().rposition(is_open) else { continue };
-            let Some(Response::Open(opened)) = self.members[open].response() else { continue };
+            let Some(Response::Open(opened)) = self.response(open) else { continue };
             let state = opened.state;
             let needs_it = |member: &ChainMember| {
                 member.answer.is_none() && member.planned.contains(ChainFlags::STATE_ID)
@@ -219,7 +217,8 @@ impl ChainWork {
     /// known yet they will take from the chain.
     fn fill_in(&mut self) {
         let (mut file, mut state): (Option<FileHandle>, Option<StateId>) = (None, None);
-        for member in &mut self.members {
+        for number in 0..self.members.len() {
+            let member = &mut self.members[number];
             let message = &mut self.octets[member.message.clone()];
             member.flags = without(member.planned, ChainFlags::FORWARD.with(ChainFlags::BACK));
             let at = member.procedure.chained_handle_at();
@@ -243,11 +242,13 @@ impl ChainWork {
                     state = Some(named);
                 }
             }
-            if let Some(left) = member.leaves_file() {
-                file = left;
+            let procedure = member.procedure;
+            if procedure.finds() {
+                // Another object than it was given; not known yet, perhaps.
+                file = self.response(number).and_then(|response| response.found());
             }
-            if member.procedure == Procedure::Open {
-                state = match member.response() {
+            if procedure == Procedure::Open {
+                state = match self.response(number) {
                     Some(Response::Open(opened)) => Some(opened.state),
                     _ => None,
                 };
@@ -278,38 +279,42 @@ impl ChainWork {
         self.note_what_was_closed();
         let flags: Vec<ChainFlags> = self.members.iter().map(|member| member.flags).collect();
         self.fill_in();
-        let Self { members, octets, .. } = self;
-        for number in 0..members.len() {
-            members[number].flags = flags[number];
-            if !concerns(&members[number]) {
+        for (number, flags) in flags.into_iter().enumerate() {
+            let member = &mut self.members[number];
+            member.flags = flags;
+            if !concerns(member) {
                 continue;
             }
-            members[number].is_noted = true;
-            let member = &members[number];
-            if let (Some(Ok(answer)), Some(status)) = (&member.answer, member.status) {
-                opens.note_answer(&octets[member.message.clone()], answer, status);
+            member.is_noted = true;
+            let (message, status) = (member.message.clone(), member.status);
+            if let (Some(answer), Some(status)) = (self.answer(number), status) {
+                opens.note_answer(&self.octets[message], answer, status);
             }
+        }
+    }
+
+    /// What a member has brought, if it was carried out.
+    fn response(&self, number: usize) -> Option<Response<'_>> {
+        let member = &self.members[number];
+        if member.status != Some(Status::Ok) {
+            return None;
+        }
+        let answer = self.answer(number)?;
+        let decoded = decode_response(ByteOrder::NATIVE, member.procedure, answer);
+        decoded.ok().map(|(_, response)| response)
+    }
+
+    fn is_unstable_write(&self, number: usize) -> bool {
+        match self.response(number) {
+            Some(Response::WriteInline(written) | Response::WriteDirect(written)) => {
+                written.committed == Stability::Unstable
+            }
+            _ => false,
         }
     }
 }
 
 impl ChainMember {
-    /// What it has brought, if it was carried out.
-    fn response(&self) -> Option<Response<'_>> {
-        let Some(Ok(answer)) = &self.answer else { return None };
-        if self.status != Some(Status::Ok) {
-            return None;
-        }
-        let decoded = decode_response(ByteOrder::NATIVE, self.procedure, answer);
-        decoded.ok().map(|(_, response)| response)
-    }
-
-    /// Another object than it was given, which it leaves for those behind; `None` within if
-    /// it is not known yet.
-    fn leaves_file(&self) -> Option<Option<FileHandle>> {
-        self.procedure.finds().then(|| self.response()?.found())
-    }
-
     fn changes_opens(&self) -> bool {
         let does = matches!(
             self.procedure,
@@ -320,15 +325,6 @@ impl ChainMember {
                 | Procedure::LockU
         );
         does && self.status.is_some()
-    }
-
-    fn is_unstable_write(&self) -> bool {
-        match self.response() {
-            Some(Response::WriteInline(written) | Response::WriteDirect(written)) => {
-                written.committed == Stability::Unstable
-            }
-            _ => false,
-        }
     }
 }
 

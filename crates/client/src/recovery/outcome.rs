@@ -41,8 +41,7 @@ impl Core {
             Work::Transfer(transfer) => self.on_transferred(index, transfer, header, message),
             Work::Member(Member { chain, number }) => {
                 // The chain ends when the session goes on.
-                let (status, answer) = (Some(header.status), Ok(message.to_vec()));
-                chain.borrow_mut().note_answer(number, status, answer);
+                chain.borrow_mut().note_answer(number, Some(header.status), Ok(message));
             }
             // Its members end one by one.
             Work::Chain(_) => {}
