@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{Closed, GrantedDelegation, IoKind, OpenArguments, Touch};
+use dafs_filer::{ChannelId, Closed, GrantedDelegation, IoKind, OpenArguments, Touch};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_store::{AttributeChanges, File, FileKey, FileVersion, StoreError};
@@ -30,6 +30,14 @@ pub(crate) struct OpenRecord {
     pub handle: FileHandle,
     pub key: FileKey,
     pub file: CachedFile,
+}
+
+/// An open whose CLOSE was answered, and which is there still.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    channel: ChannelId,
+    state: StateId,
+    key: dafs_filer::FileKey,
 }
 
 /// An OPEN's answer, kept while the file is truncated.
@@ -371,7 +379,37 @@ impl Reactor {
         if self.keeps_undo_of(&request.file) {
             return self.end_undo(answer, &request.file, Ending::Close(*request));
         }
+        if self.close_soon(answer, request)? {
+            return Ok(());
+        }
         self.close_now(answer, request)
+    }
+
+    /// Answers a CLOSE that nothing can become of but that the open ends, and has it end once
+    /// the answer is out: what else happens, happens after that ([`Reactor::close_up`]). False
+    /// if it is another.
+    fn close_soon(&mut self, answer: Answer, request: &Close) -> Result<bool, Status> {
+        self.close_up();
+        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let Some(record) = self.opens.get(&request.state) else { return Ok(false) };
+        let key = dafs_filer::FileKey(record.key.0);
+        let is_plain = record.handle == request.file && self.cache.is_written(record.file);
+        if !is_plain || !self.filer.closes_alone(channel, request.state, key)? {
+            return Ok(false);
+        }
+        self.closing = Some(Closing { channel, state: request.state, key });
+        self.reply(answer, &Response::Close(Empty));
+        Ok(true)
+    }
+
+    /// Ends the open whose CLOSE was answered. Nothing that could tell may come before.
+    #[inline]
+    pub(crate) fn close_up(&mut self) {
+        if let Some(Closing { channel, state, key }) = self.closing.take()
+            && let Ok(closed) = self.filer.close(channel, state, key)
+        {
+            self.release_open(&closed);
+        }
     }
 
     pub(crate) fn close_now(&mut self, answer: Answer, request: &Close) -> Result<(), Status> {
@@ -410,7 +448,7 @@ impl Reactor {
         }
     }
 
-    /// An open ended without a CLOSE: its session is gone.
+    /// An open ended whose file nobody waits for.
     pub(crate) fn release_open(&mut self, closed: &Closed) {
         if let Some(record) = self.forget_open(closed) {
             self.cache.close(record.file);

@@ -34,7 +34,7 @@ use crate::inspect::Window;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
 use crate::locks::LockWaiter;
-use crate::open::OpenRecord;
+use crate::open::{Closing, OpenRecord};
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
 use crate::server::ServerStats;
@@ -98,6 +98,8 @@ pub(crate) struct Reactor {
     pub(crate) message: Vec<u8>,
     /// Header of an answer whose results did not fit the first buffer.
     pub(crate) unsent: Option<ResponseHeader>,
+    /// Ends before anything else is looked at.
+    pub(crate) closing: Option<Closing>,
     /// Connections to break once the present event is dealt with.
     pub(crate) dropped: Vec<EndpointId>,
     started: Duration,
@@ -186,6 +188,7 @@ impl Reactor {
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
+            closing: None,
             dropped: Vec::new(),
             started: coarse_now(),
             turned_away: 0,
@@ -242,6 +245,11 @@ impl Reactor {
             self.on_event(event);
         }
         self.settle();
+        if self.closing.is_some() {
+            // Who asks gets the answer first.
+            self.interface.flush();
+            self.close_up();
+        }
         self.take_done();
         self.push_rollbacks();
         self.pump_fences();
@@ -269,6 +277,7 @@ impl Reactor {
     }
 
     fn on_event(&mut self, event: Event) {
+        self.close_up();
         if !matches!(event, Event::Completion(_)) {
             self.settle();
         }

@@ -55,6 +55,21 @@ impl Filer {
         self.opens.downgrade(slot, state_id, file, access, deny, key)
     }
 
+    /// Whether a CLOSE would end this open and nothing else: it has no locks that go with it,
+    /// and no file without a name.
+    ///
+    /// # Errors
+    /// Those of [`Filer::close`].
+    pub fn closes_alone(
+        &self,
+        channel: ChannelId,
+        state_id: StateId,
+        file: FileKey,
+    ) -> Result<bool, Status> {
+        let slot = self.client_of(channel)?;
+        Ok(self.locks.is_empty() & self.opens.closes_alone(slot, state_id, file)?)
+    }
+
     /// CLOSE.
     ///
     /// # Errors

@@ -197,6 +197,17 @@ impl OpenTable {
         Ok(())
     }
 
+    /// Whether a CLOSE would end this open and nothing else.
+    pub fn closes_alone(
+        &self,
+        client: ClientSlot,
+        state_id: StateId,
+        file: FileKey,
+    ) -> Result<bool, Status> {
+        self.find(client, state_id, file)?;
+        Ok(self.files.get(&file).is_some_and(|shares| !shares.unlinked))
+    }
+
     /// CLOSE.
     pub fn close(
         &mut self,
