@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use dafs_dat::{Gather, RegionPath};
+use dafs_dat::{Forecast, Gather, RegionPath};
 use dafs_types::{
     CacheHint, RmrContext, RmrTarget, SequenceNumber, Stability, Status, StreamId, limits,
 };
@@ -252,9 +252,9 @@ impl Core {
         }
         match target {
             Some(target) if is_read => {
-                self.interface.expect(endpoint, &[target], ANSWER_BYTES);
+                self.interface.expect(endpoint, &Forecast::answer(&[target], ANSWER_BYTES));
             }
-            _ => self.interface.expect(endpoint, &[], ANSWER_BYTES),
+            _ => self.interface.expect(endpoint, &Forecast::answer(&[], ANSWER_BYTES)),
         }
     }
 }
@@ -425,4 +425,4 @@ impl Transfer {
 const REQUEST_BYTES: usize = 256;
 /// Header and arguments of WRITE_INLINE.
 const INLINE_HEAD_BYTES: u32 = 136;
-const ANSWER_BYTES: u32 = TRANSFER_ANSWER_BYTES as u32;
+pub(crate) const ANSWER_BYTES: u32 = TRANSFER_ANSWER_BYTES as u32;

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use crate::region::{RegionEntry, RegionTable};
 use crate::{
-    BreakReason, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather,
-    LocalSegment, Operation, PostError, RegionPath, RemoteSegment, SendOptions, Signal,
+    BreakReason, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Forecast,
+    Gather, LocalSegment, Operation, PostError, RegionPath, RemoteSegment, SendOptions, Signal,
 };
 
 /// What is lent to a provider for one call.
@@ -128,10 +128,9 @@ pub trait Connection: Send {
         remote: RemoteSegment,
     ) -> Result<(), PostError>;
 
-    /// Says that the peer is likely to write `writes`, in this order, and then to
-    /// send a message of `message_length` octets. Only a hint.
-    fn expect(&mut self, writes: &[RemoteSegment], message_length: u32) {
-        let _ = (writes, message_length);
+    /// Says what the peer is likely to answer with. Only a hint.
+    fn expect(&mut self, forecast: &Forecast<'_>) {
+        let _ = forecast;
     }
 
     /// Makes everything posted visible to the peer, as far as it takes it now.

@@ -11,8 +11,8 @@ use dafs_memory::{Memory, Pages};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::{
-    BreakReason, CompletionStatus, Domain, EndpointConfig, Event, Interface, InterfaceConfig,
-    ListenerId, LocalSegment, Operation, Region, Rights, tcp,
+    BreakReason, CompletionStatus, Domain, EndpointConfig, Event, Forecast, Interface,
+    InterfaceConfig, ListenerId, LocalSegment, Operation, Region, Rights, tcp,
 };
 
 /// Shared memory as a hostile process may use it.
@@ -106,7 +106,11 @@ impl Stream {
         let endpoint = crate::EndpointId { index: 0, generation: 1 };
         for index in 0..u32::from(foretold.unwrap_or(0) % 8) {
             let write = self.exposed_region.remote(u64::from(index) * 64, 48 + index);
-            self.interface.expect(endpoint, &[write], u32::from(foretold.unwrap_or(0)));
+            let message = u32::from(foretold.unwrap_or(0));
+            // Some come amid messages, as in a chain.
+            let (before, behind) = (message * (index % 2 * 2), index % 3);
+            let forecast = Forecast { before, writes: &[write], message, behind };
+            self.interface.expect(endpoint, &forecast);
         }
         let octets = self.located(octets);
         for piece in octets.chunks(cut.min(OCTETS_MAX)) {

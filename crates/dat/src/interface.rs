@@ -20,9 +20,9 @@ use crate::connection::{Connection, Context, EventQueue, Poller, Readiness, Toke
 use crate::region::{RegionEntry, RegionTable};
 use crate::wait::{WaitPolicy, Waiter};
 use crate::{
-    Address, AddressError, BreakReason, Domain, EndpointId, Event, Gather, ListenerId, LocalKey,
-    LocalSegment, PendingId, PostError, Region, RegionPath, RemoteSegment, Rights, SendOptions,
-    Signal, TlsServer, TlsTarget, Waker, shm, sim, tcp,
+    Address, AddressError, BreakReason, Domain, EndpointId, Event, Forecast, Gather, ListenerId,
+    LocalKey, LocalSegment, PendingId, PostError, Region, RegionPath, RemoteSegment, Rights,
+    SendOptions, Signal, TlsServer, TlsTarget, Waker, shm, sim, tcp,
 };
 
 /// Limits and habits of an interface.
@@ -428,13 +428,12 @@ impl Interface {
         Ok(())
     }
 
-    /// Hints that the peer will likely write `writes` and then send a message of
-    /// `message_length` octets; lets a socket transport place the bytes with one
-    /// system call. In the order the requests were posted.
+    /// Hints at what the peer will likely answer with; lets a socket transport place the
+    /// bytes with one system call. In the order the requests were posted.
     #[inline]
-    pub fn expect(&mut self, endpoint: EndpointId, writes: &[RemoteSegment], message_length: u32) {
+    pub fn expect(&mut self, endpoint: EndpointId, forecast: &Forecast<'_>) {
         if let Some((connection, _)) = self.lend(endpoint) {
-            connection.expect(writes, message_length);
+            connection.expect(forecast);
         }
     }
 

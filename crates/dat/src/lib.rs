@@ -48,6 +48,6 @@ pub use tls::{
 pub use wait::{WaitPolicy, coarse_now};
 pub use waker::Waker;
 pub use work::{
-    BreakReason, Completion, CompletionStatus, Event, Gather, Operation, PostError, SendOptions,
-    Signal,
+    BreakReason, Completion, CompletionStatus, Event, Forecast, Gather, Operation, PostError,
+    SendOptions, Signal,
 };

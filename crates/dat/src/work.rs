@@ -1,6 +1,8 @@
 //! What is posted and what comes back.
 
-use crate::{EndpointId, ListenerId, LocalSegment, Peer, PendingId, Stag, TlsFailure};
+use crate::{
+    EndpointId, ListenerId, LocalSegment, Peer, PendingId, RemoteSegment, Stag, TlsFailure,
+};
 
 /// One element of a gather list for a send.
 #[derive(Clone, Copy, Debug)]
@@ -157,4 +159,27 @@ pub enum PostError {
     /// The message is longer than the endpoint was configured for.
     #[error("message longer than the endpoint's limit")]
     TooLong,
+}
+
+/// What a peer is likely to answer with, in the order of the stream: only a hint.
+#[derive(Clone, Copy, Debug)]
+pub struct Forecast<'w> {
+    /// Octets of a message that comes before everything else, as the answer of a chain's first
+    /// member does; 0 if none does.
+    pub before: u32,
+    /// What it writes into our memory, in this order.
+    pub writes: &'w [RemoteSegment],
+    /// Octets of the message that follows.
+    pub message: u32,
+    /// Messages behind that one.
+    pub behind: u32,
+}
+
+impl<'w> Forecast<'w> {
+    /// Writes, and the message that answers the request for them.
+    #[must_use]
+    #[inline]
+    pub fn answer(writes: &'w [RemoteSegment], message: u32) -> Self {
+        Self { before: 0, writes, message, behind: 0 }
+    }
 }

@@ -39,9 +39,9 @@ pub use error::{DecodeError, EncodeError};
 pub use header::{ChainFlags, RequestHeader, ResponseHeader, SpecialConditions};
 pub use limits::{HEADER_BYTES, PROTOCOL_VERSION};
 pub use message::{
-    Request, RequestError, Response, TRANSFER_ANSWER_BYTES, decode_arguments, decode_request,
-    decode_response, decode_results, encode_link_text, encode_request, encode_response,
-    parse_link_text,
+    OPEN_ANSWER_BYTES, Request, RequestError, Response, TRANSFER_ANSWER_BYTES, decode_arguments,
+    decode_request, decode_response, decode_results, encode_link_text, encode_request,
+    encode_response, parse_link_text,
 };
 pub use order::ByteOrder;
 pub use procedure::{ChainClass, Procedure, ReplayClass, ReplyBound, RightsClass};

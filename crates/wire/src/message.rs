@@ -97,6 +97,9 @@ procedure_table!(messages);
 /// Octets of the answer to a READ_DIRECT, or to a WRITE of either form, that succeeded.
 pub const TRANSFER_ANSWER_BYTES: usize = HEADER_BYTES + <ReadDirectResult as Section>::SIZE;
 
+/// Octets of OPEN's answer without a delegation.
+pub const OPEN_ANSWER_BYTES: usize = HEADER_BYTES + <OpenResult<'_> as Section>::SIZE;
+
 const _: () = assert!(<WriteResult as Section>::SIZE == <ReadDirectResult as Section>::SIZE);
 
 /// Octets of a body that were encoded, and that the caller sends behind them.

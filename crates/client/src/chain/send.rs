@@ -13,13 +13,14 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::task::Waker;
 
-use dafs_dat::Gather;
+use dafs_dat::{Forecast, Gather};
 use dafs_types::{SequenceNumber, Status, StreamId};
-use dafs_wire::{ChainFlags, Procedure, ResponseHeader, seal};
+use dafs_wire::{ChainFlags, OPEN_ANSWER_BYTES as OPEN_BYTES, Procedure, ResponseHeader, seal};
 
 use super::outcome::Asked;
 use crate::core::{Core, OperationId, Pending, SessionState};
 use crate::credits::Holder;
+use crate::data::ANSWER_BYTES;
 use crate::error::{ClientError, Result};
 use crate::opens::Opens;
 use crate::recovery::Delay;
@@ -248,6 +249,12 @@ impl ChainWork {
     }
 }
 
+impl ChainMember {
+    fn reads_directly(&self) -> bool {
+        self.procedure == Procedure::ReadDirect
+    }
+}
+
 impl SessionState {
     /// Whether a chain is what must be sent next.
     #[inline]
@@ -314,13 +321,35 @@ impl Core {
             let member = Member { chain: shared.clone(), number };
             self.note_posted(index, stream, Pending::Member(member), posted);
             if is_last {
-                // The answers come together, where nothing keeps the server from it: one is
-                // what is waited for.
-                let endpoint = self.sessions[index].endpoint;
-                self.interface.expect(endpoint, &[], 0);
+                self.foretell(index, &shared.borrow());
                 return true;
             }
         }
+    }
+
+    /// Tells the transport what the answers to a chain are likely to be. They come together,
+    /// where nothing keeps the server from it: one is what is waited for.
+    fn foretell(&mut self, index: usize, chain: &ChainWork) {
+        let endpoint = self.sessions[index].endpoint;
+        let nothing = Forecast::answer(&[], 0);
+        let (before, read, behind) = match &chain.members[..] {
+            [read, behind @ ..] if read.reads_directly() => (0, read, behind),
+            [open, read, behind @ ..]
+                if open.procedure == Procedure::Open && read.reads_directly() =>
+            {
+                (OPEN_ANSWER_BYTES, read, behind)
+            }
+            _ => return self.interface.expect(endpoint, &nothing),
+        };
+        // Taken up again, some have their answers already.
+        let is_whole = chain.missing == chain.members.len();
+        let Some(slice) = read.asked.slice.as_ref().filter(|_| is_whole) else {
+            return self.interface.expect(endpoint, &nothing);
+        };
+        let writes = [slice.buffer.region.remote(slice.offset as u64, slice.length)];
+        let behind = u32::try_from(behind.len()).unwrap_or(u32::MAX);
+        let forecast = Forecast { before, writes: &writes, message: ANSWER_BYTES, behind };
+        self.interface.expect(endpoint, &forecast);
     }
 
     /// The answer to a member came.
@@ -368,6 +397,8 @@ impl Core {
     }
 }
 
+/// An OPEN's answer without a delegation.
+const OPEN_ANSWER_BYTES: u32 = OPEN_BYTES as u32;
 /// A chain that has grown larger than this is not kept for the next.
 const SPARE_BYTES_MAX: usize = 16 << 10;
 const SPARE_MEMBERS_MAX: usize = 16;

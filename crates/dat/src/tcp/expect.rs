@@ -10,10 +10,13 @@
 //! So this relies on peers that send an answer right behind its writes. Others only
 //! cost speed, unless they send the failure of one request between the writes and the
 //! message of another, with a message of the same length.
+//!
+//! A message may come before a group's writes. It is told from an answer by its length: it
+//! is longer than the message that ends any group.
 
 use std::collections::VecDeque;
 
-use crate::{RemoteSegment, Stag};
+use crate::{Forecast, RemoteSegment, Stag};
 
 /// Groups of expected writes with the message that ends each.
 #[derive(Debug, Default)]
@@ -21,29 +24,37 @@ pub(super) struct Expectations {
     groups: VecDeque<Group>,
     /// Requests whose answers are outstanding and not described in `groups`.
     unknown: u32,
+    /// Octets of the longest message that ends a group.
+    answer_max: u32,
     /// Since the last message the peer has written for the first group.
     is_active: bool,
     /// Since the last message the peer has written something else.
     is_foreign: bool,
 }
 
-/// The writes and the message that answer one request.
+/// The writes and the message that answer one request, or one in the midst of others.
 #[derive(Debug)]
 pub(super) struct Group {
+    /// Octets of the message that comes first; 0 if none does, or it has come.
+    pub before: u32,
     writes: [RemoteSegment; WRITES_MAX],
     count: usize,
     pub message_length: u32,
+    /// Messages that come behind it.
+    behind: u32,
     /// The write that goes on, and how much of it has come.
     present: usize,
     done: u32,
 }
 
 impl Group {
-    fn new(writes: &[RemoteSegment], message_length: u32) -> Option<Self> {
+    fn new(forecast: &Forecast<'_>) -> Option<Self> {
+        let Forecast { before, message: message_length, behind, .. } = *forecast;
         let empty = RemoteSegment { stag: Stag(0), address: 0, length: 0 };
+        let writes = [empty; WRITES_MAX];
         let mut group =
-            Self { writes: [empty; WRITES_MAX], count: 0, message_length, present: 0, done: 0 };
-        for write in writes.iter().filter(|write| write.length > 0) {
+            Self { before, writes, count: 0, message_length, behind, present: 0, done: 0 };
+        for write in forecast.writes.iter().filter(|write| write.length > 0) {
             *group.writes.get_mut(group.count)? = *write;
             group.count += 1;
         }
@@ -63,7 +74,8 @@ impl Group {
 
     /// Octets of the writes and the message that have not come.
     pub fn octets_left(&self) -> usize {
-        self.rest().map(|write| write.length as usize).sum::<usize>() + self.message_length as usize
+        let writes: usize = self.rest().map(|write| write.length as usize).sum();
+        self.before as usize + writes + self.message_length as usize
     }
 
     fn is_done(&self) -> bool {
@@ -77,6 +89,7 @@ impl Group {
             && write.address.wrapping_add(u64::from(self.done)) == address
             && length <= write.length - self.done;
         if fits {
+            self.before = 0;
             self.done += length;
             if self.done == write.length {
                 self.present += 1;
@@ -89,10 +102,13 @@ impl Group {
 
 impl Expectations {
     /// The application has asked for something that will be answered so.
-    pub fn add(&mut self, writes: &[RemoteSegment], message_length: u32) {
+    pub fn add(&mut self, forecast: &Forecast<'_>) {
         let room = self.groups.len() < GROUPS_MAX;
-        match Group::new(writes, message_length).filter(|_| room) {
-            Some(group) => self.groups.push_back(group),
+        match Group::new(forecast).filter(|_| room) {
+            Some(group) => {
+                self.answer_max = self.answer_max.max(group.message_length);
+                self.groups.push_back(group);
+            }
             None => self.unknown = self.unknown.saturating_add(1),
         }
     }
@@ -140,13 +156,25 @@ impl Expectations {
         }
     }
 
+    /// Whether a message is the one that comes before the first group's writes.
+    #[inline]
+    fn comes_before(&self, length: u32) -> bool {
+        length > self.answer_max
+            && !(self.is_active || self.is_foreign)
+            && self.unknown == 0
+            && self.groups.front().is_some_and(|group| group.before == length)
+    }
+
     /// A whole message has come.
     #[inline]
     pub fn on_message(&mut self, length: u32) {
         let front = self.groups.front();
         let ends = |group: &Group| group.is_done() && group.message_length == length;
         if self.is_active && !self.is_foreign && front.is_some_and(ends) {
-            self.groups.pop_front();
+            let behind = self.groups.pop_front().map_or(0, |group| group.behind);
+            self.unknown = self.unknown.saturating_add(behind);
+        } else if self.comes_before(length) {
+            self.groups[0].before = 0;
         } else if self.is_foreign && !self.is_active {
             self.unknown = self.unknown.saturating_sub(1);
         } else {
@@ -175,7 +203,7 @@ mod tests {
     fn expecting(numbers: &[u32]) -> Expectations {
         let mut expectations = Expectations::default();
         for number in numbers {
-            expectations.add(&[write(*number)], 56);
+            expectations.add(&Forecast::answer(&[write(*number)], 56));
         }
         expectations
     }
@@ -216,7 +244,7 @@ mod tests {
         expectations.on_message(56);
         assert_eq!(likely(&expectations), [0; 0]);
         // Two are still out: what is asked for now comes after them.
-        expectations.add(&[write(4)], 56);
+        expectations.add(&Forecast::answer(&[write(4)], 56));
         answer(&mut expectations, 2);
         assert_eq!(likely(&expectations), [0; 0]);
         answer(&mut expectations, 1);
@@ -236,14 +264,54 @@ mod tests {
     #[test]
     fn requests_answered_by_a_message_alone_are_never_foretold() {
         let mut expectations = Expectations::default();
-        expectations.add(&[], 56);
-        expectations.add(&[write(1)], 56);
+        expectations.add(&Forecast::answer(&[], 56));
+        expectations.add(&Forecast::answer(&[write(1)], 56));
         assert_eq!(likely(&expectations), [0; 0]);
         // The failure of the second: its memory belongs to the application again.
         expectations.on_message(56);
         assert_eq!(likely(&expectations), [0; 0]);
         expectations.on_message(56);
-        expectations.add(&[write(2)], 56);
+        expectations.add(&Forecast::answer(&[write(2)], 56));
         assert_eq!(likely(&expectations), [2]);
+    }
+
+    fn chain(number: u32, before: u32) -> Expectations {
+        let mut expectations = Expectations::default();
+        let writes = [write(number)];
+        expectations.add(&Forecast { before, behind: 1, ..Forecast::answer(&writes, 56) });
+        expectations
+    }
+
+    #[test]
+    fn a_message_before_the_writes_ends_nothing_and_those_behind_are_awaited() {
+        let mut expectations = chain(1, 192);
+        let left = |expectations: &Expectations| {
+            expectations.likely().next().map(Group::octets_left).unwrap_or_default()
+        };
+        assert_eq!(left(&expectations), 192 + 100 + 56);
+        expectations.on_message(192);
+        assert_eq!(left(&expectations), 100 + 56);
+        answer(&mut expectations, 1);
+        assert_eq!(expectations.outstanding(), 1);
+        expectations.add(&Forecast::answer(&[write(2)], 56));
+        assert_eq!(likely(&expectations), [0; 0], "one is still out");
+    }
+
+    #[test]
+    fn what_may_be_an_answer_is_none_before_the_writes() {
+        // The failure of a chain's first member, and a message as long as an answer is.
+        for (before, length) in [(192, 40), (40, 40), (56, 56)] {
+            let mut expectations = chain(1, before);
+            expectations.on_message(length);
+            assert_eq!(likely(&expectations), [0; 0], "{before}, {length}");
+        }
+    }
+
+    #[test]
+    fn the_message_before_comes_once() {
+        let mut expectations = chain(1, 192);
+        expectations.on_message(192);
+        expectations.on_message(192);
+        assert_eq!(likely(&expectations), [0; 0]);
     }
 }

@@ -47,8 +47,8 @@ use crate::connection::{Context, Interest, Readiness};
 use crate::region::RegionEntry;
 use crate::{
     Address, AddressError, BreakReason, CertificateIdentity, CompletionStatus, EndpointConfig,
-    Gather, ListenerId, LocalSegment, Operation, PostError, RegionPath, RemoteSegment, SendOptions,
-    Signal, TlsServer,
+    Forecast, Gather, ListenerId, LocalSegment, Operation, PostError, RegionPath, RemoteSegment,
+    SendOptions, Signal, TlsServer,
 };
 
 /// One TCP connection, either side.
@@ -257,11 +257,11 @@ impl crate::connection::Connection for Connection {
         self.queue_transfer(context, cookie, local, transmit::Kind::Read(remote), remote)
     }
 
-    fn expect(&mut self, writes: &[RemoteSegment], message_length: u32) {
+    fn expect(&mut self, forecast: &Forecast<'_>) {
         if self.inbound.expectations.outstanding() == 0 {
             self.inbound.warm = 0;
         }
-        self.inbound.expectations.add(writes, message_length);
+        self.inbound.expectations.add(forecast);
     }
 
     fn flush(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {

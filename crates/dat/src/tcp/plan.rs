@@ -173,6 +173,9 @@ impl Layout<'_> {
         let mut is_any = false;
         for group in knowledge.expectations.likely().skip(usize::from(is_message)) {
             is_any = true;
+            if group.before > 0 {
+                self.message(group.before)?;
+            }
             for write in group.rest() {
                 self.write(knowledge, &write)?;
             }
