@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use dafs_types::{CredHandle, FileHandle, StateId, Status};
+use dafs_types::{CreateMode, CredHandle, FileHandle, StateId, Status};
 use dafs_wire::messages::Close;
 use dafs_wire::{DirectBuffer, Procedure, Request, Response};
 
@@ -113,6 +113,32 @@ impl Future for Call {
             address: std::mem::take(&mut self.address),
             message,
         }))
+    }
+}
+
+/// Whether an answer comes sooner than it takes to sleep: the server need not wait for a disk,
+/// or for somebody else.
+pub(crate) fn is_quick(request: &Request<'_>) -> bool {
+    match request {
+        Request::Open(open) => open.creation.mode() == CreateMode::NoCreate,
+        Request::Create(_)
+        | Request::Link(_)
+        | Request::Remove(_)
+        | Request::Rename(_)
+        | Request::SetAttrInline(_)
+        | Request::SetAttrDirect(_)
+        | Request::AppendInline(_)
+        | Request::AppendDirect(_)
+        | Request::Commit(_)
+        | Request::Lock(_)
+        | Request::BatchSubmit(_)
+        | Request::SetFencingList(_)
+        | Request::Disconnect(_)
+        | Request::ClientConnect(_)
+        | Request::ClientConnectAuth(_)
+        | Request::ClientAuth(_)
+        | Request::ServerAuth(_) => false,
+        _ => true,
     }
 }
 

@@ -22,6 +22,7 @@ use dafs_wire::{
 use crate::back::{Back, BackWish};
 use crate::batch::plan::Part;
 use crate::batch::table::BatchTable;
+use crate::call::is_quick;
 use crate::chain::send::{ChainQueue, Member, SharedChain};
 use crate::credits::Credits;
 use crate::data::{Destination, Transfer};
@@ -471,6 +472,9 @@ impl Core {
         let (id, ticket) = (self.next_id(), self.replies.make());
         let call = QueuedCall { id, ticket: Some(ticket), part: None, message, delay: None };
         self.queue_call(index, call);
+        if self.sessions[index].credits.outstanding() == 1 && is_quick(request) {
+            self.interface.be_eager();
+        }
         Ok(ticket)
     }
 

@@ -170,14 +170,14 @@ impl Session {
         }
     }
 
-    /// Puts an OPEN together, and has it sent.
+    /// Puts an OPEN together, if it can be, and has it sent.
     pub(crate) fn with_open<T>(
         &self,
         target: OpenTarget<'_>,
         path: &str,
         options: &OpenOptions,
-        send: impl FnOnce(&Request<'_>) -> T,
-    ) -> Result<T> {
+        send: impl FnOnce(Result<&Request<'_>>) -> T,
+    ) -> T {
         let mut buffer;
         let creation = if options.creates() {
             let wanted = SetAttributes {
@@ -186,7 +186,10 @@ impl Session {
                 ..SetAttributes::default()
             };
             buffer = [0; PLAIN_ATTRIBUTE_BYTES_MAX];
-            let block = encode_set(&wanted, &mut buffer, path)?;
+            let block = match encode_set(&wanted, &mut buffer, path) {
+                Ok(block) => block,
+                Err(error) => return send(Err(error)),
+            };
             if options.create_new {
                 OpenCreation::Guarded(block)
             } else {
@@ -196,7 +199,7 @@ impl Session {
             OpenCreation::NoCreate
         };
         let owner = self.next_owner();
-        Ok(send(&Request::Open(Open {
+        send(Ok(&Request::Open(Open {
             target,
             creation,
             delete_disposition: options.delete_disposition,

@@ -126,7 +126,7 @@ impl Session {
             _ => Err(failed(path, status)),
         };
         let opened = target.and_then(|target| {
-            self.with_open(target, path, options, |request| self.ask(request, read))
+            self.with_open(target, path, options, |request| Ok(self.ask(request?, read)))
         });
         async move {
             let (handle, state, delegation) = opened?.await?;

@@ -353,7 +353,7 @@ impl Client {
         let gather = [Gather::Bytes(&message)];
         self.interface.post_send(self.endpoint, 0, &gather, options).expect("room");
         if self.shape.hints {
-            self.interface.expect(self.endpoint, &[target], ANSWER as u32);
+            self.interface.expect(self.endpoint, &Forecast::answer(&[target], ANSWER as u32));
         }
     }
 

@@ -108,6 +108,8 @@ pub struct Interface {
     has_slept: bool,
     /// The next wait will be long.
     is_patient: bool,
+    /// One answer is awaited, and will come soon.
+    is_eager: bool,
     waiter: Waiter,
     waker: Waker,
 }
@@ -155,6 +157,7 @@ impl Interface {
             turns_without_sockets: 0,
             has_slept: false,
             is_patient: false,
+            is_eager: false,
             waiter,
             waker,
         })

@@ -16,6 +16,7 @@ use dafs_wire::messages::{
 use dafs_wire::{
     AttributeBitmap, ByteOrder, FileAttributeBlock, Path, ReaddirWriter, Response, encode_link_text,
 };
+use smallvec::SmallVec;
 
 use crate::credentials::Asker;
 use crate::object::{add_extras, extras_in, extras_of};
@@ -362,8 +363,8 @@ fn readable(name: &[u8]) -> String {
 }
 
 /// The components of a path, within the limits.
-pub(crate) fn components<'a>(path: &Path<'a>) -> Result<Vec<&'a [u8]>, Status> {
-    let mut names = Vec::new();
+pub(crate) fn components<'a>(path: &Path<'a>) -> Result<SmallVec<[&'a [u8]; 8]>, Status> {
+    let mut names = SmallVec::new();
     let mut bytes = 0;
     for name in path.iter() {
         bytes += name.len() + 1;

@@ -36,9 +36,9 @@ impl Reactor {
                 // buffer; they are bounded by the response size.
                 let mut long = vec![0; self.response_bytes_max(answer.endpoint)];
                 let encoded = self.encode_again(answer, response, &mut long);
-                self.send_encoded(answer, encoded, &long);
+                self.send_encoded(answer, status, encoded, &long);
             }
-            encoded => self.send_encoded(answer, encoded, &message),
+            encoded => self.send_encoded(answer, status, encoded, &message),
         }
     }
 
@@ -47,11 +47,12 @@ impl Reactor {
     pub(crate) fn send_encoded(
         &mut self,
         answer: Answer,
+        status: Status,
         encoded: Result<usize, EncodeError>,
         message: &[u8],
     ) {
         match encoded {
-            Ok(length) => self.deliver(answer, &message[..length]),
+            Ok(length) => self.deliver(answer, status, &message[..length]),
             Err(error) => self.send_failure(answer, error.status()),
         }
     }
@@ -190,28 +191,21 @@ impl Reactor {
             if self.has_checksums(answer.endpoint) {
                 seal(&mut message[..length], &[]);
             }
-            self.deliver(answer, &message[..length]);
+            self.deliver(answer, status, &message[..length]);
         }
     }
 
     /// Sends an answer; keeps it first if it is to be kept.
     #[inline]
-    fn deliver(&mut self, answer: Answer, message: &[u8]) {
+    fn deliver(&mut self, answer: Answer, status: Status, message: &[u8]) {
         if answer.kept.is_some() {
-            return self.deliver_kept(answer, message);
+            let octets = &message[HEADER_BYTES..];
+            return self.conclude_kept(answer, status, octets, Some(message));
         }
         if self.answer_after.0 != 0 {
             return self.delay_answer(answer, message);
         }
         self.send(answer.endpoint, message);
-    }
-
-    fn deliver_kept(&mut self, answer: Answer, message: &[u8]) {
-        let order = self.order_of(answer.endpoint).unwrap_or(ByteOrder::NATIVE);
-        // It was encoded just now.
-        let Ok(header) = ResponseHeader::decode(order, message) else { return };
-        let octets = &message[HEADER_BYTES..];
-        self.conclude_kept(answer, header.status, octets, Some(message));
     }
 
     #[inline]

@@ -327,7 +327,7 @@ impl Reactor {
         let response = Response::WriteInline(WriteResult { length, committed, verifier });
         let mut message = [0; TRANSFER_ANSWER_BYTES];
         let encoded = self.encode(answer, Status::Ok, &response, &mut message);
-        self.send_encoded(answer, encoded, &message);
+        self.send_encoded(answer, Status::Ok, encoded, &message);
     }
 
     /// Whatever a write kept others from besides its room.

@@ -2,6 +2,8 @@
 //! sequence number is meant. Opaque values are byte arrays: they are compared
 //! and copied, never swapped (draft section 6, basic types).
 
+use std::hash::{Hash, Hasher};
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -78,8 +80,18 @@ pub struct CookieVerifier(pub [u8; 8]);
 pub struct FsHandle(pub [u8; 16]);
 
 /// Names a file: 16 octets of [`FsHandle`], then 48 octets only its server reads.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FileHandle(pub [u8; FileHandle::LENGTH]);
+
+/// One word of it: handles are looked up several times in a request, and whoever makes them
+/// sees to it that they differ (ours end in a seal that nobody can foresee).
+impl Hash for FileHandle {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let words = self.0.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+        state.write_u64(words.fold(0, |sum, word| sum ^ word));
+    }
+}
 
 impl FileHandle {
     /// Octets in a file handle.

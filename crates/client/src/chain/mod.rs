@@ -167,16 +167,10 @@ impl<'s> Chain<'s> {
 
     fn open_target(self, target: OpenTarget<'_>, path: &str, options: &OpenOptions) -> Self {
         let session = self.session;
-        let mut chain = Some(self);
-        let pushed = session.with_open(target, path, options, |request| {
-            chain.take().map(|chain| chain.push(request, Some(path)))
-        });
-        match (pushed, chain) {
-            (Ok(Some(chain)), _) => chain,
-            (Err(error), Some(chain)) => chain.refuse_with(Procedure::Open, error),
-            // What took the chain gave it back.
-            (Ok(None) | Err(_), _) => session.chain(),
-        }
+        session.with_open(target, path, options, |request| match request {
+            Ok(request) => self.push(request, Some(path)),
+            Err(error) => self.refuse_with(Procedure::Open, error),
+        })
     }
 
     // ---- looking --------------------------------------------------------------------

@@ -13,6 +13,8 @@ use dafs_wire::{
 };
 
 use super::Chain;
+use smallvec::SmallVec;
+
 use super::chained::Chained;
 use super::outcome::{Asked, ChainFailure};
 use super::send::{ChainMember, ChainWork};
@@ -254,30 +256,19 @@ impl ChainWork {
     }
 }
 
-/// The names of a path. A list is made only of one that has points among them.
-pub(super) enum Names<'p> {
-    Plain(&'p str),
-    Listed(Vec<&'p str>),
-}
+/// The names of a path. Few paths have many.
+pub(super) struct Names<'p>(SmallVec<[&'p str; 8]>);
 
 impl<'p> Names<'p> {
     fn of(path: &'p str) -> std::result::Result<Self, Status> {
-        let mut names = path.split('/').filter(|name| !name.is_empty()).peekable();
-        names.peek().ok_or(Status::Inval)?;
-        if !names.any(|name| name == "." || name == "..") {
-            return Ok(Self::Plain(path));
-        }
-        let names: Vec<&str> =
-            path.split('/').filter(|name| !name.is_empty() && *name != ".").collect();
-        let is_plain = !names.is_empty() && !names.contains(&"..");
-        if is_plain { Ok(Self::Listed(names)) } else { Err(Status::Inval) }
+        let names = path.split('/').filter(|name| !name.is_empty() && *name != ".");
+        let names = Self(names.collect());
+        let is_plain = !names.0.is_empty() && !names.0.contains(&"..");
+        if is_plain { Ok(names) } else { Err(Status::Inval) }
     }
 
     pub fn path(&self) -> Path<'_> {
-        match self {
-            Self::Plain(path) => Path::split(path),
-            Self::Listed(names) => Path::new(names),
-        }
+        Path::new(&self.0)
     }
 }
 

@@ -49,6 +49,7 @@ impl Interface {
     pub(super) fn wait_for(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
         self.has_slept = false;
         let mut is_patient = std::mem::take(&mut self.is_patient);
+        self.is_eager &= !is_patient;
         self.flush();
         if let Some(network) = self.config.sim.clone() {
             return self.wait_sim(&network, threshold, timeout);
@@ -84,6 +85,13 @@ impl Interface {
     #[inline]
     pub fn be_patient(&mut self) {
         self.is_patient = true;
+    }
+
+    /// The answer to what was posted last will be here soon, and nothing else is awaited: a
+    /// socket is worth asking for it. Said anew for each.
+    #[inline]
+    pub fn be_eager(&mut self) {
+        self.is_eager = true;
     }
 
     /// Whether the last wait slept, and so may have lasted. Spins are short.
@@ -250,9 +258,10 @@ impl Interface {
         if !self.listeners.is_empty() {
             return self.waiter.is_alone(now);
         }
-        self.asked.is_some_and(|endpoint| {
-            self.lend(endpoint).is_some_and(|(connection, _)| connection.awaits_one())
-        })
+        std::mem::take(&mut self.is_eager)
+            || self.asked.is_some_and(|endpoint| {
+                self.lend(endpoint).is_some_and(|(connection, _)| connection.awaits_one())
+            })
     }
 
     /// Spins within the learned budget, or for what a peer has announced. True when
@@ -308,7 +317,8 @@ impl Interface {
                 return Spun::Moved;
             }
             let spun_for = budget.saturating_sub(until - now);
-            offered = spun_for >= YIELD_AFTER && self.waiter.is_alone(now);
+            let patience = if self.hot.is_empty() { YIELD_AFTER_ASKING } else { YIELD_AFTER };
+            offered = spun_for >= patience && self.waiter.is_alone(now);
             if offered {
                 sched_yield();
             }
@@ -526,6 +536,8 @@ const SPIN_STRETCH_MAX: u32 = 16;
 
 /// What lasts longer may be waiting for the core we spin on.
 const YIELD_AFTER: Duration = Duration::from_micros(4);
+/// The same where a socket is asked, through which no answer comes sooner than this.
+const YIELD_AFTER_ASKING: Duration = Duration::from_micros(12);
 
 /// Turns that memory alone took up before sockets get a look, so that busy shared
 /// memory never starves them.

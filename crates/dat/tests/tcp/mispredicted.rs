@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use dafs_dat::{
-    Address, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather, Interface,
-    InterfaceConfig, Operation, Region, RemoteSegment, Rights, SendOptions, Signal,
+    Address, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Forecast, Gather,
+    Interface, InterfaceConfig, Operation, Region, RemoteSegment, Rights, SendOptions, Signal,
 };
 use dafs_memory::{Memory, Pages};
 use dafs_types::Random;
@@ -119,7 +119,7 @@ impl Scene {
         self.sender.turn(&self.config);
     }
 
-    fn foretell(&mut self, cells: &[(u64, u32)], message_length: u32) {
+    fn foretell(&mut self, cells: &[(u64, u32)], message: u32, [before, behind]: [u32; 2]) {
         let writes: Vec<RemoteSegment> = cells
             .iter()
             .map(|(cell, length)| {
@@ -127,7 +127,8 @@ impl Scene {
             })
             .collect();
         let endpoint = self.receiver.endpoint.unwrap();
-        self.receiver.interface.expect(endpoint, &writes, message_length);
+        let forecast = Forecast { before, writes: &writes, message, behind };
+        self.receiver.interface.expect(endpoint, &forecast);
     }
 
     fn write(&mut self, cell: u64, skip: u32, length: u32) {
@@ -175,23 +176,30 @@ fn round(scene: &mut Scene) {
     let liar = scene.liar;
     let count = 1 + scene.dice.below(6) as u64;
     let first = 2 * scene.dice.below(CELLS as usize / 2 - 6) as u64;
-    let answers: Vec<(u64, u32, u32)> = (0..count)
+    let answers: Vec<(u64, u32, u32, [u32; 2])> = (0..count)
         .map(|index| {
             let length = 1 + scene.dice.below(CELL_BYTES as usize) as u32;
-            (first + 2 * index, length, 1 + scene.dice.below(200) as u32)
+            // Some come amid messages, the first longer than any answer.
+            let around = match scene.dice.below(3) {
+                0 => [201 + scene.dice.below(20) as u32, scene.dice.below(3) as u32],
+                _ => [0, 0],
+            };
+            (first + 2 * index, length, 1 + scene.dice.below(200) as u32, around)
         })
         .collect();
-    for (cell, length, message) in &answers {
-        let truth = scene.dice.below(4);
-        match if liar { truth } else { 3 } {
+    for (cell, length, message, around) in &answers {
+        let truth = scene.dice.below(5);
+        match if liar { truth } else { 4 } {
             // Other sizes than will come; two parts, one over the other; the truth.
             0 => {
                 let length = 1 + scene.dice.below(*length as usize) as u32;
                 let message = 1 + scene.dice.below(200) as u32;
-                scene.foretell(&[(*cell, length)], message);
+                scene.foretell(&[(*cell, length)], message, *around);
             }
-            1 => scene.foretell(&[(*cell, length / 2), (*cell, *length)], *message),
-            _ => scene.foretell(&[(*cell, *length)], *message),
+            1 => scene.foretell(&[(*cell, length / 2), (*cell, *length)], *message, *around),
+            // Messages around it that do not come.
+            2 => scene.foretell(&[(*cell, *length)], *message, [201, 1]),
+            _ => scene.foretell(&[(*cell, *length)], *message, *around),
         }
     }
     let mut order: Vec<usize> = (0..answers.len()).collect();
@@ -199,7 +207,10 @@ fn round(scene: &mut Scene) {
         order.sort_by_cached_key(|_| scene.dice.below(1000));
     }
     for index in order {
-        let (cell, length, message) = answers[index];
+        let (cell, length, message, [before, behind]) = answers[index];
+        if before > 0 {
+            scene.send(before);
+        }
         match scene.dice.below(6) {
             // In pieces, the last first.
             0 if liar && length > 1 => {
@@ -227,6 +238,10 @@ fn round(scene: &mut Scene) {
             _ => scene.write(cell, 0, length),
         }
         scene.send(message);
+        for _ in 0..behind {
+            let length = 1 + scene.dice.below(200) as u32;
+            scene.send(length);
+        }
         if scene.dice.below(2) == 0 {
             scene.sender.interface.flush();
             scene.turn();

@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use dafs_dat::{
-    Address, Domain, EndpointConfig, EndpointId, Event, Interface, InterfaceConfig, Operation,
-    Region, Rights,
+    Address, Domain, EndpointConfig, EndpointId, Event, Forecast, Interface, InterfaceConfig,
+    Operation, Region, Rights,
 };
 use dafs_memory::{Memory, Pages};
 
@@ -65,7 +65,9 @@ impl Scene {
         let segment = self.inbox_region.local(0, INBOX_BYTES);
         self.interface.post_receive(self.endpoint, 0, &[segment]).unwrap();
         let target = self.region.remote(offset as u64, length);
-        self.interface.expect(self.endpoint, &[target], ANSWER.len() as u32);
+        let writes = [target];
+        let forecast = Forecast::answer(&writes, ANSWER.len() as u32);
+        self.interface.expect(self.endpoint, &forecast);
     }
 
     /// The frames of a write of `bytes` at `offset` of the memory, each with at most

@@ -342,7 +342,11 @@ impl Reactor {
                 return self.conclude_after(self.answer_after, concluded);
             }
             self.keep(answer, status, octets);
-            self.send_if_any(answer, message);
+            match message {
+                // It has its grant.
+                Some(message) if !answer.logged => self.send(answer.endpoint, message),
+                message => self.send_if_any(answer, message),
+            }
             return self.end_member(answer);
         };
         let mut concluded = Concluded::new(answer, status, octets, message);

@@ -119,10 +119,7 @@ impl LocalStore {
         if access.writes() {
             self.check_writable(node)?;
         }
-        let file = match self.open_file(&node.handle) {
-            Some(file) => file,
-            None => self.file_for(node.handle, |key| LocalFile::new(key, node.clone())),
-        };
+        let file = self.file_for(node.handle, |key| LocalFile::new(key, node.clone()));
         file.allow(access.writes(), !who.is_superuser())?;
         Ok(file)
     }
