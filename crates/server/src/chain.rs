@@ -101,7 +101,7 @@ impl Reactor {
     /// A member of a chain has come.
     pub(crate) fn take_member(
         &mut self,
-        answer: Answer,
+        mut answer: Answer,
         admitted: &Admitted,
         order: ByteOrder,
         header: &RequestHeader,
@@ -112,7 +112,8 @@ impl Reactor {
             // The filer keeps the same account.
             return self.fail(answer, Status::ChainBroken);
         };
-        let answer = Answer { chain, ..answer };
+        // In place: it was written just now, and a copy would wait for that.
+        answer.chain = chain;
         if self.chains.is_busy(chain) {
             // The one before may be a transfer that waits for others to be moved with.
             self.settle();

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use dafs_types::{
     DeleteDisposition, RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId, Status, limits,
 };
+use smallvec::SmallVec;
 
 use super::share::{FileShares, Reservation, WRITE};
 use super::{Closed, FileKey, IoKind, OpenArguments, Opened, RemoveDecision};
@@ -26,6 +27,9 @@ const _: () = assert!(OPENS_LIMIT as u64 <= INDEX_MASK + 1);
 /// No slot.
 const NONE: u32 = u32::MAX;
 
+/// An owner's name. Most are short, and an open should not have to allocate for it.
+type Owner = SmallVec<[u8; 16]>;
+
 /// The opens of all clients.
 #[derive(Debug)]
 pub(crate) struct OpenTable {
@@ -41,7 +45,7 @@ pub(crate) struct OpenTable {
     /// Opens with a deny mode: while there is none, anonymous I/O needs no search.
     denying: u32,
     files: BTreeMap<FileKey, FileShares>,
-    owners: BTreeMap<(FileKey, ClientSlot, Box<[u8]>), u32>,
+    owners: BTreeMap<(FileKey, ClientSlot, Owner), u32>,
 }
 
 /// What READ and WRITE look at.
@@ -57,7 +61,7 @@ struct HotOpen {
 /// `next` links the free ones.
 #[derive(Debug)]
 struct ColdOpen {
-    owner: Box<[u8]>,
+    owner: Owner,
     next: u32,
     previous: u32,
 }
@@ -122,7 +126,7 @@ impl OpenTable {
             deny_remove: arguments.disposition == DeleteDisposition::Deny,
             key: arguments.key,
         };
-        let owner = (arguments.file, client, Box::from(arguments.owner));
+        let owner = (arguments.file, client, Owner::from_slice(arguments.owner));
         if let Some(&index) = self.owners.get(&owner) {
             return self.reopen(index, wanted);
         }
@@ -258,7 +262,7 @@ impl OpenTable {
     }
 
     fn opens_of(&self, file: FileKey) -> impl Iterator<Item = u32> + '_ {
-        let from = (file, ClientSlot(0), Box::default());
+        let from = (file, ClientSlot(0), Owner::new());
         let owners = self.owners.range(from..);
         owners.take_while(move |((of, _, _), _)| *of == file).map(|(_, &index)| index)
     }
@@ -367,7 +371,7 @@ impl OpenTable {
         file: FileKey,
         client: ClientSlot,
         held: Reservation,
-        owner: Box<[u8]>,
+        owner: Owner,
     ) -> u32 {
         self.count += 1;
         let index = self.free_first;
