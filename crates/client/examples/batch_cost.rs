@@ -2,16 +2,21 @@
 //! time of the client's thread, over TCP and over shared memory on this machine, a server on a
 //! directory in a thread of its own. Blocks of each take turns, so that all see the same machine,
 //! and of each the median block counts; single reads one after the other are the measure. What the
-//! rest of the process, which is the server, used meanwhile stands beside it. `--test` runs a few
-//! rounds only; `--shm` and `--tcp` run one transport, `--only-single`, `--only-gathered`,
+//! rest of the process, which is the server, used meanwhile stands beside it. Whoever waits for
+//! a batch sleeps once: what a bare sleep of that length costs its thread on this machine comes
+//! last. `--test` runs a few rounds only; `--shm` and `--tcp` run one transport, `--only-single`, `--only-gathered`,
 //! `--only-batch` and `--only-submitted` one way, for a profiler.
 
 mod common;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use dafs_client::{
     Buffer, Client, ClientConfig, File, Group, OpenOptions, Session, SessionOptions,
 };
 use dafs_types::Random;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::time::{ClockId, clock_gettime};
 
 use common::{Outcome, Served};
@@ -19,6 +24,8 @@ use common::{Outcome, Served};
 const READS: usize = 64;
 const OCTETS: usize = 4096;
 const FILE_OCTETS: usize = 32 << 20;
+/// About as long as a batch takes over shared memory.
+const SLEEP: Duration = Duration::from_micros(80);
 const BLOCKS: usize = 400;
 const ROUNDS_PER_BLOCK: u32 = 10;
 const WAYS: [&str; 4] = ["single", "gathered", "batch", "submitted"];
@@ -32,7 +39,49 @@ fn main() -> Outcome<()> {
             over(transport, blocks)?;
         }
     }
+    let sleep = median(sleeps(blocks)?);
+    println!("one sleep of {} us, and nothing else: {sleep:.1} us", SLEEP.as_micros());
     Ok(())
+}
+
+/// Microseconds of this thread's time for one sleep, until another thread wakes it: what a block
+/// of them took.
+fn sleeps(blocks: usize) -> Outcome<Vec<f64>> {
+    let bell = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let wanted = AtomicU32::new(0);
+    let rounds = blocks as u32 * ROUNDS_PER_BLOCK;
+    std::thread::scope(|scope| {
+        // It is awake all the time, as a server is that has work.
+        let ringer = scope.spawn(|| -> rustix::io::Result<()> {
+            for round in 1..=rounds {
+                while wanted.load(Ordering::Acquire) != round {
+                    std::hint::spin_loop();
+                }
+                let begun = Instant::now();
+                while begun.elapsed() < SLEEP {
+                    std::hint::spin_loop();
+                }
+                rustix::io::write(&bell, &1u64.to_ne_bytes())?;
+            }
+            Ok(())
+        });
+        let mut times = Vec::new();
+        for block in 0..blocks as u32 {
+            let begun = thread_time();
+            for round in 1..=ROUNDS_PER_BLOCK {
+                wanted.store(block * ROUNDS_PER_BLOCK + round, Ordering::Release);
+                rustix::io::read(&bell, &mut [0; 8])?;
+            }
+            times.push((thread_time() - begun) / f64::from(ROUNDS_PER_BLOCK));
+        }
+        ringer.join().map_err(|_| "the thread that wakes has failed")??;
+        Ok(times)
+    })
+}
+
+fn median(mut times: Vec<f64>) -> f64 {
+    times.sort_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 fn over(transport: &str, blocks: usize) -> Outcome<()> {
@@ -95,10 +144,6 @@ impl Bench {
                 self.check(&rounds[rounds.len() - 1]);
             }
         }
-        let median = |mut times: Vec<f64>| {
-            times.sort_by(f64::total_cmp);
-            times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
-        };
         Ok(times.map(|(own, others)| (median(own), median(others))))
     }
 
