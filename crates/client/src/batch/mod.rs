@@ -20,12 +20,13 @@ use std::time::Duration;
 
 use dafs_types::CacheHint;
 use dafs_wire::messages::{FileChunk, TransferDirection};
+use smallvec::smallvec;
 
 use crate::buffer::Slice;
 use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::session::Session;
-use table::Asked;
+use table::{Asked, Few};
 
 pub use under_way::Batched;
 
@@ -56,24 +57,24 @@ impl Batch<'_> {
     /// Adds a read of the slice's length at `offset`. Fewer octets than that are no error.
     pub fn read(self, file: &File, offset: u64, slice: Slice) -> Self {
         let chunk = FileChunk { offset, length: slice.length, hint: CacheHint::default() };
-        self.add(file, TransferDirection::Read, vec![chunk], vec![slice])
+        self.add(file, TransferDirection::Read, smallvec![chunk], smallvec![slice])
     }
 
     /// Adds a write of the slice at `offset`.
     pub fn write(self, file: &File, offset: u64, slice: Slice) -> Self {
         let chunk = FileChunk { offset, length: slice.length, hint: CacheHint::default() };
-        self.add(file, TransferDirection::Write, vec![chunk], vec![slice])
+        self.add(file, TransferDirection::Write, smallvec![chunk], smallvec![slice])
     }
 
     /// Adds a read of several ranges (offset and length) of a file into several slices, which
     /// are as long together; it is one request, with one outcome. At most 64 of each.
     pub fn read_list(self, file: &File, ranges: &[(u64, u32)], slices: Vec<Slice>) -> Self {
-        self.add(file, TransferDirection::Read, chunks_of(ranges), slices)
+        self.add(file, TransferDirection::Read, chunks_of(ranges), slices.into())
     }
 
     /// Adds a write of several slices to several ranges of a file, as [`Batch::read_list`].
     pub fn write_list(self, file: &File, ranges: &[(u64, u32)], slices: Vec<Slice>) -> Self {
-        self.add(file, TransferDirection::Write, chunks_of(ranges), slices)
+        self.add(file, TransferDirection::Write, chunks_of(ranges), slices.into())
     }
 
     /// How long the server may take its time with a submitted batch: a hint by which it can
@@ -137,8 +138,8 @@ impl Batch<'_> {
         mut self,
         file: &File,
         direction: TransferDirection,
-        chunks: Vec<FileChunk>,
-        slices: Vec<Slice>,
+        chunks: Few<FileChunk>,
+        slices: Few<Slice>,
     ) -> Self {
         let is_ours = file.is_of(self.session)
             && slices.iter().all(|slice| slice.buffer.belongs_to(&self.session.shared));
@@ -151,7 +152,7 @@ impl Batch<'_> {
     }
 }
 
-fn chunks_of(ranges: &[(u64, u32)]) -> Vec<FileChunk> {
+fn chunks_of(ranges: &[(u64, u32)]) -> Few<FileChunk> {
     let hint = CacheHint::default();
     ranges.iter().map(|&(offset, length)| FileChunk { offset, length, hint }).collect()
 }

@@ -13,7 +13,7 @@ use dafs_wire::{
     RequestHeader, encode_request,
 };
 
-use super::table::{Asked, BatchState};
+use super::table::{Asked, BatchState, Few};
 use super::{Batch, Batched};
 use crate::core::{Core, QueuedCall};
 use crate::error::{ClientError, Result};
@@ -99,7 +99,7 @@ impl Core {
         let session = &self.sessions[index];
         let has_checksums = session.checksums;
         let requests = &state.requests[part.requests.clone()];
-        let buffers: Vec<Vec<DirectBuffer>> = requests.iter().map(Asked::direct).collect();
+        let buffers: Vec<Few<DirectBuffer>> = requests.iter().map(Asked::direct).collect();
         let named = (part.requests.start..).zip(requests).zip(&buffers);
         let wire: Vec<BatchRequest<'_>> = named
             .map(|((place, asked), buffers)| BatchRequest {
@@ -161,7 +161,7 @@ impl Asked {
         self.slices.iter().map(|slice| slice.length).fold(0, u32::saturating_add)
     }
 
-    fn direct(&self) -> Vec<DirectBuffer> {
+    fn direct(&self) -> Few<DirectBuffer> {
         let direct = self.slices.iter().map(|slice| {
             let remote = slice.buffer.region.remote(slice.offset as u64, slice.length);
             let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));

@@ -9,6 +9,7 @@ use std::task::Waker;
 use dafs_types::{FileHandle, StateId, Status};
 use dafs_wire::messages::{Completion, FileChunk, TransferDirection};
 use dafs_wire::{Array, ByteOrder, Procedure, Response, ResponseHeader, decode_results};
+use smallvec::SmallVec;
 
 use super::plan::{Manner, Part, place_of};
 use crate::buffer::{Registered, Slice};
@@ -21,9 +22,12 @@ pub(crate) struct Asked {
     pub file: FileHandle,
     pub state: StateId,
     pub direction: TransferDirection,
-    pub chunks: Vec<FileChunk>,
-    pub slices: Vec<Slice>,
+    pub chunks: Few<FileChunk>,
+    pub slices: Few<Slice>,
 }
+
+/// The parts of a request, of which most have one.
+pub(crate) type Few<T> = SmallVec<[T; 1]>;
 
 /// A batch under way.
 #[derive(Debug)]
