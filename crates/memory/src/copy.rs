@@ -2,22 +2,6 @@
 
 use crate::{LINE_BYTES, Memory, forward};
 
-/// Copies `length` octets by whichever way suits so many.
-///
-/// # Safety
-/// As [`forward::copy`].
-#[inline]
-unsafe fn copy_apart(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: as the caller promises.
-    unsafe {
-        if forward::SHORT_BYTES.contains(&length) {
-            forward::copy_short(from, to, length);
-        } else {
-            std::ptr::copy_nonoverlapping(from, to, length);
-        }
-    }
-}
-
 impl Memory {
     /// Copies `bytes` to `offset`.
     ///
@@ -28,7 +12,7 @@ impl Memory {
         let to = self.pointer(offset, bytes.len());
         // SAFETY: `to` is valid for bytes.len() octets (checked by `pointer`), and a
         // Rust slice cannot overlap memory no reference was ever made to.
-        unsafe { copy_apart(bytes.as_ptr(), to, bytes.len()) }
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
     /// Copies from `offset` into `bytes`.
@@ -39,7 +23,7 @@ impl Memory {
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         let from = self.pointer(offset, bytes.len());
         // SAFETY: as in `write`, the other way round.
-        unsafe { copy_apart(from, bytes.as_mut_ptr(), bytes.len()) }
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
     }
 
     /// Copies `length` octets from one memory to another, which may be the same.

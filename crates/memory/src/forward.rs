@@ -68,37 +68,6 @@ unsafe fn copy_long(from: *const u8, to: *mut u8, length: usize) {
     }
 }
 
-/// Copies as many octets as a message has, in pieces that do not overlap. A message is copied
-/// twice in a row, into its inbox and out of it; the C library's pieces overlap in the middle,
-/// and a load that spans two stores waits until both are in the cache.
-///
-/// # Safety
-/// As [`copy`].
-// Inlined where the ranges are known to be apart, this would be made a call to the C library.
-#[inline(never)]
-pub unsafe fn copy_short(from: *const u8, to: *mut u8, length: usize) {
-    let mut at = 0;
-    // SAFETY: every piece is within the `length` octets.
-    unsafe {
-        while at + 16 <= length {
-            let piece = from.add(at).cast::<[u64; 2]>().read_unaligned();
-            to.add(at).cast::<[u64; 2]>().write_unaligned(piece);
-            at += 16;
-        }
-        if length & 8 != 0 {
-            let piece = from.add(at).cast::<u64>().read_unaligned();
-            to.add(at).cast::<u64>().write_unaligned(piece);
-            at += 8;
-        }
-        while at < length {
-            *to.add(at) = *from.add(at);
-            at += 1;
-        }
-    }
-}
-
-/// Lengths for which [`copy_short`] is better than the C library.
-pub const SHORT_BYTES: std::ops::RangeInclusive<usize> = 33..=512;
 /// Shorter copies are left to the C library.
 const LONG_BYTES: usize = 1024;
 /// How far ahead of the copy lines are asked for: the hardware's own prefetcher stops at
@@ -109,8 +78,6 @@ const PAGES_AT_ONCE: usize = 4;
 
 #[cfg(test)]
 mod tests {
-    type Copy = unsafe fn(*const u8, *mut u8, usize);
-
     #[test]
     fn every_octet_arrives_whatever_the_length_and_the_alignment() {
         let source: Vec<u8> = (0..50_000u32).map(|n| (n * 7 + n / 251) as u8).collect();
@@ -118,15 +85,13 @@ mod tests {
             (0..300).chain((1000..1400).step_by(7)).chain([4096, 9999, 16_384, 17_000, 40_961])
         {
             for (skip, shift) in [(0, 0), (1, 0), (0, 1), (31, 5), (7, 63), (33, 32)] {
+                let mut target = vec![0; length + shift + 64];
                 let from = &source[skip..skip + length];
-                for copy in [super::copy, super::copy_short] as [Copy; 2] {
-                    let mut target = vec![0; length + shift + 64];
-                    // SAFETY: two allocations, both long enough.
-                    unsafe { copy(from.as_ptr(), target[shift..].as_mut_ptr(), length) };
-                    assert_eq!(&target[shift..shift + length], from, "{length} {skip} {shift}");
-                    assert!(target[..shift].iter().all(|octet| *octet == 0));
-                    assert!(target[shift + length..].iter().all(|octet| *octet == 0));
-                }
+                // SAFETY: two allocations, both long enough.
+                unsafe { super::copy(from.as_ptr(), target[shift..].as_mut_ptr(), length) };
+                assert_eq!(&target[shift..shift + length], from, "{length} {skip} {shift}");
+                assert!(target[..shift].iter().all(|octet| *octet == 0));
+                assert!(target[shift + length..].iter().all(|octet| *octet == 0));
             }
         }
     }
