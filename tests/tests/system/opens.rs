@@ -1,10 +1,13 @@
 //! Opens: sharing, keys, unlinked files, delete on last close.
 
 use dafs_client::{
-    ClientError, DeleteDisposition, OpenOptions, ShareAccess, ShareDeny, ShareKey, Status,
+    ClientError, DeleteDisposition, OpenOptions, Outcome, ShareAccess, ShareDeny, ShareKey, Status,
+    block_on,
 };
+use dafs_wire::Request;
+use dafs_wire::messages::Close;
 
-use crate::fixture::over_each;
+use crate::fixture::{over_each, pattern};
 
 fn status<T>(result: Result<T, ClientError>) -> Option<Status> {
     result.err().and_then(|error| error.status())
@@ -117,5 +120,38 @@ fn a_read_only_open_does_not_write() {
         let options = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
         let file = session.open("/file", &options).unwrap();
         assert_eq!(status(file.read_at(&mut [0; 1], 0)), Some(Status::Access));
+    });
+}
+
+/// The answer to a CLOSE goes out before the open has ended; whatever is asked right behind it
+/// finds it ended all the same.
+#[test]
+fn what_is_asked_right_behind_a_close_finds_the_file_closed() {
+    over_each(|fixture, transport| {
+        let (client, session) = fixture.connect(transport);
+        let content = pattern(100, 8);
+        std::fs::write(fixture.local("file"), &content).unwrap();
+        let mine = OpenOptions { deny: ShareDeny::Both, ..OpenOptions::read() };
+        for _ in 0..50 {
+            let file = session.open("/file", &mine).unwrap();
+            let (handle, state) = (file.handle(), file.state());
+            let again = Request::Close(Close { file: handle, state });
+            let first = file.start_close().unwrap();
+            let next = session.open_in_async(session.root(), "file", "/file", &mine);
+            let twice = session.start(&again).unwrap();
+            block_on(&client, async {
+                assert_eq!(first.await.unwrap().read().unwrap().0, Status::Ok);
+                assert_eq!(twice.await.unwrap().read().unwrap().0, Status::OldStateId);
+                next.await.unwrap().close().unwrap();
+            });
+            let chain = session.chain().open("/file", &mine).close().open("/file", &mine).close();
+            let next = session.chain().open("/file", &mine).read_inline(0, 100).close();
+            let (chain, next) = (chain.run_async(), next.run_async());
+            block_on(&client, async {
+                assert_eq!(chain.await.unwrap().len(), 4);
+                let whole = Outcome::Octets { octets: content.clone(), end_of_file: true };
+                assert_eq!(next.await.unwrap()[1], whole);
+            });
+        }
     });
 }
