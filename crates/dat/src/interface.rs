@@ -432,7 +432,8 @@ impl Interface {
     }
 
     /// Hints at what the peer will likely answer with; lets a socket transport place the
-    /// bytes with one system call. In the order the requests were posted.
+    /// bytes with one system call. In the order the requests were posted, and before any of
+    /// them is flushed: of what has come already nothing may be foretold.
     #[inline]
     pub fn expect(&mut self, endpoint: EndpointId, forecast: &Forecast<'_>) {
         if let Some((connection, _)) = self.lend(endpoint) {

@@ -201,6 +201,11 @@ impl ChainWork {
         member.status = None;
     }
 
+    /// Nothing of it was sent.
+    fn is_fresh(&self) -> bool {
+        self.next == 0 && !self.is_open && self.missing == self.members.len()
+    }
+
     /// Members without an answer.
     pub fn missing(&self) -> usize {
         self.missing
@@ -306,6 +311,8 @@ impl Core {
 
     /// Sends the members of a chain. False if there are not credits enough for the rest.
     fn send_members(&mut self, index: usize, shared: &SharedChain) -> bool {
+        // Of one that was sent in part before, or is taken up, some may be answered already.
+        let is_fresh = shared.borrow().is_fresh();
         loop {
             let mut chain = shared.borrow_mut();
             let Some(number) = chain.due() else { return true };
@@ -321,7 +328,7 @@ impl Core {
             let member = Member { chain: shared.clone(), number };
             self.note_posted(index, stream, Pending::Member(member), posted);
             if is_last {
-                self.foretell(index, &shared.borrow());
+                self.foretell(index, &shared.borrow(), is_fresh);
                 return true;
             }
         }
@@ -329,7 +336,7 @@ impl Core {
 
     /// Tells the transport what the answers to a chain are likely to be. They come together,
     /// where nothing keeps the server from it: one is what is waited for.
-    fn foretell(&mut self, index: usize, chain: &ChainWork) {
+    fn foretell(&mut self, index: usize, chain: &ChainWork, is_fresh: bool) {
         let endpoint = self.sessions[index].endpoint;
         let nothing = Forecast::answer(&[], 0);
         let (before, read, behind) = match &chain.members[..] {
@@ -341,9 +348,7 @@ impl Core {
             }
             _ => return self.interface.expect(endpoint, &nothing),
         };
-        // Taken up again, some have their answers already.
-        let is_whole = chain.missing == chain.members.len();
-        let Some(slice) = read.asked.slice.as_ref().filter(|_| is_whole) else {
+        let Some(slice) = read.asked.slice.as_ref().filter(|_| is_fresh) else {
             return self.interface.expect(endpoint, &nothing);
         };
         let writes = [slice.buffer.region.remote(slice.offset as u64, slice.length)];
