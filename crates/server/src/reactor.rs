@@ -246,11 +246,12 @@ impl Reactor {
         }
         self.settle();
         if self.closing.is_some() {
-            // Who asks gets the answer first.
             self.interface.flush();
             self.close_up();
         }
         self.take_done();
+        // Who asks gets the answer first: most turns have nothing to do behind this.
+        self.interface.flush();
         self.push_rollbacks();
         self.pump_fences();
         self.pump_delegations();
