@@ -4,8 +4,8 @@
 //! and of each the median block counts; single reads one after the other are the measure. What the
 //! rest of the process, which is the server, used meanwhile stands beside it. Whoever waits for
 //! a batch sleeps once: what a bare sleep of that length costs its thread on this machine comes
-//! last. `--test` runs a few rounds only; `--shm` and `--tcp` run one transport, `--only-single`, `--only-gathered`,
-//! `--only-batch` and `--only-submitted` one way, for a profiler.
+//! last. `--test` runs a few rounds only; `--shm` and `--tcp` run one transport, `--only-single`,
+//! `--only-gathered`, `--only-batch` and `--only-submitted` one way, for a profiler.
 
 mod common;
 
