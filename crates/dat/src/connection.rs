@@ -245,14 +245,29 @@ impl EventQueue {
 
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Event> {
+        let Some(completion) = self.first_completion().copied() else {
+            return self.others.pop_front().map(|(_, event)| event);
+        };
+        self.pass_completion();
+        Some(Event::Completion(completion))
+    }
+
+    /// The next event, if it is a completion.
+    #[inline(always)]
+    pub(crate) fn first_completion(&self) -> Option<&Completion> {
         if let Some((after, _)) = self.others.front()
             && *after <= self.taken
         {
-            return self.others.pop_front().map(|(_, event)| event);
+            return None;
         }
-        let completion = self.completions.pop()?;
+        self.completions.first()
+    }
+
+    /// The first completion is dealt with.
+    #[inline(always)]
+    pub(crate) fn pass_completion(&mut self) {
+        self.completions.pass();
         self.taken += 1;
-        Some(Event::Completion(completion))
     }
 
     /// Completions and other events waiting.
@@ -290,14 +305,17 @@ impl Completions {
     }
 
     #[inline(always)]
-    fn pop(&mut self) -> Option<Completion> {
-        let completion = *self.queue.get(self.taken)?;
+    fn first(&self) -> Option<&Completion> {
+        self.queue.get(self.taken)
+    }
+
+    #[inline(always)]
+    fn pass(&mut self) {
         self.taken += 1;
-        if self.taken == self.queue.len() {
+        if self.taken >= self.queue.len() {
             self.queue.clear();
             self.taken = 0;
         }
-        Some(completion)
     }
 
     #[inline]

@@ -8,6 +8,10 @@
 //! thread was given the core. A gap without one is a hypervisor's: nobody would have the core
 //! if we slept, so such time does not count.
 //!
+//! A server whose sleeps end soon after they began is asked by somebody who was nearly back:
+//! it spins for that much longer, up to a limit, for a client pays more for waking it than for
+//! the request itself. A client does not: its processor time is what it saves.
+//!
 //! What lasts some microseconds may be waiting for the very core we spin on, and is let have
 //! it: of two threads that both want to run the scheduler moves one, of two that sleep in
 //! turns it does not.
@@ -58,6 +62,8 @@ impl Default for WaitPolicy {
 #[derive(Debug)]
 pub struct Waiter {
     policy: WaitPolicy,
+    /// How long to spin at present: longer than the policy says if that was nearly enough.
+    span: Duration,
     /// Goes up with each spin that ended without the event, and down with each that had it.
     futility: u32,
     /// Waits to sleep through before the next trial spin, and what is left of them.
@@ -83,6 +89,7 @@ impl Waiter {
     pub(crate) fn new(policy: WaitPolicy) -> Self {
         Self {
             policy,
+            span: policy.spin_max,
             futility: 0,
             rest: REST_MIN,
             rest_left: 0,
@@ -135,7 +142,7 @@ impl Waiter {
             self.rest_left -= 1;
             return Duration::ZERO;
         }
-        self.policy.spin_max
+        self.span
     }
 
     /// A spin ended with the event there.
@@ -154,6 +161,18 @@ impl Waiter {
             self.rest_left = self.rest;
             self.rest = (self.rest * 2).min(REST_MAX);
         }
+    }
+
+    /// A sleep ended, of one who may spin for longer: what that says about the spin before it,
+    /// or about one that was left out.
+    pub(crate) fn slept(&mut self, span: Duration) {
+        if span > NEARLY_SPAN || !self.ever_spins() {
+            self.span = self.policy.spin_max;
+            return;
+        }
+        self.span = (self.span + span).min(STRETCHED_SPAN_MAX).max(self.policy.spin_max);
+        self.futility = self.futility.saturating_sub(VAIN_WEIGHT);
+        self.rest_left = 0;
     }
 
     /// Whether no thread has wanted our core lately. Some things pay only on a core of one's
@@ -228,6 +247,10 @@ const SHARED_SPAN_MAX: Duration = Duration::from_secs(16);
 const RELAPSE_SPAN: Duration = Duration::from_secs(2);
 /// How long something is worth waiting for that a peer has announced by waking us.
 const FOREWARNED_SPAN: Duration = Duration::from_micros(30);
+/// A sleep no longer than this, which a wake-up takes half of, was not worth it.
+const NEARLY_SPAN: Duration = Duration::from_micros(150);
+/// Longest spin of who was nearly awake for long enough.
+const STRETCHED_SPAN_MAX: Duration = Duration::from_micros(250);
 const CROWDED_SPAN_MIN: Duration = Duration::from_millis(2);
 const CROWDED_SPAN_MAX: Duration = Duration::from_millis(64);
 /// A spin in vain counts as much as two that paid: where every third is vain, sleeping costs
@@ -267,6 +290,24 @@ mod tests {
         while waiter.budget(now).is_zero() {}
         waiter.paid();
         assert!((0..100).all(|_| !waiter.budget(now).is_zero()));
+    }
+
+    #[test]
+    fn who_nearly_spun_for_long_enough_spins_longer() {
+        let now = Instant::now();
+        let mut waiter = Waiter::new(WaitPolicy::default());
+        let shortest = waiter.budget(now);
+        for _ in 0..4 {
+            waiter.vain();
+            waiter.slept(Duration::from_micros(70));
+            assert!(waiter.budget(now) > shortest, "it is no rest that is wanted");
+        }
+        assert_eq!(waiter.budget(now), STRETCHED_SPAN_MAX);
+        waiter.slept(Duration::from_millis(3));
+        assert_eq!(waiter.budget(now), shortest);
+        let mut sleeper = Waiter::new(WaitPolicy { spin_max: Duration::ZERO });
+        sleeper.slept(Duration::from_micros(70));
+        assert!(sleeper.budget(now).is_zero());
     }
 
     #[test]

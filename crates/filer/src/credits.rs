@@ -225,6 +225,12 @@ impl Window {
         Grant { target_nreq: self.target, receives_to_post: self.nreq + 1 - before }
     }
 
+    /// What responses bring at present.
+    #[inline]
+    pub fn target(&self) -> u16 {
+        self.target
+    }
+
     /// The client's rule, `nreq = max(nreq - 1, target)`, at the response on a stream.
     fn follow(&mut self, stream: StreamId, budget: &mut Budget) {
         let (word, bit) = place(stream);

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use dafs_types::{Moment, SequenceNumber, SessionId, Status, StreamId};
 use dafs_wire::ByteOrder;
+use smallvec::SmallVec;
 
 use crate::ChannelId;
 use crate::clients::Principal;
@@ -113,7 +114,7 @@ struct Entry {
     procedure: u32,
     /// Its result, once it has one; `None` if it still runs, or was not carried out.
     status: Option<Status>,
-    octets: Vec<u8>,
+    octets: SmallVec<[u8; SHORT_BYTES]>,
 }
 
 impl KeptSessions {
@@ -193,8 +194,10 @@ impl KeptSessions {
         self.free.push(index);
     }
 
-    /// Puts a result back that was written down.
-    pub fn restore(
+    /// Keeps the result of a request that was never under way: it was carried out at once, or
+    /// its result was written down.
+    #[inline]
+    pub fn keep_whole(
         &mut self,
         session: KeptSession,
         request: RequestName,
@@ -362,6 +365,9 @@ impl Entry {
     }
 }
 
+/// Longest result that needs no memory of its own: a write's.
+const SHORT_BYTES: usize = 24;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -451,7 +457,7 @@ mod tests {
         for (record, replies) in sessions.records() {
             let session = again.add(record.clone(), None);
             for reply in replies {
-                again.restore(session, reply.request, reply.status, reply.octets);
+                again.keep_whole(session, reply.request, reply.status, reply.octets);
             }
         }
         assert_eq!(found(&again, request(5, 8)), Ok(b"result".to_vec()));

@@ -82,6 +82,9 @@ impl Reactor {
             ..EndpointConfig::default()
         };
         let endpoint = self.interface.accept(pending, Domain(0), &config, b"");
+        let slot_at = |slot: u16| u64::from(slot) * u64::from(request_bytes);
+        let slots =
+            (0..credits).map(|slot| inbox_region.local(slot_at(slot), request_bytes)).collect();
         let mut channel = Channel {
             id,
             endpoint,
@@ -90,6 +93,7 @@ impl Reactor {
             inbox,
             inbox_region,
             slot_bytes: request_bytes,
+            slots,
             free_slots: (0..credits).rev().collect(),
             receives_due: 0,
             sealed_bytes: 0,
@@ -108,7 +112,7 @@ impl Reactor {
         let slot = channel.free_slots.pop()?;
         let cookie = Cookie::Slot(slot).pack();
         // If the connection is gone already, its end is on the way as an event.
-        let _ = self.interface.post_receive(endpoint, cookie, &[channel.slot(slot)]);
+        let _ = self.interface.post_receive(endpoint, cookie, channel.slot(slot));
         self.channels.insert(channel);
         Some(())
     }

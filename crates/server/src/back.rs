@@ -151,7 +151,7 @@ impl Reactor {
             let Some(slot) = channel.free_slots.pop() else { return };
             let (cookie, segment) = (Cookie::Slot(slot).pack(), channel.slot(slot));
             // A failure means that the connection is ending, which an event tells.
-            let _ = self.interface.post_receive(endpoint, cookie, &[segment]);
+            let _ = self.interface.post_receive(endpoint, cookie, segment);
         }
     }
 

@@ -200,7 +200,7 @@ impl Reactor {
     pub(crate) fn push_chains(&mut self) {
         while let Some(chain) = self.chains.ready.pop_front() {
             self.begin_next(chain);
-            self.close_up();
+            self.follow_up();
             if self.chains.ready.is_empty() {
                 // What was begun may be a transfer that waits for others to be moved with.
                 self.settle();

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dafs_dat::{EndpointId, Region};
+use dafs_dat::{EndpointId, LocalSegment, Region};
 use dafs_filer::ChannelId;
 use dafs_memory::Memory;
 use dafs_store::FileKey;
@@ -35,6 +35,9 @@ pub(crate) struct Channel {
     pub inbox_region: Region,
     /// Octets of one slot.
     pub slot_bytes: u32,
+    /// Where each slot is. Made for the post that wants it, a segment would be loaded in other
+    /// words than it was stored in, and wait for the page that was copied before.
+    pub slots: Box<[LocalSegment]>,
     /// Slots that are not posted.
     pub free_slots: Vec<u16>,
     /// Receives to post once the answer that brings their credits is on its way: nothing is
@@ -89,8 +92,10 @@ impl Channel {
     }
 
     /// The local segment of an inbox slot.
-    pub fn slot(&self, slot: u16) -> dafs_dat::LocalSegment {
-        self.inbox_region.local(u64::from(slot) * u64::from(self.slot_bytes), self.slot_bytes)
+    #[inline]
+    pub fn slot(&self, slot: u16) -> &[LocalSegment] {
+        let at = usize::from(slot);
+        self.slots.get(at..=at).unwrap_or_default()
     }
 }
 

@@ -147,6 +147,7 @@ impl Reactor {
     /// A request could not be carried out: it is answered, or waits.
     #[cold]
     pub(crate) fn refuse(&mut self, answer: Answer, status: Status, message: &[u8]) {
+        let answer = self.keep_begun(answer);
         let Some(Parked { waiter, asks }) = self.delegations.parked.take() else {
             return self.fail(answer, status);
         };

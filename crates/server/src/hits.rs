@@ -11,18 +11,20 @@
 
 use std::collections::VecDeque;
 
-use dafs_dat::{LocalSegment, RemoteSegment};
+use dafs_dat::{Gather, LocalSegment, RemoteSegment};
 use dafs_memory::{LINE_BYTES, prefetch};
 use dafs_store::cache::{Piece, Pieces, Pin, Prepared, Read, Span, Spans, WriteToken};
 use dafs_types::{CacheHint, Stability, Status};
-use dafs_wire::{Checksum, DirectBuffer, TRANSFER_ANSWER_BYTES};
+use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES, encode_response};
 
+use crate::afterwards::Keeping;
 use crate::data::IoFile;
 use crate::direct::remote_of;
 use crate::reactor::Reactor;
 use crate::read::{read_response, read_task};
+use crate::respond::{QUIET, blank, take_grant};
 use crate::task::{Answer, Buffers, ReadTarget, Task, Wait, WriteSource, WriteTask};
-use crate::transfer::Loan;
+use crate::transfer::{Cookie, Loan};
 use crate::write::write_task;
 
 /// A request that was let in, with one buffer and without a checksum.
@@ -52,16 +54,21 @@ struct Hit {
     remote: RemoteSegment,
     io: IoFile,
     hold: Hold,
+    /// Whether the answer is made beforehand, as far as it can be known.
+    is_foretold: bool,
+    message: [u8; TRANSFER_ANSWER_BYTES],
 }
 
 /// What keeps a hit's place in the cache, and what else its end needs.
 #[derive(Debug)]
 enum Hold {
-    /// All that is needed to answer is made beforehand: what is stored right behind the copy
-    /// of a page and loaded again in other words waits until the page is through.
     Read {
         pin: Pin,
-        message: [u8; TRANSFER_ANSWER_BYTES],
+        is_end: bool,
+    },
+    /// A read's, lent to the transport.
+    Lent {
+        is_end: bool,
     },
     Write {
         token: WriteToken,
@@ -129,13 +136,13 @@ impl Ahead {
 }
 
 impl Hits {
-    /// The oldest hit; from now on its octets are no longer asked for.
+    /// The oldest hit. From now on its octets are no longer asked for.
     #[inline]
-    fn pop(&mut self) -> Option<Hit> {
+    fn first(&mut self) -> Option<&mut Hit> {
         if self.ahead.count() >= self.kept.len() {
             self.ahead.skip();
         }
-        self.kept.pop_front()
+        self.kept.front_mut()
     }
 }
 
@@ -158,9 +165,17 @@ impl Reactor {
         }
     }
 
-    /// Has everything wanted moved and answered, or parked.
+    /// Has everything wanted moved and answered, or parked, and what follows upon the answers
+    /// done.
     #[inline]
     pub(crate) fn settle(&mut self) {
+        self.settle_hits();
+        self.follow_up();
+    }
+
+    /// Has everything wanted moved and answered, or parked.
+    #[inline]
+    pub(crate) fn settle_hits(&mut self) {
         self.look_up();
         while !self.hits.kept.is_empty() {
             self.move_hit();
@@ -221,25 +236,9 @@ impl Reactor {
 
     #[inline]
     fn keep_read(&mut self, wanted: &Wanted, piece: Piece, is_end: bool) {
-        let Wanted { answer, io, buffer, .. } = *wanted;
-        self.hits.ahead.push(self.cache.arena().address() + piece.offset, piece.length);
-        self.fetch_ahead();
-        let response = read_response(piece.length, is_end, Checksum::NONE);
-        let mut message = [0; TRANSFER_ANSWER_BYTES];
-        if let Err(error) = self.encode(answer, Status::Ok, &response, &mut message) {
-            self.cache.unpin(piece.pin);
-            self.send_failure(answer, error.status());
-            return self.give_back(io.file, io.borrowed);
-        }
-        self.fetch_ahead();
-        self.hits.kept.push_back(Hit {
-            answer,
-            local: self.arena.local(piece.offset, piece.length),
-            remote: remote_of(&buffer, piece.length),
-            io,
-            hold: Hold::Read { pin: piece.pin, message },
-        });
-        self.fetch_ahead();
+        let Piece { offset, length, pin } = piece;
+        let response = read_response(length, is_end, Checksum::NONE);
+        self.keep_hit(wanted, (offset, length), Hold::Read { pin, is_end }, &response);
     }
 
     fn look_up_write(&mut self, wanted: &Wanted) {
@@ -250,62 +249,178 @@ impl Reactor {
             && span.length == length
             && let Prepared::Ready(token) = found
         {
-            self.hits.ahead.push(self.cache.arena().address() + span.offset, length);
-            self.fetch_ahead();
-            return self.hits.kept.push_back(Hit {
-                answer,
-                local: self.arena.local(span.offset, length),
-                remote: remote_of(&buffer, length),
-                io,
-                hold: Hold::Write { token, offset, buffer },
-            });
+            let (place, response) = ((span.offset, length), self.write_response(length));
+            return self.keep_hit(wanted, place, Hold::Write { token, offset, buffer }, &response);
         }
         let task = plain_write(io, offset, length, buffer);
+        let answer = self.keep_begun(answer);
         self.start_write_with(answer, task, found, &spans, jobs);
     }
 
+    /// Keeps a hit, and makes its answer beforehand if nothing but credits may change in it:
+    /// what is stored right behind the copy of a page and loaded again in other words waits
+    /// until the page is through. For the same reason it stays where it is from here on.
     #[inline]
-    fn move_hit(&mut self) {
-        let Some(hit) = self.hits.pop() else { return };
+    fn keep_hit(
+        &mut self,
+        wanted: &Wanted,
+        (offset, length): (u64, u32),
+        hold: Hold,
+        response: &Response<'_>,
+    ) {
+        let Wanted { answer, io, ref buffer, .. } = *wanted;
+        self.hits.ahead.push(self.cache.arena().address() + offset, length);
         self.fetch_ahead();
+        self.hits.kept.push_back(Hit {
+            answer,
+            local: self.arena.local(offset, length),
+            remote: remote_of(buffer, length),
+            io,
+            hold,
+            is_foretold: false,
+            message: [0; TRANSFER_ANSWER_BYTES],
+        });
         self.fetch_ahead();
-        let Hit { answer, local, remote, io, hold } = hit;
-        let (endpoint, from) = (answer.endpoint, std::slice::from_ref(&local));
-        match hold {
-            Hold::Read { pin, message } => {
-                if self.interface.rdma_write_now(endpoint, from, remote) {
-                    self.fetch_ahead();
-                    self.cache.unpin(pin);
-                } else {
-                    let cookie = self.loans.insert(endpoint, Loan::Pin(pin));
-                    self.post_write(endpoint, from, remote, cookie, true);
-                }
-                self.send(endpoint, &message);
-                self.give_back(io.file, io.borrowed);
-            }
-            Hold::Write { token, offset, buffer } => {
-                let length = token.length();
-                if self.interface.rdma_read_now(self.reads_over(endpoint), from, remote) {
-                    self.fetch_ahead();
-                    let progress = self.cache.write_done(token, self.now);
-                    self.on_progress(progress);
-                    self.give_back(io.file, io.borrowed);
-                    self.reply_written(answer, length, Stability::Unstable);
-                } else {
-                    let id = self.tasks.reserve();
-                    let mut task = plain_write(io, offset, length, buffer);
-                    let spans = Spans::from_iter([Span { offset: local.offset, length }]);
-                    let is_there = self.fetch_into(id, answer, &mut task, token, &spans);
-                    let task = Task::Write(answer, task);
-                    if is_there {
-                        self.drive(id, task);
-                    } else {
-                        self.park(id, task, Wait::Transfers);
-                    }
-                }
-            }
+        if let Some(hit) = self.hits.kept.back_mut()
+            && let Some(channel) = self.channels.get(answer.endpoint)
+            && let Some(order) = channel.order
+            && !(answer.chain.is_some() | answer.kept().is_some() | channel.checksums)
+            && self.answer_after.0 == 0
+        {
+            let target = self.filer.likely_target(channel.id);
+            let header = blank(answer, Status::Ok, target);
+            let room = &mut hit.message;
+            hit.is_foretold = channel.response_bytes_max >= room.len()
+                && encode_response(order, &header, response, room) == Ok(TRANSFER_ANSWER_BYTES);
         }
         self.fetch_ahead();
+    }
+
+    /// Moves the octets of the oldest hit and answers it.
+    #[inline]
+    fn move_hit(&mut self) {
+        self.fetch_ahead();
+        self.fetch_ahead();
+        let Some(hit) = self.hits.first() else { return };
+        let (endpoint, from) = (hit.answer.endpoint, std::slice::from_ref(&hit.local));
+        let is_moved = match hit.hold {
+            Hold::Read { .. } | Hold::Lent { .. } => {
+                self.interface.rdma_write_now(endpoint, from, hit.remote)
+            }
+            Hold::Write { .. } => {
+                let over = self.channels.get(endpoint).map_or(endpoint, |c| c.reads_over);
+                self.interface.rdma_read_now(over, from, hit.remote)
+            }
+        };
+        if !is_moved && !self.post_hit() {
+            return;
+        }
+        self.fetch_ahead();
+        if !self.send_foretold() {
+            return self.end_hit();
+        }
+        let Some(Hit { io, hold, .. }) = self.hits.kept.pop_front() else { return };
+        self.end_hold(io, hold);
+        self.fetch_ahead();
+    }
+
+    /// Sends the answer of the oldest hit, whose octets were moved, from where it is. False if it
+    /// was not made beforehand.
+    #[inline]
+    fn send_foretold(&mut self) -> bool {
+        let is_last = self.hits.kept.len() == 1;
+        let Some(hit) = self.hits.kept.front_mut().filter(|hit| hit.is_foretold) else {
+            return false;
+        };
+        let endpoint = hit.answer.endpoint;
+        if let Some(channel) = self.channels.get_mut(endpoint) {
+            take_grant(&mut self.filer, channel, hit.answer, &mut hit.message);
+        }
+        let gather = [Gather::Bytes(&hit.message)];
+        let silent = Cookie::Silent.pack();
+        let is_posted = self.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
+        if hit.answer.kept_later().is_some() {
+            let keeping = Keeping::of(hit.answer, &hit.message);
+            if is_last {
+                self.afterwards.keep(keeping);
+            } else {
+                // Others wait all the same.
+                keeping.keep(&mut self.filer);
+            }
+        }
+        if !is_posted {
+            self.give_up(endpoint);
+        }
+        self.fetch_ahead();
+        self.fetch_ahead();
+        self.post_receives(endpoint);
+        true
+    }
+
+    /// A hit ends whose octets are moved.
+    #[inline]
+    fn end_hold(&mut self, io: IoFile, hold: Hold) {
+        match hold {
+            Hold::Read { pin, .. } => self.cache.unpin(pin),
+            Hold::Lent { .. } => {}
+            Hold::Write { token, .. } => {
+                let progress = self.cache.write_done(token, self.now);
+                self.on_progress(progress);
+            }
+        }
+        self.give_back(io.file, io.borrowed);
+    }
+
+    /// Answers the oldest hit, whose octets were moved, the long way.
+    #[inline(never)]
+    fn end_hit(&mut self) {
+        let Some(Hit { answer, local, io, hold, .. }) = self.hits.kept.pop_front() else { return };
+        let length = local.length;
+        match hold {
+            Hold::Read { is_end, .. } | Hold::Lent { is_end } => {
+                self.end_hold(io, hold);
+                let response = read_response(length, is_end, Checksum::NONE);
+                self.reply_moved(answer, &response);
+            }
+            Hold::Write { .. } => {
+                let answer = self.keep_begun(answer);
+                self.end_hold(io, hold);
+                self.reply_written(answer, length, Stability::Unstable);
+            }
+        }
+    }
+
+    /// Has the transport move the octets of the oldest hit. False if that must be waited for.
+    #[inline]
+    fn post_hit(&mut self) -> bool {
+        let Some(hit) = self.hits.kept.front_mut() else { return false };
+        let Hold::Read { is_end, .. } = hit.hold else {
+            self.await_hit();
+            return false;
+        };
+        let (endpoint, local, remote) = (hit.answer.endpoint, hit.local, hit.remote);
+        if let Hold::Read { pin, .. } = std::mem::replace(&mut hit.hold, Hold::Lent { is_end }) {
+            let cookie = self.loans.insert(endpoint, Loan::Pin(pin));
+            self.post_write(endpoint, &[local], remote, cookie, true);
+        }
+        true
+    }
+
+    /// Makes a task of the oldest hit, a write whose octets must be fetched.
+    fn await_hit(&mut self) {
+        let Some(Hit { answer, local, io, hold, .. }) = self.hits.kept.pop_front() else { return };
+        let Hold::Write { token, offset, buffer } = hold else { return };
+        let id = self.tasks.reserve();
+        let mut task = plain_write(io, offset, local.length, buffer);
+        let spans = Spans::from_iter([Span { offset: local.offset, length: local.length }]);
+        let answer = self.keep_begun(answer);
+        let is_there = self.fetch_into(id, answer, &mut task, token, &spans);
+        let task = Task::Write(answer, task);
+        if is_there {
+            self.drive(id, task);
+        } else {
+            self.park(id, task, Wait::Transfers);
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod afterwards;
 mod append;
 mod authorize;
 mod back;

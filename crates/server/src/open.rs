@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dafs_filer::{ChannelId, Closed, GrantedDelegation, IoKind, OpenArguments, Touch};
+use dafs_filer::{Closed, GrantedDelegation, IoKind, OpenArguments, Touch};
 use dafs_journal::RecordNumber;
 use dafs_store::cache::CachedFile;
 use dafs_store::{AttributeChanges, File, FileKey, FileVersion, StoreError};
@@ -30,14 +30,6 @@ pub(crate) struct OpenRecord {
     pub handle: FileHandle,
     pub key: FileKey,
     pub file: CachedFile,
-}
-
-/// An open whose CLOSE was answered, and which is there still.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Closing {
-    channel: ChannelId,
-    state: StateId,
-    key: dafs_filer::FileKey,
 }
 
 /// An OPEN's answer, kept while the file is truncated.
@@ -386,10 +378,10 @@ impl Reactor {
     }
 
     /// Answers a CLOSE that nothing can become of but that the open ends, and has it end once
-    /// the answer is out: what else happens, happens after that ([`Reactor::close_up`]). False
+    /// the answer is out: what else happens, happens after that ([`crate::afterwards`]). False
     /// if it is another.
     fn close_soon(&mut self, answer: Answer, request: &Close) -> Result<bool, Status> {
-        self.close_up();
+        self.follow_up();
         let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         let Some(record) = self.opens.get(&request.state) else { return Ok(false) };
         let key = dafs_filer::FileKey(record.key.0);
@@ -397,19 +389,9 @@ impl Reactor {
         if !is_plain || !self.filer.closes_alone(channel, request.state, key)? {
             return Ok(false);
         }
-        self.closing = Some(Closing { channel, state: request.state, key });
+        self.close_later(channel, request.state, key);
         self.reply(answer, &Response::Close(Empty));
         Ok(true)
-    }
-
-    /// Ends the open whose CLOSE was answered. Nothing that could tell may come before.
-    #[inline]
-    pub(crate) fn close_up(&mut self) {
-        if let Some(Closing { channel, state, key }) = self.closing.take()
-            && let Ok(closed) = self.filer.close(channel, state, key)
-        {
-            self.release_open(&closed);
-        }
     }
 
     pub(crate) fn close_now(&mut self, answer: Answer, request: &Close) -> Result<(), Status> {

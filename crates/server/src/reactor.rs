@@ -20,6 +20,7 @@ use dafs_store::{ExportTerms, File, Store};
 use dafs_types::{Entropy, FileHandle, Moment, QuickMap, StateId, Verifier, limits};
 use dafs_wire::{ByteOrder, ResponseHeader};
 
+use crate::afterwards::Afterwards;
 use crate::authorize::AccessRules;
 use crate::batch::Batches;
 use crate::chain::Chains;
@@ -34,7 +35,7 @@ use crate::inspect::Window;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
 use crate::locks::LockWaiter;
-use crate::open::{Closing, OpenRecord};
+use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
 use crate::server::ServerStats;
@@ -98,8 +99,8 @@ pub(crate) struct Reactor {
     pub(crate) message: Vec<u8>,
     /// Header of an answer whose results did not fit the first buffer.
     pub(crate) unsent: Option<ResponseHeader>,
-    /// Ends before anything else is looked at.
-    pub(crate) closing: Option<Closing>,
+    /// What is done before anything else is looked at.
+    pub(crate) afterwards: Afterwards,
     /// Connections to break once the present event is dealt with.
     pub(crate) dropped: Vec<EndpointId>,
     started: Duration,
@@ -188,7 +189,7 @@ impl Reactor {
             queries: Vec::new(),
             message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
-            closing: None,
+            afterwards: Afterwards::default(),
             dropped: Vec::new(),
             started: coarse_now(),
             turned_away: 0,
@@ -241,13 +242,26 @@ impl Reactor {
     /// Everything that has happened since the last wait.
     fn turn(&mut self) {
         self.batches.begin_turn();
-        while let Some(event) = self.interface.next_event() {
-            self.on_event(event);
+        loop {
+            // Not as an event: it is built once and taken from where it is.
+            if let Some(&Completion { endpoint, context, operation, status, length, .. }) =
+                self.interface.first_completion()
+            {
+                self.interface.pass_completion();
+                self.follow_up();
+                let is_receive = operation == Operation::Receive;
+                let is_good = status == CompletionStatus::Success;
+                self.on_completion(endpoint, context, length, is_receive, is_good);
+            } else if let Some(event) = self.interface.next_event() {
+                self.on_event(event);
+            } else {
+                break;
+            }
         }
-        self.settle();
-        if self.closing.is_some() {
+        self.settle_hits();
+        if self.afterwards.is_any() {
             self.interface.flush();
-            self.close_up();
+            self.follow_up();
         }
         self.take_done();
         // Who asks gets the answer first: most turns have nothing to do behind this.
@@ -278,12 +292,11 @@ impl Reactor {
     }
 
     fn on_event(&mut self, event: Event) {
-        self.close_up();
-        if !matches!(event, Event::Completion(_)) {
-            self.settle();
-        }
+        self.follow_up();
+        self.settle();
         match event {
-            Event::Completion(completion) => self.on_completion(completion),
+            // Those are taken first.
+            Event::Completion(_) => {}
             Event::ConnectionRequest { pending, peer, private_data, .. } => {
                 self.on_connection(pending, &peer, &private_data);
             }
@@ -296,20 +309,24 @@ impl Reactor {
         }
     }
 
-    #[inline]
-    fn on_completion(&mut self, completion: Completion) {
-        match Cookie::unpack(completion.context) {
-            Cookie::Slot(slot) if completion.operation == Operation::Receive => {
-                if completion.status == CompletionStatus::Success {
-                    self.on_message(completion.endpoint, slot, completion.length);
+    #[inline(always)]
+    fn on_completion(
+        &mut self,
+        endpoint: EndpointId,
+        context: u64,
+        length: u32,
+        is_receive: bool,
+        is_good: bool,
+    ) {
+        match Cookie::unpack(context) {
+            Cookie::Slot(slot) => {
+                if is_receive & is_good {
+                    self.on_message(endpoint, slot, length);
                 }
             }
-            Cookie::Slot(_) | Cookie::Silent => {}
+            Cookie::Silent => {}
             cookie @ Cookie::Loan(_) => self.on_loan_done(cookie),
-            Cookie::Task(task) => {
-                let failed = completion.status != CompletionStatus::Success;
-                self.on_transfer_done(task, failed);
-            }
+            Cookie::Task(task) => self.on_transfer_done(task, !is_good),
         }
     }
 

@@ -129,7 +129,7 @@ impl Reactor {
     /// Keeps the result of a request for a client that may not get it.
     #[inline]
     pub(crate) fn keep(&mut self, answer: Answer, status: Status, octets: &[u8]) {
-        if self.filer.keep_reply(answer.kept, answer.stream, status, octets) {
+        if self.filer.keep_reply(answer.kept(), answer.stream, status, octets) {
             self.ask_again();
         }
     }

@@ -8,7 +8,7 @@ use dafs_filer::Filer;
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::{
     ByteOrder, Checksum, EncodeError, HEADER_BYTES, PROTOCOL_VERSION, Response, ResponseHeader,
-    SpecialConditions, encode_response, seal,
+    SpecialConditions, TRANSFER_ANSWER_BYTES, encode_response, seal,
 };
 
 use crate::channel::Channel;
@@ -40,6 +40,13 @@ impl Reactor {
             }
             encoded => self.send_encoded(answer, status, encoded, &message),
         }
+    }
+
+    /// Answers a transfer that succeeded.
+    pub(crate) fn reply_moved(&mut self, answer: Answer, response: &Response<'_>) {
+        let mut message = [0; TRANSFER_ANSWER_BYTES];
+        let encoded = self.encode(answer, Status::Ok, response, &mut message);
+        self.send_encoded(answer, Status::Ok, encoded, &message);
     }
 
     /// Sends the answer at the front of `message`, or that it could not be encoded.
@@ -113,7 +120,7 @@ impl Reactor {
         }
         let may_wait = self.may_wait(answer);
         let Some(channel) = self.channels.get_mut(answer.endpoint) else {
-            if answer.kept.is_some() {
+            if answer.kept().is_some() {
                 self.conclude_undelivered(answer, status, response);
             }
             return Err(EncodeError::Value { what: "an answer without a channel" });
@@ -198,7 +205,7 @@ impl Reactor {
     /// Sends an answer; keeps it first if it is to be kept.
     #[inline]
     fn deliver(&mut self, answer: Answer, status: Status, message: &[u8]) {
-        if answer.kept.is_some() {
+        if answer.kept().is_some() {
             let octets = &message[HEADER_BYTES..];
             return self.conclude_kept(answer, status, octets, Some(message));
         }
@@ -210,10 +217,9 @@ impl Reactor {
 
     #[inline]
     pub(crate) fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
-        let options = SendOptions { signal: Signal::OnError, invalidate: None };
         let gather = [Gather::Bytes(message)];
         let silent = Cookie::Silent.pack();
-        if self.interface.post_send(endpoint, silent, &gather, options).is_err() {
+        if self.interface.post_send(endpoint, silent, &gather, QUIET).is_err() {
             self.give_up(endpoint);
         }
         self.fetch_ahead();
@@ -228,7 +234,7 @@ impl Reactor {
         for _ in 0..std::mem::take(&mut channel.receives_due) {
             let Some(slot) = channel.free_slots.pop() else { break };
             let (cookie, segment) = (Cookie::Slot(slot).pack(), channel.slot(slot));
-            if self.interface.post_receive(endpoint, cookie, &[segment]).is_err() {
+            if self.interface.post_receive(endpoint, cookie, segment).is_err() {
                 channel.free_slots.push(slot);
             }
         }
@@ -266,6 +272,19 @@ fn grant(
     blank(answer, status, grant.target_nreq)
 }
 
+/// Takes the grant of an answer that was made before, with the credits it would likely bring.
+#[inline]
+pub(crate) fn take_grant(
+    filer: &mut Filer,
+    channel: &mut Channel,
+    answer: Answer,
+    message: &mut [u8],
+) {
+    let order = channel.order.unwrap_or(ByteOrder::NATIVE);
+    let granted = grant(filer, channel, answer, Status::Ok);
+    ResponseHeader::set_target_credits(order, granted.target_credits, message);
+}
+
 /// A header for results that are kept and not sent.
 pub(crate) fn blank_header(stream: StreamId, status: Status) -> ResponseHeader {
     ResponseHeader {
@@ -296,6 +315,8 @@ pub(crate) fn blank(answer: Answer, status: Status, target_credits: u16) -> Resp
     }
 }
 
+/// Of an answer that went out nothing more is to be heard.
+pub(crate) const QUIET: SendOptions = SendOptions { signal: Signal::OnError, invalidate: None };
 /// In a header whose grant has not been taken yet; no grant is for nothing.
 const NO_TARGET: u16 = 0;
 /// Room for any response that is not a listing.

@@ -13,7 +13,6 @@ use dafs_wire::{
     RequestHeader, decode_arguments, is_intact,
 };
 
-use crate::chain::ChainId;
 use crate::reactor::Reactor;
 use crate::task::Answer;
 
@@ -56,16 +55,9 @@ impl Reactor {
             }
         };
         self.fetch_ahead();
-        let answer = Answer {
-            endpoint,
-            stream: header.stream,
-            sequence: header.sequence,
-            analyzer: header.analyzer,
-            kept: KeptSession::NONE,
-            logged: false,
-            is_acting: header.credentials != CredHandle::default(),
-            chain: ChainId::NONE,
-        };
+        let mut answer = Answer::new(endpoint, header.stream, header.sequence);
+        answer.analyzer = header.analyzer;
+        answer.is_acting = header.credentials != CredHandle::default();
         // Of a damaged request nothing is believed but where its answer goes.
         let is_damaged = checksums && !is_intact(message);
         let head = if is_damaged { head_of_damaged(&header) } else { head_of(&header) };
@@ -84,10 +76,15 @@ impl Reactor {
         };
         self.fetch_ahead();
         // One branch for all that is not usual: the way of a plain request is counted in them.
-        // Reads and writes of a session that keeps results are plain: theirs are not kept.
-        let is_kept = admitted.kept.is_some() && is_kept(&header);
+        // Reads of a session that keeps results are plain: theirs are not kept. Those of writes
+        // that are served at once are kept when the answer is out.
+        let is_write = header.procedure == Procedure::WriteDirect.number();
+        let is_kept = admitted.kept.is_some() && !is_write && is_kept(&header);
         if is_kept | (admitted.place != ChainPlace::Alone) {
             return self.carry_unusual(answer, &admitted, order, &header, message);
+        }
+        if is_write {
+            answer.keep_later_in(admitted.kept);
         }
         self.carry(answer, KeptSession::NONE, order, &header, message);
     }
@@ -128,18 +125,19 @@ impl Reactor {
         // Looked at where it is: a request is a few cache lines.
         match &decode_arguments(order, header, message) {
             Ok(request) => {
-                if !matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_)) {
+                let is_plain = matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_));
+                if !is_plain {
                     self.settle();
                 }
                 if kept.is_some() && is_kept(header) {
-                    answer.kept = kept;
+                    answer.keep_in(kept);
                     // Appends go through the journal once they have their place.
                     let is_append =
                         matches!(request, Request::AppendInline(_) | Request::AppendDirect(_));
                     answer.logged = is_append && self.ledger.is_some();
-                    self.filer.begin_request(answer.kept, name_of(header));
+                    self.filer.begin_request(kept, name_of(header));
                 }
-                if self.is_gated(answer, request, message) {
+                if !is_plain && self.is_gated(answer, request, message) {
                     return;
                 }
                 if let Err(status) = self.dispatch(answer, header, request) {

@@ -36,14 +36,56 @@ pub struct Answer {
     pub stream: StreamId,
     pub sequence: SequenceNumber,
     pub analyzer: u64,
-    /// Where it is kept for a client that may not get it.
-    pub kept: KeptSession,
+    /// Where it is kept for a client that may not get it; and whether its request is not begun
+    /// there, but kept as a whole once the answer is out ([`crate::afterwards`]).
+    kept: KeptSession,
+    is_kept_later: bool,
     /// Its intent is in the journal, or will be.
     pub logged: bool,
     /// It acts with credentials that the filer keeps for its stream.
     pub is_acting: bool,
     /// The chain it is a member of.
     pub chain: ChainId,
+}
+
+impl Answer {
+    /// To a request whose result is not kept, as far as is known yet.
+    #[inline]
+    pub fn new(endpoint: EndpointId, stream: StreamId, sequence: SequenceNumber) -> Self {
+        Self {
+            endpoint,
+            stream,
+            sequence,
+            analyzer: 0,
+            kept: KeptSession::NONE,
+            is_kept_later: false,
+            logged: false,
+            is_acting: false,
+            chain: ChainId::NONE,
+        }
+    }
+
+    /// Where the request was begun, so that its end must be told there.
+    #[inline]
+    pub fn kept(&self) -> KeptSession {
+        if self.is_kept_later { KeptSession::NONE } else { self.kept }
+    }
+
+    /// Where its result is kept once the answer is out, though nothing of it is known there yet.
+    #[inline]
+    pub fn kept_later(&self) -> KeptSession {
+        if self.is_kept_later { self.kept } else { KeptSession::NONE }
+    }
+
+    #[inline]
+    pub fn keep_in(&mut self, session: KeptSession) {
+        (self.kept, self.is_kept_later) = (session, false);
+    }
+
+    #[inline]
+    pub fn keep_later_in(&mut self, session: KeptSession) {
+        (self.kept, self.is_kept_later) = (session, session.is_some());
+    }
 }
 
 /// The client's buffers for direct data. Nearly always one.
@@ -334,13 +376,15 @@ impl Tasks {
         self.slots.get_mut(id.0 as usize)?.as_mut()
     }
 
+    /// Whether anything would be tried again after progress on some file.
+    #[inline]
+    pub fn await_progress(&self) -> bool {
+        !(self.by_file.is_empty() & self.for_room.is_empty())
+    }
+
     /// Everything to be tried again after progress on a file: what waits for the file, and
     /// what waits for room.
-    #[inline]
     pub fn woken_by(&mut self, file: CachedFile) -> [Vec<TaskId>; 2] {
-        if self.by_file.is_empty() && self.for_room.is_empty() {
-            return Default::default();
-        }
         let for_file = self.by_file.remove(&file).unwrap_or_default();
         [for_file, std::mem::take(&mut self.for_room)]
     }

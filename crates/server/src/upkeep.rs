@@ -37,6 +37,12 @@ impl Reactor {
     /// Tries everything again that waits for this file or for room.
     #[inline]
     pub(crate) fn on_progress(&mut self, progress: Progress) {
+        if self.tasks.await_progress() {
+            self.pass_on(progress);
+        }
+    }
+
+    fn pass_on(&mut self, progress: Progress) {
         let [for_file, for_room] = self.tasks.woken_by(progress.file);
         for id in for_file {
             self.resume(id, progress.error);

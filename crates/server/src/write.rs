@@ -9,7 +9,7 @@ use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, CommitStep, FillJob, Prepared, Span, Spans, WriteToken};
 use dafs_types::{ShareAccess, Stability, Status};
 use dafs_wire::messages::{Commit, CommitResult, Placement, WriteDirect, WriteInline, WriteResult};
-use dafs_wire::{Checksum, Response, TRANSFER_ANSWER_BYTES};
+use dafs_wire::{Checksum, Response};
 
 use crate::data::{IoFile, Step, check_range, take_buffers};
 use crate::hits::{Wanted, Way};
@@ -35,15 +35,16 @@ impl Reactor {
         let io = self.io_file(answer, request.state, &request.file, IoKind::Write)?;
         self.fetch_ahead();
         let (offset, length, stability) = (request.offset, request.length, request.stability);
-        let source = self.direct_source(answer, buffers, length, request.checksum);
-        if let (WriteSource::Direct(Buffers::One(buffer)), Stability::Unstable, 1..) =
-            (&source, stability, length)
+        if let (Buffers::One(buffer), Stability::Unstable, 1..) = (&buffers, stability, length)
             && !self.keeps_undo()
+            && !self.has_checksums(answer.endpoint)
         {
             let (buffer, way) = (*buffer, Way::Write);
             self.want(Wanted { answer, io, offset, length, buffer, way });
             return Ok(());
         }
+        let source = self.direct_source(answer, buffers, length, request.checksum);
+        let answer = self.keep_begun(answer);
         self.start(Task::Write(answer, write_task(io, offset, length, stability, source)));
         Ok(())
     }
@@ -325,9 +326,14 @@ impl Reactor {
         let verifier = self.write_verifier();
         // Inline and direct writes have the same results.
         let response = Response::WriteInline(WriteResult { length, committed, verifier });
-        let mut message = [0; TRANSFER_ANSWER_BYTES];
-        let encoded = self.encode(answer, Status::Ok, &response, &mut message);
-        self.send_encoded(answer, Status::Ok, encoded, &message);
+        self.reply_moved(answer, &response);
+    }
+
+    /// What an unstable write answers.
+    #[inline]
+    pub(crate) fn write_response(&self, length: u32) -> Response<'static> {
+        let (committed, verifier) = (Stability::Unstable, self.write_verifier());
+        Response::WriteInline(WriteResult { length, committed, verifier })
     }
 
     /// Whatever a write kept others from besides its room.

@@ -231,11 +231,13 @@ impl ResponseHeader {
 
     /// Changes the credits in an encoded response. Does nothing to less than a header.
     pub fn set_target_credits(order: ByteOrder, target_credits: u16, message: &mut [u8]) {
-        if let Some(field) = message.get_mut(TARGET_CREDITS) {
-            field.copy_from_slice(&match order {
-                ByteOrder::Little => target_credits.to_le_bytes(),
-                ByteOrder::Big => target_credits.to_be_bytes(),
-            });
+        let octets = match order {
+            ByteOrder::Little => target_credits.to_le_bytes(),
+            ByteOrder::Big => target_credits.to_be_bytes(),
+        };
+        // Whoever sends it next would wait for two octets that were stored just now.
+        if let Some(field) = message.get_mut(TARGET_CREDITS).filter(|field| **field != octets) {
+            field.copy_from_slice(&octets);
         }
     }
 

@@ -1,15 +1,22 @@
 //! Recovery of a session that broke, said message by message (draft 5.2, 6.3).
 
-use dafs_types::{FileHandle, RemoveMode, SequenceNumber, SessionId, Status, StreamId};
+use dafs_memory::{Memory, Pages};
+use dafs_types::{
+    CacheHint, FileHandle, RemoveMode, SequenceNumber, SessionId, Stability, Status, StreamId,
+};
 use dafs_wire::messages::{
     CachedResponse, Create, DiscardResponses, NewObject, Remove, SessionOptions as WireOptions,
+    WriteDirect,
 };
 use dafs_wire::{
-    ByteOrder, FileAttributeBlock, Procedure, Request, Response, decode_response, encode_request,
+    ByteOrder, Checksum, DirectBuffer, FileAttributeBlock, Procedure, Request, Response,
+    RmrContext, RmrTarget, decode_response, encode_request,
 };
 
 use crate::fixture::{Fixture, Transport, over_each};
 use crate::rogue::Rogue;
+
+const WRITTEN_BYTES: usize = 8 * 4096;
 
 /// A client that keeps its name over its connections.
 fn keeper(fixture: &Fixture, transport: Transport) -> (Rogue, SessionId) {
@@ -83,6 +90,54 @@ fn what_was_done_is_found_after_the_connection_broke() {
         let discard = Request::DiscardResponses(DiscardResponses { session: old });
         assert_eq!(rogue.outcome(&discard), Some(Status::Ok));
         assert_eq!(rogue.outcome(&check(made)), Some(Status::UnknownSession));
+    });
+}
+
+#[test]
+fn what_was_written_is_found_after_the_connection_broke() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), [0; WRITTEN_BYTES]).unwrap();
+        let (mut rogue, old) = keeper(fixture, transport);
+        let (file, state) = rogue.open("file");
+        let memory = Memory::shared(4096, Pages::Small).unwrap();
+        memory.write(0, &[7; 4096]);
+        let region = rogue.expose(&memory);
+        let remote = region.remote(0, 4096);
+        let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
+        let buffer = [DirectBuffer { target, length: 4096, context }];
+        let write = |place: u64, stability| {
+            let (hint, checksum) = (CacheHint(0), Checksum::NONE);
+            let (offset, length, buffers) = (place * 4096, 4096, (&buffer[..]).into());
+            let arguments =
+                WriteDirect { file, state, offset, length, stability, hint, checksum, buffers };
+            Request::WriteDirect(arguments)
+        };
+        let question = |stream, sequence| about(old, stream, sequence, Procedure::WriteDirect);
+        // What is in the cache already needs a copy and no more; the other way is longer.
+        rogue.request(1, 5, &write(0, Stability::FileSync));
+        assert_eq!(rogue.status(), Some(Status::Ok));
+        rogue.request(1, 6, &write(0, Stability::Unstable));
+        let answer = rogue.answer().unwrap();
+        for stream in 2..=4 {
+            rogue.request(stream, 7, &write(0, Stability::Unstable));
+        }
+        for _ in 2..=4 {
+            assert_eq!(rogue.status(), Some(Status::Ok));
+        }
+        drop(rogue);
+        let (mut rogue, _) = keeper(fixture, transport);
+        let fetched = rogue.ask(&Request::FetchResponse(question(1, 6))).unwrap();
+        assert_eq!(fetched[40..], answer[40..]);
+        for (stream, sequence, found) in [
+            (1, 5, Status::NoXidMatch),
+            (1, 7, Status::NoXidMatch),
+            (2, 7, Status::Ok),
+            (3, 7, Status::Ok),
+            (4, 7, Status::Ok),
+        ] {
+            let check = Request::CheckResponse(question(stream, sequence));
+            assert_eq!(rogue.outcome(&check), Some(found), "stream {stream}");
+        }
     });
 }
 

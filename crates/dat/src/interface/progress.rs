@@ -11,7 +11,7 @@ use rustix::thread::sched_yield;
 use super::{Interface, Listener};
 use crate::connection::{Alarm, Token};
 use crate::wait::Gap;
-use crate::{EndpointId, Event, Waker, sim};
+use crate::{Completion, EndpointId, Event, Waker, sim};
 
 impl Interface {
     /// Makes all posted work visible to the peers.
@@ -118,6 +118,22 @@ impl Interface {
     #[inline]
     pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop()
+    }
+
+    /// The next event, if it is a completion, where it is: one that is moved about is loaded in
+    /// other words than it was stored in, and waits for all that is stored.
+    #[must_use]
+    #[inline(always)]
+    pub fn first_completion(&self) -> Option<&Completion> {
+        self.events.first_completion()
+    }
+
+    /// Takes the completion away that [`Interface::first_completion`] shows.
+    #[inline(always)]
+    pub fn pass_completion(&mut self) {
+        if self.events.first_completion().is_some() {
+            self.events.pass_completion();
+        }
     }
 
     /// A descriptor that becomes readable when [`Interface::poll`] would find
@@ -337,8 +353,13 @@ impl Interface {
                 let left = first.saturating_duration_since(Instant::now());
                 timeout = Some(timeout.map_or(left, |t| t.min(left)));
             }
+            // Who listens is woken at others' cost, and may stay awake for them.
+            let begun = (!self.listeners.is_empty()).then(Instant::now);
             self.sleep_through(missing, timeout);
             woken = !self.hot.is_empty();
+            if let Some(begun) = begun {
+                self.waiter.slept(begun.elapsed());
+            }
         } else {
             self.pass_sockets_by();
         }

@@ -89,6 +89,19 @@ impl Filer {
         self.kept.keep(kept, stream, status, octets)
     }
 
+    /// Keeps the result of a request that was carried out and answered at once: it was never
+    /// under way.
+    #[inline]
+    pub fn keep_whole(
+        &mut self,
+        kept: KeptSession,
+        request: RequestName,
+        status: Status,
+        octets: &[u8],
+    ) {
+        self.kept.keep_whole(kept, request, status, octets);
+    }
+
     /// A request ends that was not carried out, and whose result says nothing but that. True
     /// as for [`Filer::keep_reply`].
     pub fn end_unkept(&mut self, kept: KeptSession) -> bool {
@@ -178,6 +191,6 @@ impl Filer {
         status: Status,
         octets: &[u8],
     ) {
-        self.kept.restore(kept, request, status, octets);
+        self.kept.keep_whole(kept, request, status, octets);
     }
 }

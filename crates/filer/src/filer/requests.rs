@@ -101,6 +101,17 @@ impl Filer {
         }
     }
 
+    /// The credit target that the next response of a channel brings, unless [`Filer::finish`]
+    /// finds a reason to change it.
+    #[must_use]
+    #[inline]
+    pub fn likely_target(&self, channel: ChannelId) -> u16 {
+        match self.hot.get(channel.index()) {
+            Some(hot) if hot.generation == channel.generation => hot.window.target(),
+            _ => 1,
+        }
+    }
+
     /// A response is about to be sent: frees stream and credit and says what credit
     /// target it carries. On an unknown channel the answer is to post nothing.
     #[inline]

@@ -17,7 +17,6 @@ use dafs_store::cache::{
 };
 use dafs_types::{CacheHint, SequenceNumber, SessionId, Status, StreamId};
 
-use crate::chain::ChainId;
 use crate::data::{IoFile, Step};
 use crate::direct::remote_of;
 use crate::reactor::Reactor;
@@ -431,14 +430,5 @@ impl Reactor {
 
 /// Whose a strand is, in the form of where an answer would go; it has none of its own.
 fn answer_to(operation: EndpointId) -> Answer {
-    Answer {
-        endpoint: operation,
-        stream: StreamId(0),
-        sequence: SequenceNumber(0),
-        analyzer: 0,
-        kept: dafs_filer::KeptSession::NONE,
-        logged: false,
-        is_acting: false,
-        chain: ChainId::NONE,
-    }
+    Answer::new(operation, StreamId(0), SequenceNumber(0))
 }

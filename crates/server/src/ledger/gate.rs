@@ -64,7 +64,7 @@ impl Reactor {
             ledger.held.push(Held { answer, message: message.into() });
             return true;
         }
-        if !answer.kept.is_some() {
+        if !answer.kept().is_some() {
             return false;
         }
         self.intend(answer, plan, message);
@@ -171,7 +171,8 @@ impl Reactor {
         let Plan { facts, places, touched } = plan;
         let who = self.who(answer).credentials.clone();
         let intent = Intent { key, order, who, facts, message: message.into() };
-        let answer = Answer { logged: true, ..answer };
+        let mut answer = answer;
+        answer.logged = true;
         let request = Intended::Request { answer, message: message.into() };
         self.write_intent(answer, intent, places, touched, request);
     }
@@ -196,7 +197,7 @@ impl Reactor {
         };
         let endpoint = answer.endpoint;
         let running = Running { key, number, endpoint, intent: octets, places, touched };
-        ledger.running.insert((answer.kept, answer.stream), running);
+        ledger.running.insert((answer.kept(), answer.stream), running);
         ledger.intended.push_back((number, next));
     }
 
@@ -211,8 +212,8 @@ impl Reactor {
 
     /// The request's name in the journal, and the byte order of its session.
     fn request_key(&self, answer: Answer) -> Option<(RequestKey, ByteOrder)> {
-        let record = self.filer.session_record(answer.kept)?;
-        let request = self.filer.request_begun(answer.kept, answer.stream)?;
+        let record = self.filer.session_record(answer.kept())?;
+        let request = self.filer.request_begun(answer.kept(), answer.stream)?;
         Some((RequestKey { session: record.id, request }, record.order))
     }
 
@@ -333,7 +334,7 @@ impl Reactor {
         message: Option<&[u8]>,
     ) {
         let running = match &mut self.ledger {
-            Some(ledger) if answer.logged => ledger.running.remove(&(answer.kept, answer.stream)),
+            Some(ledger) if answer.logged => ledger.running.remove(&(answer.kept(), answer.stream)),
             _ => None,
         };
         let Some(running) = running else {
@@ -417,7 +418,7 @@ impl Reactor {
 
     fn deliver_concluded(&mut self, concluded: Concluded) {
         let Concluded { answer, status, octets, message, .. } = concluded;
-        if answer.kept.is_some() {
+        if answer.kept().is_some() {
             self.keep(answer, status, &octets);
         }
         if self.channels.get(answer.endpoint).is_some() {
@@ -435,21 +436,24 @@ impl Reactor {
     /// A request was not carried out, and whoever asks is told so: it can be asked anew.
     /// What is left of it is an answer that nothing is kept of.
     pub(crate) fn abandon(&mut self, answer: Answer) -> Answer {
-        if !answer.kept.is_some() {
+        if !answer.kept().is_some() {
             return answer;
         }
         if let Some(ledger) = &mut self.ledger
-            && let Some(running) = ledger.running.remove(&(answer.kept, answer.stream))
+            && let Some(running) = ledger.running.remove(&(answer.kept(), answer.stream))
         {
             ledger.append(&Record::Abandoned(running.key));
             self.filer.leave_fence(operation_of_intent(running.number));
             self.free_places(&running.places);
             self.serve_held();
         }
-        if self.filer.end_unkept(answer.kept) {
+        if self.filer.end_unkept(answer.kept()) {
             self.ask_again();
         }
-        Answer { kept: dafs_filer::KeptSession::NONE, logged: false, ..answer }
+        let mut answer = answer;
+        answer.logged = false;
+        answer.keep_in(dafs_filer::KeptSession::NONE);
+        answer
     }
 
     fn free_places(&mut self, places: &Places) {
@@ -468,7 +472,8 @@ impl Reactor {
         status: Status,
         response: &Response<'_>,
     ) {
-        let Some(order) = self.filer.session_record(answer.kept).map(|record| record.order) else {
+        let Some(order) = self.filer.session_record(answer.kept()).map(|record| record.order)
+        else {
             return;
         };
         if is_failure(status) {

@@ -76,15 +76,19 @@ impl Cache {
     }
 
     /// The bytes are in place: they are the file's content from now on.
+    #[inline]
     pub fn write_done(&mut self, token: WriteToken, now: Moment) -> Progress {
+        self.take_in(&token, now);
+        Progress { file: token.file, error: None }
+    }
+
+    fn take_in(&mut self, token: &WriteToken, now: Moment) {
         self.now = self.now.max(now);
-        let file = token.file;
         let end = token.offset + u64::from(token.length);
-        self.settle(&token, |_, written| written);
-        let entry = self.files.get_mut(file);
+        self.settle(token, |_, written| written);
+        let entry = self.files.get_mut(token.file);
         entry.size = entry.size.max(end);
         self.stats.write_bytes += u64::from(token.length);
-        Progress { file, error: None }
     }
 
     /// The transfer broke: what was valid counts as written in part, the rest as absent.

@@ -1,0 +1,121 @@
+//! What is done once the answer is out, so that nobody waits for it: an open ends whose CLOSE
+//! was answered, and the result of a plain WRITE is kept.
+//!
+//! Invariant: it is done before anything else is looked at, so that nobody can tell; and a
+//! request whose result is kept this way is carried out and answered at once. One that turns
+//! out to need more is begun before it waits ([`Reactor::keep_begun`]).
+
+use dafs_filer::{ChannelId, FileKey, Filer, KeptSession, RequestName};
+use dafs_types::{StateId, Status};
+use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
+
+use crate::reactor::Reactor;
+use crate::task::Answer;
+
+/// What waits for the answers to be out: one of each kind.
+#[derive(Debug, Default)]
+pub(crate) struct Afterwards {
+    closing: Option<Closing>,
+    keeping: Option<Keeping>,
+}
+
+/// An open that ends.
+#[derive(Debug)]
+struct Closing {
+    channel: ChannelId,
+    state: StateId,
+    key: FileKey,
+}
+
+/// The result of a WRITE that succeeded.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    session: KeptSession,
+    request: RequestName,
+    octets: [u8; RESULT_BYTES],
+}
+
+impl Afterwards {
+    #[inline]
+    pub fn is_any(&self) -> bool {
+        self.closing.is_some() | self.keeping.is_some()
+    }
+
+    /// Has a result kept once the answers are out. There is none yet: each turn has one last
+    /// answer.
+    #[inline]
+    pub fn keep(&mut self, keeping: Keeping) {
+        debug_assert!(self.keeping.is_none(), "two answers are the last");
+        self.keeping = Some(keeping);
+    }
+}
+
+impl Keeping {
+    /// What is to be kept of an answer to a WRITE.
+    #[inline]
+    pub fn of(answer: Answer, message: &[u8; TRANSFER_ANSWER_BYTES]) -> Self {
+        let mut octets = [0; RESULT_BYTES];
+        octets.copy_from_slice(&message[HEADER_BYTES..]);
+        Self { session: answer.kept_later(), request: name_of_write(answer), octets }
+    }
+
+    #[inline]
+    pub fn keep(&self, filer: &mut Filer) {
+        filer.keep_whole(self.session, self.request, Status::Ok, &self.octets);
+    }
+}
+
+impl Reactor {
+    /// Does what waited for the answers to be out.
+    #[inline]
+    pub(crate) fn follow_up(&mut self) {
+        if self.afterwards.is_any() {
+            self.close_up();
+            self.keep_up();
+        }
+    }
+
+    /// Has an open end once the answer is out.
+    pub(crate) fn close_later(&mut self, channel: ChannelId, state: StateId, key: FileKey) {
+        self.close_up();
+        self.afterwards.closing = Some(Closing { channel, state, key });
+    }
+
+    fn close_up(&mut self) {
+        if let Some(Closing { channel, state, key }) = self.afterwards.closing.take()
+            && let Ok(closed) = self.filer.close(channel, state, key)
+        {
+            self.release_open(&closed);
+        }
+    }
+
+    #[inline]
+    fn keep_up(&mut self) {
+        // Where it is: a copy would wait for what was stored just now.
+        if let Some(keeping) = &self.afterwards.keeping {
+            keeping.keep(&mut self.filer);
+            self.afterwards.keeping = None;
+        }
+    }
+
+    /// A WRITE whose result was to be kept afterwards is not over at once: it is under way from
+    /// here on, as any request is.
+    #[inline]
+    pub(crate) fn keep_begun(&mut self, answer: Answer) -> Answer {
+        let session = answer.kept_later();
+        if !session.is_some() {
+            return answer;
+        }
+        self.filer.begin_request(session, name_of_write(answer));
+        let mut answer = answer;
+        answer.keep_in(session);
+        answer
+    }
+}
+
+fn name_of_write(answer: Answer) -> RequestName {
+    let (stream, sequence) = (answer.stream, answer.sequence);
+    RequestName { stream, sequence, procedure: Procedure::WriteDirect.number() }
+}
+
+const RESULT_BYTES: usize = TRANSFER_ANSWER_BYTES - HEADER_BYTES;
