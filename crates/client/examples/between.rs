@@ -1,5 +1,6 @@
 //! Servers against each other, such as one of an older build and one of a newer: the same client
-//! has blocks of 4 KiB reads and writes served by each in turn, a few milliseconds at a time, so
+//! has blocks of 4 KiB reads and writes, and of chains that
+//! open, read and close, served by each in turn, a few milliseconds at a time, so
 //! that a machine that is slower for a while is so for all of them. For each way the block that
 //! half of the blocks are faster than, and how it stands to the first server's.
 //!
@@ -25,7 +26,7 @@ const FILE_OCTETS: usize = 32 << 20;
 const DEPTH: usize = 32;
 const ROUNDS_PER_BLOCK: usize = 1024;
 const BLOCKS: usize = 300;
-const WAYS: [&str; 4] = ["read x1", "read x32", "write x1", "write x32"];
+const WAYS: [&str; 5] = ["read x1", "read x32", "write x1", "write x32", "chain x1"];
 
 fn main() -> Outcome<()> {
     let mut urls: Vec<String> = std::env::args().skip(1).collect();
@@ -95,7 +96,8 @@ impl Peer {
             for _ in 0..rounds {
                 match way {
                     0 => self.file.read_into(place(), slice(0)?)?,
-                    _ => self.file.write_from(place(), slice(0)?)?,
+                    2 => self.file.write_from(place(), slice(0)?)?,
+                    _ => self.session.read_file_once("/between", slice(0)?)?,
                 };
             }
             return Ok(());

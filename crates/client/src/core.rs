@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::{
-    Address, CompletionStatus, Domain, EndpointId, Event, Gather, Interface, LocalSegment,
-    Operation, PostError, Region, SendOptions, Signal, coarse_now,
+    Address, Domain, EndpointId, Event, Gather, Interface, LocalSegment, PostError, Region,
+    SendOptions, Signal, coarse_now,
 };
 use dafs_memory::Memory;
 use dafs_types::{CredHandle, SessionId, Status, StreamId, Verifier};
@@ -287,24 +287,19 @@ impl Core {
         self.sessions.iter().any(is)
     }
 
-    #[inline]
+    /// A message is in an inbox slot.
+    #[inline(always)]
+    pub fn on_message(&mut self, endpoint: EndpointId, slot: u64, length: usize) {
+        match self.session_of(endpoint) {
+            Some(index) => self.on_answer(index, slot, length),
+            None => self.on_back_message(endpoint, slot, length),
+        }
+    }
+
     pub fn on_event(&mut self, event: Event) {
         match event {
-            Event::Completion(done) => {
-                let is_answer = done.operation == Operation::Receive
-                    && done.status == CompletionStatus::Success;
-                if is_answer {
-                    match self.session_of(done.endpoint) {
-                        Some(index) => {
-                            self.on_answer(index, done.context, done.length as usize);
-                        }
-                        None => {
-                            let (slot, length) = (done.context, done.length as usize);
-                            self.on_back_message(done.endpoint, slot, length);
-                        }
-                    }
-                }
-            }
+            // Those are taken first.
+            Event::Completion(_) => {}
             Event::Established { endpoint, .. } => {
                 if let Some(index) = self.session_of(endpoint) {
                     if matches!(self.sessions[index].phase, Phase::Recovering) {

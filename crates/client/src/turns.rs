@@ -7,7 +7,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use dafs_dat::coarse_now;
+use dafs_dat::{Completion, CompletionStatus, Operation, coarse_now};
 use dafs_types::{FileHandle, StateId};
 
 use crate::core::{Core, Phase, SessionState};
@@ -41,11 +41,22 @@ impl Core {
             self.interface.wait(threshold, timeout);
         }
         let mut count = 0;
-        while let Some(event) = self.interface.next_event() {
-            self.on_event(event);
+        loop {
+            // Not as an event: it is built once and taken from where it is.
+            if let Some(&Completion { endpoint, context, operation, status, length, .. }) =
+                self.interface.first_completion()
+            {
+                self.interface.pass_completion();
+                if operation == Operation::Receive && status == CompletionStatus::Success {
+                    self.on_message(endpoint, context, length as usize);
+                }
+            } else if let Some(event) = self.interface.next_event() {
+                self.on_event(event);
+            } else {
+                return count;
+            }
             count += 1;
         }
-        count
     }
 
     /// Looks at the clock: for sessions that recover, requests that were put off, servers

@@ -284,7 +284,7 @@ impl Reactor {
         if let Some(hit) = self.hits.kept.back_mut()
             && let Some(channel) = self.channels.get(answer.endpoint)
             && let Some(order) = channel.order
-            && !(answer.chain.is_some() | answer.kept().is_some() | channel.checksums)
+            && !(answer.kept().is_some() | channel.checksums)
             && self.answer_after.0 == 0
         {
             let target = self.filer.likely_target(channel.id);
@@ -333,6 +333,7 @@ impl Reactor {
             return false;
         };
         let endpoint = hit.answer.endpoint;
+        let member = hit.answer.chain.is_some().then_some(hit.answer);
         if let Some(channel) = self.channels.get_mut(endpoint) {
             take_grant(&mut self.filer, channel, hit.answer, &mut hit.message);
         }
@@ -354,6 +355,10 @@ impl Reactor {
         self.fetch_ahead();
         self.fetch_ahead();
         self.post_receives(endpoint);
+        if let Some(member) = member {
+            // Those behind it learn nothing of it but that it went well.
+            self.end_member(member);
+        }
         true
     }
 

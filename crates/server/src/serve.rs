@@ -22,9 +22,10 @@ impl Reactor {
     pub(crate) fn on_message(&mut self, endpoint: EndpointId, slot: u16, length: u32) {
         self.fetch_ahead();
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
+        let [place] = channel.slot(slot) else { return };
+        let at = usize::try_from(place.offset).unwrap_or(usize::MAX);
         let mut message = std::mem::take(&mut self.message);
         let length = (length as usize).min(message.len());
-        let at = usize::from(slot) * channel.slot_bytes as usize;
         channel.inbox.read(at, &mut message[..length]);
         channel.free_slots.push(slot);
         if channel.back.is_some() {
