@@ -2,7 +2,8 @@
 
 use dafs_memory::{Memory, Pages};
 use dafs_types::{
-    CacheHint, FileHandle, RemoveMode, SequenceNumber, SessionId, Stability, Status, StreamId,
+    CacheHint, FileHandle, RemoveMode, RmrContext, RmrTarget, SequenceNumber, SessionId, Stability,
+    Status, StreamId,
 };
 use dafs_wire::messages::{
     CachedResponse, Create, DiscardResponses, NewObject, Remove, SessionOptions as WireOptions,
@@ -10,7 +11,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{
     ByteOrder, Checksum, DirectBuffer, FileAttributeBlock, Procedure, Request, Response,
-    RmrContext, RmrTarget, decode_response, encode_request,
+    decode_response, encode_request,
 };
 
 use crate::fixture::{Fixture, Transport, over_each};

@@ -338,21 +338,23 @@ impl Core {
     /// where nothing keeps the server from it: one is what is waited for.
     fn foretell(&mut self, index: usize, chain: &ChainWork, is_fresh: bool) {
         let endpoint = self.sessions[index].endpoint;
-        let nothing = Forecast::answer(&[], 0);
-        let (before, read, behind) = match &chain.members[..] {
-            [read, behind @ ..] if read.reads_directly() => (0, read, behind),
+        let found = match &chain.members[..] {
+            [read, behind @ ..] if read.reads_directly() => Some((0, read, behind.len())),
             [open, read, behind @ ..]
                 if open.procedure == Procedure::Open && read.reads_directly() =>
             {
-                (OPEN_ANSWER_BYTES, read, behind)
+                Some((OPEN_ANSWER_BYTES, read, behind.len()))
             }
-            _ => return self.interface.expect(endpoint, &nothing),
+            _ => None,
         };
-        let Some(slice) = read.asked.slice.as_ref().filter(|_| is_fresh) else {
-            return self.interface.expect(endpoint, &nothing);
+        let found = found.filter(|_| is_fresh);
+        let known = found.and_then(|(before, read, behind)| {
+            Some((before, read.asked.slice.as_ref()?, u32::try_from(behind).ok()?))
+        });
+        let Some((before, slice, behind)) = known else {
+            return self.interface.expect(endpoint, &Forecast::answer(&[], 0));
         };
         let writes = [slice.buffer.region.remote(slice.offset as u64, slice.length)];
-        let behind = u32::try_from(behind.len()).unwrap_or(u32::MAX);
         let forecast = Forecast { before, writes: &writes, message: ANSWER_BYTES, behind };
         self.interface.expect(endpoint, &forecast);
     }
