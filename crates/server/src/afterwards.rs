@@ -41,11 +41,12 @@ impl Afterwards {
         self.closing.is_some() | self.keeping.is_some()
     }
 
-    /// Has a result kept once the answers are out. There is none yet: each turn has one last
-    /// answer.
+    /// Has a result kept once the answers are out; one that waits already is kept now.
     #[inline]
-    pub fn keep(&mut self, keeping: Keeping) {
-        debug_assert!(self.keeping.is_none(), "two answers are the last");
+    pub fn keep(&mut self, keeping: Keeping, filer: &mut Filer) {
+        if let Some(before) = &self.keeping {
+            before.keep(filer);
+        }
         self.keeping = Some(keeping);
     }
 }

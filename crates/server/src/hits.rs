@@ -343,7 +343,7 @@ impl Reactor {
         if hit.answer.kept_later().is_some() {
             let keeping = Keeping::of(hit.answer, &hit.message);
             if is_last {
-                self.afterwards.keep(keeping);
+                self.afterwards.keep(keeping, &mut self.filer);
             } else {
                 // Others wait all the same.
                 keeping.keep(&mut self.filer);
