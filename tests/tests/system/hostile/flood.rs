@@ -11,7 +11,7 @@ use std::time::Instant;
 use dafs_dat::{Address, EndpointConfig};
 use dafs_memory::{Memory, Pages};
 use dafs_wire::Request;
-use dafs_wire::messages::Empty;
+use dafs_wire::messages::{Empty, SessionOptions};
 
 use super::shm::{CAPACITY, Control, Rings, expose, hello};
 use super::tcp::{DEPTH, Wire, enhanced, request};
@@ -153,10 +153,12 @@ fn rubbish_on_bare_sockets() {
 #[test]
 fn sessions_that_die_with_all_they_have() {
     again_and_again(|process, round| {
-        for address in [&process.shm, &process.tcp] {
+        // Two names: who asks over TCP is nobody the server knows, and a name may still be
+        // in use by the user whose connection has only just gone.
+        for (address, name) in [(&process.shm, b"near"), (&process.tcp, b"away")] {
             let config = EndpointConfig::default();
             let mut rogue = Rogue::connect_with(address, &config);
-            rogue.log_in();
+            rogue.log_in_as(name, SessionOptions::default());
             rogue.open("bystander");
             let memory = Memory::shared(1 << 20, Pages::Small).unwrap();
             rogue.expose(&memory);

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use dafs_dat::Address;
 use dafs_memory::{Memory, Pages};
+use dafs_wire::messages::SessionOptions;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -13,7 +14,7 @@ use rustix::net::{
 };
 
 use crate::fixture::{HANG, await_that};
-use crate::rogue::{connect_data, encoded, login};
+use crate::rogue::{connect_data, encoded, login_as};
 
 /// Octets of frames in each direction of a good ring.
 pub const CAPACITY: usize = 64 << 10;
@@ -120,7 +121,8 @@ impl Rings {
     /// A session that has logged in through its ring.
     pub fn logged_in(address: &Address) -> Self {
         let mut rings = Self::connect(address);
-        rings.message(&encoded(0, 0, &login()));
+        let login = login_as(b"rings", SessionOptions::default());
+        rings.message(&encoded(0, 0, &login));
         rings.await_answers(1);
         rings
     }

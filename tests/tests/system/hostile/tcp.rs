@@ -4,9 +4,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use dafs_dat::Address;
+use dafs_types::Status;
+use dafs_wire::messages::SessionOptions;
 
 use crate::fixture::HANG;
-use crate::rogue::{connect_data, encoded, login};
+use crate::rogue::{connect_data, encoded, login_as, status_of};
+
+/// Octets before the body of an untagged segment.
+const UNTAGGED_HEADER: usize = 18;
 
 /// A plain socket to the server.
 pub struct Wire {
@@ -41,9 +46,11 @@ impl Wire {
 
     pub fn logged_in(address: &Address, crc: bool) -> Self {
         let mut wire = Self::connect(address, crc);
-        wire.message(&encoded(0, 0, &login()));
+        let login = login_as(b"wire", SessionOptions::default());
+        wire.message(&encoded(0, 0, &login));
         let (answer, _) = wire.frame().expect("an answer");
         assert_eq!(answer[1] & 0xf, 3, "a Send");
+        assert_eq!(status_of(&answer[UNTAGGED_HEADER..]), Status::Ok);
         wire
     }
 
