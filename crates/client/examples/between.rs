@@ -1,15 +1,15 @@
 //! Servers against each other, such as one of an older build and one of a newer: the same client
-//! has blocks of 4 KiB reads and writes, and of chains that
-//! open, read and close, served by each in turn, a few milliseconds at a time, so
-//! that a machine that is slower for a while is so for all of them. For each way the block that
-//! half of the blocks are faster than, and how it stands to the first server's.
+//! has blocks of 4 KiB reads and writes, and of chains that open, read and close, served by each
+//! in turn, a few milliseconds at a time, so that a machine that is slower for a while is so for
+//! all of them. For each way the block that half of the blocks are faster than, and how it stands
+//! to the first server's. `--only` names ways, such as "write x32", `--blocks` how many of each.
 //!
 //! ```text
-//! cargo run --release -p dafs-client --example between -- [--blocks N] [--only "write x32"] URL URL ...
+//! cargo run --release -p dafs-client --example between -- [--blocks N] [--only WAY] URL URL
 //! ```
 //!
-//! Each URL is a server's directory, such as `dafs+shm:///run/dafs/2050.sock!/`; a file of 32 MiB is
-//! made there.
+//! Each URL is a server's directory, such as `dafs+shm:///run/dafs/2050.sock!/`; a file of 32 MiB
+//! is made there.
 
 use std::time::Instant;
 

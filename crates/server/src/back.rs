@@ -158,7 +158,7 @@ impl Reactor {
     /// Where the RDMA reads of a session go.
     #[inline]
     pub(crate) fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
-        self.channels.get(endpoint).map_or(endpoint, |channel| channel.reads_over)
+        self.channels.reads_over(endpoint)
     }
 
     /// The back-control channel beside an operation channel.

@@ -113,6 +113,12 @@ impl Channels {
         self.slots.get(endpoint.index())?.as_ref().filter(|c| c.endpoint == endpoint)
     }
 
+    /// Where the RDMA reads of a session go.
+    #[inline]
+    pub fn reads_over(&self, endpoint: EndpointId) -> EndpointId {
+        self.get(endpoint).map_or(endpoint, |channel| channel.reads_over)
+    }
+
     /// As [`Channels::get`].
     #[inline]
     pub fn get_mut(&mut self, endpoint: EndpointId) -> Option<&mut Channel> {

@@ -227,18 +227,13 @@ impl Reactor {
             if wants_more {
                 self.read_ahead(io.file);
             }
-            return self.keep_read(wanted, piece, is_end);
+            let Piece { offset, length, pin } = piece;
+            let response = read_response(length, is_end, Checksum::NONE);
+            return self.keep_hit(wanted, (offset, length), Hold::Read { pin, is_end }, &response);
         }
         let target = ReadTarget::Direct(Buffers::One(buffer));
         let task = read_task(io, offset, length, hint, target);
         self.start_read_with(answer, task, found, pieces);
-    }
-
-    #[inline]
-    fn keep_read(&mut self, wanted: &Wanted, piece: Piece, is_end: bool) {
-        let Piece { offset, length, pin } = piece;
-        let response = read_response(length, is_end, Checksum::NONE);
-        self.keep_hit(wanted, (offset, length), Hold::Read { pin, is_end }, &response);
     }
 
     fn look_up_write(&mut self, wanted: &Wanted) {
@@ -249,7 +244,8 @@ impl Reactor {
             && span.length == length
             && let Prepared::Ready(token) = found
         {
-            let (place, response) = ((span.offset, length), self.write_response(length));
+            let place = (span.offset, length);
+            let response = self.write_response(length, Stability::Unstable);
             return self.keep_hit(wanted, place, Hold::Write { token, offset, buffer }, &response);
         }
         let task = plain_write(io, offset, length, buffer);
@@ -308,7 +304,7 @@ impl Reactor {
                 self.interface.rdma_write_now(endpoint, from, hit.remote)
             }
             Hold::Write { .. } => {
-                let over = self.channels.get(endpoint).map_or(endpoint, |c| c.reads_over);
+                let over = self.channels.reads_over(endpoint);
                 self.interface.rdma_read_now(over, from, hit.remote)
             }
         };
@@ -349,12 +345,7 @@ impl Reactor {
                 keeping.keep(&mut self.filer);
             }
         }
-        if !is_posted {
-            self.give_up(endpoint);
-        }
-        self.fetch_ahead();
-        self.fetch_ahead();
-        self.post_receives(endpoint);
+        self.end_send(endpoint, is_posted);
         if let Some(member) = member {
             // Those behind it learn nothing of it but that it went well.
             self.end_member(member);

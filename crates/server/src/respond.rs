@@ -219,7 +219,14 @@ impl Reactor {
     pub(crate) fn send(&mut self, endpoint: EndpointId, message: &[u8]) {
         let gather = [Gather::Bytes(message)];
         let silent = Cookie::Silent.pack();
-        if self.interface.post_send(endpoint, silent, &gather, QUIET).is_err() {
+        let is_posted = self.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
+        self.end_send(endpoint, is_posted);
+    }
+
+    /// What follows upon the post of an answer.
+    #[inline]
+    pub(crate) fn end_send(&mut self, endpoint: EndpointId, is_posted: bool) {
+        if !is_posted {
             self.give_up(endpoint);
         }
         self.fetch_ahead();

@@ -323,16 +323,13 @@ impl Reactor {
     }
 
     pub(crate) fn reply_written(&mut self, answer: Answer, length: u32, committed: Stability) {
-        let verifier = self.write_verifier();
-        // Inline and direct writes have the same results.
-        let response = Response::WriteInline(WriteResult { length, committed, verifier });
-        self.reply_moved(answer, &response);
+        self.reply_moved(answer, &self.write_response(length, committed));
     }
 
-    /// What an unstable write answers.
+    /// What a write answers: inline and direct writes have the same results.
     #[inline]
-    pub(crate) fn write_response(&self, length: u32) -> Response<'static> {
-        let (committed, verifier) = (Stability::Unstable, self.write_verifier());
+    pub(crate) fn write_response(&self, length: u32, committed: Stability) -> Response<'static> {
+        let verifier = self.write_verifier();
         Response::WriteInline(WriteResult { length, committed, verifier })
     }
 

@@ -17,8 +17,6 @@ use dafs_wire::{
 use crate::fixture::{Fixture, Transport, over_each};
 use crate::rogue::Rogue;
 
-const WRITTEN_BYTES: usize = 8 * 4096;
-
 /// A client that keeps its name over its connections.
 fn keeper(fixture: &Fixture, transport: Transport) -> (Rogue, SessionId) {
     named(fixture, transport, b"keeper")
@@ -97,7 +95,7 @@ fn what_was_done_is_found_after_the_connection_broke() {
 #[test]
 fn what_was_written_is_found_after_the_connection_broke() {
     over_each(|fixture, transport| {
-        std::fs::write(fixture.local("file"), [0; WRITTEN_BYTES]).unwrap();
+        std::fs::write(fixture.local("file"), [0; 4096]).unwrap();
         let (mut rogue, old) = keeper(fixture, transport);
         let (file, state) = rogue.open("file");
         let memory = Memory::shared(4096, Pages::Small).unwrap();
@@ -106,21 +104,21 @@ fn what_was_written_is_found_after_the_connection_broke() {
         let remote = region.remote(0, 4096);
         let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
         let buffer = [DirectBuffer { target, length: 4096, context }];
-        let write = |place: u64, stability| {
+        let write = |stability| {
             let (hint, checksum) = (CacheHint(0), Checksum::NONE);
-            let (offset, length, buffers) = (place * 4096, 4096, (&buffer[..]).into());
+            let (offset, length, buffers) = (0, 4096, (&buffer[..]).into());
             let arguments =
                 WriteDirect { file, state, offset, length, stability, hint, checksum, buffers };
             Request::WriteDirect(arguments)
         };
         let question = |stream, sequence| about(old, stream, sequence, Procedure::WriteDirect);
         // What is in the cache already needs a copy and no more; the other way is longer.
-        rogue.request(1, 5, &write(0, Stability::FileSync));
+        rogue.request(1, 5, &write(Stability::FileSync));
         assert_eq!(rogue.status(), Some(Status::Ok));
-        rogue.request(1, 6, &write(0, Stability::Unstable));
+        rogue.request(1, 6, &write(Stability::Unstable));
         let answer = rogue.answer().unwrap();
         for stream in 2..=4 {
-            rogue.request(stream, 7, &write(0, Stability::Unstable));
+            rogue.request(stream, 7, &write(Stability::Unstable));
         }
         for _ in 2..=4 {
             assert_eq!(rogue.status(), Some(Status::Ok));

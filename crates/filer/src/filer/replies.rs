@@ -89,8 +89,8 @@ impl Filer {
         self.kept.keep(kept, stream, status, octets)
     }
 
-    /// Keeps the result of a request that was carried out and answered at once: it was never
-    /// under way.
+    /// Keeps the result of a request that was never under way: it was carried out and answered
+    /// at once, or its result was written down before a restart.
     #[inline]
     pub fn keep_whole(
         &mut self,
@@ -181,16 +181,5 @@ impl Filer {
         let kept = self.kept.add(record, None);
         self.kept.lose(kept, now.after(self.config.replies_kept));
         kept
-    }
-
-    /// Puts one of its results back.
-    pub fn restore_reply(
-        &mut self,
-        kept: KeptSession,
-        request: RequestName,
-        status: Status,
-        octets: &[u8],
-    ) {
-        self.kept.keep_whole(kept, request, status, octets);
     }
 }

@@ -363,7 +363,7 @@ impl Past {
         for session in self.sessions.values() {
             let kept = filer.restore_session(session.record.clone(), Moment(0));
             for (request, status, octets) in session.replies.values() {
-                filer.restore_reply(kept, *request, *status, octets);
+                filer.keep_whole(kept, *request, *status, octets);
             }
         }
         let clients = std::mem::take(&mut self.clients).into_values().collect();
