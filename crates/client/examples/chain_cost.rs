@@ -3,7 +3,7 @@
 //! over TCP on this machine (`--shm`: over shared memory), a server on a directory. Blocks of
 //! each take turns, so that all see the same machine. The file that is read plainly is another
 //! one, so that the open and the close are the first and the last of their file. `--test` runs a
-//! few rounds only; `--only-plain` and `--only-chained` are for a profiler.
+//! few rounds only; `--only-plain`, `--only-chained` and `--long` are for a profiler.
 
 mod common;
 
@@ -19,7 +19,11 @@ const ROUNDS_PER_BLOCK: u32 = 20;
 
 fn main() -> Outcome<()> {
     let has = |word: &str| std::env::args().any(|argument| argument == word);
-    let blocks = if has("--test") { 3 } else { BLOCKS };
+    let blocks = match (has("--test"), has("--long")) {
+        (true, _) => 3,
+        (_, true) => 20 * BLOCKS,
+        _ => BLOCKS,
+    };
     let directory = tempfile::tempdir()?;
     let exported = directory.path().join("export");
     std::fs::create_dir(&exported)?;

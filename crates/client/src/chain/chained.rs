@@ -6,12 +6,13 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use dafs_types::Status;
+use dafs_types::{FileHandle, Status};
+use dafs_wire::messages::GetAttributes;
+use dafs_wire::{ByteOrder, Request, decode_request, decode_response};
 
 use super::outcome::{ChainFailure, Outcome};
 use super::send::{ChainWork, SharedChain};
 use crate::core::{Core, SessionState};
-use crate::decode::decode_any;
 use crate::error::{ClientError, Result};
 use crate::session::Session;
 
@@ -66,17 +67,33 @@ impl ChainWork {
             return Err(error.clone());
         }
         let answer = self.answer(number).unwrap_or_default();
-        let (header, response) = decode_any(member.procedure, answer, &session.address)?;
+        let broken = |what: String| ClientError::Protocol {
+            address: session.address.clone(),
+            what: format!("{} answer: {what}", member.procedure.name()),
+        };
+        let decoded = decode_response(ByteOrder::NATIVE, member.procedure, answer);
+        let (header, response) = match &decoded {
+            Ok(decoded) => decoded,
+            Err(error) => return Err(broken(error.to_string())),
+        };
         let asked = &member.asked;
         if header.status != Status::Ok {
             let what = asked.what.clone().and_then(|place| self.names.get(place));
             let what = what.unwrap_or(member.procedure.name()).to_owned();
             return Err(ClientError::Status { what, status: header.status });
         }
-        asked.outcome(&response, session.checksums).map_err(|what| ClientError::Protocol {
-            address: session.address.clone(),
-            what: format!("{} answer: {what}", member.procedure.name()),
-        })
+        let named = || self.object_named(number);
+        let outcome = asked.outcome(response, named, session.checksums);
+        outcome.map_err(|what| broken(what.to_owned()))
+    }
+
+    /// The object that a GETATTR names.
+    fn object_named(&self, number: usize) -> FileHandle {
+        let message = &self.octets[self.members[number].message.clone()];
+        match decode_request(ByteOrder::NATIVE, message) {
+            Ok((_, Request::GetAttrInline(GetAttributes { file, .. }))) => file,
+            Ok(_) | Err(_) => FileHandle::NULL,
+        }
     }
 }
 

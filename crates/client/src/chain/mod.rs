@@ -57,6 +57,7 @@ use dafs_wire::{
 
 pub use self::chained::Chained;
 pub use self::outcome::{ChainFailure, Outcome};
+use self::plan::{Draft, Names};
 use self::send::SharedChain;
 use crate::buffer::Slice;
 use crate::file::{File, OpenOptions};
@@ -68,20 +69,9 @@ use crate::typed::encode_set;
 #[must_use = "a chain does nothing before it is run"]
 pub struct Chain<'s> {
     session: &'s Session,
-    /// The members that are in it.
+    /// The members that are in it. All that is known while it is put together is here, too: a
+    /// chain goes from hand to hand with every member, and must be small.
     work: SharedChain,
-    /// The object of the next member; `None` for what the members before have left.
-    file: Option<FileHandle>,
-    /// The open that the next member uses; `None` for what the members before have left.
-    state: Option<StateId>,
-    has_fetched: bool,
-    request_bytes_max: usize,
-    has_checksums: bool,
-    writes_inline: bool,
-    /// Credits to wish for.
-    wish: u16,
-    /// The member that cannot be sent.
-    refused: Option<Box<ChainFailure>>,
 }
 
 impl Session {
@@ -90,9 +80,7 @@ impl Session {
         let mut core = self.shared.borrow_mut();
         let work = core.new_chain();
         let state = &core.sessions[self.index];
-        Chain {
-            session: self,
-            work,
+        work.borrow_mut().draft = Draft {
             file: Some(self.root),
             state: Some(StateId::ANONYMOUS),
             has_fetched: false,
@@ -100,8 +88,10 @@ impl Session {
             has_checksums: state.checksums,
             writes_inline: state.writes_inline,
             wish: state.wish,
+            acting: self.acting,
             refused: None,
-        }
+        };
+        Chain { session: self, work }
     }
 }
 
@@ -109,14 +99,14 @@ impl<'s> Chain<'s> {
     // ---- which object ---------------------------------------------------------------
 
     /// The next member works on this object, without an open.
-    pub fn at(mut self, file: FileHandle) -> Self {
-        (self.file, self.state) = (Some(file), Some(StateId::ANONYMOUS));
+    pub fn at(self, file: FileHandle) -> Self {
+        self.draft().stand_on(file, StateId::ANONYMOUS);
         self
     }
 
     /// The next member works on an open file, by that open.
-    pub fn of(mut self, file: &File) -> Self {
-        (self.file, self.state) = (Some(file.handle()), Some(file.state()));
+    pub fn of(self, file: &File) -> Self {
+        self.draft().stand_on(file.handle(), file.state());
         self
     }
 
@@ -125,14 +115,14 @@ impl<'s> Chain<'s> {
     /// Finds what a path leads to, from the present directory, or from the root if it begins
     /// with a slash. Symbolic links are not followed, and `..` is not understood.
     pub fn lookup(self, path: &str) -> Self {
-        let (chain, names) = self.walk_from(path);
-        let directory = chain.object();
-        match names {
+        let names = Names::of(path);
+        let directory = self.start_of(path);
+        match names.path() {
             Ok(names) => {
-                let lookup = Lookup { directory, path: names.path() };
-                chain.push(&Request::Lookup(lookup), Some(path))
+                let lookup = Lookup { directory, path: names };
+                self.push(&Request::Lookup(lookup), Some(path))
             }
-            Err(status) => chain.refuse(Procedure::Lookup, path, status),
+            Err(status) => self.refuse(Procedure::Lookup, path, status),
         }
     }
 
@@ -145,16 +135,14 @@ impl<'s> Chain<'s> {
     /// Opens what a path leads to, or makes it as the options say; otherwise as
     /// [`Chain::lookup`]. Members behind use the open.
     pub fn open(self, path: &str, options: &OpenOptions) -> Self {
-        let (chain, names) = self.walk_from(path);
-        let directory = chain.object();
-        let refuse = |chain: Self, status| chain.refuse(Procedure::Open, path, status);
-        match names {
-            Err(status) => refuse(chain, status),
+        let names = Names::of(path);
+        let directory = self.start_of(path);
+        match names.path() {
+            Err(status) => self.refuse(Procedure::Open, path, status),
             // OPEN carries a size only if it may make the file: put `setattr` behind it.
-            Ok(_) if options.truncates_later() => refuse(chain, Status::Inval),
+            Ok(_) if options.truncates_later() => self.refuse(Procedure::Open, path, Status::Inval),
             Ok(names) => {
-                let target = OpenTarget::Null { directory, path: names.path() };
-                chain.open_target(target, path, options)
+                self.open_target(OpenTarget::Null { directory, path: names }, path, options)
             }
         }
     }
@@ -249,7 +237,8 @@ impl<'s> Chain<'s> {
     /// the chain has ended.
     pub fn write_from(self, offset: u64, slice: Slice) -> Self {
         let length = slice.length;
-        if self.writes_inline && length as usize <= self.inline_bytes_max() {
+        let writes_inline = self.draft().writes_inline;
+        if writes_inline && length as usize <= self.inline_bytes_max() {
             return match self.check_slice(&slice) {
                 Ok(()) => {
                     let octets = slice.buffer.memory.to_vec(slice.offset, length as usize);
@@ -404,15 +393,16 @@ impl<'s> Chain<'s> {
 
     /// A request of the caller's own making, with the object and the open it names itself.
     /// Its results are not read.
-    pub fn request(mut self, request: &Request<'_>) -> Self {
-        let before = (self.file, self.state);
+    pub fn request(self, request: &Request<'_>) -> Self {
+        let before = self.draft().place();
         // Whatever stands in it counts.
-        (self.file, self.state) =
-            (before.0.or(Some(FileHandle::NULL)), before.1.or(Some(StateId::ANONYMOUS)));
+        let (file, state) = before;
+        let file = file.unwrap_or(FileHandle::NULL);
+        self.draft().stand_on(file, state.unwrap_or(StateId::ANONYMOUS));
         let names_object = request.procedure().chained_handle_at().is_some();
-        let mut chain = self.push(request, None);
+        let chain = self.push(request, None);
         if !names_object {
-            (chain.file, chain.state) = before;
+            chain.draft().return_to(before);
         }
         chain
     }
@@ -421,7 +411,7 @@ impl<'s> Chain<'s> {
     /// one. This is for members that only look; those that others follow which change the
     /// file system are kept anyway.
     pub fn save(self) -> Self {
-        let saved = self.members().last_mut().map(|last| {
+        let saved = self.work.borrow_mut().members.last_mut().map(|last| {
             last.flags = last.flags.with(ChainFlags::SAVE);
             last.procedure
         });

@@ -117,15 +117,15 @@ pub(crate) struct Asked {
     pub slice: Option<Slice>,
     /// Octets asked for.
     pub length: u32,
-    /// The object of a GETATTR, if it was named.
-    pub file: FileHandle,
 }
 
 impl Asked {
-    /// Reads the results of a member that was carried out. `Err` says what is wrong with them.
+    /// Reads the results of a member that was carried out. `named` gives the object that its
+    /// request names, if it does. `Err` says what is wrong with them.
     pub fn outcome(
         &self,
         response: &Response<'_>,
+        named: impl FnOnce() -> FileHandle,
         has_checksums: bool,
     ) -> std::result::Result<Outcome, &'static str> {
         Ok(match response {
@@ -163,7 +163,7 @@ impl Asked {
             }
             Response::GetAttrInline(result) => {
                 let attributes = result.attributes.file();
-                let handle = attributes.file_handle.unwrap_or(self.file);
+                let handle = attributes.file_handle.unwrap_or_else(named);
                 let metadata = to_metadata(attributes, handle);
                 Outcome::Metadata(Box::new(metadata.ok_or("attributes are missing")?))
             }

@@ -21,13 +21,32 @@ use super::send::{ChainMember, ChainWork};
 use crate::buffer::Slice;
 use crate::error::{ClientError, Result};
 
+/// What is known of the next member of a chain that is being put together.
+#[derive(Default)]
+pub(crate) struct Draft {
+    /// The object of the next member; `None` for what the members before have left.
+    pub file: Option<FileHandle>,
+    /// The open that the next member uses; `None` for what the members before have left.
+    pub state: Option<StateId>,
+    pub has_fetched: bool,
+    pub request_bytes_max: usize,
+    pub has_checksums: bool,
+    pub writes_inline: bool,
+    /// Credits to wish for.
+    pub wish: u16,
+    /// For whom the session acts.
+    pub acting: CredHandle,
+    /// The member that cannot be sent.
+    pub refused: Option<Box<ChainFailure>>,
+}
+
 impl<'s> Chain<'s> {
-    pub(super) fn submit(mut self) -> std::result::Result<Chained<'s>, ChainFailure> {
-        if let Some(failure) = self.refused.take() {
+    pub(super) fn submit(self) -> std::result::Result<Chained<'s>, ChainFailure> {
+        let Self { session, work } = self;
+        let mut chain = work.borrow_mut();
+        if let Some(failure) = chain.draft.refused.take() {
             return Err(*failure);
         }
-        let Self { session, work, .. } = self;
-        let mut chain = work.borrow_mut();
         if let Some(last) = chain.members.last()
             && last.flags.contains(ChainFlags::SAVE)
         {
@@ -40,9 +59,6 @@ impl<'s> Chain<'s> {
             });
         }
         chain.save_what_others_rest_on();
-        for member in &mut chain.members {
-            member.planned = member.flags;
-        }
         let name = chain.members.first().map_or("", |member| member.procedure.name());
         drop(chain);
         let started = session.shared.borrow_mut().start_chain(session.index, &work);
@@ -52,34 +68,34 @@ impl<'s> Chain<'s> {
         }
     }
 
-    /// The members so far.
-    pub(super) fn members(&self) -> RefMut<'_, Vec<ChainMember>> {
-        RefMut::map(self.work.borrow_mut(), |work| &mut work.members)
+    pub(super) fn draft(&self) -> RefMut<'_, Draft> {
+        RefMut::map(self.work.borrow_mut(), |work| &mut work.draft)
     }
 
     /// The object to put into the next member's message.
     pub(super) fn object(&self) -> FileHandle {
-        self.file.unwrap_or(FileHandle::NULL)
+        self.draft().file.unwrap_or(FileHandle::NULL)
     }
 
     pub(super) fn open_state(&self) -> StateId {
-        self.state.unwrap_or(StateId::ANONYMOUS)
+        self.draft().state.unwrap_or(StateId::ANONYMOUS)
     }
 
-    /// The names of a path, and the chain set to where it begins.
-    pub(super) fn walk_from(self, path: &str) -> (Self, std::result::Result<Names<'_>, Status>) {
-        let root = self.session.root;
-        let chain = if path.starts_with('/') { self.at(root) } else { self };
-        (chain, Names::of(path))
+    /// Where a path begins. The next member works on that.
+    pub(super) fn start_of(&self, path: &str) -> FileHandle {
+        if path.starts_with('/') {
+            self.draft().stand_on(self.session.root, StateId::ANONYMOUS);
+        }
+        self.object()
     }
 
     /// Octets that fit a request behind WRITE_INLINE's arguments.
     pub(super) fn inline_bytes_max(&self) -> usize {
-        self.request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
+        self.draft().request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
     }
 
     pub(super) fn checksum_of(&self, slice: &Slice) -> Checksum {
-        if self.has_checksums && self.check_slice(slice).is_ok() {
+        if self.draft().has_checksums && self.check_slice(slice).is_ok() {
             Checksum::of(&slice.buffer.memory.to_vec(slice.offset, slice.length as usize))
         } else {
             Checksum::NONE
@@ -99,89 +115,46 @@ impl<'s> Chain<'s> {
     }
 
     pub(super) fn push_with(
-        mut self,
+        self,
         request: &Request<'_>,
         what: Option<&str>,
         slice: Option<Slice>,
         length: u32,
     ) -> Self {
-        if self.refused.is_some() {
-            return self;
-        }
-        let procedure = request.procedure();
         if let Err(error) = slice.as_ref().map_or(Ok(()), |slice| self.check_slice(slice)) {
-            return self.refuse_with(procedure, error);
+            return self.refuse_with(request.procedure(), error);
         }
-        if let Some(what) = self.misplaced(procedure) {
-            return self.refuse(procedure, &what, Status::ChainForm);
-        }
-        let flags = self.flags_of(procedure);
-        let message = match self.encode(request) {
-            Ok(message) => message,
-            Err(error) => {
-                let what = format!("{}: {error}", procedure.name());
-                let status = match (error, procedure) {
-                    (EncodeError::Space, Procedure::WriteInline | Procedure::AppendInline) => {
-                        Status::WriteTooBig
-                    }
-                    (EncodeError::TooMany { .. } | EncodeError::Space, _) => Status::NameTooLong,
-                    (other, _) => other.status(),
-                };
-                return self.refuse(procedure, &what, status);
-            }
-        };
-        let file = self.object();
-        let mut borrowed = self.work.borrow_mut();
-        let work = &mut *borrowed;
-        if let Some(last) = work.members.last_mut() {
-            last.flags = last.flags.with(ChainFlags::FORWARD);
-        }
-        let what = what.map(|what| {
-            work.names.push_str(what);
-            work.names.len() - what.len()..work.names.len()
-        });
-        work.members.push(ChainMember {
-            message,
-            procedure,
-            asked: Asked { what, slice, length, file },
-            planned: flags,
-            flags,
-            status: None,
-            answer: None,
-            is_noted: false,
-        });
-        drop(borrowed);
-        self.note_left_behind(procedure);
+        self.work.borrow_mut().push(request, what, slice, length);
         self
     }
 
-    /// Puts a request behind those that are there. Gives where its octets are.
-    fn encode(&self, request: &Request<'_>) -> std::result::Result<Range<usize>, EncodeError> {
-        let octets = &mut self.work.borrow_mut().octets;
-        let start = octets.len();
-        // As in [`crate::call::Answer::of`]: what closes a file is the client's own.
-        let is_own = matches!(request, Request::Close(_));
-        let header = RequestHeader {
-            desired_credits: self.wish,
-            credentials: if is_own { CredHandle(0) } else { self.session.acting },
-            ..RequestHeader::new(StreamId(0), SequenceNumber(0))
-        };
-        let mut encoded = Err(EncodeError::Space);
-        // Few requests are long, and room for the longest would be cleared for each.
-        for room in [USUAL_BYTES.min(self.request_bytes_max), self.request_bytes_max] {
-            octets.resize(start + room, 0);
-            encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut octets[start..]);
-            if encoded != Err(EncodeError::Space) {
-                break;
-            }
-        }
-        octets.truncate(start + encoded.unwrap_or(0));
-        encoded.map(|length| start..start + length)
+    pub(super) fn refuse(self, procedure: Procedure, what: &str, status: Status) -> Self {
+        self.refuse_with(procedure, ClientError::Status { what: what.to_owned(), status })
     }
 
-    fn flags_of(&self, procedure: Procedure) -> ChainFlags {
+    pub(super) fn refuse_with(self, procedure: Procedure, error: ClientError) -> Self {
+        self.work.borrow_mut().refuse(procedure, error);
+        self
+    }
+}
+
+impl Draft {
+    pub fn stand_on(&mut self, file: FileHandle, state: StateId) {
+        (self.file, self.state) = (Some(file), Some(state));
+    }
+
+    /// The object and the open of the next member.
+    pub fn place(&self) -> (Option<FileHandle>, Option<StateId>) {
+        (self.file, self.state)
+    }
+
+    pub fn return_to(&mut self, place: (Option<FileHandle>, Option<StateId>)) {
+        (self.file, self.state) = place;
+    }
+
+    fn flags_of(&self, procedure: Procedure, is_first: bool) -> ChainFlags {
         let mut flags = ChainFlags::default();
-        if !self.members().is_empty() {
+        if !is_first {
             flags = flags.with(ChainFlags::BACK);
         }
         if self.file.is_none() && procedure.chained_handle_at().is_some() {
@@ -222,20 +195,79 @@ impl<'s> Chain<'s> {
             self.file = None;
         }
     }
-
-    pub(super) fn refuse(self, procedure: Procedure, what: &str, status: Status) -> Self {
-        self.refuse_with(procedure, ClientError::Status { what: what.to_owned(), status })
-    }
-
-    pub(super) fn refuse_with(mut self, procedure: Procedure, error: ClientError) -> Self {
-        let (member, name) = (self.members().len(), procedure.name());
-        let failure = ChainFailure { member, name, error, done: Vec::new() };
-        self.refused.get_or_insert_with(|| Box::new(failure));
-        self
-    }
 }
 
 impl ChainWork {
+    /// Puts a member behind those that are there, unless one before it was refused.
+    fn push(
+        &mut self,
+        request: &Request<'_>,
+        what: Option<&str>,
+        slice: Option<Slice>,
+        length: u32,
+    ) {
+        if self.draft.refused.is_some() {
+            return;
+        }
+        let procedure = request.procedure();
+        if let Some(what) = self.draft.misplaced(procedure) {
+            return self.refuse(procedure, status(what, Status::ChainForm));
+        }
+        let flags = self.draft.flags_of(procedure, self.members.is_empty());
+        let message = match self.encode(request) {
+            Ok(message) => message,
+            Err(error) => return self.refuse(procedure, unsendable(procedure, error)),
+        };
+        if let Some(last) = self.members.last_mut() {
+            last.flags = last.flags.with(ChainFlags::FORWARD);
+        }
+        let what = what.map(|what| {
+            self.names.push_str(what);
+            self.names.len() - what.len()..self.names.len()
+        });
+        self.members.push(ChainMember {
+            message,
+            procedure,
+            asked: Asked { what, slice, length },
+            planned: flags,
+            flags,
+            status: None,
+            answer: None,
+            is_noted: false,
+        });
+        self.draft.note_left_behind(procedure);
+    }
+
+    /// Puts a request behind those that are there. Gives where its octets are.
+    fn encode(&mut self, request: &Request<'_>) -> std::result::Result<Range<usize>, EncodeError> {
+        let Self { octets, draft, .. } = self;
+        let start = octets.len();
+        // As in [`crate::call::Answer::of`]: what closes a file is the client's own.
+        let is_own = matches!(request, Request::Close(_));
+        let header = RequestHeader {
+            desired_credits: draft.wish,
+            credentials: if is_own { CredHandle(0) } else { draft.acting },
+            ..RequestHeader::new(StreamId(0), SequenceNumber(0))
+        };
+        let mut encoded = Err(EncodeError::Space);
+        // Few requests are long, and room for the longest would be cleared for each.
+        for room in [USUAL_BYTES.min(draft.request_bytes_max), draft.request_bytes_max] {
+            octets.resize(start + room, 0);
+            encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut octets[start..]);
+            if encoded != Err(EncodeError::Space) {
+                break;
+            }
+        }
+        octets.truncate(start + encoded.unwrap_or(0));
+        encoded.map(|length| start..start + length)
+    }
+
+    fn refuse(&mut self, procedure: Procedure, error: ClientError) {
+        let (member, name) = (self.members.len(), procedure.name());
+        let failure = ChainFailure { member, name, error, done: Vec::new() };
+        self.draft.refused.get_or_insert_with(|| Box::new(failure));
+    }
+
     /// Results that others rest on are kept, so that a chain that was cut off can be taken up
     /// again (draft 4.3.1, simple requests).
     fn save_what_others_rest_on(&mut self) {
@@ -252,23 +284,43 @@ impl ChainWork {
                 | ChainClass::Special
                 | ChainClass::BackControl => {}
             }
+            member.planned = member.flags;
         }
     }
+}
+
+fn status(what: String, status: Status) -> ClientError {
+    ClientError::Status { what, status }
+}
+
+/// Why a request has no form on the wire.
+#[cold]
+fn unsendable(procedure: Procedure, error: EncodeError) -> ClientError {
+    let what = format!("{}: {error}", procedure.name());
+    let reason = match (error, procedure) {
+        (EncodeError::Space, Procedure::WriteInline | Procedure::AppendInline) => {
+            Status::WriteTooBig
+        }
+        (EncodeError::TooMany { .. } | EncodeError::Space, _) => Status::NameTooLong,
+        (other, _) => other.status(),
+    };
+    status(what, reason)
 }
 
 /// The names of a path. Few paths have many.
 pub(super) struct Names<'p>(SmallVec<[&'p str; 8]>);
 
 impl<'p> Names<'p> {
-    fn of(path: &'p str) -> std::result::Result<Self, Status> {
+    pub fn of(path: &'p str) -> Self {
         let names = path.split('/').filter(|name| !name.is_empty() && *name != ".");
-        let names = Self(names.collect());
-        let is_plain = !names.0.is_empty() && !names.0.contains(&"..");
-        if is_plain { Ok(names) } else { Err(Status::Inval) }
+        Self(names.collect())
     }
 
-    pub fn path(&self) -> Path<'_> {
-        Path::new(&self.0)
+    /// # Errors
+    /// INVAL if there are none, or one leads up.
+    pub fn path(&self) -> std::result::Result<Path<'_>, Status> {
+        let is_plain = !self.0.is_empty() && !self.0.contains(&"..");
+        if is_plain { Ok(Path::new(&self.0)) } else { Err(Status::Inval) }
     }
 }
 

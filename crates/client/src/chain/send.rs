@@ -18,6 +18,7 @@ use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::{ChainFlags, OPEN_ANSWER_BYTES as OPEN_BYTES, Procedure, ResponseHeader, seal};
 
 use super::outcome::Asked;
+use super::plan::Draft;
 use crate::core::{Core, OperationId, Pending, SessionState};
 use crate::credits::Holder;
 use crate::data::ANSWER_BYTES;
@@ -30,6 +31,8 @@ use crate::recovery::Delay;
 #[derive(Default)]
 pub(crate) struct ChainWork {
     pub id: OperationId,
+    /// Until it is put together: what is known of the next member.
+    pub draft: Draft,
     /// The messages of all members, one behind the other.
     pub octets: Vec<u8>,
     pub members: Vec<ChainMember>,
