@@ -8,10 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use dafs_dat::{
-    EndpointConfig, EndpointId, Gather, Region, Rights, SendOptions, Signal, coarse_now,
-};
-use dafs_memory::{Memory, Pages};
+use dafs_dat::{EndpointConfig, EndpointId, Gather, Inbox, SendOptions, Signal, coarse_now};
 use dafs_types::{AuthType, FileHandle, SequenceNumber, StateId, Status, StreamId};
 use dafs_wire::messages::{AuthRequest, ChannelUse, ConnectBind, Empty};
 use dafs_wire::{
@@ -19,7 +16,7 @@ use dafs_wire::{
     ResponseHeader, decode_request, encode_request, encode_response, is_intact, seal,
 };
 
-use crate::core::{Core, DOMAIN, Phase as SessionPhase, SLOT_BYTES, slot_segment, system};
+use crate::core::{Core, DOMAIN, Phase as SessionPhase, SLOT_BYTES};
 use crate::decode::decode_any;
 use crate::delegations::encode_told;
 use crate::error::{ClientError, Result};
@@ -44,8 +41,7 @@ pub(crate) struct Back {
     endpoint: EndpointId,
     session: usize,
     phase: Phase,
-    inbox: Memory,
-    region: Region,
+    inbox: Inbox,
     locks_ready: VecDeque<LockReady>,
 }
 
@@ -142,19 +138,9 @@ impl Core {
         let session = &self.sessions[index];
         let (address, options) = (session.place.clone(), session.options.clone());
         let failed = |reason: String| ClientError::Connect { address: address.to_string(), reason };
-        let inbox = Memory::anonymous(usize::from(RECEIVES) * SLOT_BYTES, Pages::Small)
-            .map_err(|error| system("allocating memory", error))?;
-        let region = self
-            .interface
-            .register(&inbox, DOMAIN, Rights::LOCAL)
-            .ok_or_else(|| failed("too many registered regions".into()))?;
-        let tls = match tls_target(&address, &options) {
-            Ok(tls) => tls,
-            Err(error) => {
-                self.interface.deregister(region.key);
-                return Err(failed(error.to_string()));
-            }
-        };
+        let tls = tls_target(&address, &options).map_err(|error| failed(error.to_string()))?;
+        let mut inbox = Inbox::new(&mut self.interface, DOMAIN, RECEIVES, SLOT_BYTES as u32)
+            .map_err(|error| failed(error.to_string()))?;
         let config = EndpointConfig {
             message_bytes_max: SLOT_BYTES as u32,
             receives_max: u32::from(RECEIVES),
@@ -171,20 +157,16 @@ impl Core {
         let endpoint = match self.interface.connect(&address, DOMAIN, &config, &data) {
             Ok(endpoint) => endpoint,
             Err(error) => {
-                self.interface.deregister(region.key);
+                self.interface.deregister(inbox.key());
                 return Err(failed(error.to_string()));
             }
         };
-        for slot in 0..u64::from(RECEIVES) {
-            // A failure means that the connection is ending, which an event tells.
-            let _ = self.interface.post_receive(endpoint, slot, &[slot_segment(&region, slot)]);
-        }
+        while inbox.post(&mut self.interface, endpoint) {}
         self.backs.push(Back {
             endpoint,
             session: index,
             phase: Phase::Connecting,
             inbox,
-            region,
             locks_ready: VecDeque::new(),
         });
         Ok(())
@@ -222,15 +204,23 @@ impl Core {
         }
     }
 
-    /// The server asks something, or has answered CONNECT_BIND.
-    pub fn on_back_message(&mut self, endpoint: EndpointId, slot: u64, length: usize) {
-        let Some(place) = self.backs.iter().position(|back| back.endpoint == endpoint) else {
-            return;
+    /// The first completion is a receive's: the server asks something, or has answered
+    /// CONNECT_BIND.
+    pub fn on_back_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
+        let place = self.backs.iter().position(|back| back.endpoint == endpoint);
+        let slot =
+            place.and_then(|place| self.interface.pass_message(&mut self.backs[place].inbox));
+        let (Some(place), Some(mut slot)) = (place, slot) else {
+            return self.interface.pass_completion();
         };
+        if !is_good {
+            return;
+        }
         let back = &mut self.backs[place];
-        let at = slot as usize * SLOT_BYTES;
-        let message = back.inbox.to_vec(at, length.min(SLOT_BYTES));
-        let _ = self.interface.post_receive(endpoint, slot, &[slot_segment(&back.region, slot)]);
+        // What is answered frees the server to ask once more.
+        let message = slot.message(length).to_vec();
+        back.inbox.give_back(slot);
+        back.inbox.post(&mut self.interface, endpoint);
         match back.phase {
             Phase::Binding => self.on_bound(place, &message),
             Phase::Bound => self.answer_back(place, &message),
@@ -420,7 +410,7 @@ impl Core {
         self.interface.disconnect(endpoint);
         if let Some(place) = self.backs.iter().position(|back| back.endpoint == endpoint) {
             let back = self.backs.swap_remove(place);
-            self.interface.deregister(back.region.key);
+            self.interface.deregister(back.inbox.key());
         }
     }
 }

@@ -10,13 +10,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::{
-    Address, Domain, EndpointId, Event, Gather, Interface, LocalSegment, PostError, Region,
+    Address, Domain, EndpointId, Event, Gather, Inbox, InboxSlot, Interface, PostError,
     SendOptions, Signal, coarse_now,
 };
-use dafs_memory::Memory;
 use dafs_types::{CredHandle, SessionId, Status, StreamId, Verifier};
 use dafs_wire::{
-    ByteOrder, EncodeError, Request, RequestHeader, ResponseHeader, encode_request, is_intact, seal,
+    ByteOrder, EncodeError, HEADER_BYTES, Request, RequestHeader, ResponseHeader, encode_request,
+    is_intact, seal,
 };
 
 use crate::back::{Back, BackWish};
@@ -74,8 +74,6 @@ pub(crate) struct Core {
     /// Answers to requests without bulk data.
     pub replies: Waiters<Result<Vec<u8>>>,
     pub batches: BatchTable,
-    /// Room for an answer, while none is looked at.
-    message: Vec<u8>,
     /// A chain to be used again.
     pub spare_chain: Option<SharedChain>,
     /// Back-control channels of all sessions.
@@ -103,10 +101,8 @@ pub(crate) struct SessionState {
     /// Who waits for the connection to stand or fail.
     pub greeting: Option<Ticket>,
     pub credits: Credits,
-    pub inbox: Memory,
-    pub inbox_region: Region,
-    /// Inbox slots whose answers were taken in: receives to post behind the next request.
-    pub slots_due: arrayvec::ArrayVec<u64, SLOTS_DUE_MAX>,
+    /// Slots whose answers were taken in are posted again behind the next request.
+    pub inbox: Inbox,
     pub pending: Vec<Option<Pending>>,
     pub queue: VecDeque<Transfer>,
     pub calls: VecDeque<QueuedCall>,
@@ -180,7 +176,6 @@ impl Core {
             transfers: Waiters::default(),
             replies: Waiters::default(),
             batches: BatchTable::default(),
-            message: Vec::new(),
             spare_chain: None,
             backs: Vec::new(),
             last_operation: 0,
@@ -287,12 +282,17 @@ impl Core {
         self.sessions.iter().any(is)
     }
 
-    /// A message is in an inbox slot.
+    /// The first completion is a receive's.
     #[inline(always)]
-    pub fn on_message(&mut self, endpoint: EndpointId, slot: u64, length: usize) {
-        match self.session_of(endpoint) {
-            Some(index) => self.on_answer(index, slot, length),
-            None => self.on_back_message(endpoint, slot, length),
+    pub fn on_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
+        let Some(index) = self.session_of(endpoint) else {
+            return self.on_back_received(endpoint, length, is_good);
+        };
+        match self.interface.pass_message(&mut self.sessions[index].inbox) {
+            Some(slot) if is_good => self.on_answer(index, slot, length),
+            Some(_) => {}
+            // Of a connection that is gone.
+            None => self.interface.pass_completion(),
         }
     }
 
@@ -335,28 +335,17 @@ impl Core {
 
     /// An answer is in an inbox slot.
     #[inline]
-    fn on_answer(&mut self, index: usize, slot: u64, length: usize) {
-        let at = slot as usize * SLOT_BYTES;
-        if length <= HEAD_BYTES {
-            let mut head = [0; HEAD_BYTES];
-            self.sessions[index].inbox.read(at, &mut head[..length]);
-            return self.take_answer(index, slot, &head[..length]);
+    fn on_answer(&mut self, index: usize, mut slot: InboxSlot, length: u32) {
+        self.take_answer(index, slot.message(length));
+        let inbox = &mut self.sessions[index].inbox;
+        inbox.give_back(slot);
+        if inbox.free() >= SLOTS_DUE_MAX {
+            self.post_receives(index);
         }
-        let mut message = std::mem::take(&mut self.message);
-        message.resize(SLOT_BYTES, 0);
-        let length = length.min(SLOT_BYTES);
-        self.sessions[index].inbox.read(at, &mut message[..length]);
-        self.take_answer(index, slot, &message[..length]);
-        self.message = message;
     }
 
     #[inline]
-    fn take_answer(&mut self, index: usize, slot: u64, message: &[u8]) {
-        let session = &mut self.sessions[index];
-        session.slots_due.push(slot);
-        if session.slots_due.is_full() {
-            self.post_receives(index);
-        }
+    fn take_answer(&mut self, index: usize, message: &[u8]) {
         let session = &mut self.sessions[index];
         let Ok(header) = ResponseHeader::decode(ByteOrder::NATIVE, message) else {
             return self.violate(index, "an answer without a readable header");
@@ -534,7 +523,7 @@ impl Core {
         }
         let Some((stream, sequence)) = session.credits.take() else { return };
         let header = RequestHeader { desired_credits: 1, ..RequestHeader::new(stream, sequence) };
-        let mut message = [0; HEAD_BYTES];
+        let mut message = [0; HEADER_BYTES];
         let request = Request::Null(dafs_wire::messages::Empty);
         let Ok(length) = encode_request(ByteOrder::NATIVE, &header, &request, &mut message) else {
             return;
@@ -580,7 +569,7 @@ impl Core {
     ) {
         let session = &mut self.sessions[index];
         session.set_pending(stream, pending);
-        if !session.slots_due.is_empty() {
+        if session.inbox.free() > 0 {
             self.post_receives(index);
         }
         if let Err(error) = posted {
@@ -591,11 +580,7 @@ impl Core {
     /// Posts the receives whose answers have been taken in.
     fn post_receives(&mut self, index: usize) {
         let session = &mut self.sessions[index];
-        for slot in session.slots_due.drain(..) {
-            let segment = slot_segment(&session.inbox_region, slot);
-            // A failure means that the connection is ending, which an event tells.
-            let _ = self.interface.post_receive(session.endpoint, slot, &[segment]);
-        }
+        while session.inbox.post(&mut self.interface, session.endpoint) {}
     }
 
     // ---- the end --------------------------------------------------------------------
@@ -640,7 +625,7 @@ impl Core {
         let calls = std::mem::take(&mut session.calls);
         let chains = std::mem::take(&mut session.chains);
         let queue = std::mem::take(&mut session.queue);
-        let region = session.inbox_region.key;
+        let region = session.inbox.key();
         let keeper = session.keeper.take();
         if let Some(ticket) = session.greeting.take() {
             self.replies.put(ticket, Err(error.clone()));
@@ -759,11 +744,6 @@ impl SessionState {
     }
 }
 
-/// The local segment of an inbox slot.
-pub(crate) fn slot_segment(region: &Region, slot: u64) -> LocalSegment {
-    region.local(slot * SLOT_BYTES as u64, SLOT_BYTES as u32)
-}
-
 pub(crate) fn system(what: &'static str, error: std::io::Error) -> ClientError {
     ClientError::System { what, reason: error.to_string() }
 }
@@ -772,8 +752,6 @@ pub(crate) fn system(what: &'static str, error: std::io::Error) -> ClientError {
 pub(crate) const DOMAIN: Domain = Domain(0);
 /// Octets of one inbox slot: room for any response that was negotiated.
 pub(crate) const SLOT_BYTES: usize = 4096 + 512;
-/// Answers to transfers fit this.
-const HEAD_BYTES: usize = 64;
 /// Longest wait for the server to hear that a session leaves.
 const LEAVE_MAX: Duration = Duration::from_millis(200);
 /// Inbox slots beyond one for each credit.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::{
-    Address, AddressError, EndpointConfig, EndpointId, Region, RegionPath, Rights, TlsClient,
+    Address, AddressError, EndpointConfig, EndpointId, Inbox, RegionPath, Rights, TlsClient,
     TlsConfigError, TlsTarget,
 };
 use dafs_memory::{Memory, Pages};
@@ -21,7 +21,7 @@ use crate::back::BackWish;
 use crate::buffer::Buffer;
 use crate::call::Answer;
 use crate::client::{Client, Shared};
-use crate::core::{Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState, slot_segment};
+use crate::core::{Core, DOMAIN, Phase, SLOT_BYTES, SPARE_SLOTS, SessionState};
 use crate::credits::Credits;
 use crate::decode::decode;
 use crate::error::{ClientError, Result};
@@ -133,8 +133,8 @@ impl SessionOptions {
     }
 
     /// Answers that there must be room for.
-    fn slots(&self) -> u64 {
-        u64::from(self.credits.clamp(1, limits::CREDITS_MAX)) + u64::from(SPARE_SLOTS)
+    fn slots(&self) -> u16 {
+        self.credits.clamp(1, limits::CREDITS_MAX) + SPARE_SLOTS
     }
 }
 
@@ -262,19 +262,7 @@ impl Client {
         let mut core = self.0.borrow_mut();
         let credits = options.credits.clamp(1, limits::CREDITS_MAX);
         let failed = |reason: String| ClientError::Connect { address: address.to_string(), reason };
-        let inbox = Memory::anonymous(options.slots() as usize * SLOT_BYTES, Pages::Small)
-            .map_err(|error| failed(error.to_string()))?;
-        let inbox_region = core
-            .interface
-            .register(&inbox, DOMAIN, Rights::LOCAL)
-            .ok_or_else(|| failed("too many registered regions".into()))?;
-        let endpoint = match core.open_endpoint(address, options, &inbox_region) {
-            Ok(endpoint) => endpoint,
-            Err(reason) => {
-                core.interface.deregister(inbox_region.key);
-                return Err(failed(reason));
-            }
-        };
+        let (endpoint, inbox) = core.open_endpoint(address, options).map_err(failed)?;
         Ok(core.add_session(SessionState {
             endpoint,
             address: address.to_string(),
@@ -282,8 +270,6 @@ impl Client {
             greeting: None,
             credits: Credits::new(credits),
             inbox,
-            inbox_region,
-            slots_due: arrayvec::ArrayVec::new(),
             pending: Vec::new(),
             queue: std::collections::VecDeque::new(),
             calls: std::collections::VecDeque::new(),
@@ -308,18 +294,17 @@ impl Client {
 }
 
 impl Core {
-    /// Starts a transport connection, with a receive posted for every slot of an inbox.
+    /// Starts a transport connection, with a receive posted for every slot of a new inbox.
     fn open_endpoint(
         &mut self,
         address: &Address,
         options: &SessionOptions,
-        inbox: &Region,
-    ) -> std::result::Result<EndpointId, String> {
+    ) -> std::result::Result<(EndpointId, Inbox), String> {
         let slots = options.slots();
         let tls = tls_target(address, options).map_err(|error| error.to_string())?;
         let config = EndpointConfig {
             message_bytes_max: message_bytes_max(address, &options.login),
-            receives_max: u32::try_from(slots).unwrap_or(u32::MAX),
+            receives_max: u32::from(slots),
             crc: options.crc,
             tls,
             ..EndpointConfig::default()
@@ -330,16 +315,21 @@ impl Core {
             channel: ChannelType::Operation,
         };
         let data = data.encode(ByteOrder::NATIVE);
-        let connecting = self.interface.connect(address, DOMAIN, &config, &data);
-        let endpoint = connecting.map_err(|error| match error {
-            AddressError::System { source, .. } => source.to_string(),
-            other => other.to_string(),
-        })?;
-        for slot in 0..slots {
-            // A failure means that the connection is ending, which an event tells.
-            let _ = self.interface.post_receive(endpoint, slot, &[slot_segment(inbox, slot)]);
+        let mut inbox = Inbox::new(&mut self.interface, DOMAIN, slots, SLOT_BYTES as u32)
+            .map_err(|error| error.to_string())?;
+        match self.interface.connect(address, DOMAIN, &config, &data) {
+            Ok(endpoint) => {
+                while inbox.post(&mut self.interface, endpoint) {}
+                Ok((endpoint, inbox))
+            }
+            Err(error) => {
+                self.interface.deregister(inbox.key());
+                Err(match error {
+                    AddressError::System { source, .. } => source.to_string(),
+                    other => other.to_string(),
+                })
+            }
         }
-        Ok(endpoint)
     }
 
     /// Begins to connect a session once more. It has nothing under way.
@@ -349,9 +339,10 @@ impl Core {
         address: &Address,
         options: &SessionOptions,
     ) -> std::result::Result<(), String> {
-        let inbox = self.sessions[index].inbox_region;
-        let endpoint = self.open_endpoint(address, options, &inbox)?;
+        let (endpoint, inbox) = self.open_endpoint(address, options)?;
         let session = &mut self.sessions[index];
+        let former = std::mem::replace(&mut session.inbox, inbox);
+        self.interface.deregister(former.key());
         (session.endpoint, session.address) = (endpoint, address.to_string());
         session.place = address.clone();
         session.request_bytes_max = limits::CONNECT_MESSAGE_BYTES as u32;

@@ -43,12 +43,13 @@ impl Core {
         let mut count = 0;
         loop {
             // Not as an event: it is built once and taken from where it is.
-            if let Some(&Completion { endpoint, context, operation, status, length, .. }) =
+            if let Some(&Completion { endpoint, operation, status, length, .. }) =
                 self.interface.first_completion()
             {
-                self.interface.pass_completion();
-                if operation == Operation::Receive && status == CompletionStatus::Success {
-                    self.on_message(endpoint, context, length as usize);
+                if operation == Operation::Receive {
+                    self.on_received(endpoint, length, status == CompletionStatus::Success);
+                } else {
+                    self.interface.pass_completion();
                 }
             } else if let Some(event) = self.interface.next_event() {
                 self.on_event(event);

@@ -32,6 +32,16 @@ pub struct Domain(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LocalKey(pub u32);
 
+impl LocalKey {
+    /// In the key of a region that only an [`Inbox`](crate::Inbox) may use.
+    pub(crate) const PRIVATE: u32 = 1 << 31;
+
+    #[inline]
+    pub(crate) const fn is_private(self) -> bool {
+        self.0 & Self::PRIVATE != 0
+    }
+}
+
 /// Names a registered region to the peer (steering tag, region handle).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stag(pub u32);

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use dafs_memory::Memory;
 
 use crate::connection::{Connection, Context, EventQueue, Poller, Readiness, Token};
+use crate::inbox;
 use crate::region::{RegionEntry, RegionTable};
 use crate::wait::{WaitPolicy, Waiter};
 use crate::{
@@ -292,13 +293,18 @@ impl Interface {
 
     /// Registers memory for one domain. `None` if the table is full.
     pub fn register(&mut self, memory: &Memory, domain: Domain, rights: Rights) -> Option<Region> {
-        let region = self.regions.insert(memory.clone(), domain, rights)?;
+        let region = self.regions.insert(memory.clone(), domain, rights, false)?;
         if rights.is_remote() {
             for endpoint in self.established_of(domain) {
                 self.expose(endpoint, region.key);
             }
         }
         Some(region)
+    }
+
+    /// Registers memory that only [`Interface::post_private`] may use.
+    pub(crate) fn register_private(&mut self, memory: &Memory, domain: Domain) -> Option<Region> {
+        self.regions.insert(memory.clone(), domain, Rights::LOCAL, true)
     }
 
     /// Takes a registration back. Work that still uses it completes or fails; a
@@ -346,6 +352,21 @@ impl Interface {
         cookie: u64,
         scatter: &[LocalSegment],
     ) -> Result<(), PostError> {
+        if inbox::is_private(cookie) {
+            return Err(PostError::PrivateCookie);
+        }
+        check_public(scatter)?;
+        self.post_private(endpoint, cookie, scatter)
+    }
+
+    /// The same for an inbox, whose memory is nobody else's.
+    #[inline]
+    pub(crate) fn post_private(
+        &mut self,
+        endpoint: EndpointId,
+        cookie: u64,
+        scatter: &[LocalSegment],
+    ) -> Result<(), PostError> {
         let (connection, mut context) = self.lend(endpoint).ok_or(PostError::NotConnected)?;
         connection.post_receive(&mut context, cookie, scatter)
     }
@@ -362,6 +383,11 @@ impl Interface {
         gather: &[Gather<'_>],
         options: SendOptions,
     ) -> Result<(), PostError> {
+        for piece in gather {
+            if let Gather::Segment(segment) = piece {
+                check_public(std::slice::from_ref(segment))?;
+            }
+        }
         let (connection, mut context) = self.lend(endpoint).ok_or(PostError::NotConnected)?;
         connection.post_send(&mut context, cookie, gather, options)?;
         self.mark_dirty(endpoint);
@@ -381,6 +407,7 @@ impl Interface {
         remote: RemoteSegment,
         signal: Signal,
     ) -> Result<(), PostError> {
+        check_public(local)?;
         let (connection, mut context) = self.lend(endpoint).ok_or(PostError::NotConnected)?;
         connection.post_rdma_write(&mut context, cookie, local, remote, signal)?;
         self.mark_dirty(endpoint);
@@ -425,6 +452,7 @@ impl Interface {
         local: &[LocalSegment],
         remote: RemoteSegment,
     ) -> Result<(), PostError> {
+        check_public(local)?;
         let (connection, mut context) = self.lend(endpoint).ok_or(PostError::NotConnected)?;
         connection.post_rdma_read(&mut context, cookie, local, remote)?;
         self.mark_dirty(endpoint);
@@ -462,6 +490,9 @@ impl Interface {
         remote: RemoteSegment,
         write: bool,
     ) -> bool {
+        if check_public(local).is_err() {
+            return false;
+        }
         self.lend(endpoint).is_some_and(|(connection, mut context)| {
             connection.move_now(&mut context, local, remote, write)
         })
@@ -662,6 +693,13 @@ impl Listener {
             Listener::Sim(l) => l.accept(id).map(|c| Box::new(c) as _),
         }
     }
+}
+
+/// Nobody but an inbox posts what is in one.
+#[inline]
+fn check_public(segments: &[LocalSegment]) -> Result<(), PostError> {
+    let is_private = segments.iter().any(|segment| segment.key.is_private());
+    if is_private { Err(PostError::BadSegment) } else { Ok(()) }
 }
 
 /// New connections taken in one turn, so that established ones are served too.

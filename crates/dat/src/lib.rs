@@ -25,6 +25,7 @@ mod connection;
 #[doc(hidden)]
 pub mod fuzzing;
 mod ids;
+mod inbox;
 mod interface;
 mod region;
 mod spare;
@@ -39,6 +40,7 @@ pub mod tcp;
 
 pub use address::{Address, AddressError, Peer, PeerProcess};
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
+pub use inbox::{Inbox, InboxError, InboxSlot};
 pub use interface::{EndpointConfig, Interface, InterfaceConfig};
 pub use region::{LocalSegment, Region, RegionPath, RemoteSegment, Rights};
 pub use tls::{

@@ -131,6 +131,7 @@ impl RegionTable {
         memory: Memory,
         domain: Domain,
         rights: Rights,
+        is_private: bool,
     ) -> Option<Region> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -142,7 +143,8 @@ impl RegionTable {
         };
         self.next_key = self.next_key.wrapping_add(1);
         // Slot 0 starts at key 1, so that no region is ever named by zero.
-        let number = (index << KEY_BITS) | u32::from(self.next_key.max(1));
+        let private = if is_private { LocalKey::PRIVATE } else { 0 };
+        let number = (index << KEY_BITS) | u32::from(self.next_key.max(1)) | private;
         let region = Region {
             key: LocalKey(number),
             stag: Stag(number),
@@ -154,7 +156,7 @@ impl RegionTable {
     }
 
     pub(crate) fn remove(&mut self, key: LocalKey) -> Option<RegionEntry> {
-        let index = key.0 >> KEY_BITS;
+        let index = index_of(key.0);
         let slot = self.slots.get_mut(index as usize)?;
         if slot.as_ref()?.region.key != key {
             return None;
@@ -172,7 +174,7 @@ impl RegionTable {
     pub(crate) fn invalidate(&mut self, stag: Stag, domain: Domain) -> Result<(), AccessError> {
         let entry = self
             .slots
-            .get_mut((stag.0 >> KEY_BITS) as usize)
+            .get_mut(index_of(stag.0) as usize)
             .and_then(Option::as_mut)
             .filter(|entry| entry.region.stag == stag && entry.rights.is_remote())
             .ok_or(AccessError::InvalidStag)?;
@@ -197,10 +199,7 @@ impl RegionTable {
 
     #[inline]
     pub(crate) fn get(&self, key: LocalKey) -> Option<&RegionEntry> {
-        self.slots
-            .get((key.0 >> KEY_BITS) as usize)?
-            .as_ref()
-            .filter(|entry| entry.region.key == key)
+        self.slots.get(index_of(key.0) as usize)?.as_ref().filter(|entry| entry.region.key == key)
     }
 
     /// Memory and offset of a local segment, checked.
@@ -257,6 +256,11 @@ impl RegionTable {
     }
 }
 
+#[inline]
+const fn index_of(number: u32) -> u32 {
+    (number & !LocalKey::PRIVATE) >> KEY_BITS
+}
+
 /// Most regions of one interface.
 const REGIONS_MAX: usize = 1 << 16;
 /// Low bits of a key that change when its slot is reused.
@@ -271,7 +275,7 @@ mod tests {
     fn table() -> (RegionTable, Region) {
         let mut table = RegionTable::default();
         let memory = Memory::anonymous(8192, Pages::Small).unwrap();
-        let region = table.insert(memory, Domain(1), Rights::REMOTE).unwrap();
+        let region = table.insert(memory, Domain(1), Rights::REMOTE, false).unwrap();
         (table, region)
     }
 
@@ -296,7 +300,7 @@ mod tests {
         let (mut table, region) = table();
         table.remove(region.key).unwrap();
         let memory = Memory::anonymous(4096, Pages::Small).unwrap();
-        let again = table.insert(memory, Domain(1), Rights::REMOTE).unwrap();
+        let again = table.insert(memory, Domain(1), Rights::REMOTE, false).unwrap();
         assert_ne!(again.stag, region.stag);
         assert!(table.get(region.key).is_none());
     }

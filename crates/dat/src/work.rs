@@ -150,7 +150,10 @@ pub enum PostError {
     /// The endpoint is not established, broken or released.
     #[error("endpoint is not connected")]
     NotConnected,
-    /// A segment names no region of this domain or leaves its bounds.
+    /// The cookie is one of those that inboxes have for themselves: 2^63 and above.
+    #[error("cookies with the highest bit set belong to inboxes")]
+    PrivateCookie,
+    /// A segment names no region of this domain, or an inbox's, or leaves its bounds.
     #[error("segment outside a registered region of the endpoint's domain")]
     BadSegment,
     /// The endpoint's limit of outstanding work is reached.

@@ -4,9 +4,8 @@
 
 use std::sync::Arc;
 
-use dafs_dat::{Domain, EndpointConfig, EndpointId, Peer, PendingId, Rights};
+use dafs_dat::{Domain, EndpointConfig, EndpointId, Inbox, Peer, PendingId};
 use dafs_filer::{ChannelDescription, ChannelEnd, ChannelKind, PeerIdentity};
-use dafs_memory::{Memory, Pages};
 use dafs_types::{Credentials, limits};
 use dafs_wire::ConnectData;
 
@@ -16,7 +15,6 @@ use crate::channel::Channel;
 use crate::credentials::Asker;
 use crate::reactor::Reactor;
 use crate::session::Exchange;
-use crate::transfer::Cookie;
 
 impl Reactor {
     /// Somebody wants to connect.
@@ -67,12 +65,7 @@ impl Reactor {
             (Some(kerberos), false) => self.request_bytes.max(kerberos.request_bytes_max()),
             (Some(_), true) | (None, _) => self.request_bytes,
         };
-        let stride = u64::from(request_bytes) + SLOT_GAP_BYTES;
-        let bytes = usize::try_from(stride).ok()? * usize::from(credits);
-        let registered = Memory::anonymous(bytes, Pages::Small).ok().and_then(|inbox| {
-            self.interface.register(&inbox, Domain(0), Rights::LOCAL).map(|region| (inbox, region))
-        });
-        let Some((inbox, inbox_region)) = registered else {
+        let Ok(inbox) = Inbox::new(&mut self.interface, Domain(0), credits, request_bytes) else {
             self.interface.reject(pending, b"");
             return None;
         };
@@ -83,18 +76,12 @@ impl Reactor {
             ..EndpointConfig::default()
         };
         let endpoint = self.interface.accept(pending, Domain(0), &config, b"");
-        let slot = |slot: u16| inbox_region.local(u64::from(slot) * stride, request_bytes);
-        let slots = (0..credits).map(slot).collect();
         let mut channel = Channel {
             id,
             endpoint,
             order: None,
             checksums: false,
             inbox,
-            inbox_region,
-            slot_bytes: request_bytes,
-            slots,
-            free_slots: (0..credits).rev().collect(),
             receives_due: 0,
             sealed_bytes: 0,
             response_bytes_max: limits::CONNECT_MESSAGE_BYTES,
@@ -109,10 +96,8 @@ impl Reactor {
             open_chain: ChainId::NONE,
             batch_session: None,
         };
-        let slot = channel.free_slots.pop()?;
-        let cookie = Cookie::Slot(slot).pack();
         // If the connection is gone already, its end is on the way as an event.
-        let _ = self.interface.post_receive(endpoint, cookie, channel.slot(slot));
+        channel.inbox.post(&mut self.interface, endpoint);
         self.channels.insert(channel);
         Some(())
     }
@@ -125,7 +110,7 @@ impl Reactor {
             for closed in self.filer.channel_closed(channel.id, end, self.now) {
                 self.release_open(&closed);
             }
-            self.interface.deregister(channel.inbox_region.key);
+            self.interface.deregister(channel.inbox.key());
             self.drop_chains(endpoint);
             if let Some(session) = channel.batch_session {
                 self.end_batches(session);
@@ -162,7 +147,3 @@ fn credentials_of(process: &dafs_dat::PeerProcess) -> Credentials {
     groups.sort_unstable();
     Credentials { uid: process.uid, gid: process.gid, groups }
 }
-
-/// Between two slots of an inbox: a power of two from slot to slot would have all of them in the
-/// same few sets of the processor's caches, and each message would push the one before last out.
-const SLOT_GAP_BYTES: u64 = 256;

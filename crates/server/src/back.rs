@@ -24,7 +24,6 @@ use crate::channel::Channel;
 use crate::reactor::Reactor;
 use crate::session::brings_results;
 use crate::task::Answer;
-use crate::transfer::Cookie;
 
 /// Sizes and credits of a bound channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,10 +147,9 @@ impl Reactor {
     fn open_inbox(&mut self, endpoint: EndpointId, count: u16) {
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         for _ in 0..count {
-            let Some(slot) = channel.free_slots.pop() else { return };
-            let (cookie, segment) = (Cookie::Slot(slot).pack(), channel.slot(slot));
-            // A failure means that the connection is ending, which an event tells.
-            let _ = self.interface.post_receive(endpoint, cookie, segment);
+            if !channel.inbox.post(&mut self.interface, endpoint) {
+                return;
+            }
         }
     }
 

@@ -1,13 +1,12 @@
 //! One client connection as the server keeps it.
 //!
-//! Invariant: every slot of the inbox is either posted as a receive or in
-//! `free_slots`; a message is copied out of its slot before the slot is free.
+//! Invariant: a slot of the inbox is posted as a receive, or free, or in the hands of whoever
+//! serves the message in it.
 
 use std::sync::Arc;
 
-use dafs_dat::{EndpointId, LocalSegment, Region};
+use dafs_dat::{EndpointId, Inbox};
 use dafs_filer::ChannelId;
-use dafs_memory::Memory;
 use dafs_store::FileKey;
 use dafs_store::cache::CachedFile;
 use dafs_types::{FileHandle, Moment, SessionId, StateId};
@@ -30,16 +29,7 @@ pub(crate) struct Channel {
     /// Whether messages carry checksums.
     pub checksums: bool,
     /// Where requests arrive.
-    pub inbox: Memory,
-    /// The inbox as registered.
-    pub inbox_region: Region,
-    /// Octets of one slot.
-    pub slot_bytes: u32,
-    /// Where each slot is. Made for the post that wants it, a segment would be loaded in other
-    /// words than it was stored in, and wait for the page that was copied before.
-    pub slots: Box<[LocalSegment]>,
-    /// Slots that are not posted.
-    pub free_slots: Vec<u16>,
+    pub inbox: Inbox,
     /// Receives to post once the answer that brings their credits is on its way: nothing is
     /// taken in meanwhile.
     pub receives_due: u16,
@@ -89,13 +79,6 @@ impl Channel {
     /// Remembers a file.
     pub fn remember(&mut self, recent: RecentFile) {
         self.recent[slot_of(recent.state)] = Some(recent);
-    }
-
-    /// The local segment of an inbox slot.
-    #[inline]
-    pub fn slot(&self, slot: u16) -> &[LocalSegment] {
-        let at = usize::from(slot);
-        self.slots.get(at..=at).unwrap_or_default()
     }
 }
 

@@ -95,8 +95,6 @@ pub(crate) struct Reactor {
     pub(crate) defect: Option<Defect>,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
-    /// The request being served; lent out while it is.
-    pub(crate) message: Vec<u8>,
     /// Header of an answer whose results did not fit the first buffer.
     pub(crate) unsent: Option<ResponseHeader>,
     /// What is done before anything else is looked at.
@@ -187,7 +185,6 @@ impl Reactor {
             window: Arc::default(),
             defect: config.defect,
             queries: Vec::new(),
-            message: vec![0; limits::REQUEST_BYTES_MAX.max(limits::CONNECT_MESSAGE_BYTES)],
             unsent: None,
             afterwards: Afterwards::default(),
             dropped: Vec::new(),
@@ -247,11 +244,14 @@ impl Reactor {
             if let Some(&Completion { endpoint, context, operation, status, length, .. }) =
                 self.interface.first_completion()
             {
+                let is_good = status == CompletionStatus::Success;
+                if operation == Operation::Receive {
+                    self.on_received(endpoint, length, is_good);
+                    continue;
+                }
                 self.interface.pass_completion();
                 self.follow_up();
-                let is_receive = operation == Operation::Receive;
-                let is_good = status == CompletionStatus::Success;
-                self.on_completion(endpoint, context, length, is_receive, is_good);
+                self.on_completion(context, is_good);
             } else if let Some(event) = self.interface.next_event() {
                 self.on_event(event);
             } else {
@@ -309,21 +309,25 @@ impl Reactor {
         }
     }
 
+    /// The first completion is a receive's.
     #[inline(always)]
-    fn on_completion(
-        &mut self,
-        endpoint: EndpointId,
-        context: u64,
-        length: u32,
-        is_receive: bool,
-        is_good: bool,
-    ) {
+    fn on_received(&mut self, endpoint: EndpointId, length: u32, is_good: bool) {
+        let channel = self.channels.get_mut(endpoint);
+        let Some(slot) =
+            channel.and_then(|channel| self.interface.pass_message(&mut channel.inbox))
+        else {
+            // The channel has ended.
+            return self.interface.pass_completion();
+        };
+        self.follow_up();
+        if is_good {
+            self.on_message(endpoint, slot, length);
+        }
+    }
+
+    #[inline(always)]
+    fn on_completion(&mut self, context: u64, is_good: bool) {
         match Cookie::unpack(context) {
-            Cookie::Slot(slot) => {
-                if is_receive & is_good {
-                    self.on_message(endpoint, slot, length);
-                }
-            }
             Cookie::Silent => {}
             cookie @ Cookie::Loan(_) => self.on_loan_done(cookie),
             Cookie::Task(task) => self.on_transfer_done(task, !is_good),

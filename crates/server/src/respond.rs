@@ -239,10 +239,8 @@ impl Reactor {
     pub(crate) fn post_receives(&mut self, endpoint: EndpointId) {
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         for _ in 0..std::mem::take(&mut channel.receives_due) {
-            let Some(slot) = channel.free_slots.pop() else { break };
-            let (cookie, segment) = (Cookie::Slot(slot).pack(), channel.slot(slot));
-            if self.interface.post_receive(endpoint, cookie, segment).is_err() {
-                channel.free_slots.push(slot);
+            if !channel.inbox.post(&mut self.interface, endpoint) {
+                break;
             }
         }
     }

@@ -3,7 +3,7 @@
 //! Invariant: nothing of a request is believed before it was admitted, and of a damaged one
 //! nothing but where its answer goes.
 
-use dafs_dat::EndpointId;
+use dafs_dat::{EndpointId, InboxSlot};
 use dafs_filer::{
     Admitted, ChainPlace, ChannelId, KeptSession, Refusal, RequestClass, RequestHead, RequestName,
 };
@@ -17,27 +17,23 @@ use crate::reactor::Reactor;
 use crate::task::Answer;
 
 impl Reactor {
-    /// A message is in a slot of its channel's inbox.
+    /// A message is in a slot of its channel's inbox, and is read where it lies.
     #[inline]
-    pub(crate) fn on_message(&mut self, endpoint: EndpointId, slot: u16, length: u32) {
+    pub(crate) fn on_message(&mut self, endpoint: EndpointId, mut slot: InboxSlot, length: u32) {
         self.fetch_ahead();
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
-        let [place] = channel.slot(slot) else { return };
-        let at = usize::try_from(place.offset).unwrap_or(usize::MAX);
-        let mut message = std::mem::take(&mut self.message);
-        let length = (length as usize).min(message.len());
-        channel.inbox.read(at, &mut message[..length]);
-        channel.free_slots.push(slot);
+        let message = slot.message(length);
         if channel.back.is_some() {
-            self.on_back_message(endpoint, &message[..length]);
-            self.message = message;
-            return;
+            self.on_back_message(endpoint, message);
+        } else {
+            if channel.order.is_none() {
+                channel.order = RequestHeader::detect_order(message);
+            }
+            self.serve(endpoint, message);
         }
-        if channel.order.is_none() {
-            channel.order = RequestHeader::detect_order(&message[..length]);
+        if let Some(channel) = self.channels.get_mut(endpoint) {
+            channel.inbox.give_back(slot);
         }
-        self.serve(endpoint, &mut message[..length]);
-        self.message = message;
     }
 
     fn serve(&mut self, endpoint: EndpointId, message: &mut [u8]) {

@@ -145,7 +145,7 @@ impl Reactor {
     fn wanted(&self, answer: Answer, options: &SessionOptions) -> Negotiated {
         let mut wanted = wanted(options);
         if let Some(channel) = self.channels.get(answer.endpoint) {
-            wanted.max_request_size = wanted.max_request_size.min(channel.slot_bytes);
+            wanted.max_request_size = wanted.max_request_size.min(channel.inbox.slot_bytes());
         }
         wanted
     }

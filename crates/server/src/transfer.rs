@@ -16,8 +16,6 @@ use crate::task::TaskId;
 pub enum Cookie {
     /// Nothing waits for it.
     Silent,
-    /// A request arrived in this inbox slot.
-    Slot(u16),
     /// Something lent is free again.
     Loan(u32),
     /// Part of a task's transfer is done.
@@ -30,9 +28,8 @@ impl Cookie {
     pub fn pack(self) -> u64 {
         match self {
             Cookie::Silent => 0,
-            Cookie::Slot(slot) => 1 << KIND_SHIFT | u64::from(slot),
-            Cookie::Loan(index) => 2 << KIND_SHIFT | u64::from(index),
-            Cookie::Task(task) => 3 << KIND_SHIFT | u64::from(task.0),
+            Cookie::Loan(index) => 1 << KIND_SHIFT | u64::from(index),
+            Cookie::Task(task) => 2 << KIND_SHIFT | u64::from(task.0),
         }
     }
 
@@ -41,9 +38,8 @@ impl Cookie {
     pub fn unpack(word: u64) -> Self {
         let value = word as u32;
         match word >> KIND_SHIFT {
-            1 => Cookie::Slot(value as u16),
-            2 => Cookie::Loan(value),
-            3 => Cookie::Task(TaskId(value)),
+            1 => Cookie::Loan(value),
+            2 => Cookie::Task(TaskId(value)),
             _ => Cookie::Silent,
         }
     }
@@ -196,8 +192,7 @@ mod tests {
 
     #[test]
     fn cookies_survive_the_transport() {
-        let cookies =
-            [Cookie::Silent, Cookie::Slot(65_535), Cookie::Loan(7), Cookie::Task(TaskId(9))];
+        let cookies = [Cookie::Silent, Cookie::Loan(7), Cookie::Task(TaskId(9))];
         for cookie in cookies {
             assert_eq!(Cookie::unpack(cookie.pack()), cookie);
         }

@@ -171,7 +171,6 @@ impl Core {
         chains.extend(open.filter(|open| !includes(&chains, open)));
         chains.sort_by_key(|chain| chain.borrow().id);
         stranded.sort_by_key(|stranded| stranded.work.as_ref().map(Work::id));
-        session.slots_due.clear();
         session.credits = Credits::new(session.wish);
         session.credits.hold(Holder::Recovery);
         (stranded, chains)
@@ -235,7 +234,6 @@ impl Core {
         self.cut(index);
         let session = &mut self.sessions[index];
         session.pending.clear();
-        session.slots_due.clear();
         session.credits = Credits::new(session.wish);
         session.credits.hold(Holder::Recovery);
         let Some(keeper) = &mut session.keeper else { return };

@@ -11,7 +11,7 @@ use rustix::thread::sched_yield;
 use super::{Interface, Listener};
 use crate::connection::{Alarm, Token};
 use crate::wait::Gap;
-use crate::{Completion, EndpointId, Event, Waker, sim};
+use crate::{Completion, EndpointId, Event, Inbox, InboxSlot, Waker, sim};
 
 impl Interface {
     /// Makes all posted work visible to the peers.
@@ -134,6 +134,15 @@ impl Interface {
         if self.events.first_completion().is_some() {
             self.events.pass_completion();
         }
+    }
+
+    /// The same, if it is a receive of this inbox: the slot that the message is in. Otherwise
+    /// the completion stays.
+    #[inline(always)]
+    pub fn pass_message(&mut self, inbox: &mut Inbox) -> Option<InboxSlot> {
+        let slot = inbox.ended(self.events.first_completion()?)?;
+        self.events.pass_completion();
+        Some(slot)
     }
 
     /// A descriptor that becomes readable when [`Interface::poll`] would find

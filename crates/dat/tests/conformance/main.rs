@@ -10,6 +10,7 @@ mod breaking;
 mod certificates;
 mod connecting;
 mod fixture;
+mod inboxes;
 mod limits;
 mod messages;
 mod pair;
@@ -57,6 +58,12 @@ macro_rules! provider {
                     an_invalidated_region_is_out_of_reach
                     an_invalidated_region_is_out_of_reach_on_every_connection
                     invalidating_an_unknown_region_breaks;
+                inboxes:
+                    messages_are_read_where_they_arrive
+                    a_message_in_hand_is_nobody_elses
+                    a_slot_goes_back_to_its_own_inbox
+                    what_is_an_inboxes_is_nobody_elses_to_post
+                    an_inbox_may_be_gone_before_its_messages;
                 writes:
                     a_write_is_placed_before_the_next_message
                     a_write_consumes_no_receive

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use dafs_dat::{
     Address, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather,
-    Interface, LocalSegment, Operation, PendingId, Region, RemoteSegment, Rights, SendOptions,
-    Signal,
+    Inbox, InboxSlot, Interface, LocalSegment, Operation, PendingId, Region, RemoteSegment, Rights,
+    SendOptions, Signal,
 };
 use dafs_memory::{Memory, Pages};
 use dafs_types::Random;
@@ -22,6 +22,9 @@ pub struct Side {
     current: Option<EndpointId>,
     pub events: Vec<Event>,
     posted: Vec<Posted>,
+    /// Where messages arrive, if they are to be read there, and those that have arrived.
+    pub inbox: Option<Inbox>,
+    pub messages: Vec<(InboxSlot, u32)>,
 }
 
 #[derive(Clone, Copy)]
@@ -62,7 +65,8 @@ impl Buffer {
 impl Side {
     fn new(config: dafs_dat::InterfaceConfig) -> Self {
         let interface = Interface::new(config).expect("an interface");
-        Self { interface, current: None, events: Vec::new(), posted: Vec::new() }
+        let (events, posted, messages) = (Vec::new(), Vec::new(), Vec::new());
+        Self { interface, current: None, events, posted, inbox: None, messages }
     }
 
     /// The endpoint of interest.
@@ -153,9 +157,25 @@ impl Side {
     // ---- what was reported ----------------------------------------------------
 
     pub fn collect(&mut self) {
-        while let Some(event) = self.interface.next_event() {
-            self.events.push(event);
+        loop {
+            let length = self.interface.first_completion().map_or(0, |first| first.length);
+            let slot = self.inbox.as_mut().and_then(|inbox| self.interface.pass_message(inbox));
+            match slot {
+                Some(slot) => self.messages.push((slot, length)),
+                None => match self.interface.next_event() {
+                    Some(event) => self.events.push(event),
+                    None => return,
+                },
+            }
         }
+    }
+
+    /// Makes an inbox, and posts all of it.
+    pub fn open_inbox(&mut self, slots: u16) {
+        let mut inbox = Inbox::new(&mut self.interface, DOMAIN, slots, 256).expect("an inbox");
+        let endpoint = self.endpoint();
+        while inbox.post(&mut self.interface, endpoint) {}
+        self.inbox = Some(inbox);
     }
 
     pub fn completions(&self) -> impl Iterator<Item = &Completion> {
