@@ -271,15 +271,12 @@ impl Reactor {
         let failed = |error: StoreError| missed(walked.handle, way.len(), error.into());
         let component_count = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if request.creation.mode() == CreateMode::NoCreate {
-            let (mode, none) = (CreateMode::NoCreate, AttributeChanges::default());
-            let (handle, access) = (&walked.handle, request.access);
-            if let Ok((found, file)) =
-                who.store().create_file(who, handle, last, mode, &none, access)
-            {
-                let handle = &found.object.handle;
-                self.pass_file(answer, handle).map_err(|_| failed(StoreError::Access))?;
+            let opened = who.store().open_entry(who, &walked.handle, last, request.access);
+            if let Ok((file, version)) = opened {
+                let denied = |_| failed(StoreError::Access);
+                self.pass_file(answer, &file.handle()).map_err(denied)?;
                 // As the store has seen it just now, which saves another look.
-                let version = Some(FileVersion::from(&found.object.attributes));
+                let version = Some(version);
                 return Ok(Found { version, ..Found::existing(file, component_count) });
             }
             // Step by step: how far it gets belongs to the answer.

@@ -13,7 +13,7 @@ use dafs_types::{
 
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
-use crate::file::File;
+use crate::file::{File, FileVersion};
 use crate::terms::ExportTerms;
 
 /// An object: its handle and its attributes at one moment.
@@ -322,6 +322,18 @@ pub trait Store: Send + Sync {
         access: ShareAccess,
     ) -> Result<Arc<dyn File>>;
 
+    /// Opens a regular file by its entry, as [`Store::create_file`] in mode `NoCreate` does, and
+    /// tells the version it had then.
+    fn open_entry(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        access: ShareAccess,
+    ) -> Result<(Arc<dyn File>, FileVersion)> {
+        open_by_creating(self, who, directory, name, access)
+    }
+
     /// Finds or makes a regular file, as `mode` says, and opens it. Without a mode in
     /// `changes` a new file gets 0600, and is open whatever its mode says: POSIX lets the
     /// creator of a read-only file write it through that open. One found is opened as by
@@ -396,4 +408,17 @@ pub trait Store: Send + Sync {
 
     /// The text of a symbolic link; `Invalid` for anything else.
     fn readlink(&self, who: &Credentials, handle: &FileHandle) -> Result<Vec<u8>>;
+}
+
+/// What [`Store::open_entry`] is short for.
+pub(crate) fn open_by_creating<S: Store + ?Sized>(
+    store: &S,
+    who: &Credentials,
+    directory: &FileHandle,
+    name: &[u8],
+    access: ShareAccess,
+) -> Result<(Arc<dyn File>, FileVersion)> {
+    let (mode, none) = (CreateMode::NoCreate, AttributeChanges::default());
+    let (found, file) = store.create_file(who, directory, name, mode, &none, access)?;
+    Ok((file, FileVersion::from(&found.object.attributes)))
 }

@@ -139,9 +139,17 @@ impl LocalStore {
 
     /// Opens an entry of a directory.
     pub(super) fn child(&self, directory: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
-        if let Some(known) = self.known_child(directory, name) {
-            return Ok(known);
+        let status = sys::entry_status(directory.fd(), name);
+        if let Ok(status) = status
+            && let Some(known) = self.known_child(directory, &status)
+        {
+            return Ok((known, status));
         }
+        self.child_anew(directory, name)
+    }
+
+    /// An entry of a directory that no descriptor is known of.
+    pub(super) fn child_anew(&self, directory: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
         let fd = sys::open_component(directory.fd(), name)?;
         let (node, status) = self.adopt(fd, directory)?;
         self.remember(&node, directory, name);
@@ -152,20 +160,19 @@ impl LocalStore {
     /// long way takes four. No other object has an inode's number as long as we have a
     /// descriptor of it; where that is not so the time of birth tells them apart, and a file
     /// system that has none takes the long way.
-    fn known_child(&self, directory: &Node, name: &[u8]) -> Option<(Arc<Node>, Status)> {
-        let status = sys::entry_status(directory.fd(), name).ok()?;
+    pub(super) fn known_child(&self, directory: &Node, status: &Status) -> Option<Arc<Node>> {
         if status.device != directory.device {
             return None;
         }
         status.attributes.time_create?;
-        let inode = Inode::of(directory.export, directory.file_system, &status);
+        let inode = Inode::of(directory.export, directory.file_system, status);
         let node = lock(&self.nodes).of_inode(&inode)?;
         if node.mount_id != status.mount_id {
             return None;
         }
         // It was reached by name just now: that is proof.
         node.proved_at.store(sys::millis(), Ordering::Relaxed);
-        Some((node, status))
+        Some(node)
     }
 
     /// Takes note of where an object was seen that the kernel has no handle for.
@@ -379,7 +386,8 @@ impl LocalStore {
 pub(super) struct NodeTable {
     slots: Vec<(Arc<Node>, bool)>,
     places: QuickMap<FileHandle, usize>,
-    inodes: QuickMap<Inode, FileHandle>,
+    /// Of several nodes of one inode, the newest.
+    inodes: QuickMap<Inode, usize>,
     count_max: usize,
     hand: usize,
 }
@@ -391,14 +399,19 @@ impl NodeTable {
     }
 
     pub fn get(&mut self, handle: &FileHandle) -> Option<Arc<Node>> {
-        let (node, was_used) = &mut self.slots[*self.places.get(handle)?];
-        *was_used = true;
-        Some(node.clone())
+        let place = *self.places.get(handle)?;
+        Some(self.take(place))
     }
 
     fn of_inode(&mut self, inode: &Inode) -> Option<Arc<Node>> {
-        let handle = *self.inodes.get(inode)?;
-        self.get(&handle)
+        let place = *self.inodes.get(inode)?;
+        Some(self.take(place))
+    }
+
+    fn take(&mut self, place: usize) -> Arc<Node> {
+        let (node, was_used) = &mut self.slots[place];
+        *was_used = true;
+        node.clone()
     }
 
     pub fn insert(&mut self, node: Arc<Node>) {
@@ -411,18 +424,24 @@ impl NodeTable {
             }
         }
         self.places.insert(node.handle, self.slots.len());
-        self.inodes.insert(node.inode, node.handle);
+        self.inodes.insert(node.inode, self.slots.len());
         self.slots.push((node, false));
     }
 
     pub fn remove(&mut self, handle: &FileHandle) {
         if let Some(place) = self.places.remove(handle) {
             let (gone, _) = self.slots.swap_remove(place);
-            if self.inodes.get(&gone.inode) == Some(handle) {
+            if self.inodes.get(&gone.inode) == Some(&place) {
                 self.inodes.remove(&gone.inode);
             }
+            let last = self.slots.len();
             if let Some((moved, _)) = self.slots.get(place) {
                 self.places.insert(moved.handle, place);
+                if let Some(known) = self.inodes.get_mut(&moved.inode)
+                    && *known == last
+                {
+                    *known = place;
+                }
             }
         }
     }

@@ -19,12 +19,12 @@ use super::sys::{self, Status};
 use super::{LocalStore, lock};
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
-use crate::file::File;
+use crate::file::{File, FileVersion};
 use crate::name;
 use crate::rules::{Guard, check_changes};
 use crate::store::{
     Created, ExtraChanges, Extras, ExtrasWanted, ListPage, ListRequest, NewNode, Object, Removed,
-    Renamed, Store,
+    Renamed, Store, open_by_creating,
 };
 use crate::terms::ExportTerms;
 
@@ -260,6 +260,24 @@ impl Store for LocalStore {
         };
         let found = self.live_status(&node)?.attributes;
         self.open_found(who, &node, &found, access)
+    }
+
+    fn open_entry(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        access: ShareAccess,
+    ) -> Result<(Arc<dyn File>, FileVersion)> {
+        match self.resolve(directory)? {
+            Target::Node(parent) => {
+                let who = &*self.entering(who, directory);
+                self.open_known(who, &parent, name, access)
+            }
+            Target::VirtualRoot | Target::Attributes(_) | Target::Attribute(..) => {
+                open_by_creating(self, who, directory, name, access)
+            }
+        }
     }
 
     fn create_file(
