@@ -321,7 +321,7 @@ impl Reactor {
         result: Result<(), StoreError>,
     ) {
         match (task.reply, result) {
-            (SizeReply::Open(open), result) => self.finish_open(answer, *open, result),
+            (SizeReply::Open(open), result) => self.finish_open(answer, &open, result),
             (SizeReply::SetAttributes, Err(error)) => {
                 self.reply_set(answer, error.into(), AttributeBitmap::NONE);
             }

@@ -203,7 +203,7 @@ impl Reactor {
                 },
             ));
         } else {
-            self.finish_open(answer, reply, Ok(()));
+            self.finish_open(answer, &reply, Ok(()));
         }
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Reactor {
     pub(crate) fn finish_open(
         &mut self,
         answer: Answer,
-        reply: OpenReply,
+        reply: &OpenReply,
         result: Result<(), StoreError>,
     ) {
         if let Err(error) = result {

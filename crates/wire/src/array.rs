@@ -428,20 +428,22 @@ impl<'a> Codec<'a, Path<'a>> for PathName {
         writer: &mut Writer<'_, O>,
         at: usize,
     ) -> Result<(), EncodeError> {
-        let count = value.len();
-        let length: usize = value.iter().map(|name| name.len() + 1).sum();
-        if count > PATH_COMPONENTS_MAX || length > PATH_BYTES_MAX + 1 {
-            return Err(EncodeError::TooMany { what: "path" });
-        }
-        if count == 0 || value.iter().any(str::is_empty) {
-            return Err(EncodeError::Value { what: "an empty path" });
-        }
         writer.variable(at, ALIGNMENT, |path| {
-            path.put_u32(0, offset_u32(count)?)?;
+            let (mut count, mut length) = (0, 0);
             for name in value.iter() {
+                (count, length) = (count + 1, length + name.len() + 1);
+                if count > PATH_COMPONENTS_MAX || length > PATH_BYTES_MAX + 1 {
+                    return Err(EncodeError::TooMany { what: "path" });
+                }
+                if name.is_empty() {
+                    return Err(EncodeError::Value { what: "an empty path" });
+                }
                 path.counted(name.as_bytes(), NAME_BYTES_MAX, "name")?;
             }
-            Ok(())
+            if count == 0 {
+                return Err(EncodeError::Value { what: "an empty path" });
+            }
+            path.put_u32(0, offset_u32(count)?)
         })
     }
 }

@@ -240,8 +240,8 @@ impl ChainWork {
 
     /// Puts a request behind those that are there. Gives where its octets are.
     fn encode(&mut self, request: &Request<'_>) -> std::result::Result<Range<usize>, EncodeError> {
-        let Self { octets, draft, .. } = self;
-        let start = octets.len();
+        let Self { octets, filled, draft, .. } = self;
+        let start = *filled;
         // As in [`crate::call::Answer::of`]: what closes a file is the client's own.
         let is_own = matches!(request, Request::Close(_));
         let header = RequestHeader {
@@ -250,15 +250,18 @@ impl ChainWork {
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
         let mut encoded = Err(EncodeError::Space);
-        // Few requests are long, and room for the longest would be cleared for each.
+        // Few requests are long, and room for the longest would be made for each.
         for room in [USUAL_BYTES.min(draft.request_bytes_max), draft.request_bytes_max] {
-            octets.resize(start + room, 0);
-            encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut octets[start..]);
+            if octets.len() < start + room {
+                octets.resize(start + room, 0);
+            }
+            let room = &mut octets[start..start + room];
+            encoded = encode_request(ByteOrder::NATIVE, &header, request, room);
             if encoded != Err(EncodeError::Space) {
                 break;
             }
         }
-        octets.truncate(start + encoded.unwrap_or(0));
+        *filled = start + encoded.unwrap_or(0);
         encoded.map(|length| start..start + length)
     }
 

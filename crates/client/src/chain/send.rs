@@ -33,8 +33,10 @@ pub(crate) struct ChainWork {
     pub id: OperationId,
     /// Until it is put together: what is known of the next member.
     pub draft: Draft,
-    /// The messages of all members, one behind the other.
+    /// The messages of all members, one behind the other, and room behind them.
     pub octets: Vec<u8>,
+    /// Octets of the messages.
+    pub filled: usize,
     pub members: Vec<ChainMember>,
     /// The answers that have come, one behind the other.
     pub answers: Vec<u8>,
@@ -138,10 +140,10 @@ impl ChainWork {
         {
             return false;
         }
-        octets.clear();
         members.clear();
         answers.clear();
         names.clear();
+        self.filled = 0;
         (self.next, self.is_open, self.missing) = (0, false, 0);
         (self.is_over, self.waker, self.delay) = (false, None, None);
         true
