@@ -1,11 +1,13 @@
 //! Servers against each other, such as one of an older build and one of a newer: the same client
-//! has blocks of 4 KiB reads and writes, and of chains that open, read and close, served by each
-//! in turn, a few milliseconds at a time, so that a machine that is slower for a while is so for
+//! has blocks of reads and writes, and of chains that open, read and close, served by each in
+//! turn, a few milliseconds at a time, so that a machine that is slower for a while is so for
 //! all of them. For each way the block that half of the blocks are faster than, and how it stands
-//! to the first server's. `--only` names ways, such as "write x32", `--blocks` how many of each.
+//! to the first server's. `--only` names ways, such as "write x32", `--blocks` how many blocks
+//! there are of each, `--octets` how much is moved at once (4096).
 //!
 //! ```text
-//! cargo run --release -p dafs-client --example between -- [--blocks N] [--only WAY] URL URL
+//! cargo run --release -p dafs-client --example between -- \
+//!     [--blocks N] [--only WAY] [--octets N] URL URL
 //! ```
 //!
 //! Each URL is a server's directory, such as `dafs+shm:///run/dafs/2050.sock!/`; a file of 32 MiB
@@ -24,30 +26,38 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 const OCTETS: usize = 4096;
 const FILE_OCTETS: usize = 32 << 20;
 const DEPTH: usize = 32;
-const ROUNDS_PER_BLOCK: usize = 1024;
+/// Octets that are moved in one block, and the fewest rounds of one.
+const BLOCK_OCTETS: usize = 4 << 20;
+const ROUNDS_MIN: usize = 64;
 const BLOCKS: usize = 300;
 const WAYS: [&str; 5] = ["read x1", "read x32", "write x1", "write x32", "chain x1"];
 
 fn main() -> Outcome<()> {
     let mut urls: Vec<String> = std::env::args().skip(1).collect();
     let blocks = option(&mut urls, "--blocks")?.map_or(Ok(BLOCKS), |number| number.parse())?;
+    let octets = option(&mut urls, "--octets")?.map_or(Ok(OCTETS), |number| number.parse())?;
+    let rounds = (BLOCK_OCTETS / octets).max(ROUNDS_MIN);
     let only = option(&mut urls, "--only")?.unwrap_or_default();
     let ways: Vec<usize> = (0..WAYS.len()).filter(|way| WAYS[*way].contains(&only)).collect();
+    if !(1..=FILE_OCTETS).contains(&octets) {
+        return Err(format!("--octets wants 1 to {FILE_OCTETS}").into());
+    }
     if urls.len() < 2 {
         return Err("two URLs of servers are wanted, at least".into());
     }
     let client = Client::new(ClientConfig::default())?;
-    let peers = urls.iter().map(|url| Peer::new(&client, url)).collect::<Outcome<Vec<_>>>()?;
+    let peers =
+        urls.iter().map(|url| Peer::new(&client, url, octets)).collect::<Outcome<Vec<_>>>()?;
     let mut times = vec![[const { Vec::new() }; WAYS.len()]; peers.len()];
     let mut dice = Random::new(1);
     for block in 0..blocks {
         for &way in &ways {
             for turn in 0..peers.len() {
                 let index = (turn + block) % peers.len();
-                peers[index].round(&client, way, &mut dice, ROUNDS_PER_BLOCK / 8)?;
+                peers[index].round(&client, way, &mut dice, rounds / 8)?;
                 let start = Instant::now();
-                peers[index].round(&client, way, &mut dice, ROUNDS_PER_BLOCK)?;
-                times[index][way].push(start.elapsed().as_nanos() as f64 / ROUNDS_PER_BLOCK as f64);
+                peers[index].round(&client, way, &mut dice, rounds)?;
+                times[index][way].push(start.elapsed().as_nanos() as f64 / rounds as f64);
             }
         }
     }
@@ -75,23 +85,25 @@ struct Peer {
     session: Session,
     file: File,
     buffer: Buffer,
+    octets: usize,
 }
 
 impl Peer {
-    fn new(client: &Client, url: &str) -> Outcome<Self> {
+    fn new(client: &Client, url: &str, octets: usize) -> Outcome<Self> {
         let session = client.connect(&Location::parse(url)?, &SessionOptions::default())?;
         let file = session.open("/between", &OpenOptions::write())?;
-        let buffer = client.allocate(DEPTH * OCTETS)?;
-        for at in (0..FILE_OCTETS).step_by(DEPTH * OCTETS) {
-            file.write_from(at as u64, buffer.slice(0, DEPTH * OCTETS)?)?;
+        let buffer = client.allocate(DEPTH * octets)?;
+        for at in (0..FILE_OCTETS).step_by(octets) {
+            file.write_from(at as u64, buffer.slice(0, octets)?)?;
         }
         file.commit()?;
-        Ok(Self { session, file, buffer })
+        Ok(Self { session, file, buffer, octets })
     }
 
     fn round(&self, client: &Client, way: usize, dice: &mut Random, rounds: usize) -> Outcome<()> {
-        let slice = |index: usize| self.buffer.slice(index * OCTETS, OCTETS);
-        let mut place = || (dice.below(FILE_OCTETS / OCTETS) * OCTETS) as u64;
+        let octets = self.octets;
+        let slice = |index: usize| self.buffer.slice(index * octets, octets);
+        let mut place = || (dice.below(FILE_OCTETS / octets) * octets) as u64;
         if way.is_multiple_of(2) {
             for _ in 0..rounds {
                 match way {

@@ -74,6 +74,8 @@ pub(crate) struct Core {
     /// Answers to requests without bulk data.
     pub replies: Waiters<Result<Vec<u8>>>,
     pub batches: BatchTable,
+    /// There are slots to post.
+    owes_receives: bool,
     /// A chain to be used again.
     pub spare_chain: Option<SharedChain>,
     /// Back-control channels of all sessions.
@@ -101,7 +103,7 @@ pub(crate) struct SessionState {
     /// Who waits for the connection to stand or fail.
     pub greeting: Option<Ticket>,
     pub credits: Credits,
-    /// Slots whose answers were taken in are posted again behind the next request.
+    /// Slots whose answers were taken in are posted again once the next request is out.
     pub inbox: Inbox,
     pub pending: Vec<Option<Pending>>,
     pub queue: VecDeque<Transfer>,
@@ -176,6 +178,7 @@ impl Core {
             transfers: Waiters::default(),
             replies: Waiters::default(),
             batches: BatchTable::default(),
+            owes_receives: false,
             spare_chain: None,
             backs: Vec::new(),
             last_operation: 0,
@@ -341,6 +344,18 @@ impl Core {
         inbox.give_back(slot);
         if inbox.free() >= SLOTS_DUE_MAX {
             self.post_receives(index);
+        } else {
+            self.owes_receives = true;
+        }
+    }
+
+    /// Sends what is posted, and only then posts the receives that were taken up: there are
+    /// spare ones, and the server has something to do meanwhile.
+    #[inline]
+    pub fn pay_receives(&mut self) {
+        if std::mem::take(&mut self.owes_receives) {
+            self.interface.flush();
+            (0..self.sessions.len()).for_each(|index| self.post_receives(index));
         }
     }
 
@@ -567,11 +582,7 @@ impl Core {
         pending: Pending,
         posted: std::result::Result<(), PostError>,
     ) {
-        let session = &mut self.sessions[index];
-        session.set_pending(stream, pending);
-        if session.inbox.free() > 0 {
-            self.post_receives(index);
-        }
+        self.sessions[index].set_pending(stream, pending);
         if let Err(error) = posted {
             self.lose(index, format!("sending failed: {error}"));
         }

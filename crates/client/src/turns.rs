@@ -35,6 +35,7 @@ impl Core {
 
     #[inline]
     fn turn_once(&mut self, threshold: usize, timeout: Option<Duration>) -> usize {
+        self.pay_receives();
         if threshold == 0 {
             self.interface.poll();
         } else {

@@ -11,7 +11,7 @@ use dafs_wire::ConnectData;
 
 use crate::authorize::PeerFacts;
 use crate::chain::ChainId;
-use crate::channel::Channel;
+use crate::channel::{Channel, RECEIVES_SPARE};
 use crate::credentials::Asker;
 use crate::reactor::Reactor;
 use crate::session::Exchange;
@@ -59,19 +59,20 @@ impl Reactor {
         id: dafs_filer::ChannelId,
         peer: PeerFacts,
     ) -> Option<()> {
-        let credits = self.filer.config().credits_session_max + 1;
+        // One for each credit, one for the message in hand, and those to spare.
+        let slots = self.filer.config().credits_session_max + 1 + RECEIVES_SPARE;
         let request_bytes = match (&self.kerberos, peer.is_local) {
             // Room for tickets; what is not used is never touched.
             (Some(kerberos), false) => self.request_bytes.max(kerberos.request_bytes_max()),
             (Some(_), true) | (None, _) => self.request_bytes,
         };
-        let Ok(inbox) = Inbox::new(&mut self.interface, Domain(0), credits, request_bytes) else {
+        let Ok(inbox) = Inbox::new(&mut self.interface, Domain(0), slots, request_bytes) else {
             self.interface.reject(pending, b"");
             return None;
         };
         let config = EndpointConfig {
             message_bytes_max: request_bytes,
-            receives_max: u32::from(credits),
+            receives_max: u32::from(slots),
             crc: self.crc,
             ..EndpointConfig::default()
         };
@@ -97,7 +98,9 @@ impl Reactor {
             batch_session: None,
         };
         // If the connection is gone already, its end is on the way as an event.
-        channel.inbox.post(&mut self.interface, endpoint);
+        for _ in 0..=RECEIVES_SPARE {
+            channel.inbox.post(&mut self.interface, endpoint);
+        }
         self.channels.insert(channel);
         Some(())
     }

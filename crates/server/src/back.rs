@@ -291,7 +291,7 @@ impl Reactor {
             }
             BackRequest::BatchCompletion { .. } => {}
         }
-        self.post_receives(endpoint);
+        self.owe_receives(endpoint);
         self.pump_back(endpoint);
         // There is a credit for another notice.
         self.batches.wake();

@@ -30,8 +30,7 @@ pub(crate) struct Channel {
     pub checksums: bool,
     /// Where requests arrive.
     pub inbox: Inbox,
-    /// Receives to post once the answer that brings their credits is on its way: nothing is
-    /// taken in meanwhile.
+    /// Receives to post once the answers that bring their credits are out.
     pub receives_due: u16,
     /// Octets of its writes with checksums that are held before they are looked at.
     pub sealed_bytes: usize,
@@ -81,6 +80,9 @@ impl Channel {
         self.recent[slot_of(recent.state)] = Some(recent);
     }
 }
+
+/// Receives that are posted beyond one for each credit: so many may be owed for a while.
+pub(crate) const RECEIVES_SPARE: u16 = 4;
 
 /// Channels by endpoint.
 #[derive(Debug, Default)]

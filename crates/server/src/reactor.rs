@@ -95,6 +95,8 @@ pub(crate) struct Reactor {
     pub(crate) defect: Option<Defect>,
     /// Questions about sessions that have not come to rest.
     pub(crate) queries: Vec<Query>,
+    /// Channels that are owed receives.
+    pub(crate) owing: Vec<EndpointId>,
     /// Header of an answer whose results did not fit the first buffer.
     pub(crate) unsent: Option<ResponseHeader>,
     /// What is done before anything else is looked at.
@@ -185,6 +187,7 @@ impl Reactor {
             window: Arc::default(),
             defect: config.defect,
             queries: Vec::new(),
+            owing: Vec::new(),
             unsent: None,
             afterwards: Afterwards::default(),
             dropped: Vec::new(),
@@ -266,6 +269,7 @@ impl Reactor {
         self.take_done();
         // Who asks gets the answer first: most turns have nothing to do behind this.
         self.interface.flush();
+        self.pay_receives();
         self.push_rollbacks();
         self.pump_fences();
         self.pump_delegations();

@@ -11,7 +11,7 @@ use dafs_wire::{
     SpecialConditions, TRANSFER_ANSWER_BYTES, encode_response, seal,
 };
 
-use crate::channel::Channel;
+use crate::channel::{Channel, RECEIVES_SPARE};
 use crate::reactor::Reactor;
 use crate::task::Answer;
 use crate::transfer::Cookie;
@@ -88,7 +88,7 @@ impl Reactor {
         gather.extend(segments.iter().map(|segment| Gather::Segment(*segment)));
         let options = SendOptions { signal: Signal::Always, invalidate: None };
         let posted = self.interface.post_send(answer.endpoint, cookie.pack(), &gather, options);
-        self.post_receives(answer.endpoint);
+        self.owe_receives(answer.endpoint);
         if posted.is_err() {
             self.give_up(answer.endpoint);
             self.on_loan_done(cookie);
@@ -231,17 +231,33 @@ impl Reactor {
         }
         self.fetch_ahead();
         self.fetch_ahead();
-        self.post_receives(endpoint);
+        self.owe_receives(endpoint);
     }
 
-    /// Posts the receives for the credits that answers have brought the client.
+    /// Answers have brought the client credits: receives are to be posted for them, once the
+    /// answers are out. Until then there are spare ones.
     #[inline]
-    pub(crate) fn post_receives(&mut self, endpoint: EndpointId) {
+    pub(crate) fn owe_receives(&mut self, endpoint: EndpointId) {
+        let Some(channel) = self.channels.get(endpoint) else { return };
+        if channel.receives_due >= RECEIVES_SPARE {
+            self.post_receives(endpoint);
+        } else if channel.receives_due > 0 && self.owing.last() != Some(&endpoint) {
+            self.owing.push(endpoint);
+        }
+    }
+
+    /// Posts all receives that are owed. The answers are out.
+    #[inline]
+    pub(crate) fn pay_receives(&mut self) {
+        while let Some(endpoint) = self.owing.pop() {
+            self.post_receives(endpoint);
+        }
+    }
+
+    fn post_receives(&mut self, endpoint: EndpointId) {
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
-        for _ in 0..std::mem::take(&mut channel.receives_due) {
-            if !channel.inbox.post(&mut self.interface, endpoint) {
-                break;
-            }
+        while channel.receives_due > 0 && channel.inbox.post(&mut self.interface, endpoint) {
+            channel.receives_due -= 1;
         }
     }
 
@@ -263,8 +279,7 @@ impl Reactor {
     }
 }
 
-/// Takes the grant that goes along with an answer; its receives are posted behind the
-/// answer.
+/// Takes the grant that goes along with an answer; its receives are posted once that is out.
 #[inline]
 fn grant(
     filer: &mut Filer,

@@ -258,6 +258,7 @@ macro_rules! procedures {
 
             /// Where it may stand in a chain.
             #[must_use]
+            #[inline]
             pub const fn chain_class(self) -> ChainClass {
                 match self {
                     $(Self::$variant => ChainClass::$chain,)*
@@ -266,6 +267,7 @@ macro_rules! procedures {
 
             /// What the response cache keeps of it.
             #[must_use]
+            #[inline]
             pub const fn replay_class(self) -> ReplayClass {
                 match self {
                     $(Self::$variant => ReplayClass::$replay,)*
@@ -274,6 +276,7 @@ macro_rules! procedures {
 
             /// Who may ask for it.
             #[must_use]
+            #[inline]
             pub const fn rights_class(self) -> RightsClass {
                 match self {
                     $(Self::$variant => RightsClass::$rights,)*
@@ -282,6 +285,7 @@ macro_rules! procedures {
 
             /// Bound on a successful reply.
             #[must_use]
+            #[inline]
             pub const fn reply_bound(self) -> ReplyBound {
                 match self {
                     $(Self::$variant => $bound,)*
