@@ -19,6 +19,8 @@ pub struct Inbox {
     /// Cookie of its first slot; the others follow.
     cookies: u64,
     region: Region,
+    /// The interface that the region is of.
+    interface: u64,
     slot_bytes: u32,
     /// Where each slot is. Made for the post that wants it, a segment would be loaded in other
     /// words than it was stored in, and wait for whatever was stored before.
@@ -64,7 +66,8 @@ impl Inbox {
         let length = slot_bytes as usize;
         let stride = length.next_multiple_of(LINE_BYTES) + SLOT_GAP_BYTES;
         let memory = Memory::anonymous(stride * usize::from(slots), Pages::Small)?;
-        let region = interface.register_private(&memory, domain).ok_or(InboxError::Regions)?;
+        let registered = interface.register_private(&memory, domain);
+        let (region, number) = registered.ok_or(InboxError::Regions)?;
         let slot = |number: u16| InboxSlot {
             memory: memory.clone(),
             offset: stride * usize::from(number),
@@ -76,6 +79,7 @@ impl Inbox {
         Ok(Self {
             cookies: FIRST_COOKIE + (INBOXES.fetch_add(1, Ordering::Relaxed) << COOKIE_BITS),
             region,
+            interface: number,
             slot_bytes,
             segments: free.iter().map(segment).collect(),
             posted: free.iter().map(|_| None).collect(),
@@ -95,10 +99,14 @@ impl Inbox {
         self.region.key
     }
 
-    /// Posts a free slot as a receive. False if none is free, or the connection takes none: it
-    /// is ending then, which an event tells.
+    /// Posts a free slot as a receive, by the interface that the inbox was made with. False if
+    /// none is free, or the connection takes none: it is ending then, which an event tells.
     #[inline]
     pub fn post(&mut self, interface: &mut Interface, endpoint: EndpointId) -> bool {
+        // In another's table the key may be another inbox's.
+        if !interface.is_number(self.interface) {
+            return false;
+        }
         let Some(slot) = self.free.pop() else { return false };
         let number = usize::from(slot.number);
         let segment = &self.segments[number..=number];

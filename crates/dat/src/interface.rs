@@ -12,6 +12,7 @@ mod progress;
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dafs_memory::Memory;
@@ -88,6 +89,8 @@ impl Default for EndpointConfig {
 /// One thread's access to all transports.
 pub struct Interface {
     config: InterfaceConfig,
+    /// No other of this process has it.
+    number: u64,
     slots: Vec<Slot>,
     free: Vec<u32>,
     live: usize,
@@ -142,6 +145,7 @@ impl Interface {
         poller.add(waker.fd(), Token::Waker, crate::connection::Interest::ReadEdge)?;
         Ok(Self {
             config,
+            number: INTERFACES.fetch_add(1, Ordering::Relaxed),
             slots: Vec::new(),
             free: Vec::new(),
             live: 0,
@@ -302,9 +306,20 @@ impl Interface {
         Some(region)
     }
 
-    /// Registers memory that only [`Interface::post_private`] may use.
-    pub(crate) fn register_private(&mut self, memory: &Memory, domain: Domain) -> Option<Region> {
-        self.regions.insert(memory.clone(), domain, Rights::LOCAL, true)
+    /// Registers memory that only [`Interface::post_private`] may use, and tells who it is.
+    pub(crate) fn register_private(
+        &mut self,
+        memory: &Memory,
+        domain: Domain,
+    ) -> Option<(Region, u64)> {
+        let region = self.regions.insert(memory.clone(), domain, Rights::LOCAL, true)?;
+        Some((region, self.number))
+    }
+
+    /// Whether it is the interface of this number.
+    #[inline]
+    pub(crate) fn is_number(&self, number: u64) -> bool {
+        self.number == number
     }
 
     /// Takes a registration back. Work that still uses it completes or fails; a
@@ -341,7 +356,8 @@ impl Interface {
 
     // ---- work -----------------------------------------------------------------
 
-    /// Posts a receive into `scatter`.
+    /// Posts a receive into `scatter`, under a cookie below 2^63: the others are
+    /// [`Inbox`](crate::Inbox)es' own.
     ///
     /// # Errors
     /// [`PostError`]; nothing was queued then.
@@ -701,6 +717,8 @@ fn check_public(segments: &[LocalSegment]) -> Result<(), PostError> {
     let is_private = segments.iter().any(|segment| segment.key.is_private());
     if is_private { Err(PostError::BadSegment) } else { Ok(()) }
 }
+
+static INTERFACES: AtomicU64 = AtomicU64::new(0);
 
 /// New connections taken in one turn, so that established ones are served too.
 const ACCEPTS_PER_TURN: usize = 16;

@@ -120,6 +120,20 @@ pub fn what_is_an_inboxes_is_nobody_elses_to_post(fixture: &dyn Fixture) {
     assert_eq!(await_message(&mut pair, 1), b"still");
 }
 
+pub fn an_inbox_posts_by_its_own_interface(fixture: &dyn Fixture) {
+    let mut pair = with_inbox(fixture);
+    pair.initiator.open_inbox(SLOTS);
+    pair.initiator.send(1, b"one");
+    await_message(&mut pair, 1);
+    let (slot, _) = pair.acceptor.messages.remove(0);
+    let (here, there) = (pair.acceptor.endpoint(), pair.initiator.endpoint());
+    let inbox = pair.acceptor.inbox.as_mut().unwrap();
+    inbox.give_back(slot);
+    // Its key may be another inbox's there.
+    assert!(!inbox.post(&mut pair.initiator.interface, there));
+    assert!(inbox.post(&mut pair.acceptor.interface, here));
+}
+
 pub fn an_inbox_may_be_gone_before_its_messages(fixture: &dyn Fixture) {
     let mut pair = with_inbox(fixture);
     pair.initiator.send(1, b"kept");

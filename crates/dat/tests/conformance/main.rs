@@ -63,6 +63,7 @@ macro_rules! provider {
                     a_message_in_hand_is_nobody_elses
                     a_slot_goes_back_to_its_own_inbox
                     what_is_an_inboxes_is_nobody_elses_to_post
+                    an_inbox_posts_by_its_own_interface
                     an_inbox_may_be_gone_before_its_messages;
                 writes:
                     a_write_is_placed_before_the_next_message
