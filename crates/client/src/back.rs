@@ -9,19 +9,23 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use dafs_dat::{EndpointConfig, EndpointId, Gather, Inbox, SendOptions, Signal, coarse_now};
-use dafs_types::{AuthType, FileHandle, SequenceNumber, StateId, Status, StreamId};
-use dafs_wire::messages::{AuthRequest, ChannelUse, ConnectBind, Empty};
+use dafs_gss::Initiator;
+use dafs_types::limits::CONNECT_MESSAGE_BYTES;
+use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId};
+use dafs_wire::messages::{AuthRequest, ChannelUse, ConnectBind, Empty, GssProcedure};
 use dafs_wire::{
     ByteOrder, ChannelType, ConnectData, Procedure, Request, RequestHeader, Response,
     ResponseHeader, decode_request, encode_request, encode_response, is_intact, seal,
 };
 
-use crate::core::{Core, DOMAIN, Phase as SessionPhase, SLOT_BYTES};
+use crate::core::{Core, DOMAIN, Phase as SessionPhase, SLOT_BYTES, SessionState};
 use crate::decode::decode_any;
 use crate::delegations::encode_told;
 use crate::error::{ClientError, Result};
-use crate::login::Login;
-use crate::session::{Session, tls_target};
+use crate::login::{
+    BACK_CONTROL_CHANNEL, Login, Outlook, Prover, TOKEN_ROOM, Unproved, token_request,
+};
+use crate::session::{Session, tls_target, unexpected};
 
 /// The turn of a lock that was asked for, and denied, has come: ask for it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +51,8 @@ pub(crate) struct Back {
 
 enum Phase {
     Connecting,
-    /// CONNECT_BIND is under way.
-    Binding,
+    /// CONNECT_BIND is under way, with a token of this party's or without.
+    Binding(Option<Box<Initiator>>),
     Bound,
     Ended(ClientError),
 }
@@ -67,18 +71,12 @@ pub(crate) struct BackWish {
 impl Session {
     /// Opens the back-control channel, unless there is one: over it the server tells of the ends
     /// of submitted batches, and that the turn of a lock has come. Batches that need it open it
-    /// by themselves.
+    /// by themselves. In a session by Kerberos this blocks for a token as connecting does.
     ///
     /// # Errors
     /// If the session has ended, the server cannot be reached a second time, or takes no such
-    /// channel; NOTSUPP in a session by Kerberos.
+    /// channel.
     pub fn listen(&self) -> Result<()> {
-        if let Some(identity) = &*self.identity_cell().borrow()
-            && identity.method == AuthType::Gss
-        {
-            let what = "a back-control channel for a session by Kerberos".into();
-            return Err(ClientError::Status { what, status: Status::NotSupp });
-        }
         self.shared.turn_until(self.index, |core| core.await_back(self.index))
     }
 
@@ -118,7 +116,7 @@ impl Core {
         }
         if let Some(back) = self.backs.iter().find(|back| back.session == index) {
             let error = match &back.phase {
-                Phase::Connecting | Phase::Binding => return None,
+                Phase::Connecting | Phase::Binding(_) => return None,
                 Phase::Bound => return Some(Ok(())),
                 Phase::Ended(error) => error.clone(),
             };
@@ -142,7 +140,11 @@ impl Core {
         let mut inbox = Inbox::new(&mut self.interface, DOMAIN, RECEIVES, SLOT_BYTES as u32)
             .map_err(|error| failed(error.to_string()))?;
         let config = EndpointConfig {
-            message_bytes_max: SLOT_BYTES as u32,
+            // A token may be longer than anything that is told.
+            message_bytes_max: match &session.prover {
+                Some(_) => session.token_request_bytes(),
+                None => SLOT_BYTES as u32,
+            },
             receives_max: u32::from(RECEIVES),
             crc: options.crc,
             tls,
@@ -174,33 +176,28 @@ impl Core {
 
     /// The connection stands: it is bound to its session.
     pub fn on_back_established(&mut self, endpoint: EndpointId) {
-        let Some(back) = self.backs.iter_mut().find(|back| back.endpoint == endpoint) else {
+        let Some(place) = self.backs.iter().position(|back| back.endpoint == endpoint) else {
             return;
         };
-        back.phase = Phase::Binding;
-        let session = &self.sessions[back.session];
-        let options = session.options.clone();
-        let authentication = match &options.login {
-            Login::Password { user, password } => AuthRequest::Text { identity: user, password },
-            Login::None | Login::Automatic | Login::Kerberos(_) => AuthRequest::None,
-        };
-        let request = Request::ConnectBind(ConnectBind {
-            session: session.id,
-            channel_use: ChannelUse::BackControl,
-            request_bytes_max: SLOT_BYTES as u32,
-            response_bytes_max: SLOT_BYTES as u32,
-            requests_max: u32::from(CREDITS),
-            authentication,
-        });
-        let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
-        let mut message = vec![0; dafs_types::limits::CONNECT_MESSAGE_BYTES];
-        match encode_request(ByteOrder::NATIVE, &header, &request, &mut message) {
-            Ok(length) => self.send_back(endpoint, &message[..length]),
-            Err(error) => {
-                let what = format!("CONNECT_BIND: {error}");
-                let error = ClientError::Status { what, status: error.status() };
-                self.refuse_back(endpoint, error);
+        let session = &self.sessions[self.backs[place].session];
+        let bound = match &session.prover {
+            None => {
+                let authentication = match &session.options.login {
+                    Login::Password { user, password } => {
+                        AuthRequest::Text { identity: user, password }
+                    }
+                    Login::None | Login::Automatic | Login::Kerberos(_) => AuthRequest::None,
+                };
+                session.bind_request(authentication).map(|message| (None, message))
             }
+            Some(prover) => bind_by_token(session, prover),
+        };
+        match bound {
+            Ok((party, message)) => {
+                self.backs[place].phase = Phase::Binding(party);
+                self.send_back(endpoint, &message);
+            }
+            Err(error) => self.refuse_back(endpoint, error),
         }
     }
 
@@ -221,29 +218,58 @@ impl Core {
         let message = slot.message(length).to_vec();
         back.inbox.give_back(slot);
         back.inbox.post(&mut self.interface, endpoint);
-        match back.phase {
-            Phase::Binding => self.on_bound(place, &message),
+        match &mut back.phase {
+            Phase::Binding(party) => {
+                let party = party.take();
+                self.on_bound(place, party, &message);
+            }
             Phase::Bound => self.answer_back(place, &message),
             Phase::Connecting | Phase::Ended(_) => {}
         }
     }
 
     /// CONNECT_BIND was answered.
-    fn on_bound(&mut self, place: usize, message: &[u8]) {
+    fn on_bound(&mut self, place: usize, party: Option<Box<Initiator>>, message: &[u8]) {
         let (endpoint, index) = (self.backs[place].endpoint, self.backs[place].session);
-        let address = self.sessions[index].address.clone();
-        match decode_any(Procedure::ConnectBind, message, &address) {
-            Ok((header, _)) if header.status == Status::Ok => {
+        match self.judge_bound(index, party, message) {
+            Ok(()) => {
                 self.backs[place].phase = Phase::Bound;
                 let wish = &mut self.sessions[index].back_wish;
                 (wish.is_wanted, wish.due) = (true, None);
                 self.submit_again(index);
             }
-            Ok((header, _)) => {
-                let what = format!("opening a back-control channel to {address}");
-                self.refuse_back(endpoint, ClientError::Status { what, status: header.status });
-            }
             Err(error) => self.refuse_back(endpoint, error),
+        }
+    }
+
+    /// Whether the server has bound the channel, and is who it must be.
+    fn judge_bound(
+        &self,
+        index: usize,
+        party: Option<Box<Initiator>>,
+        message: &[u8],
+    ) -> Result<()> {
+        let session = &self.sessions[index];
+        let address = &session.address;
+        let (header, response) = decode_any(Procedure::ConnectBind, message, address)?;
+        let result = match &response {
+            Response::ConnectBind(result) => Some(&result.authentication),
+            _ => None,
+        };
+        if let (Some(party), Some(prover)) = (party, &session.prover) {
+            let outlook = prover.go_on(*party, header.status, result);
+            return match outlook.map_err(|unproved| unproved.at(address))? {
+                Outlook::Proved(_) => Ok(()),
+                // Kerberos needs one; and the draft binds by one request.
+                Outlook::Token(..) => Err(unexpected(address, "CONNECT_BIND")),
+            };
+        }
+        match header.status {
+            Status::Ok => Ok(()),
+            status => {
+                let what = format!("opening a back-control channel to {address}");
+                Err(ClientError::Status { what, status })
+            }
         }
     }
 
@@ -319,7 +345,7 @@ impl Core {
         let session = &mut self.sessions[index];
         let address = session.address.clone();
         let reason = format!("the back-control channel: {reason}");
-        let was_new = matches!(back.phase, Phase::Connecting | Phase::Binding);
+        let was_new = matches!(back.phase, Phase::Connecting | Phase::Binding(_));
         if matches!(back.phase, Phase::Ended(_)) {
             return;
         }
@@ -413,6 +439,49 @@ impl Core {
             self.interface.deregister(back.inbox.key());
         }
     }
+}
+
+impl SessionState {
+    /// CONNECT_BIND for its back-control channel.
+    fn bind_request(&self, authentication: AuthRequest<'_>) -> Result<Vec<u8>> {
+        let token_bytes = match &authentication {
+            AuthRequest::Gss { token, .. } => token.len() + TOKEN_ROOM,
+            AuthRequest::None | AuthRequest::Text { .. } | AuthRequest::Default => 0,
+        };
+        let request = Request::ConnectBind(ConnectBind {
+            session: self.id,
+            channel_use: ChannelUse::BackControl,
+            request_bytes_max: SLOT_BYTES as u32,
+            response_bytes_max: SLOT_BYTES as u32,
+            requests_max: u32::from(CREDITS),
+            authentication,
+        });
+        let header = RequestHeader::new(StreamId(0), SequenceNumber(0));
+        let mut message = vec![0; token_bytes.max(CONNECT_MESSAGE_BYTES)];
+        match encode_request(ByteOrder::NATIVE, &header, &request, &mut message) {
+            Ok(length) => {
+                message.truncate(length);
+                Ok(message)
+            }
+            Err(error) => {
+                let what = format!("CONNECT_BIND: {error}");
+                Err(ClientError::Status { what, status: error.status() })
+            }
+        }
+    }
+}
+
+/// CONNECT_BIND with a token made for this channel, and who reads the answer.
+fn bind_by_token(
+    session: &SessionState,
+    prover: &Prover,
+) -> Result<(Option<Box<Initiator>>, Vec<u8>)> {
+    let failed = |unproved: Unproved| unproved.at(&session.address);
+    let (party, token) = prover.begin(session.binding(BACK_CONTROL_CHANNEL)).map_err(failed)?;
+    let procedure = GssProcedure::Init;
+    let authentication =
+        token_request(procedure, &token, session.token_bytes_max).map_err(failed)?;
+    Ok((Some(Box::new(party)), session.bind_request(authentication)?))
 }
 
 /// Requests that a server may have outstanding.

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use dafs_types::{CreateMode, CredHandle, FileHandle, StateId, Status};
+use dafs_types::{CreateMode, FileHandle, StateId, Status};
 use dafs_wire::messages::Close;
 use dafs_wire::{DirectBuffer, Procedure, Request, Response};
 
@@ -160,9 +160,9 @@ impl Answer {
     /// own: credentials may have been released since it was opened.
     pub fn of(session: &Session, request: &Request<'_>) -> Result<Self> {
         let is_own = matches!(request, Request::Close(_));
-        session.shared.borrow_mut().acting = if is_own { CredHandle(0) } else { session.acting };
+        session.shared.borrow_mut().acting = session.acting.filter(|_| !is_own);
         let answer = Self::to(&session.shared, session.index, request);
-        session.shared.borrow_mut().acting = CredHandle(0);
+        session.shared.borrow_mut().acting = None;
         answer
     }
 

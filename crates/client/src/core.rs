@@ -13,12 +13,13 @@ use dafs_dat::{
     Address, Domain, EndpointId, Event, Gather, Inbox, InboxSlot, Interface, PostError,
     SendOptions, Signal, coarse_now,
 };
-use dafs_types::{CredHandle, SessionId, Status, StreamId, Verifier};
+use dafs_types::{ClientId, SessionId, Status, StreamId, Verifier};
 use dafs_wire::{
     ByteOrder, EncodeError, HEADER_BYTES, Request, RequestHeader, ResponseHeader, encode_request,
     is_intact, seal,
 };
 
+use crate::acting::{Registered, Registrations, label};
 use crate::back::{Back, BackWish};
 use crate::batch::plan::Part;
 use crate::batch::table::BatchTable;
@@ -29,6 +30,7 @@ use crate::data::{Destination, Transfer};
 use crate::delegations::Delegated;
 use crate::error::{ClientError, Result};
 use crate::groups::Groups;
+use crate::login::{Identity, LAPSED, Prover};
 use crate::reasons::describe;
 use crate::recovery::{Delay, Keeper, Listener, Question, SessionEvent, Work, is_put_off};
 use crate::session::SessionOptions;
@@ -92,7 +94,9 @@ pub(crate) struct Core {
     /// go when nothing is borrowed.
     pub retired: Vec<Listener>,
     /// Whom the request being encoded acts for.
-    pub acting: CredHandle,
+    pub acting: Option<Registered>,
+    /// The last number given to registered credentials.
+    pub last_registered: u64,
 }
 
 /// One session with one server.
@@ -120,6 +124,16 @@ pub(crate) struct SessionState {
     pub place: Address,
     /// What the server calls it.
     pub id: SessionId,
+    /// What the server calls its client.
+    pub client: ClientId,
+    /// As what it was established; `None` until it is.
+    pub identity: Option<Identity>,
+    /// Proves the client by tickets, if that is how it is known.
+    pub prover: Option<Rc<Prover>>,
+    /// The longest request with a token that the server takes, in octets.
+    pub token_bytes_max: u32,
+    /// Whom it may act for.
+    pub registered: Registrations,
     pub back_wish: BackWish,
     /// What is kept under delegations, if it wants any.
     pub delegated: Option<Box<Delegated>>,
@@ -187,7 +201,8 @@ impl Core {
             turns: 0,
             news: Vec::new(),
             retired: Vec::new(),
-            acting: CredHandle(0),
+            acting: None,
+            last_registered: 0,
         }
     }
 
@@ -377,6 +392,10 @@ impl Core {
         };
         session.credits.give(header.stream, header.target_credits);
         session.has_spoken = true;
+        if header.status == Status::NotAuthenticated && session.has_lapsed(&pending) {
+            session.pending[stream] = Some(pending);
+            return self.lose(index, LAPSED.into());
+        }
         match pending {
             Pending::Silent => {}
             Pending::Call(call) => self.on_called(index, call, &header, message),
@@ -493,7 +512,7 @@ impl Core {
         let mut message = vec![0; session.request_bytes_max as usize];
         let header = RequestHeader {
             desired_credits: session.wish,
-            credentials: self.acting,
+            analyzer: label(self.acting),
             ..RequestHeader::new(StreamId(0), dafs_types::SequenceNumber(0))
         };
         let encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut message);
@@ -738,6 +757,7 @@ impl SessionState {
     ) {
         message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
         message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
+        self.registered.name_in(message);
         // It may have been sealed for another session.
         message[24..28].fill(0);
         if self.checksums {

@@ -15,6 +15,7 @@ use dafs_wire::{
     decode_response,
 };
 
+use crate::acting::{Registered, acting_in};
 use crate::error::ClientError;
 use crate::locks::{HeldLock, HeldLocks};
 
@@ -77,6 +78,11 @@ impl Opened {
     #[inline]
     pub fn state(&self) -> StateId {
         self.state.get()
+    }
+
+    /// For whom it was opened, unless for the client.
+    pub fn acting(&self) -> Option<Registered> {
+        acting_in(&self.claim.as_ref()?.request)
     }
 
     /// Whether a request gives back locks of this open, or all of it.

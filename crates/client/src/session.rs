@@ -13,10 +13,11 @@ use dafs_dat::{
     TlsConfigError, TlsTarget,
 };
 use dafs_memory::{Memory, Pages};
-use dafs_types::{AuthType, ClientId, CredHandle, FileHandle, SessionId, Status, Verifier, limits};
+use dafs_types::{ClientId, FileHandle, SessionId, Status, Verifier, limits};
 use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Response};
 
+use crate::acting::{Registered, Registrations};
 use crate::back::BackWish;
 use crate::buffer::Buffer;
 use crate::call::Answer;
@@ -145,8 +146,8 @@ pub struct Session {
     pub(crate) shared: Rc<Shared>,
     pub(crate) index: usize,
     pub(crate) root: FileHandle,
-    /// Whom it acts for; zero is the client itself.
-    pub(crate) acting: CredHandle,
+    /// Whom it acts for, unless for itself.
+    pub(crate) acting: Option<Registered>,
     anchor: Rc<Anchor>,
 }
 
@@ -155,7 +156,6 @@ struct Anchor {
     shared: Rc<Shared>,
     index: usize,
     address: Address,
-    identity: RefCell<Option<Identity>>,
 }
 
 impl Drop for Anchor {
@@ -244,16 +244,10 @@ impl Client {
         let index = self.begin(address, options, places)?;
         // From here on whatever goes wrong ends the session by dropping this.
         let (shared, options) = (self.0.clone(), options.clone());
-        let anchor = Rc::new(Anchor {
-            shared: self.0.clone(),
-            index,
-            address: address.clone(),
-            identity: RefCell::default(),
-        });
+        let anchor = Rc::new(Anchor { shared: self.0.clone(), index, address: address.clone() });
         Ok((index, async move {
-            let (root, identity) = establish(&shared, index, &options).await?;
-            *anchor.identity.borrow_mut() = Some(identity);
-            Ok(Session { shared, index, root, acting: CredHandle::default(), anchor })
+            let root = establish(&shared, index, &options).await?;
+            Ok(Session { shared, index, root, acting: None, anchor })
         }))
     }
 
@@ -281,6 +275,11 @@ impl Client {
             options: Rc::new(options.clone()),
             place: address.clone(),
             id: SessionId(0),
+            client: ClientId(0),
+            identity: None,
+            prover: None,
+            token_bytes_max: 0,
+            registered: Registrations::default(),
             back_wish: BackWish::default(),
             delegated: options.delegations.then(Box::default),
             answer_timeout: options.answer_timeout,
@@ -357,7 +356,7 @@ async fn establish(
     shared: &Rc<Shared>,
     index: usize,
     options: &SessionOptions,
-) -> Result<(FileHandle, Identity)> {
+) -> Result<FileHandle> {
     Answer::to_connect(shared, index)?.await?;
     let address = shared.borrow().sessions[index].address.clone();
     let (name, verifier) = match &shared.borrow().sessions[index].keeper {
@@ -366,14 +365,11 @@ async fn establish(
     };
     let greeting = login::Greeting { options, name: &name, verifier };
     let identity = login::establish(shared, index, &greeting).await?;
-    if identity.method == AuthType::Gss {
-        // Who comes back must prove itself anew, by tokens that are exchanged.
-        shared.borrow_mut().sessions[index].keeper = None;
-    }
+    shared.borrow_mut().on_established(index, identity);
     let reply = Answer::to(shared, index, &Request::GetRootHandle(Empty))?.await?;
     let what = || format!("asking {address} for its root");
     match decode(Procedure::GetRootHandle, &reply, &address, what)? {
-        (_, Response::GetRootHandle(root)) => Ok((root.file, identity)),
+        (_, Response::GetRootHandle(root)) => Ok(root.file),
         _ => Err(unexpected(&address, "GET_ROOT_HANDLE")),
     }
 }
@@ -387,7 +383,7 @@ pub(crate) fn connect_request<'a>(
 ) -> Request<'a> {
     let authentication = match &options.login {
         Login::Password { user, password } => AuthRequest::Text { identity: user, password },
-        // Sessions that were let in by a ticket do not come here.
+        // Those that were let in by a ticket say no more of themselves than CLIENT_CONNECT has.
         Login::None | Login::Automatic | Login::Kerberos(_) => AuthRequest::None,
     };
     Request::ClientConnectAuth(ClientConnectAuth {
@@ -410,17 +406,23 @@ impl Core {
     ) -> Result<()> {
         self.apply(index, granted)?;
         let session = &mut self.sessions[index];
-        session.id = id;
+        (session.id, session.client) = (id, client);
         if !granted.response_cache {
             // Without kept results nobody could say what became of a request; and without
             // questions for them the server does not part the old connection, which might
             // go on to write into memory that a new one uses.
             session.keeper = None;
         }
-        if let Some(keeper) = &mut session.keeper {
-            (keeper.session, keeper.client) = (Some(id), client);
-        }
         Ok(())
+    }
+
+    /// The client has proved itself: from now on the session comes back by itself.
+    fn on_established(&mut self, index: usize, identity: Identity) {
+        let session = &mut self.sessions[index];
+        session.identity = Some(identity);
+        if let Some(keeper) = &mut session.keeper {
+            (keeper.session, keeper.client) = (Some(session.id), session.client);
+        }
     }
 
     /// From now on the session is as the server granted.
@@ -429,6 +431,7 @@ impl Core {
         session.checksums = granted.checksums;
         // The server may change any value; what it grants beyond ours is not used.
         session.request_bytes_max = granted.request_bytes_max.min(SLOT_BYTES as u32);
+        session.token_bytes_max = granted.request_bytes_max.min(session.token_request_bytes());
         session.response_bytes_max = granted.response_bytes_max.min(SLOT_BYTES as u32);
         if session.request_bytes_max < limits::REQUEST_BYTES_MIN as u32 {
             return Err(ClientError::Protocol {
@@ -454,11 +457,6 @@ impl Session {
     #[must_use]
     pub fn address(&self) -> &Address {
         &self.anchor.address
-    }
-
-    /// As whom it was established.
-    pub(crate) fn identity_cell(&self) -> &RefCell<Option<Identity>> {
-        &self.anchor.identity
     }
 
     /// The client it belongs to.

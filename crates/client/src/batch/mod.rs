@@ -127,8 +127,7 @@ impl Batch<'_> {
     /// with an error that names the back-control channel if there is none again in time.
     ///
     /// # Errors
-    /// As [`Batch::run`]; and if the server takes no back-control channel, or NOTSUPP in a
-    /// session by Kerberos, which this library binds none to.
+    /// As [`Batch::run`]; and if the server takes no back-control channel.
     pub fn submit(self) -> Result<Batched> {
         self.session.listen()?;
         self.send(false)

@@ -6,7 +6,7 @@
 use std::cell::RefMut;
 use std::ops::Range;
 
-use dafs_types::{CredHandle, FileHandle, SequenceNumber, StateId, Status, StreamId};
+use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId};
 use dafs_wire::{
     ByteOrder, ChainClass, ChainFlags, Checksum, EncodeError, Path, Procedure, Request,
     RequestHeader, encode_request,
@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use super::chained::Chained;
 use super::outcome::{Asked, ChainFailure};
 use super::send::{ChainMember, ChainWork};
+use crate::acting::{Registered, label};
 use crate::buffer::Slice;
 use crate::error::{ClientError, Result};
 
@@ -35,7 +36,7 @@ pub(crate) struct Draft {
     /// Credits to wish for.
     pub wish: u16,
     /// For whom the session acts.
-    pub acting: CredHandle,
+    pub acting: Option<Registered>,
     /// The member that cannot be sent.
     pub refused: Option<Box<ChainFailure>>,
 }
@@ -246,7 +247,7 @@ impl ChainWork {
         let is_own = matches!(request, Request::Close(_));
         let header = RequestHeader {
             desired_credits: draft.wish,
-            credentials: if is_own { CredHandle(0) } else { draft.acting },
+            analyzer: label(draft.acting.filter(|_| !is_own)),
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
         let mut encoded = Err(EncodeError::Space);

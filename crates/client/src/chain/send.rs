@@ -23,7 +23,6 @@ use crate::core::{Core, OperationId, Pending, SessionState};
 use crate::credits::Holder;
 use crate::data::ANSWER_BYTES;
 use crate::error::{ClientError, Result};
-use crate::opens::Opens;
 use crate::recovery::Delay;
 
 /// A chain from its first member to its last answer. It is one piece, which is used again for
@@ -236,21 +235,21 @@ impl ChainWork {
         number: usize,
         stream: StreamId,
         sequence: SequenceNumber,
-        opens: Option<&Opens>,
-        checksums: bool,
+        session: &SessionState,
     ) -> bool {
         let member = &self.members[number];
         let is_last = !member.flags.contains(ChainFlags::FORWARD);
         let message = &mut self.octets[member.message.clone()];
-        if let Some(opens) = opens {
-            opens.restate(message);
+        if let Some(keeper) = &session.keeper {
+            keeper.opens.restate(message);
         }
+        session.registered.name_in(message);
         message[10..12].copy_from_slice(&member.flags.0.to_ne_bytes());
         message[12..14].copy_from_slice(&stream.0.to_ne_bytes());
         message[14..16].copy_from_slice(&sequence.0.to_ne_bytes());
         // It may have been sealed for another session.
         message[24..28].fill(0);
-        if checksums {
+        if session.checksums {
             seal(message, &[]);
         }
         self.next = number + 1;
@@ -323,8 +322,7 @@ impl Core {
             let Some(number) = chain.due() else { return true };
             let session = &mut self.sessions[index];
             let Some((stream, sequence)) = session.credits.take_for_member() else { return false };
-            let opens = session.keeper.as_ref().map(|keeper| &keeper.opens);
-            let is_last = chain.stamp(number, stream, sequence, opens, session.checksums);
+            let is_last = chain.stamp(number, stream, sequence, session);
             session.credits.hold(if is_last { Holder::Anybody } else { Holder::Members });
             let message = &chain.octets[chain.members[number].message.clone()];
             let posted = self.post_octets(index, &[Gather::Bytes(message)]);

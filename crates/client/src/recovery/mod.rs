@@ -7,12 +7,14 @@
 //! doing it again makes no difference.
 //!
 //! The order is the whole point:
-//! 1. Connect and authenticate, under the same client name and verifier (`rescue.rs`).
+//! 1. Connect and authenticate, under the same client name and verifier (`rescue.rs`); by a
+//!    fresh token where tickets prove the client.
 //! 2. Ask for the result of each request that the server keeps results of. The first of
 //!    these questions parts the old connection on the server's side, and is answered when
 //!    nothing of the old session runs any more. Only then may memory be named again that
 //!    an old request named: until then the old session might write into it.
-//! 3. Take opens back if the server has restarted, which a changed client id says.
+//! 3. If the server has restarted, which a changed client id says, register credentials
+//!    again, and take opens back.
 //! 4. Discard the old results, and ask anew for what was not done (`stranded.rs`).
 //!
 //! All of it happens inside the calls of the owning thread, a step at a time; other
@@ -114,6 +116,9 @@ pub enum SessionEvent {
         /// Requests that ended with
         /// [`OutcomeUnknown`](crate::ClientError::OutcomeUnknown).
         unknown: u32,
+        /// Registered credentials that a server which has restarted does not take again:
+        /// requests that act for them end with NO_CREDS.
+        credentials_lost: u32,
     },
     /// The limit is over; the session has ended.
     GaveUp {

@@ -66,6 +66,8 @@ impl Core {
             Status::NoXidMatch => stranded.fate = Fate::Undone,
             // So says a chain that was broken off at one before.
             Status::ChainBroken => stranded.fate = Fate::Undone,
+            // Said of a proof that had run out, or of this one?
+            Status::NotAuthenticated => rescue.to_ask.push_back(Question::Check(number)),
             status if is_put_off(status) => rescue.to_ask.push_back(Question::Check(number)),
             Status::UnknownSession if stranded.is_repeatable() => {
                 stranded.fate = Fate::Undone;
@@ -105,6 +107,40 @@ impl Core {
 
     fn stranded(&mut self, index: usize, number: usize) -> Option<&mut Stranded> {
         self.rescue(index)?.stranded.get_mut(number)
+    }
+
+    /// Credentials are gone with a server that has restarted, and opens were made with them.
+    pub(super) fn begin_enlisting(&mut self, index: usize) {
+        let session = &mut self.sessions[index];
+        let Some(keeper) = &mut session.keeper else { return };
+        let Some(rescue) = &mut keeper.rescue else { return };
+        rescue.begin_step(Step::Enlisting, keeper.recovery.attempt_timeout);
+        if rescue.client != keeper.client {
+            let unknown = session.registered.unknown_to(rescue.client);
+            rescue.to_ask = unknown.into_iter().map(Question::Enlist).collect();
+        }
+    }
+
+    pub(super) fn on_enlisted(
+        &mut self,
+        index: usize,
+        place: usize,
+        header: &ResponseHeader,
+        message: &[u8],
+    ) {
+        if is_put_off(header.status) {
+            return self.attempt_failed(index, format!("it answered {}", header.status));
+        }
+        let result = decode_response(ByteOrder::NATIVE, Procedure::RegisterCred, message);
+        let handle = match (header.status, result) {
+            (Status::Ok, Ok((_, Response::RegisterCred(result)))) => Some(result.handle),
+            _ => None,
+        };
+        let session = &mut self.sessions[index];
+        session.registered.note(place, handle, session.client);
+        if let (None, Some(rescue)) = (handle, self.rescue(index)) {
+            rescue.credentials_lost += 1;
+        }
     }
 
     /// Opens are gone with a server that has restarted: all of them are asked for anew.
@@ -264,6 +300,7 @@ impl Core {
                 reclaimed,
                 lost: rescue.lost,
                 unknown: rescue.unknown,
+                credentials_lost: rescue.credentials_lost,
             },
         );
         for session in old {

@@ -4,12 +4,14 @@
 //! begins when everything of the one before is answered.
 
 use dafs_dat::coarse_now;
-use dafs_types::{Status, StreamId};
-use dafs_wire::messages::CachedResponse;
+use dafs_gss::Initiator;
+use dafs_types::{ClientId, SessionId, Status, StreamId};
+use dafs_wire::messages::{CachedResponse, ClientAuth, GssProcedure, SessionOptions};
 use dafs_wire::{ByteOrder, Procedure, Request, Response, ResponseHeader, decode_results};
 
 use super::rescue::{Outcome, Question, Rescue, Step};
 use crate::core::{Core, Pending};
+use crate::login::{OPERATION_CHANNEL, Outlook, token_request};
 
 impl Core {
     pub(super) fn rescue(&mut self, index: usize) -> Option<&mut Rescue> {
@@ -46,12 +48,15 @@ impl Core {
         rescue.due = due;
         match question {
             Question::Greet => return self.on_greeted(index, header, message),
+            Question::Meet => return self.on_met(index, header, message),
+            Question::Prove => return self.on_proved(index, header, message),
             Question::Part if super::is_put_off(header.status) => {
                 return self.attempt_failed(index, format!("it answered {}", header.status));
             }
             Question::Part | Question::Tidy => {}
             Question::Check(number) => self.on_checked(index, number, header.status),
             Question::Fetch(number) => self.on_fetched(index, number, header, message),
+            Question::Enlist(place) => self.on_enlisted(index, place, header, message),
             Question::Reclaim(number, how) => self.on_claimed(index, number, how, header, message),
             Question::Relock(number, _) => self.on_relocked(index, number, header.status),
         }
@@ -74,7 +79,8 @@ impl Core {
             } else {
                 let step = rescue.step;
                 match step {
-                    Step::Asking => self.begin_reclaiming(index),
+                    Step::Asking => self.begin_enlisting(index),
+                    Step::Enlisting => self.begin_reclaiming(index),
                     Step::Reclaiming if rescue.turn_to_names() => {}
                     Step::Reclaiming => return self.finish(index),
                     Step::Pausing | Step::Connecting | Step::Greeting => return,
@@ -111,10 +117,19 @@ impl Core {
                 };
                 self.ask(index, question, &Request::CheckResponse(about))
             }
+            Question::Enlist(place) => {
+                let registered = std::mem::take(&mut self.sessions[index].registered);
+                let asked = registered.ask_for(place, |request| self.ask(index, question, request));
+                self.sessions[index].registered = registered;
+                asked.unwrap_or(true)
+            }
             Question::Reclaim(number, how) => {
                 let Some(claim) = rescue.claims.get(number) else { return true };
                 let opened = claim.opened.clone();
+                // As whom it was opened.
+                self.acting = opened.acting();
                 let asked = opened.reclaim(how, |request| self.ask(index, question, request));
+                self.acting = None;
                 if asked.is_none() {
                     self.settle(index, number, Outcome::Gone);
                 }
@@ -125,9 +140,12 @@ impl Core {
                 let Some(claim) = claim else { return true };
                 let Some(state) = claim.state else { return true };
                 let request = Request::Lock(lock.reclaim(claim.opened.handle, state));
-                self.ask(index, question, &request)
+                self.acting = claim.opened.acting();
+                let asked = self.ask(index, question, &request);
+                self.acting = None;
+                asked
             }
-            Question::Greet | Question::Tidy => true,
+            Question::Greet | Question::Meet | Question::Prove | Question::Tidy => true,
         }
     }
 
@@ -141,18 +159,103 @@ impl Core {
             }
             (status, _) => return self.on_turned_away(index, status),
         };
-        self.sessions[index].id = result.session;
-        if let Err(error) = self.apply(index, &result.options) {
-            return self.attempt_failed(index, error.to_string());
+        if let Some(identity) = &mut self.sessions[index].identity {
+            identity.trusted = result.trusted;
         }
-        if !result.options.response_cache {
+        if self.enter(index, &result.options, result.session, result.client) {
+            self.begin_asking(index);
+        }
+    }
+
+    /// The server has a session for the client, which has yet to prove itself.
+    fn on_met(&mut self, index: usize, header: &ResponseHeader, message: &[u8]) {
+        let result = decode_results(ByteOrder::NATIVE, Procedure::ClientConnect, header, message);
+        let result = match (header.status, result) {
+            (Status::Ok, Ok(Response::ClientConnect(result))) => result,
+            (Status::Ok, _) => {
+                return self.attempt_failed(index, "an answer that makes no sense".into());
+            }
+            (status, _) => return self.on_turned_away(index, status),
+        };
+        let session = &self.sessions[index];
+        let Some(prover) = session.prover.clone() else { return };
+        if !self.enter(index, &result.options, result.session, result.client) {
+            return;
+        }
+        match prover.begin(self.sessions[index].binding(OPERATION_CHANNEL)) {
+            Ok((party, token)) => self.prove(index, GssProcedure::Init, party, &token),
+            Err(unproved) => self.attempt_failed(index, unproved.reason),
+        }
+    }
+
+    /// Sends a token.
+    fn prove(&mut self, index: usize, procedure: GssProcedure, party: Initiator, token: &[u8]) {
+        let room = self.sessions[index].token_bytes_max;
+        let authentication = match token_request(procedure, token, room) {
+            Ok(authentication) => authentication,
+            Err(unproved) => return self.attempt_failed(index, unproved.reason),
+        };
+        let Some(rescue) = self.rescue(index) else { return };
+        rescue.party = Some(party);
+        // For this request alone: the receives of all others are small.
+        let usual = std::mem::replace(&mut self.sessions[index].request_bytes_max, room);
+        self.ask(index, Question::Prove, &Request::ClientAuth(ClientAuth { authentication }));
+        self.sessions[index].request_bytes_max = usual;
+    }
+
+    /// The server has looked at the token. Whatever is wrong with it, a fresh ticket may mend.
+    fn on_proved(&mut self, index: usize, header: &ResponseHeader, message: &[u8]) {
+        let results = decode_results(ByteOrder::NATIVE, Procedure::ClientAuth, header, message);
+        let result = match &results {
+            Ok(Response::ClientAuth(result)) => Some(result),
+            _ => None,
+        };
+        let party = self.rescue(index).and_then(|rescue| rescue.party.take());
+        let prover = self.sessions[index].prover.clone();
+        let (Some(party), Some(prover)) = (party, prover) else { return };
+        let theirs = result.map(|result| &result.authentication);
+        match prover.go_on(party, header.status, theirs) {
+            Ok(Outlook::Token(party, token)) => {
+                self.prove(index, GssProcedure::Continue, party, &token);
+            }
+            Ok(Outlook::Proved(context)) => {
+                let trusted = result.is_some_and(|result| result.trusted);
+                self.sessions[index].note_proof(&context, trusted);
+                self.begin_asking(index);
+            }
+            Err(unproved) => self.attempt_failed(index, unproved.reason),
+        }
+    }
+
+    /// The server has made a session. False if it is of no use.
+    fn enter(
+        &mut self,
+        index: usize,
+        granted: &SessionOptions,
+        id: SessionId,
+        client: ClientId,
+    ) -> bool {
+        let session = &mut self.sessions[index];
+        (session.id, session.client) = (id, client);
+        if let Err(error) = self.apply(index, granted) {
+            self.attempt_failed(index, error.to_string());
+            return false;
+        }
+        if !granted.response_cache {
             // What is still to be asked has no answer there.
-            return self.end_recovery(index, "the server keeps no results any more");
+            self.end_recovery(index, "the server keeps no results any more");
+            return false;
         }
+        true
+    }
+
+    /// The server has let the client in.
+    fn begin_asking(&mut self, index: usize) {
+        let (id, client) = (self.sessions[index].id, self.sessions[index].client);
         let Some(keeper) = &mut self.sessions[index].keeper else { return };
-        let is_restarted = keeper.client != result.client;
+        let is_restarted = keeper.client != client;
         let Some(rescue) = &mut keeper.rescue else { return };
-        (rescue.session, rescue.client) = (Some(result.session), result.client);
+        (rescue.session, rescue.client) = (Some(id), client);
         rescue.begin_step(Step::Asking, keeper.recovery.attempt_timeout);
         if is_restarted {
             keeper.opens.all().for_each(crate::opens::Opened::note_restart);

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::coarse_now;
+use dafs_gss::Initiator;
 use dafs_types::{ClientId, SessionId, StateId, StreamId};
 
 use super::SessionEvent;
@@ -18,6 +19,7 @@ use crate::chain::send::SharedChain;
 use crate::core::{Core, Pending, Phase};
 use crate::credits::{Credits, Holder};
 use crate::locks::HeldLock;
+use crate::login::plain_connect_request;
 use crate::opens::{Opened, Reclaim};
 use crate::session::connect_request;
 
@@ -47,6 +49,9 @@ pub(crate) struct Rescue {
     pub(super) fetched: u32,
     pub(super) unknown: u32,
     pub(super) lost: u32,
+    pub(super) credentials_lost: u32,
+    /// Reads the answer to the token that is under way.
+    pub(super) party: Option<Initiator>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +59,12 @@ pub(super) enum Step {
     /// Until the next attempt.
     Pausing,
     Connecting,
-    /// CLIENT_CONNECT_AUTH is under way.
+    /// CLIENT_CONNECT_AUTH is under way, or CLIENT_CONNECT and CLIENT_AUTH with a token.
     Greeting,
     /// What became of the stranded requests?
     Asking,
+    /// Credentials are registered again.
+    Enlisting,
     /// Opens are taken back.
     Reclaiming,
 }
@@ -66,12 +73,19 @@ pub(super) enum Step {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Question {
     Greet,
+    /// The same, of a client that proves itself by tickets.
+    Meet,
+    /// This token proves who the client is.
+    Prove,
     /// Nothing of the old session runs any more, when this is answered.
     Part,
     /// What became of this stranded request?
     Fetch(usize),
-    /// The answer to that was DELAY or GRACE: its own, or that of the request?
+    /// The answer to that was DELAY, GRACE or NOT_AUTHENTICATED: its own, or that of the
+    /// request?
     Check(usize),
+    /// These credentials are to be there again.
+    Enlist(usize),
     Reclaim(usize, Reclaim),
     /// Its open is there again; this lock of it is to be, too.
     Relock(usize, HeldLock),
@@ -190,7 +204,11 @@ impl Core {
                 rescue.begin_step(Step::Reclaiming, keeper.recovery.attempt_timeout);
                 self.go_on(index);
             }
-            Step::Connecting | Step::Greeting | Step::Asking | Step::Reclaiming => {
+            Step::Connecting
+            | Step::Greeting
+            | Step::Asking
+            | Step::Enlisting
+            | Step::Reclaiming => {
                 self.attempt_failed(index, "the server was silent for too long".into());
             }
         }
@@ -226,7 +244,14 @@ impl Core {
         if let Some(rescue) = &mut keeper.rescue {
             rescue.begin_step(Step::Greeting, keeper.recovery.attempt_timeout);
         }
-        self.ask(index, Question::Greet, &connect_request(&options, &name, verifier, wish));
+        if self.sessions[index].prover.is_none() {
+            let request = connect_request(&options, &name, verifier, wish);
+            self.ask(index, Question::Greet, &request);
+        } else {
+            let room = self.sessions[index].token_request_bytes();
+            let request = plain_connect_request(&options, &name, verifier, wish, room);
+            self.ask(index, Question::Meet, &request);
+        }
     }
 
     /// An attempt came to nothing: the next follows after a pause, or none.
@@ -243,6 +268,7 @@ impl Core {
         rescue.left.extend(rescue.session.take());
         rescue.to_ask.clear();
         rescue.asked = 0;
+        rescue.party = None;
         (rescue.step, rescue.due) = (Step::Pausing, now);
         rescue.failure = Some(failure);
         let places = keeper.places.now().len();
@@ -282,6 +308,8 @@ impl Rescue {
             fetched: 0,
             unknown: 0,
             lost: 0,
+            credentials_lost: 0,
+            party: None,
         }
     }
 

@@ -5,6 +5,7 @@ mod acting;
 #[allow(dead_code, reason = "shared with tests that need more of it")]
 mod certificates;
 mod kerberos;
+mod returning;
 mod rules;
 mod tls;
 mod tokens;

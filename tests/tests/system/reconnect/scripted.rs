@@ -56,6 +56,7 @@ pub fn names(events: &Events) -> Vec<String> {
             reclaimed,
             lost,
             unknown,
+            credentials_lost: 0,
         } => format!(
             "recovered{}: reissued {reissued} fetched {fetched} reclaimed {reclaimed} lost {lost} \
              unknown {unknown}",

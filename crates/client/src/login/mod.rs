@@ -6,34 +6,42 @@
 //!
 //! Whatever has to do with tickets blocks, for this thread has none beside it; see [`Login`].
 
+mod tokens;
+
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dafs_dat::Address;
-use dafs_gss::{Context, Credential, GssError, Initiator, KERBEROS_OID, Library, Step};
-use dafs_types::{AuthType, ClientId, SessionId, Status, Verifier, limits};
+use dafs_gss::{Context, KERBEROS_OID};
+use dafs_types::{AuthType, Status, Verifier, limits};
 use dafs_wire::messages::{
-    AuthMethod, AuthRequest, AuthResult, ClientAuth, ClientConnect, Empty, GssProcedure,
-    GssService, SessionOptions as WireOptions,
+    AuthMethod, AuthRequest, ClientAuth, ClientConnect, Empty, GssProcedure,
+    SessionOptions as WireOptions,
 };
 use dafs_wire::{Procedure, Request, Response};
 
 use crate::call::Answer;
 use crate::client::Shared;
-use crate::core::SLOT_BYTES;
+use crate::core::{Core, Pending, Phase, SLOT_BYTES, SessionState};
 use crate::decode::{decode, decode_any};
 use crate::error::{ClientError, Result};
+use crate::opens::procedure_of;
 use crate::session::{Session, SessionOptions, connect_request, unexpected};
 
 pub use dafs_gss::{CredentialSource, ServiceName};
+
+pub(crate) use tokens::{
+    BACK_CONTROL_CHANNEL, Binding, OPERATION_CHANNEL, Outlook, Prover, TOKEN_ROOM, Unproved,
+    token_request,
+};
 
 /// Proof of identity.
 ///
 /// Connecting by Kerberos may block the calling thread for longer than the server does, futures
 /// too: it reads the ticket cache and, unless a ticket for the service is there, talks to a key
 /// distribution centre, for many seconds if that is silent. Get the ticket beforehand
-/// (`kvno dafs/HOST`) or connect on another thread where that matters.
+/// (`kvno dafs/HOST`) or connect on another thread where that matters. So does coming back after
+/// a loss of the connection, which takes another look at the tickets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Login {
     /// None: over shared memory the kernel vouches for the user.
@@ -80,25 +88,6 @@ pub struct Identity {
     pub offered: Vec<AuthType>,
     /// Why better methods were not used, for people.
     pub passed_over: Vec<String>,
-    /// What it takes to prove it again.
-    renewal: Option<Renewal>,
-}
-
-#[derive(Clone, Debug)]
-struct Renewal {
-    tickets: Tickets,
-    service: ServiceName,
-    session: SessionId,
-    client: ClientId,
-    /// The longest request with a token.
-    request_bytes_max: u32,
-}
-
-/// A session that was made and not authenticated.
-struct Connected {
-    session: SessionId,
-    client: ClientId,
-    granted: WireOptions,
 }
 
 /// What a client says of itself.
@@ -120,13 +109,12 @@ pub(crate) async fn establish(
     match &options.login {
         Login::None | Login::Password { .. } => at_once(shared, index, greeting).await,
         Login::Kerberos(tickets) => {
-            let connected = connect(shared, index, greeting).await?;
-            let credential = tickets.find().map_err(|why| kerberos_error(shared, index, why))?;
-            by_kerberos(shared, index, options, tickets, credential, &connected).await
+            let credentials_max = connect(shared, index, greeting).await?;
+            by_kerberos(shared, index, options, tickets, credentials_max).await
         }
         Login::Automatic => {
-            let connected = connect(shared, index, greeting).await?;
-            automatically(shared, index, options, &connected).await
+            let credentials_max = connect(shared, index, greeting).await?;
+            automatically(shared, index, options, credentials_max).await
         }
     }
 }
@@ -158,18 +146,13 @@ async fn at_once(shared: &Rc<Shared>, index: usize, greeting: &Greeting<'_>) -> 
 }
 
 /// CLIENT_CONNECT. From here on requests may be as long as the server allows, which a ticket
-/// may need (draft 6.2.1).
-async fn connect(shared: &Rc<Shared>, index: usize, greeting: &Greeting<'_>) -> Result<Connected> {
+/// may need (draft 6.2.1). How many credentials may be registered, if the client is trusted.
+async fn connect(shared: &Rc<Shared>, index: usize, greeting: &Greeting<'_>) -> Result<u32> {
     let Greeting { options, name, verifier } = *greeting;
     let address = address_of(shared, index);
-    let mut wishes = options.wishes(shared.borrow().sessions[index].wish);
-    wishes.request_bytes_max = token_request_bytes(shared, index);
-    let request = Request::ClientConnect(ClientConnect {
-        options: wishes,
-        fence_id: &options.fence_id,
-        client_string: name.as_bytes(),
-        verifier,
-    });
+    let wish = shared.borrow().sessions[index].wish;
+    let room = shared.borrow().sessions[index].token_request_bytes();
+    let request = plain_connect_request(options, name, verifier, wish, room);
     let reply = Answer::to(shared, index, &request)?.await?;
     let what = || format!("making a session with {address}");
     let (_, response) = decode(Procedure::ClientConnect, &reply, &address, what)?;
@@ -177,7 +160,23 @@ async fn connect(shared: &Rc<Shared>, index: usize, greeting: &Greeting<'_>) -> 
         return Err(unexpected(&address, "CLIENT_CONNECT"));
     };
     shared.borrow_mut().on_connected(index, &result.options, result.session, result.client)?;
-    Ok(Connected { session: result.session, client: result.client, granted: result.options })
+    Ok(result.options.credentials_max)
+}
+
+/// What a client says of itself that will prove it in requests of up to `request_bytes_max`.
+pub(crate) fn plain_connect_request<'a>(
+    options: &'a SessionOptions,
+    name: &'a str,
+    verifier: Verifier,
+    wish: u16,
+    request_bytes_max: u32,
+) -> Request<'a> {
+    Request::ClientConnect(ClientConnect {
+        options: WireOptions { request_bytes_max, ..options.wishes(wish) },
+        fence_id: &options.fence_id,
+        client_string: name.as_bytes(),
+        verifier,
+    })
 }
 
 /// Takes the best of what the server offers.
@@ -185,14 +184,14 @@ async fn automatically(
     shared: &Rc<Shared>,
     index: usize,
     options: &SessionOptions,
-    connected: &Connected,
+    credentials_max: u32,
 ) -> Result<Identity> {
     let offered = offered(shared, index).await?;
     let has = |method| offered.contains(&method);
     let mut passed_over = Vec::new();
     let is_vouched_for = is_local(shared, index) && has(AuthType::None);
     if !is_vouched_for && has(AuthType::Gss) {
-        match with_any_ticket(shared, index, options, connected).await {
+        match by_kerberos(shared, index, options, &Tickets::default(), credentials_max).await {
             Ok(identity) => return Ok(Identity { offered, ..identity }),
             // No token has gone out: the session is as it was.
             Err(error @ ClientError::Kerberos { status: None, .. }) => {
@@ -211,7 +210,7 @@ async fn automatically(
         let address = address_of(shared, index);
         return Err(ClientError::NoLogin { address, reasons: passed_over });
     }
-    let identity = without_proof(shared, index, options, connected).await?;
+    let identity = without_proof(shared, index, options, credentials_max).await?;
     Ok(Identity { offered, passed_over, ..identity })
 }
 
@@ -233,24 +232,12 @@ async fn offered(shared: &Rc<Shared>, index: usize) -> Result<Vec<AuthType>> {
     Ok(methods.methods.iter().filter_map(known).collect())
 }
 
-/// With whatever ticket there is.
-async fn with_any_ticket(
-    shared: &Rc<Shared>,
-    index: usize,
-    options: &SessionOptions,
-    connected: &Connected,
-) -> Result<Identity> {
-    let tickets = Tickets::default();
-    let credential = tickets.find().map_err(|why| kerberos_error(shared, index, why))?;
-    by_kerberos(shared, index, options, &tickets, credential, connected).await
-}
-
 /// CLIENT_AUTH without anything to show.
 async fn without_proof(
     shared: &Rc<Shared>,
     index: usize,
     options: &SessionOptions,
-    connected: &Connected,
+    credentials_max: u32,
 ) -> Result<Identity> {
     let address = address_of(shared, index);
     let authentication = AuthRequest::None;
@@ -263,8 +250,8 @@ async fn without_proof(
     let Response::ClientAuth(result) = response else {
         return Err(unexpected(&address, "CLIENT_AUTH"));
     };
-    let credentials_max = if result.trusted { connected.granted.credentials_max } else { 0 };
     let trusted = result.trusted;
+    let credentials_max = if trusted { credentials_max } else { 0 };
     Ok(Identity { trusted, credentials_max, ..Identity::of(AuthType::None) })
 }
 
@@ -274,99 +261,48 @@ async fn by_kerberos(
     index: usize,
     options: &SessionOptions,
     tickets: &Tickets,
-    credential: Arc<Credential>,
-    connected: &Connected,
+    credentials_max: u32,
 ) -> Result<Identity> {
     let service = match &tickets.service {
         Some(service) => service.clone(),
-        None => {
-            let host = host_name(&options.host);
-            ServiceName::of_host(&host).map_err(|error| ClientError::Kerberos {
-                address: address_of(shared, index),
-                reason: error.to_string(),
-                status: None,
-            })?
-        }
+        None => ServiceName::of_host(&host_name(&options.host))
+            .map_err(|error| Unproved::here(error.to_string()).at(&address_of(shared, index)))?,
     };
-    let granted = connected.granted.request_bytes_max;
-    let renewal = Renewal {
-        tickets: tickets.clone(),
-        service,
-        session: connected.session,
-        client: connected.client,
-        request_bytes_max: granted.min(token_request_bytes(shared, index)),
-    };
-    let (context, trusted) = exchange(shared, index, &renewal, credential).await?;
-    let credentials_max = if trusted { connected.granted.credentials_max } else { 0 };
+    let prover = Rc::new(Prover { tickets: tickets.clone(), service });
+    let (context, trusted) = exchange(shared, index, &prover).await?;
+    // From now on it proves every channel, and every session that takes this one's place.
+    shared.borrow_mut().sessions[index].prover = Some(prover);
     Ok(Identity {
         trusted,
-        credentials_max,
+        credentials_max: if trusted { credentials_max } else { 0 },
         server: Some(context.peer().to_string()),
-        expires: Instant::now().checked_add(context.lifetime()),
-        renewal: Some(renewal),
+        expires: expiry(&context),
         ..Identity::of(AuthType::Gss)
     })
 }
 
-/// Exchanges tokens until both sides are proved.
-async fn exchange(
-    shared: &Rc<Shared>,
-    index: usize,
-    renewal: &Renewal,
-    credential: Arc<Credential>,
-) -> Result<(Context, bool)> {
-    let room = renewal.request_bytes_max;
+/// Exchanges tokens until both sides are proved. Whether the client is trusted.
+async fn exchange(shared: &Rc<Shared>, index: usize, prover: &Prover) -> Result<(Context, bool)> {
     let address = address_of(shared, index);
-    let failed = |error: GssError| ClientError::Kerberos {
-        address: address.clone(),
-        reason: format!("{error} (as a client of {})", renewal.service),
-        status: None,
-    };
-    let initiator = Initiator::new(credential, &renewal.service).map_err(failed)?;
-    let mut step = initiator.bound_to(&renewal.binding()).step(None).map_err(failed)?;
+    let failed = |unproved: Unproved| unproved.at(&address);
+    let binding = shared.borrow().sessions[index].binding(OPERATION_CHANNEL);
+    let (mut party, mut token) = prover.begin(binding).map_err(failed)?;
     let mut procedure = GssProcedure::Init;
     loop {
-        let (party, token) = match step {
-            Step::Continue { party, token } => (party, token),
-            // The first step has something to say, and the last one nothing.
-            Step::Done { .. } => return Err(unexpected(&address, "CLIENT_AUTH")),
-        };
-        let answer = send_token(shared, index, procedure, &token, room)?.await?;
+        let answer = send_token(shared, index, procedure, &token)?.await?;
         let (header, response) = decode_any(Procedure::ClientAuth, &answer, &address)?;
-        let result = match response {
+        let result = match &response {
             Response::ClientAuth(result) => Some(result),
             _ => None,
         };
-        let (major, theirs) = match result.map(|result| result.authentication) {
-            Some(AuthResult::Gss { major, token, .. }) => (major, token),
-            _ => (0, &[][..]),
-        };
-        match header.status {
-            Status::Ok => {
-                let trusted = result.is_some_and(|result| result.trusted);
-                return match party.step(Some(theirs)).map_err(failed)? {
-                    Step::Done { context, token: None } => Ok((context, trusted)),
-                    Step::Done { .. } | Step::Continue { .. } => {
-                        Err(unexpected(&address, "CLIENT_AUTH"))
-                    }
-                };
-            }
-            Status::GssContinueInit => {
-                step = party.step(Some(theirs)).map_err(failed)?;
-                procedure = GssProcedure::Continue;
-            }
-            status => {
-                let reason = match theirs {
-                    [] => refusal(status, major).to_owned(),
-                    // Not signed, and no proof of anything, but what an honest client needs.
-                    token => match party.step(Some(token)) {
-                        Err(error) => error.to_string(),
-                        Ok(_) => refusal(status, major).to_owned(),
-                    },
-                };
-                return Err(ClientError::Kerberos { address, reason, status: Some(status) });
+        let theirs = result.map(|result| &result.authentication);
+        match prover.go_on(party, header.status, theirs).map_err(failed)? {
+            Outlook::Token(next, more) => (party, token) = (next, more),
+            Outlook::Proved(context) => {
+                return Ok((context, result.is_some_and(|result| result.trusted)));
             }
         }
+        procedure = GssProcedure::Continue;
     }
 }
 
@@ -375,21 +311,10 @@ fn send_token(
     index: usize,
     procedure: GssProcedure,
     token: &[u8],
-    room: u32,
 ) -> Result<Answer> {
-    if token.len() + TOKEN_ROOM > room as usize {
-        return Err(ClientError::Kerberos {
-            address: address_of(shared, index),
-            reason: format!(
-                "the ticket makes a token of {} octets, and the server takes requests of {room} \
-                 (max-token of [kerberos] says so); users with fewer groups have smaller tickets",
-                token.len()
-            ),
-            status: None,
-        });
-    }
-    let service = GssService::Authentication;
-    let authentication = AuthRequest::Gss { procedure, service, token };
+    let room = shared.borrow().sessions[index].token_bytes_max;
+    let authentication = token_request(procedure, token, room)
+        .map_err(|unproved| unproved.at(&address_of(shared, index)))?;
     // For this request alone: the receives of all others are small.
     let usual = std::mem::replace(&mut shared.borrow_mut().sessions[index].request_bytes_max, room);
     let answer = Answer::to(shared, index, &Request::ClientAuth(ClientAuth { authentication }));
@@ -397,34 +322,74 @@ fn send_token(
     answer
 }
 
+/// When a proof is good no longer.
+pub(crate) fn expiry(context: &Context) -> Option<Instant> {
+    Instant::now().checked_add(context.lifetime())
+}
+
 impl Session {
-    /// As what the session was established.
+    /// As what the session was established, or has come back.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
-        self.identity_cell().borrow().clone()
+        self.shared.borrow().sessions[self.index].identity.clone()
     }
 
     /// Proves the client's identity anew, as one whose proof expires ([`Identity::expires`])
-    /// must before that: past it the server answers all else with NOT_AUTHENTICATED, and
-    /// gives the session up after a lease. Does nothing for others. Blocks as connecting does.
+    /// may before that. Does nothing for others. Blocks as connecting does.
+    ///
+    /// Past it the server answers all else with NOT_AUTHENTICATED, and gives the session up
+    /// after a lease. A session with [`crate::Recovery::On`] then comes back as after a loss,
+    /// with what tickets there are by then, so that only a pause is noticed.
     ///
     /// # Errors
     /// [`ClientError::Kerberos`]: without a fresh ticket, or as the server says; the session
     /// goes on until the old proof's time.
     pub fn renew(&self) -> Result<()> {
-        let Some(renewal) = self.identity().and_then(|identity| identity.renewal) else {
-            return Ok(());
+        let state =
+            |core: &Core| (core.sessions[self.index].prover.clone(), core.sessions[self.index].id);
+        let (prover, before) = state(&self.shared.borrow());
+        let Some(prover) = prover else { return Ok(()) };
+        let exchanged = self.run(exchange(&self.shared, self.index, &prover));
+        let (context, trusted) = match exchanged {
+            Ok(proved) => proved,
+            // A token for the session that was lost is worth nothing in the one after it.
+            Err(_) if state(&self.shared.borrow()).1 != before => return Ok(()),
+            Err(error) => return Err(error),
         };
-        let (shared, index) = (&self.shared, self.index);
-        let credential =
-            renewal.tickets.find().map_err(|why| kerberos_error(shared, index, why))?;
-        let exchanged = self.run(exchange(shared, index, &renewal, credential));
-        let (context, trusted) = exchanged?;
-        if let Some(identity) = &mut *self.identity_cell().borrow_mut() {
-            identity.expires = Instant::now().checked_add(context.lifetime());
-            identity.trusted = trusted;
-        }
+        self.shared.borrow_mut().sessions[self.index].note_proof(&context, trusted);
         Ok(())
+    }
+}
+
+impl SessionState {
+    /// A proof was given anew.
+    pub fn note_proof(&mut self, context: &Context, trusted: bool) {
+        if let Some(identity) = &mut self.identity {
+            (identity.expires, identity.trusted) = (expiry(context), trusted);
+        }
+    }
+
+    /// Whether the server answers a request so because the client's proof has run out, and the
+    /// session can come back with a fresh one.
+    #[cold]
+    pub fn has_lapsed(&self, pending: &Pending) -> bool {
+        let is_asked_for = match pending {
+            Pending::Call(call) => procedure_of(&call.message) != Some(Procedure::ClientAuth),
+            Pending::Transfer(_) | Pending::Member(_) => true,
+            Pending::Rescue(_) | Pending::Silent => false,
+        };
+        let is_open = matches!(self.phase, Phase::Open);
+        is_asked_for && is_open && self.prover.is_some() && self.keeper.is_some()
+    }
+
+    /// What a token for a channel of the session is bound to.
+    pub fn binding(&self, channel: u8) -> Binding {
+        Binding { session: self.id, client: self.client, channel }
+    }
+
+    /// The longest request the transport was set up for.
+    pub fn token_request_bytes(&self) -> u32 {
+        message_bytes_max(&self.place, &self.options.login)
     }
 }
 
@@ -438,7 +403,6 @@ impl Identity {
             expires: None,
             offered: Vec::new(),
             passed_over: Vec::new(),
-            renewal: None,
         }
     }
 
@@ -447,31 +411,6 @@ impl Identity {
     pub fn time_left(&self) -> Option<Duration> {
         self.expires.map(|at| at.saturating_duration_since(Instant::now()))
     }
-}
-
-impl Renewal {
-    /// What the token is bound to (`docs/decisions/0012-kerberos.md`).
-    fn binding(&self) -> Vec<u8> {
-        let mut octets = b"dafs1".to_vec();
-        octets.extend_from_slice(&self.session.0.to_le_bytes());
-        octets.extend_from_slice(&self.client.0.to_le_bytes());
-        octets.push(OPERATION_CHANNEL);
-        octets
-    }
-}
-
-impl Tickets {
-    /// Finds the tickets. Blocks: reads files, and with a keytab asks a centre.
-    fn find(&self) -> std::result::Result<Arc<Credential>, String> {
-        let library = Library::load().map_err(|error| error.to_string())?;
-        let credential = Credential::acquire(&library, &self.source);
-        credential.map(Arc::new).map_err(|error| error.to_string())
-    }
-}
-
-/// The longest request the transport was set up for.
-fn token_request_bytes(shared: &Rc<Shared>, index: usize) -> u32 {
-    if is_local(shared, index) { SLOT_BYTES as u32 } else { limits::REQUEST_BYTES_MAX as u32 }
 }
 
 /// The longest message of a connection that may carry a ticket.
@@ -503,10 +442,6 @@ fn address_of(shared: &Rc<Shared>, index: usize) -> String {
     shared.borrow().sessions[index].address.clone()
 }
 
-fn kerberos_error(shared: &Rc<Shared>, index: usize, reason: String) -> ClientError {
-    ClientError::Kerberos { address: address_of(shared, index), reason, status: None }
-}
-
 /// Why it did not come to an answer.
 fn reason_of(error: ClientError) -> String {
     match error {
@@ -523,26 +458,5 @@ fn refused(address: String, options: &SessionOptions, status: Status) -> ClientE
     ClientError::Login { address, user, status }
 }
 
-/// Why a server may refuse without a word.
-fn refusal(status: Status, major: u32) -> &'static str {
-    match (status, major) {
-        (Status::NotAuthorized, UNAUTHORIZED) => {
-            "the server knows who you are, and has no user or no rule for you: its log says \
-             which is missing"
-        }
-        (Status::NotAuthorized, 0) => "a rule of the server keeps you out: its log says which",
-        (Status::NotAuthorized, _) => "the server does not take the ticket: its log says why",
-        (Status::NotSupp, _) => "the server does not offer it",
-        (Status::ServerFault, _) => "the server cannot use its own keys: its log says why",
-        (Status::Inval, _) => "the server cannot read the token",
-        (Status::ClidInUse, _) => "another principal has the client's name",
-        _ => "the server refuses; its log says why",
-    }
-}
-
-/// GSS_S_UNAUTHORIZED.
-const UNAUTHORIZED: u32 = 15 << 16;
-/// Octets of a request besides its token: header, fixed section, count.
-const TOKEN_ROOM: usize = 128;
-/// As the binding has it.
-const OPERATION_CHANNEL: u8 = 0;
+/// Why a session is made anew whose connection stands.
+pub(crate) const LAPSED: &str = "the ticket that the session was established by has expired";

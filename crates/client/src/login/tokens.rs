@@ -1,0 +1,175 @@
+//! Tickets made into tokens, for each channel of each session of a client's life (draft
+//! 3.1.1.1.1, 6.2.2; `docs/decisions/0012-kerberos.md`).
+//!
+//! Invariant: a token is bound to the session and the channel it was made for, and what
+//! answers it is believed only if it proves the server.
+
+use std::sync::Arc;
+
+use dafs_gss::{Context, Credential, GssError, Initiator, Library, ServiceName, Step};
+use dafs_types::{ClientId, SessionId, Status};
+use dafs_wire::messages::{AuthRequest, AuthResult, GssProcedure, GssService};
+
+use super::Tickets;
+use crate::error::ClientError;
+
+/// Whose tickets prove a client, and to whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Prover {
+    pub tickets: Tickets,
+    pub service: ServiceName,
+}
+
+/// What a token is bound to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Binding {
+    pub session: SessionId,
+    pub client: ClientId,
+    /// 0 for the operation channel, or the channel's use.
+    pub channel: u8,
+}
+
+/// A proof that did not succeed.
+#[derive(Debug)]
+pub(crate) struct Unproved {
+    pub reason: String,
+    /// The server's word, if it is the server that refuses.
+    pub status: Option<Status>,
+}
+
+/// What the answer to a token leads to.
+pub(crate) enum Outlook {
+    /// Another token is to be sent.
+    Token(Initiator, Vec<u8>),
+    Proved(Context),
+}
+
+impl Prover {
+    /// The first token for a channel. Blocks: reads files, and asks a key distribution centre
+    /// for what is not there.
+    pub fn begin(&self, binding: Binding) -> Result<(Initiator, Vec<u8>), Unproved> {
+        let credential = self.tickets.find().map_err(Unproved::here)?;
+        let initiator = Initiator::new(credential, &self.service).map_err(|e| self.failed(&e))?;
+        let step = initiator.bound_to(&binding.octets()).step(None);
+        match step.map_err(|error| self.failed(&error))? {
+            Step::Continue { party, token } => Ok((party, token)),
+            // The first step has something to say.
+            Step::Done { .. } => Err(Unproved::here("the mechanism makes no token".into())),
+        }
+    }
+
+    /// What the server's answer to a token comes to; `result` is what it has besides its status.
+    pub fn go_on(
+        &self,
+        party: Initiator,
+        status: Status,
+        result: Option<&AuthResult<'_>>,
+    ) -> Result<Outlook, Unproved> {
+        let (major, theirs) = match result {
+            Some(AuthResult::Gss { major, token, .. }) => (*major, *token),
+            _ => (0, &[][..]),
+        };
+        let senseless = || Unproved::here("its answer to a token makes no sense".into());
+        match status {
+            Status::Ok => match party.step(Some(theirs)).map_err(|error| self.failed(&error))? {
+                Step::Done { context, token: None } => Ok(Outlook::Proved(context)),
+                Step::Done { .. } | Step::Continue { .. } => Err(senseless()),
+            },
+            Status::GssContinueInit => {
+                match party.step(Some(theirs)).map_err(|error| self.failed(&error))? {
+                    Step::Continue { party, token } => Ok(Outlook::Token(party, token)),
+                    // The last step has nothing to send.
+                    Step::Done { .. } => Err(senseless()),
+                }
+            }
+            status => {
+                let reason = match theirs {
+                    [] => refusal(status, major).to_owned(),
+                    // Not signed, and no proof of anything, but what an honest client needs.
+                    token => match party.step(Some(token)) {
+                        Err(error) => error.to_string(),
+                        Ok(_) => refusal(status, major).to_owned(),
+                    },
+                };
+                Err(Unproved { reason, status: Some(status) })
+            }
+        }
+    }
+
+    fn failed(&self, error: &GssError) -> Unproved {
+        Unproved::here(format!("{error} (as a client of {})", self.service))
+    }
+}
+
+impl Binding {
+    /// What both sides hash.
+    fn octets(self) -> Vec<u8> {
+        let mut octets = b"dafs1".to_vec();
+        octets.extend_from_slice(&self.session.0.to_le_bytes());
+        octets.extend_from_slice(&self.client.0.to_le_bytes());
+        octets.push(self.channel);
+        octets
+    }
+}
+
+impl Unproved {
+    /// This side's own reason.
+    pub fn here(reason: String) -> Self {
+        Self { reason, status: None }
+    }
+
+    pub fn at(self, address: &str) -> ClientError {
+        let Self { reason, status } = self;
+        ClientError::Kerberos { address: address.to_owned(), reason, status }
+    }
+}
+
+impl Tickets {
+    /// Finds the tickets. Blocks: reads files, and with a keytab asks a centre.
+    fn find(&self) -> Result<Arc<Credential>, String> {
+        let library = Library::load().map_err(|error| error.to_string())?;
+        let credential = Credential::acquire(&library, &self.source);
+        credential.map(Arc::new).map_err(|error| error.to_string())
+    }
+}
+
+/// A token as an authentication, if a request with it is no longer than `room`.
+pub(crate) fn token_request(
+    procedure: GssProcedure,
+    token: &[u8],
+    room: u32,
+) -> Result<AuthRequest<'_>, Unproved> {
+    if token.len() + TOKEN_ROOM > room as usize {
+        return Err(Unproved::here(format!(
+            "the ticket makes a token of {} octets, and the server takes requests of {room} \
+             (max-token of [kerberos] says so); users with fewer groups have smaller tickets",
+            token.len()
+        )));
+    }
+    Ok(AuthRequest::Gss { procedure, service: GssService::Authentication, token })
+}
+
+/// Why a server may refuse without a word.
+fn refusal(status: Status, major: u32) -> &'static str {
+    match (status, major) {
+        (Status::NotAuthorized, UNAUTHORIZED) => {
+            "the server knows who you are, and has no user or no rule for you: its log says \
+             which is missing"
+        }
+        (Status::NotAuthorized, 0) => "a rule of the server keeps you out: its log says which",
+        (Status::NotAuthorized, _) => "the server does not take the ticket: its log says why",
+        (Status::NotSupp, _) => "the server does not offer it",
+        (Status::ServerFault, _) => "the server cannot use its own keys: its log says why",
+        (Status::Inval, _) => "the server cannot read the token",
+        (Status::ClidInUse, _) => "another principal has the client's name",
+        _ => "the server refuses; its log says why",
+    }
+}
+
+/// GSS_S_UNAUTHORIZED.
+const UNAUTHORIZED: u32 = 15 << 16;
+/// Octets of a request besides its token: header, fixed section, count.
+pub(crate) const TOKEN_ROOM: usize = 128;
+/// Channels as a binding has them.
+pub(crate) const OPERATION_CHANNEL: u8 = 0;
+pub(crate) const BACK_CONTROL_CHANNEL: u8 = 1;
