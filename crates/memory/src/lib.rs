@@ -17,9 +17,11 @@ mod file_io;
 mod forward;
 pub mod kernel_handle;
 pub mod quota;
+mod watch;
 
 pub use backing::{ImportError, Memory, Pages};
 pub use copy::prefetch;
+pub use watch::{WatchError, Watched};
 
 /// Octets in the smallest page the processor maps.
 pub const PAGE_BYTES: usize = 4096;
