@@ -19,5 +19,5 @@ mod test_hooks;
 pub mod undo;
 
 pub use log::{Log, LogConfig, LogError, RecordKind, RecordNumber};
-pub use shelf::{Blob, BlobName, CrashShelf, DirectoryShelf, Shelf, ShelfError};
-pub use undo::{UndoConfig, UndoError, UndoId, UndoLog};
+pub use shelf::{Blob, BlobName, CloneError, CrashShelf, DirectoryShelf, Shelf, ShelfError};
+pub use undo::{Ranges, UndoConfig, UndoError, UndoId, UndoLog};

@@ -10,6 +10,10 @@ pub(crate) enum Mutation {
     SkipGroupSync,
     /// A new segment's header is not synced before groups follow it.
     SkipHeaderSync,
+    /// Undo data says that it shares blocks before that is durable.
+    SkipCloneSync,
+    /// What was saved is cloned once more, as it is now.
+    CloneSaved,
     /// A new blob's name is not synced.
     SkipNamesSync,
     /// Recovery does not make durable what it found.

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use dafs_journal::log::{GroupDone, GroupJob, Origin};
-use dafs_journal::undo::SavedUndo;
+use dafs_journal::undo::{Content, SavedUndo};
 use dafs_journal::{
     DirectoryShelf, Log, LogConfig, LogError, RecordKind, RecordNumber, Shelf, ShelfError,
     UndoConfig, UndoId, UndoLog,
@@ -137,8 +137,8 @@ fn undo_data_streams() {
     assert_eq!((found.original_size(), found.header()), (FILE_BYTES, &b"who"[..]));
     let mut bytes = 0;
     while let Some(piece) = found.next_piece().unwrap() {
-        assert_eq!(piece.octets, content(piece.offset, PIECE_BYTES));
-        bytes += piece.octets.len() as u64;
+        assert_eq!(piece.content, Content::Copied(&content(piece.offset, PIECE_BYTES)));
+        bytes += piece.length();
     }
     assert_eq!(bytes, FILE_BYTES);
     UndoLog::remove(&shelf, id).unwrap();

@@ -100,6 +100,8 @@ pub enum Defect {
     ReuseStreamReply,
     /// Of all that is to be saved before it is changed, the first piece is not.
     ForgetUndoBlock,
+    /// Undo data shares a file's blocks before what the cache has of them is written there.
+    CloneUnwritten,
 }
 
 /// Why a server did not start.

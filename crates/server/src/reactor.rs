@@ -270,7 +270,7 @@ impl Reactor {
         // Who asks gets the answer first: most turns have nothing to do behind this.
         self.interface.flush();
         self.pay_receives();
-        self.push_rollbacks();
+        self.push_undo();
         self.pump_fences();
         self.pump_delegations();
         self.push_chains();
@@ -287,7 +287,7 @@ impl Reactor {
         if self.now.since(self.last_tick) >= TICK {
             self.last_tick = self.now;
             self.tick();
-            self.push_rollbacks();
+            self.push_undo();
             self.push_chains();
             self.push_batches();
             self.push_ledger();
@@ -363,6 +363,7 @@ impl Reactor {
             batched_requests: self.batches.request_count(),
             journaled_requests: self.ledger.as_ref().map_or(0, Ledger::under_way),
             undone_files: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.file_count()),
+            cloned_bytes: self.ledger.as_ref().map_or(0, |ledger| ledger.undo.cloned_bytes()),
             requests: self.requests,
             regions: self.interface.region_count(),
             loans: self.loans.count(),

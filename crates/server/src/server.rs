@@ -43,6 +43,8 @@ pub struct ServerStats {
     pub journaled_requests: usize,
     /// Files of which undo is kept now, or that get back what they held.
     pub undone_files: usize,
+    /// Octets of undo data that were saved by sharing blocks with files, since the start.
+    pub cloned_bytes: u64,
     /// Requests since the start.
     pub requests: u64,
     /// Memory registered with the transport now, the cache's arena included.

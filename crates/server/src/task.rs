@@ -410,6 +410,41 @@ impl Tasks {
         })
     }
 
+    /// Whether a change of a range is parked that has seen such undo when it was let in.
+    pub fn has_change(
+        &self,
+        file: CachedFile,
+        range: ByteRange,
+        has_seen: impl Fn(UndoSeen) -> bool,
+    ) -> bool {
+        let meets = |offset: u64, length: u32| {
+            let reach = ByteRange::new(offset, u64::from(length.max(1)));
+            reach.is_none_or(|reach| reach.overlaps(range))
+        };
+        self.slots.iter().flatten().any(|task| match task {
+            Task::Write(_, write) => {
+                let is_anywhere = write.is_append && !write.has_place;
+                write.file == file
+                    && has_seen(write.undo_seen)
+                    && (is_anywhere || meets(write.offset, write.length))
+            }
+            Task::Strand(_, strand) => {
+                !strand.is_read()
+                    && strand.file == file
+                    && has_seen(strand.undo_seen)
+                    && meets(strand.offset, strand.length)
+            }
+            Task::Size(_, size) => {
+                size.file == file && has_seen(size.undo_seen) && size.size <= range.last()
+            }
+            Task::Read(..)
+            | Task::Commit(..)
+            | Task::Fetch(..)
+            | Task::Grant(..)
+            | Task::SealedBatch(..) => false,
+        })
+    }
+
     /// Whether something is parked that may yet change a file.
     pub fn is_changing(&self, file: CachedFile) -> bool {
         self.slots.iter().flatten().any(|task| match task {

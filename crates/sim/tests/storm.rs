@@ -53,6 +53,7 @@ fn fixed_seeds() {
     assert!(report.reclaimed > 10_000, "{report:?}");
     assert!(report.broken_locks > 20, "{report:?}");
     assert!(report.taken_back > 300, "{report:?}");
+    assert!(report.cloned_bytes > 50_000, "{report:?}");
 }
 
 #[test]
@@ -71,17 +72,21 @@ fn a_seed_is_a_run() {
     assert_ne!(check(3).trace, check(4).trace);
 }
 
-/// The first of a thousand seeds that notices a defect.
-fn first_caught(defect: Defect) -> (u64, Failure) {
-    let caught = (0..1_000).find_map(|seed| {
+/// The first of so many seeds that notices a defect.
+fn first_caught(defect: Defect, seeds: u64) -> (u64, Failure) {
+    let caught = (0..seeds).find_map(|seed| {
         let result = storm(&StormPlan::new(seed), Some(defect), false);
         result.err().map(|failure| (seed, failure))
     });
-    caught.unwrap_or_else(|| panic!("{defect:?} goes unnoticed in a thousand seeds"))
+    caught.unwrap_or_else(|| panic!("{defect:?} goes unnoticed in {seeds} seeds"))
 }
 
 fn is_caught(defect: Defect) {
-    let (seed, failure) = first_caught(defect);
+    is_caught_within(defect, 1_000);
+}
+
+fn is_caught_within(defect: Defect, seeds: u64) {
+    let (seed, failure) = first_caught(defect, seeds);
     println!("{defect:?} is caught by seed {seed}");
     assert!(failure.to_string().contains(&storm_command(seed)), "{failure}");
     // It is the defect that was noticed.
@@ -106,4 +111,11 @@ fn a_server_that_uses_a_reply_twice_is_caught() {
 #[test]
 fn a_server_that_forgets_a_piece_of_undo_is_caught() {
     is_caught(Defect::ForgetUndoBlock);
+}
+
+#[test]
+fn a_server_that_clones_what_is_not_written_is_caught() {
+    // It takes octets that were written shortly before they are locked, and an end that takes
+    // back what follows.
+    is_caught_within(Defect::CloneUnwritten, 5_000);
 }

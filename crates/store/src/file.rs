@@ -4,7 +4,7 @@
 //! working after a rename, a change of mode and a removal of its last name.
 
 use dafs_memory::Memory;
-use dafs_types::{FileHandle, Timestamp};
+use dafs_types::{CloneSource, FileHandle, Timestamp};
 
 use crate::attributes::Attributes;
 use crate::error::Result;
@@ -99,6 +99,21 @@ pub trait File: Send + Sync {
     /// # Errors
     /// `TooBig`, `NoSpace`, `Access` if opened for reading only.
     fn set_size(&self, size: u64) -> Result<()>;
+
+    /// Which file system it is on, as far as sharing blocks goes: what one file of it may or
+    /// may not, all may or may not. Does not block.
+    fn file_system(&self) -> u64 {
+        0
+    }
+
+    /// The file for whoever shares blocks with it; `None` where that is not possible: copy.
+    /// Whatever is to be shared must have been written to the file; stable it need not be.
+    ///
+    /// # Errors
+    /// What the file system says.
+    fn clone_source(&self) -> Result<Option<Box<dyn CloneSource>>> {
+        Ok(None)
+    }
 
     /// Present version.
     ///

@@ -1,6 +1,6 @@
 //! The ground every other crate stands on: identifiers, status codes, limits,
 //! file attributes, credentials, and the two outside influences a state machine
-//! may take as arguments (time and randomness).
+//! may take as arguments (time and randomness), and how a file offers its blocks to be shared.
 //!
 //! Invariant: nothing here does I/O, allocates without a bound or knows how a
 //! message is laid out. Names and numbers are those of the DAFS 1.0 draft
@@ -9,6 +9,7 @@
 
 pub mod acl;
 pub mod attributes;
+pub mod clone_source;
 pub mod file;
 pub mod identity;
 pub mod ids;
@@ -21,6 +22,7 @@ pub mod time;
 
 pub use acl::{Ace, AceFlags, AceKind, AceRights};
 pub use attributes::{FileAttributes, FileSystemAttributes, ObjectType, SetAttributes, SetTime};
+pub use clone_source::CloneSource;
 pub use file::{
     AccessMask, CacheHint, CachePattern, ChangeInfo, CreateMode, DeleteDisposition, OpenClaim,
     RemoveMode, ShareAccess, ShareDeny, ShareKey, Stability,

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dafs_types::Entropy;
+use dafs_types::{CloneSource, Entropy};
 
-use super::{Blob, BlobName, Result, Shelf, ShelfError};
+use super::{Blob, BlobName, CloneError, Result, Shelf, ShelfError};
 
 /// A shelf in memory whose power can fail. Clones share one disk.
 ///
@@ -35,6 +36,8 @@ pub enum Operation {
     Create,
     /// A sync of names, which changes nothing.
     SyncNames,
+    /// The sharing of blocks, which changes nothing.
+    Clone,
 }
 
 impl CrashShelf {
@@ -89,6 +92,11 @@ impl CrashShelf {
     /// Octets by which blobs can still grow; `None`: without limit.
     pub fn set_space_left(&self, space_left: Option<u64>) {
         self.lock().space_left = space_left;
+    }
+
+    /// Whether blobs share blocks with other files of the simulation.
+    pub fn set_reflinks(&self, has_reflinks: bool) {
+        self.lock().has_reflinks = has_reflinks;
     }
 
     /// Octets that a corruption puts where others were, behind the journal's back and
@@ -164,6 +172,10 @@ impl Shelf for CrashShelf {
         disk.name_changes.clear();
         Ok(())
     }
+
+    fn has_reflinks(&self) -> bool {
+        self.lock().has_reflinks
+    }
 }
 
 /// The whole disk and what is to befall it.
@@ -180,6 +192,7 @@ struct Disk {
     fuse: Option<u64>,
     is_off: bool,
     space_left: Option<u64>,
+    has_reflinks: bool,
 }
 
 impl Disk {
@@ -416,6 +429,26 @@ impl Blob for CrashBlob {
                 }
             },
         )
+    }
+
+    /// A copy serves as well: nobody sees the difference but in time and space. Before it is
+    /// synced any part of it may be on the disk, in which a real one is kinder.
+    fn share_blocks(
+        &self,
+        source: &dyn CloneSource,
+        range: Range<u64>,
+    ) -> std::result::Result<(), CloneError> {
+        if !self.shelf.lock().has_reflinks {
+            return Err(CloneError::Unable { source: io::ErrorKind::Unsupported.into() });
+        }
+        let mut octets = vec![0; (range.end - range.start) as usize];
+        let failed = |source| ShelfError::from_io("share blocks with", self.name.as_str(), source);
+        let count = source.read_at(range.start, &mut octets).map_err(failed)?;
+        if count < octets.len() {
+            return Err(failed(io::ErrorKind::InvalidInput.into()).into());
+        }
+        let write = |contents: &mut Contents| contents.write(range.start as usize, &octets);
+        Ok(self.run(Operation::Clone, |_| 0, write, |_, _| ())?)
     }
 
     fn length(&self) -> Result<u64> {

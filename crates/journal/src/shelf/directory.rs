@@ -5,13 +5,18 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use dafs_types::CloneSource;
+use reflink_copy::ReflinkBlockBuilder;
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
-use super::{Blob, BlobName, Result, Shelf, ShelfError, ZEROS};
+use super::{Blob, BlobName, CloneError, Result, Shelf, ShelfError, ZEROS};
 
 /// A directory that holds blobs as files and is nobody else's meanwhile.
 #[derive(Debug)]
@@ -52,6 +57,21 @@ impl DirectoryShelf {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether blobs here can share blocks with files in another directory: tries it with two
+    /// files that never get a name.
+    ///
+    /// # Errors
+    /// What the system says of the first step that is refused.
+    pub fn try_reflink_from(&self, directory: &Path) -> io::Result<()> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let source = File::from(rustix::fs::open(directory, flags, mode)?);
+        let target = File::from(rustix::fs::openat(&self.directory, c".", flags, mode)?);
+        let length = rustix::fs::fstatvfs(&source)?.f_bsize.clamp(1, TRIAL_BYTES_MAX);
+        source.write_all_at(&vec![1; length as usize], 0)?;
+        clone(&source, &target, 0..length)
     }
 
     fn open_file(&self, name: &BlobName, extra: OFlags) -> io::Result<File> {
@@ -109,6 +129,10 @@ impl Shelf for DirectoryShelf {
             .sync_all()
             .map_err(|error| ShelfError::from_io("sync", &self.path.display().to_string(), error))
     }
+
+    fn has_reflinks(&self) -> bool {
+        self.try_reflink_from(&self.path).is_ok()
+    }
 }
 
 /// A regular file beneath the directory, opened for reading and writing.
@@ -145,6 +169,25 @@ impl Blob for FileBlob {
         self.file.sync_data().map_err(|error| self.failed("sync", error))
     }
 
+    fn share_blocks(
+        &self,
+        source: &dyn CloneSource,
+        range: Range<u64>,
+    ) -> std::result::Result<(), CloneError> {
+        let Some(file) = source.file() else {
+            return Err(CloneError::Unable { source: io::ErrorKind::Unsupported.into() });
+        };
+        clone(file, &self.file, range).map_err(|error| {
+            let is_for_good =
+                NEVER.iter().any(|errno| Some(*errno) == Errno::from_io_error(&error));
+            if is_for_good {
+                CloneError::Unable { source: error }
+            } else {
+                self.failed("share blocks with", error).into()
+            }
+        })
+    }
+
     fn length(&self) -> Result<u64> {
         let metadata = self.file.metadata().map_err(|error| self.failed("look at", error))?;
         Ok(metadata.len())
@@ -168,6 +211,16 @@ impl Blob for FileBlob {
         }
         Ok(())
     }
+}
+
+/// Has a file share blocks of another, at the same offsets (FICLONERANGE).
+fn clone(from: &File, to: &File, range: Range<u64>) -> io::Result<()> {
+    // A length of 0 would mean all that there is.
+    let Some(length) = NonZeroU64::new(range.end.saturating_sub(range.start)) else {
+        return Ok(());
+    };
+    let builder = ReflinkBlockBuilder::new(from, to, length);
+    builder.from_offset(range.start).to_offset(range.start).reflink_block()
 }
 
 /// Takes the directory's lock, and leaves word of who has it.
@@ -227,6 +280,10 @@ fn sync_parent(path: &Path) -> Result<()> {
         .map_err(|error| ShelfError::from_io("sync", &parent.display().to_string(), error))
 }
 
+/// What the system says of two files that will never share blocks.
+const NEVER: [Errno; 5] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::NOTTY, Errno::NOSYS, Errno::PERM];
+/// More than a block of any file system.
+const TRIAL_BYTES_MAX: u64 = 1 << 20;
 /// The file whose lock is the directory's.
 const LOCK_NAME: &str = "lock";
 /// What is read of a holder's word.

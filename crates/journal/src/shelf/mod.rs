@@ -9,8 +9,11 @@ mod directory;
 mod name;
 
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+use dafs_types::CloneSource;
 
 pub use crash::{CrashShelf, Operation};
 pub use directory::DirectoryShelf;
@@ -48,6 +51,12 @@ pub trait Shelf: Send + Sync {
     /// # Errors
     /// What the storage says; then nothing is known about these names.
     fn sync_names(&self) -> Result<()>;
+
+    /// Whether blobs may share blocks with other files of the same file system, so that
+    /// [`Blob::share_blocks`] is worth a try. May block.
+    fn has_reflinks(&self) -> bool {
+        false
+    }
 }
 
 /// The octets of one blob. Reads and writes may be made by several threads at once.
@@ -72,6 +81,22 @@ pub trait Blob: Send + Sync {
     /// What the storage says. Nothing written since the last success may be counted on
     /// then, and a later success says nothing about it: it must be written anew.
     fn sync(&self) -> Result<()>;
+
+    /// Has the blob share the blocks of a range of another file, at the same offsets: it then
+    /// holds what that file holds now, whatever becomes of that one, and is durable as if it
+    /// had been written. The range begins and ends at multiples of the source's
+    /// [`CloneSource::block_bytes`], and lies within it. Blocks.
+    ///
+    /// # Errors
+    /// [`CloneError::Unable`] where these two will never share blocks, [`CloneError::Failed`]
+    /// for what may go another time; nothing is known then about the range in the blob.
+    fn share_blocks(
+        &self,
+        _source: &dyn CloneSource,
+        _range: Range<u64>,
+    ) -> std::result::Result<(), CloneError> {
+        Err(CloneError::Unable { source: io::ErrorKind::Unsupported.into() })
+    }
 
     /// The length in octets.
     ///
@@ -154,9 +179,32 @@ pub enum ShelfError {
     },
 }
 
+/// Why blocks are not shared.
+#[derive(Debug, thiserror::Error)]
+pub enum CloneError {
+    /// These two never will: another file system, or one without reflinks.
+    #[error("blocks cannot be shared here; they are copied")]
+    Unable {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something is in the way of it now.
+    #[error("blocks could not be shared; they are copied")]
+    Failed {
+        /// What the storage said.
+        source: ShelfError,
+    },
+}
+
+impl From<ShelfError> for CloneError {
+    fn from(source: ShelfError) -> Self {
+        Self::Failed { source }
+    }
+}
+
 impl ShelfError {
     /// An error of the system on one name, told apart where the name's owner can help.
-    fn from_io(action: &'static str, name: &str, source: io::Error) -> Self {
+    pub(crate) fn from_io(action: &'static str, name: &str, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
                 Self::NoSpace { name: name.to_owned() }

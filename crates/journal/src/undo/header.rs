@@ -9,6 +9,7 @@ use crate::shelf::{Blob, BlobName, read_whole};
 /// What undo data says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
+    pub version: u32,
     pub id: UndoId,
     /// Drawn at random, so that no content of a file can look like a group of this.
     pub stream: u64,
@@ -21,7 +22,7 @@ impl Header {
     pub fn encode(&self) -> Box<[u8; BLOCK_BYTES]> {
         let mut bytes = Box::new([0; BLOCK_BYTES]);
         bytes[..8].copy_from_slice(MAGIC);
-        put_u32(&mut bytes[..], 8, VERSION);
+        put_u32(&mut bytes[..], 8, self.version);
         put_u32(&mut bytes[..], 12, self.octets.len() as u32);
         put_u64(&mut bytes[..], 16, self.id.0);
         put_u64(&mut bytes[..], 24, self.stream);
@@ -47,7 +48,7 @@ impl Header {
             });
         }
         let version = get_u32(&bytes, 8);
-        if version != VERSION {
+        if !(VERSION_MIN..=VERSION).contains(&version) {
             return Err(UndoError::Version { name: name.clone(), version });
         }
         let length = get_u32(&bytes, 12) as usize;
@@ -56,11 +57,18 @@ impl Header {
             return Err(UndoError::Corrupt { name: name.clone(), offset: 0, what });
         }
         Ok(Self {
+            version,
             id,
             stream: get_u64(&bytes, 24),
             original_size: get_u64(&bytes, 32),
             octets: bytes[OCTETS_AT..OCTETS_AT + length].to_vec(),
         })
+    }
+
+    /// Whether frames may name octets that are shared with the file: who reads the first
+    /// version would take them for others.
+    pub fn may_clone(&self) -> bool {
+        self.version >= VERSION
     }
 
     pub fn lineage(&self) -> Lineage {
@@ -73,6 +81,8 @@ pub const HEADER_BYTES_MAX: usize = SUM_AT - OCTETS_AT;
 
 const MAGIC: &[u8; 8] = b"DAFSUND1";
 /// Every version has its magic, version and checksum where this one has them.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
+/// The first had pieces alone.
+const VERSION_MIN: u32 = 1;
 const OCTETS_AT: usize = 40;
 const SUM_AT: usize = BLOCK_BYTES - 4;

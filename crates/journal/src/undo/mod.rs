@@ -6,10 +6,14 @@
 //! whichever changes a crash leaves of those under way, putting back all that is saved
 //! gives the file as it was.
 //!
+//! Where the storage shares blocks between files, what is saved need not be copied: a
+//! [`CloneJob`] has undo data share the file's blocks, and [`UndoLog::save_cloned`] says so.
+//!
 //! Like the [log](crate::log) it is a machine: [`UndoLog::save`] buffers,
 //! [`UndoLog::take_job`] hands out what is to be written, [`UndoJob::run`] does it and
 //! [`UndoLog::on_done`] takes the outcome back.
 
+mod clone;
 mod error;
 mod header;
 #[cfg(test)]
@@ -25,11 +29,12 @@ use dafs_types::Entropy;
 use crate::group::{BLOCK_BYTES, GROUP_BYTES_MAX, GroupBuffer, Lineage, frame_bytes_of};
 use crate::shelf::{Blob, BlobName, Shelf, ShelfError, chain_of};
 use crate::test_hooks::{Mutation, is_on};
+pub use clone::{CloneJob, Cloned};
 pub use error::UndoError;
 pub use header::HEADER_BYTES_MAX;
-use header::Header;
-use ranges::Ranges;
-pub use saved::{Piece, SavedUndo};
+use header::{Header, VERSION};
+pub use ranges::Ranges;
+pub use saved::{Content, Piece, SavedUndo};
 
 /// Which undo data. Its owner gives each lock another, and never one again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,20 +51,29 @@ pub struct UndoConfig {
     pub piece_bytes_max: usize,
     /// Most octets that wait for the group under way; beyond, [`UndoError::Wait`].
     pub buffered_bytes_max: usize,
-    /// Most octets of undo data on disk; beyond, [`UndoError::Full`].
+    /// Most octets of undo data on disk, but for cloned ones, which take no more space than
+    /// the file has; beyond, [`UndoError::Full`].
     pub bytes_max: u64,
     /// Most places that are kept track of; beyond, [`UndoError::TooScattered`].
     pub range_count_max: usize,
+    /// Least octets that are worth being cloned. Who copies them syncs once, who clones them
+    /// three times, whatever their number.
+    pub clone_bytes_min: u64,
+    /// Most octets cloned at once, at multiples of which it is begun: the time that takes
+    /// grows with the number of extents they have.
+    pub clone_bytes_max: u64,
 }
 
 impl Default for UndoConfig {
-    /// Pieces of 1 MiB, 4 MiB under way, 4 GiB in all, 65,536 places.
+    /// Pieces of 1 MiB, 4 MiB under way, 4 GiB in all, 65,536 places; clones of 256 KiB to 1 GiB.
     fn default() -> Self {
         Self {
             piece_bytes_max: 1 << 20,
             buffered_bytes_max: 4 << 20,
             bytes_max: 4 << 30,
             range_count_max: 1 << 16,
+            clone_bytes_min: 256 << 10,
+            clone_bytes_max: 1 << 30,
         }
     }
 }
@@ -69,7 +83,9 @@ impl UndoConfig {
         // A call that saves what lies between all places that are tracked.
         let scattered = self.range_count_max.saturating_mul(frame_bytes_of(OFFSET_BYTES + 8));
         let longest = frame_bytes_of(OFFSET_BYTES + self.piece_bytes_max);
-        let wrong = if self.piece_bytes_max == 0 || self.range_count_max == 0 {
+        let wrong = if self.clone_bytes_max == 0 {
+            "clone_bytes_max must be above zero"
+        } else if self.piece_bytes_max == 0 || self.range_count_max == 0 {
             "piece_bytes_max and range_count_max must be above zero"
         } else if longest.saturating_add(scattered) > self.buffered_bytes_max {
             "buffered_bytes_max must be above piece_bytes_max and 40 octets for each range"
@@ -89,6 +105,7 @@ pub struct UndoLog {
     lineage: Lineage,
     id: UndoId,
     original_size: u64,
+    may_clone: bool,
     saved: Ranges,
     /// Where the next group goes.
     position: u64,
@@ -126,7 +143,8 @@ impl UndoLog {
             return Err(UndoError::TooLong { length, length_max });
         }
         let stream = entropy.next_u64();
-        let header = Header { id, stream, original_size, octets: header.to_vec() };
+        let (version, octets) = (VERSION, header.to_vec());
+        let header = Header { version, id, stream, original_size, octets };
         let blob = shelf.create(&name_of(id))?;
         blob.write_at(0, &header.encode()[..])?;
         blob.sync()?;
@@ -155,7 +173,7 @@ impl UndoLog {
         let mut found = SavedUndo::open(shelf, id)?;
         let mut saved = Ranges::default();
         while let Some(piece) = found.next_piece()? {
-            saved.insert(piece.offset..piece.offset.saturating_add(piece.octets.len() as u64));
+            saved.insert(piece.offset..piece.offset.saturating_add(piece.length()));
         }
         if !is_on(Mutation::SkipRecoverySync) {
             make_durable(&mut found)?;
@@ -177,7 +195,16 @@ impl UndoLog {
     /// # Errors
     /// [`UndoError::Shelf`].
     pub fn remove(shelf: &dyn Shelf, id: UndoId) -> Result<(), UndoError> {
-        Ok(shelf.remove(&name_of(id))?)
+        let had_clone = match shelf.remove(&clone::name_of(id)) {
+            Ok(()) => true,
+            Err(ShelfError::NotFound { .. }) => false,
+            Err(error) => return Err(error.into()),
+        };
+        match shelf.remove(&name_of(id)) {
+            // A crash may have let one of them go and not the other.
+            Err(ShelfError::NotFound { .. }) if had_clone => Ok(()),
+            removed => Ok(removed?),
+        }
     }
 
     /// All undo data on a shelf, that of locks long gone included.
@@ -186,7 +213,13 @@ impl UndoLog {
     /// [`UndoError::Shelf`].
     pub fn list(shelf: &dyn Shelf) -> Result<Vec<UndoId>, UndoError> {
         let names = shelf.list()?;
-        Ok(names.iter().filter_map(|name| name.number_behind(PREFIX).map(UndoId)).collect())
+        let id_of = |name: &BlobName| {
+            name.number_behind(PREFIX).or_else(|| name.number_behind(clone::PREFIX))
+        };
+        let mut ids: Vec<UndoId> = names.iter().filter_map(id_of).map(UndoId).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        Ok(ids)
     }
 
     fn over(blob: Arc<dyn Blob>, config: UndoConfig, header: &Header) -> Self {
@@ -196,6 +229,7 @@ impl UndoLog {
             lineage: header.lineage(),
             id: header.id,
             original_size: header.original_size,
+            may_clone: header.may_clone(),
             saved: Ranges::default(),
             position: BLOCK_BYTES as u64,
             next_number: 1,
@@ -212,6 +246,18 @@ impl UndoLog {
     #[must_use]
     pub fn id(&self) -> UndoId {
         self.id
+    }
+
+    /// Octets of the file when this began.
+    #[must_use]
+    pub fn original_size(&self) -> u64 {
+        self.original_size
+    }
+
+    /// Whether it may share blocks with the file, as far as its format goes.
+    #[must_use]
+    pub fn may_clone(&self) -> bool {
+        self.may_clone
     }
 
     /// What of a range must be saved before it may be changed, in order. Nothing beyond
@@ -242,11 +288,42 @@ impl UndoLog {
         }
         let end = offset.saturating_add(length as u64).min(self.original_size);
         let range = offset..end.max(offset);
-        self.check_room(range.clone())?;
+        self.check_room(range.clone(), |gap| (gap.end - gap.start) as usize)?;
         for gap in self.saved.missing(range.clone()) {
             let part = &octets[(gap.start - offset) as usize..(gap.end - offset) as usize];
             let parts = [&gap.start.to_le_bytes()[..], part];
             self.filling.push(PIECE, 0, self.next_number, &parts);
+            self.next_number += 1;
+        }
+        self.saved.insert(range);
+        Ok(self.last_saved())
+    }
+
+    /// A job that saves a range by sharing blocks with the file; `None` if some of it is saved,
+    /// or lies beyond the original size. One at a time.
+    #[must_use]
+    pub fn clone_job(&self, range: Range<u64>) -> Option<CloneJob> {
+        let is_missing = self.missing(range.clone()).eq(std::iter::once(range.clone()));
+        let may = is_missing || is_on(Mutation::CloneSaved);
+        (self.may_clone && may).then_some(CloneJob { id: self.id, range })
+    }
+
+    /// Buffers that octets are saved in blocks shared with the file; as [`UndoLog::save`]
+    /// otherwise.
+    ///
+    /// # Errors
+    /// As [`UndoLog::save`].
+    ///
+    /// # Panics
+    /// If they were cloned for other undo data.
+    pub fn save_cloned(&mut self, cloned: &Cloned) -> Result<PieceNumber, UndoError> {
+        assert_eq!(cloned.id, self.id, "cloned for other undo data");
+        self.check_poison()?;
+        let range = cloned.range();
+        self.check_room(range.clone(), |_| OFFSET_BYTES)?;
+        for gap in self.saved.missing(range.clone()) {
+            let (offset, length) = (gap.start.to_le_bytes(), (gap.end - gap.start).to_le_bytes());
+            self.filling.push(CLONED, 0, self.next_number, &[&offset, &length]);
             self.next_number += 1;
         }
         self.saved.insert(range);
@@ -299,11 +376,15 @@ impl UndoLog {
         PieceNumber(self.durable)
     }
 
-    /// Whether a range can be saved now, with all that its gaps take.
-    fn check_room(&self, range: Range<u64>) -> Result<(), UndoError> {
+    /// Whether a range can be saved now, with all that each of its gaps takes.
+    fn check_room(
+        &self,
+        range: Range<u64>,
+        bytes_of: impl Fn(&Range<u64>) -> usize,
+    ) -> Result<(), UndoError> {
         let (mut bytes, mut count) = (self.filling.frame_bytes(), 0);
         for gap in self.saved.missing(range) {
-            bytes += frame_bytes_of(OFFSET_BYTES + (gap.end - gap.start) as usize);
+            bytes += frame_bytes_of(OFFSET_BYTES + bytes_of(&gap));
             count += 1;
         }
         if count == 0 {
@@ -388,4 +469,6 @@ fn name_of(id: UndoId) -> BlobName {
 const PREFIX: &str = "undo-";
 /// Kind of a frame with the offset and the octets of a piece.
 const PIECE: u16 = 1;
+/// Kind of a frame with the offset and the length of a piece that is shared with the file.
+const CLONED: u16 = 2;
 const OFFSET_BYTES: usize = 8;

@@ -2,11 +2,13 @@
 //! disk that crashes at random, and must always go back to what it was.
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
 
-use dafs_types::Random;
+use dafs_types::{CloneSource, Random};
 
 use super::*;
-use crate::shelf::{CrashShelf, Operation};
+use crate::shelf::{CloneError, CrashShelf, Operation};
 use crate::test_hooks::with;
 
 /// What a run has found wrong.
@@ -30,6 +32,30 @@ struct World {
     seen: Seen,
 }
 
+/// A file whose blocks may be shared.
+struct Source(Vec<u8>);
+
+impl CloneSource for Source {
+    fn file(&self) -> Option<&File> {
+        None
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn block_bytes(&self) -> io::Result<u64> {
+        Ok(512)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let from = (offset as usize).min(self.0.len());
+        let octets = &self.0[from..self.0.len().min(from + buffer.len())];
+        buffer[..octets.len()].copy_from_slice(octets);
+        Ok(octets.len())
+    }
+}
+
 enum Change {
     Write(usize, Vec<u8>),
     Truncate(usize),
@@ -43,6 +69,8 @@ struct Seen {
     unfinished: u64,
     poisoned: u64,
     refused: u64,
+    cloned: u64,
+    not_cloned: u64,
 }
 
 fn config() -> UndoConfig {
@@ -51,6 +79,7 @@ fn config() -> UndoConfig {
         buffered_bytes_max: 9000,
         bytes_max: 40_000,
         range_count_max: 60,
+        ..UndoConfig::default()
     }
 }
 
@@ -59,6 +88,7 @@ impl World {
         let mut random = Random::new(seed);
         let original = random.octets(FILE_BYTES);
         let shelf = CrashShelf::new();
+        shelf.set_reflinks(random.percent(60));
         let size = original.len() as u64;
         let undo = UndoLog::create(&shelf, ID, config(), &mut random, size, HEADER)
             .expect("a disk that works");
@@ -68,20 +98,22 @@ impl World {
 
     fn step(&mut self) -> Verdict {
         match self.random.below(100) {
-            0..50 => self.change(),
+            0..45 => self.change(),
+            45..50 => self.clone(),
             50..65 => {
                 self.job = self.job.take().or_else(|| self.undo.take_job());
                 Ok(())
             }
             65..88 => self.run_job(),
             88..90 => {
-                let operation = [Operation::Write, Operation::Sync][self.random.below(2)];
+                let operations = [Operation::Write, Operation::Sync, Operation::Clone];
+                let operation = operations[self.random.below(3)];
                 self.shelf.fail_next(operation);
                 Ok(())
             }
             90..92 => {
                 self.shelf.power_off_after(self.random.below(3) as u64);
-                self.run_job()
+                if self.random.percent(50) { self.run_job() } else { self.clone() }
             }
             92..94 => {
                 if let Some(job) = self.job.take() {
@@ -110,6 +142,33 @@ impl World {
         }
         self.make_changes();
         Ok(())
+    }
+
+    /// Saves a stretch by sharing blocks.
+    fn clone(&mut self) -> Verdict {
+        let from = self.random.below(FILE_BYTES);
+        let to = from + self.random.below(FILE_BYTES / 4);
+        let source = Source(self.file.clone());
+        let range = from as u64..to as u64;
+        let missing = self.undo.missing(range.clone()).next();
+        let wanted = if self.random.percent(50) { missing } else { Some(range) };
+        let Some(job) = wanted.and_then(|range| self.undo.clone_job(range)) else { return Ok(()) };
+        match job.run(&self.shelf, &source) {
+            Ok(cloned) => match self.undo.save_cloned(&cloned) {
+                Ok(_) if self.undo.covers(cloned.range()) => self.seen.cloned += 1,
+                Ok(_) => return Err("what was cloned is not covered".to_owned()),
+                Err(UndoError::Wait) => return self.run_job(),
+                Err(UndoError::Full { .. } | UndoError::TooScattered { .. }) => {
+                    self.seen.refused += 1;
+                }
+                Err(error) => return Err(chain_of(&error)),
+            },
+            // What was to fail may have failed; it is copied then.
+            Err(CloneError::Unable { .. } | CloneError::Failed { .. }) => {
+                self.seen.not_cloned += 1;
+            }
+        }
+        if self.shelf.is_off() { self.restart() } else { Ok(()) }
     }
 
     /// `None`: refused, or there is no room now.
@@ -198,8 +257,21 @@ impl World {
         let size = found.original_size() as usize;
         let mut pieces = Vec::new();
         while let Some(piece) = found.next_piece().map_err(|error| chain_of(&error))? {
-            pieces.push((piece.offset as usize, piece.octets.to_vec()));
+            let (offset, content) = (piece.offset, contents(piece));
+            pieces.push((offset as usize, content));
         }
+        for (offset, content) in &mut pieces {
+            if let Err(length) = content {
+                let mut octets = vec![0; *length as usize];
+                let read = found.read_cloned(*offset as u64, &mut octets);
+                read.map_err(|error| chain_of(&error))?;
+                *content = Ok(octets);
+            }
+        }
+        let mut pieces: Vec<(usize, Vec<u8>)> = pieces
+            .into_iter()
+            .filter_map(|(offset, octets)| Some((offset, octets.ok()?)))
+            .collect();
         pieces.sort_by_key(|(_, octets)| crc32c::crc32c(octets));
         let mut file = self.file.clone();
         file.resize(size, 0);
@@ -211,6 +283,14 @@ impl World {
             file[range].copy_from_slice(&octets);
         }
         ensure(file == self.original, "the file is not what it was")
+    }
+}
+
+/// A copied piece's octets, or how many were cloned.
+fn contents(piece: Piece<'_>) -> Result<Vec<u8>, u64> {
+    match piece.content {
+        Content::Copied(octets) => Ok(octets.to_vec()),
+        Content::Cloned { length } => Err(length),
     }
 }
 
@@ -250,8 +330,18 @@ fn a_file_goes_back_to_what_it_was_after_any_crash() {
         all.unfinished += seen.unfinished;
         all.poisoned += seen.poisoned;
         all.refused += seen.refused;
+        all.cloned += seen.cloned;
+        all.not_cloned += seen.not_cloned;
     }
-    let counts = [all.changes, all.resumed, all.unfinished, all.poisoned, all.refused];
+    let counts = [
+        all.changes,
+        all.resumed,
+        all.unfinished,
+        all.poisoned,
+        all.refused,
+        all.cloned,
+        all.not_cloned,
+    ];
     assert!(counts.iter().all(|count| *count >= 100), "it has not seen much: {all:?}");
 }
 
@@ -264,6 +354,8 @@ fn replay() {
 fn defects_are_noticed() {
     for mutation in [
         Mutation::SkipGroupSync,
+        Mutation::SkipCloneSync,
+        Mutation::CloneSaved,
         Mutation::SkipNamesSync,
         Mutation::SkipRecoverySync,
         Mutation::RetrySync,
@@ -301,12 +393,95 @@ fn only_the_first_change_of_an_octet_is_saved() {
     for _ in 0..2 {
         pieces.clear();
         while let Some(piece) = found.next_piece().unwrap() {
-            pieces.push((piece.offset, piece.octets.to_vec()));
+            pieces.push((piece.offset, contents(piece).unwrap()));
         }
         found.rewind();
     }
     let expected = [(10, vec![1; 10]), (5, vec![2; 5]), (20, vec![2; 5]), (90, vec![4; 10])];
     assert_eq!(pieces, expected);
+}
+
+#[test]
+fn what_is_saved_is_not_cloned_again() {
+    let shelf = CrashShelf::new();
+    let (size, config) = (10_000, UndoConfig::default());
+    let mut undo =
+        UndoLog::create(&shelf, ID, config.clone(), &mut Random::new(1), size, b"").unwrap();
+    let source = Source((0..10_000).map(|at| (at / 7) as u8).collect());
+    let none = undo.clone_job(0..10_000).unwrap().run(&shelf, &source).unwrap_err();
+    assert!(matches!(none, CloneError::Unable { .. }), "{none}");
+    shelf.set_reflinks(true);
+    undo.save(1000, &[1; 1000]).unwrap();
+    assert!(undo.clone_job(100..10_000).is_none() && undo.clone_job(3000..10_001).is_none());
+    // Whole blocks alone.
+    let cloned = undo.clone_job(2000..10_000).unwrap().run(&shelf, &source).unwrap();
+    assert_eq!(cloned.range(), 2048..9728);
+    undo.save_cloned(&cloned).unwrap();
+    assert!(undo.missing(0..20_000).eq([0..1000, 2000..2048, 9728..10_000]));
+    let none = undo.clone_job(9728..10_000).unwrap().run(&shelf, &source).unwrap();
+    assert!(none.range().is_empty());
+    undo.save(0, &[2; 3000]).unwrap();
+    settle(&mut undo);
+    let mut undo = UndoLog::resume(&shelf, ID, config).unwrap();
+    assert!(undo.missing(0..20_000).eq(std::iter::once(9728..10_000)));
+    assert_eq!(undo.save(512, &[3; 9000]).unwrap(), PieceNumber(4));
+    assert!(undo.clone_job(2048..4096).is_none());
+    let mut found = UndoLog::open(&shelf, ID).unwrap();
+    let mut pieces = Vec::new();
+    while let Some(piece) = found.next_piece().unwrap() {
+        pieces.push((piece.offset, contents(piece)));
+    }
+    let copied = |offset: u64, octet: u8, length: usize| (offset, Ok(vec![octet; length]));
+    let expected =
+        [copied(1000, 1, 1000), (2048, Err(7680)), copied(0, 2, 1000), copied(2000, 2, 48)];
+    assert_eq!(pieces, expected);
+    let mut octets = vec![0; 7680];
+    found.read_cloned(2048, &mut octets).unwrap();
+    assert_eq!(octets, source.0[2048..9728]);
+    // Both of it go, whichever went before; and if both are gone that is told.
+    let left = shelf.list().unwrap();
+    assert_eq!(left, [clone::name_of(ID), name_of(ID)]);
+    shelf.remove(&name_of(ID)).unwrap();
+    assert_eq!(UndoLog::list(&shelf).unwrap(), [ID]);
+    UndoLog::remove(&shelf, ID).unwrap();
+    assert!(UndoLog::remove(&shelf, ID).is_err());
+    assert_eq!(UndoLog::list(&shelf).unwrap(), []);
+}
+
+#[test]
+fn undo_data_of_the_first_version_goes_on_without_clones() {
+    let shelf = CrashShelf::new();
+    shelf.set_reflinks(true);
+    let undo = UndoLog::create(&shelf, ID, config(), &mut Random::new(1), 10_000, b"").unwrap();
+    assert!(undo.clone_job(0..4096).is_some());
+    let (stream, octets) = (undo.lineage.stream, Vec::new());
+    let header = Header { version: 1, id: ID, stream, original_size: 10_000, octets };
+    shelf.corrupt(&name_of(ID), 0, &header.encode()[..]).unwrap();
+    let mut undo = UndoLog::resume(&shelf, ID, config()).unwrap();
+    assert!(undo.clone_job(0..4096).is_none());
+    undo.save(0, &[1; 1000]).unwrap();
+    settle(&mut undo);
+    let mut found = UndoLog::open(&shelf, ID).unwrap();
+    assert_eq!(found.next_piece().unwrap().map(contents), Some(Ok(vec![1; 1000])));
+}
+
+#[test]
+fn a_clone_that_is_gone_is_damage() {
+    let shelf = CrashShelf::new();
+    shelf.set_reflinks(true);
+    let mut undo = UndoLog::create(&shelf, ID, config(), &mut Random::new(1), 10_000, b"").unwrap();
+    let source = Source(vec![1; 10_000]);
+    let cloned = undo.clone_job(0..4096).unwrap().run(&shelf, &source).unwrap();
+    undo.save_cloned(&cloned).unwrap();
+    settle(&mut undo);
+    shelf.open(&clone::name_of(ID)).unwrap().set_length(1000).unwrap();
+    let found = UndoLog::open(&shelf, ID).unwrap();
+    found.read_cloned(0, &mut [0; 1000]).unwrap();
+    let error = found.read_cloned(0, &mut [0; 1001]).unwrap_err();
+    assert!(matches!(error, UndoError::Corrupt { .. }), "{error}");
+    shelf.remove(&clone::name_of(ID)).unwrap();
+    let found = UndoLog::open(&shelf, ID).unwrap();
+    assert!(found.read_cloned(0, &mut [0; 1]).is_err());
 }
 
 #[test]

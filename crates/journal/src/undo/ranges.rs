@@ -1,22 +1,25 @@
-//! Which octets of a file are saved: a set of ranges.
+//! Which octets of a file are saved, or changed: a set of ranges.
 //!
 //! Invariant: ranges neither overlap nor touch, so that their number is the least.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A set of octets.
+/// A set of octets of a file, as ranges of offsets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ranges {
+pub struct Ranges {
     /// Ends by starts.
     ends: BTreeMap<u64, u64>,
 }
 
 impl Ranges {
+    /// Ranges it has come to.
+    #[must_use]
     pub fn count(&self) -> usize {
         self.ends.len()
     }
 
+    /// Adds octets.
     pub fn insert(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -32,6 +35,16 @@ impl Ranges {
             end = end.max(other_end);
         }
         self.ends.insert(start, end);
+    }
+
+    /// What of a range is in the set, in order.
+    pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let before = self.ends.range(..=range.start).next_back();
+        let first = before.map_or(range.start, |(start, _)| *start);
+        let inside = self.ends.range(first..range.end.max(first));
+        inside
+            .map(move |(start, end)| (*start).max(range.start)..(*end).min(range.end))
+            .filter(|part| part.start < part.end)
     }
 
     /// What of a range is not in the set, in order.
@@ -70,6 +83,10 @@ mod tests {
                 let expected: Vec<_> =
                     (start..end).filter(|at| !octets[*at]).map(|at| at as u64).collect();
                 assert_eq!(missing, expected, "seed {seed}");
+                let within: Vec<_> = ranges.within(start as u64..end as u64).flatten().collect();
+                let expected: Vec<_> =
+                    (start..end).filter(|at| octets[*at]).map(|at| at as u64).collect();
+                assert_eq!(within, expected, "seed {seed}");
                 let runs = octets.chunk_by(|a, b| a == b).filter(|run| run[0]).count();
                 assert_eq!(ranges.count(), runs, "seed {seed}");
             }

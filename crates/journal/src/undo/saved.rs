@@ -7,13 +7,15 @@
 use std::sync::Arc;
 
 use super::header::Header;
-use super::{UndoError, UndoId, name_of};
+use super::{CLONED, OFFSET_BYTES, PIECE, UndoError, UndoId, clone, name_of};
 use crate::group::{BLOCK_BYTES, Found, GroupRead, HEADER_BYTES, find_later_group, get_u64};
-use crate::shelf::{Blob, BlobName, Shelf};
+use crate::shelf::{Blob, BlobName, Shelf, ShelfError, read_whole};
 
 /// The undo data of one lock, as a restart finds it.
 pub struct SavedUndo {
     pub(super) blob: Arc<dyn Blob>,
+    /// What shares blocks with the file, if anything does.
+    cloned: Option<Arc<dyn Blob>>,
     pub(super) header: Header,
     name: BlobName,
     limit: u64,
@@ -31,19 +33,47 @@ pub struct Piece<'a> {
     /// Where they were.
     pub offset: u64,
     /// What they were.
-    pub octets: &'a [u8],
+    pub content: Content<'a>,
+}
+
+/// Where saved octets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// Here.
+    Copied(&'a [u8]),
+    /// In blocks that the file had: [`SavedUndo::read_cloned`].
+    Cloned {
+        /// How many.
+        length: u64,
+    },
+}
+
+impl Piece<'_> {
+    /// Octets of the file.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        match self.content {
+            Content::Copied(octets) => octets.len() as u64,
+            Content::Cloned { length } => length,
+        }
+    }
 }
 
 impl SavedUndo {
     pub(super) fn open(shelf: &dyn Shelf, id: UndoId) -> Result<Self, UndoError> {
         let name = name_of(id);
         let blob = shelf.open(&name)?;
+        let cloned = match shelf.open(&clone::name_of(id)) {
+            Err(ShelfError::NotFound { .. }) => None,
+            opened => Some(opened?),
+        };
         let header = Header::read(&*blob, id, &name)?;
         let limit = blob.length()?;
         let group = GroupRead::default();
         let (start, next_frame) = (BLOCK_BYTES as u64, HEADER_BYTES);
         Ok(Self {
             blob,
+            cloned,
             header,
             name,
             limit,
@@ -94,13 +124,36 @@ impl SavedUndo {
             }
         }
         let Some((frame, next)) = self.group.frame_at(self.next_frame) else { return Ok(None) };
-        if frame.number != self.next_number || frame.payload.len() < OFFSET_BYTES {
+        let has_length = match frame.kind {
+            PIECE => frame.payload.len() >= OFFSET_BYTES,
+            CLONED => frame.payload.len() == 2 * OFFSET_BYTES && self.header.may_clone(),
+            _ => false,
+        };
+        if frame.number != self.next_number || !has_length {
             return Err(self.damage("a piece out of order"));
         }
         self.next_number += 1;
         self.next_frame = next;
         let (offset, octets) = frame.payload.split_at(OFFSET_BYTES);
-        Ok(Some(Piece { offset: get_u64(offset, 0), octets }))
+        let content = match frame.kind {
+            CLONED => Content::Cloned { length: get_u64(octets, 0) },
+            _ => Content::Copied(octets),
+        };
+        Ok(Some(Piece { offset: get_u64(offset, 0), content }))
+    }
+
+    /// Reads octets of a cloned piece, from this offset of the file on.
+    ///
+    /// # Errors
+    /// [`UndoError::Corrupt`] if they are gone, or what the storage says.
+    pub fn read_cloned(&self, offset: u64, octets: &mut [u8]) -> Result<(), UndoError> {
+        let is_there = match &self.cloned {
+            Some(blob) => read_whole(&**blob, offset, octets)?,
+            None => false,
+        };
+        let name = || clone::name_of(self.header.id);
+        let what = "the blocks that it shares with the file are gone";
+        if is_there { Ok(()) } else { Err(UndoError::Corrupt { name: name(), offset, what }) }
     }
 
     /// Reads the next group; `false` if there is none.
@@ -142,6 +195,3 @@ impl SavedUndo {
         UndoError::Corrupt { name: self.name.clone(), offset: self.position, what }
     }
 }
-
-/// A piece's payload begins with where it was.
-const OFFSET_BYTES: usize = 8;

@@ -48,7 +48,7 @@ pub struct Strand {
     /// The same, where it has a checksum.
     staged: Vec<Staging>,
     /// Undo that was kept when it began.
-    undo_seen: UndoSeen,
+    pub undo_seen: UndoSeen,
     /// The room being written to.
     pub token: Option<WriteToken>,
     /// The octets to be written, where they are here already, and where they begin.

@@ -99,7 +99,7 @@ impl Reactor {
         // A change that was let in before the lock was taken is not its owner's to take back.
         for Extent { range: kept, id } in extents.into_iter().filter(|extent| seen.has(extent)) {
             let Some(part) = kept.intersection(range) else { continue };
-            let gate = self.pass_extent(task, file, id, offsets(part));
+            let gate = self.pass_extent(task, file, (id, offsets(kept)), offsets(part));
             if gate != UndoGate::Open {
                 return gate;
             }
@@ -111,13 +111,18 @@ impl Reactor {
         &mut self,
         task: TaskId,
         file: CachedFile,
-        id: UndoId,
+        (id, extent): (UndoId, Range<u64>),
         range: Range<u64>,
     ) -> UndoGate {
         if let Some(gate) = self.open_undo(task, file, id) {
             return gate;
         }
         while let Some(gap) = self.gap_in(id, &range) {
+            let to_copy = self.clone_first(file, id, &extent, gap);
+            if let Some(error) = self.kept(id).and_then(|kept| kept.lost.take()) {
+                return UndoGate::Refused(error.into());
+            }
+            let Some(gap) = to_copy else { return self.wait_for_undo(task, id) };
             let length = u32::try_from(gap.end - gap.start).unwrap_or(u32::MAX).min(PIECE_BYTES);
             let octets = match self.octets_now(file, gap.start, length) {
                 Ok(octets) => octets,
@@ -134,10 +139,11 @@ impl Reactor {
         if kept.fresh.iter().any(|(_, fresh)| is_fresh(fresh)) {
             return self.wait_for_undo(task, id);
         }
+        kept.note_change(range);
         UndoGate::Open
     }
 
-    fn kept(&mut self, id: UndoId) -> Option<&mut super::Kept> {
+    pub(super) fn kept(&mut self, id: UndoId) -> Option<&mut super::Kept> {
         self.ledger.as_mut()?.undo.data.get_mut(&id)
     }
 
@@ -248,6 +254,7 @@ impl Reactor {
             UndoTaskDone::Opened { id, result } => self.on_undo_opened(id, result),
             UndoTaskDone::Saved { id, done } => self.on_undo_saved(id, done),
             UndoTaskDone::Read { rollback, result } => self.on_undo_read(rollback, result),
+            UndoTaskDone::Cloned { id, result } => self.on_undo_cloned(id, result),
             UndoTaskDone::Removed { id, result } => {
                 if let Err(error) = result {
                     tracing::warn!(?id, %error, "undo data of no lock stays until the next start");
@@ -297,7 +304,7 @@ impl Reactor {
         self.wake_undo(id);
     }
 
-    fn wake_undo(&mut self, id: UndoId) {
+    pub(super) fn wake_undo(&mut self, id: UndoId) {
         let waiters = self.kept(id).map(|kept| std::mem::take(&mut kept.waiters));
         for task in waiters.unwrap_or_default() {
             self.resume(task, None);

@@ -1,14 +1,17 @@
 //! What of undo may block.
 //!
-//! Invariant: a job has its undo data for itself: it is `Busy` meanwhile, or a group of it is
-//! under way, or it is read for a rollback, when nobody changes what it is of.
+//! Invariant: a job has its undo data for itself: it is `Busy` meanwhile, or a group of it or a
+//! clone is under way, or it is read for a rollback, when nobody changes what it is of.
 
 use std::sync::Arc;
 
 use dafs_filer::locks::RollbackId;
-use dafs_journal::undo::{SavedUndo, UndoDone, UndoJob};
-use dafs_journal::{Shelf, ShelfError, UndoConfig, UndoError, UndoId, UndoLog};
+use dafs_journal::undo::{CloneJob, Cloned, UndoDone, UndoJob};
+use dafs_journal::{CloneError, Shelf, UndoConfig, UndoError, UndoId, UndoLog};
+use dafs_store::{File, StoreError};
 use dafs_types::Entropy;
+
+use super::batch::{Batch, Source};
 
 /// Something about undo data that may block.
 pub enum UndoTask {
@@ -19,18 +22,11 @@ pub enum UndoTask {
     /// A group of it becomes durable.
     Save { id: UndoId, job: UndoJob },
     /// Part of it is read, to be put back.
-    Read { rollback: RollbackId, shelf: Arc<dyn Shelf>, id: UndoId, from: Option<Box<SavedUndo>> },
+    Read { rollback: RollbackId, source: Box<Source> },
+    /// Part of a file is saved by sharing blocks with it.
+    Clone { id: UndoId, shelf: Arc<dyn Shelf>, file: Arc<dyn File>, job: CloneJob },
     /// Nobody needs it any more.
     Remove { shelf: Arc<dyn Shelf>, id: UndoId },
-}
-
-/// Some of what a file held, and how to get more.
-pub struct Batch {
-    pub pieces: Vec<(u64, Vec<u8>)>,
-    /// `None` behind the last piece.
-    pub more: Option<Box<SavedUndo>>,
-    /// Octets of the file when the undo data began.
-    pub size: u64,
 }
 
 /// What came of it.
@@ -48,10 +44,37 @@ pub enum UndoTaskDone {
         rollback: RollbackId,
         result: Result<Option<Batch>, UndoError>,
     },
+    Cloned {
+        id: UndoId,
+        result: Result<Cloned, CloneFailure>,
+    },
     Removed {
         id: UndoId,
         result: Result<(), UndoError>,
     },
+}
+
+/// Why nothing was cloned.
+#[derive(Debug, thiserror::Error)]
+pub enum CloneFailure {
+    /// Its store does not share blocks.
+    #[error("files of this store do not share blocks")]
+    NoSource,
+    /// The file cannot be had.
+    #[error("the file cannot be opened to share its blocks")]
+    Store(#[source] StoreError),
+    #[error(transparent)]
+    Shelf(#[from] CloneError),
+}
+
+impl CloneFailure {
+    /// Whether other files of the same file system will fare no better.
+    pub fn is_for_good(&self) -> bool {
+        match self {
+            Self::NoSource | Self::Shelf(CloneError::Unable { .. }) => true,
+            Self::Store(_) | Self::Shelf(CloneError::Failed { .. }) => false,
+        }
+    }
 }
 
 impl UndoTask {
@@ -67,8 +90,11 @@ impl UndoTask {
                 UndoTaskDone::Opened { id, result: resumed.map(Box::new) }
             }
             Self::Save { id, job } => UndoTaskDone::Saved { id, done: job.run() },
-            Self::Read { rollback, shelf, id, from } => {
-                UndoTaskDone::Read { rollback, result: read(&*shelf, id, from) }
+            Self::Read { rollback, source } => {
+                UndoTaskDone::Read { rollback, result: source.read() }
+            }
+            Self::Clone { id, shelf, file, job } => {
+                UndoTaskDone::Cloned { id, result: share(&*shelf, &*file, job) }
             }
             Self::Remove { shelf, id } => {
                 UndoTaskDone::Removed { id, result: UndoLog::remove(&*shelf, id) }
@@ -77,35 +103,10 @@ impl UndoTask {
     }
 }
 
-fn read(
-    shelf: &dyn Shelf,
-    id: UndoId,
-    from: Option<Box<SavedUndo>>,
-) -> Result<Option<Batch>, UndoError> {
-    let mut saved = match from {
-        Some(saved) => saved,
-        None => match UndoLog::open(shelf, id) {
-            Ok(saved) => Box::new(saved),
-            // It never began.
-            Err(
-                UndoError::Unfinished { .. }
-                | UndoError::Shelf { source: ShelfError::NotFound { .. } },
-            ) => return Ok(None),
-            Err(error) => return Err(error),
-        },
-    };
-    let size = saved.original_size();
-    let (mut pieces, mut bytes) = (Vec::new(), 0);
-    while bytes < BATCH_BYTES {
-        match saved.next_piece()? {
-            Some(piece) => {
-                bytes += piece.octets.len();
-                pieces.push((piece.offset, piece.octets.to_vec()));
-            }
-            None => return Ok(Some(Batch { pieces, more: None, size })),
-        }
-    }
-    Ok(Some(Batch { pieces, more: Some(saved), size }))
+fn share(shelf: &dyn Shelf, file: &dyn File, job: CloneJob) -> Result<Cloned, CloneFailure> {
+    let source = file.clone_source().map_err(CloneFailure::Store)?;
+    let source = source.ok_or(CloneFailure::NoSource)?;
+    Ok(job.run(shelf, &*source)?)
 }
 
 /// A number drawn before, by the thread that has the source of all of them.
@@ -116,6 +117,3 @@ impl Entropy for Once {
         self.0
     }
 }
-
-/// Octets read at once, more or less.
-const BATCH_BYTES: usize = 4 << 20;

@@ -4,7 +4,8 @@
 //! The filer's lock table says which ranges are to be kept undo of ([`LockAction::KeepUndo`],
 //! `DropUndo`, `Rollback`); the journal knows at any moment which undo data is good for which
 //! range; the undo data itself lies in blobs beside the journal (`journal/src/undo`). A change
-//! passes [`gate`] before the cache lets it in; [`rollback`] puts things back through the cache.
+//! passes [`gate`] before the cache lets it in, which has what is overwritten copied or, where
+//! the file system can, [cloned](clones); [`rollback`] puts things back through the cache.
 //!
 //! | what | is in the journal | has a blob |
 //! |---|---|---|
@@ -18,6 +19,8 @@
 //!
 //! [`LockAction::KeepUndo`]: dafs_filer::locks::LockAction::KeepUndo
 
+mod batch;
+mod clones;
 mod gate;
 mod jobs;
 mod restart;
@@ -30,11 +33,12 @@ use std::sync::Arc;
 use dafs_filer::FileKey;
 use dafs_filer::locks::{ByteRange, RollbackId};
 use dafs_journal::undo::PieceNumber;
-use dafs_journal::{RecordNumber, Shelf, UndoConfig, UndoId, UndoLog};
-use dafs_store::File;
+use dafs_journal::{Ranges, RecordNumber, Shelf, UndoConfig, UndoId, UndoLog};
+use dafs_store::{File, StoreError};
 use dafs_types::FileHandle;
 
 use crate::task::{Answer, TaskId};
+use clones::Clones;
 pub(crate) use gate::UndoGate;
 pub(crate) use jobs::{UndoTask, UndoTaskDone};
 pub(crate) use restart::RecordedLock;
@@ -60,7 +64,7 @@ impl UndoSeen {
 /// A file with extents. It stays open: its key means nothing otherwise.
 struct UndoneFile {
     handle: FileHandle,
-    _open: Arc<dyn File>,
+    open: Arc<dyn File>,
     /// They do not overlap.
     extents: Vec<Extent>,
 }
@@ -84,6 +88,14 @@ struct Kept {
     waiters: Vec<TaskId>,
     /// What was saved and is not durable yet.
     fresh: VecDeque<(PieceNumber, Range<u64>)>,
+    /// Whether it may share blocks with the file, as far as is known yet.
+    may_clone: bool,
+    /// What was to be cloned, whatever came of it.
+    tried: Ranges,
+    /// What changes were let in to; `None` if that is not known.
+    changed: Option<Ranges>,
+    /// An earlier write of the file was lost, and nobody was told yet.
+    lost: Option<StoreError>,
 }
 
 /// All undo that is kept.
@@ -94,6 +106,7 @@ pub(crate) struct Undo {
     files: BTreeMap<FileKey, UndoneFile>,
     data: BTreeMap<UndoId, Kept>,
     rollbacks: Vec<Rollback>,
+    clones: Clones,
     /// Undo data of no lock, to be removed once a record is durable.
     doomed: VecDeque<(RecordNumber, UndoId)>,
     /// ABORTs, and the rollbacks that each waits for.
@@ -105,6 +118,7 @@ pub(crate) struct Undo {
 impl Undo {
     fn new(shelf: Arc<dyn Shelf>, config: UndoConfig) -> Self {
         Self {
+            clones: Clones::new(shelf.has_reflinks()),
             shelf,
             config,
             next: 1,
@@ -133,6 +147,16 @@ impl Undo {
         self.rollbacks.len()
     }
 
+    /// Whether anything waits to be pushed on.
+    pub fn is_at_work(&self) -> bool {
+        self.rollback_count() > 0 || self.clones.count() > 0
+    }
+
+    /// Octets that undo data has shared with files, so far.
+    pub fn cloned_bytes(&self) -> u64 {
+        self.clones.bytes
+    }
+
     /// Undo data there is.
     pub fn data_count(&self) -> usize {
         self.data.len()
@@ -154,7 +178,7 @@ impl Undo {
     }
 
     fn enter(&mut self, key: FileKey, handle: FileHandle, file: &Arc<dyn File>, extent: Extent) {
-        let made = || UndoneFile { handle, _open: file.clone(), extents: Vec::new() };
+        let made = || UndoneFile { handle, open: file.clone(), extents: Vec::new() };
         self.files.entry(key).or_insert_with(made).extents.push(extent);
     }
 
@@ -181,6 +205,8 @@ impl Undo {
             woken.extend(undo.waiters);
             match undo.blob {
                 Blob::Unborn => {}
+                // The job's end finds out.
+                _ if self.clones.is_sharing(id) => {}
                 Blob::Resting | Blob::Open(_) | Blob::Failed => self.doomed.push_back((after, id)),
                 // The job's end finds out.
                 Blob::Busy => {}
@@ -224,9 +250,31 @@ impl Undo {
 
 impl Kept {
     fn new(blob: Blob) -> Self {
-        Self { blob, waiters: Vec::new(), fresh: VecDeque::new() }
+        let changed = matches!(blob, Blob::Unborn).then(Ranges::default);
+        Self {
+            blob,
+            waiters: Vec::new(),
+            fresh: VecDeque::new(),
+            may_clone: true,
+            tried: Ranges::default(),
+            changed,
+            lost: None,
+        }
+    }
+
+    /// A change is let in.
+    fn note_change(&mut self, range: Range<u64>) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(range);
+            if changed.count() > CHANGED_COUNT_MAX {
+                self.changed = None;
+            }
+        }
     }
 }
+
+/// Most ranges of changes that are kept track of, for each undo data.
+const CHANGED_COUNT_MAX: usize = 1 << 16;
 
 /// Extents less a range.
 pub(crate) fn without(extents: &[Extent], range: ByteRange) -> Vec<Extent> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dafs_filer::FileKey;
 use dafs_filer::locks::{LockRecord, RecordPhase};
-use dafs_journal::{Shelf, UndoConfig, UndoError, UndoId, UndoLog};
+use dafs_journal::{Shelf, ShelfError, UndoConfig, UndoError, UndoId, UndoLog};
 use dafs_store::File;
 use dafs_types::FileHandle;
 
@@ -81,7 +81,9 @@ fn look_at(shelf: &dyn Shelf, id: UndoId) -> Result<Blob, UndoError> {
     match UndoLog::open(shelf, id) {
         Ok(_) => Ok(Blob::Resting),
         // Nothing was changed before it was finished.
-        Err(UndoError::Unfinished { .. }) => {
+        Err(
+            UndoError::Unfinished { .. } | UndoError::Shelf { source: ShelfError::NotFound { .. } },
+        ) => {
             UndoLog::remove(shelf, id)?;
             Ok(Blob::Unborn)
         }

@@ -17,7 +17,6 @@ use std::collections::VecDeque;
 use dafs_filer::FileKey;
 use dafs_filer::locks::{ByteRange, LockMode, RollbackId};
 use dafs_journal::UndoError;
-use dafs_journal::undo::SavedUndo;
 use dafs_store::StoreError;
 use dafs_store::cache::{
     CachedFile, CommitStep, CommitTicket, Prepared, Progress, SizeStep, Spans,
@@ -26,7 +25,7 @@ use dafs_types::{Credentials, Moment, ShareAccess, Stability};
 use dafs_wire::Response;
 use dafs_wire::messages::LockResult;
 
-use super::jobs::Batch;
+use super::batch::{Batch, Changed, Source};
 use super::{Blob, Extent, Undo, UndoTask, offsets};
 use crate::jobs::{Done, Job};
 use crate::reactor::Reactor;
@@ -46,6 +45,8 @@ pub(super) struct Rollback {
 enum Stage {
     /// Until changes under way have ended.
     Quiet,
+    /// What the cache has of it goes to the file, to be looked at there.
+    Writing(CommitTicket),
     /// The next extent is to be read.
     Next,
     /// A job reads.
@@ -66,7 +67,7 @@ struct Putting {
     pieces: VecDeque<(u64, Vec<u8>)>,
     /// Octets of the first piece that are back.
     done: usize,
-    more: Option<Box<SavedUndo>>,
+    more: Option<Box<Source>>,
     size: u64,
 }
 
@@ -100,17 +101,18 @@ impl Undo {
 }
 
 impl Reactor {
-    /// Goes on with every rollback as far as it goes now. Called between events: whatever one
-    /// waits for comes with one.
+    /// Goes on with every rollback, and with what is being cloned, as far as it goes now.
+    /// Called between events: whatever one waits for comes with one.
     #[inline]
-    pub(crate) fn push_rollbacks(&mut self) {
-        if self.ledger.as_ref().is_some_and(|ledger| ledger.undo.rollback_count() > 0) {
-            self.push_all_rollbacks();
+    pub(crate) fn push_undo(&mut self) {
+        if self.ledger.as_ref().is_some_and(|ledger| ledger.undo.is_at_work()) {
+            self.push_clones();
+            self.push_rollbacks();
         }
     }
 
     #[cold]
-    fn push_all_rollbacks(&mut self) {
+    fn push_rollbacks(&mut self) {
         let Some(ledger) = &mut self.ledger else { return };
         let mut under_way = std::mem::take(&mut ledger.undo.rollbacks);
         for rollback in &mut under_way {
@@ -127,6 +129,7 @@ impl Reactor {
         loop {
             let turn = match &mut rollback.stage {
                 Stage::Quiet => self.begin_rollback(rollback),
+                Stage::Writing(_) => self.write_range(rollback),
                 Stage::Next => self.read_next_extent(rollback),
                 Stage::Reading | Stage::Over => return,
                 Stage::Putting(_) => self.put_back(rollback),
@@ -164,6 +167,10 @@ impl Reactor {
         };
         let handle = undone.handle;
         let extents = ledger.undo.extents_in(undone, rollback.range);
+        let is_cloning = |extent: &Extent| ledger.undo.clones.is_cloning(extent.id);
+        if extents.iter().any(is_cloning) {
+            return Turn::Wait;
+        }
         let is_busy = |extent: &Extent| match ledger.undo.data.get(&extent.id).map(|k| &k.blob) {
             Some(Blob::Open(log)) => log.durable() < log.last_saved(),
             Some(Blob::Busy) => true,
@@ -197,9 +204,41 @@ impl Reactor {
             return Turn::Wait;
         }
         rollback.file = Some(file);
+        let is_known = extents.iter().all(|extent| self.knows_changes(extent));
         rollback.left = extents;
         rollback.stage = Stage::Next;
+        if !is_known {
+            let range = offsets(rollback.range);
+            let length = range.end - range.start;
+            let ticket = self.cache.commit_begin(file, range.start, length, Stability::Unstable);
+            rollback.stage = Stage::Writing(ticket);
+        }
         Turn::On
+    }
+
+    /// Whether it is known what of an extent was changed.
+    fn knows_changes(&mut self, extent: &Extent) -> bool {
+        self.kept(extent.id).is_none_or(|kept| kept.changed.is_some())
+    }
+
+    /// Brings to the file what changes have left in the cache.
+    fn write_range(&mut self, rollback: &mut Rollback) -> Turn {
+        let Stage::Writing(ticket) = &mut rollback.stage else { return Turn::Wait };
+        loop {
+            let job = match self.cache.commit_step(ticket) {
+                CommitStep::Flush(job) => Job::Flush(job),
+                CommitStep::Sync(job) => Job::Sync(job),
+                CommitStep::Wait => return Turn::Wait,
+                CommitStep::Done(Ok(())) => {
+                    rollback.stage = Stage::Next;
+                    return Turn::On;
+                }
+                CommitStep::Done(Err(error)) => return Turn::Failed(error.to_string()),
+            };
+            if !self.run_or_submit(job) {
+                return Turn::Wait;
+            }
+        }
     }
 
     fn open_for_rollback(
@@ -219,25 +258,30 @@ impl Reactor {
             rollback.stage = Stage::Syncing(ticket);
             return Turn::On;
         };
-        self.read_undo(rollback, id, None)
+        match self.source_of(rollback, id) {
+            Some(source) => self.read_undo(rollback, Box::new(source)),
+            None => {
+                rollback.left.pop();
+                Turn::On
+            }
+        }
     }
 
-    fn read_undo(
-        &mut self,
-        rollback: &mut Rollback,
-        id: dafs_journal::UndoId,
-        from: Option<Box<SavedUndo>>,
-    ) -> Turn {
-        let Some(ledger) = &self.ledger else { return Turn::Wait };
-        if !ledger.undo.data.get(&id).is_some_and(|kept| kept.blob.may_hold_pieces()) {
-            rollback.left.pop();
-            rollback.stage = Stage::Next;
-            return Turn::On;
-        }
-        let (shelf, rollback_id) = (ledger.undo.shelf.clone(), rollback.id);
+    /// What is to be read of undo data; `None` if nothing can be saved there.
+    fn source_of(&self, rollback: &Rollback, id: dafs_journal::UndoId) -> Option<Source> {
+        let undo = &self.ledger.as_ref()?.undo;
+        let kept = undo.data.get(&id).filter(|kept| kept.blob.may_hold_pieces())?;
+        let changed = match &kept.changed {
+            Some(changed) => Changed::Within(changed.clone()),
+            None => Changed::Unknown(undo.files.get(&rollback.key)?.open.clone()),
+        };
+        Some(Source::new(undo.shelf.clone(), id, offsets(rollback.range), changed))
+    }
+
+    fn read_undo(&mut self, rollback: &mut Rollback, source: Box<Source>) -> Turn {
+        let rollback_id = rollback.id;
         rollback.stage = Stage::Reading;
-        let task = UndoTask::Read { rollback: rollback_id, shelf, id, from };
-        self.pool.submit(Job::Undo(task));
+        self.pool.submit(Job::Undo(UndoTask::Read { rollback: rollback_id, source }));
         Turn::Wait
     }
 
@@ -296,7 +340,7 @@ impl Reactor {
         }
         let (more, size) = (putting.more.take(), putting.size);
         match more {
-            Some(more) => self.read_undo(rollback, extent.id, Some(more)),
+            Some(more) => self.read_undo(rollback, more),
             None => {
                 rollback.stage = Stage::Fitting { size, clear_from: size };
                 Turn::On

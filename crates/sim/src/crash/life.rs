@@ -26,6 +26,8 @@ pub(super) struct Life {
     shelf: CrashShelf,
     config: ServerConfig,
     server: Option<SteppedServer>,
+    /// Octets that servers before this one have cloned.
+    cloned_bytes: u64,
     /// When it started.
     started_ns: u64,
     random: Random,
@@ -36,6 +38,7 @@ impl Life {
     pub fn new(plan: &StormPlan, network: &Network, defect: Option<Defect>) -> Self {
         let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10_000 };
         let shelf = CrashShelf::new();
+        shelf.set_reflinks(plan.has_reflinks);
         let mut config = ServerConfig {
             listen: vec![Address::Sim(SERVER_NODE)],
             journal: Some(JournalConfig {
@@ -69,6 +72,7 @@ impl Life {
             shelf,
             config,
             server: None,
+            cloned_bytes: 0,
             started_ns: 0,
             random: Random::new(plan.seed ^ LIFE_SALT),
         }
@@ -132,12 +136,18 @@ impl Life {
             self.disk.kill();
             self.shelf.kill();
         }
+        self.cloned_bytes = self.cloned_bytes();
         // Only now: what it has open is dead, whatever it does with it at its end.
         self.server = None;
     }
 
     pub fn stats(&self) -> Option<ServerStats> {
         self.server.as_ref().map(SteppedServer::stats)
+    }
+
+    /// Octets of undo data that were cloned so far.
+    pub fn cloned_bytes(&self) -> u64 {
+        self.cloned_bytes + self.stats().map_or(0, |stats| stats.cloned_bytes)
     }
 
     pub fn jobs_under_way(&self) -> usize {
@@ -172,6 +182,8 @@ fn undo_config() -> UndoConfig {
         buffered_bytes_max: 64 << 10,
         bytes_max: 1 << 20,
         range_count_max: 256,
+        clone_bytes_min: 128,
+        clone_bytes_max: 1 << 10,
     }
 }
 

@@ -51,6 +51,7 @@ pub struct StormPlan {
     write_back_ns: u64,
     credits_initial: u16,
     credits_budget: u32,
+    has_reflinks: bool,
     faults: FaultPlan,
 }
 
@@ -79,6 +80,7 @@ impl StormPlan {
             write_back_ns: 1_000_000 * (1 + random.below(60) as u64),
             credits_initial: 1 + random.below(8) as u16,
             credits_budget: 64 + random.below(64) as u32,
+            has_reflinks: random.percent(75),
             faults,
         }
     }
@@ -111,6 +113,8 @@ pub struct StormReport {
     pub broken_locks: u64,
     /// Auto-recovery locks whose changes were taken back.
     pub taken_back: u64,
+    /// Octets of undo data that were cloned.
+    pub cloned_bytes: u64,
     /// A hash over everything that happened; equal for equal plans.
     pub trace: u64,
 }
@@ -129,6 +133,7 @@ impl StormReport {
             reclaimed: self.reclaimed + other.reclaimed,
             broken_locks: self.broken_locks + other.broken_locks,
             taken_back: self.taken_back + other.taken_back,
+            cloned_bytes: self.cloned_bytes + other.cloned_bytes,
             trace: self.trace ^ other.trace,
         }
     }

@@ -100,6 +100,7 @@ impl World {
         self.calm()?;
         self.finish()?;
         self.report.steps = self.steps();
+        self.report.cloned_bytes = self.life.cloned_bytes();
         self.report.trace = self.network.trace_hash();
         Ok(self.report)
     }

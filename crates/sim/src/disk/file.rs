@@ -3,12 +3,14 @@
 //! Invariant: it is dead from the moment its process died, and its object stays as long as
 //! it lives.
 
+use std::fs::File as SystemFile;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use dafs_memory::Memory;
+use dafs_memory::{Memory, Pages};
 use dafs_store::{Attributes, File, FileKey, Result, StoreError};
-use dafs_types::FileHandle;
 use dafs_types::limits::FILE_OFFSET_MAX;
+use dafs_types::{CloneSource, FileHandle};
 
 use super::edit::Edit;
 use super::fault::{FaultEffect, FaultOn, part_of};
@@ -127,6 +129,37 @@ impl File for CrashFile {
             disk.finish(edit);
             Ok(())
         })
+    }
+
+    fn clone_source(&self) -> Result<Option<Box<dyn CloneSource>>> {
+        let mut disk = self.live()?;
+        let file = Self::new(&self.disk, &mut disk, self.number);
+        Ok(Some(Box::new(Blocks(file))))
+    }
+}
+
+/// The file for a shelf that has its octets copied where a real one shares blocks.
+struct Blocks(Arc<CrashFile>);
+
+impl CloneSource for Blocks {
+    fn file(&self) -> Option<&SystemFile> {
+        None
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.0.attributes().map(|found| found.size).map_err(io::Error::other)
+    }
+
+    /// Smaller than a real one's, so that small files have several.
+    fn block_bytes(&self) -> io::Result<u64> {
+        Ok(128)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let memory = Memory::anonymous(buffer.len(), Pages::Small)?;
+        let count = self.0.read_at(&memory, 0, buffer.len(), offset).map_err(io::Error::other)?;
+        memory.read(0, &mut buffer[..count]);
+        Ok(count)
     }
 }
 

@@ -3,12 +3,15 @@
 //! Invariant: one [`LocalFile`] per object at a time, however many opens it has; it
 //! gains the right to write with the first open that may, and never loses it.
 
+use std::fs::File as SystemFile;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use dafs_memory::Memory;
-use dafs_types::FileHandle;
+use dafs_types::{CloneSource, FileHandle};
 use rustix::fs::{Mode, OFlags};
 
 use super::node::Node;
@@ -135,6 +138,46 @@ impl File for LocalFile {
         let fd = self.write_fd()?;
         self.strip_set_id(fd)?;
         Ok(rustix::fs::ftruncate(fd, size)?)
+    }
+
+    fn file_system(&self) -> u64 {
+        let (major, minor) = self.node.device;
+        u64::from(major) << 32 | u64::from(minor)
+    }
+
+    fn clone_source(&self) -> Result<Option<Box<dyn CloneSource>>> {
+        let file = rustix::io::fcntl_dupfd_cloexec(self.any_fd()?, 0)?;
+        Ok(Some(Box::new(Blocks(file.into()))))
+    }
+}
+
+/// The file as the system knows it.
+struct Blocks(SystemFile);
+
+impl CloneSource for Blocks {
+    fn file(&self) -> Option<&SystemFile> {
+        Some(&self.0)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn block_bytes(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstatvfs(&self.0)?.f_bsize)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.0.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
     }
 }
 
