@@ -47,6 +47,9 @@ pub fn journal(arguments: &Arguments, state: PathBuf) -> Result<Option<JournalCo
         "opening the journal: another server on these directories? Give it another --state DIR, \
          or --exactly-once memory",
     )?;
+    for text in &arguments.directories {
+        tell_undo(&shelf, directory_of(text));
+    }
     Ok(Some(JournalConfig {
         shelf: Arc::new(shelf),
         log: LogConfig::default(),
@@ -54,13 +57,31 @@ pub fn journal(arguments: &Arguments, state: PathBuf) -> Result<Option<JournalCo
     }))
 }
 
-/// The path of an export's argument, whatever it is called.
+/// Says how what auto-recovery locks may have to take back will be saved.
+fn tell_undo(shelf: &DirectoryShelf, directory: &Path) {
+    let tried = shelf.try_reflink_from(directory);
+    let (directory, state) = (directory.display(), shelf.path().display());
+    match tried {
+        Ok(()) => tracing::info!(%directory, %state, "undo data: shares blocks with the files"),
+        Err(error) => tracing::info!(
+            %directory, %state, %error,
+            "undo data: copied; with --state on the file system of the files, and one that has \
+             reflinks (XFS, Btrfs), it would share their blocks"
+        ),
+    }
+}
+
+/// The directory that an export's argument names, whatever the export is called.
+fn directory_of(text: &str) -> &Path {
+    match text.split_once('=') {
+        Some((name, path)) if !name.contains('/') => Path::new(path),
+        _ => Path::new(text),
+    }
+}
+
+/// The path of an export's argument.
 fn full_path(text: &str) -> String {
-    let path = match text.split_once('=') {
-        Some((name, path)) if !name.contains('/') => path,
-        _ => text,
-    };
-    let path = Path::new(path);
+    let path = directory_of(text);
     let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     full.to_string_lossy().into_owned()
 }
