@@ -1,9 +1,11 @@
 //! Auto-recovery locks: what was changed under them is taken back (draft 4.4.1.4).
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use dafs_server::Defect;
+use dafs_journal::CrashShelf;
+use dafs_server::{Defect, ServerConfig};
 use dafs_types::{Random, SessionId, SetAttributes, StateId, Status};
 use dafs_wire::messages::{
     Close, Commit, Empty, LockOptions, LockType, SessionOptions as WireOptions, SetAttributesInline,
@@ -293,6 +295,73 @@ fn random_changes_leave_what_a_model_has() {
         assert_eq!(content(&fixture), kept, "seed {seed}");
         ann.leave();
     }
+}
+
+/// The same where undo data shares blocks with the file, as far as anybody can see: larger
+/// files, restarts with and without somebody who comes back for the lock.
+#[test]
+fn random_changes_of_what_is_cloned_leave_what_a_model_has() {
+    let mut cloned_bytes = 0;
+    for seed in 0..6 {
+        eprintln!("seed {seed}");
+        let mut random = Random::new(seed);
+        let shelf = CrashShelf::new();
+        shelf.set_reflinks(true);
+        let on_shelf = |config: &mut ServerConfig| {
+            let journal = config.journal.as_mut().unwrap();
+            journal.shelf = Arc::new(shelf.clone());
+            (journal.undo.clone_bytes_min, journal.undo.clone_bytes_max) = (8 << 10, 32 << 10);
+        };
+        let mut fixture = Fixture::with_journal().journaled_with(on_shelf);
+        let mut kept = random.octets(100_000);
+        std::fs::write(fixture.local("file"), &kept).unwrap();
+        let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+        // What only the cache has is cloned as well.
+        kept[50_000..51_000].fill(0);
+        ann.put(50_000, &[0; 1000]);
+        ann.lock_undone(ALL);
+        let mut now = kept.clone();
+        for _ in 0..40 {
+            match random.below(12) {
+                0..=7 => {
+                    let offset = random.below(110_000);
+                    let length = 1 + random.below(1500);
+                    let octets = random.octets(length);
+                    now.resize(now.len().max(offset + length), 0);
+                    now[offset..offset + length].copy_from_slice(&octets);
+                    ann.put(offset as u64, &octets);
+                }
+                8 => {
+                    let size = random.below(120_000);
+                    now.resize(size, 0);
+                    assert_eq!(ann.cut(size as u64), Status::Ok);
+                }
+                9 => {
+                    assert_eq!(ann.abort(ALL), Status::Ok);
+                    now.clone_from(&kept);
+                    assert!(content(&fixture) == now, "seed {seed}");
+                }
+                10 => {
+                    assert_eq!(ann.unlock(ALL), Status::Ok);
+                    kept.clone_from(&now);
+                    assert!(content(&fixture) == now, "seed {seed}");
+                    ann.lock_undone(ALL);
+                }
+                _ => {
+                    fixture = fixture.journaled_with(on_shelf);
+                    ann = ann.back(&fixture);
+                    let reclaim = A.with(LockOptions::RECLAIM);
+                    assert_eq!(ann.lock_with(LockType::Write, reclaim, ALL), Status::Ok);
+                }
+            }
+        }
+        assert_eq!(ann.abort(ALL), Status::Ok);
+        assert!(content(&fixture) == kept, "seed {seed}");
+        ann.leave();
+        let (_, stats) = fixture.stop();
+        cloned_bytes += stats.cloned_bytes;
+    }
+    assert!(cloned_bytes > 0, "nothing was cloned");
 }
 
 #[test]

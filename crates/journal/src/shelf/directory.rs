@@ -342,6 +342,49 @@ mod tests {
         DirectoryShelf::open(place.path()).unwrap();
     }
 
+    struct Source(File);
+
+    impl CloneSource for Source {
+        fn file(&self) -> Option<&File> {
+            Some(&self.0)
+        }
+
+        fn size(&self) -> io::Result<u64> {
+            Ok(self.0.metadata()?.len())
+        }
+
+        fn block_bytes(&self) -> io::Result<u64> {
+            Ok(4096)
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+            FileExt::read_at(&self.0, buffer, offset)
+        }
+    }
+
+    /// Whatever file system the test runs on, it does what a trial has promised.
+    #[test]
+    fn blocks_are_shared_or_it_is_said_that_they_never_will_be() {
+        let place = tempfile::tempdir().unwrap();
+        let shelf = DirectoryShelf::open(place.path().join("journal")).unwrap();
+        let names = shelf.list().unwrap();
+        let has_reflinks = shelf.has_reflinks();
+        assert_eq!(shelf.list().unwrap(), names, "the trial leaves something");
+        std::fs::write(place.path().join("source"), [7; 3 * 4096]).unwrap();
+        let source = Source(File::open(place.path().join("source")).unwrap());
+        let blob = shelf.create(&name("clone")).unwrap();
+        match blob.share_blocks(&source, 4096..8192) {
+            Ok(()) => {
+                let mut octets = [1; 8192];
+                assert_eq!(blob.read_at(0, &mut octets).unwrap(), 8192);
+                assert!(octets[..4096] == [0; 4096] && octets[4096..] == [7; 4096]);
+                assert!(has_reflinks);
+            }
+            Err(CloneError::Unable { .. }) => assert!(!has_reflinks),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     #[test]
     fn links_and_pipes_are_refused() {
         let place = tempfile::tempdir().unwrap();
