@@ -115,7 +115,7 @@ impl Undo {
         match failure {
             None => {
                 if went.insert(file.file_system(), true).is_none() {
-                    tracing::info!(%place, "undo data shares blocks with files of this file system");
+                    tracing::info!(%place, "undo data shares blocks with files here");
                 }
             }
             Some(failure) => {

@@ -62,7 +62,7 @@ pub enum CloneFailure {
     NoSource,
     /// The file cannot be had.
     #[error("the file cannot be opened to share its blocks")]
-    Store(#[source] StoreError),
+    Store { source: StoreError },
     #[error(transparent)]
     Shelf(#[from] CloneError),
 }
@@ -72,7 +72,7 @@ impl CloneFailure {
     pub fn is_for_good(&self) -> bool {
         match self {
             Self::NoSource | Self::Shelf(CloneError::Unable { .. }) => true,
-            Self::Store(_) | Self::Shelf(CloneError::Failed { .. }) => false,
+            Self::Store { .. } | Self::Shelf(CloneError::Failed { .. }) => false,
         }
     }
 }
@@ -104,7 +104,7 @@ impl UndoTask {
 }
 
 fn share(shelf: &dyn Shelf, file: &dyn File, job: CloneJob) -> Result<Cloned, CloneFailure> {
-    let source = file.clone_source().map_err(CloneFailure::Store)?;
+    let source = file.clone_source().map_err(|source| CloneFailure::Store { source })?;
     let source = source.ok_or(CloneFailure::NoSource)?;
     Ok(job.run(shelf, &*source)?)
 }
