@@ -72,17 +72,21 @@ impl Place {
         told["locks"].as_array().unwrap().clone()
     }
 
-    /// Octets of undo data on the disk.
+    /// Octets of undo data on the disk. Where the file system has reflinks all of it is there with
+    /// the first change.
     fn undo_bytes(&self) -> u64 {
         fn sum(directory: &Path) -> u64 {
             let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
             entries
                 .map(|entry| match entry.metadata() {
                     Ok(data) if data.is_dir() => sum(&entry.path()),
-                    Ok(data) if entry.file_name().to_string_lossy().starts_with("undo-") => {
-                        data.len()
+                    Ok(data) => {
+                        let name = entry.file_name();
+                        let name = name.to_string_lossy();
+                        let is_undo = name.starts_with("undo-") || name.starts_with("clone-");
+                        if is_undo { data.len() } else { 0 }
                     }
-                    _ => 0,
+                    Err(_) => 0,
                 })
                 .sum()
         }

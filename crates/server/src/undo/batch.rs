@@ -3,9 +3,11 @@
 //! Of what was cloned only as much is put back as may have changed: all the rest is in the file
 //! still, perhaps in blocks that are shared yet, and to write them would take room that a full
 //! disk does not have. A server that has let in every change since the clone was made knows
-//! which they were; another one looks at both.
+//! which they were; another one looks at both. What it finds unchanged must be so on the disk as
+//! well: an owner may have changed something, and changed it back in the kernel's memory alone.
 //!
-//! Invariant: an octet that was changed under the lock is in some batch, as it was before.
+//! Invariant: an octet that was changed under the lock, and is on stable storage as it was
+//! changed, is in some batch as it was before.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +28,8 @@ pub struct Source {
     /// What is put back; nothing else is asked for.
     wanted: Range<u64>,
     changed: Changed,
+    /// Whether what the file holds is on stable storage, once that was asked for.
+    is_stable: Option<bool>,
 }
 
 /// What of cloned pieces may have changed.
@@ -47,7 +51,7 @@ pub struct Batch {
 
 impl Source {
     pub fn new(shelf: Arc<dyn Shelf>, id: UndoId, wanted: Range<u64>, changed: Changed) -> Self {
-        Self { shelf, id, saved: None, cloned: 0..0, wanted, changed }
+        Self { shelf, id, saved: None, cloned: 0..0, wanted, changed, is_stable: None }
     }
 
     /// The next batch; `None` if nothing was ever saved. Blocks.
@@ -112,7 +116,9 @@ impl Source {
         match &self.changed {
             Changed::Within(_) => pieces.push((chunk.start, before)),
             Changed::Unknown(file) => {
-                let now = present(&**file, chunk.start, before.len());
+                let is_stable = *self.is_stable.get_or_insert_with(|| file.sync(false).is_ok());
+                let length = if is_stable { before.len() } else { 0 };
+                let now = present(&**file, chunk.start, length);
                 let differing = differing(&before, &now);
                 let pieces_of =
                     |part: Range<usize>| (chunk.start + part.start as u64, before[part].to_vec());
@@ -125,7 +131,7 @@ impl Source {
 
 /// What a file holds now; nothing if it cannot be read, so that all of it is put back.
 fn present(file: &dyn File, offset: u64, length: usize) -> Vec<u8> {
-    let Ok(memory) = Memory::anonymous(length, Pages::Small) else { return Vec::new() };
+    let Ok(memory) = Memory::anonymous(length.max(1), Pages::Small) else { return Vec::new() };
     let count = file.read_at(&memory, 0, length, offset).unwrap_or(0);
     memory.to_vec(0, count)
 }
@@ -155,7 +161,129 @@ const BLOCK_BYTES: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use dafs_journal::{CrashShelf, UndoConfig};
+    use dafs_store::{Attributes, FileKey, StoreError};
+    use dafs_types::{CloneSource, FileHandle, Random};
+
     use super::*;
+
+    /// Octets that can be read once they were synced.
+    struct Octets {
+        content: Vec<u8>,
+        can_sync: bool,
+        is_synced: AtomicBool,
+    }
+
+    impl Octets {
+        fn new(content: Vec<u8>, can_sync: bool) -> Arc<Self> {
+            Arc::new(Self { content, can_sync, is_synced: AtomicBool::new(false) })
+        }
+    }
+
+    impl CloneSource for Octets {
+        fn file(&self) -> Option<&std::fs::File> {
+            None
+        }
+
+        fn size(&self) -> io::Result<u64> {
+            Ok(self.content.len() as u64)
+        }
+
+        fn block_bytes(&self) -> io::Result<u64> {
+            Ok(BLOCK_BYTES as u64)
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+            buffer.copy_from_slice(&self.content[offset as usize..][..buffer.len()]);
+            Ok(buffer.len())
+        }
+    }
+
+    impl File for Octets {
+        fn key(&self) -> FileKey {
+            FileKey(1)
+        }
+
+        fn handle(&self) -> FileHandle {
+            FileHandle([0; FileHandle::LENGTH])
+        }
+
+        fn read_at(
+            &self,
+            to: &Memory,
+            at: usize,
+            length: usize,
+            from: u64,
+        ) -> Result<usize, StoreError> {
+            assert!(length == 0 || self.is_synced.load(Ordering::Relaxed), "read before the sync");
+            to.write(at, &self.content[from as usize..][..length]);
+            Ok(length)
+        }
+
+        fn write_at(&self, _: &Memory, _: usize, _: usize, _: u64) -> Result<(), StoreError> {
+            Err(StoreError::Access)
+        }
+
+        fn sync(&self, _data_only: bool) -> Result<(), StoreError> {
+            self.is_synced.store(self.can_sync, Ordering::Relaxed);
+            if self.can_sync { Ok(()) } else { Err(StoreError::Io) }
+        }
+
+        fn attributes(&self) -> Result<Attributes, StoreError> {
+            Err(StoreError::Io)
+        }
+
+        fn set_size(&self, _size: u64) -> Result<(), StoreError> {
+            Err(StoreError::Access)
+        }
+    }
+
+    /// Undo data that has cloned a file of three blocks.
+    fn cloned(before: &Arc<Octets>) -> Arc<dyn Shelf> {
+        let (shelf, size) = (CrashShelf::new(), before.content.len() as u64);
+        shelf.set_reflinks(true);
+        let (config, mut random) = (UndoConfig::default(), Random::new(1));
+        let undo = UndoLog::create(&shelf, UndoId(1), config, &mut random, size, b"");
+        let mut undo = undo.unwrap();
+        let cloned = undo.clone_job(0..size).unwrap().run(&shelf, &**before).unwrap();
+        undo.save_cloned(&cloned).unwrap();
+        let done = undo.take_job().unwrap().run();
+        undo.on_done(done).unwrap();
+        Arc::new(shelf)
+    }
+
+    fn pieces(before: &Arc<Octets>, wanted: Range<u64>, changed: Changed) -> Vec<Range<u64>> {
+        let source = Source::new(cloned(before), UndoId(1), wanted, changed);
+        let batch = Box::new(source).read().unwrap().unwrap();
+        assert!(batch.more.is_none());
+        let place = |(offset, octets): &(u64, Vec<u8>)| {
+            let range = *offset..offset + octets.len() as u64;
+            assert_eq!(octets[..], before.content[range.start as usize..range.end as usize]);
+            range
+        };
+        batch.pieces.iter().map(place).collect()
+    }
+
+    #[test]
+    fn of_what_was_cloned_only_what_may_have_changed_is_put_back() {
+        const BLOCK: u64 = BLOCK_BYTES as u64;
+        let before = Octets::new(Random::new(2).octets(3 * BLOCK_BYTES), true);
+        let mut known = Ranges::default();
+        known.insert(10..20);
+        known.insert(2 * BLOCK..u64::MAX);
+        let found = pieces(&before, 5..3 * BLOCK - 7, Changed::Within(known));
+        assert_eq!(found, [10..20, 2 * BLOCK..3 * BLOCK - 7]);
+        let mut now = before.content.clone();
+        now[BLOCK_BYTES] ^= 1;
+        for (can_sync, expected) in [(true, BLOCK..2 * BLOCK), (false, 0..3 * BLOCK)] {
+            let file = Octets::new(now.clone(), can_sync);
+            let found = pieces(&before, 0..u64::MAX, Changed::Unknown(file));
+            assert_eq!(found, [expected]);
+        }
+    }
 
     #[test]
     fn stretches_that_differ_are_found_in_whole_blocks() {
