@@ -62,6 +62,8 @@ pub(crate) struct Client {
     pub opens: ClientOpens,
     /// It is written down as one that has state.
     pub is_recorded: bool,
+    /// And as one that holds plain locks, or has.
+    pub has_locks: bool,
     /// When the state of a client without sessions is released.
     pub expires: Option<Moment>,
 }

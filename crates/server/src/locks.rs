@@ -82,7 +82,7 @@ impl Reactor {
             wait,
         };
         let granted = self.filer.lock(id, request.state, &wanted, self.now);
-        let after = self.act_on_locks();
+        let mut after = self.act_on_locks();
         let is_waiting = matches!(granted, Ok(LockAnswer::Waiting { .. }));
         if let (Wait::Poll(waiter), false) = (wait, is_waiting) {
             self.forget_waiter(waiter);
@@ -92,6 +92,9 @@ impl Reactor {
             LockAnswer::Granted => {
                 let range = ByteRange::new(request.offset, request.length).ok_or(Status::Inval)?;
                 let file = self.opens.get(&request.state).map(|record| record.file);
+                if wanted.attributes == LockAttributes::PLAIN {
+                    after = after.max(self.record_locker(id));
+                }
                 let grant = GrantTask { file, range, mode, after };
                 self.start(Task::Grant(answer, grant));
             }

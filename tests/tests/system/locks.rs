@@ -2,8 +2,8 @@
 
 use dafs_types::{CacheHint, FileHandle, SessionId, Stability, StateId, Status};
 use dafs_wire::messages::{
-    Close, InlineData, Lock, LockConflict, LockOptions, LockTest, LockType, Placement, ReadInline,
-    SessionOptions as WireOptions, Unlock, WriteInline,
+    Close, DiscardResponses, InlineData, Lock, LockConflict, LockOptions, LockTest, LockType,
+    Placement, ReadInline, SessionOptions as WireOptions, Unlock, WriteInline,
 };
 use dafs_wire::{
     ByteOrder, ChannelType, Procedure, Request, Response, decode_request, decode_response,
@@ -239,12 +239,51 @@ fn plain_locks_are_taken_back_after_a_restart() {
     assert_eq!(bob.lock_with(LockType::Write, LockOptions::RECLAIM, (50, 1)), Status::Expired);
 }
 
+/// What others have locked is safe before they have taken it back, and who has no locks keeps
+/// nobody waiting.
+#[test]
+fn nobody_moves_data_while_another_may_take_a_lock_back() {
+    over_each(|_, transport| {
+        let fixture = served();
+        let mut ann = holder(&fixture, transport, b"ann");
+        let bob = holder(&fixture, transport, b"bob");
+        let _idle = holder(&fixture, transport, b"idle");
+        assert_eq!(ann.lock(LockType::Write, (0, 10)), Status::Ok);
+        // It may be that a lock is given back before a restart, and nobody knows.
+        assert_eq!(ann.unlock((0, 10)), Status::Ok);
+        assert_eq!(ann.lock(LockType::Write, (0, 10)), Status::Ok);
+        let fixture = fixture.journaled();
+        let mut bob = bob.back_as(b"bob", &fixture, transport);
+        for place in [0, 50] {
+            assert_eq!(bob.write(bob.state, place, b"x"), Status::Grace);
+            assert_eq!(bob.read(bob.state, (place, 1)), Status::Grace);
+        }
+        // Over another restart the same holds, and she herself may go on at once.
+        let fixture = fixture.journaled();
+        let mut bob = bob.back_as(b"bob", &fixture, transport);
+        let former = ann.session;
+        let mut ann = ann.back_as(b"ann", &fixture, transport);
+        assert_eq!(ann.lock_with(LockType::Write, LockOptions::RECLAIM, (0, 10)), Status::Ok);
+        assert_eq!(ann.write(ann.state, 0, b"mine"), Status::Ok);
+        assert_eq!(bob.write(bob.state, 50, b"x"), Status::Grace);
+        // She has recovered from the end of her session.
+        let discard = Request::DiscardResponses(DiscardResponses { session: former });
+        ann.rogue.outcome(&discard).unwrap();
+        assert_eq!(bob.write(bob.state, 50, b"x"), Status::Ok);
+        assert_eq!(bob.write(bob.state, 5, b"x"), Status::Locked);
+    });
+}
+
 impl Holder {
     /// The same client after the server's restart, with its open taken back.
     pub fn back(self, fixture: &Fixture) -> Self {
-        let mut rogue = Rogue::connect(&fixture.address(Transport::Tcp));
+        self.back_as(b"ann", fixture, Transport::Tcp)
+    }
+
+    fn back_as(self, name: &'static [u8], fixture: &Fixture, transport: Transport) -> Self {
+        let mut rogue = Rogue::connect(&fixture.address(transport));
         let options = WireOptions { response_cache: true, ..WireOptions::default() };
-        let session = rogue.log_in_as(b"ann", options).session;
+        let session = rogue.log_in_as(name, options).session;
         let state = rogue.reclaim(self.file).unwrap();
         Self { rogue, session, file: self.file, state }
     }

@@ -427,6 +427,7 @@ impl Filer {
             sessions,
             opens,
             is_recorded: false,
+            has_locks: false,
             expires: None,
         };
         let slot = self.clients.insert(client);

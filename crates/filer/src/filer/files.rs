@@ -101,9 +101,13 @@ impl Filer {
         file: FileKey,
         kind: IoKind,
     ) -> Result<(), Status> {
-        // Somebody may yet take a reservation back that stands against it.
-        let is_early = state_id == StateId::ANONYMOUS && self.grace.is_some();
-        let outcome = if is_early { self.may_take(channel) } else { Ok(()) };
+        let outcome = match self.grace {
+            None => Ok(()),
+            // Somebody may yet take a reservation back that stands against it,
+            Some(_) if state_id == StateId::ANONYMOUS => self.may_take(channel),
+            // or a lock.
+            Some(_) => self.may_move(channel),
+        };
         let outcome = outcome
             .and_then(|()| self.client_of(channel))
             .and_then(|client| self.opens.check_io(client, state_id, file, kind));

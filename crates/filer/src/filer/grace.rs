@@ -3,8 +3,9 @@
 //!
 //! Invariant: while it lasts no state is granted but what its owner held before, so that
 //! nothing can be granted that stands against what is yet to be taken back. Whoever asks
-//! for something new, or leaves, has taken back what it wants; when all have, the time is over
-//! early.
+//! for something new, discards the results of its former session, or leaves, has taken back
+//! what it wants; when all have, the time is over early. And nobody reads or writes while
+//! another may have plain locks to take back: nobody knows of which ranges.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +24,8 @@ pub struct ClientRecord {
     pub verifier: Verifier,
     /// As whom it authenticated.
     pub principal: Principal,
+    /// Whether it may hold plain locks, which are not written down one by one.
+    pub has_locks: bool,
 }
 
 /// The time of taking back.
@@ -36,6 +39,7 @@ pub(super) struct Grace {
 struct Expected {
     verifier: Verifier,
     principal: Principal,
+    has_locks: bool,
     has_returned: bool,
     /// It has taken back what it wants.
     is_done: bool,
@@ -49,8 +53,9 @@ impl Filer {
             return;
         }
         let expect = |record: ClientRecord| {
-            let ClientRecord { name, verifier, principal } = record;
-            (name, Expected { verifier, principal, has_returned: false, is_done: false })
+            let ClientRecord { name, verifier, principal, has_locks } = record;
+            let (has_returned, is_done) = (false, false);
+            (name, Expected { verifier, principal, has_locks, has_returned, is_done })
         };
         let expected = clients.into_iter().map(expect).collect();
         self.locks.begin_grace();
@@ -77,6 +82,36 @@ impl Filer {
         let now = self.hot[channel.index()].last_heard;
         self.end_reclaims_of(slot, now);
         if self.grace.is_none() { Ok(()) } else { Err(Status::Grace) }
+    }
+
+    /// Whether a channel's client may read and write what it has open.
+    ///
+    /// # Errors
+    /// GRACE: another client may yet take a plain lock back that stands against it.
+    #[inline]
+    pub fn may_move(&mut self, channel: ChannelId) -> Result<(), Status> {
+        if self.grace.is_none() { Ok(()) } else { self.may_move_in_grace(channel) }
+    }
+
+    #[cold]
+    fn may_move_in_grace(&mut self, channel: ChannelId) -> Result<(), Status> {
+        let slot = self.client_of(channel)?;
+        let own = self.clients.get(slot).map(|client| &client.name);
+        let Some(grace) = &self.grace else { return Ok(()) };
+        let mut others = grace.expected.iter().filter(|(name, _)| Some(*name) != own);
+        let may_take_back = |expected: &Expected| expected.has_locks && !expected.is_done;
+        let stands_against = others.any(|(_, expected)| may_take_back(expected));
+        if stands_against { Err(Status::Grace) } else { Ok(()) }
+    }
+
+    /// A channel's client has taken back what it wants.
+    pub(super) fn end_reclaims(&mut self, channel: ChannelId) {
+        if self.grace.is_some()
+            && let Ok(slot) = self.client_of(channel)
+        {
+            let now = self.hot[channel.index()].last_heard;
+            self.end_reclaims_of(slot, now);
+        }
     }
 
     /// A client has taken back what it wants.
@@ -124,7 +159,7 @@ impl Filer {
         }
         if expected.verifier == client.verifier {
             expected.has_returned = true;
-            client.is_recorded = true;
+            (client.is_recorded, client.has_locks) = (true, expected.has_locks);
         } else {
             // It has restarted itself, and has nothing to take back.
             let name = client.name.clone();
@@ -186,6 +221,15 @@ impl Filer {
         Some(ClientRecord::of(client))
     }
 
+    /// The name of a channel's client, if it has a plain lock now and that is not written down
+    /// yet. The driver writes it, and lets no answer out before that is durable.
+    pub fn lock_holder_to_record(&mut self, channel: ChannelId) -> Option<Box<[u8]>> {
+        let slot = self.client_of(channel).ok()?;
+        let client = self.clients.get_mut(slot)?;
+        let is_known = std::mem::replace(&mut client.has_locks, true);
+        (!is_known).then(|| client.name.clone())
+    }
+
     /// Fills in what is told of it.
     pub(super) fn count_grace(&self, counters: &mut Counters) {
         counters.clients_expected = self.grace.as_ref().map_or(0, |grace| {
@@ -201,7 +245,7 @@ impl Expected {
 
     fn record(&self, name: &[u8]) -> ClientRecord {
         let (verifier, principal) = (self.verifier, self.principal.clone());
-        ClientRecord { name: name.into(), verifier, principal }
+        ClientRecord { name: name.into(), verifier, principal, has_locks: self.has_locks }
     }
 }
 
@@ -211,6 +255,7 @@ impl ClientRecord {
             name: client.name.clone(),
             verifier: client.verifier,
             principal: client.principal.clone(),
+            has_locks: client.has_locks,
         }
     }
 }

@@ -124,7 +124,8 @@ impl Filer {
         self.kept.query(session, request)
     }
 
-    /// DISCARD_RESPONSES.
+    /// DISCARD_RESPONSES. Who discards the results of a former session has recovered from its
+    /// end, and has nothing more to take back.
     ///
     /// # Errors
     /// UNKNOWN_SESSION, as [`Filer::query_reply`].
@@ -133,7 +134,11 @@ impl Filer {
         channel: ChannelId,
         session: SessionId,
     ) -> Result<(), Status> {
-        match self.own_session(channel, session) {
+        let owned = self.own_session(channel, session);
+        if owned != Err(Status::BadSession) {
+            self.end_reclaims(channel);
+        }
+        match owned {
             // Of its own present session a client has no answer outstanding but this one.
             Err(Status::BadSession) => self.kept.clear(session),
             Err(status) => return Err(status),

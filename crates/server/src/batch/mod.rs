@@ -154,6 +154,8 @@ impl Reactor {
         request: &BatchSubmit<'_>,
     ) -> Result<(), Status> {
         let session = self.batch_session(answer)?;
+        let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        self.filer.may_move(id)?;
         let batch = Batch {
             requests: request.requests.iter().map(|request| Wanted::of(&request)).collect(),
             window_us: request.window_us,

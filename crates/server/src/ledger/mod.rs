@@ -125,6 +125,8 @@ pub(crate) struct Ledger {
     locked: BTreeMap<LockId, (FileHandle, Arc<dyn File>)>,
     /// Behind this record it is written down that nobody takes anything back any more.
     grace_ended: RecordNumber,
+    /// The last that was said of clients that have state.
+    clients_noted: RecordNumber,
     held: Vec<Held>,
     /// A defect on purpose: nothing is written down before it is carried out.
     pub(crate) skips_intents: bool,
@@ -195,6 +197,7 @@ impl Ledger {
             cooling: VecDeque::new(),
             locked: BTreeMap::new(),
             grace_ended: RecordNumber(0),
+            clients_noted: RecordNumber(0),
             held: Vec::new(),
             skips_intents: false,
             undo,

@@ -76,6 +76,8 @@ pub enum Record {
     Client(ClientRecord),
     /// A client has none any more, by its name.
     ClientGone(Box<[u8]>),
+    /// This client takes plain locks, which are not written down.
+    Locker(Box<[u8]>),
     /// A lock that outlives its owner; the key in it means nothing.
     Lock(FileHandle, Box<LockRecord>),
     /// It is no more.
@@ -102,6 +104,7 @@ impl Record {
             Self::Lock(..) => 8,
             Self::LockGone(_) => 9,
             Self::Fence(_) => 10,
+            Self::Locker(_) => 11,
             Self::UndoKept { .. } => 20,
             Self::UndoDropped { .. } => 21,
         })
@@ -125,7 +128,7 @@ impl Record {
                 put_principal(&mut to, &client.principal);
                 to.put_rest(&client.name);
             }
-            Self::ClientGone(name) => to.put_rest(name),
+            Self::ClientGone(name) | Self::Locker(name) => to.put_rest(name),
             Self::Lock(handle, lock) => put_lock(&mut to, handle, lock),
             Self::LockGone(id) => to.put_u64(id.0),
             Self::Fence(fence) => put_fence(&mut to, fence),
@@ -155,6 +158,7 @@ impl Record {
                 verifier: Verifier(from.take_array()?),
                 principal: take_principal(&mut from)?,
                 name: std::mem::take(&mut from).into(),
+                has_locks: false,
             }),
             7 => Self::ClientGone(std::mem::take(&mut from).into()),
             8 => {
@@ -163,6 +167,7 @@ impl Record {
             }
             9 => Self::LockGone(LockId(from.take_u64()?)),
             10 => Self::Fence(take_fence(&mut from)?),
+            11 => Self::Locker(std::mem::take(&mut from).into()),
             20 => {
                 let id = UndoId(from.take_u64()?);
                 let (handle, range) = take_range_of(&mut from)?;
@@ -524,8 +529,10 @@ mod tests {
             name: name.clone(),
             verifier: Verifier([8; 8]),
             principal: Principal::LocalUser(3),
+            has_locks: false,
         }));
-        records.push(Record::ClientGone(name));
+        records.push(Record::ClientGone(name.clone()));
+        records.push(Record::Locker(name));
         for phase in [
             RecordPhase::Held,
             RecordPhase::Revoked,
@@ -592,7 +599,7 @@ mod tests {
                 Record::Intent(intent) => intent.message.len(),
                 Record::Outcome(outcome) => outcome.octets.len(),
                 Record::Client(client) => client.name.len(),
-                Record::ClientGone(name) => name.len(),
+                Record::ClientGone(name) | Record::Locker(name) => name.len(),
                 Record::Session(_)
                 | Record::Abandoned(_)
                 | Record::Forgotten(_)

@@ -137,6 +137,13 @@ impl Ledger {
         Ok(())
     }
 
+    /// What the answer to somebody who gets state waits for: what was written down of
+    /// clients, be it for a request of the same client before, and of the end of grace.
+    fn after_clients(&self) -> RecordNumber {
+        let after = self.clients_noted.max(self.grace_ended);
+        if after > self.log.durable() { after } else { RecordNumber(0) }
+    }
+
     /// Hands the log everything its records amount to.
     fn begin_checkpoint(&mut self, filer: &Filer) -> Result<(), LedgerError> {
         let mut records: Vec<(RecordKind, Vec<u8>)> = Vec::new();
@@ -150,7 +157,9 @@ impl Ledger {
             }
         }
         for client in filer.client_records() {
+            let locker = client.has_locks.then(|| Record::Locker(client.name.clone()));
             push(&Record::Client(client));
+            locker.iter().for_each(&mut push);
         }
         for lock in filer.lock_records() {
             if let Some((handle, _)) = self.locked.get(&lock.id) {
@@ -249,11 +258,21 @@ impl Reactor {
         self.note_forgotten();
         let record = self.filer.client_to_record(id);
         let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
-        let mut after = ledger.grace_ended;
         if let Some(record) = record {
-            after = ledger.append(&Record::Client(record));
+            ledger.clients_noted = ledger.append(&Record::Client(record));
         }
-        if after > ledger.log.durable() { after } else { RecordNumber(0) }
+        ledger.after_clients()
+    }
+
+    /// A channel's client has a plain lock: its answer waits until it is written down that it
+    /// takes such, so that others wait for it after a restart.
+    pub(crate) fn record_locker(&mut self, id: dafs_filer::ChannelId) -> RecordNumber {
+        let Some(ledger) = &mut self.ledger else { return RecordNumber(0) };
+        // That it is a client was written down with the open that the lock is of.
+        if let Some(name) = self.filer.lock_holder_to_record(id) {
+            ledger.clients_noted = ledger.append(&Record::Locker(name));
+        }
+        ledger.after_clients()
     }
 
     /// Nothing can be promised any more: the server ends, and its successor finds out what
@@ -317,6 +336,11 @@ impl Past {
             Record::Forgotten(id) => drop(self.sessions.remove(&id)),
             Record::Client(client) => drop(self.clients.insert(client.name.clone(), client)),
             Record::ClientGone(name) => drop(self.clients.remove(&name)),
+            Record::Locker(name) => {
+                if let Some(client) = self.clients.get_mut(&name) {
+                    client.has_locks = true;
+                }
+            }
             Record::Lock(handle, lock) => drop(self.locks.insert(lock.id, (handle, *lock))),
             Record::LockGone(id) => drop(self.locks.remove(&id)),
             Record::UndoKept { id, handle, range } => {
