@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use dafs_dat::coarse_now;
 use dafs_types::{SessionId, StateId, Status};
-use dafs_wire::messages::{Close, DiscardResponses, Empty, OpenResult};
+use dafs_wire::messages::{Close, DiscardResponses, Empty, LockTest, LockType, OpenResult};
 use dafs_wire::{ByteOrder, Procedure, Request, Response, ResponseHeader, decode_response};
 
 use super::rescue::{Claim, Outcome, Question, Rescue, Step};
@@ -303,12 +303,28 @@ impl Core {
                 credentials_lost: rescue.credentials_lost,
             },
         );
+        if server_restarted {
+            self.say_that_is_all(index);
+        }
         for session in old {
             let discard = Request::DiscardResponses(DiscardResponses { session });
             self.ask(index, Question::Tidy, &discard);
         }
         self.pump(index);
         self.rebind_back(index);
+    }
+
+    /// Nobody need wait any more for this client to take something back: who asks for
+    /// something new says so, and this changes nothing.
+    fn say_that_is_all(&mut self, index: usize) {
+        let keeper = self.sessions[index].keeper.as_ref();
+        let Some(opened) = keeper.and_then(|keeper| keeper.opens.held().into_iter().next()) else {
+            return;
+        };
+        let (file, owner) = (opened.handle, opened.owner());
+        let (lock_type, offset, length) = (LockType::Read, 0, 1);
+        let test = LockTest { file, lock_type, owner: &owner, offset, length };
+        self.ask(index, Question::Tidy, &Request::LockT(test));
     }
 
     /// Puts new state ids in the place of the old ones, and answers the OPENs that had been

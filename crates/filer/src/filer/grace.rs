@@ -3,9 +3,9 @@
 //!
 //! Invariant: while it lasts no state is granted but what its owner held before, so that
 //! nothing can be granted that stands against what is yet to be taken back. Whoever asks
-//! for something new, discards the results of its former session, or leaves, has taken back
-//! what it wants; when all have, the time is over early. And nobody reads or writes while
-//! another may have plain locks to take back: nobody knows of which ranges.
+//! for something new, be it whether there is a lock, or leaves, has taken back what it wants;
+//! when all have, the time is over early. And nobody reads or writes while another may have
+//! plain locks to take back: nobody knows of which ranges.
 
 use std::collections::BTreeMap;
 
@@ -102,16 +102,6 @@ impl Filer {
         let may_take_back = |expected: &Expected| expected.has_locks && !expected.is_done;
         let stands_against = others.any(|(_, expected)| may_take_back(expected));
         if stands_against { Err(Status::Grace) } else { Ok(()) }
-    }
-
-    /// A channel's client has taken back what it wants.
-    pub(super) fn end_reclaims(&mut self, channel: ChannelId) {
-        if self.grace.is_some()
-            && let Ok(slot) = self.client_of(channel)
-        {
-            let now = self.hot[channel.index()].last_heard;
-            self.end_reclaims_of(slot, now);
-        }
     }
 
     /// A client has taken back what it wants.

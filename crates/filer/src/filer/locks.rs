@@ -47,13 +47,14 @@ impl Filer {
     /// LOCKT: `owner` is the asker's name for itself.
     ///
     /// # Errors
-    /// INVAL for an impossible range; NOT_AUTHENTICATED.
+    /// INVAL for an impossible range; GRACE, since nobody knows yet; NOT_AUTHENTICATED.
     pub fn lock_test(
         &mut self,
         channel: ChannelId,
         owner: &[u8],
         request: &LockRequest,
     ) -> Result<LockTestAnswer, Status> {
+        self.may_take(channel)?;
         let client = self.client_id_of(channel)?;
         let LockRequest { file, offset, length, mode, .. } = *request;
         let tested = self.locks.test(OwnerName { client, owner }, file, offset, length, mode);

@@ -124,8 +124,7 @@ impl Filer {
         self.kept.query(session, request)
     }
 
-    /// DISCARD_RESPONSES. Who discards the results of a former session has recovered from its
-    /// end, and has nothing more to take back.
+    /// DISCARD_RESPONSES.
     ///
     /// # Errors
     /// UNKNOWN_SESSION, as [`Filer::query_reply`].
@@ -134,11 +133,7 @@ impl Filer {
         channel: ChannelId,
         session: SessionId,
     ) -> Result<(), Status> {
-        let owned = self.own_session(channel, session);
-        if owned != Err(Status::BadSession) {
-            self.end_reclaims(channel);
-        }
-        match owned {
+        match self.own_session(channel, session) {
             // Of its own present session a client has no answer outstanding but this one.
             Err(Status::BadSession) => self.kept.clear(session),
             Err(status) => return Err(status),

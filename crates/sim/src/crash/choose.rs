@@ -79,7 +79,7 @@ impl World {
             82..88 => self.choose_lock(index),
             88..95 if held > File::OPEN.len() => self.choose_end(index),
             88..91 => Some(Ask::OpenShare { share: self.any_share() }),
-            95..98 if index == 0 => self.choose_fence(),
+            95..100 if index == 0 => self.choose_fence(),
             95..97 => self.choose_end(index),
             _ => Some(Ask::Null),
         }

@@ -133,6 +133,7 @@ fn what_a_chain_has_open_is_taken_back_and_written_anew() {
         (1, Request::WriteInline(_)) => written(),
         (1, _) => Act::Break,
         (_, Request::FetchResponse(_)) => Act::refuse(Status::NoXidMatch),
+        (_, Request::LockT(_)) => Act::refuse(Status::Grace),
         (_, Request::DiscardResponses(_)) => discarded(),
         (_, Request::Open(open)) if matches!(open.target, OpenTarget::Previous { .. }) => {
             opened(7, 22)
@@ -148,6 +149,7 @@ fn what_a_chain_has_open_is_taken_back_and_written_anew() {
         [
             "2: FETCH CLOSE of 1",
             "2: OPEN again 7 Both",
+            "2: LOCKT",
             "2: DISCARD 1",
             "2: WRITE_INLINE >",
             // By what was said when the file was taken back.

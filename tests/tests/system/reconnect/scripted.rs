@@ -170,6 +170,7 @@ fn opens_are_taken_back_from_a_server_that_has_restarted() {
             patience -= 1;
             if patience >= 0 { Act::refuse(Status::Grace) } else { opened(7, 22) }
         }
+        (_, Request::LockT(_)) => Act::refuse(Status::Grace),
         (_, Request::DiscardResponses(_)) => Act::refuse(Status::UnknownSession),
         (_, Request::SetAttrInline(_)) => set(),
         (_, Request::Close(_)) => closed(),
@@ -195,6 +196,7 @@ fn opens_are_taken_back_from_a_server_that_has_restarted() {
             "2: OPEN again 7 Both",
             "2: OPEN again 7 Both",
             "2: OPEN again 7 Both",
+            "2: LOCKT",
             "2: DISCARD 1",
             "2: NULL",
             "2: SETATTR 22",
@@ -219,6 +221,7 @@ fn an_open_that_a_former_life_of_the_server_made_is_taken_back_before_it_is_told
         (_, Request::Open(open)) if matches!(open.target, OpenTarget::Previous { .. }) => {
             opened(7, 33)
         }
+        (_, Request::LockT(_)) => Act::refuse(Status::Grace),
         (_, Request::DiscardResponses(_)) => discarded(),
         (_, Request::Close(_)) => closed(),
         (_, _) => Act::Break,
@@ -234,6 +237,7 @@ fn an_open_that_a_former_life_of_the_server_made_is_taken_back_before_it_is_told
             "1: OPEN new Both",
             "2: FETCH OPEN of 1",
             "2: OPEN again 7 Both",
+            "2: LOCKT",
             "2: DISCARD 1",
             "2: CLOSE 33",
         ]
@@ -273,6 +277,7 @@ fn without_reclaim_a_file_is_opened_by_its_name_if_it_kept_nobody_out() {
         (_, Request::CheckResponse(_)) => Act::refuse(Status::UnknownSession),
         (_, Request::Open(open)) if matches!(open.target, OpenTarget::Null { .. }) => opened(7, 22),
         (_, Request::Open(_)) => Act::refuse(Status::NotSupp),
+        (_, Request::LockT(_)) => Act::refuse(Status::Grace),
         (_, Request::DiscardResponses(_)) => discarded(),
         (_, Request::Close(close)) if close.state == StateId(12) => {
             Act::refuse(Status::StaleStateId)
@@ -295,6 +300,7 @@ fn without_reclaim_a_file_is_opened_by_its_name_if_it_kept_nobody_out() {
             "2: OPEN again 7 Both",
             "2: OPEN again 8 Read",
             "2: OPEN shared Both",
+            "2: LOCKT",
             "2: DISCARD 1",
             "2: NULL",
             "2: CLOSE 22",
