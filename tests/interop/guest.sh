@@ -1,0 +1,83 @@
+# The virtual machine and the network it is on. Sourced, inside of the namespaces that
+# `enter_namespaces` makes: they end with their first process, and everything in them too.
+# shellcheck shell=bash
+
+host_address=10.78.0.1
+guest_address=10.78.0.2
+bridge=interop0
+
+# Starts the calling script anew in a network and a process namespace of its own. No root is
+# needed where users may have namespaces.
+enter_namespaces() {
+    [ -z "${DAFS_INTEROP_INSIDE:-}" ] || return 0
+    local user=()
+    [ "$(id -u)" = 0 ] || user=(--map-root-user)
+    export DAFS_INTEROP_INSIDE=1
+    exec unshare "${user[@]}" --net --pid --fork --kill-child --mount-proc -- "$0" "$@"
+}
+
+# Whether the host allows what `guest_start` needs; says what it does not.
+can_start() {
+    local user=()
+    [ "$(id -u)" = 0 ] || user=(--map-root-user)
+    unshare "${user[@]}" --net --pid --fork --mount-proc -- \
+        ip tuntap add dev probe0 mode tap 2>/dev/null && return
+    say "no network namespace with a tap device can be made here: be root, with /dev/net/tun"
+    return 1
+}
+
+network_up() {
+    ip link set lo up
+    ip link add "$bridge" type bridge
+    ip address add "$host_address/24" dev "$bridge"
+    ip tuntap add dev tap0 mode tap
+    ip link set tap0 master "$bridge" up
+    ip link set "$bridge" up
+}
+
+# Boots the guest with the files of `guest/` and those named here in its /lab.
+guest_start() {
+    local files
+    files=$(mktemp -d)
+    mkdir "$files/lab"
+    cp "$here"/guest/{init,agent} "$@" "$files/lab/"
+    ln -s lab/init "$files/init"
+    (cat "$cache/image/root.cpio"
+        cd "$files" && find . | cpio -o -H newc --owner 0:0 --quiet) >"$cache/initramfs"
+    rm -rf "$files"
+    # DAFS_INTEROP_ACCEL=kvm makes a guest that is ten times faster, where it can be had.
+    qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none \
+        -accel "${DAFS_INTEROP_ACCEL:-tcg,thread=multi}" -cpu max -smp 2 -m 1024 \
+        -kernel "$cache/image/vmlinuz" -initrd "$cache/initramfs" \
+        -append "console=ttyS0 panic=-1 quiet mitigations=off net.ifnames=0" \
+        -serial "file:$cache/console" -device virtio-rng-pci \
+        -netdev tap,id=net0,ifname=tap0,script=no,downscript=no \
+        -device virtio-net-pci,netdev=net0,mac=52:54:00:78:00:02 \
+        </dev/null >"$cache/qemu.log" 2>&1 &
+    guest_process=$!
+    while ! guest true 2>/dev/null; do
+        kill -0 "$guest_process" 2>/dev/null || {
+            cat "$cache/qemu.log" >&2
+            tail -20 "$cache/console" >&2
+            die "the guest does not start"
+        }
+        sleep 0.2
+    done
+}
+
+# Runs a script in the guest: its output, and its status.
+guest() {
+    local script=$* line status=125 agent
+    exec {agent}<>"/dev/tcp/$guest_address/7" || return 125
+    printf '%s\0' "$script" >&"$agent"
+    while IFS= read -r line <&"$agent"; do
+        if [[ $line =~ ^(.*)#status\ ([0-9]+)$ ]]; then
+            status=${BASH_REMATCH[2]}
+            [ -z "${BASH_REMATCH[1]}" ] || printf '%s\n' "${BASH_REMATCH[1]}"
+            break
+        fi
+        printf '%s\n' "$line"
+    done
+    exec {agent}>&-
+    return "$status"
+}
