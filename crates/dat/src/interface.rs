@@ -23,8 +23,8 @@ use crate::region::{RegionEntry, RegionTable};
 use crate::wait::{WaitPolicy, Waiter};
 use crate::{
     Address, AddressError, BreakReason, Domain, EndpointId, Event, Forecast, Gather, ListenerId,
-    LocalKey, LocalSegment, PendingId, PostError, Region, RegionPath, RemoteSegment, Rights,
-    SendOptions, Signal, TlsServer, TlsTarget, Waker, shm, sim, tcp,
+    LocalKey, LocalSegment, MpaOptions, PendingId, PostError, Region, RegionPath, RemoteSegment,
+    Rights, SendOptions, Signal, TlsServer, TlsTarget, Waker, shm, sim, tcp,
 };
 
 /// Limits and habits of an interface.
@@ -68,6 +68,8 @@ pub struct EndpointConfig {
     /// Whether iWARP frames carry a CRC (either side's wish decides). Over TLS, which
     /// leaves it nothing to find, this side does not ask for it.
     pub crc: bool,
+    /// How the side that connects over TCP begins.
+    pub mpa: MpaOptions,
     /// The side that connects over TCP speaks TLS, and with whom. Nothing to the side that
     /// accepts, nor to other transports.
     pub tls: Option<TlsTarget>,
@@ -81,6 +83,7 @@ impl Default for EndpointConfig {
             work_max: 4096,
             read_depth: 64,
             crc: false,
+            mpa: MpaOptions::default(),
             tls: None,
         }
     }

@@ -39,10 +39,12 @@ pub mod sim;
 pub mod tcp;
 
 pub use address::{Address, AddressError, Peer, PeerProcess};
+pub use dafs_iwarp::ReadyToReceiveSet;
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
 pub use inbox::{Inbox, InboxError, InboxSlot};
 pub use interface::{EndpointConfig, Interface, InterfaceConfig};
 pub use region::{LocalSegment, Region, RegionPath, RemoteSegment, Rights};
+pub use tcp::MpaOptions;
 pub use tls::{
     CertificateIdentity, ClientCertificates, TlsClient, TlsClientFiles, TlsConfigError, TlsFailure,
     TlsServer, TlsServerFiles, TlsTarget,

@@ -64,7 +64,7 @@ fn connect_responder(config: &ConnectConfig, cut: usize, octets: &[u8]) {
     if let Some((peer_ird, peer_ord)) = request.peer_depth {
         assert!(!negotiated(peer_ord) || established.ord <= responder.ird);
         assert!(!negotiated(peer_ird) || responder.ord <= established.ird);
-        assert_eq!(established.ready_to_receive.is_some(), request.peer_to_peer);
+        assert_eq!(established.ready_to_receive.is_some(), request.peer_to_peer.is_some());
     }
 }
 
@@ -78,7 +78,11 @@ fn initiator_of(request: &Request) -> Initiator {
         ird,
         ord,
         negotiate_depth: true,
-        ready_to_receive: if request.peer_to_peer { any } else { ReadyToReceiveSet::EMPTY },
+        ready_to_receive: if request.peer_to_peer.is_some() {
+            any
+        } else {
+            ReadyToReceiveSet::EMPTY
+        },
     };
     Initiator::new(config, b"").expect("no private data is not too long")
 }

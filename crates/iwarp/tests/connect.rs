@@ -70,7 +70,7 @@ fn enhanced_frames_octet_by_octet() {
     let mut responder = Responder::new();
     let request = responder.on_octets(initiator.request()).unwrap().outcome.unwrap();
     assert_eq!(request.peer_depth, Some((5, 0x123)));
-    assert!(request.enhanced && request.crc && request.peer_to_peer);
+    assert!(request.enhanced && request.crc && request.peer_to_peer.is_some());
     let (reply, established) = responder.accept(&config(), b"q").unwrap();
     assert_eq!(reply, frame(REPLY_KEY, 0x50, 2, &[0x80, 16, 0xc0, 5, b'q']));
     assert_eq!((established.ird, established.ord, established.crc), (16, 5, true));
@@ -328,7 +328,7 @@ fn seen_of_rping() {
     let mut responder = Responder::new();
     let request = responder.on_octets(&octets).unwrap().outcome.unwrap();
     assert_eq!(request.peer_depth, Some((1, 1)));
-    assert!(!request.crc && !request.peer_to_peer && request.private_data.is_empty());
+    assert!(!request.crc && request.peer_to_peer.is_none() && request.private_data.is_empty());
     let (reply, established) = responder.accept(&config(), b"").unwrap();
     assert_eq!(reply, frame(REPLY_KEY, 0x10, 2, &[0, 16, 0, 1]));
     assert_eq!((established.ird, established.ord), (16, 1));

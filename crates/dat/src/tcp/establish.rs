@@ -6,13 +6,13 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use dafs_iwarp::connect::{
-    ConnectConfig, Established, Initiator, InitiatorOutcome, ReadyToReceiveSet, Responder, Role,
-};
-use dafs_iwarp::{Receiver, Transmitter, mulpdu_for_segment_size};
+use dafs_iwarp::connect::{Established, Initiator, InitiatorOutcome, Responder, Role};
+use dafs_iwarp::transmit::TERMINATE_FPDU_OCTETS_MAX;
+use dafs_iwarp::{Receiver, Transmitter, Violation, mulpdu_for_segment_size};
 use rustix::net::sockopt;
 
 use super::layer::{Layer, drain};
+use super::options;
 use super::plan::Habits;
 use super::records::HANDSHAKE_RECORD;
 use super::{Connection, Stream, system};
@@ -48,23 +48,9 @@ pub(crate) fn initiator(
     config: &EndpointConfig,
     private_data: &[u8],
 ) -> Result<Initiator, AddressError> {
-    Initiator::new(mpa(config, config.tls.is_some()), private_data).map_err(|_| {
+    Initiator::new(options::connecting(config), private_data).map_err(|_| {
         AddressError::PrivateData { length: private_data.len(), limit: PRIVATE_BYTES_MAX }
     })
-}
-
-/// Read depths both ways, CRC by wish, and the peer-to-peer start, so that the acceptor
-/// may send as soon as the initiator is ready. Under TLS nothing is damaged unseen: then CRC
-/// is not asked for, whatever the wish.
-fn mpa(config: &EndpointConfig, is_tls: bool) -> ConnectConfig {
-    ConnectConfig {
-        crc: config.crc && !is_tls,
-        enhanced: true,
-        ird: config.read_depth,
-        ord: config.read_depth,
-        negotiate_depth: true,
-        ready_to_receive: ReadyToReceiveSet { write: true, read: false, send: false },
-    }
 }
 
 impl Connection {
@@ -125,7 +111,8 @@ impl Connection {
                 let progress = match initiator.on_octets(octets) {
                     Ok(progress) => progress,
                     Err(violation) => {
-                        return Err(BreakReason::PeerViolation(violation.to_string()));
+                        let last_word = initiator.terminate_fpdu();
+                        return Err(self.say_no_terms(last_word, violation));
                     }
                 };
                 match progress.outcome {
@@ -172,6 +159,12 @@ impl Connection {
                         let what = "it connects without TLS, which this listener demands";
                         return Err(BreakReason::PeerViolation(what.into()));
                     }
+                    if request.markers {
+                        // The reply says so: R is set, and M, as ever, is not.
+                        self.refuse(b"");
+                        let what = "it wants markers in the stream, which are not served";
+                        return Err(BreakReason::PeerViolation(what.into()));
+                    }
                     let certificate = self.certificate.take();
                     let tls = !self.layer.is_plain();
                     let address = Address::Tcp(self.peer);
@@ -202,9 +195,10 @@ impl Connection {
         let Phase::Pending(responder) = std::mem::replace(&mut self.phase, Phase::Closed) else {
             return Err(BreakReason::Peer);
         };
+        let terms = options::accepting(&self.config, !self.layer.is_plain());
         let (reply, established) = responder
-            .accept(&mpa(&self.config, !self.layer.is_plain()), private_data)
-            .map_err(|refusal| BreakReason::PeerViolation(refusal.to_string()))?;
+            .accept(&terms, private_data)
+            .map_err(|refusal| BreakReason::System(format!("cannot accept: {refusal}")))?;
         self.send_whole(&reply).map_err(|_| BreakReason::Peer)?;
         self.establish(context, &established, Box::default())?;
         self.push_out(context)
@@ -219,7 +213,8 @@ impl Connection {
     /// Rejects a pending connection.
     pub(super) fn refuse(&mut self, private_data: &[u8]) {
         if let Phase::Pending(responder) = std::mem::replace(&mut self.phase, Phase::Closed)
-            && let Ok(reply) = responder.reject(&mpa(&self.config, false), private_data)
+            && let Ok(reply) =
+                responder.reject(&options::accepting(&self.config, false), private_data)
         {
             // A peer that is gone needs no answer.
             let _ = self.send_whole(&reply);
@@ -238,6 +233,19 @@ impl Connection {
         BreakReason::PeerViolation("it speaks TLS, which this listener does not".into())
     }
 
+    /// Tells a responder whose terms cannot be met so, where RFC 6581 wants that.
+    fn say_no_terms(
+        &mut self,
+        last_word: Option<([u8; TERMINATE_FPDU_OCTETS_MAX], usize)>,
+        violation: Violation,
+    ) -> BreakReason {
+        if let Some((octets, length)) = last_word {
+            // A peer that is gone needs no reason.
+            let _ = self.send_whole(&octets[..length]);
+        }
+        BreakReason::PeerViolation(violation.to_string())
+    }
+
     fn establish(
         &mut self,
         context: &mut Context<'_>,
@@ -253,6 +261,7 @@ impl Connection {
         let speaks_first = established.role == Role::Initiator;
         self.stream = Some(Stream { transmitter, receiver, speaks_first });
         self.inbound.habits = Habits::new(mulpdu);
+        self.awaits_ready = established.ready_by_send;
         self.phase = Phase::Established;
         // An initiator says that it is ready when the turn of reading is over: who writes
         // in its midst, and finds the peer gone, would read on within it.

@@ -3,7 +3,8 @@
 //! The protocol is `dafs_iwarp`, which touches no payload; this provider moves the
 //! bytes and connects:
 //!
-//! - `listener`, `establish`: sockets, and the MPA frames that begin a stream;
+//! - `listener`, `establish`: sockets, and the MPA frames that begin a stream; `options`: in
+//!   which form;
 //! - `transmit`: posted work becomes frames; `outgoing`: frames go out, everything
 //!   posted in one system call, payload straight from registered memory;
 //! - `receive`: octets come in and are judged; `place`: where payload belongs;
@@ -18,6 +19,7 @@ mod establish;
 mod expect;
 mod layer;
 mod listener;
+mod options;
 mod outgoing;
 mod place;
 mod plan;
@@ -37,6 +39,7 @@ use dafs_iwarp::{Receiver, Transmitter};
 use self::establish::Phase;
 use self::layer::Layer;
 pub(crate) use self::listener::Listener;
+pub use self::options::MpaOptions;
 use self::outgoing::Outgoing;
 use self::place::Receive;
 use self::receive::Inbound;
@@ -62,6 +65,8 @@ pub(crate) struct Connection {
     deadline: Instant,
     config: EndpointConfig,
     stream: Option<Stream>,
+    /// The first message may be the empty one by which the initiator says that it is ready.
+    awaits_ready: bool,
     receives: VecDeque<Receive>,
     /// Posted work that waits to be framed, and the message that is partly framed.
     work: VecDeque<Work>,
@@ -140,6 +145,7 @@ impl Connection {
             deadline,
             config: EndpointConfig::default(),
             stream: None,
+            awaits_ready: false,
             receives: VecDeque::new(),
             work: VecDeque::new(),
             underway: None,

@@ -61,6 +61,10 @@ pub(super) struct Run<'a> {
 }
 
 impl Place {
+    /// For a frame without payload that takes no receive.
+    pub const NOWHERE: Self =
+        Self { target: PlaceOf::Machine, length: 0, done: 0, trailer_length: 4 };
+
     /// The checked place of a frame.
     #[inline]
     pub fn find(

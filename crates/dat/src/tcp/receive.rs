@@ -375,7 +375,9 @@ impl Connection {
                     }
                 }
                 Step::Header { .. } => {
-                    if let Some(count) = self.take_message(context, rest, pending)? {
+                    if !self.awaits_ready
+                        && let Some(count) = self.take_message(context, rest, pending)?
+                    {
                         used += count;
                         continue;
                     }
@@ -442,6 +444,10 @@ impl Connection {
         {
             self.inbound.habits.payload_max = length;
         }
+        if self.awaits_ready && self.is_ready_message(placement) {
+            self.inbound.place = Some(Place::NOWHERE);
+            return Ok(());
+        }
         match Place::find(&self.directory(context), placement) {
             Ok(place) => self.inbound.place = Some(place),
             Err(error) => return Err(self.refuse_placement(error)),
@@ -456,6 +462,15 @@ impl Connection {
             Target::Send { .. } | Target::ReadRequest { .. } | Target::Terminate => {}
         }
         Ok(())
+    }
+
+    /// Whether the frame is the empty Send by which an initiator says that it is ready.
+    #[cold]
+    fn is_ready_message(&mut self, placement: &dafs_iwarp::Placement) -> bool {
+        let is_send = matches!(placement.target, Target::Send { invalidate: None, .. });
+        let is_it = is_send && placement.last && placement.payload_length == 0;
+        self.awaits_ready = is_it;
+        is_it
     }
 
     /// Payload octets that came through the staging buffer.
@@ -497,6 +512,11 @@ impl Connection {
         }
         match happening {
             Happening::Continued | Happening::Written => Ok(()),
+            Happening::Received { length: 0, invalidate: None, .. }
+                if std::mem::take(&mut self.awaits_ready) =>
+            {
+                Ok(())
+            }
             Happening::Received { length, invalidate, .. } => {
                 self.on_received(context, length, invalidate.map(|stag| Stag(stag.0)))
             }

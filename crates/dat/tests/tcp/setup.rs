@@ -133,7 +133,7 @@ fn peer_to_peer_is_echoed_with_a_way_to_be_ready() {
     let octets = request(&[0x10, 2, 0, 4, 0x80, 4, 0xc0, 4]);
     let said = Scene::accepted(&octets, &deep(4), b"");
     assert_eq!(said[20] & 0x80, 0x80, "peer-to-peer");
-    assert_eq!(said[22] & 0xc0, 0x80, "ready by a Write");
+    assert_eq!(said[22] & 0xc0, 0xc0, "ready by a Write or a Read");
 }
 
 #[test]

@@ -181,6 +181,7 @@ impl Initiator {
             ord: self.config.ord.min(DEPTH_MAX),
             peer_depth,
             ready_to_receive: None,
+            ready_by_send: false,
         };
         // A responder that does not know the enhanced form may overlook the bit,
         // which was reserved before: then nothing is negotiated.

@@ -40,8 +40,9 @@ pub struct ConnectConfig {
     /// (0x3fff travels).
     pub negotiate_depth: bool,
     /// Ready-to-receive indications this side can do. An initiator asks for the
-    /// peer-to-peer model exactly if this is not empty; a responder whose set is
-    /// empty offers Write and Read to one that does.
+    /// peer-to-peer model exactly if this is not empty. A responder offers to one
+    /// that does what both can do, Send only if it is nothing else; if they have none
+    /// in common or its own set is empty, Write and Read.
     pub ready_to_receive: ReadyToReceiveSet,
 }
 
@@ -84,6 +85,8 @@ pub struct ReadyToReceiveSet {
 impl ReadyToReceiveSet {
     /// None of them: the client-server model.
     pub const EMPTY: Self = Self { write: false, read: false, send: false };
+    /// Send alone.
+    pub const SEND: Self = Self { write: false, read: false, send: true };
     /// The two that need no receive buffer.
     pub const WRITE_AND_READ: Self = Self { write: true, read: true, send: false };
 
@@ -111,13 +114,25 @@ pub struct Established {
     pub peer_depth: Option<(u16, u16)>,
     /// Initiator only: the indication it must send before anything else.
     pub ready_to_receive: Option<ReadyToReceive>,
+    /// Responder only: the initiator says that it is ready by a Send without octets, the first
+    /// message of the stream. It is no message to the user.
+    pub ready_by_send: bool,
 }
 
 impl Established {
     /// An agreement without ready-to-receive, as the plain form makes it.
     #[must_use]
     pub const fn client_server(role: Role, crc: bool, ird: u16, ord: u16) -> Self {
-        Self { role, crc, revision: 1, ird, ord, peer_depth: None, ready_to_receive: None }
+        Self {
+            role,
+            crc,
+            revision: 1,
+            ird,
+            ord,
+            peer_depth: None,
+            ready_to_receive: None,
+            ready_by_send: false,
+        }
     }
 }
 

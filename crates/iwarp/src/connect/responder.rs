@@ -29,8 +29,8 @@ pub struct Request {
     /// Whether the initiator wants markers. Then the only possible answer is
     /// [`Responder::reject`].
     pub markers: bool,
-    /// Whether the initiator wants the peer-to-peer model.
-    pub peer_to_peer: bool,
+    /// What the initiator can say that it is ready by, if it wants the peer-to-peer model.
+    pub peer_to_peer: Option<ReadyToReceiveSet>,
     /// The depths the initiator stated, if it did: (its IRD, its ORD).
     pub peer_depth: Option<(u16, u16)>,
     /// The initiator's private data, without the enhanced octets.
@@ -98,6 +98,7 @@ impl Responder {
             ord: config.ord.min(DEPTH_MAX),
             peer_depth: request.peer_depth,
             ready_to_receive: None,
+            ready_by_send: false,
         };
         let enhanced = meet(request, config, &mut established);
         let reply = reply(request, established.crc, false, enhanced, private_data)?;
@@ -114,7 +115,7 @@ impl Responder {
         let enhanced = request.peer_depth.map(|_| Enhanced {
             ird: config.ird.min(DEPTH_MAX),
             ord: config.ord.min(DEPTH_MAX),
-            peer_to_peer: request.peer_to_peer.then(|| offer(config)),
+            peer_to_peer: request.peer_to_peer.map(|wanted| offer(config, wanted)),
         });
         reply(request, request.crc, true, enhanced, private_data)
     }
@@ -127,7 +128,7 @@ impl From<Frame> for Request {
             enhanced: frame.enhanced.is_some(),
             crc: frame.crc,
             markers: frame.markers,
-            peer_to_peer: frame.enhanced.is_some_and(|enhanced| enhanced.peer_to_peer.is_some()),
+            peer_to_peer: frame.enhanced.and_then(|enhanced| enhanced.peer_to_peer),
             peer_depth: frame.enhanced.map(|enhanced| enhanced.depth()),
             private_data: frame.private_data,
         }
@@ -141,7 +142,8 @@ fn meet(
     established: &mut Established,
 ) -> Option<Enhanced> {
     let (peer_ird, peer_ord) = request.peer_depth?;
-    let peer_to_peer = request.peer_to_peer.then(|| offer(config));
+    let peer_to_peer = request.peer_to_peer.map(|wanted| offer(config, wanted));
+    established.ready_by_send = peer_to_peer == Some(ReadyToReceiveSet::SEND);
     if peer_to_peer.is_some_and(|set| set.read) {
         // The indication may be a read, also to a side that serves none.
         established.ird = established.ird.max(1);
@@ -158,12 +160,17 @@ fn meet(
     Some(Enhanced { ird, ord, peer_to_peer })
 }
 
-/// The indications this side takes; at least one, as RFC 6581 9.2 demands.
-fn offer(config: &ConnectConfig) -> ReadyToReceiveSet {
-    if config.ready_to_receive.is_empty() {
-        ReadyToReceiveSet::WRITE_AND_READ
+/// The indications this side takes; at least one, as RFC 6581 9.2 demands. A Send takes a
+/// receive buffer on most machines, so it is the last resort.
+fn offer(config: &ConnectConfig, wanted: ReadyToReceiveSet) -> ReadyToReceiveSet {
+    let own = config.ready_to_receive;
+    let (write, read) = (own.write && wanted.write, own.read && wanted.read);
+    if write || read {
+        ReadyToReceiveSet { write, read, send: false }
+    } else if own.send && wanted.send {
+        ReadyToReceiveSet::SEND
     } else {
-        config.ready_to_receive
+        ReadyToReceiveSet::WRITE_AND_READ
     }
 }
 
