@@ -1,0 +1,92 @@
+//! A peer in user space for other machines' iWARP: `rping`, both sides of it, and a script of
+//! every kind of message and of what must end a connection. `tests/interop` has it talk to
+//! Linux siw; `tests/interop/guest/verbs.c` is the same script over the kernel's verbs.
+//!
+//! `cargo run -p dafs-dat --example peer -- ROLE ADDRESS [WORD...]`
+//!
+//! Roles: `rping-server`, `rping-client`, `target`, `driver`. Words: `crc`, `plain` (MPA
+//! revision 1), `ready=none|write|read|send`, `depth=READS`, `count=ROUNDS`, `size=OCTETS`,
+//! `scene=NAME` (see `script.rs`).
+
+mod link;
+mod rping;
+mod script;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use dafs_dat::{EndpointConfig, MpaOptions, ReadyToReceiveSet};
+
+type Failure = Box<dyn std::error::Error>;
+
+/// What the command line says.
+struct Options {
+    address: SocketAddr,
+    endpoint: EndpointConfig,
+    count: u32,
+    size: u32,
+    scene: String,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("peer: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[String]) -> Result<(), Failure> {
+    let [role, address, words @ ..] = words else {
+        return Err("usage: peer ROLE ADDRESS [WORD...], see the top of its source".into());
+    };
+    let options = Options::new(address.parse()?, words)?;
+    match role.as_str() {
+        "rping-server" => rping::serve(&options),
+        "rping-client" => rping::ping(&options),
+        "target" => script::serve(&options),
+        "driver" => script::drive(&options),
+        other => Err(format!("unknown role {other}").into()),
+    }
+}
+
+impl Options {
+    fn new(address: SocketAddr, words: &[String]) -> Result<Self, Failure> {
+        let mut options = Self {
+            address,
+            endpoint: EndpointConfig::default(),
+            count: 10,
+            size: 64,
+            scene: "everything".into(),
+        };
+        for word in words {
+            let (name, value) = word.split_once('=').unwrap_or((word, ""));
+            let endpoint = &mut options.endpoint;
+            match name {
+                "crc" => endpoint.crc = true,
+                "plain" => endpoint.mpa = MpaOptions { enhanced: false, ..endpoint.mpa },
+                "ready" => endpoint.mpa.ready_to_receive = ready(value)?,
+                "depth" => endpoint.read_depth = value.parse()?,
+                "count" => options.count = value.parse()?,
+                "size" => options.size = value.parse()?,
+                "scene" => options.scene = value.into(),
+                other => return Err(format!("unknown word {other}").into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn ready(value: &str) -> Result<ReadyToReceiveSet, Failure> {
+    let none = ReadyToReceiveSet::EMPTY;
+    match value {
+        "none" => Ok(none),
+        "write" => Ok(ReadyToReceiveSet { write: true, ..none }),
+        "read" => Ok(ReadyToReceiveSet { read: true, ..none }),
+        "send" => Ok(ReadyToReceiveSet { send: true, ..none }),
+        other => Err(format!("unknown way to be ready: {other}").into()),
+    }
+}

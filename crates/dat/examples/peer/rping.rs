@@ -1,0 +1,81 @@
+//! `rping` of librdmacm's examples. The client tells of a buffer, the server reads it; the
+//! client tells of another, the server writes back what it has read. A message of no meaning
+//! says that each is done.
+
+use dafs_dat::{Region, RemoteSegment, Rights, Stag};
+
+use super::link::Link;
+use super::{Failure, Options};
+
+/// What a message says: address, STag and length, big-endian.
+type Info = [u8; 16];
+
+fn info(region: &Region, length: u32) -> Info {
+    let mut octets = [0; 16];
+    octets[..8].copy_from_slice(&region.address.to_be_bytes());
+    octets[8..12].copy_from_slice(&region.stag.0.to_be_bytes());
+    octets[12..].copy_from_slice(&length.to_be_bytes());
+    octets
+}
+
+/// The memory that a message tells of.
+pub fn told(octets: &[u8]) -> Result<RemoteSegment, Failure> {
+    let info: Info = octets.try_into().map_err(|_| format!("{} octets", octets.len()))?;
+    let [a, b, c, d, e, f, g, h, s0, s1, s2, s3, l0, l1, l2, l3] = info;
+    Ok(RemoteSegment {
+        stag: Stag(u32::from_be_bytes([s0, s1, s2, s3])),
+        address: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+        length: u32::from_be_bytes([l0, l1, l2, l3]),
+    })
+}
+
+/// The server: serves one client until it goes.
+pub fn serve(options: &Options) -> Result<(), Failure> {
+    let mut link = Link::accept(options)?;
+    let mut rounds = 0;
+    let buffer = link.buffer(BUFFER_BYTES, Rights::LOCAL)?;
+    loop {
+        let message = match link.receive() {
+            Ok(message) => message,
+            Err(_) if link.broken.is_some() && rounds == options.count => break,
+            Err(failure) => return Err(format!("after {rounds} rounds: {failure}").into()),
+        };
+        let source = told(&message.octets)?;
+        link.read(&[(buffer.region.local(0, source.length), source)])?;
+        link.send(&message.octets, None)?;
+        let sink = told(&link.receive()?.octets)?;
+        link.write(buffer.region.local(0, sink.length), sink)?;
+        link.send(&message.octets, None)?;
+        rounds += 1;
+    }
+    println!("{rounds} rounds served");
+    Ok(())
+}
+
+/// The client.
+pub fn ping(options: &Options) -> Result<(), Failure> {
+    let mut link = Link::connect(options)?;
+    let size = options.size as usize;
+    let (start, sink) = (link.buffer(size, Rights::REMOTE)?, link.buffer(size, Rights::REMOTE)?);
+    for round in 0..options.count {
+        let mut text = format!("rdma-ping-{round}: ").into_bytes();
+        text.extend((b'A'..=b'z').cycle().skip(round as usize).take(size));
+        text.truncate(size - 1);
+        text.push(0);
+        start.memory.write(0, &text);
+        for told in [&start, &sink] {
+            link.send(&info(&told.region, options.size), None)?;
+            link.receive()?;
+        }
+        let echoed = sink.memory.to_vec(0, size);
+        // The kernel's server echoes a string, up to its end.
+        if echoed != text {
+            return Err(format!("round {round} came back changed").into());
+        }
+    }
+    println!("{} rounds", options.count);
+    link.disconnect();
+    Ok(())
+}
+
+const BUFFER_BYTES: usize = 1 << 20;

@@ -1,0 +1,175 @@
+//! The script. A driver does, and a target lets it be done: it tells of two buffers, the
+//! second of which is there to be invalidated, and sends back every message that it gets.
+//!
+//! Scenes of a driver: `everything` that is right, each answer compared; and, by name, what
+//! must end the connection, after a message that proves it was whole until then.
+
+use dafs_dat::{BreakReason, LocalSegment, RemoteSegment, Rights, Stag};
+
+use super::link::{Buffer, Link, SLOT_BYTES};
+use super::rping::told;
+use super::{Failure, Options};
+
+/// Octets of the buffers.
+const MAIN_BYTES: u32 = 1 << 20;
+const SPARE_BYTES: u32 = 4096;
+const INFO_BYTES: usize = 16;
+/// Posted at once, more than any depth agreed on.
+const READS: u32 = 48;
+
+/// What the driver knows and has.
+struct Drive {
+    link: Link,
+    main: RemoteSegment,
+    spare: RemoteSegment,
+    local: Buffer,
+}
+
+/// The target: until its driver goes.
+pub fn serve(options: &Options) -> Result<(), Failure> {
+    let mut link = Link::accept(options)?;
+    let main = link.buffer(MAIN_BYTES as usize, Rights::REMOTE)?;
+    let spare = link.buffer(SPARE_BYTES as usize, Rights::REMOTE)?;
+    let mut infos = Vec::new();
+    for buffer in [&main, &spare] {
+        infos.extend(buffer.region.address.to_be_bytes());
+        infos.extend(buffer.region.stag.0.to_be_bytes());
+        infos.extend((buffer.region.length as u32).to_be_bytes());
+    }
+    let mut is_first = true;
+    while let Ok(message) = link.receive() {
+        if let Some(stag) = message.invalidated {
+            println!("invalidated: {}", stag == spare.region.stag);
+        }
+        let answer = if std::mem::take(&mut is_first) { &infos } else { &message.octets };
+        link.send(answer, None)?;
+    }
+    println!("ended: {}", link.end());
+    Ok(())
+}
+
+/// The driver.
+pub fn drive(options: &Options) -> Result<(), Failure> {
+    let mut link = Link::connect(options)?;
+    link.send(b"hello", None)?;
+    let infos = link.receive()?.octets;
+    let (main, spare) = infos.split_at_checked(INFO_BYTES).ok_or("not two buffers")?;
+    let local = link.buffer(MAIN_BYTES as usize, Rights::LOCAL)?;
+    let mut drive = Drive { main: told(main)?, spare: told(spare)?, link, local };
+    if options.scene == "everything" {
+        drive.everything()?;
+        drive.link.disconnect();
+        println!("everything done");
+        return Ok(());
+    }
+    drive.echo(b"still here")?;
+    let began = drive.offend(&options.scene);
+    let reason = match (began, drive.link.broken.clone()) {
+        (Err(failure), None) => return Err(failure),
+        (_, Some(reason)) => reason,
+        (Ok(()), None) => drive.link.end(),
+    };
+    println!("ended: {reason}");
+    match reason {
+        BreakReason::Terminated(_) | BreakReason::Peer => Ok(()),
+        other => Err(other.into()),
+    }
+}
+
+impl Drive {
+    /// Everything that is right.
+    fn everything(&mut self) -> Result<(), Failure> {
+        for length in [0, 1, 3, 17, 1440, 4096, 65_000, SLOT_BYTES as usize] {
+            self.echo(&pattern(length, length))?;
+        }
+        for length in [0, 1, 3, 17, 1441, 4096, 65_537, MAIN_BYTES as usize] {
+            self.write_and_read(length)?;
+        }
+        self.many_reads()?;
+        self.invalidate()
+    }
+
+    /// A message that must come back as it is.
+    fn echo(&mut self, octets: &[u8]) -> Result<(), Failure> {
+        self.link.send(octets, None)?;
+        let back = self.link.receive()?;
+        if back.octets != octets {
+            return Err(format!("a message of {} octets came back changed", octets.len()).into());
+        }
+        Ok(())
+    }
+
+    fn write_and_read(&mut self, length: usize) -> Result<(), Failure> {
+        let octets = pattern(length, length + 1);
+        self.local.memory.write(0, &octets);
+        self.link.write(self.local_part(0, length as u32), part(self.main, 0, length as u32))?;
+        self.local.memory.zero(0, MAIN_BYTES as usize);
+        let read = (self.local_part(0, length as u32), part(self.main, 0, length as u32));
+        self.link.read(&[read])?;
+        if self.local.memory.to_vec(0, length) != octets {
+            return Err(format!("{length} octets were written and others read").into());
+        }
+        Ok(())
+    }
+
+    /// More reads than may be open, all posted at once, in pieces from the end to the front.
+    fn many_reads(&mut self) -> Result<(), Failure> {
+        let octets = pattern(MAIN_BYTES as usize, 7);
+        self.local.memory.write(0, &octets);
+        let whole = self.local_part(0, MAIN_BYTES);
+        self.link.write(whole, self.main)?;
+        self.local.memory.zero(0, MAIN_BYTES as usize);
+        let length = MAIN_BYTES / READS;
+        let reads: Vec<_> = (0..READS)
+            .rev()
+            .map(|at| at * length)
+            .map(|at| (self.local_part(at, length), part(self.main, at, length)))
+            .collect();
+        self.link.read(&reads)?;
+        let count = (length * READS) as usize;
+        if self.local.memory.to_vec(0, count) != octets[..count] {
+            return Err("many reads at once brought other octets".into());
+        }
+        Ok(())
+    }
+
+    fn invalidate(&mut self) -> Result<(), Failure> {
+        let stag = Some(self.spare.stag);
+        self.link.send(b"invalidate", stag)?;
+        self.link.receive()?;
+        Ok(())
+    }
+
+    /// Something that must end the connection.
+    fn offend(&mut self, scene: &str) -> Result<(), Failure> {
+        let wrong = RemoteSegment { stag: Stag(self.main.stag.0 ^ 0xff00), ..self.main };
+        let beyond = RemoteSegment { address: self.main.address + 1, ..self.main };
+        let spare_length = self.spare.length;
+        match scene {
+            "write-stag" => self.link.write(self.local_part(0, 64), part(wrong, 0, 64)),
+            "write-bounds" => self.link.write(self.local_part(0, MAIN_BYTES), beyond),
+            "read-stag" => self.link.read(&[(self.local_part(0, 64), part(wrong, 0, 64))]),
+            "read-bounds" => self.link.read(&[(self.local_part(0, MAIN_BYTES), beyond)]),
+            "write-invalidated" => {
+                self.invalidate()?;
+                let spare = self.spare;
+                self.link.write(self.local_part(0, spare_length), spare)
+            }
+            "send-stag" => self.link.send(b"invalidate", Some(wrong.stag)),
+            other => Err(format!("unknown scene {other}").into()),
+        }
+    }
+
+    fn local_part(&self, offset: u32, length: u32) -> LocalSegment {
+        self.local.region.local(u64::from(offset), length)
+    }
+}
+
+fn part(of: RemoteSegment, offset: u32, length: u32) -> RemoteSegment {
+    RemoteSegment { stag: of.stag, address: of.address + u64::from(offset), length }
+}
+
+/// Octets that no shift leaves alike.
+fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    (0..length).map(|at| ((at * 31 + at / 251 + seed) % 253) as u8).collect()
+}
