@@ -6,7 +6,7 @@
 //!
 //! Roles: `rping-server`, `rping-client`, `target`, `driver`. Words: `crc`, `plain` (MPA
 //! revision 1), `ready=none|write|read|send`, `depth=READS`, `count=ROUNDS`, `size=OCTETS`,
-//! `scene=NAME` (see `script.rs`).
+//! `scene=NAME` (see `script.rs`), `must=LAYER/TYPE/CODE` (the Terminate that ends it).
 
 mod link;
 mod rping;
@@ -26,6 +26,8 @@ struct Options {
     count: u32,
     size: u32,
     scene: String,
+    /// What the Terminate must be that ends it; empty for anything.
+    must: String,
 }
 
 fn main() -> ExitCode {
@@ -61,6 +63,7 @@ impl Options {
             count: 10,
             size: 64,
             scene: "everything".into(),
+            must: String::new(),
         };
         for word in words {
             let (name, value) = word.split_once('=').unwrap_or((word, ""));
@@ -73,6 +76,7 @@ impl Options {
                 "count" => options.count = value.parse()?,
                 "size" => options.size = value.parse()?,
                 "scene" => options.scene = value.into(),
+                "must" => options.must = value.into(),
                 other => return Err(format!("unknown word {other}").into()),
             }
         }

@@ -71,7 +71,8 @@ pub fn drive(options: &Options) -> Result<(), Failure> {
     };
     println!("ended: {reason}");
     match reason {
-        BreakReason::Terminated(_) | BreakReason::Peer => Ok(()),
+        BreakReason::Terminated(said) if said.contains(&options.must) => Ok(()),
+        BreakReason::Peer if options.must.is_empty() => Ok(()),
         other => Err(other.into()),
     }
 }

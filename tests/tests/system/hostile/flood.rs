@@ -13,6 +13,7 @@ use dafs_memory::{Memory, Pages};
 use dafs_wire::Request;
 use dafs_wire::messages::{Empty, SessionOptions};
 
+use super::offences::offences;
 use super::shm::{CAPACITY, Control, Rings, expose, hello};
 use super::tcp::{DEPTH, Wire, enhanced, request};
 use crate::bystander::{Bystanders, contents};
@@ -93,6 +94,10 @@ fn the_process_of_a_server() {
 /// Commits an offence again and again beside honest sessions: once to warm up, then many
 /// times, and nothing has grown.
 fn again_and_again(offend: impl Fn(&Process, u64)) {
+    so_often(ROUNDS, offend);
+}
+
+fn so_often(rounds: u64, offend: impl Fn(&Process, u64)) {
     let _watch = Watch::start();
     let process = Process::start();
     let addresses = [process.shm.clone(), process.tcp.clone()];
@@ -107,7 +112,7 @@ fn again_and_again(offend: impl Fn(&Process, u64)) {
         before.descriptors = before.descriptors.min(now.descriptors);
         before.mappings = before.mappings.min(now.mappings);
     }
-    (0..ROUNDS).for_each(|round| offend(&process, round));
+    (0..rounds).for_each(|round| offend(&process, round));
     let begun = Instant::now();
     let after = loop {
         bystanders.go_on();
@@ -147,6 +152,23 @@ fn rubbish_on_bare_sockets() {
         let whole = request(0x10, 2, &enhanced(DEPTH, &connect_data()));
         Wire::open(&process.tcp).send(&whole[..round as usize % whole.len()]);
         Control::connect(&process.shm).send(&hello(CAPACITY as u32), &[]);
+    });
+}
+
+/// Every kind of bad frame, and each has its answer. A million of them takes minutes:
+/// `DAFS_BAD_FRAMES=1000000`, as `make test-interop` does.
+#[test]
+fn bad_frames() {
+    let count = std::env::var(BAD_FRAMES).map_or(ROUNDS, |count| count.parse().unwrap());
+    let offences = offences(1);
+    so_often(count, |process, round| {
+        let crc = round % 2 == 0;
+        let offence = &offences[round as usize / 2 % offences.len()];
+        if offence.is_one(crc) {
+            let mut wire = Wire::connect(&process.tcp, crc);
+            wire.send(&offence.frame(crc));
+            assert_eq!(wire.ends(), Some(offence.terminate), "{} in round {round}", offence.what);
+        }
     });
 }
 
@@ -190,6 +212,8 @@ const ROUNDS: u64 = 1500;
 const MAPPINGS_SLACK: usize = 16;
 /// A leak of one KiB in a round would show; what an allocator keeps is much less.
 const GROWTH_KIB: u64 = 1 << 10;
+/// How many bad frames.
+const BAD_FRAMES: &str = "DAFS_BAD_FRAMES";
 /// Tells the program that it is to be a server.
 const SERVES: &str = "DAFS_TEST_SERVES";
 const READY: &str = "ready: ";

@@ -7,7 +7,8 @@ use dafs_server::ServerConfig;
 use dafs_wire::Request;
 use dafs_wire::messages::Empty;
 
-use super::tcp::{DEPTH, Wire, enhanced, fpdu, request, start_up, tagged, untagged};
+use super::offences::offences;
+use super::tcp::{DEPTH, Wire, enhanced, fpdu, request, start_up, untagged};
 use crate::bystander::beside_bystanders_of;
 use crate::fixture::{Transport, pattern};
 use crate::rogue::{connect_data, encoded};
@@ -101,51 +102,20 @@ fn a_stream_that_never_logs_in_is_ended() {
 #[test]
 fn segments_that_cannot_be_end_the_stream_with_their_reason() {
     beside(|address| {
-        let read = |stag: u32, length: u32| {
-            let mut body = [0; 28];
-            body[12..16].copy_from_slice(&length.to_be_bytes());
-            body[16..20].copy_from_slice(&stag.to_be_bytes());
-            body
-        };
         // Message 1 was the login.
-        let cases = [
-            ("write to no region", tagged(0xc1, 0x40, 0xdead, 0, b"x"), (1, 1, 0)),
-            ("write to stag 0", tagged(0xc1, 0x40, 0, 0, b"x"), (1, 1, 0)),
-            ("write around the end", tagged(0xc1, 0x40, 0x101, u64::MAX, b"xy"), (1, 1, 3)),
-            ("answer to no read", tagged(0xc1, 0x42, 0x101, 0, b"x"), (0, 2, 6)),
-            ("queue 3", untagged(0x41, 0x43, 3, 1, 0, b"x"), (1, 2, 1)),
-            ("queue of all ones", untagged(0x41, 0x43, u32::MAX, 1, 0, b"x"), (1, 2, 1)),
-            ("message out of turn", untagged(0x41, 0x43, 0, 3, 0, b"x"), (1, 2, 3)),
-            ("message again", untagged(0x41, 0x43, 0, 1, 0, b"x"), (1, 2, 3)),
-            ("offset out of nowhere", untagged(0x41, 0x43, 0, 2, 77, b"x"), (1, 2, 4)),
-            ("longer than any receive", untagged(0x41, 0x43, 0, 2, 0, &[1; 9000]), (1, 2, 5)),
-            ("DDP version 2", untagged(0x42, 0x43, 0, 2, 0, b"x"), (1, 2, 6)),
-            ("tagged DDP version 0", tagged(0xc0, 0x40, 0x101, 0, b"x"), (1, 1, 4)),
-            ("RDMAP version 3", untagged(0x41, 0xc3, 0, 2, 0, b"x"), (0, 2, 5)),
-            ("opcode 15", untagged(0x41, 0x4f, 0, 2, 0, b"x"), (0, 2, 6)),
-            ("read of no region", untagged(0x41, 0x41, 1, 1, 0, &read(0xdead, 8)), (0, 1, 0)),
-            ("takes back no region", invalidating(0xdead), (0, 1, 9)),
-        ];
         let mut wrong = Vec::new();
-        for (what, segment, expected) in cases {
-            for crc in [false, true] {
+        for offence in offences(2) {
+            for crc in [false, true].into_iter().filter(|crc| offence.is_one(*crc)) {
                 let mut wire = Wire::logged_in(address, crc);
-                wire.segment(&segment);
+                wire.send(&offence.frame(crc));
                 let said = wire.ends();
-                if said != Some(expected) {
-                    wrong.push((what, crc, said));
+                if said != Some(offence.terminate) {
+                    wrong.push((offence.what, crc, said));
                 }
             }
         }
         assert!(wrong.is_empty(), "{wrong:?}");
     });
-}
-
-/// A message that asks for the end of a region.
-fn invalidating(stag: u32) -> Vec<u8> {
-    let mut segment = untagged(0x41, 0x44, 0, 2, 0, b"x");
-    segment[2..6].copy_from_slice(&stag.to_be_bytes());
-    segment
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! By what is abused: `requests` (well-formed transport, bad DAFS), `handles`, `buffers`
 //! (memory that a client advertises); below them the transports, spoken by hand:
-//! `control` and `rings` (shared memory, by `shm`), `frames` (TCP, by `tcp`). `flood`
+//! `control` and `rings` (shared memory, by `shm`), `frames` (TCP, by `tcp`, with `offences`). `flood`
 //! repeats offences and watches what the server's process holds.
 
 mod buffers;
@@ -11,6 +11,7 @@ mod control;
 mod flood;
 mod frames;
 mod handles;
+mod offences;
 mod requests;
 mod rings;
 mod shm;

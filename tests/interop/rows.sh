@@ -1,0 +1,123 @@
+# The rows of docs/interop.md: a name, a function and its words. Sourced.
+#
+# Words before `--` are for our peer (crates/dat/examples/peer), those after it for siw.
+# shellcheck shell=bash
+
+rows() {
+    cat <<'END'
+rping-accept rping_accept
+rping-accept-crc rping_accept crc
+rping-accept-crc-siw rping_accept -- crc
+rping-accept-v1 rping_accept -- version=1
+rping-accept-p2p rping_accept -- p2p
+rping-connect rping_connect ready=none
+rping-connect-crc rping_connect ready=none crc
+rping-connect-ready-write rping_connect ready=write
+rping-connect-ready-read rping_connect ready=read
+script-accept script_accept
+script-accept-crc script_accept crc
+script-accept-crc-siw script_accept -- crc
+script-accept-v1 script_accept -- version=1
+script-accept-p2p script_accept -- p2p
+script-accept-depth-1 script_accept depth=1
+script-connect script_connect ready=none
+script-connect-crc script_connect ready=none crc
+script-connect-v1 script_connect plain depth=4
+script-connect-ready-write script_connect ready=write
+script-connect-ready-read script_connect ready=read crc
+script-connect-depth-1 script_connect depth=1
+connect-ready-send no_common_terms
+accept-write-stag offence_accept write-stag 1100
+accept-write-bounds offence_accept write-bounds 1101
+accept-write-invalidated offence_accept write-invalidated 1100
+accept-read-stag offence_accept read-stag 0100
+accept-read-bounds offence_accept read-bounds 0101
+accept-send-stag offence_accept send-stag 0109
+accept-send-long offence_accept send-long 1205
+connect-write-stag offence_connect write-stag 1/1/0x00
+connect-write-bounds offence_connect write-bounds 1/1/0x01
+connect-write-invalidated offence_connect write-invalidated 1/1/0x00
+connect-read-stag offence_connect read-stag 0/1/0x00
+connect-read-bounds offence_connect read-bounds 0/1/0x01
+connect-send-stag offence_connect send-stag
+hostile-frames hostile_frames
+perftest perftest
+dafs-accept dafs
+dafs-connect dafs
+END
+}
+
+# Takes words apart at `--`: ours, and siw is set by the others.
+set_words() {
+    ours=()
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do ours+=("$1") && shift; done
+    siw "${@:2}"
+}
+
+# The kernel's rping connects to ours.
+rping_accept() {
+    set_words "$@"
+    pair on host "$peer" rping-server "$host_address:$port" count=10 "${ours[@]}" -- \
+        on guest rping -c -a "$host_address" -p "$port" -C 10 -S 4096 -V
+}
+
+rping_connect() {
+    set_words "$@"
+    pair guest_serves rping -s -a "$guest_address" -p "$port" -C 10 -S 4096 -- \
+        on host "$peer" rping-client "$guest_address:$port" count=10 size=4096 "${ours[@]}"
+}
+
+# The kernel's side of the script connects to ours, and drives.
+script_accept() {
+    set_words "$@"
+    pair on host "$peer" target "$host_address:$port" "${ours[@]}" -- \
+        on guest verbs driver "$host_address" "$port" everything
+}
+
+script_connect() {
+    set_words "$@"
+    pair guest_serves verbs target "$guest_address" "$port" -- \
+        on host "$peer" driver "$guest_address:$port" "${ours[@]}"
+}
+
+# The kernel offends: we must say why in a Terminate.
+offence_accept() {
+    siw
+    must_terminate=$2
+    pair on host "$peer" target "$host_address:$port" -- \
+        on guest verbs driver "$host_address" "$port" "$1"
+}
+
+# We offend: the kernel says why, and we must understand it.
+offence_connect() {
+    siw
+    pair guest_serves verbs target "$guest_address" "$port" -- \
+        on host "$peer" driver "$guest_address:$port" scene="$1" must="${2:-}"
+}
+
+# siw is never ready by a Send: it must be told that there is nothing in common.
+no_common_terms() {
+    siw
+    must_terminate=2007
+    local said
+    said=$(pair guest_serves "verbs target $guest_address $port || true" -- \
+        on host "$peer" driver "$guest_address:$port" ready=send) && return 1
+    echo "$said"
+    grep -q 'no ready-to-receive indication in common' <<<"$said"
+}
+
+# Broken frames by raw sockets against our server, on this host alone.
+hostile_frames() {
+    on host "$hostile" "${DAFS_INTEROP_FRAMES:-1000000}"
+}
+
+perftest() {
+    echo "perftest's own exchange of queue pairs over TCP is not spoken by our peer"
+    return 77
+}
+
+# DAFS itself, provider verbs on siw in the guest against provider tcp here.
+dafs() {
+    echo "there is no provider verbs yet: give the guest a dafs with it and fill this row in"
+    return 77
+}
