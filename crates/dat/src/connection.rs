@@ -205,6 +205,11 @@ pub trait Connection: Send {
     /// Whether work may be posted.
     fn is_established(&self) -> bool;
 
+    /// Whether an inbound connection has said what it wants; true of every other.
+    fn has_asked(&self) -> bool {
+        true
+    }
+
     /// Moment at which an unfinished connect or accept is given up.
     fn deadline(&self) -> Option<Instant>;
 

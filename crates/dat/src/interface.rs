@@ -10,6 +10,7 @@
 
 mod progress;
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,8 +108,9 @@ pub struct Interface {
     asked: Option<EndpointId>,
     /// The endpoint whose descriptor keeps quiet until much is there.
     gathering: Option<EndpointId>,
-    /// Endpoints whose connect or accept is not finished.
-    unfinished: Vec<u32>,
+    /// Endpoints whose connect or accept may not be finished, oldest first: all have the same
+    /// time. Those that are, or are gone, are taken off when they get to the front.
+    unfinished: VecDeque<EndpointId>,
     ready: Vec<(Token, Readiness)>,
     /// Waits that memory alone satisfied since sockets were last looked at.
     turns_without_sockets: u32,
@@ -127,6 +129,8 @@ struct Slot {
     connection: Option<Box<dyn Connection>>,
     hot: bool,
     dirty: bool,
+    /// It has stood once: its peer knows the regions of its domain.
+    established: bool,
     /// Polls since anything moved.
     vain_polls: u32,
 }
@@ -160,7 +164,7 @@ impl Interface {
             dirty: Vec::new(),
             asked: None,
             gathering: None,
-            unfinished: Vec::new(),
+            unfinished: VecDeque::new(),
             ready: Vec::new(),
             turns_without_sockets: 0,
             has_slept: false,
@@ -285,7 +289,6 @@ impl Interface {
         let index = endpoint.index;
         self.hot.retain(|hot| *hot != index);
         self.dirty.retain(|dirty| *dirty != index);
-        self.unfinished.retain(|unfinished| *unfinished != index);
         self.free.push(index);
         self.live -= 1;
     }
@@ -523,10 +526,24 @@ impl Interface {
             let Some(Some(listener)) = self.listeners.get_mut(index as usize) else { return };
             let id = ListenerId(index);
             let Some(connection) = listener.accept(id, Instant::now() + timeout) else { return };
+            if self.live >= self.config.endpoints_max {
+                self.make_room();
+            }
             // Beyond the limit the connection is dropped, which closes it.
             if let Ok(endpoint) = self.insert(connection, Domain::default()) {
                 self.start(endpoint);
             }
+        }
+    }
+
+    /// Lets the one go that has come first of those who have not asked for anything yet: who
+    /// opens connections and says nothing keeps nobody out.
+    fn make_room(&mut self) {
+        let has_not_asked = |endpoint: &EndpointId| {
+            self.connection_of(*endpoint).is_some_and(|connection| !connection.has_asked())
+        };
+        if let Some(idle) = self.unfinished.iter().copied().find(has_not_asked) {
+            self.release(idle);
         }
     }
 
@@ -547,15 +564,19 @@ impl Interface {
                 hot: false,
                 vain_polls: 0,
                 dirty: false,
+                established: false,
             });
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
         let slot = &mut self.slots[index as usize];
         slot.connection = Some(connection);
         slot.domain = domain;
+        slot.established = false;
         let generation = slot.generation;
-        self.unfinished.push(index);
-        Ok(EndpointId { index, generation })
+        let endpoint = EndpointId { index, generation };
+        self.unfinished.push_back(endpoint);
+        self.forget_finished();
+        Ok(endpoint)
     }
 
     /// Takes a connection in as if a listener had accepted it.
@@ -576,8 +597,7 @@ impl Interface {
         let Some(slot) = self.slot_mut(endpoint) else { return };
         let established = slot.connection.as_ref().is_some_and(|c| c.is_established());
         if established {
-            if let Some(place) = self.unfinished.iter().position(|i| *i == endpoint.index) {
-                self.unfinished.swap_remove(place);
+            if !std::mem::replace(&mut slot.established, true) {
                 let domain = self.slots[endpoint.index()].domain;
                 let keys: Vec<LocalKey> =
                     self.regions.remote_of(domain).map(|entry| entry.region.key).collect();
@@ -606,10 +626,32 @@ impl Interface {
     }
 
     fn first_deadline(&self) -> Option<Instant> {
-        self.unfinished
-            .iter()
-            .filter_map(|index| self.slots[*index as usize].connection.as_ref()?.deadline())
-            .min()
+        let waiting = |endpoint: &EndpointId| self.connection_of(*endpoint)?.deadline();
+        self.unfinished.iter().find_map(waiting)
+    }
+
+    fn connection_of(&self, endpoint: EndpointId) -> Option<&dyn Connection> {
+        let slot = self.slots.get(endpoint.index())?;
+        slot.connection.as_deref().filter(|_| slot.generation == endpoint.generation)
+    }
+
+    /// Takes those off the front that wait for nothing any more. What waits behind one that
+    /// does costs nothing until that one's time has come.
+    fn forget_finished(&mut self) {
+        while let Some(front) = self.unfinished.front()
+            && !self.is_unfinished(*front)
+        {
+            self.unfinished.pop_front();
+        }
+    }
+
+    /// Whether a connect or an accept is under way. On a simulated network, which has a time
+    /// of its own, there is no deadline to tell it by.
+    fn is_unfinished(&self, endpoint: EndpointId) -> bool {
+        self.connection_of(endpoint).is_some_and(|connection| {
+            connection.deadline().is_some()
+                || (self.config.sim.is_some() && !connection.is_established())
+        })
     }
 
     fn expire(&mut self) {
@@ -617,12 +659,15 @@ impl Interface {
             return;
         }
         let now = Instant::now();
-        for index in self.unfinished.clone() {
-            let connection = self.slots[index as usize].connection.as_ref();
-            if connection.and_then(|c| c.deadline()).is_some_and(|deadline| now >= deadline) {
-                let reason = BreakReason::Unreachable("timed out while connecting".into());
-                self.break_endpoint(self.id_of(index), reason);
+        loop {
+            self.forget_finished();
+            let Some(front) = self.unfinished.front().copied() else { return };
+            let deadline = self.connection_of(front).and_then(|c| c.deadline());
+            if deadline.is_none_or(|deadline| now < deadline) {
+                return;
             }
+            let reason = BreakReason::Unreachable("timed out while connecting".into());
+            self.break_endpoint(front, reason);
         }
     }
 
@@ -663,7 +708,6 @@ impl Interface {
         slot.connection = None;
         slot.hot = false;
         self.hot.retain(|hot| *hot != index);
-        self.unfinished.retain(|unfinished| *unfinished != index);
         self.events.push(Event::Broken { endpoint, reason });
     }
 

@@ -173,8 +173,11 @@ impl Interface {
                 self.accept_ready(u32::try_from(index).unwrap_or(u32::MAX));
             }
         }
-        for index in self.unfinished.clone() {
-            self.start(self.id_of(index));
+        let mut unfinished = std::mem::take(&mut self.unfinished);
+        unfinished.retain(|endpoint| self.is_unfinished(*endpoint));
+        self.unfinished = unfinished.clone();
+        for endpoint in unfinished {
+            self.start(endpoint);
         }
         self.poll_hot();
         self.flush();

@@ -294,12 +294,14 @@ impl Connection {
 }
 
 /// Has the kernel ask a silent peer whether it is there: one that lost its power says
-/// nothing, and owed nothing it would never be missed.
+/// nothing, and owed nothing it would never be missed. One that owes an acknowledgement is
+/// waited for as long, and not for the quarter of an hour that the kernel would.
 pub(super) fn watch_over(socket: impl AsFd) {
     let set = || {
         sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
         sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;
         sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT)?;
+        sockopt::set_tcp_user_timeout(&socket, UNACKNOWLEDGED.as_millis() as u32)?;
         sockopt::set_socket_keepalive(&socket, true)
     };
     // A kernel that refuses leaves a connection that works as well until its peer vanishes.
@@ -318,6 +320,7 @@ pub(super) fn io_reason(error: rustix::io::Errno) -> BreakReason {
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
+const UNACKNOWLEDGED: Duration = Duration::from_secs(120);
 /// An Ethernet frame's worth.
 const SEGMENT_BYTES_DEFAULT: u32 = 1460;
 /// What a reply says that turns a connection without TLS away, for a peer that can tell its
@@ -350,6 +353,7 @@ mod tests {
             let questions =
                 sockopt::tcp_keepintvl(socket).unwrap() * sockopt::tcp_keepcnt(socket).unwrap();
             assert_eq!(idle + questions, Duration::from_secs(120));
+            assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), 120_000);
         }
     }
 }

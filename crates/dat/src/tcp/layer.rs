@@ -319,12 +319,14 @@ impl Connection {
         self.watch(context, interest)
     }
 
-    /// Ends TLS in order, and the socket.
+    /// Ends TLS in order, and the socket: what was said last must arrive, also if the peer
+    /// has said something that nobody reads any more.
     pub(super) fn part(&mut self) {
-        if let (Some(socket), Layer::Tls(records)) = (self.socket.take(), &mut self.layer) {
+        let Some(socket) = self.socket.take() else { return };
+        if let Layer::Tls(records) = &mut self.layer {
             records.part(&socket);
-            drain(&socket);
         }
+        drain(&socket);
     }
 }
 

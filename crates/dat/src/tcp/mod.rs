@@ -349,6 +349,10 @@ impl crate::connection::Connection for Connection {
         self.is_open()
     }
 
+    fn has_asked(&self) -> bool {
+        !matches!(self.phase, Phase::Answering { .. })
+    }
+
     fn deadline(&self) -> Option<Instant> {
         (!self.is_open() && !matches!(self.phase, Phase::Closed)).then_some(self.deadline)
     }

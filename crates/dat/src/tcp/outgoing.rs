@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use dafs_iwarp::{Receiver, Transmitter, transmit::READ_REQUEST_FPDU_OCTETS};
+use dafs_iwarp::transmit::READ_REQUEST_FPDU_OCTETS;
+use dafs_iwarp::{ReadyToReceive, Receiver, Transmitter};
 use dafs_memory::Memory;
 
 use super::establish::io_reason;
@@ -73,6 +74,11 @@ impl Outgoing {
         transmitter: &mut Transmitter,
         receiver: &mut Receiver,
     ) -> Result<(), BreakReason> {
+        if transmitter.ready_to_receive_pending() == Some(ReadyToReceive::Read) {
+            // Its answer is counted among those to the user's reads.
+            self.reads.push_back(SegmentList::new(&[]));
+            self.requested_total += 1;
+        }
         let mut octets = [0; READ_REQUEST_FPDU_OCTETS];
         let length =
             transmitter.ready_to_receive(receiver, &mut octets).map_err(|e| refused(&e))?;

@@ -3,15 +3,19 @@
 //! `mispredicted`: what arrives is not what was foretold; `growing`: frames change their
 //! size; `gone`: an end in the midst of the start; `awaited`: waits for messages that come,
 //! come in part, or never; `revoked`: memory is taken away meanwhile; `setup`: MPA start-up
-//! frames over a plain socket; `tls`: who gets in by it, and what else may come. `peer` is what `growing`, `awaited` and `revoked` talk to.
+//! frames over a plain socket; `ready`: every way to get ready, and none; `crowd`: many at
+//! once; `tls`: who gets in by it, and what else may come. `peer` is what `growing`, `awaited`
+//! and `revoked` talk to.
 
 mod awaited;
 #[path = "../certificates/mod.rs"]
 mod certificates;
+mod crowd;
 mod gone;
 mod growing;
 mod mispredicted;
 mod peer;
+mod ready;
 mod revoked;
 mod setup;
 mod tls;
