@@ -148,7 +148,7 @@ pub enum Refusal {
     /// A tagged range would pass offset 2^64.
     #[error("tagged range wraps")]
     OffsetWrap,
-    /// The private data is longer than fits (248 octets).
+    /// The private data is longer than fits (244 octets).
     #[error("private data too long")]
     PrivateDataTooLong,
     /// The call does not fit the state of the machine, e.g. an answer before the

@@ -233,7 +233,8 @@ impl Connection {
         BreakReason::PeerViolation("it speaks TLS, which this listener does not".into())
     }
 
-    /// Tells a responder whose terms cannot be met so, where RFC 6581 wants that.
+    /// Tells a responder whose terms cannot be met so, where RFC 6581 wants that. By TLS, whose
+    /// records are being read, the end alone says it.
     fn say_no_terms(
         &mut self,
         last_word: Option<([u8; TERMINATE_FPDU_OCTETS_MAX], usize)>,
@@ -301,8 +302,8 @@ pub(super) fn watch_over(socket: impl AsFd) {
         sockopt::set_tcp_keepidle(&socket, KEEPALIVE_IDLE)?;
         sockopt::set_tcp_keepintvl(&socket, KEEPALIVE_INTERVAL)?;
         sockopt::set_tcp_keepcnt(&socket, KEEPALIVE_COUNT)?;
-        sockopt::set_tcp_user_timeout(&socket, UNACKNOWLEDGED.as_millis() as u32)?;
-        sockopt::set_socket_keepalive(&socket, true)
+        sockopt::set_socket_keepalive(&socket, true)?;
+        sockopt::set_tcp_user_timeout(&socket, UNACKNOWLEDGED.as_millis() as u32)
     };
     // A kernel that refuses leaves a connection that works as well until its peer vanishes.
     let _: rustix::io::Result<()> = set();
@@ -320,6 +321,7 @@ pub(super) fn io_reason(error: rustix::io::Errno) -> BreakReason {
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_COUNT: u32 = 6;
+/// For so long what was sent may go unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(120);
 /// An Ethernet frame's worth.
 const SEGMENT_BYTES_DEFAULT: u32 = 1460;
