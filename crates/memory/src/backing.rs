@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
@@ -53,7 +53,13 @@ struct Backing {
     base: NonNull<u8>,
     length: usize,
     kind: Kind,
+    /// Devices that know the pages by now. Whoever gives pages back holds the lock.
+    pins: Mutex<u32>,
 }
+
+/// Keeps a memory, and its pages where they are, for a device that knows them.
+#[derive(Debug)]
+pub struct Pinned(Memory);
 
 enum Kind {
     /// Private pages of this process.
@@ -100,7 +106,7 @@ impl Memory {
         let base = unsafe { map_base.add(shift) };
         advise(base, length, pages);
         let kind = Kind::Anonymous { map_base, map_length };
-        Ok(Self(Arc::new(Backing { base, length, kind })))
+        Ok(Self(Arc::new(Backing { base, length, kind, pins: Mutex::default() })))
     }
 
     /// Memory that can be passed to another process: a memory file, sealed so that
@@ -118,7 +124,7 @@ impl Memory {
         rustix::fs::ftruncate(&fd, file_length as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let base = map_file(&fd, file_length, true, pages)?;
-        Ok(Self(Arc::new(Backing { base, length, kind: Kind::File(fd) })))
+        Ok(Self(Arc::new(Backing { base, length, kind: Kind::File(fd), pins: Mutex::default() })))
     }
 
     /// Maps a memory file that another process passed to us.
@@ -137,7 +143,7 @@ impl Memory {
             return Err(ImportError::TooShort { announced: length, actual });
         }
         let base = map_file(&fd, length, writable, Pages::Huge)?;
-        Ok(Self(Arc::new(Backing { base, length, kind: Kind::Imported })))
+        Ok(Self(Arc::new(Backing { base, length, kind: Kind::Imported, pins: Mutex::default() })))
     }
 
     /// Takes a heap buffer over, so that any memory can be lent to a transport.
@@ -146,7 +152,12 @@ impl Memory {
         let mut owner = bytes;
         let length = owner.len();
         let base = NonNull::new(owner.as_mut_ptr()).unwrap_or(NonNull::dangling());
-        Self(Arc::new(Backing { base, length, kind: Kind::Heap { _owner: owner } }))
+        Self(Arc::new(Backing {
+            base,
+            length,
+            kind: Kind::Heap { _owner: owner },
+            pins: Mutex::default(),
+        }))
     }
 
     /// Octets.
@@ -199,14 +210,43 @@ impl Memory {
     }
 
     /// Gives the pages of a range back to the kernel; it reads as zeros after.
-    /// Does nothing for memory that is not private pages.
+    /// Does nothing for memory that is not private pages, or that is pinned: its device would
+    /// go on with the former pages, and the processor with others.
     pub fn discard(&self, offset: usize, length: usize) {
-        if let Kind::Anonymous { .. } = self.0.kind {
+        let pins = self.pins();
+        if let (Kind::Anonymous { .. }, 0) = (&self.0.kind, *pins) {
             let pointer = self.pointer(offset, length);
             // SAFETY: the range is inside our own private mapping; its bytes are
             // given up on purpose and nobody holds references to them.
             let _ = unsafe { rustix::mm::madvise(pointer.cast(), length, Advice::LinuxDontNeed) };
         }
+    }
+}
+
+impl Memory {
+    /// Keeps the pages where they are for as long as what this gives.
+    #[must_use]
+    pub fn pin(&self) -> Pinned {
+        *self.pins() += 1;
+        Pinned(self.clone())
+    }
+
+    fn pins(&self) -> std::sync::MutexGuard<'_, u32> {
+        self.0.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pinned {
+    /// The memory.
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.0
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        *self.0.pins() -= 1;
     }
 }
 
@@ -339,5 +379,17 @@ mod tests {
         let mut bytes = [1; 8192];
         ours.read(0, &mut bytes);
         assert!(bytes[..4096].iter().all(|b| *b == 7) && bytes[4096..].iter().all(|b| *b == 0));
+    }
+
+    #[test]
+    fn pinned_pages_stay() {
+        let ours = Memory::anonymous(4096, Pages::Small).unwrap();
+        ours.write(0, &[7; 4096]);
+        let pins = [ours.pin(), ours.clone().pin()];
+        ours.discard(0, 4096);
+        assert_eq!(ours.to_vec(0, 4096), [7; 4096]);
+        drop(pins);
+        ours.discard(0, 4096);
+        assert_eq!(ours.to_vec(0, 4096), [0; 4096]);
     }
 }

@@ -19,7 +19,7 @@ pub mod kernel_handle;
 pub mod quota;
 mod watch;
 
-pub use backing::{ImportError, Memory, Pages};
+pub use backing::{ImportError, Memory, Pages, Pinned};
 pub use copy::prefetch;
 pub use watch::{WatchError, Watched};
 
