@@ -95,6 +95,7 @@ fn there_and_back(
     let mover = Mover::new(&client)?;
     let (kind, name) = match address {
         Address::Shm(_) => ("shared memory", "shm"),
+        Address::Verbs(_) => ("RDMA", "verbs"),
         Address::Tcp(_) | Address::Sim(_) => ("tcp", "tcp"),
     };
     let extras = Extras { verify: true, sync: false };

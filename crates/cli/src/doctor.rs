@@ -1,5 +1,7 @@
 //! `dafs doctor`: which transport would be used and why, and what stands in the way.
 
+mod rdma;
+
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
@@ -54,6 +56,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     limits(&mut findings);
     huge_pages(&findings);
     foreign_memory(&findings);
+    rdma::look(&mut findings);
     match &location {
         Some(location) => server(&mut findings, location, &arguments.access),
         None => {
@@ -80,7 +83,7 @@ fn limits(findings: &mut Findings) {
     }
     let locked = getrlimit(Resource::Memlock).maximum;
     let locked = locked.map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes >> 10));
-    findings.note(&format!("locked memory: {locked}; today's transports lock none"));
+    findings.note(&format!("locked memory: {locked}; RDMA devices alone need it"));
 }
 
 fn huge_pages(findings: &Findings) {
@@ -131,6 +134,7 @@ fn socket(findings: &Findings, path: &Path) {
 fn server(findings: &mut Findings, location: &Location, access: &Access) {
     match &location.server {
         ServerName::Socket(path) => socket(findings, path),
+        ServerName::Verbs { .. } => {}
         ServerName::Host { host, port, tls } => {
             if *tls {
                 tls_files(findings, location, access);
@@ -145,7 +149,7 @@ fn server(findings: &mut Findings, location: &Location, access: &Access) {
             let way = way_of(&session);
             let by = match location.server {
                 ServerName::Host { tls: true, .. } => " by TLS 1.3, the server proved",
-                ServerName::Host { .. } | ServerName::Socket(_) => "",
+                ServerName::Host { .. } | ServerName::Verbs { .. } | ServerName::Socket(_) => "",
             };
             findings.good(&format!("connected over {}{by}: {way}", session.address()));
             identity(findings, &session);
@@ -160,7 +164,9 @@ fn identity(findings: &Findings, session: &Session) {
     let what = match identity.method {
         AuthType::None | AuthType::Default => match session.address() {
             Address::Shm(_) => "the kernel vouches for this user".to_owned(),
-            Address::Tcp(_) | Address::Sim(_) => "none: this client is anonymous".to_owned(),
+            Address::Tcp(_) | Address::Verbs(_) | Address::Sim(_) => {
+                "none: this client is anonymous".to_owned()
+            }
         },
         AuthType::Text => "a password, in clear text".to_owned(),
         AuthType::Gss => format!(
@@ -222,6 +228,9 @@ fn way_of(session: &Session) -> &'static str {
         Some(RegionPath::Mapped) => "the server maps this client's buffers",
         Some(RegionPath::ProcessVm) => "the server copies into this process",
         Some(RegionPath::Staged) => "bytes pass through a ring",
+        Some(RegionPath::Network) if matches!(session.address(), Address::Verbs(_)) => {
+            "the devices move the bytes"
+        }
         Some(RegionPath::Network) => "bytes pass through a socket",
         None => "the session has ended already",
     }

@@ -59,9 +59,15 @@ pub struct Tls {
 impl Tls {
     /// What is spoken with the server of a location; `None` without TLS.
     pub fn load(&self, location: &Location) -> Result<Option<TlsClient>> {
-        let ServerName::Host { tls: true, .. } = self.applied(location).server else {
-            return Ok(None);
-        };
+        match self.applied(location).server {
+            ServerName::Host { tls: true, .. } => {}
+            ServerName::Verbs { .. } if self.always => {
+                anyhow::bail!("TLS goes over TCP, not through RDMA devices; write dafs://");
+            }
+            ServerName::Host { .. } | ServerName::Verbs { .. } | ServerName::Socket(_) => {
+                return Ok(None);
+            }
+        }
         let authorities = self.authorities.clone().context(
             "TLS needs the authorities that vouch for servers; give --tls-ca FILE or DAFS_TLS_CA",
         )?;
@@ -147,7 +153,7 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
     let location = access.tls.applied(location);
     let tls_name = match &location.server {
         ServerName::Host { host, tls: true, .. } => access.tls.name.clone().or(Some(host.clone())),
-        ServerName::Host { .. } | ServerName::Socket(_) => None,
+        ServerName::Host { .. } | ServerName::Verbs { .. } | ServerName::Socket(_) => None,
     };
     Ok(SessionOptions {
         transport,

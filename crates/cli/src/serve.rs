@@ -40,6 +40,10 @@ pub struct Arguments {
     /// Do not listen on TCP.
     #[arg(long)]
     pub no_tcp: bool,
+    /// Address of an RDMA device to listen on besides, ADDRESS:PORT; 0.0.0.0 and [::] stand for
+    /// those of all devices. The data cache is locked in memory for them.
+    #[arg(long)]
+    pub verbs: Option<SocketAddr>,
     /// Unix socket for shared memory. Default: the first usable of
     /// $XDG_RUNTIME_DIR/dafs, /run/dafs, /tmp/dafs-UID, named after the port.
     #[arg(long)]
@@ -213,6 +217,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         config: flags.config.clone(),
         tcp: flags.tcp.or(file.tcp),
         no_tcp: flags.no_tcp || file.no_tcp,
+        verbs: flags.verbs.or(file.verbs),
         socket: flags.socket.or(file.socket),
         no_socket: flags.no_socket || file.no_socket,
         read_only: flags.read_only || file.read_only,
@@ -284,6 +289,9 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     if !arguments.no_tcp {
         config.listen.push(Address::Tcp(tcp));
     }
+    if let Some(verbs) = arguments.verbs {
+        config.listen.push(Address::Verbs(verbs));
+    }
     if !arguments.no_socket {
         let socket = arguments.socket.clone().or_else(|| usable_socket(tcp.port()));
         match socket {
@@ -292,7 +300,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         }
     }
     if config.listen.is_empty() {
-        bail!("nothing to listen on: both --no-tcp and --no-socket are given");
+        bail!("nothing to listen on: both --no-tcp and --no-socket are given, without --verbs");
     }
     if let Some(size) = &arguments.cache {
         config.cache.arena_bytes = usize::try_from(octets(size).context("--cache")?)?;
@@ -410,6 +418,7 @@ fn example(addresses: &[Address], is_tls: bool) -> String {
         .find_map(|address| match address {
             Address::Tcp(socket) if is_tls => Some(format!("dafs+tls://{socket}/")),
             Address::Tcp(socket) => Some(format!("dafs://{socket}/")),
+            Address::Verbs(socket) => Some(format!("dafs+verbs://{socket}/")),
             Address::Shm(path) => Some(format!("dafs+shm://{}!/", path.display())),
             Address::Sim(_) => None,
         })

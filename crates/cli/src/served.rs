@@ -100,6 +100,7 @@ impl Drop for Served {
 fn address(text: &str) -> Option<Address> {
     match text.split_once(':')? {
         ("tcp", socket) => Some(Address::Tcp(socket.parse().ok()?)),
+        ("verbs", socket) => Some(Address::Verbs(socket.parse().ok()?)),
         ("shm", path) => Some(Address::Shm(path.into())),
         _ => None,
     }

@@ -7,13 +7,13 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use dafs_types::{CreateMode, FileHandle, StateId, Status};
+use dafs_types::{CreateMode, FileHandle, RmrContext, RmrTarget, StateId, Status};
 use dafs_wire::messages::Close;
 use dafs_wire::{DirectBuffer, Procedure, Request, Response};
 
 use crate::buffer::Slice;
 use crate::client::Shared;
-use crate::core::Phase;
+use crate::core::{Core, Phase};
 use crate::decode::decode_any;
 use crate::error::{ClientError, Result};
 use crate::file::File;
@@ -76,17 +76,30 @@ impl File {
 }
 
 impl Slice {
-    /// How a request of the caller's own names this memory to the server. The buffer must
-    /// be kept until the answer is there. It is not used for anything else afterwards.
+    /// How a request of the caller's own names this memory to the session's server. The buffer
+    /// must be kept until the answer is there. It is not used for anything else afterwards.
     #[must_use]
-    pub fn direct(&self) -> DirectBuffer {
+    pub fn direct(&self, session: &Session) -> DirectBuffer {
         self.buffer.note_exposed();
-        let remote = self.buffer.region.remote(self.offset as u64, self.length);
-        DirectBuffer {
-            target: dafs_types::RmrTarget(remote.address),
-            length: self.length,
-            context: dafs_types::RmrContext(remote.stag.0),
-        }
+        self.direct_in(session)
+    }
+
+    /// How a request names this memory to the session's server.
+    pub(crate) fn direct_in(&self, session: &Session) -> DirectBuffer {
+        session.shared.borrow_mut().direct(session.index, self)
+    }
+}
+
+impl Core {
+    /// How a request names memory to a session's server, which other sessions' servers know by
+    /// other names perhaps.
+    #[inline]
+    pub(crate) fn direct(&mut self, index: usize, slice: &Slice) -> DirectBuffer {
+        let endpoint = self.sessions[index].endpoint;
+        let (offset, length) = (slice.offset as u64, slice.length);
+        let remote = self.interface.remote(endpoint, &slice.buffer.region, offset, length);
+        let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
+        DirectBuffer { target, length, context }
     }
 }
 

@@ -179,7 +179,9 @@ impl Core {
         let TransferJob { file: ref opened, offset, kind, length, hint } = transfer.job;
         let (file, state) = (opened.handle, opened.state());
         let buffer = transfer.buffer.as_deref();
-        let target = buffer.map(|b| b.region.remote(transfer.offset as u64, length));
+        let interface = &mut self.interface;
+        let target =
+            buffer.map(|b| interface.remote(endpoint, &b.region, transfer.offset as u64, length));
         let direct = target.map(|t| DirectBuffer {
             target: RmrTarget(t.address),
             length,

@@ -14,7 +14,7 @@ use dafs_types::{
 };
 use dafs_wire::limits::PLAIN_ATTRIBUTE_BYTES_MAX;
 use dafs_wire::messages::{AppendDirect, CacheHintRequest, Close, Open, OpenCreation, OpenTarget};
-use dafs_wire::{Checksum, DirectBuffer, Request, Response};
+use dafs_wire::{Checksum, Request, Response};
 
 use crate::buffer::{Buffer, Slice};
 use crate::core::{OperationId, Transferred};
@@ -472,7 +472,6 @@ impl File {
             let core = self.session.shared.borrow();
             core.sessions[self.session.index].checksums
         };
-        let region = &slice.buffer.region;
         let request = Request::AppendDirect(AppendDirect {
             file: self.handle(),
             state: self.state(),
@@ -480,11 +479,7 @@ impl File {
             length: slice.length,
             hint: CacheHint::default(),
             checksum: if checksums { Checksum::of(bytes) } else { Checksum::NONE },
-            buffer: DirectBuffer {
-                target: dafs_types::RmrTarget(region.address),
-                length: slice.length,
-                context: dafs_types::RmrContext(region.stag.0),
-            },
+            buffer: slice.direct_in(&self.session),
         });
         self.session.call(&request, |status, response| match response {
             Response::AppendDirect(result) | Response::AppendInline(result)

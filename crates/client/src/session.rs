@@ -181,7 +181,9 @@ impl Client {
             options.login =
                 Login::Password { user: user.clone(), password: password.unwrap_or_default() };
         }
-        if let (true, ServerName::Host { host, .. }) = (options.host.is_empty(), &location.server) {
+        if let (true, ServerName::Host { host, .. } | ServerName::Verbs { host, .. }) =
+            (options.host.is_empty(), &location.server)
+        {
             options.host.clone_from(host);
         }
         let places = places(&location.server, options.transport)?;
@@ -590,6 +592,7 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
             });
         }
         ServerName::Socket(path) => return Ok(Places::one(Address::Shm(path.clone()))),
+        ServerName::Verbs { host, port } => return places_by_verbs(server, host, *port, choice),
         ServerName::Host { tls: true, .. } if choice == TransportChoice::SharedMemory => {
             return Err(ClientError::Connect {
                 address: server.to_string(),
@@ -626,6 +629,27 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
         ));
     }
     Ok(places)
+}
+
+/// Through RDMA devices; a session that has lost its own, and finds no other, comes back over
+/// TCP.
+fn places_by_verbs(
+    server: &ServerName,
+    host: &str,
+    port: u16,
+    choice: TransportChoice,
+) -> Result<Places> {
+    let failed = |reason: String| ClientError::Connect { address: server.to_string(), reason };
+    if choice != TransportChoice::Automatic {
+        return Err(failed("dafs+verbs:// names the transport already".into()));
+    }
+    let sockets: Vec<_> = (host, port)
+        .to_socket_addrs()
+        .map_err(|error| failed(format!("the host name cannot be resolved: {error}")))?
+        .collect();
+    let spare = sockets.iter().copied().map(Address::Tcp).collect();
+    let fixed = sockets.into_iter().map(Address::Verbs).collect();
+    Ok(Places::new(Vec::new(), fixed).with_spare(spare))
 }
 
 /// Whether an address is one of this host's: only those can be bound.

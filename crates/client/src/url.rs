@@ -1,5 +1,5 @@
-//! Where a file is: `dafs://user@host:port/path`, the same by TLS with `dafs+tls://`, or
-//! `dafs+shm:///socket!/path`.
+//! Where a file is: `dafs://user@host:port/path`, the same by TLS with `dafs+tls://` or through
+//! an RDMA device with `dafs+verbs://`, or `dafs+shm:///socket!/path`.
 
 use std::path::PathBuf;
 
@@ -28,6 +28,13 @@ pub enum ServerName {
         /// Over TCP by TLS and in no other way.
         tls: bool,
     },
+    /// By host and port, through an RDMA device.
+    Verbs {
+        /// Name or address.
+        host: String,
+        /// Port of the device's connection manager.
+        port: u16,
+    },
     /// By the path of its Unix socket.
     Socket(PathBuf),
 }
@@ -36,7 +43,7 @@ pub enum ServerName {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no DAFS URL: {what}; write dafs://host[:port]/path, \
-     dafs+tls://host[:port]/path or dafs+shm:///socket!/path"
+     dafs+tls://host[:port]/path, dafs+verbs://host[:port]/path or dafs+shm:///socket!/path"
 )]
 pub struct UrlError {
     text: String,
@@ -47,7 +54,7 @@ impl Location {
     /// Whether a text looks like a URL of ours rather than a local path.
     #[must_use]
     pub fn is_url(text: &str) -> bool {
-        ["dafs://", "dafs+tls://", "dafs+shm://"].iter().any(|scheme| text.starts_with(scheme))
+        SCHEMES.iter().any(|scheme| text.starts_with(scheme))
     }
 
     /// Reads a URL.
@@ -65,14 +72,14 @@ impl Location {
             let server = ServerName::Socket(PathBuf::from(decode(socket)));
             return Ok(Self { server, user: None, path });
         }
-        let (rest, tls) = match text.strip_prefix("dafs+tls://") {
-            Some(rest) => (rest, true),
-            None => (
-                text.strip_prefix("dafs://")
-                    .ok_or_else(|| wrong("the scheme is none of dafs, dafs+tls and dafs+shm"))?,
-                false,
-            ),
-        };
+        let with = |scheme| text.strip_prefix(scheme);
+        let (rest, tls, verbs) = with("dafs+tls://")
+            .map(|rest| (rest, true, false))
+            .or_else(|| Some((with("dafs+verbs://")?, false, true)))
+            .or_else(|| Some((with("dafs://")?, false, false)))
+            .ok_or_else(|| {
+                wrong("the scheme is none of dafs, dafs+tls, dafs+verbs and dafs+shm")
+            })?;
         let (authority, path) = match rest.find('/') {
             Some(slash) => rest.split_at(slash),
             None => (rest, "/"),
@@ -91,7 +98,11 @@ impl Location {
             return Err(wrong("the host is missing"));
         }
         let path = absolute(path).ok_or_else(|| wrong("the path must be absolute"))?;
-        Ok(Self { server: ServerName::Host { host, port, tls }, user, path })
+        let server = match verbs {
+            true => ServerName::Verbs { host, port },
+            false => ServerName::Host { host, port, tls },
+        };
+        Ok(Self { server, user, path })
     }
 }
 
@@ -100,15 +111,27 @@ impl std::fmt::Display for ServerName {
         match self {
             Self::Host { host, port, tls } => {
                 let scheme = if *tls { "dafs+tls" } else { "dafs" };
-                match host.contains(':') {
-                    true => write!(f, "{scheme}://[{host}]:{port}"),
-                    false => write!(f, "{scheme}://{host}:{port}"),
-                }
+                write_host(f, scheme, host, *port)
             }
+            Self::Verbs { host, port } => write_host(f, "dafs+verbs", host, *port),
             Self::Socket(path) => write!(f, "dafs+shm://{}", path.display()),
         }
     }
 }
+
+fn write_host(
+    f: &mut std::fmt::Formatter<'_>,
+    scheme: &str,
+    host: &str,
+    port: u16,
+) -> std::fmt::Result {
+    match host.contains(':') {
+        true => write!(f, "{scheme}://[{host}]:{port}"),
+        false => write!(f, "{scheme}://{host}:{port}"),
+    }
+}
+
+const SCHEMES: [&str; 4] = ["dafs://", "dafs+tls://", "dafs+verbs://", "dafs+shm://"];
 
 /// Where a server on this host listens for shared memory, best first: in the user's
 /// runtime directory, in `/run/dafs`, in `/tmp/dafs-UID`; named after the TCP port.
@@ -200,6 +223,15 @@ mod tests {
             assert_eq!(location.server.to_string(), text);
         }
         assert!(Location::is_url("dafs+tls://box/"));
+    }
+
+    #[test]
+    fn devices_have_a_scheme_of_their_own() {
+        let location = Location::parse("dafs+verbs://[fe80::1%7]:9/x").unwrap();
+        let server = ServerName::Verbs { host: "fe80::1%7".into(), port: 9 };
+        assert_eq!((&location.server, location.path.as_str()), (&server, "/x"));
+        assert_eq!(location.server.to_string(), "dafs+verbs://[fe80::1%7]:9");
+        assert!(Location::is_url("dafs+verbs://box/"));
     }
 
     #[test]

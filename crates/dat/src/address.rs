@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::verbs::VerbsUnavailable;
 use crate::{CertificateIdentity, TlsFailure};
 
 /// A transport address.
@@ -13,6 +14,8 @@ pub enum Address {
     Tcp(SocketAddr),
     /// Shared memory, set up over a Unix socket at this path.
     Shm(PathBuf),
+    /// An RDMA device that has this IP address, or leads to it.
+    Verbs(SocketAddr),
     /// A node of the interface's simulated network.
     Sim(u32),
 }
@@ -22,6 +25,7 @@ impl std::fmt::Display for Address {
         match self {
             Address::Tcp(address) => write!(f, "tcp:{address}"),
             Address::Shm(path) => write!(f, "shm:{}", path.display()),
+            Address::Verbs(address) => write!(f, "verbs:{address}"),
             Address::Sim(node) => write!(f, "sim:{node}"),
         }
     }
@@ -44,6 +48,9 @@ pub enum AddressError {
     /// Too many endpoints.
     #[error("the interface's limit of {0} endpoints is reached")]
     TooMany(usize),
+    /// There is no RDMA by verbs on this host.
+    #[error(transparent)]
+    Verbs(#[from] VerbsUnavailable),
     /// TLS cannot begin.
     #[error("cannot begin TLS")]
     Tls(#[from] TlsFailure),

@@ -7,10 +7,11 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use crate::region::{RegionEntry, RegionTable};
+use crate::region::{DmabufError, DmabufRange, RegionEntry, RegionTable};
 use crate::{
     BreakReason, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Forecast,
-    Gather, LocalSegment, Operation, PostError, RegionPath, RemoteSegment, SendOptions, Signal,
+    Gather, LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment, Rights,
+    SendOptions, Signal, Stag,
 };
 
 /// What is lent to a provider for one call.
@@ -214,10 +215,28 @@ pub trait Connection: Send {
     fn deadline(&self) -> Option<Instant>;
 
     /// A region became reachable for the peer.
-    fn expose(&mut self, entry: &RegionEntry) -> Result<(), BreakReason>;
+    fn expose(&mut self, context: &mut Context<'_>, entry: &RegionEntry)
+    -> Result<(), BreakReason>;
 
     /// A region is no longer reachable.
     fn withdraw(&mut self, entry: &RegionEntry);
+
+    /// What the peer of this connection names a region by.
+    fn name(&self, context: &Context<'_>, region: &Region) -> Stag {
+        let _ = context;
+        region.stag
+    }
+
+    /// Registers memory that only the connection's device gets at.
+    fn register_dmabuf(
+        &mut self,
+        context: &mut Context<'_>,
+        dmabuf: DmabufRange<'_>,
+        rights: Rights,
+    ) -> Result<Region, DmabufError> {
+        let _ = (context, dmabuf, rights);
+        Err(DmabufError::Transport)
+    }
 
     /// How bytes get to a region over this connection.
     fn path(&self, entry: &RegionEntry) -> RegionPath;

@@ -20,12 +20,12 @@ use dafs_memory::Memory;
 
 use crate::connection::{Connection, Context, EventQueue, Poller, Readiness, Token};
 use crate::inbox;
-use crate::region::{RegionEntry, RegionTable};
+use crate::region::{DmabufError, DmabufRange, RegionEntry, RegionTable};
 use crate::wait::{WaitPolicy, Waiter};
 use crate::{
     Address, AddressError, BreakReason, Domain, EndpointId, Event, Forecast, Gather, ListenerId,
     LocalKey, LocalSegment, MpaOptions, PendingId, PostError, Region, RegionPath, RemoteSegment,
-    Rights, SendOptions, Signal, TlsServer, TlsTarget, Waker, shm, sim, tcp,
+    Rights, SendOptions, Signal, Stag, TlsServer, TlsTarget, Waker, shm, sim, tcp, verbs,
 };
 
 /// Limits and habits of an interface.
@@ -100,6 +100,8 @@ pub struct Interface {
     live: usize,
     listeners: Vec<Option<Listener>>,
     regions: RegionTable,
+    /// Some transport of this interface has names of its own for regions.
+    names_regions: bool,
     events: EventQueue,
     poller: Poller,
     hot: Vec<u32>,
@@ -138,6 +140,7 @@ struct Slot {
 enum Listener {
     Shm(shm::Listener),
     Tcp(tcp::Listener),
+    Verbs(verbs::Listener),
     Sim(sim::Listener),
 }
 
@@ -158,6 +161,7 @@ impl Interface {
             live: 0,
             listeners: Vec::new(),
             regions: RegionTable::default(),
+            names_regions: false,
             events: EventQueue::default(),
             poller,
             hot: Vec::new(),
@@ -186,6 +190,10 @@ impl Interface {
             Address::Shm(path) => Listener::Shm(shm::Listener::bind(path)?),
             Address::Tcp(socket) => {
                 Listener::Tcp(tcp::Listener::bind(*socket, self.config.tls.clone())?)
+            }
+            Address::Verbs(socket) => {
+                self.names_regions = true;
+                Listener::Verbs(verbs::Listener::bind(*socket)?)
             }
             Address::Sim(node) => {
                 Listener::Sim(sim::Listener::bind(self.network(address)?, *node)?)
@@ -234,6 +242,10 @@ impl Interface {
             Address::Tcp(socket) => {
                 Box::new(tcp::Connection::connect(*socket, config, private_data, deadline)?)
             }
+            Address::Verbs(socket) => {
+                self.names_regions = true;
+                Box::new(verbs::Connection::connect(*socket, config, private_data, deadline)?)
+            }
             Address::Sim(node) => {
                 let network = self.network(address)?;
                 Box::new(sim::Connection::connect(network, *node, config, private_data)?)
@@ -259,6 +271,10 @@ impl Interface {
         }
         self.with(endpoint, |connection, context| connection.accept(context, config, private_data));
         self.after_event(endpoint);
+        // Where the answer waits for the receives that are posted now, the next flush sends it.
+        if self.lend(endpoint).is_some() {
+            self.mark_dirty(endpoint);
+        }
         endpoint
     }
 
@@ -350,6 +366,41 @@ impl Interface {
     #[must_use]
     pub fn region_count(&self) -> usize {
         self.regions.count()
+    }
+
+    /// Registers memory behind a dmabuf with the device of an endpoint, for endpoints of the
+    /// same domain on that device. The processor never touches it; other transports refuse it.
+    ///
+    /// # Errors
+    /// [`DmabufError`], for one if the endpoint is not of [`crate::verbs`].
+    pub fn register_dmabuf(
+        &mut self,
+        endpoint: EndpointId,
+        dmabuf: DmabufRange<'_>,
+        rights: Rights,
+    ) -> Result<Region, DmabufError> {
+        let (connection, mut context) = self.lend(endpoint).ok_or(DmabufError::NotConnected)?;
+        connection.register_dmabuf(&mut context, dmabuf, rights)
+    }
+
+    /// Part of a region as the peer of an endpoint names it. RDMA devices choose the names
+    /// themselves, so that a region has another with each; of the other transports it is
+    /// [`Region::remote`]. A region that the peer does not reach has a name that is nothing to
+    /// it.
+    #[must_use]
+    #[inline]
+    pub fn remote(
+        &mut self,
+        endpoint: EndpointId,
+        region: &Region,
+        offset: u64,
+        length: u32,
+    ) -> RemoteSegment {
+        let remote = region.remote(offset, length);
+        if !self.names_regions {
+            return remote;
+        }
+        RemoteSegment { stag: self.name(endpoint, region), ..remote }
     }
 
     /// How bytes get to a region over an endpoint.
@@ -497,6 +548,7 @@ impl Interface {
         let count = |listener: &Listener| match listener {
             Listener::Shm(listener) => listener.turned_away(),
             Listener::Tcp(listener) => listener.turned_away(),
+            Listener::Verbs(listener) => listener.turned_away(),
             Listener::Sim(_) => 0,
         };
         self.listeners.iter().flatten().map(count).sum()
@@ -518,6 +570,11 @@ impl Interface {
         self.lend(endpoint).is_some_and(|(connection, mut context)| {
             connection.move_now(&mut context, local, remote, write)
         })
+    }
+
+    fn name(&mut self, endpoint: EndpointId, region: &Region) -> Stag {
+        let lent = self.lend(endpoint);
+        lent.map_or(region.stag, |(connection, context)| connection.name(&context, region))
     }
 
     fn accept_ready(&mut self, index: u32) {
@@ -611,7 +668,7 @@ impl Interface {
 
     fn expose(&mut self, endpoint: EndpointId, key: LocalKey) {
         let Some(entry) = self.regions.get(key).cloned() else { return };
-        self.with(endpoint, |connection, _| connection.expose(&entry));
+        self.with(endpoint, |connection, context| connection.expose(context, &entry));
     }
 
     fn established_of(&self, domain: Domain) -> Vec<EndpointId> {
@@ -737,6 +794,7 @@ impl Listener {
         match self {
             Listener::Shm(listener) => Some(listener.fd()),
             Listener::Tcp(listener) => Some(listener.fd()),
+            Listener::Verbs(listener) => listener.fd(),
             Listener::Sim(_) => None,
         }
     }
@@ -745,6 +803,7 @@ impl Listener {
         match self {
             Listener::Shm(listener) => listener.address(),
             Listener::Tcp(listener) => listener.address(),
+            Listener::Verbs(listener) => listener.address(),
             Listener::Sim(listener) => listener.address(),
         }
     }
@@ -753,6 +812,7 @@ impl Listener {
         match self {
             Listener::Shm(l) => l.accept(id, deadline).map(|c| Box::new(c) as _),
             Listener::Tcp(l) => l.accept(id, deadline).map(|c| Box::new(c) as _),
+            Listener::Verbs(l) => l.accept(id, deadline).map(|c| Box::new(c) as _),
             Listener::Sim(l) => l.accept(id).map(|c| Box::new(c) as _),
         }
     }

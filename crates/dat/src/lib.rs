@@ -17,8 +17,8 @@
 //! - memory is reachable only through a registered region, inside its bounds and
 //!   with its rights; a violation breaks the connection and moves nothing.
 //!
-//! Providers: [`shm`] (one host), [`tcp`] (software iWARP, by TLS if asked), [`sim`]
-//! (deterministic).
+//! Providers: [`shm`] (one host), [`tcp`] (software iWARP, by TLS if asked), [`verbs`] (RDMA
+//! devices), [`sim`] (deterministic).
 
 mod address;
 mod connection;
@@ -37,13 +37,17 @@ mod work;
 pub mod shm;
 pub mod sim;
 pub mod tcp;
+pub mod verbs;
 
 pub use address::{Address, AddressError, Peer, PeerProcess};
 pub use dafs_iwarp::ReadyToReceiveSet;
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
 pub use inbox::{Inbox, InboxError, InboxSlot};
 pub use interface::{EndpointConfig, Interface, InterfaceConfig};
-pub use region::{LocalSegment, Region, RegionPath, RemoteSegment, Rights};
+pub use region::{
+    DmabufError, DmabufRange, LocalSegment, Region, RegionPath, RegisterError, RemoteSegment,
+    Rights,
+};
 pub use tcp::MpaOptions;
 pub use tls::{
     CertificateIdentity, ClientCertificates, TlsClient, TlsClientFiles, TlsConfigError, TlsFailure,

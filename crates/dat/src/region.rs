@@ -3,8 +3,13 @@
 //! Invariant: a key finds a region only while it is registered; slots are reused
 //! under a new key octet, so a stale key is refused.
 
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
 use dafs_memory::Memory;
 
+use crate::verbs::raw::Sge;
+use crate::verbs::{ProtectionDomain, Registered, Registrations, access_of};
 use crate::{Domain, LocalKey, PostError, Stag};
 
 /// What a peer may do to a region. The default is nothing: local use only.
@@ -100,6 +105,66 @@ pub struct RegionEntry {
     pub(crate) rights: Rights,
 }
 
+impl RegionEntry {
+    /// Whether its memory is none of this process.
+    fn is_elsewhere(&self) -> bool {
+        self.region.length > self.memory.length() as u64
+    }
+}
+
+/// Memory behind a dmabuf, of another device mostly.
+#[derive(Clone, Copy, Debug)]
+pub struct DmabufRange<'d> {
+    /// The dmabuf; it may be closed once it is registered.
+    pub fd: BorrowedFd<'d>,
+    /// Octets before the range.
+    pub offset: u64,
+    /// Octets of it.
+    pub length: u64,
+}
+
+/// Why memory behind a dmabuf could not be registered.
+#[derive(Debug, thiserror::Error)]
+pub enum DmabufError {
+    /// Other transports move bytes by the processor.
+    #[error("dmabufs can be registered for connections by verbs only: this one is none")]
+    Transport,
+    /// It has no device yet, or none any more.
+    #[error("the endpoint is not connected: a dmabuf is registered with its device")]
+    NotConnected,
+    /// The device will not have it.
+    #[error(
+        "device {device} does not register this dmabuf; it takes a device and driver that support          dmabufs, as mlx5 does since Linux 5.12, and rdma-core 34"
+    )]
+    Device {
+        /// Its name.
+        device: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// No room for another region.
+    #[error("the interface has no room for another region")]
+    TableFull,
+}
+
+/// Why a region has no name on a device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "device {device} does not register a region of {length} octets: {what}; raise the limit of \
+     locked memory (`ulimit -l`, LimitMEMLOCK= in systemd) if that is it"
+)]
+pub struct RegisterError {
+    device: String,
+    length: u64,
+    what: String,
+}
+
+impl RegisterError {
+    pub(crate) fn new(device: String, length: u64, source: &std::io::Error) -> Self {
+        Self { device, length, what: source.to_string() }
+    }
+}
+
 /// Why a peer's access to one of our regions is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccessError {
@@ -123,6 +188,8 @@ pub struct RegionTable {
     next_key: u8,
     /// Regions that peers have lost by invalidation and have not been told so.
     revoked: Vec<RegionEntry>,
+    /// What the regions are registered as with RDMA devices.
+    pub(crate) devices: Registrations,
 }
 
 impl RegionTable {
@@ -162,6 +229,7 @@ impl RegionTable {
             return None;
         }
         self.free.push(index);
+        self.devices.clear(index as usize);
         slot.take()
     }
 
@@ -183,6 +251,7 @@ impl RegionTable {
         }
         self.revoked.push(entry.clone());
         entry.rights = Rights::LOCAL;
+        self.devices.revoke(index_of(stag.0) as usize);
         Ok(())
     }
 
@@ -215,6 +284,101 @@ impl RegionTable {
             return Err(PostError::BadSegment);
         }
         Ok((&entry.memory, offset))
+    }
+
+    /// Whether a local segment is good, of whatever memory.
+    #[inline]
+    pub(crate) fn check(&self, domain: Domain, segment: &LocalSegment) -> Result<(), PostError> {
+        let entry = self.get(segment.key).ok_or(PostError::BadSegment)?;
+        let end = segment.offset.checked_add(u64::from(segment.length));
+        let is_inside = end.is_some_and(|end| end <= entry.region.length);
+        if entry.domain == domain && is_inside { Ok(()) } else { Err(PostError::BadSegment) }
+    }
+
+    /// A local segment as a device finds it. Registers the region if it is used for the first
+    /// time.
+    #[inline]
+    pub(crate) fn device_piece(
+        &mut self,
+        protection: &Arc<ProtectionDomain>,
+        domain: Domain,
+        segment: &LocalSegment,
+    ) -> Result<Sge, PostError> {
+        self.check(domain, segment)?;
+        let slot = index_of(segment.key.0) as usize;
+        let entry = self.slots[slot].as_ref().ok_or(PostError::BadSegment)?;
+        let lkey = self
+            .devices
+            .local(protection, slot, entry)
+            .map_err(|error| PostError::Registration(error.raw_os_error().unwrap_or(0)))?;
+        let address = entry.region.address + segment.offset;
+        Ok(Sge { address, length: segment.length, lkey })
+    }
+
+    /// Gives a region a name on a device, by which peers reach it.
+    pub(crate) fn expose_to_device(
+        &mut self,
+        protection: &Arc<ProtectionDomain>,
+        key: LocalKey,
+    ) -> std::io::Result<()> {
+        let slot = index_of(key.0) as usize;
+        let entry = self.slots.get(slot).and_then(Option::as_ref);
+        let Some(entry) = entry.filter(|e| e.region.key == key && e.rights.is_remote()) else {
+            return Ok(());
+        };
+        if entry.is_elsewhere() {
+            return Ok(());
+        }
+        self.devices.expose(protection, slot, entry).map(|_| ())
+    }
+
+    /// What peers name a region by on a device.
+    pub(crate) fn device_name(&self, protection: &ProtectionDomain, key: LocalKey) -> Option<Stag> {
+        let entry = self.get(key)?;
+        self.devices.name(protection, index_of(entry.region.key.0) as usize)
+    }
+
+    /// Takes the remote rights of the region away that peers know by this name on a device.
+    pub(crate) fn invalidate_on_device(
+        &mut self,
+        protection: &ProtectionDomain,
+        name: Stag,
+        domain: Domain,
+    ) -> Result<Stag, AccessError> {
+        let slot = self.devices.slot_named(protection, name.0).ok_or(AccessError::InvalidStag)?;
+        let entry = self.slots[slot].as_ref().ok_or(AccessError::InvalidStag)?;
+        let stag = entry.region.stag;
+        self.invalidate(stag, domain).map(|()| stag)
+    }
+
+    /// Registers memory that is none of this process with a device.
+    pub(crate) fn insert_dmabuf(
+        &mut self,
+        protection: &Arc<ProtectionDomain>,
+        domain: Domain,
+        dmabuf: DmabufRange<'_>,
+        rights: Rights,
+    ) -> Result<Region, DmabufError> {
+        let device = || protection.device.name.clone();
+        let length = usize::try_from(dmabuf.length).unwrap_or(usize::MAX);
+        let register = |access| {
+            Registered::dmabuf(protection, dmabuf.fd, dmabuf.offset, length, access)
+                .map_err(|source| DmabufError::Device { device: device(), source })
+        };
+        let local = register(access_of(Rights { remote_read: false, remote_write: true }) & 1)?;
+        let remote = rights.is_remote().then(|| register(access_of(rights))).transpose()?;
+        // Not an octet of it is the processor's: no other transport gets at it.
+        let nothing = Memory::from_heap(Box::default());
+        let full = DmabufError::TableFull;
+        let region = self.insert(nothing, domain, rights, false).ok_or(full)?;
+        let slot = index_of(region.key.0) as usize;
+        let (address, length) = (dmabuf.offset, dmabuf.length);
+        let region = Region { address, length, ..region };
+        if let Some(entry) = &mut self.slots[slot] {
+            entry.region = region;
+        }
+        self.devices.adopt(protection, slot, local, remote);
+        Ok(region)
     }
 
     /// Memory and offset that a peer of `domain` names, checked against bounds and

@@ -1,5 +1,6 @@
 //! What is posted and what comes back.
 
+use crate::region::RegisterError;
 use crate::{
     EndpointId, ListenerId, LocalSegment, Peer, PendingId, RemoteSegment, Stag, TlsFailure,
 };
@@ -139,6 +140,9 @@ pub enum BreakReason {
     /// TLS did not come about, or the peer broke it.
     #[error(transparent)]
     Tls(#[from] TlsFailure),
+    /// A region that the peer was to reach could not be registered with the RDMA device.
+    #[error(transparent)]
+    Registration(#[from] RegisterError),
     /// The operating system reported an error.
     #[error("transport failed: {0}")]
     System(String),
@@ -162,6 +166,12 @@ pub enum PostError {
     /// The message is longer than the endpoint was configured for.
     #[error("message longer than the endpoint's limit")]
     TooLong,
+    /// The RDMA device does not take the memory; the system's error number.
+    #[error(
+        "the RDMA device does not register the memory (system error {0}): is the limit of locked \
+         memory (`ulimit -l`) too low?"
+    )]
+    Registration(i32),
 }
 
 /// What a peer is likely to answer with, in the order of the stream: only a hint.

@@ -101,6 +101,8 @@ pub enum TransportKind {
     Tcp,
     /// TCP with TLS.
     Tls,
+    /// An RDMA device.
+    Verbs,
 }
 
 /// Names of principals. `*` stands for any characters.
@@ -305,6 +307,7 @@ impl PeerFacts {
                 (Some(address.ip().to_canonical()), TransportKind::Tls)
             }
             Address::Tcp(address) => (Some(address.ip().to_canonical()), TransportKind::Tcp),
+            Address::Verbs(address) => (Some(address.ip().to_canonical()), TransportKind::Verbs),
             Address::Shm(_) => (None, TransportKind::SharedMemory),
             // The simulator's network stands for one.
             Address::Sim(_) => (None, TransportKind::Tcp),
@@ -369,10 +372,11 @@ impl FromStr for TransportKind {
             "shm" => Ok(Self::SharedMemory),
             "tcp" => Ok(Self::Tcp),
             "tls" => Ok(Self::Tls),
+            "verbs" => Ok(Self::Verbs),
             _ => Err(RuleError {
                 text: text.to_owned(),
                 what: "transport",
-                forms: "shm, tcp (which includes TLS) or tls",
+                forms: "shm, tcp (which includes TLS), tls or verbs",
             }),
         }
     }
@@ -449,6 +453,7 @@ impl fmt::Display for TransportKind {
             Self::SharedMemory => "shm",
             Self::Tcp => "tcp",
             Self::Tls => "tls",
+            Self::Verbs => "verbs",
         })
     }
 }

@@ -83,6 +83,7 @@ pub fn name_of(address: &Address) -> &'static str {
     match address {
         Address::Shm(_) => "shm",
         Address::Tcp(_) => "tcp",
+        Address::Verbs(_) => "verbs",
         Address::Sim(_) => "sim",
     }
 }

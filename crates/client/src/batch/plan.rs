@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use dafs_dat::{EndpointId, Interface};
 use dafs_types::{RequestId, RmrContext, RmrTarget, SequenceNumber, Status, StreamId};
 use dafs_wire::limits::BATCH_REQUESTS_MAX;
 use dafs_wire::messages::{BatchRequest, BatchSubmit, TransferDirection};
@@ -99,7 +100,9 @@ impl Core {
         let session = &self.sessions[index];
         let has_checksums = session.checksums;
         let requests = &state.requests[part.requests.clone()];
-        let buffers: Vec<Few<DirectBuffer>> = requests.iter().map(Asked::direct).collect();
+        let (interface, endpoint) = (&mut self.interface, session.endpoint);
+        let buffers: Vec<Few<DirectBuffer>> =
+            requests.iter().map(|asked| asked.direct(interface, endpoint)).collect();
         let named = (part.requests.start..).zip(requests).zip(&buffers);
         let wire: Vec<BatchRequest<'_>> = named
             .map(|((place, asked), buffers)| BatchRequest {
@@ -161,9 +164,11 @@ impl Asked {
         self.slices.iter().map(|slice| slice.length).fold(0, u32::saturating_add)
     }
 
-    fn direct(&self) -> Few<DirectBuffer> {
+    /// How its memory is named over an endpoint.
+    fn direct(&self, interface: &mut Interface, endpoint: EndpointId) -> Few<DirectBuffer> {
         let direct = self.slices.iter().map(|slice| {
-            let remote = slice.buffer.region.remote(slice.offset as u64, slice.length);
+            let (offset, length) = (slice.offset as u64, slice.length);
+            let remote = interface.remote(endpoint, &slice.buffer.region, offset, length);
             let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
             DirectBuffer { target, length: slice.length, context }
         });

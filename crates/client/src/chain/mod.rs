@@ -39,8 +39,8 @@ pub(crate) mod send;
 mod whole;
 
 use dafs_types::{
-    AccessMask, CacheHint, FileAttributes, FileHandle, RemoveMode, RmrContext, RmrTarget,
-    SetAttributes, Stability, StateId, Status,
+    AccessMask, CacheHint, FileAttributes, FileHandle, RemoveMode, SetAttributes, Stability,
+    StateId, Status,
 };
 use dafs_wire::attributes::file::bits;
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
@@ -51,8 +51,8 @@ use dafs_wire::messages::{
     WriteInline,
 };
 use dafs_wire::{
-    AttributeBitmap, ByteOrder, ChainClass, ChainFlags, DirectBuffer, DirectBuffers,
-    FileAttributeBlock, Procedure, Request,
+    AttributeBitmap, ByteOrder, ChainClass, ChainFlags, DirectBuffers, FileAttributeBlock,
+    Procedure, Request,
 };
 
 pub use self::chained::Chained;
@@ -218,7 +218,7 @@ impl<'s> Chain<'s> {
     /// the chain has ended.
     pub fn read_into(self, offset: u64, slice: Slice) -> Self {
         let (file, state, length) = (self.object(), self.open_state(), slice.length);
-        let direct = [direct_of(&slice)];
+        let direct = [slice.direct_in(self.session)];
         let (hint, buffers) = (CacheHint::default(), DirectBuffers::from(&direct[..]));
         let request =
             Request::ReadDirect(ReadDirect { file, state, offset, length, hint, buffers });
@@ -247,7 +247,7 @@ impl<'s> Chain<'s> {
                 Err(error) => self.refuse_with(Procedure::WriteInline, error),
             };
         }
-        let direct = [direct_of(&slice)];
+        let direct = [slice.direct_in(self.session)];
         let request = Request::WriteDirect(WriteDirect {
             file: self.object(),
             state: self.open_state(),
@@ -298,7 +298,7 @@ impl<'s> Chain<'s> {
             length: slice.length,
             hint: CacheHint::default(),
             checksum: self.checksum_of(&slice),
-            buffer: direct_of(&slice),
+            buffer: slice.direct_in(self.session),
         });
         let length = slice.length;
         self.push_with(&request, None, Some(slice), length)
@@ -439,16 +439,6 @@ impl<'s> Chain<'s> {
     pub fn run_async(self) -> Chained<'s> {
         let session = self.session;
         self.submit().unwrap_or_else(|failure| Chained::failed(session, failure))
-    }
-}
-
-/// How a message names a slice. Whoever sends it keeps the buffer until the answer.
-fn direct_of(slice: &Slice) -> DirectBuffer {
-    let remote = slice.buffer.region.remote(slice.offset as u64, slice.length);
-    DirectBuffer {
-        target: RmrTarget(remote.address),
-        length: slice.length,
-        context: RmrContext(remote.stag.0),
     }
 }
 

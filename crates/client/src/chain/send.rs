@@ -357,7 +357,8 @@ impl Core {
         let Some((before, slice, behind)) = known else {
             return self.interface.expect(endpoint, &Forecast::answer(&[], 0));
         };
-        let writes = [slice.buffer.region.remote(slice.offset as u64, slice.length)];
+        let (offset, length) = (slice.offset as u64, slice.length);
+        let writes = [self.interface.remote(endpoint, &slice.buffer.region, offset, length)];
         let forecast = Forecast { before, writes: &writes, message: ANSWER_BYTES, behind };
         self.interface.expect(endpoint, &forecast);
     }

@@ -14,16 +14,30 @@ pub(crate) struct Places {
     local: Vec<PathBuf>,
     /// Always tried.
     fixed: Vec<Address>,
+    /// Tried besides by a session that has lost its connection.
+    spare: Vec<Address>,
 }
 
 impl Places {
     /// One address and no other.
     pub fn one(address: Address) -> Self {
-        Self { local: Vec::new(), fixed: vec![address] }
+        Self { local: Vec::new(), fixed: vec![address], spare: Vec::new() }
     }
 
     pub fn new(local: Vec<PathBuf>, fixed: Vec<Address>) -> Self {
-        Self { local, fixed }
+        Self { local, fixed, spare: Vec::new() }
+    }
+
+    /// With places besides, for a session that has lost its connection.
+    pub fn with_spare(self, spare: Vec<Address>) -> Self {
+        Self { spare, ..self }
+    }
+
+    /// What can be tried now by a session that has lost its connection.
+    pub fn again(&self) -> Vec<Address> {
+        let mut places = self.now();
+        places.extend(self.spare.iter().cloned());
+        places
     }
 
     /// What can be tried now.

@@ -216,7 +216,7 @@ impl Core {
 
     fn attempt(&mut self, index: usize) {
         let Some(keeper) = &mut self.sessions[index].keeper else { return };
-        let places = keeper.places.now();
+        let places = keeper.places.again();
         let due = coarse_now() + keeper.recovery.attempt_timeout;
         keeper.attempts += 1;
         let attempt = keeper.attempts;
@@ -271,7 +271,7 @@ impl Core {
         rescue.party = None;
         (rescue.step, rescue.due) = (Step::Pausing, now);
         rescue.failure = Some(failure);
-        let places = keeper.places.now().len();
+        let places = keeper.places.again().len();
         let is_round_over = rescue.tried >= places;
         if is_round_over {
             rescue.tried = 0;

@@ -473,7 +473,11 @@ impl crate::connection::Connection for Connection {
         (!self.is_open() && !matches!(self.phase, Phase::Closed)).then_some(self.deadline)
     }
 
-    fn expose(&mut self, entry: &RegionEntry) -> Result<(), BreakReason> {
+    fn expose(
+        &mut self,
+        _context: &mut Context<'_>,
+        entry: &RegionEntry,
+    ) -> Result<(), BreakReason> {
         let packet = control::expose(&ExposedRegion {
             stag: entry.region.stag,
             address: entry.region.address,
@@ -511,6 +515,7 @@ impl crate::connection::Connection for Connection {
             | BreakReason::Unreachable(_)
             | BreakReason::Terminated(_)
             | BreakReason::Tls(_)
+            | BreakReason::Registration(_)
             | BreakReason::System(_) => None,
         };
         if let Some(text) = blame {

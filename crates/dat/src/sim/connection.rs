@@ -555,7 +555,11 @@ impl crate::connection::Connection for Connection {
         None
     }
 
-    fn expose(&mut self, _entry: &RegionEntry) -> Result<(), BreakReason> {
+    fn expose(
+        &mut self,
+        _context: &mut Context<'_>,
+        _entry: &RegionEntry,
+    ) -> Result<(), BreakReason> {
         Ok(())
     }
 

@@ -357,7 +357,11 @@ impl crate::connection::Connection for Connection {
         (!self.is_open() && !matches!(self.phase, Phase::Closed)).then_some(self.deadline)
     }
 
-    fn expose(&mut self, _entry: &RegionEntry) -> Result<(), BreakReason> {
+    fn expose(
+        &mut self,
+        _context: &mut Context<'_>,
+        _entry: &RegionEntry,
+    ) -> Result<(), BreakReason> {
         // Peers name regions in their frames; nothing is sent ahead.
         Ok(())
     }

@@ -35,6 +35,8 @@ pub struct World {
     pub dribbles: Option<u64>,
     /// The simulated network, if this is one.
     pub network: Option<Network>,
+    /// Octets of private data that go along.
+    pub private_bytes_max: usize,
     scratch: Option<PathBuf>,
 }
 
@@ -52,6 +54,7 @@ impl World {
             endpoint: EndpointConfig { crc, ..EndpointConfig::default() },
             dribbles: None,
             network: None,
+            private_bytes_max: 512,
             scratch: None,
         }
     }
@@ -94,6 +97,47 @@ pub struct Tls {
     /// Through a proxy that dribbles and heaps.
     pub dribbles: bool,
 }
+
+/// An RDMA device of this host, which [`VERBS_VARIABLE`] names by its address.
+pub struct Verbs;
+
+impl Verbs {
+    fn address(port: u16) -> Option<Address> {
+        let text = std::env::var(VERBS_VARIABLE).ok()?;
+        let ip = text.parse().unwrap_or_else(|_| panic!("{VERBS_VARIABLE}={text} is no address"));
+        Some(Address::Verbs(std::net::SocketAddr::new(ip, port)))
+    }
+
+    fn is_software_iwarp() -> bool {
+        let survey = dafs_dat::verbs::RdmaSurvey::take();
+        survey.is_ok_and(|s| s.devices.first().is_some_and(|device| device.name.contains("siw")))
+    }
+
+    /// Why there is none to be tested.
+    fn excuse() -> Option<String> {
+        if Self::address(0).is_some() {
+            return None;
+        }
+        let devices = match dafs_dat::verbs::RdmaSurvey::take() {
+            Ok(survey) if survey.devices.is_empty() => "this host has no RDMA device".to_owned(),
+            Ok(survey) => format!("{} RDMA devices are here", survey.devices.len()),
+            Err(unavailable) => unavailable.to_string(),
+        };
+        Some(format!("{VERBS_VARIABLE} names no address of an RDMA device ({devices})"))
+    }
+}
+
+impl Fixture for Verbs {
+    fn world(&self, _seed: u64) -> World {
+        let at = |port| Self::address(port).expect("an address");
+        let mut world = World::real(at(0), at(9), false);
+        world.private_bytes_max = 54;
+        world
+    }
+}
+
+/// Names the RDMA device to test, by its IP address.
+const VERBS_VARIABLE: &str = "DAFS_VERBS_ADDRESS";
 
 impl Fixture for Tls {
     fn world(&self, seed: u64) -> World {
@@ -157,11 +201,21 @@ impl Fixture for Tcp {
 }
 
 /// Why a provider need not pass a case yet.
-pub fn excuse(provider: &str, case: &str) -> Option<&'static str> {
-    EXCUSES
+pub fn excuse(provider: &str, case: &str) -> Option<String> {
+    if provider.ends_with("::verbs")
+        && let Some(why) = Verbs::excuse()
+    {
+        return Some(why);
+    }
+    let excuses = if provider.ends_with("::verbs") && Verbs::is_software_iwarp() {
+        &SOFTWARE_IWARP[..]
+    } else {
+        &EXCUSES[..]
+    };
+    excuses
         .iter()
         .find(|(module, excused, _)| provider.ends_with(module) && *excused == case)
-        .map(|(_, _, why)| *why)
+        .map(|(_, _, why)| (*why).to_owned())
 }
 
 /// Provider, case, and what is wrong with the provider or the case. Goes with its reason.
@@ -171,6 +225,12 @@ const EXCUSES: [(&str, &str, &str); 3] = [
     ("tls_dribbled", "the_limit_of_endpoints_holds", HELD_BACK),
 ];
 const HELD_BACK: &str = "it counts what has arrived, and a proxy holds that back";
+
+/// The same of the kernel's software iWARP, siw.
+const SOFTWARE_IWARP: [(&str, &str, &str); 2] = [
+    ("verbs", "a_refused_read_breaks_and_moves_nothing", "siw grants reads of all that has a name"),
+    ("verbs", "a_send_invalidates_a_region", "siw does not tell what a message has invalidated"),
+];
 
 /// The node that connects.
 pub const INITIATOR: u32 = 1;

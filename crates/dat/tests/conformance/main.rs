@@ -144,3 +144,5 @@ provider!(tcp_dribbled, Dribbled { crc: false });
 provider!(tcp_dribbled_crc, Dribbled { crc: true });
 provider!(tls, Tls { dribbles: false });
 provider!(tls_dribbled, Tls { dribbles: true });
+// Where there is a device.
+provider!(verbs, Verbs);

@@ -3,13 +3,15 @@
 //! Invariant: a side keeps every event in order and every posted context, so that a
 //! test can say that nothing is missing, nothing is twice and nothing comes late.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use dafs_dat::{
     Address, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather,
     Inbox, InboxSlot, Interface, LocalSegment, Operation, PendingId, Region, RemoteSegment, Rights,
-    SendOptions, Signal,
+    SendOptions, Signal, Stag,
 };
 use dafs_memory::{Memory, Pages};
 use dafs_types::Random;
@@ -22,10 +24,17 @@ pub struct Side {
     current: Option<EndpointId>,
     pub events: Vec<Event>,
     posted: Vec<Posted>,
+    regions: Vec<Region>,
+    /// What this side's regions are called on their connections, and the other side's.
+    names: Names,
+    peer_names: Names,
     /// Where messages arrive, if they are to be read there, and those that have arrived.
     pub inbox: Option<Inbox>,
     pub messages: Vec<(InboxSlot, u32)>,
 }
+
+/// The names of regions to peers, by their own; some transports have others.
+type Names = Rc<RefCell<HashMap<u32, Stag>>>;
 
 #[derive(Clone, Copy)]
 struct Posted {
@@ -66,7 +75,42 @@ impl Side {
     fn new(config: dafs_dat::InterfaceConfig) -> Self {
         let interface = Interface::new(config).expect("an interface");
         let (events, posted, messages) = (Vec::new(), Vec::new(), Vec::new());
-        Self { interface, current: None, events, posted, inbox: None, messages }
+        let (regions, names) = (Vec::new(), Names::default());
+        let peer_names = Names::default();
+        Self {
+            interface,
+            current: None,
+            events,
+            posted,
+            regions,
+            names,
+            peer_names,
+            inbox: None,
+            messages,
+        }
+    }
+
+    /// Learns what the other side calls this side's regions.
+    fn note_names(&mut self) {
+        let Some(endpoint) = self.current else { return };
+        for region in &self.regions {
+            let named = self.interface.remote(endpoint, region, 0, 0).stag;
+            self.names.borrow_mut().insert(region.stag.0, named);
+        }
+    }
+
+    /// What a region of the other side is called. A name that differs from a region's own in
+    /// the last octet differs as much from what it is called.
+    fn peer_name(&self, stag: Stag) -> Stag {
+        let names = self.peer_names.borrow();
+        let alike = |own: &&u32| **own == stag.0;
+        let close = |own: &&u32| **own >> 8 == stag.0 >> 8;
+        let own = names.keys().find(alike).or_else(|| names.keys().find(close));
+        own.map_or(stag, |own| Stag(names[own].0 ^ own ^ stag.0))
+    }
+
+    fn named(&self, remote: RemoteSegment) -> RemoteSegment {
+        RemoteSegment { stag: self.peer_name(remote.stag), ..remote }
     }
 
     /// The endpoint of interest.
@@ -87,6 +131,10 @@ impl Side {
 
     pub fn register(&mut self, memory: Memory, rights: Rights) -> Buffer {
         let region = self.interface.register(&memory, DOMAIN, rights).expect("a free slot");
+        if rights.is_remote() {
+            self.regions.push(region);
+            self.note_names();
+        }
         Buffer { memory, region }
     }
 
@@ -114,6 +162,8 @@ impl Side {
     }
 
     pub fn gather(&mut self, context: u64, gather: &[Gather<'_>], options: SendOptions) {
+        let invalidate = options.invalidate.map(|stag| self.peer_name(stag));
+        let options = SendOptions { invalidate, ..options };
         self.interface.post_send(self.endpoint(), context, gather, options).expect("a posted send");
         self.record(context, Operation::Send, options.signal);
     }
@@ -124,13 +174,13 @@ impl Side {
 
     /// Writes without posting, if the transport can.
     pub fn write_now(&mut self, local: &[LocalSegment], remote: RemoteSegment) -> bool {
-        let endpoint = self.endpoint();
+        let (endpoint, remote) = (self.endpoint(), self.named(remote));
         self.interface.rdma_write_now(endpoint, local, remote)
     }
 
     /// Reads without posting, if the transport can.
     pub fn read_now(&mut self, local: &[LocalSegment], remote: RemoteSegment) -> bool {
-        let endpoint = self.endpoint();
+        let (endpoint, remote) = (self.endpoint(), self.named(remote));
         self.interface.rdma_read_now(endpoint, local, remote)
     }
 
@@ -141,6 +191,7 @@ impl Side {
         remote: RemoteSegment,
         signal: Signal,
     ) {
+        let remote = self.named(remote);
         self.interface
             .post_rdma_write(self.endpoint(), context, local, remote, signal)
             .expect("a posted write");
@@ -148,6 +199,7 @@ impl Side {
     }
 
     pub fn read(&mut self, context: u64, local: &[LocalSegment], remote: RemoteSegment) {
+        let remote = self.named(remote);
         self.interface
             .post_rdma_read(self.endpoint(), context, local, remote)
             .expect("a posted read");
@@ -296,8 +348,10 @@ impl Pair {
 
     /// Two interfaces, the acceptor listening, nothing connected.
     pub fn apart(mut world: World) -> Self {
-        let initiator = Side::new(world.initiator.clone());
+        let mut initiator = Side::new(world.initiator.clone());
         let mut acceptor = Side::new(world.acceptor.clone());
+        initiator.peer_names = Rc::clone(&acceptor.names);
+        acceptor.peer_names = Rc::clone(&initiator.names);
         let listener = acceptor.interface.listen(&world.address).expect("a listener");
         world.address = acceptor.interface.listener_address(listener).expect("its address");
         if let (Some(seed), Address::Tcp(address)) = (world.dribbles, &world.address) {
@@ -315,6 +369,8 @@ impl Pair {
         self.until("both sides are established", |pair| {
             pair.initiator.is_established() && pair.acceptor.is_established()
         });
+        self.initiator.note_names();
+        self.acceptor.note_names();
     }
 
     pub fn connect(&mut self, config: &EndpointConfig, private_data: &[u8]) {

@@ -1,0 +1,75 @@
+//! What `dafs doctor` says of RDMA devices.
+
+use dafs_dat::verbs::{Device, RdmaSurvey};
+
+use super::Findings;
+
+/// What there is of RDMA. A host without it has nothing wrong.
+pub fn look(findings: &mut Findings) {
+    let survey = match RdmaSurvey::take() {
+        Ok(survey) => survey,
+        Err(error) => return findings.note(&format!("rdma: none: {}", join(&error))),
+    };
+    for name in &survey.without_provider {
+        findings.bad(&format!(
+            "rdma: the system's library has no provider for {name}: install ibverbs-providers"
+        ));
+    }
+    if survey.devices.is_empty() {
+        return findings.note("rdma: this host has no device");
+    }
+    if !survey.has_connection_manager {
+        findings.bad("rdma: no /dev/infiniband/rdma_cm: modprobe rdma_ucm");
+    }
+    for device in &survey.devices {
+        look_at(findings, device);
+    }
+    match survey.lock_bytes_max {
+        Some(bytes) if bytes < LOCK_BYTES_MIN => findings.slow(&format!(
+            "rdma: at most {} KiB may be locked in memory; a client locks its buffers, a server \
+             its cache: raise LimitMEMLOCK, or ulimit -l",
+            bytes >> 10
+        )),
+        _ => {}
+    }
+    if survey.devices.iter().any(|device| device.protocol() == "RoCE") {
+        findings.note(
+            "rdma: RoCE wants a network that loses nothing: priority flow control or ECN on the \
+             switches and here (dcb pfc show, mlnx_qos), and MTUs that fit",
+        );
+    }
+}
+
+fn look_at(findings: &mut Findings, device: &Device) {
+    let (name, protocol) = (&device.name, device.protocol());
+    for port in &device.ports {
+        let mtu = port.mtu.map_or("?".to_owned(), |octets| octets.to_string());
+        let what = format!("rdma: {name} port {} ({protocol}): {}", port.number, port.state);
+        if port.is_active() {
+            findings.good(&format!("{what}, MTU {mtu}"));
+        } else {
+            findings.note(&format!("{what}: not to be used now"));
+        }
+        if device.is_iwarp {
+            continue;
+        }
+        for gid in &port.gids {
+            let (address, kind, interface) = (gid.address(), &gid.kind, &gid.interface);
+            findings.note(&format!("rdma: {name} is {address} ({kind}) {interface}"));
+        }
+        if protocol == "RoCE" && !port.gids.iter().any(|gid| gid.kind == "RoCE v2") {
+            findings.bad(&format!("rdma: {name} has no name for RoCE v2: give {name} an address"));
+        }
+    }
+}
+
+/// An error with what has led to it.
+fn join(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {}", join(source)),
+        None => error.to_string(),
+    }
+}
+
+/// Fewer octets hold no more than a few buffers.
+const LOCK_BYTES_MIN: u64 = 64 << 20;

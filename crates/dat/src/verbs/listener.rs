@@ -1,0 +1,65 @@
+//! The identifier that peers ask for.
+//!
+//! Invariant: a request leaves the listener with a channel of its own, or is turned away.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use super::Connection;
+use super::library::Library;
+use super::link::Link;
+use super::raw;
+use crate::{Address, AddressError, ListenerId};
+
+/// Listens on an address, over all devices that have it.
+pub struct Listener {
+    /// None once its device is gone, if it listened on an address of that device alone.
+    link: Option<Link>,
+    address: SocketAddr,
+    turned_away: u64,
+}
+
+impl Listener {
+    pub(crate) fn bind(address: SocketAddr) -> Result<Self, AddressError> {
+        let failed = |source| AddressError::System { address: Address::Verbs(address), source };
+        let link = Link::new(&Library::load()?)?;
+        link.bind(&address).and_then(|()| link.listen(BACKLOG)).map_err(failed)?;
+        let mut bound = address;
+        bound.set_port(link.port());
+        Ok(Self { link: Some(link), address: bound, turned_away: 0 })
+    }
+
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.link.as_ref().map(Link::fd)
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        Address::Verbs(self.address)
+    }
+
+    /// Peers turned away for want of descriptors.
+    pub(crate) fn turned_away(&self) -> u64 {
+        self.turned_away
+    }
+
+    pub(crate) fn accept(&mut self, id: ListenerId, deadline: Instant) -> Option<Connection> {
+        while let Some(mut event) = self.link.as_ref()?.event().ok()? {
+            if event.event == raw::event::DEVICE_REMOVAL {
+                // The device waits for its identifiers to be gone.
+                self.link = None;
+                return None;
+            }
+            let Some(request) = event.request.take() else { continue };
+            match Link::of_request(request) {
+                Ok(link) => {
+                    return Some(Connection::inbound(link, id, &event, self.address, deadline));
+                }
+                Err(_) => self.turned_away += 1,
+            }
+        }
+        None
+    }
+}
+
+const BACKLOG: i32 = 512;

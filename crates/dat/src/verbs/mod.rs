@@ -1,0 +1,335 @@
+//! Provider `verbs`: RDMA devices of InfiniBand, RoCE and iWARP, by the system's libraries.
+//!
+//! Nothing here is linked: the libraries are loaded when an address of this provider is first
+//! used, and a host without them loses this provider alone ([`VerbsUnavailable`]).
+//!
+//! - `raw`, `library`: the C libraries as they are, and how they are found;
+//! - `link`: the connection manager's identifiers and events; `listener`, `establish`: how
+//!   connections begin; `private_data`: what applications say meanwhile;
+//! - `protection`: protection domains and registered memory; `staging`: a connection's own;
+//! - `queues`: queue pairs and completion queues; `transmit`, `receive`: what is posted to them
+//!   and what comes back;
+//! - `survey`: what a person wants to know of a host's devices.
+//!
+//! Invariant: posted work waits in a ledger until its completion is reported; of the front part
+//! of it the device knows. Work is reported in the order posted.
+
+mod establish;
+mod library;
+mod link;
+mod listener;
+mod private_data;
+mod protection;
+mod queues;
+#[doc(hidden)]
+pub mod raw;
+mod receive;
+mod staging;
+mod survey;
+mod transmit;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use self::establish::Phase;
+pub use self::library::VerbsUnavailable;
+use self::link::{CmEvent, Link};
+pub(crate) use self::listener::Listener;
+use self::private_data::{REQUEST_BYTES_MAX, Word};
+pub(crate) use self::protection::{ProtectionDomain, Registered, Registrations, access_of};
+use self::queues::Queues;
+use self::receive::Inbound;
+use self::staging::Staging;
+pub use self::survey::{Device, Gid, Port, RdmaSurvey};
+use self::transmit::{Outbound, Transfer};
+use crate::connection::{Alarm, Context, Readiness};
+use crate::region::{DmabufError, DmabufRange, RegionEntry, RegisterError};
+use crate::{
+    Address, AddressError, BreakReason, CompletionStatus, EndpointConfig, Gather, ListenerId,
+    LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment, Rights, SendOptions,
+    Signal, Stag,
+};
+
+/// One connection, either side.
+pub(crate) struct Connection {
+    lane: Lane,
+    staging: Staging,
+    outbound: Outbound,
+    inbound: Inbound,
+    protection: Option<Arc<ProtectionDomain>>,
+    peer: SocketAddr,
+    phase: Phase,
+    deadline: Instant,
+    config: EndpointConfig,
+    is_watched: bool,
+}
+
+/// What the device has of a connection. The queue pair is the identifier's, and goes before it.
+#[derive(Default)]
+struct Lane {
+    queues: Option<Queues>,
+    link: Option<Link>,
+}
+
+impl Connection {
+    pub(crate) fn connect(
+        address: SocketAddr,
+        config: &EndpointConfig,
+        private_data: &[u8],
+        deadline: Instant,
+    ) -> Result<Self, AddressError> {
+        let length = private_data.len();
+        if length > REQUEST_BYTES_MAX {
+            return Err(AddressError::PrivateData { length, limit: REQUEST_BYTES_MAX });
+        }
+        let link = Link::new(&library::Library::load()?)?;
+        let failed = |source| AddressError::System { address: Address::Verbs(address), source };
+        link.resolve_address(&address, establish::RESOLVE_MS).map_err(failed)?;
+        let phase = Phase::Resolving { private_data: private_data.into() };
+        let mut connection = Self::new(link, address, phase, deadline);
+        connection.config = config.clone();
+        Ok(connection)
+    }
+
+    /// A connection that a peer has asked for.
+    pub(crate) fn inbound(
+        link: Link,
+        listener: ListenerId,
+        request: &CmEvent,
+        fallback: SocketAddr,
+        deadline: Instant,
+    ) -> Self {
+        let terms = link::Terms {
+            responder_resources: request.responder_resources,
+            initiator_depth: request.initiator_depth,
+        };
+        let peer = link.peer().unwrap_or(fallback);
+        let private_data = request.private_data.clone();
+        Self::new(link, peer, Phase::Asked { listener, private_data, terms }, deadline)
+    }
+
+    fn new(link: Link, peer: SocketAddr, phase: Phase, deadline: Instant) -> Self {
+        Self {
+            lane: Lane { queues: None, link: Some(link) },
+            staging: Staging::default(),
+            outbound: Outbound::default(),
+            inbound: Inbound::default(),
+            protection: None,
+            peer,
+            phase,
+            deadline,
+            config: EndpointConfig::default(),
+            is_watched: false,
+        }
+    }
+
+    #[inline]
+    fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Established)
+    }
+
+    /// Lets go of the queue pair and the identifier. Over iWARP the kernel holds whoever gives a
+    /// connect up until the peer has answered, or has not for ten seconds: that is nothing for
+    /// a thread that serves others.
+    fn part(&mut self) {
+        let is_held = matches!(self.phase, Phase::Connecting)
+            && self.lane.link.as_ref().is_some_and(Link::is_iwarp);
+        let mut lane = std::mem::take(&mut self.lane);
+        // Once the queue pair is stopped, the device touches nothing of what was posted.
+        let may_wait = lane.queues.as_mut().is_none_or(|queues| queues.stop().is_ok());
+        if is_held && may_wait {
+            let held = std::thread::Builder::new().name("dafs-parting".to_owned());
+            // Without a thread it is dropped here.
+            let _ = held.spawn(move || drop(lane));
+        }
+    }
+
+    /// Completes everything outstanding as flushed.
+    fn abandon(&mut self, context: &mut Context<'_>) {
+        let flushed = CompletionStatus::Flushed;
+        for task in self.outbound.work.drain(..) {
+            if task.is_last {
+                context.complete(task.operation, task.cookie, flushed, 0);
+            }
+        }
+        for receive in self.inbound.receives.drain(..) {
+            context.complete(Operation::Receive, receive.cookie, flushed, 0);
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let Some(link) = &self.lane.link else { return };
+        if self.is_open() {
+            link.disconnect();
+        }
+        self.part();
+    }
+}
+
+impl crate::connection::Connection for Connection {
+    fn post_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        scatter: &[LocalSegment],
+    ) -> Result<(), PostError> {
+        self.queue_receive(context, cookie, scatter)
+    }
+
+    fn post_send(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        gather: &[Gather<'_>],
+        options: SendOptions,
+    ) -> Result<(), PostError> {
+        self.queue_send(context, cookie, gather, options)
+    }
+
+    fn post_rdma_write(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+        signal: Signal,
+    ) -> Result<(), PostError> {
+        self.queue_transfer(context, cookie, local, Transfer::Write(signal), remote)
+    }
+
+    fn post_rdma_read(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        local: &[LocalSegment],
+        remote: RemoteSegment,
+    ) -> Result<(), PostError> {
+        self.queue_transfer(context, cookie, local, Transfer::Read, remote)
+    }
+
+    fn flush(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        if self.is_open() { self.push_out() } else { self.send_answer(context) }
+    }
+
+    fn progress(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        if !self.is_watched {
+            self.begin(context)?;
+            return Ok(false);
+        }
+        self.take_in(context)
+    }
+
+    fn ready(
+        &mut self,
+        context: &mut Context<'_>,
+        which: u8,
+        _readiness: Readiness,
+    ) -> Result<(), BreakReason> {
+        if which == COMPLETIONS {
+            if let Some(queues) = &mut self.lane.queues {
+                queues.take_wakes();
+            }
+            return self.take_in(context).map(|_| ());
+        }
+        self.take_events(context)
+    }
+
+    fn is_polled(&self) -> bool {
+        true
+    }
+
+    fn arm(&mut self, _alarm: Alarm) -> bool {
+        self.arm_completions()
+    }
+
+    fn accept(
+        &mut self,
+        context: &mut Context<'_>,
+        config: &EndpointConfig,
+        private_data: &[u8],
+    ) -> Result<(), BreakReason> {
+        self.config = config.clone();
+        self.prepare_answer(context, private_data)
+    }
+
+    fn reject(&mut self, _context: &mut Context<'_>, private_data: &[u8]) {
+        self.refuse(private_data);
+    }
+
+    fn is_established(&self) -> bool {
+        self.is_open()
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        (!self.is_open() && !matches!(self.phase, Phase::Closed)).then_some(self.deadline)
+    }
+
+    fn expose(
+        &mut self,
+        context: &mut Context<'_>,
+        entry: &RegionEntry,
+    ) -> Result<(), BreakReason> {
+        let Some(protection) = &self.protection else { return Ok(()) };
+        context.regions.expose_to_device(protection, entry.region.key).map_err(|source| {
+            let device = protection.device.name.clone();
+            BreakReason::Registration(RegisterError::new(device, entry.region.length, &source))
+        })
+    }
+
+    fn withdraw(&mut self, _entry: &RegionEntry) {
+        // The table has taken the name from the device already.
+    }
+
+    fn name(&self, context: &Context<'_>, region: &Region) -> Stag {
+        let named = |p| context.regions.device_name(p, region.key);
+        // No device gives this name to anything.
+        self.protection.as_deref().and_then(named).unwrap_or(Stag(0))
+    }
+
+    fn path(&self, _entry: &RegionEntry) -> RegionPath {
+        RegionPath::Network
+    }
+
+    fn register_dmabuf(
+        &mut self,
+        context: &mut Context<'_>,
+        dmabuf: DmabufRange<'_>,
+        rights: Rights,
+    ) -> Result<Region, DmabufError> {
+        let protection = self.protection.as_ref().ok_or(DmabufError::NotConnected)?;
+        context.regions.insert_dmabuf(protection, context.domain, dmabuf, rights)
+    }
+
+    fn shutdown(&mut self, context: &mut Context<'_>, reason: &BreakReason) {
+        let was_open = self.is_open();
+        if was_open && matches!(reason, BreakReason::Local) {
+            self.linger(context);
+        }
+        if let Some(link) = &self.lane.link
+            && was_open
+        {
+            link.disconnect();
+        }
+        self.drain(context);
+        self.part();
+        self.phase = Phase::Closed;
+        self.abandon(context);
+    }
+}
+
+/// A text of C in a field of fixed size.
+fn text(field: &[std::ffi::c_char]) -> String {
+    let octets: Vec<u8> = field.iter().map(|c| c.cast_unsigned()).take_while(|c| *c != 0).collect();
+    String::from_utf8_lossy(&octets).into_owned()
+}
+
+fn system(error: std::io::Error) -> BreakReason {
+    BreakReason::System(error.to_string())
+}
+
+/// Which watched descriptor is ready.
+const EVENTS: u8 = 0;
+const COMPLETIONS: u8 = 1;

@@ -1,0 +1,365 @@
+//! Protection domains of devices, and the memory registered with them.
+//!
+//! Invariant: a registration keeps the memory that it is of, whose pages stay where they are
+//! meanwhile, and the protection domain that it is in; a device's context stays open as long as
+//! anything made with it (`anchor`).
+//!
+//! Every region may be registered twice with a device: once for this side's own lists, and once
+//! under a name that the peer learns. So a name can be taken from the peer while work of ours
+//! goes on, and what the peer never needs has no name at all.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use dafs_memory::{Memory, Pinned};
+
+use super::library::Library;
+use super::link::checked;
+use super::raw;
+use crate::region::RegionEntry;
+use crate::{Domain, Rights, Stag};
+
+/// A protection domain on one device, for one domain of an interface.
+pub struct ProtectionDomain {
+    library: Arc<Library>,
+    context: NonNull<raw::Context>,
+    pd: NonNull<raw::Pd>,
+    /// Keeps all devices' contexts open.
+    anchor: NonNull<*mut raw::Context>,
+    /// No other of this process has it.
+    pub number: u64,
+    pub domain: Domain,
+    pub device: DeviceFacts,
+}
+
+// SAFETY: the library's calls may be made from any thread, and what they take is never written
+// by this side.
+unsafe impl Send for ProtectionDomain {}
+// SAFETY: as above.
+unsafe impl Sync for ProtectionDomain {}
+
+/// What a device can do.
+#[derive(Clone, Debug)]
+pub struct DeviceFacts {
+    pub name: String,
+    pub is_iwarp: bool,
+    pub requests_max: u32,
+    pub entries_max: u32,
+    pub sge_max: u32,
+    /// RDMA reads at once, by peers and by us.
+    pub reads_served_max: u8,
+    pub reads_made_max: u8,
+}
+
+impl ProtectionDomain {
+    pub fn new(
+        library: &Arc<Library>,
+        context: NonNull<raw::Context>,
+        domain: Domain,
+    ) -> io::Result<Self> {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let device = facts(library, context)?;
+        // SAFETY: the call takes no more than a place for a number, which may be missing.
+        let anchor = unsafe { (library.manager.rdma_get_devices)(std::ptr::null_mut()) };
+        let anchor = NonNull::new(anchor).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: the context is open, and the anchor keeps it so.
+        let pd = NonNull::new(unsafe { (library.verbs.ibv_alloc_pd)(context.as_ptr()) });
+        let Some(pd) = pd else {
+            let error = io::Error::last_os_error();
+            // SAFETY: freed once.
+            unsafe { (library.manager.rdma_free_devices)(anchor.as_ptr()) };
+            return Err(error);
+        };
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { library: Arc::clone(library), context, pd, anchor, number, domain, device })
+    }
+
+    pub fn raw(&self) -> *mut raw::Pd {
+        self.pd.as_ptr()
+    }
+
+    pub fn context(&self) -> NonNull<raw::Context> {
+        self.context
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: both are the library's, freed once; what was made in the protection domain
+        // holds it, and is gone.
+        unsafe {
+            (self.library.verbs.ibv_dealloc_pd)(self.pd.as_ptr());
+            (self.library.manager.rdma_free_devices)(self.anchor.as_ptr());
+        }
+    }
+}
+
+fn facts(library: &Library, context: NonNull<raw::Context>) -> io::Result<DeviceFacts> {
+    // SAFETY: integers alone, for which zeros are values.
+    let mut attributes: raw::DeviceAttributes = unsafe { std::mem::zeroed() };
+    // SAFETY: the context is open; the attributes live for the call.
+    checked(unsafe { (library.verbs.ibv_query_device)(context.as_ptr(), &raw mut attributes) })?;
+    // SAFETY: an open context has its device, whose name ends with a zero octet.
+    let (name, transport) = unsafe {
+        let device = context.as_ref().device.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        (super::text(&device.name), device.transport_type)
+    };
+    let count = |value: c_int| u32::try_from(value).unwrap_or(0);
+    let reads = |value: c_int| u8::try_from(value.clamp(0, READS_MAX)).unwrap_or(0);
+    Ok(DeviceFacts {
+        name,
+        is_iwarp: transport == raw::TRANSPORT_IWARP,
+        requests_max: count(attributes.qp_requests_max),
+        entries_max: count(attributes.cq_entries_max),
+        sge_max: count(attributes.sge_max),
+        reads_served_max: reads(attributes.qp_reads_max),
+        reads_made_max: reads(attributes.qp_initiator_reads_max),
+    })
+}
+
+/// Memory that a device may use.
+pub struct Registered {
+    mr: NonNull<raw::Mr>,
+    protection: Arc<ProtectionDomain>,
+    /// None of memory that is none of this process.
+    _pinned: Option<Pinned>,
+}
+
+// SAFETY: as for `ProtectionDomain`.
+unsafe impl Send for Registered {}
+
+impl Registered {
+    /// Registers part of a memory.
+    pub fn new(
+        protection: &Arc<ProtectionDomain>,
+        memory: &Memory,
+        offset: usize,
+        length: usize,
+        access: c_int,
+    ) -> io::Result<Self> {
+        let pinned = memory.pin();
+        let start: *mut c_void = memory.pointer(offset, length).cast();
+        let register = protection.library.verbs.ibv_reg_mr;
+        // SAFETY: `pointer` has checked that the range lies inside the memory, which is kept as
+        // long as the registration, and which is nobody's to borrow: whoever reads it expects
+        // others to write it.
+        let mr = unsafe { register(protection.raw(), start, length, access) };
+        Self::made(protection, mr, Some(pinned))
+    }
+
+    /// Registers part of a dmabuf. It stays after the descriptor is closed.
+    pub fn dmabuf(
+        protection: &Arc<ProtectionDomain>,
+        dmabuf: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        access: c_int,
+    ) -> io::Result<Self> {
+        let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
+        let register = protection.library.verbs.register_dmabuf().ok_or_else(unsupported)?;
+        let fd = dmabuf.as_raw_fd();
+        // SAFETY: the descriptor is open; what it stands for is no memory of this process.
+        let mr = unsafe { register(protection.raw(), offset, length, offset, fd, access) };
+        Self::made(protection, mr, None)
+    }
+
+    fn made(
+        protection: &Arc<ProtectionDomain>,
+        mr: *mut raw::Mr,
+        pinned: Option<Pinned>,
+    ) -> io::Result<Self> {
+        let mr = NonNull::new(mr).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { mr, protection: Arc::clone(protection), _pinned: pinned })
+    }
+
+    #[inline]
+    pub fn lkey(&self) -> u32 {
+        // SAFETY: the library's structure lives as long as `self`, and nobody writes it.
+        unsafe { self.mr.as_ref().lkey }
+    }
+
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { self.mr.as_ref().rkey }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: taken back once, before the memory goes; the protection domain is alive.
+        unsafe { (self.protection.library.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
+    }
+}
+
+/// What a region is registered as with one protection domain.
+struct Registration {
+    protection: u64,
+    /// For lists of this side.
+    local: Option<Registered>,
+    /// For the peer.
+    remote: Option<Registered>,
+}
+
+/// All protection domains of an interface, and what its regions are registered as.
+#[derive(Default)]
+pub struct Registrations {
+    /// Goes before the protection domains.
+    slots: Vec<Vec<Registration>>,
+    domains: Vec<Arc<ProtectionDomain>>,
+}
+
+impl std::fmt::Debug for Registrations {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Registrations").field("domains", &self.domains.len()).finish()
+    }
+}
+
+impl Registrations {
+    /// The protection domain on a device for a domain.
+    pub fn domain(
+        &mut self,
+        library: &Arc<Library>,
+        context: NonNull<raw::Context>,
+        domain: Domain,
+    ) -> io::Result<Arc<ProtectionDomain>> {
+        let is_it = |p: &&Arc<ProtectionDomain>| p.context == context && p.domain == domain;
+        if let Some(found) = self.domains.iter().find(is_it) {
+            return Ok(Arc::clone(found));
+        }
+        let made = Arc::new(ProtectionDomain::new(library, context, domain)?);
+        self.domains.push(Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// A device is gone: forgets all that was registered with it.
+    pub fn forget(&mut self, context: NonNull<raw::Context>) {
+        let is_gone = |p: &Arc<ProtectionDomain>| p.context == context;
+        let gone: Vec<u64> = self.domains.iter().filter(|p| is_gone(p)).map(|p| p.number).collect();
+        for slot in &mut self.slots {
+            slot.retain(|registration| !gone.contains(&registration.protection));
+        }
+        self.domains.retain(|p| !is_gone(p));
+    }
+
+    /// The region in a slot is gone.
+    #[inline]
+    pub fn clear(&mut self, slot: usize) {
+        if let Some(slot) = self.slots.get_mut(slot) {
+            slot.clear();
+        }
+    }
+
+    /// Takes the names of a region from all peers.
+    pub fn revoke(&mut self, slot: usize) {
+        for registration in self.slots.get_mut(slot).into_iter().flatten() {
+            registration.remote = None;
+        }
+    }
+
+    /// The slot of the region that peers know by this name.
+    pub fn slot_named(&self, protection: &ProtectionDomain, name: u32) -> Option<usize> {
+        self.slots.iter().position(|slot| {
+            slot.iter().any(|registration| {
+                registration.protection == protection.number
+                    && registration.remote.as_ref().is_some_and(|remote| remote.rkey() == name)
+            })
+        })
+    }
+
+    /// What lists of this side name a region by. Registers it if it is used for the first time.
+    #[inline]
+    pub fn local(
+        &mut self,
+        protection: &Arc<ProtectionDomain>,
+        slot: usize,
+        entry: &RegionEntry,
+    ) -> io::Result<u32> {
+        let known = self.find(protection.number, slot).and_then(|found| found.local.as_ref());
+        if let Some(known) = known {
+            return Ok(known.lkey());
+        }
+        self.register_local(protection, slot, entry)
+    }
+
+    #[cold]
+    fn register_local(
+        &mut self,
+        protection: &Arc<ProtectionDomain>,
+        slot: usize,
+        entry: &RegionEntry,
+    ) -> io::Result<u32> {
+        let (memory, access) = (&entry.memory, raw::access::LOCAL_WRITE);
+        let made = Registered::new(protection, memory, 0, memory.length(), access)?;
+        let lkey = made.lkey();
+        self.place(protection.number, slot).local = Some(made);
+        Ok(lkey)
+    }
+
+    /// What the peer names a region by. Registers it if it has no name yet.
+    pub fn expose(
+        &mut self,
+        protection: &Arc<ProtectionDomain>,
+        slot: usize,
+        entry: &RegionEntry,
+    ) -> io::Result<Stag> {
+        if let Some(name) = self.name(protection, slot) {
+            return Ok(name);
+        }
+        let (memory, access) = (&entry.memory, access_of(entry.rights));
+        let made = Registered::new(protection, memory, 0, memory.length(), access)?;
+        let name = Stag(made.rkey());
+        self.place(protection.number, slot).remote = Some(made);
+        Ok(name)
+    }
+
+    /// What the peer names a region by, if it has a name.
+    pub fn name(&self, protection: &ProtectionDomain, slot: usize) -> Option<Stag> {
+        let found = self.find(protection.number, slot)?;
+        found.remote.as_ref().map(|remote| Stag(remote.rkey()))
+    }
+
+    /// Registers a region of memory that is none of this process.
+    pub fn adopt(
+        &mut self,
+        protection: &ProtectionDomain,
+        slot: usize,
+        local: Registered,
+        remote: Option<Registered>,
+    ) {
+        let place = self.place(protection.number, slot);
+        (place.local, place.remote) = (Some(local), remote);
+    }
+
+    #[inline]
+    fn find(&self, protection: u64, slot: usize) -> Option<&Registration> {
+        self.slots.get(slot)?.iter().find(|registration| registration.protection == protection)
+    }
+
+    fn place(&mut self, protection: u64, slot: usize) -> &mut Registration {
+        if self.slots.len() <= slot {
+            self.slots.resize_with(slot + 1, Vec::new);
+        }
+        let slot = &mut self.slots[slot];
+        let at = slot.iter().position(|r| r.protection == protection).unwrap_or_else(|| {
+            slot.push(Registration { protection, local: None, remote: None });
+            slot.len() - 1
+        });
+        &mut slot[at]
+    }
+}
+
+/// What a peer may do, as devices have it: who may write from afar may write here.
+pub fn access_of(rights: Rights) -> c_int {
+    use raw::access::{LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE};
+    let read = if rights.remote_read { REMOTE_READ } else { 0 };
+    let write = if rights.remote_write { REMOTE_WRITE | LOCAL_WRITE } else { 0 };
+    read | write
+}
+
+/// RDMA reads at once that both sides can agree upon: an octet tells it, whose largest value
+/// means another thing.
+const READS_MAX: c_int = 254;

@@ -1,0 +1,342 @@
+//! What the device reports: messages that have arrived, and the ends of work.
+//!
+//! Invariant: receives are reported in the order posted; a receive's number is `first` plus its
+//! place in `receives`. A completion that was taken while getting ready to sleep is dealt with
+//! before any other.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use dafs_memory::Memory;
+
+use super::establish::Phase;
+use super::queues::SGE_MAX;
+use super::raw::{self, WorkCompletion, status};
+use super::staging::Staged;
+use super::transmit::unregistered;
+use super::{Connection, system};
+use crate::connection::Context;
+use crate::region::AccessError;
+use crate::{BreakReason, Completion, CompletionStatus, LocalSegment, Operation, PostError, Stag};
+
+/// Work on its way in.
+pub struct Inbound {
+    pub receives: VecDeque<Receive>,
+    /// Number of the first receive in `receives`.
+    first: u64,
+    completions: Box<[WorkCompletion; COMPLETIONS_AT_ONCE]>,
+    /// Completions at the front of `completions` that are not dealt with.
+    held: usize,
+}
+
+/// A receive that waits for its message.
+pub struct Receive {
+    pub cookie: u64,
+    /// Where it scatters to, if that has not been told to the device.
+    detour: Option<Box<Detour>>,
+}
+
+struct Detour {
+    scatter: Box<[LocalSegment]>,
+    /// Where the message arrives instead, in one piece.
+    staged: Option<Staged>,
+}
+
+impl Default for Inbound {
+    fn default() -> Self {
+        Self {
+            receives: VecDeque::new(),
+            first: 0,
+            completions: Box::new([WorkCompletion::default(); COMPLETIONS_AT_ONCE]),
+            held: 0,
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn queue_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        cookie: u64,
+        scatter: &[LocalSegment],
+    ) -> Result<(), PostError> {
+        if matches!(self.phase, Phase::Closed | Phase::Vanished) {
+            return Err(PostError::NotConnected);
+        }
+        let depth = self.lane.queues.as_ref().map_or(usize::MAX, |queues| queues.receive_depth);
+        if self.inbound.receives.len() >= depth.min(self.config.receives_max as usize) {
+            return Err(PostError::QueueFull);
+        }
+        for segment in scatter {
+            context.regions.check(context.domain, segment)?;
+        }
+        if self.lane.queues.is_none() {
+            // The device is not known yet.
+            let detour = Some(Box::new(Detour { scatter: scatter.into(), staged: None }));
+            self.inbound.receives.push_back(Receive { cookie, detour });
+            return Ok(());
+        }
+        let number = self.inbound.first + self.inbound.receives.len() as u64;
+        let detour = self.give_receive(context, number, scatter)?;
+        self.inbound.receives.push_back(Receive { cookie, detour });
+        Ok(())
+    }
+
+    /// Posts what was posted before the device was known.
+    pub(super) fn post_early(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
+        for place in 0..self.inbound.receives.len() {
+            let Some(detour) = self.inbound.receives[place].detour.take() else { continue };
+            let number = self.inbound.first + place as u64;
+            let posted = self.give_receive(context, number, &detour.scatter);
+            let failed = |error: PostError| BreakReason::System(error.to_string());
+            self.inbound.receives[place].detour = posted.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the device of a receive. What is left to do when its message is there, if anything.
+    fn give_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        number: u64,
+        scatter: &[LocalSegment],
+    ) -> Result<Option<Box<Detour>>, PostError> {
+        let Some(queues) = &mut self.lane.queues else { return Err(PostError::NotConnected) };
+        let (mut sges, mut count) = ([raw::Sge::default(); SGE_MAX], 0);
+        let filled = scatter.iter().filter(|segment| segment.length > 0);
+        let pieces = filled.clone().count();
+        let mut detour = None;
+        if pieces == 0 || pieces > queues.sge_max {
+            let length: u64 = filled.map(|segment| u64::from(segment.length)).sum();
+            // Longer messages do not come.
+            let length = length.min(u64::from(self.config.message_bytes_max)) as usize;
+            let protection = &queues.protection;
+            // One octet where nothing may arrive: some devices want a piece in any case.
+            let staged = self.staging.take(protection, length.max(1)).map_err(unregistered)?;
+            sges[0] = self.staging.sge(staged, 0, length as u32);
+            count = 1;
+            detour = Some(Box::new(Detour { scatter: scatter.into(), staged: Some(staged) }));
+        } else {
+            for segment in filled {
+                let (protection, domain) = (&queues.protection, context.domain);
+                sges[count] = context.regions.device_piece(protection, domain, segment)?;
+                count += 1;
+            }
+        }
+        let posted = queues.post_receive(number | RECEIVE, &mut sges[..count]);
+        if posted.is_err()
+            && let Some(staged) = detour.as_ref().and_then(|detour| detour.staged)
+        {
+            self.staging.give_back(staged);
+        }
+        posted.map(|()| detour).map_err(|_| PostError::QueueFull)
+    }
+
+    /// Takes in what the device reports. Says whether anything moved.
+    pub(super) fn take_in(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        let mut moved = false;
+        for _ in 0..ROUNDS_MAX {
+            let count = self.poll_completions()?;
+            if count == 0 {
+                break;
+            }
+            moved = true;
+            for place in 0..count {
+                let completion = self.inbound.completions[place];
+                self.on_completion(context, &completion)?;
+            }
+        }
+        if moved && self.is_open() {
+            // There may be room for what waits.
+            self.push_out()?;
+        }
+        Ok(moved)
+    }
+
+    fn poll_completions(&mut self) -> Result<usize, BreakReason> {
+        let held = std::mem::take(&mut self.inbound.held);
+        if held > 0 {
+            return Ok(held);
+        }
+        let Some(queues) = &mut self.lane.queues else { return Ok(0) };
+        queues.poll(&mut self.inbound.completions[..]).map_err(system)
+    }
+
+    fn on_completion(
+        &mut self,
+        context: &mut Context<'_>,
+        completion: &WorkCompletion,
+    ) -> Result<(), BreakReason> {
+        let number = completion.id & !RECEIVE;
+        let is_receive = completion.id & RECEIVE != 0;
+        match (completion.status, is_receive) {
+            (status::SUCCESS, true) => self.on_message(context, completion),
+            (status::SUCCESS, false) => {
+                self.on_sent(context, number);
+                Ok(())
+            }
+            // Whatever broke the connection was reported before, or is known to the connection
+            // manager alone, which ends a connect in any case.
+            (status::FLUSHED, _) if self.is_open() => {
+                self.take_events(context)?;
+                Err(BreakReason::Peer)
+            }
+            (status::FLUSHED, _) => Ok(()),
+            (_, true) => {
+                self.end_receive(context, CompletionStatus::Failed, 0, None);
+                Err(reason_of(completion, true))
+            }
+            (_, false) => {
+                self.on_send_failed(context, number);
+                Err(reason_of(completion, false))
+            }
+        }
+    }
+
+    fn on_message(
+        &mut self,
+        context: &mut Context<'_>,
+        completion: &WorkCompletion,
+    ) -> Result<(), BreakReason> {
+        if matches!(self.phase, Phase::Answered) {
+            self.note_heard(context)?;
+        }
+        let named = match completion.flags {
+            flags if flags & raw::COMPLETION_WITH_INVALIDATE != 0 => Some(completion.immediate),
+            flags if flags & raw::COMPLETION_WITH_IMMEDIATE != 0 => {
+                Some(u32::from_be(completion.immediate))
+            }
+            _ => None,
+        };
+        let mut invalidated = None;
+        if let Some(name) = named {
+            match self.invalidate(context, name) {
+                Ok(stag) => invalidated = Some(stag),
+                Err(_) => {
+                    self.end_receive(context, CompletionStatus::Failed, 0, None);
+                    let what = format!("it invalidates {name:#x}, which is no region of ours");
+                    return Err(BreakReason::PeerViolation(what));
+                }
+            }
+        }
+        self.end_receive(context, CompletionStatus::Success, completion.length, invalidated);
+        Ok(())
+    }
+
+    fn invalidate(&self, context: &mut Context<'_>, name: u32) -> Result<Stag, AccessError> {
+        let protection = self.protection.as_ref().ok_or(AccessError::InvalidStag)?;
+        context.regions.invalidate_on_device(protection, Stag(name), context.domain)
+    }
+
+    /// The oldest receive has ended.
+    fn end_receive(
+        &mut self,
+        context: &mut Context<'_>,
+        status: CompletionStatus,
+        length: u32,
+        invalidated: Option<Stag>,
+    ) {
+        let Some(receive) = self.inbound.receives.pop_front() else { return };
+        self.inbound.first += 1;
+        if let Some(detour) = receive.detour
+            && let Some(staged) = detour.staged
+        {
+            self.spread(context, &detour.scatter, staged, length);
+            self.staging.give_back(staged);
+        }
+        context.events.push_completion(Completion {
+            endpoint: context.endpoint,
+            context: receive.cookie,
+            operation: Operation::Receive,
+            status,
+            length,
+            invalidated,
+        });
+    }
+
+    /// Copies a message that arrived in one piece to where it belongs.
+    fn spread(&self, context: &Context<'_>, scatter: &[LocalSegment], staged: Staged, length: u32) {
+        let (source, start) = self.staging.memory(staged);
+        let mut done = 0;
+        for segment in scatter {
+            let here = segment.length.min(length - done) as usize;
+            // A region that was taken back meanwhile gets nothing.
+            if let Ok((target, offset)) = context.regions.local(context.domain, segment) {
+                Memory::copy(source, start + done as usize, target, offset, here);
+            }
+            done += here as u32;
+        }
+    }
+
+    /// Gets ready to sleep. False if something is there.
+    pub(super) fn arm_completions(&mut self) -> bool {
+        let Some(queues) = &mut self.lane.queues else { return true };
+        if self.inbound.held > 0 || queues.arm().is_err() {
+            return false;
+        }
+        // What came before the device was asked wakes nobody.
+        match queues.poll(&mut self.inbound.completions[..]) {
+            Ok(count) => self.inbound.held = count,
+            Err(_) => return false,
+        }
+        self.inbound.held == 0
+    }
+
+    /// The peer has gone in order: what it sent before still counts.
+    pub(super) fn take_in_the_rest(&mut self, context: &mut Context<'_>) {
+        while matches!(self.take_in(context), Ok(true)) {}
+    }
+
+    /// Takes in what was reported before the end.
+    pub(super) fn drain(&mut self, context: &mut Context<'_>) {
+        while let Ok(count @ 1..) = self.poll_completions() {
+            for place in 0..count {
+                let completion = self.inbound.completions[place];
+                if completion.status == status::SUCCESS {
+                    // A violation no longer matters.
+                    let _ = self.on_completion(context, &completion);
+                }
+            }
+        }
+    }
+
+    /// A last word that was posted before the connection is closed is to reach the peer: the
+    /// device gets a moment for it.
+    pub(super) fn linger(&mut self, context: &mut Context<'_>) {
+        if !self.has_posted() || self.post_last().is_err() {
+            return;
+        }
+        let begun = Instant::now();
+        while self.has_posted() && begun.elapsed() < LINGER_MAX {
+            if self.take_in(context).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn reason_of(completion: &WorkCompletion, is_receive: bool) -> BreakReason {
+    match completion.status {
+        status::LOCAL_LENGTH if is_receive => BreakReason::ReceiverNotReady,
+        status::RECEIVER_NOT_READY => BreakReason::ReceiverNotReady,
+        status::REMOTE_ACCESS => {
+            BreakReason::RemoteAccess("the peer's device grants no such access".into())
+        }
+        status::REMOTE_INVALID_REQUEST | status::REMOTE_OPERATION => {
+            BreakReason::Terminated("the peer's device could not do what was asked".into())
+        }
+        status::RETRIES_EXCEEDED => BreakReason::System("the peer's device is silent".into()),
+        other => BreakReason::System(format!(
+            "the RDMA device reports status {other} (vendor's {:#x})",
+            completion.vendor_error
+        )),
+    }
+}
+
+/// In the number of a receive.
+const RECEIVE: u64 = 1 << 63;
+/// Completions taken at once, and how often in one turn.
+const COMPLETIONS_AT_ONCE: usize = 16;
+const ROUNDS_MAX: usize = 8;
+/// What a peer that does not listen can keep us busy.
+const LINGER_MAX: Duration = Duration::from_millis(1);

@@ -1,0 +1,101 @@
+//! Registered memory for octets that are taken over at the post, and for messages that come in
+//! more pieces than the device takes.
+//!
+//! Invariant: a range is in use from [`Staging::take`] until [`Staging::give_back`]; a chunk is
+//! used anew only when nothing of it is. Chunks stay until the connection ends, so that nothing
+//! is allocated or registered once there are enough.
+
+use std::io;
+use std::sync::Arc;
+
+use dafs_memory::{Memory, Pages};
+
+use super::protection::{ProtectionDomain, Registered};
+use super::raw;
+
+/// A connection's own memory.
+#[derive(Default)]
+pub struct Staging {
+    chunks: Vec<Chunk>,
+    current: usize,
+}
+
+struct Chunk {
+    registered: Registered,
+    memory: Memory,
+    used: usize,
+    /// Ranges in use.
+    ranges: u32,
+}
+
+/// A range in use.
+#[derive(Clone, Copy, Debug)]
+pub struct Staged {
+    chunk: u32,
+    offset: u32,
+}
+
+impl Staging {
+    /// A range of so many octets.
+    pub fn take(
+        &mut self,
+        protection: &Arc<ProtectionDomain>,
+        length: usize,
+    ) -> io::Result<Staged> {
+        let fits = |chunk: &Chunk| chunk.memory.length() - chunk.used >= length;
+        if !self.chunks.get(self.current).is_some_and(fits) {
+            let empty =
+                self.chunks.iter().position(|c| c.ranges == 0 && c.memory.length() >= length);
+            self.current = match empty {
+                Some(empty) => empty,
+                None => {
+                    self.chunks.push(Chunk::new(protection, length.max(CHUNK_BYTES))?);
+                    self.chunks.len() - 1
+                }
+            };
+            self.chunks[self.current].used = 0;
+        }
+        let chunk = &mut self.chunks[self.current];
+        let staged = Staged { chunk: self.current as u32, offset: chunk.used as u32 };
+        chunk.used += length.next_multiple_of(dafs_memory::LINE_BYTES).min(
+            // The last range may end where the chunk does.
+            chunk.memory.length() - chunk.used,
+        );
+        chunk.ranges += 1;
+        Ok(staged)
+    }
+
+    /// A range is no longer in use.
+    #[inline]
+    pub fn give_back(&mut self, staged: Staged) {
+        let chunk = &mut self.chunks[staged.chunk as usize];
+        chunk.ranges -= 1;
+        if chunk.ranges == 0 {
+            chunk.used = 0;
+        }
+    }
+
+    /// The memory of a range, and where in it the range begins.
+    pub fn memory(&self, staged: Staged) -> (&Memory, usize) {
+        (&self.chunks[staged.chunk as usize].memory, staged.offset as usize)
+    }
+
+    /// How the device finds part of a range.
+    pub fn sge(&self, staged: Staged, offset: usize, length: u32) -> raw::Sge {
+        let chunk = &self.chunks[staged.chunk as usize];
+        let address = chunk.memory.address() + u64::from(staged.offset) + offset as u64;
+        raw::Sge { address, length, lkey: chunk.registered.lkey() }
+    }
+}
+
+impl Chunk {
+    fn new(protection: &Arc<ProtectionDomain>, length: usize) -> io::Result<Self> {
+        let memory = Memory::anonymous(length, Pages::Small)?;
+        let access = raw::access::LOCAL_WRITE;
+        let registered = Registered::new(protection, &memory, 0, length, access)?;
+        Ok(Self { registered, memory, used: 0, ranges: 0 })
+    }
+}
+
+/// Octets registered at once.
+const CHUNK_BYTES: usize = 128 << 10;

@@ -1,0 +1,210 @@
+//! What a person wants to know of a host's RDMA devices: which there are, what they are called
+//! by their networks, and what keeps them from being used.
+//!
+//! Invariant: looking changes nothing; what cannot be found out is left out.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use super::VerbsUnavailable;
+use super::library::Library;
+use super::raw;
+
+/// The devices of this host.
+#[derive(Debug)]
+pub struct RdmaSurvey {
+    /// Those that the system's library can use.
+    pub devices: Vec<Device>,
+    /// Those that the kernel has and the library has no provider for.
+    pub without_provider: Vec<String>,
+    /// Whether connections can be made (`/dev/infiniband/rdma_cm`).
+    pub has_connection_manager: bool,
+    /// Octets that this process may lock in memory, if that is limited.
+    pub lock_bytes_max: Option<u64>,
+}
+
+/// One device.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Its name, as `mlx5_0`.
+    pub name: String,
+    /// Whether it speaks iWARP; it speaks InfiniBand's protocol otherwise.
+    pub is_iwarp: bool,
+    /// Its ports, from the first.
+    pub ports: Vec<Port>,
+}
+
+/// One port of a device.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its number.
+    pub number: u8,
+    /// Its state, in the kernel's words.
+    pub state: String,
+    /// Whether it is on an Ethernet.
+    pub is_ethernet: bool,
+    /// Octets of a packet's payload.
+    pub mtu: Option<u32>,
+    /// What it is called by.
+    pub gids: Vec<Gid>,
+}
+
+/// A name of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gid {
+    /// Its place in the port's table.
+    pub index: u16,
+    /// The name.
+    pub gid: Ipv6Addr,
+    /// What it is for, in the kernel's words: `IB/RoCE v1` or `RoCE v2`.
+    pub kind: String,
+    /// The network interface that it is of.
+    pub interface: String,
+}
+
+impl Gid {
+    /// The name as an IP address, where it stands for one of IPv4.
+    #[must_use]
+    pub fn address(&self) -> IpAddr {
+        self.gid.to_ipv4_mapped().map_or(self.gid.into(), IpAddr::from)
+    }
+}
+
+impl Port {
+    /// Whether it can be used now.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.state.contains("ACTIVE")
+    }
+}
+
+impl Device {
+    /// What it speaks.
+    #[must_use]
+    pub fn protocol(&self) -> &'static str {
+        match (self.is_iwarp, self.ports.iter().any(|port| port.is_ethernet)) {
+            (true, _) => "iWARP",
+            (false, true) => "RoCE",
+            (false, false) => "InfiniBand",
+        }
+    }
+}
+
+impl RdmaSurvey {
+    /// Looks for what there is.
+    ///
+    /// # Errors
+    /// If the host has no libraries for it.
+    pub fn take() -> Result<Self, VerbsUnavailable> {
+        let library = Library::load()?;
+        let devices = devices(&library);
+        let has_provider = |name: &String| devices.iter().any(|device| device.name == *name);
+        let of_kernel = entries(Path::new(CLASS));
+        Ok(Self {
+            without_provider: of_kernel.into_iter().filter(|name| !has_provider(name)).collect(),
+            devices,
+            has_connection_manager: Path::new("/dev/infiniband/rdma_cm").exists(),
+            lock_bytes_max: lock_bytes_max(),
+        })
+    }
+}
+
+/// Octets that this process may lock in memory, `None` without a limit: memory registered with
+/// a device is locked.
+fn lock_bytes_max() -> Option<u64> {
+    let is_privileged = rustix::process::geteuid().is_root();
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    limit.filter(|_| !is_privileged)
+}
+
+fn devices(library: &Library) -> Vec<Device> {
+    let mut count = 0;
+    // SAFETY: the place for the count lives for the call.
+    let list = unsafe { (library.verbs.ibv_get_device_list)(&raw mut count) };
+    if list.is_null() {
+        return Vec::new();
+    }
+    let found = (0..usize::try_from(count).unwrap_or(0)).filter_map(|index| {
+        // SAFETY: the list has `count` pointers to devices, which live as long as the list.
+        let device = unsafe { *list.add(index) };
+        // SAFETY: as above.
+        let facts = unsafe { device.as_ref()? };
+        let name = super::text(&facts.name);
+        let mtus = mtus(library, device);
+        let ports = mtus.iter().map(|(number, mtu)| port(&name, *number, *mtu)).collect();
+        Some(Device { is_iwarp: facts.transport_type == raw::TRANSPORT_IWARP, ports, name })
+    });
+    let found = found.collect();
+    // SAFETY: freed once; nothing of it is used afterwards.
+    unsafe { (library.verbs.ibv_free_device_list)(list) };
+    found
+}
+
+/// The ports of a device, each with the size of its packets.
+fn mtus(library: &Library, device: *mut raw::Device) -> Vec<(u8, Option<u32>)> {
+    // SAFETY: the device is of a list that lives.
+    let context = unsafe { (library.verbs.ibv_open_device)(device) };
+    if context.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: integers alone, for which zeros are values.
+    let mut attributes: raw::DeviceAttributes = unsafe { std::mem::zeroed() };
+    // SAFETY: the context is open; the attributes live for the call.
+    let result = unsafe { (library.verbs.ibv_query_device)(context, &raw mut attributes) };
+    let count = if result == 0 { attributes.port_count } else { 0 };
+    let mtu = |number| {
+        // SAFETY: as above.
+        let mut port: raw::PortAttributes = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let result = unsafe { (library.verbs.ibv_query_port)(context, number, &raw mut port) };
+        let code = u32::try_from(port.mtu_active).ok().filter(|code| (1..=5).contains(code));
+        (number, code.filter(|_| result == 0).map(|code| 128 << code))
+    };
+    let found = (1..=count).map(mtu).collect();
+    // SAFETY: closed once, and not used afterwards.
+    unsafe { (library.verbs.ibv_close_device)(context) };
+    found
+}
+
+/// What the kernel's files say of a port.
+fn port(device: &str, number: u8, mtu: Option<u32>) -> Port {
+    let place = Path::new(CLASS).join(device).join("ports").join(number.to_string());
+    Port {
+        number,
+        state: read(&place.join("state")).unwrap_or_default(),
+        is_ethernet: read(&place.join("link_layer")).is_some_and(|layer| layer == "Ethernet"),
+        mtu,
+        gids: gids(&place),
+    }
+}
+
+fn gids(port: &Path) -> Vec<Gid> {
+    let attributes = port.join("gid_attrs");
+    let mut found: Vec<Gid> = entries(&port.join("gids"))
+        .into_iter()
+        .filter_map(|entry| {
+            let gid: Ipv6Addr = read(&port.join("gids").join(&entry))?.parse().ok()?;
+            let kind = read(&attributes.join("types").join(&entry)).unwrap_or_default();
+            let interface = read(&attributes.join("ndevs").join(&entry)).unwrap_or_default();
+            let index = entry.parse().ok()?;
+            (!gid.is_unspecified()).then_some(Gid { index, gid, kind, interface })
+        })
+        .collect();
+    found.sort_by_key(|gid| gid.index);
+    found
+}
+
+fn entries(directory: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn read(path: &PathBuf) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// Where the kernel shows its devices.
+const CLASS: &str = "/sys/class/infiniband";
