@@ -26,7 +26,7 @@ fn main() {
     let config = ServerConfig { listen: vec![address.clone()], ..ServerConfig::default() };
     let limits = MemoryLimits { bytes_max: 64 << 20, object_count_max: 10 };
     let store = Arc::new(MemoryStore::new(limits));
-    let interface = Interface::new(InterfaceConfig::default()).unwrap();
+    let interface = Interface::serving(InterfaceConfig::default()).unwrap();
     let (entropy, order) = (Box::new(Random::new(1)), Box::new(Random::new(2)));
     let mut server = SteppedServer::new(&config, store, interface, entropy, order).unwrap();
     let begun = Instant::now();

@@ -57,8 +57,8 @@ impl Inbox {
     ///
     /// # Errors
     /// Out of memory or of regions.
-    pub fn new(
-        interface: &mut Interface,
+    pub fn new<E>(
+        interface: &mut Interface<E>,
         domain: Domain,
         slots: u16,
         slot_bytes: u32,
@@ -102,7 +102,7 @@ impl Inbox {
     /// Posts a free slot as a receive, by the interface that the inbox was made with. False if
     /// none is free, or the connection takes none: it is ending then, which an event tells.
     #[inline]
-    pub fn post(&mut self, interface: &mut Interface, endpoint: EndpointId) -> bool {
+    pub fn post<E>(&mut self, interface: &mut Interface<E>, endpoint: EndpointId) -> bool {
         // In another's table the key may be another inbox's.
         if !interface.is_number(self.interface) {
             return false;

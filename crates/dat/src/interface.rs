@@ -8,19 +8,22 @@
 //! however busy the memory of others is: nobody starves. Only the endpoint in
 //! `gathering` may keep quiet about what has come, and only in sleeps made for it.
 
+pub mod exposure;
 mod progress;
 
 use std::collections::VecDeque;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use dafs_memory::Memory;
 
+use self::exposure::Exposes;
 use crate::connection::{Connection, Context, EventQueue, Poller, Readiness, Token};
 use crate::inbox;
-use crate::region::{DmabufError, DmabufRange, RegionEntry, RegionTable};
+use crate::region::{RegionEntry, RegionTable};
 use crate::wait::{WaitPolicy, Waiter};
 use crate::{
     Address, AddressError, BreakReason, Domain, EndpointId, Event, Forecast, Gather, ListenerId,
@@ -90,8 +93,10 @@ impl Default for EndpointConfig {
     }
 }
 
-/// One thread's access to all transports.
-pub struct Interface {
+/// One thread's access to all transports. Whether peers may reach memory of this side is part
+/// of its type ([`exposure`]): on the side that serves they may not.
+pub struct Interface<E = Exposes> {
+    exposure: PhantomData<fn() -> E>,
     config: InterfaceConfig,
     /// No other of this process has it.
     number: u64,
@@ -144,41 +149,7 @@ enum Listener {
     Sim(sim::Listener),
 }
 
-impl Interface {
-    /// An interface with nothing in it.
-    ///
-    /// # Errors
-    /// If the system has no descriptor left.
-    pub fn new(config: InterfaceConfig) -> io::Result<Self> {
-        let waiter = Waiter::new(config.wait);
-        let (poller, waker) = (Poller::new()?, Waker::new()?);
-        poller.add(waker.fd(), Token::Waker, crate::connection::Interest::ReadEdge)?;
-        Ok(Self {
-            config,
-            number: INTERFACES.fetch_add(1, Ordering::Relaxed),
-            slots: Vec::new(),
-            free: Vec::new(),
-            live: 0,
-            listeners: Vec::new(),
-            regions: RegionTable::default(),
-            names_regions: false,
-            events: EventQueue::default(),
-            poller,
-            hot: Vec::new(),
-            dirty: Vec::new(),
-            asked: None,
-            gathering: None,
-            unfinished: VecDeque::new(),
-            ready: Vec::new(),
-            turns_without_sockets: 0,
-            has_slept: false,
-            is_patient: false,
-            is_eager: false,
-            waiter,
-            waker,
-        })
-    }
-
+impl<E> Interface<E> {
     // ---- connections ----------------------------------------------------------
 
     /// Starts listening; requests come as [`Event::ConnectionRequest`].
@@ -317,17 +288,6 @@ impl Interface {
 
     // ---- regions --------------------------------------------------------------
 
-    /// Registers memory for one domain. `None` if the table is full.
-    pub fn register(&mut self, memory: &Memory, domain: Domain, rights: Rights) -> Option<Region> {
-        let region = self.regions.insert(memory.clone(), domain, rights, false)?;
-        if rights.is_remote() {
-            for endpoint in self.established_of(domain) {
-                self.expose(endpoint, region.key);
-            }
-        }
-        Some(region)
-    }
-
     /// Registers memory that only [`Interface::post_private`] may use, and tells who it is.
     pub(crate) fn register_private(
         &mut self,
@@ -366,21 +326,6 @@ impl Interface {
     #[must_use]
     pub fn region_count(&self) -> usize {
         self.regions.count()
-    }
-
-    /// Registers memory behind a dmabuf with the device of an endpoint, for endpoints of the
-    /// same domain on that device. The processor never touches it; other transports refuse it.
-    ///
-    /// # Errors
-    /// [`DmabufError`], for one if the endpoint is not of [`crate::verbs`].
-    pub fn register_dmabuf(
-        &mut self,
-        endpoint: EndpointId,
-        dmabuf: DmabufRange<'_>,
-        rights: Rights,
-    ) -> Result<Region, DmabufError> {
-        let (connection, mut context) = self.lend(endpoint).ok_or(DmabufError::NotConnected)?;
-        connection.register_dmabuf(&mut context, dmabuf, rights)
     }
 
     /// Part of a region as the peer of an endpoint names it. RDMA devices choose the names
@@ -552,6 +497,37 @@ impl Interface {
             Listener::Sim(_) => 0,
         };
         self.listeners.iter().flatten().map(count).sum()
+    }
+
+    fn empty(config: InterfaceConfig) -> io::Result<Self> {
+        let waiter = Waiter::new(config.wait);
+        let (poller, waker) = (Poller::new()?, Waker::new()?);
+        poller.add(waker.fd(), Token::Waker, crate::connection::Interest::ReadEdge)?;
+        Ok(Self {
+            exposure: PhantomData,
+            config,
+            number: INTERFACES.fetch_add(1, Ordering::Relaxed),
+            slots: Vec::new(),
+            free: Vec::new(),
+            live: 0,
+            listeners: Vec::new(),
+            regions: RegionTable::default(),
+            names_regions: false,
+            events: EventQueue::default(),
+            poller,
+            hot: Vec::new(),
+            dirty: Vec::new(),
+            asked: None,
+            gathering: None,
+            unfinished: VecDeque::new(),
+            ready: Vec::new(),
+            turns_without_sockets: 0,
+            has_slept: false,
+            is_patient: false,
+            is_eager: false,
+            waiter,
+            waker,
+        })
     }
 
     // ---- inside ---------------------------------------------------------------

@@ -43,6 +43,7 @@ pub use address::{Address, AddressError, Peer, PeerProcess};
 pub use dafs_iwarp::ReadyToReceiveSet;
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
 pub use inbox::{Inbox, InboxError, InboxSlot};
+pub use interface::exposure::{self, Exposes, Guards, ServingInterface};
 pub use interface::{EndpointConfig, Interface, InterfaceConfig};
 pub use region::{
     DmabufError, DmabufRange, LocalSegment, Region, RegionPath, RegisterError, RemoteSegment,

@@ -4,7 +4,7 @@
 //! Invariant: staging memory is registered for one transfer and let go at its
 //! completion.
 
-use dafs_dat::{Domain, EndpointId, LocalSegment, RemoteSegment, Rights, Signal, Stag};
+use dafs_dat::{Domain, EndpointId, LocalSegment, RemoteSegment, Signal, Stag};
 use dafs_memory::Memory;
 use dafs_types::Status;
 use dafs_wire::{Checksum, DirectBuffer};
@@ -18,8 +18,7 @@ impl Reactor {
     /// Memory of `length` octets that a transfer may use.
     pub(crate) fn stage(&mut self, bytes: Box<[u8]>) -> Result<Staging, Status> {
         let memory = Memory::from_heap(bytes);
-        let region =
-            self.interface.register(&memory, Domain(0), Rights::LOCAL).ok_or(Status::Resource)?;
+        let region = self.interface.register_local(&memory, Domain(0)).ok_or(Status::Resource)?;
         Ok(Staging { memory, region })
     }
 

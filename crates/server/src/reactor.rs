@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dafs_dat::{
-    Address, Completion, CompletionStatus, Domain, EndpointId, Event, Interface, Operation, Region,
-    Rights, coarse_now,
+    Address, Completion, CompletionStatus, Domain, EndpointId, Event, Operation, Region,
+    ServingInterface, coarse_now,
 };
 use dafs_filer::locks::AutoRecovery;
 use dafs_filer::{Filer, FilerConfig};
@@ -44,7 +44,7 @@ use crate::transfer::{Cookie, Loan, Loans};
 use crate::users::Users;
 
 pub(crate) struct Reactor {
-    pub(crate) interface: Interface,
+    pub(crate) interface: ServingInterface,
     pub(crate) filer: Filer,
     pub(crate) cache: Cache,
     /// The store as it is. Clients enter it by their views ([`crate::credentials::Asker`]).
@@ -121,16 +121,15 @@ impl Reactor {
     pub(crate) fn new(
         config: &ServerConfig,
         store: Arc<dyn Store>,
-        mut interface: Interface,
+        mut interface: ServingInterface,
         pool: Pool,
         mut entropy: Box<dyn Entropy + Send>,
     ) -> Result<(Self, Vec<Address>), ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
         let cache = Cache::new(config.cache).map_err(system("mapping the cache's arena"))?;
-        let arena =
-            interface.register(cache.arena(), Domain(0), Rights::LOCAL).ok_or_else(|| {
-                system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
-            })?;
+        let arena = interface.register_local(cache.arena(), Domain(0)).ok_or_else(|| {
+            system("registering the arena")(std::io::ErrorKind::OutOfMemory.into())
+        })?;
         let boot = entropy.next_u64();
         let passwords = Arc::new(read_passwords(config)?);
         let kerberos = start_kerberos(config, &passwords)?;

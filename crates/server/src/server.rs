@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dafs_dat::{Address, Interface, InterfaceConfig, Waker};
+use dafs_dat::{Address, InterfaceConfig, ServingInterface, Waker};
 use dafs_filer::{Counters, DelegationCounters};
 use dafs_store::Store;
 use dafs_store::cache::CacheStats;
@@ -72,7 +72,7 @@ impl Server {
     /// [`ServerError`]: what could not be had, and why.
     pub fn new(config: &ServerConfig, store: Arc<dyn Store>) -> Result<Self, ServerError> {
         let system = |what| move |source| ServerError::System { what, source };
-        let interface = Interface::new(InterfaceConfig {
+        let interface = ServingInterface::serving(InterfaceConfig {
             wait: config.wait,
             endpoints_max: config.filer.channels_max as usize + 64,
             connect_timeout: config.connect_timeout,

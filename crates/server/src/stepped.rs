@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use dafs_dat::{Address, Interface};
+use dafs_dat::{Address, ServingInterface};
 use dafs_store::Store;
 use dafs_types::{Entropy, Moment};
 
@@ -31,7 +31,7 @@ impl SteppedServer {
     pub fn new(
         config: &ServerConfig,
         store: Arc<dyn Store>,
-        interface: Interface,
+        interface: ServingInterface,
         entropy: Box<dyn Entropy + Send>,
         order: Box<dyn Entropy + Send>,
     ) -> Result<Self, ServerError> {

@@ -70,7 +70,7 @@ impl ServerLife {
 
     fn start(&mut self, entropy: Dice, order: Dice) -> Result<(), String> {
         let sim = Some(self.network.at(SERVER_NODE));
-        let interface = Interface::new(InterfaceConfig { sim, ..InterfaceConfig::default() })
+        let interface = Interface::serving(InterfaceConfig { sim, ..InterfaceConfig::default() })
             .map_err(|error| format!("an interface: {error}"))?;
         let server = SteppedServer::new(&self.config, self.home.store(), interface, entropy, order)
             .map_err(|error| error.to_string())?;

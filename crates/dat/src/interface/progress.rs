@@ -13,7 +13,7 @@ use crate::connection::{Alarm, Token};
 use crate::wait::Gap;
 use crate::{Completion, EndpointId, Event, Inbox, InboxSlot, Waker, sim};
 
-impl Interface {
+impl<E> Interface<E> {
     /// Makes all posted work visible to the peers.
     #[inline]
     pub fn flush(&mut self) {

@@ -266,7 +266,7 @@ pub struct DeviceAttributes {
     pub ee_reads_max: c_int,
     pub responder_resources_max: c_int,
     pub qp_initiator_reads_max: c_int,
-    pub unused: [c_int; 18],
+    pub unused: [c_int; 16],
     pub pkeys_max: u16,
     pub acknowledge_delay: u8,
     pub port_count: u8,
@@ -456,10 +456,12 @@ impl Verbs {
     }
 }
 
-/// Name, size and the offsets of the fields that are looked at, of each structure.
-#[doc(hidden)]
+/// A structure's name, its size, and its fields with their offsets.
+pub type Layout = (&'static str, usize, Vec<(&'static str, usize)>);
+
+/// The structures, each with the fields that are looked at.
 #[must_use]
-pub fn layouts() -> Vec<(&'static str, usize, Vec<(&'static str, usize)>)> {
+pub fn layouts() -> Vec<Layout> {
     use std::mem::offset_of;
     macro_rules! layout {
         ($name:literal, $kind:ty, $($field:literal $member:ident),*) => {
@@ -507,5 +509,4 @@ pub fn layouts() -> Vec<(&'static str, usize, Vec<(&'static str, usize)>)> {
 }
 
 /// Structures of which only the beginning is declared.
-#[doc(hidden)]
 pub const PREFIXES: [&str; 5] = ["ibv_context", "ibv_cq", "ibv_qp", "rdma_cm_id", "rdma_cm_event"];

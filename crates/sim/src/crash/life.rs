@@ -89,7 +89,7 @@ impl Life {
         let sim = Some(self.network.at(SERVER_NODE));
         let interface = InterfaceConfig { sim, endpoints_max: 128, ..InterfaceConfig::default() };
         let interface =
-            Interface::new(interface).map_err(|error| format!("an interface: {error}"))?;
+            Interface::serving(interface).map_err(|error| format!("an interface: {error}"))?;
         let (entropy, order) = (Box::new(self.random.fork()), Box::new(self.random.fork()));
         let store = Arc::new(self.disk.clone());
         self.started_ns = self.network.now_ns();

@@ -1,0 +1,99 @@
+//! Whose memory peers may reach: a type says it, not a habit.
+//!
+//! DAFS' design is that of reads and writes by the server: it moves the data, into and out of
+//! memory that clients expose, and exposes none itself. A [`ServingInterface`] cannot:
+//!
+//! ```
+//! use dafs_dat::{Domain, Interface, InterfaceConfig, ServingInterface};
+//! use dafs_memory::{Memory, Pages};
+//!
+//! let mut server: ServingInterface = Interface::serving(InterfaceConfig::default())?;
+//! let memory = Memory::anonymous(4096, Pages::Small)?;
+//! assert!(server.register_local(&memory, Domain(0)).is_some());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! ```compile_fail,E0599
+//! use dafs_dat::{Domain, Interface, InterfaceConfig, Rights, ServingInterface};
+//! use dafs_memory::{Memory, Pages};
+//!
+//! let mut server: ServingInterface = Interface::serving(InterfaceConfig::default())?;
+//! let memory = Memory::anonymous(4096, Pages::Small)?;
+//! // A server has no such thing.
+//! server.register(&memory, Domain(0), Rights::REMOTE);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! Invariant: regions with remote rights are made here alone, by interfaces that [`Exposes`]
+//! marks.
+
+use std::io;
+
+use dafs_memory::Memory;
+
+use super::{Interface, InterfaceConfig};
+use crate::region::{DmabufError, DmabufRange};
+use crate::{Domain, EndpointId, Region, Rights};
+
+/// Marks an interface whose peers may reach what it registers for them.
+#[derive(Debug)]
+pub enum Exposes {}
+
+/// Marks an interface whose peers reach no memory of it.
+#[derive(Debug)]
+pub enum Guards {}
+
+/// The interface of a side that serves: peers reach no memory of it.
+pub type ServingInterface = Interface<Guards>;
+
+impl Interface {
+    /// An interface with nothing in it.
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn new(config: InterfaceConfig) -> io::Result<Self> {
+        Self::empty(config)
+    }
+
+    /// Registers memory for one domain. `None` if the table is full.
+    pub fn register(&mut self, memory: &Memory, domain: Domain, rights: Rights) -> Option<Region> {
+        let region = self.regions.insert(memory.clone(), domain, rights, false)?;
+        if rights.is_remote() {
+            for endpoint in self.established_of(domain) {
+                self.expose(endpoint, region.key);
+            }
+        }
+        Some(region)
+    }
+
+    /// Registers memory behind a dmabuf with the device of an endpoint, for endpoints of the
+    /// same domain on that device. The processor never touches it; other transports refuse it.
+    ///
+    /// # Errors
+    /// [`DmabufError`], for one if the endpoint is not of [`crate::verbs`].
+    pub fn register_dmabuf(
+        &mut self,
+        endpoint: EndpointId,
+        dmabuf: DmabufRange<'_>,
+        rights: Rights,
+    ) -> Result<Region, DmabufError> {
+        let (connection, mut context) = self.lend(endpoint).ok_or(DmabufError::NotConnected)?;
+        connection.register_dmabuf(&mut context, dmabuf, rights)
+    }
+}
+
+impl ServingInterface {
+    /// An interface with nothing in it, by which no memory can be exposed.
+    ///
+    /// # Errors
+    /// If the system has no descriptor left.
+    pub fn serving(config: InterfaceConfig) -> io::Result<Self> {
+        Self::empty(config)
+    }
+
+    /// Registers memory for one domain, for lists of this side alone. `None` if the table is
+    /// full.
+    pub fn register_local(&mut self, memory: &Memory, domain: Domain) -> Option<Region> {
+        self.regions.insert(memory.clone(), domain, Rights::LOCAL, false)
+    }
+}

@@ -1,0 +1,61 @@
+//! Where there is no device, or no library, the provider says so, and says what to do.
+
+use std::os::fd::AsFd;
+
+use dafs_dat::verbs::RdmaSurvey;
+use dafs_dat::{
+    Address, AddressError, DmabufError, DmabufRange, Domain, EndpointConfig, Event, Interface,
+    InterfaceConfig, Rights,
+};
+
+/// Whether this host has something to test against, in which case nothing is missing.
+fn has_device() -> bool {
+    RdmaSurvey::take().is_ok_and(|survey| !survey.devices.is_empty())
+}
+
+#[test]
+fn a_host_without_devices_says_what_is_missing() {
+    if has_device() {
+        return eprintln!("a_host_without_devices_says_what_is_missing: this host has one");
+    }
+    let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
+    let address = Address::Verbs(([127, 0, 0, 1], 2050).into());
+    let listening = interface.listen(&address).unwrap_err();
+    let config = EndpointConfig::default();
+    let connecting = interface.connect(&address, Domain(0), &config, b"").unwrap_err();
+    for error in [listening, connecting] {
+        assert!(matches!(error, AddressError::Verbs(_)), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains("dafs doctor") || text.contains("install"), "{text}");
+    }
+    assert_eq!(interface.endpoint_count(), 0);
+}
+
+#[test]
+fn a_dmabuf_is_nothing_to_a_connection_without_a_device() {
+    let place = tempfile::tempdir().unwrap();
+    let address = Address::Shm(place.path().join("socket"));
+    let mut server = Interface::new(InterfaceConfig::default()).unwrap();
+    let mut client = Interface::new(InterfaceConfig::default()).unwrap();
+    server.listen(&address).unwrap();
+    let config = EndpointConfig::default();
+    let endpoint = client.connect(&address, Domain(0), &config, b"").unwrap();
+    loop {
+        server.poll();
+        client.poll();
+        if let Some(Event::ConnectionRequest { pending, .. }) = server.next_event() {
+            server.accept(pending, Domain(0), &config, b"");
+        }
+        if let Some(Event::Established { .. }) = client.next_event() {
+            break;
+        }
+    }
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let dmabuf = DmabufRange { fd: file.as_fd(), offset: 0, length: 4096 };
+    let refused = client.register_dmabuf(endpoint, dmabuf, Rights::REMOTE);
+    assert!(matches!(refused, Err(DmabufError::Transport)), "{refused:?}");
+    assert_eq!(client.region_count(), 0);
+    client.release(endpoint);
+    let refused = client.register_dmabuf(endpoint, dmabuf, Rights::REMOTE);
+    assert!(matches!(refused, Err(DmabufError::NotConnected)), "{refused:?}");
+}
