@@ -10,6 +10,7 @@
 
 pub mod exposure;
 mod progress;
+mod unfinished;
 
 use std::collections::VecDeque;
 use std::io;
@@ -569,17 +570,6 @@ impl<E> Interface<E> {
         }
     }
 
-    /// Lets the one go that has come first of those who have not asked for anything yet: who
-    /// opens connections and says nothing keeps nobody out.
-    fn make_room(&mut self) {
-        let has_not_asked = |endpoint: &EndpointId| {
-            self.connection_of(*endpoint).is_some_and(|connection| !connection.has_asked())
-        };
-        if let Some(idle) = self.unfinished.iter().copied().find(has_not_asked) {
-            self.release(idle);
-        }
-    }
-
     fn insert(
         &mut self,
         connection: Box<dyn Connection>,
@@ -658,50 +648,9 @@ impl<E> Interface<E> {
             .collect()
     }
 
-    fn first_deadline(&self) -> Option<Instant> {
-        let waiting = |endpoint: &EndpointId| self.connection_of(*endpoint)?.deadline();
-        self.unfinished.iter().find_map(waiting)
-    }
-
     fn connection_of(&self, endpoint: EndpointId) -> Option<&dyn Connection> {
         let slot = self.slots.get(endpoint.index())?;
         slot.connection.as_deref().filter(|_| slot.generation == endpoint.generation)
-    }
-
-    /// Takes those off the front that wait for nothing any more. What waits behind one that
-    /// does costs nothing until that one's time has come.
-    fn forget_finished(&mut self) {
-        while let Some(front) = self.unfinished.front()
-            && !self.is_unfinished(*front)
-        {
-            self.unfinished.pop_front();
-        }
-    }
-
-    /// Whether a connect or an accept is under way. On a simulated network, which has a time
-    /// of its own, there is no deadline to tell it by.
-    fn is_unfinished(&self, endpoint: EndpointId) -> bool {
-        self.connection_of(endpoint).is_some_and(|connection| {
-            connection.deadline().is_some()
-                || (self.config.sim.is_some() && !connection.is_established())
-        })
-    }
-
-    fn expire(&mut self) {
-        if self.unfinished.is_empty() {
-            return;
-        }
-        let now = Instant::now();
-        loop {
-            self.forget_finished();
-            let Some(front) = self.unfinished.front().copied() else { return };
-            let deadline = self.connection_of(front).and_then(|c| c.deadline());
-            if deadline.is_none_or(|deadline| now < deadline) {
-                return;
-            }
-            let reason = BreakReason::Unreachable("timed out while connecting".into());
-            self.break_endpoint(front, reason);
-        }
     }
 
     /// Runs `action` on a live connection and breaks it if that fails.

@@ -134,7 +134,8 @@ pub enum DmabufError {
     NotConnected,
     /// The device will not have it.
     #[error(
-        "device {device} does not register this dmabuf; it takes a device and driver that support          dmabufs, as mlx5 does since Linux 5.12, and rdma-core 34"
+        "device {device} does not register this dmabuf; it takes a device and driver that support \
+         dmabufs, as mlx5 does since Linux 5.12, and rdma-core 34"
     )]
     Device {
         /// Its name.

@@ -137,8 +137,7 @@ impl Connection {
             && self.lane.link.as_ref().is_some_and(Link::is_iwarp);
         let mut lane = std::mem::take(&mut self.lane);
         // Once the queue pair is stopped, the device touches nothing of what was posted.
-        let may_wait = lane.queues.as_mut().is_none_or(|queues| queues.stop().is_ok());
-        if is_held && may_wait {
+        if is_held && lane.queues.as_mut().is_none_or(|queues| queues.stop().is_ok()) {
             let held = std::thread::Builder::new().name("dafs-parting".to_owned());
             // Without a thread it is dropped here.
             let _ = held.spawn(move || drop(lane));

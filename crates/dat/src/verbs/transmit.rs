@@ -423,9 +423,15 @@ impl Connection {
     /// The device has done the task of this number, and so everything before it but reads: over
     /// iWARP they take their time while what was posted after them goes on.
     pub(super) fn on_sent(&mut self, context: &mut Context<'_>, number: u64) {
-        let Some(place) = self.outbound.place_of(number) else { return };
-        self.outbound.work[place].is_done = true;
-        self.outbound.note_done_before(place);
+        let out = &mut self.outbound;
+        match out.place_of(number) {
+            Some(place) => {
+                out.work[place].is_done = true;
+                out.note_done_before(place);
+            }
+            // The last word, which is no work.
+            None => out.note_done_before(out.posted),
+        }
         while self.outbound.posted > 0 && self.outbound.work.front().is_some_and(|t| t.is_done) {
             self.end_first(context, CompletionStatus::Success);
         }

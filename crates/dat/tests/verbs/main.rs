@@ -2,4 +2,5 @@
 //! structures are declared as they are, and what is said where there is no device.
 
 mod absent;
+mod device;
 mod layout;

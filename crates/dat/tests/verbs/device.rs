@@ -1,0 +1,47 @@
+//! What needs a device, and nothing of the other transports: dmabufs.
+
+use std::os::fd::AsFd;
+
+use dafs_dat::{
+    Address, DmabufError, DmabufRange, Domain, EndpointConfig, Event, Interface, InterfaceConfig,
+    Rights,
+};
+
+/// The device to test, by its address; the conformance suite takes the same.
+fn address() -> Option<Address> {
+    let ip = std::env::var("DAFS_VERBS_ADDRESS").ok()?;
+    let ip = ip.parse().expect("DAFS_VERBS_ADDRESS is no address");
+    Some(Address::Verbs(std::net::SocketAddr::new(ip, 0)))
+}
+
+#[test]
+fn a_device_that_takes_no_dmabuf_says_which_would() {
+    let Some(address) = address() else {
+        return eprintln!("a_device_that_takes_no_dmabuf_says_which_would is skipped: no device");
+    };
+    let mut server = Interface::new(InterfaceConfig::default()).unwrap();
+    let mut client = Interface::new(InterfaceConfig::default()).unwrap();
+    let listener = server.listen(&address).unwrap();
+    let address = server.listener_address(listener).unwrap();
+    let config = EndpointConfig::default();
+    let endpoint = client.connect(&address, Domain(0), &config, b"").unwrap();
+    loop {
+        server.poll();
+        client.poll();
+        if let Some(Event::ConnectionRequest { pending, .. }) = server.next_event() {
+            server.accept(pending, Domain(0), &config, b"");
+        }
+        match client.next_event() {
+            Some(Event::Established { .. }) => break,
+            Some(other) => panic!("not connected: {other:?}"),
+            None => {}
+        }
+    }
+    // No dmabuf at all: every device refuses it.
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let dmabuf = DmabufRange { fd: file.as_fd(), offset: 0, length: 4096 };
+    let refused = client.register_dmabuf(endpoint, dmabuf, Rights::REMOTE).unwrap_err();
+    assert!(matches!(refused, DmabufError::Device { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("mlx5"), "{refused}");
+    assert_eq!(client.region_count(), 0);
+}
