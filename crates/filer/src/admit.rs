@@ -91,6 +91,9 @@ pub struct Admitted {
     pub kept: KeptSession,
     /// Where it stands in a chain.
     pub place: ChainPlace,
+    /// A life of the client begins with it: [`crate::Filer::take_succession`] says what
+    /// follows from that.
+    pub begins_life: bool,
 }
 
 /// A request that may not.

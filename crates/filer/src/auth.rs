@@ -61,10 +61,15 @@ impl From<Credentials> for Verified {
 }
 
 /// Results of a successful authentication.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Authenticated {
     /// Whether the client may register credentials.
     pub trusted: bool,
+}
+
+/// What the first request of a new life does to the life before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Succession {
     /// Opens of the client's earlier life, released because it has restarted.
     pub released: Vec<Closed>,
     /// Channels of the client's earlier life; the driver closes them.

@@ -5,6 +5,11 @@
 //! session or state; its name belongs to one principal as long as it exists. A client
 //! id is never used for two records, so that a client whose state was lost sees a
 //! changed id.
+//!
+//! A life of a client begins with its first request, not when it authenticates: until then
+//! it is an heir, beside the life that has the name. For a life that is over may have a
+//! connect on its way, which must not end the one that lives. Whoever is dead says no more
+//! than that. State hangs on lives that have begun.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +78,10 @@ pub(crate) struct Client {
 pub(crate) struct ClientTable {
     slots: Vec<Option<Client>>,
     free: Vec<u32>,
+    /// Lives that have begun.
     by_name: BTreeMap<Box<[u8]>, ClientSlot>,
+    /// Those that have not.
+    heirs: Vec<ClientSlot>,
     /// Clients without sessions whose state is kept.
     kept: u32,
 }
@@ -81,7 +89,7 @@ pub(crate) struct ClientTable {
 impl ClientTable {
     /// Clients.
     pub fn count(&self) -> usize {
-        self.by_name.len()
+        self.by_name.len() + self.heirs.len()
     }
 
     /// Clients without sessions.
@@ -89,10 +97,17 @@ impl ClientTable {
         self.kept
     }
 
-    /// The client with this name.
-    pub fn by_name(&self, name: &[u8]) -> Option<(ClientSlot, &Client)> {
-        let &slot = self.by_name.get(name)?;
-        Some((slot, self.slots[slot.0 as usize].as_ref().expect("a named client has a record")))
+    /// The lives of this name; the one that has begun comes first.
+    pub fn lives(&self, name: &[u8]) -> impl Iterator<Item = (ClientSlot, &Client)> {
+        let begun = self.by_name.get(name).copied();
+        let heirs = self.heirs.iter().copied();
+        let lives = begun.into_iter().chain(heirs).filter_map(|slot| Some((slot, self.get(slot)?)));
+        lives.filter(move |(_, client)| &*client.name == name)
+    }
+
+    /// The one of them with this verifier.
+    pub fn life(&self, name: &[u8], verifier: Verifier) -> Option<(ClientSlot, &Client)> {
+        self.lives(name).find(|(_, client)| client.verifier == verifier)
     }
 
     /// A client's record; `None` for [`ClientSlot::NOBODY`].
@@ -115,7 +130,7 @@ impl ClientTable {
         self.slots.iter().flatten().any(|client| client.id == id)
     }
 
-    /// Adds a record under a name nobody has.
+    /// Adds a record, of a life that has not begun.
     pub fn insert(&mut self, client: Client) -> ClientSlot {
         let slot = ClientSlot(match self.free.pop() {
             Some(index) => index,
@@ -124,10 +139,21 @@ impl ClientTable {
                 (self.slots.len() - 1) as u32
             }
         });
-        let before = self.by_name.insert(client.name.clone(), slot);
-        debug_assert!(before.is_none());
         self.slots[slot.0 as usize] = Some(client);
+        self.heirs.push(slot);
         slot
+    }
+
+    /// A life begins. Returns the slot of the one that had the name.
+    pub fn begin(&mut self, slot: ClientSlot) -> Option<ClientSlot> {
+        let name = self.get(slot)?.name.clone();
+        self.heirs.retain(|heir| *heir != slot);
+        self.by_name.insert(name, slot).filter(|before| *before != slot)
+    }
+
+    /// Whether it is of a life that has begun.
+    pub fn has_begun(&self, slot: ClientSlot) -> bool {
+        !self.heirs.contains(&slot)
     }
 
     /// Removes a record; its opens must have been released.
@@ -135,7 +161,10 @@ impl ClientTable {
         if let Some(client) = self.slots[slot.0 as usize].take() {
             debug_assert_eq!(client.opens.count, 0);
             self.kept -= u32::from(client.expires.is_some());
-            self.by_name.remove(&client.name);
+            if self.by_name.get(&client.name) == Some(&slot) {
+                self.by_name.remove(&client.name);
+            }
+            self.heirs.retain(|heir| *heir != slot);
             self.free.push(slot.0);
         }
     }

@@ -18,6 +18,8 @@
 //!                      ▲                  ▲                    │     │
 //!                      └─connect_failed───┴──refused───────────┘     │finish_auth
 //!                                                                    ▼
+//!                    Authenticated ◄──first request of the life── Proven
+//!
 //!        channel_closed ◄── Condemned ◄──break, client restart── Authenticated
 //!                               ▲
 //!        Authenticated ─its proof expires─► Lapsed ─begin_auth, finish_auth─► Authenticated
@@ -51,7 +53,7 @@ mod replies;
 mod slab;
 
 pub use admit::{Admitted, BreakReason, ChainFlags, Grant, Refusal, RequestClass, RequestHead};
-pub use auth::{AuthDecision, AuthRequest, Authenticated, Verified};
+pub use auth::{AuthDecision, AuthRequest, Authenticated, Succession, Verified};
 pub use batch::{
     AbortScope, Aborted, Accepted, BatchLimits, BatchLoad, BatchReply, BatchRequest,
     BatchScheduler, Cancelled, DeviceLoad, EndedSession, InvalidBatch, Notice, Piece, PieceOutcome,

@@ -40,6 +40,7 @@ fn session(bench: &mut Bench, name: &str, proof: Verified) -> ChannelId {
     bench.connect(channel, name, 1);
     assert_eq!(bench.filer.begin_auth(channel, FIRST), AuthDecision::VerifyToken);
     bench.filer.finish_auth(channel, Ok(proof), Moment(0)).unwrap();
+    bench.exchange(channel, RequestClass::Ordinary).unwrap();
     channel
 }
 

@@ -304,6 +304,8 @@ struct Requester {
     to_server: VecDeque<(u16, u16)>,
     to_client: VecDeque<(u16, u16)>,
     at_server: Vec<u16>,
+    /// It has not asked for anything.
+    is_new: bool,
     /// Receives the server has posted.
     posted: u16,
 }
@@ -387,6 +389,7 @@ impl Requester {
             to_server: VecDeque::new(),
             to_client: VecDeque::new(),
             at_server: vec![],
+            is_new: true,
             posted: nreq,
         }
     }
@@ -415,7 +418,8 @@ impl Requester {
         self.at_server.push(stream);
         assert_eq!(admitted, {
             let (kept, place) = (KeptSession::NONE, ChainPlace::Alone);
-            Ok(Admitted { kept, place, outstanding: self.at_server.len() as u16 })
+            let outstanding = self.at_server.len() as u16;
+            Ok(Admitted { kept, place, outstanding, begins_life: std::mem::take(&mut self.is_new) })
         });
     }
 

@@ -258,7 +258,7 @@ fn a_client_name_belongs_to_one_principal() {
 }
 
 #[test]
-fn a_restarted_client_loses_its_state_once_it_is_proven() {
+fn a_restarted_client_loses_its_state_with_its_first_request() {
     let mut bench = bench();
     let old = bench.session("a");
     let (_, old_id) = bench.filer.ids(old).unwrap();
@@ -268,16 +268,80 @@ fn a_restarted_client_loses_its_state_once_it_is_proven() {
     assert_eq!(bench.filer.check_io(old, opened.state_id, FileKey(1), IoKind::Read), Ok(()));
     let released =
         Closed { file: FileKey(1), state_id: opened.state_id, last_of_file: true, delete: false };
-    assert_eq!(
-        bench.authenticate(new),
-        Ok(Authenticated { trusted: false, released: vec![released], close: vec![old] })
-    );
+    assert_eq!(bench.authenticate(new), Ok(Authenticated::default()));
+    assert_eq!(bench.filer.check_io(old, opened.state_id, FileKey(1), IoKind::Read), Ok(()));
+    assert_eq!(bench.filer.take_succession(), Succession::default());
+    let first = bench.filer.admit(new, &head(RequestClass::Ordinary, 0), Moment(0)).unwrap();
+    assert!(first.begins_life);
+    let succession = Succession { released: vec![released], close: vec![old] };
+    assert_eq!(bench.filer.take_succession(), succession);
     let closing = Err(Refusal::Break(BreakReason::ChannelClosing));
     assert_eq!(bench.exchange(old, RequestClass::Ordinary), closing);
     assert_eq!(bench.drop_channel(old), []);
     assert_eq!(bench.filer.counters().client_restarts, 1);
     bench.drop_channel(new);
     bench.assert_empty();
+}
+
+#[test]
+fn a_connect_that_comes_late_does_not_end_the_life_that_is() {
+    let mut bench = bench();
+    let lives = bench.session("a");
+    let opened = bench.filer.open(lives, &open_for(1, "o", ShareAccess::Read)).unwrap();
+    let works = |bench: &mut Bench| {
+        bench.filer.check_io(lives, opened.state_id, FileKey(1), IoKind::Read) == Ok(())
+    };
+    // It was sent by a life that is over, in however many connections; nobody asks by them.
+    for _ in 0..2 {
+        let late = bench.channel();
+        bench.connect(late, "a", 9);
+        bench.authenticate(late).unwrap();
+        assert!(works(&mut bench));
+        let next = bench.channel();
+        bench.connect(next, "a", 9);
+        bench.authenticate(next).unwrap();
+        for dead in [late, next] {
+            bench.drop_channel(dead);
+        }
+        assert!(works(&mut bench));
+        assert_eq!(bench.filer.counters().clients, 1);
+    }
+    // One that stands for so long was not sent by the dead.
+    let late = bench.channel();
+    bench.connect(late, "a", 9);
+    bench.authenticate(late).unwrap();
+    bench.exchange(lives, RequestClass::Ordinary).unwrap();
+    assert_eq!(bench.filer.on_tick(LATER), TickActions::default());
+    let succession = bench.filer.take_succession();
+    assert_eq!((succession.released.len(), succession.close), (1, vec![lives]));
+    assert_eq!(bench.exchange(late, RequestClass::Ordinary), Ok(()));
+    bench.drop_channel(lives);
+    bench.drop_channel(late);
+    bench.assert_empty();
+}
+
+#[test]
+fn of_two_new_lives_the_one_that_asks_goes_on() {
+    let mut bench = bench();
+    let old = bench.session("a");
+    let [second, third] = [2, 3].map(|life| {
+        let channel = bench.channel();
+        bench.connect(channel, "a", life);
+        bench.authenticate(channel).unwrap();
+        channel
+    });
+    assert_eq!(bench.exchange(third, RequestClass::Ordinary), Ok(()));
+    assert_eq!(bench.filer.take_succession().close, [old]);
+    bench.drop_channel(old);
+    bench.drop_channel(second);
+    // Another session of the life that goes on is of the same client.
+    let beside = bench.channel();
+    let client = bench.connect(beside, "a", 3).client_id;
+    assert_eq!(bench.filer.ids(third).map(|ids| ids.1), Some(client));
+    bench.authenticate(beside).unwrap();
+    assert_eq!(bench.exchange(beside, RequestClass::Ordinary), Ok(()));
+    assert_eq!(bench.filer.take_succession(), Succession::default());
+    assert_eq!(bench.filer.counters().clients, 1);
 }
 
 #[test]

@@ -63,6 +63,7 @@ impl Reactor {
             Ok(_) => return self.refuse_damaged(answer, id),
             Err(Refusal::Answer(_)) if is_damaged => return self.refuse_damaged(answer, id),
             Err(Refusal::Answer(status)) => {
+                self.succeed();
                 self.end_open_chain(endpoint);
                 return self.fail(answer, status);
             }
@@ -77,7 +78,7 @@ impl Reactor {
         // that are served at once are kept when the answer is out.
         let is_write = header.procedure == Procedure::WriteDirect.number();
         let is_kept = admitted.kept.is_some() && !is_write && is_kept(&header);
-        if is_kept | (admitted.place != ChainPlace::Alone) {
+        if is_kept | admitted.begins_life | (admitted.place != ChainPlace::Alone) {
             return self.carry_unusual(answer, &admitted, order, &header, message);
         }
         if is_write {
@@ -95,6 +96,9 @@ impl Reactor {
         header: &RequestHeader,
         message: &mut [u8],
     ) {
+        if admitted.begins_life {
+            self.succeed();
+        }
         if admitted.place == ChainPlace::Alone {
             self.carry(answer, admitted.kept, order, header, message);
         } else {
@@ -103,6 +107,7 @@ impl Reactor {
     }
 
     fn refuse_damaged(&mut self, answer: Answer, id: ChannelId) {
+        self.succeed();
         self.filer.doubt_chain(id);
         self.end_open_chain(answer.endpoint);
         self.fail(answer, dafs_types::Status::Chksum);

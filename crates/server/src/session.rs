@@ -10,7 +10,7 @@ use std::time::Duration;
 use dafs_dat::EndpointId;
 use dafs_filer::{
     AuthDecision, AuthRequest, BindArguments, ChannelKind, ConnectArguments, ConnectResults,
-    Negotiated, Principal, Verified,
+    Negotiated, Principal, Succession, Verified,
 };
 use dafs_journal::RecordNumber;
 use dafs_store::ExportTerms;
@@ -305,12 +305,6 @@ impl Reactor {
             }
         };
         self.act_on_locks();
-        for closed in &outcome.released {
-            self.release_open(closed);
-        }
-        for channel in outcome.close {
-            self.give_up_channel(channel);
-        }
         if let (Some(view), Some(who)) = (view, self.filer.credentials(id).cloned())
             && let Some(channel) = self.channels.get_mut(answer.endpoint)
         {
@@ -326,6 +320,19 @@ impl Reactor {
         self.answer_after = RecordNumber(0);
         if let Purpose::Connected(results) = purpose {
             self.apply(answer.endpoint, &results);
+        }
+    }
+
+    /// Lives of clients have begun: what those before had is given up.
+    #[cold]
+    pub(crate) fn succeed(&mut self) {
+        let Succession { released, close } = self.filer.take_succession();
+        self.act_on_locks();
+        for closed in &released {
+            self.release_open(closed);
+        }
+        for channel in close {
+            self.give_up_channel(channel);
         }
     }
 

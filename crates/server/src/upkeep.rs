@@ -96,7 +96,7 @@ impl Reactor {
         for closed in actions.released {
             self.release_open(&closed);
         }
-        self.act_on_locks();
+        self.succeed();
         self.note_forgotten();
         self.hurry_fences();
         self.tick_delegations();

@@ -226,7 +226,7 @@ impl Rogue {
         self.logged_in_as()
     }
 
-    /// The same in another life of the client.
+    /// The same in another life of the client, which begins with a first request.
     pub fn log_in_anew(
         &mut self,
         name: &'static [u8],
@@ -235,7 +235,9 @@ impl Rogue {
         let Request::ClientConnectAuth(login) = login_as(name, options) else { unreachable!() };
         let verifier = Verifier([8; 8]);
         self.request(0, 0, &Request::ClientConnectAuth(ClientConnectAuth { verifier, ..login }));
-        self.logged_in_as()
+        let logged_in = self.logged_in_as();
+        assert_eq!(self.outcome(&Request::Null(Empty)), Some(Status::Ok));
+        logged_in
     }
 
     fn logged_in_as(&mut self) -> ClientConnectAuthResult<'static> {

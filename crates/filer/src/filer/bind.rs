@@ -77,7 +77,7 @@ impl Filer {
         let operation = ChannelId { index, generation: hot.generation };
         let cold = self.cold(operation).ok_or(Status::UnknownSession)?;
         let session = cold.session.as_ref().ok_or(Status::UnknownSession)?;
-        if hot.phase != Phase::Authenticated {
+        if !hot.phase.has_session() {
             return Err(Status::IllegalState);
         }
         let (was_agreed, present) = match bind.kind {

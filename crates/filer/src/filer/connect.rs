@@ -1,7 +1,8 @@
 //! CONNECT and authentication (draft 3.1.1, 6.2.1, 6.2.2).
 //!
 //! Invariant: nothing a peer says before it has authenticated changes the state of
-//! any client; a client's restart takes effect only once its principal is proven.
+//! any client; a client's restart takes effect with the first request after its principal
+//! is proven, for only who lives asks for anything.
 
 use dafs_types::{
     AuthType, ClientId, Credentials, Entropy, Moment, SessionId, Status, Verifier, limits,
@@ -14,7 +15,7 @@ use crate::opens::ClientOpens;
 use crate::{
     AuthDecision, AuthRequest, Authenticated, ChannelDescription, ChannelId, CloseReason,
     ConnectArguments, ConnectRefusal, ConnectResults, FenceId, Negotiated, PROTOCOL_VERSION,
-    PeerIdentity, Verified,
+    PeerIdentity, Succession, Verified,
 };
 
 /// Draws from the entropy source before it counts as broken.
@@ -99,9 +100,7 @@ impl Filer {
         entropy: &mut dyn Entropy,
     ) -> Result<(ClientId, bool), Status> {
         let (name, verifier) = (arguments.client_id_string, arguments.client_verifier);
-        if let Some((_, client)) = self.clients.by_name(name)
-            && client.verifier == verifier
-        {
+        if let Some((_, client)) = self.clients.life(name, verifier) {
             return Ok((client.id, true));
         }
         // Two sessions of one client may be on their way to authenticate.
@@ -248,7 +247,7 @@ impl Filer {
         let outcome = if std::mem::take(&mut cold.is_renewing) {
             verified.and_then(|verified| self.renew(channel, verified))
         } else if hot.phase == Phase::Verifying {
-            verified.and_then(|verified| self.admit_client(channel, verified, now))
+            verified.and_then(|verified| self.admit_client(channel, verified))
         } else {
             return Err(Status::IllegalState);
         };
@@ -263,7 +262,6 @@ impl Filer {
         &mut self,
         channel: ChannelId,
         verified: Verified,
-        now: Moment,
     ) -> Result<Authenticated, Status> {
         let credits_max = self.config.credits_session_max;
         let (_, cold) = self.live(channel).ok_or(Status::IllegalState)?;
@@ -271,8 +269,7 @@ impl Filer {
         if verified.principal.is_some() {
             session.principal = verified.principal;
         }
-        let (slot, mut authenticated) = self.enroll(channel, now)?;
-        authenticated.trusted = verified.trusted;
+        let slot = self.enroll(channel)?;
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let wanted = session.map(|session| (session.client_id, session.granted.max_credentials));
         let agreed = match wanted {
@@ -280,8 +277,9 @@ impl Filer {
             // Who is not trusted registers nothing, whatever was agreed on before.
             Some(_) | None => 0,
         };
+        let has_begun = self.clients.has_begun(slot);
         let (hot, cold) = self.live(channel).ok_or(Status::IllegalState)?;
-        hot.phase = Phase::Authenticated;
+        hot.phase = if has_begun { Phase::Authenticated } else { Phase::Proven };
         hot.client = slot;
         hot.window.may_grow_to(credits_max);
         cold.credentials = Some(verified.who);
@@ -293,7 +291,7 @@ impl Filer {
         self.weigh(channel, slot);
         self.authenticated_count += 1;
         self.begin_kept(channel);
-        Ok(authenticated)
+        Ok(Authenticated { trusted: verified.trusted })
     }
 
     /// A session proves itself anew; it must be the same principal (draft 3.1.1.1.1).
@@ -311,7 +309,7 @@ impl Filer {
         session.expires = verified.expires;
         cold.credentials = Some(verified.who);
         cold.authentication_failures = 0;
-        Ok(Authenticated { trusted: session.trusted, ..Authenticated::default() })
+        Ok(Authenticated { trusted: session.trusted })
     }
 
     /// Says how much a session counts when credits are short.
@@ -340,65 +338,30 @@ impl Filer {
     }
 
     /// Ties a session whose principal is proven to its client (draft 3.1.1.3).
-    fn enroll(
-        &mut self,
-        channel: ChannelId,
-        now: Moment,
-    ) -> Result<(ClientSlot, Authenticated), Status> {
+    fn enroll(&mut self, channel: ChannelId) -> Result<ClientSlot, Status> {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let session = session.ok_or(Status::IllegalState)?;
-        let principal = session.principal.clone().ok_or(Status::IllegalState)?;
-        let mut authenticated = Authenticated::default();
-        if let Some((slot, client)) = self.clients.by_name(&session.client_name) {
-            if client.principal != principal {
-                return Err(Status::ClidInUse);
-            }
-            if client.verifier == session.client_verifier {
-                if client.id != session.client_id {
-                    return Err(Status::StaleClientId);
-                }
+        let principal = session.principal.as_ref().ok_or(Status::IllegalState)?;
+        let (name, verifier) = (&session.client_name, session.client_verifier);
+        if self.clients.lives(name).any(|(_, life)| life.principal != *principal) {
+            return Err(Status::ClidInUse);
+        }
+        match self.clients.life(name, verifier) {
+            Some((_, client)) if client.id != session.client_id => Err(Status::StaleClientId),
+            Some((slot, _)) => {
                 self.clients.join(slot);
-                return Ok((slot, authenticated));
+                Ok(slot)
             }
-            if session.expects_record {
-                return Err(Status::StaleClientId);
-            }
-            let new = session.client_id;
-            self.client_restarted(slot, new, &mut authenticated, now);
-        } else if session.expects_record {
-            return Err(Status::StaleClientId);
-        }
-        let slot = self.record_client(channel, principal, now)?;
-        if let Err(status) = self.connect_locks(slot, now) {
-            self.release_client(slot, now, &mut authenticated.released);
-            return Err(status);
-        }
-        Ok((slot, authenticated))
-    }
-
-    /// Case C: the client lives again. Its old state goes at once, its old channels
-    /// accept nothing more.
-    fn client_restarted(
-        &mut self,
-        slot: ClientSlot,
-        new: ClientId,
-        authenticated: &mut Authenticated,
-        now: Moment,
-    ) {
-        self.counters.client_restarts += 1;
-        for (index, hot) in self.hot.iter_mut().enumerate() {
-            if hot.client == slot {
-                hot.client = ClientSlot::NOBODY;
-                hot.phase = Phase::Condemned;
-                let generation = hot.generation;
-                authenticated.close.push(ChannelId { index: index as u32, generation });
+            None if session.expects_record => Err(Status::StaleClientId),
+            None => {
+                let slot = self.record_client(channel, principal.clone())?;
+                let may_lock = self.may_lock(slot);
+                if may_lock.is_err() {
+                    self.clients.remove(slot);
+                }
+                may_lock.map(|()| slot)
             }
         }
-        if let Some(client) = self.clients.get(slot) {
-            self.locks.client_restarted(client.id, now);
-            self.delegations.client_restarted(client.id, new, now);
-        }
-        self.release_client(slot, now, &mut authenticated.released);
     }
 
     /// Cases A and C: a new record under the id that CONNECT answered with.
@@ -406,7 +369,6 @@ impl Filer {
         &mut self,
         channel: ChannelId,
         principal: Principal,
-        now: Moment,
     ) -> Result<ClientSlot, Status> {
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let session = session.ok_or(Status::IllegalState)?;
@@ -418,7 +380,7 @@ impl Filer {
         }
         let (sessions, opens) = (1, ClientOpens::default());
         let principal_octets = principal.octets();
-        let client = Client {
+        Ok(self.clients.insert(Client {
             id,
             name,
             verifier,
@@ -429,10 +391,64 @@ impl Filer {
             is_recorded: false,
             has_locks: false,
             expires: None,
-        };
-        let slot = self.clients.insert(client);
+        }))
+    }
+
+    /// A session that has proved who it is asks for something for the first time, or stands
+    /// for so long that whoever made it must live: its client's life begins, if no other
+    /// session of it was faster. False if the client may not live, and its channel is closed.
+    #[cold]
+    pub(super) fn begin_life(&mut self, channel: ChannelId, now: Moment) -> bool {
+        let Some((hot, _)) = self.live(channel) else { return false };
+        let slot = hot.client;
+        hot.phase = Phase::Authenticated;
+        if self.clients.has_begun(slot) {
+            return true;
+        }
+        if let Some(before) = self.clients.begin(slot) {
+            self.end_life(before, slot, now);
+        }
         self.note_return(slot, now);
-        Ok(slot)
+        if self.connect_locks(slot, now).is_ok() {
+            return true;
+        }
+        self.condemn_sessions(slot);
+        let mut released = std::mem::take(&mut self.succession.released);
+        self.release_client(slot, now, &mut released);
+        self.succession.released = released;
+        false
+    }
+
+    /// What the driver has to do since lives have begun.
+    pub fn take_succession(&mut self) -> Succession {
+        std::mem::take(&mut self.succession)
+    }
+
+    /// Case C: the client lives again. Its old state goes at once, its old channels
+    /// accept nothing more.
+    fn end_life(&mut self, slot: ClientSlot, new: ClientSlot, now: Moment) {
+        self.counters.client_restarts += 1;
+        self.condemn_sessions(slot);
+        let id_of = |slot| self.clients.get(slot).map(|client| client.id);
+        if let (Some(old), Some(new)) = (id_of(slot), id_of(new)) {
+            self.locks.client_restarted(old, now);
+            self.delegations.client_restarted(old, new, now);
+        }
+        let mut released = std::mem::take(&mut self.succession.released);
+        self.release_client(slot, now, &mut released);
+        self.succession.released = released;
+    }
+
+    /// The channels of a client accept nothing more.
+    fn condemn_sessions(&mut self, slot: ClientSlot) {
+        for (index, hot) in self.hot.iter_mut().enumerate() {
+            if hot.client == slot {
+                hot.client = ClientSlot::NOBODY;
+                hot.phase = Phase::Condemned;
+                let generation = hot.generation;
+                self.succession.close.push(ChannelId { index: index as u32, generation });
+            }
+        }
     }
 
     /// The authentication types a channel may use, for SECINFO.

@@ -185,8 +185,13 @@ impl Filer {
         self.locks.release_open(OwnerName { client: client.id, owner }, file, now);
     }
 
-    /// A client has authenticated. CLID_INUSE if locks are kept for somebody else of its
-    /// name.
+    /// CLID_INUSE if locks are kept for somebody else of a client's name.
+    pub(super) fn may_lock(&self, slot: ClientSlot) -> Result<(), Status> {
+        let Some(client) = self.clients.get(slot) else { return Ok(()) };
+        self.locks.may_connect(&client.for_locks()).map_err(|_| Status::ClidInUse)
+    }
+
+    /// A client's life begins. CLID_INUSE as above.
     pub(super) fn connect_locks(&mut self, slot: ClientSlot, now: Moment) -> Result<(), Status> {
         let Some(client) = self.clients.get(slot) else { return Ok(()) };
         let connected = self.locks.client_connected(&client.for_locks(), now);

@@ -37,7 +37,8 @@ use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
     ConfigError, Counters, CredentialTable, CredentialUse, CreditView, DelegationPolicy,
-    DelegationTable, FenceId, FenceTable, FilerConfig, Negotiated, PeerIdentity, TickActions,
+    DelegationTable, FenceId, FenceTable, FilerConfig, Negotiated, PeerIdentity, Succession,
+    TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -65,6 +66,8 @@ pub struct Filer {
     has_grace_ended: bool,
     /// Clients without state, not yet told of.
     lapsed: Vec<Box<[u8]>>,
+    /// What lives that have begun did to those before, not yet told of.
+    succession: Succession,
     /// Channels whose session is gone, not yet told of.
     orphans: Vec<ChannelId>,
     open_count: u32,
@@ -79,6 +82,8 @@ enum Phase {
     Opened,
     Connected,
     Verifying,
+    /// It has proved who it is, and has asked for nothing yet.
+    Proven,
     Authenticated,
     /// As before, but its proof is past its time: it may be given anew.
     Lapsed,
@@ -190,6 +195,7 @@ impl Filer {
             grace: None,
             has_grace_ended: false,
             lapsed: Vec::new(),
+            succession: Succession::default(),
             orphans: Vec::new(),
             open_count: 0,
             authenticated_count: 0,
@@ -397,6 +403,14 @@ impl Filer {
                 let late = now.since(cold.opened_at) >= self.config.authentication_timeout;
                 late.then_some(CloseReason::NotAuthenticatedInTime)
             }
+            Phase::Proven => {
+                // Whoever was dead when its connect came has lost its connection by now.
+                if now.since(cold.opened_at) >= self.config.authentication_timeout {
+                    let generation = hot.generation;
+                    self.begin_life(ChannelId { index: index as u32, generation }, now);
+                }
+                return None;
+            }
             Phase::Lapsed => {
                 let expires = cold.session.as_ref().and_then(|session| session.expires);
                 let late = expires.is_none_or(|at| now.since(at) >= self.config.lease);
@@ -431,7 +445,7 @@ impl Filer {
         let halves = self.hot.iter().zip(&self.cold);
         halves.filter_map(|(hot, cold)| {
             let session = cold.as_ref()?.session.as_ref()?;
-            (hot.phase == Phase::Authenticated).then(|| hot.window.view(session.id))
+            hot.phase.has_session().then(|| hot.window.view(session.id))
         })
     }
 

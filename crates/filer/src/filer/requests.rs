@@ -39,15 +39,20 @@ impl Filer {
                             self.kept.drop_streams_from(hot.kept, first);
                         }
                         let (kept, place) = (hot.kept, ChainPlace::Alone);
-                        let admitted = Admitted { outstanding, kept, place };
+                        let begins_life = hot.phase == Phase::Proven;
+                        let admitted = Admitted { outstanding, kept, place, begins_life };
                         let is_usual = hot.phase == Phase::Authenticated
                             && head.is_plain()
                             && hot.chain == ChainState::Closed;
                         if is_usual {
                             return Ok(admitted);
                         }
-                        let judged = self.judge(channel, head).map_err(Refusal::Answer);
-                        judged.map(|place| Admitted { place, ..admitted })
+                        if begins_life && !self.begin_life(channel, now) {
+                            Err(Refusal::Break(BreakReason::ChannelClosing))
+                        } else {
+                            let judged = self.judge(channel, head).map_err(Refusal::Answer);
+                            judged.map(|place| Admitted { place, ..admitted })
+                        }
                     }
                     Err(reason) => Err(Refusal::Break(reason)),
                 }
@@ -131,6 +136,11 @@ impl Filer {
 }
 
 impl Phase {
+    /// Whether a client has a session here that may ask.
+    pub(super) fn has_session(self) -> bool {
+        matches!(self, Self::Proven | Self::Authenticated)
+    }
+
     fn listens(self) -> bool {
         !matches!(self, Self::Vacant | Self::Bound | Self::Condemned)
     }
@@ -171,7 +181,10 @@ impl Phase {
                 Self::Opened | Self::Connected | Self::Verifying | Self::Lapsed,
                 Class::Credential | Class::Special | Class::Ordinary,
             ) => Err(Status::NotAuthenticated),
-            (Self::Vacant | Self::Bound | Self::Condemned, _) => Err(Status::BadSession),
+            // One that is proven has become authenticated before its request is judged.
+            (Self::Vacant | Self::Bound | Self::Proven | Self::Condemned, _) => {
+                Err(Status::BadSession)
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use dafs_types::{ClientId, Moment};
 
-use super::{Filer, Phase};
+use super::Filer;
 use crate::CreditView;
 
 /// One authenticated session, with its operation channel.
@@ -35,7 +35,7 @@ impl Filer {
     pub fn session_views(&self) -> impl Iterator<Item = SessionView> {
         self.hot.iter().zip(&self.cold).filter_map(|(hot, cold)| {
             let session = cold.as_ref()?.session.as_ref()?;
-            if hot.phase != Phase::Authenticated {
+            if !hot.phase.has_session() {
                 return None;
             }
             let client = self.clients.get(hot.client)?;

@@ -160,7 +160,20 @@ impl LockTable {
         }
     }
 
-    /// A client has authenticated under an id that is new here. If locks are kept for its
+    /// Whether no locks are kept for somebody else of a client's name.
+    ///
+    /// # Errors
+    /// [`ForeignLocks`] if some are.
+    pub fn may_connect(&self, client: &LockClient<'_>) -> Result<(), ForeignLocks> {
+        let former = self.registry.former(client);
+        let is_foreign = |id: &ClientId| {
+            let record = self.registry.client(*id).expect("a former life is known");
+            *record.principal != *client.principal
+        };
+        if former.iter().any(is_foreign) { Err(ForeignLocks) } else { Ok(()) }
+    }
+
+    /// The life of a client begins, under an id that is new here. If locks are kept for its
     /// name, from before a restart of the server or from an earlier record of the client,
     /// they are its own to reclaim; or, if its verifier says that it has restarted, they
     /// are dealt with as [`LockTable::client_restarted`] says. Call it before the client's
@@ -173,12 +186,8 @@ impl LockTable {
         client: &LockClient<'_>,
         now: Moment,
     ) -> Result<(), ForeignLocks> {
-        let former = self.registry.former(client);
-        let record = |id: ClientId| self.registry.client(id).expect("a former life is known");
-        if former.iter().any(|&id| *record(id).principal != *client.principal) {
-            return Err(ForeignLocks);
-        }
-        for id in former {
+        self.may_connect(client)?;
+        for id in self.registry.former(client) {
             let same_life = self.registry.client(id).map(|c| c.verifier) == Some(client.verifier);
             match (same_life, self.registry.client(client.id).is_some()) {
                 (false, _) => self.client_restarted(id, now),

@@ -99,11 +99,12 @@ impl Bench {
         }
     }
 
-    /// An authenticated session of an anonymous client.
+    /// An authenticated session of an anonymous client that lives.
     pub fn session(&mut self, name: &str) -> ChannelId {
         let channel = self.channel();
         self.connect(channel, name, 1);
         self.authenticate(channel).unwrap();
+        self.exchange(channel, RequestClass::Ordinary).unwrap();
         channel
     }
 
