@@ -1,15 +1,25 @@
 //! Ranges of the process's own memory, watched for what makes them other memory: unmapped,
 //! moved, or their pages given back to the kernel.
 //!
-//! Invariant: once `munmap`, `mremap`, `mmap` over it or `madvise` of a watched range has
-//! returned, in whichever thread, [`Watched::is_current`] is false for every thread. Whoever
-//! has told a device of the memory relies on it: a translation that has outlived its memory
-//! would give one buffer's octets to another.
+//! Invariant: once a watched range has been unmapped or moved, or other memory mapped over it,
+//! [`Watched::is_current`] is false for every thread: also for one that the kernel has given the
+//! same addresses before the call that unmapped them has returned to its own. Once `madvise` has
+//! given pages of it back, it is false as well. Whoever has told a device of the memory relies
+//! on it: a translation that has outlived its memory would give one buffer's octets to another.
 //!
 //! The kernel tells of such calls through a userfault file, and keeps the caller waiting until
 //! that is read. A thread of our own reads it, between two counts of an epoch: from before the
-//! first read to behind the last mark the epoch is odd, and whoever asks then waits. So a
-//! range that is asked for after the call returned finds the epoch odd, or the mark set.
+//! first read to behind the last mark the epoch is odd, and whoever asks then waits. What is
+//! under way and has not been read yet is found out by asking the kernel: it counts a change
+//! before it makes it, until its caller has heard that the file was read, and meanwhile refuses
+//! to protect anything against writes (`Watch::is_settled`). So whoever asks behind a change
+//! finds it under way, or the epoch odd, or the mark set.
+//!
+//! Of pages that are given back the kernel tells before it takes them. A range that is watched
+//! anew between the two would not be told of again; so none is for [`SETTLING`].
+//!
+//! A process that is forked off has its own memory, of which nobody tells: there nothing is
+//! current, and what is dropped leaves the parent's watches alone.
 //!
 //! That thread frees nothing while anybody may wait for it: what it would give back to the kernel
 //! could itself be watched. And only private memory without a file is watched: of a file's pages
@@ -18,8 +28,9 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::PAGE_BYTES;
 
@@ -28,8 +39,8 @@ use crate::PAGE_BYTES;
 pub enum WatchError {
     /// The kernel gives this process no userfault file.
     #[error(
-        "this kernel does not tell of memory that is unmapped (userfaultfd with write protection, \
-         Linux 5.7): memory of the application's own is registered anew each time"
+        "this kernel does not tell of memory that is unmapped (userfaultfd, Linux 5.18): memory \
+         of the application's own is registered anew each time"
     )]
     Unavailable {
         /// What it says.
@@ -59,6 +70,14 @@ pub enum WatchError {
     /// So many ranges are watched that no more may be.
     #[error("{RANGES_MAX} ranges of memory are watched already")]
     Full,
+    /// The process's memory is being changed, or pages of the range were given back lately.
+    #[error("{length} octets at {address:#x} are being changed")]
+    Unsettled {
+        /// First octet.
+        address: usize,
+        /// Octets.
+        length: usize,
+    },
 }
 
 /// A range that is watched for as long as this lives.
@@ -78,10 +97,16 @@ impl Watched {
         Watch::of_process()?.begin(address, length)
     }
 
-    /// Whether the memory has been the same since the watch began.
+    /// Whether the memory has been the same since the watch began. False also when it cannot be
+    /// found out because the process's memory is being changed just now.
     #[must_use]
-    #[inline]
     pub fn is_current(&self) -> bool {
+        self.watch.is_home() && self.watch.is_settled() && self.is_unmarked()
+    }
+
+    /// Whether nothing has been told of the memory so far; more may be on its way. Cheap.
+    #[must_use]
+    pub fn is_unmarked(&self) -> bool {
         let epoch = &self.watch.epoch;
         loop {
             let before = epoch.load(Ordering::Acquire);
@@ -96,11 +121,23 @@ impl Watched {
             std::thread::yield_now();
         }
     }
+
+    /// A number that is another one once anything was told of any range.
+    #[must_use]
+    pub fn changes() -> u64 {
+        match WATCH.get() {
+            Some(Ok(watch)) => watch.epoch.load(Ordering::Acquire),
+            Some(Err(_)) | None => 0,
+        }
+    }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        self.watch.end(self.place);
+        // The file of a process that was forked off is its parent's, and so are the ranges.
+        if self.watch.is_home() {
+            self.watch.end(self.place);
+        }
     }
 }
 
@@ -111,6 +148,15 @@ struct Watch {
     /// Odd while events are taken in.
     epoch: AtomicU64,
     ranges: Box<[Range]>,
+    /// Pages that were given back lately, the oldest overwritten by the newest.
+    given_back: [GivenBack; GIVEN_BACK_MAX],
+    given_back_count: AtomicUsize,
+    begun: Instant,
+    /// A page that a process that is forked off finds empty.
+    home: AtomicPtr<u8>,
+    /// The kernel has counted a change for long, and may never end: some lose count of moves
+    /// that fail.
+    is_doubtful: AtomicBool,
     /// Places that are not in use; held while ranges begin and end.
     free: Mutex<Vec<usize>>,
 }
@@ -122,6 +168,14 @@ struct Range {
     start: AtomicU64,
     end: AtomicU64,
     is_current: AtomicBool,
+}
+
+/// Pages given back to the kernel, and when, in milliseconds.
+#[derive(Debug, Default)]
+struct GivenBack {
+    start: AtomicU64,
+    end: AtomicU64,
+    at: AtomicU64,
 }
 
 static WATCH: OnceLock<Result<Watch, i32>> = OnceLock::new();
@@ -160,10 +214,74 @@ impl Watch {
         unsafe { ioctl(&file, UFFDIO_API, &mut api) }?;
         let ranges = (0..RANGES_MAX).map(|_| Range::default()).collect();
         let free = Mutex::new((0..RANGES_MAX).rev().collect());
-        Ok(Self { file, epoch: AtomicU64::new(0), ranges, free })
+        Ok(Self {
+            file,
+            epoch: AtomicU64::new(0),
+            ranges,
+            given_back: std::array::from_fn(|_| GivenBack::default()),
+            given_back_count: AtomicUsize::new(0),
+            begun: Instant::now(),
+            home: AtomicPtr::new(home_page()?),
+            is_doubtful: AtomicBool::new(false),
+            free,
+        })
+    }
+
+    /// Whether this is the process that began, and none that it has forked off.
+    fn is_home(&self) -> bool {
+        // SAFETY: a page that is mapped for ever; nobody writes it but the kernel, in a process
+        // that has just been forked off.
+        unsafe { self.home.load(Ordering::Relaxed).read_volatile() == HOME }
+    }
+
+    /// Whether all changes that were begun before this call have been read from the file. The
+    /// kernel answers EAGAIN to such a request while it counts any change that its maker has not
+    /// come back from, and EINVAL otherwise: nothing is what it would protect.
+    fn is_settled(&self) -> bool {
+        let begun = Instant::now();
+        loop {
+            let mut nothing = WriteProtect { range: Span { start: 0, length: 0 }, mode: 0 };
+            // SAFETY: UFFDIO_WRITEPROTECT reads one `struct uffdio_writeprotect`, which
+            // `WriteProtect` is.
+            let asked = unsafe { ioctl(&self.file, UFFDIO_WRITEPROTECT, &mut nothing) };
+            if asked.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
+                self.is_doubtful.store(false, Ordering::Relaxed);
+                return true;
+            }
+            if self.is_doubtful.load(Ordering::Relaxed) || begun.elapsed() > PATIENCE {
+                self.is_doubtful.store(true, Ordering::Relaxed);
+                return false;
+            }
+            // Whoever made the change may wait for this processor.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether pages of a range were given back so lately that it may not be over yet.
+    fn is_settling(&self, start: u64, end: u64) -> bool {
+        let now = self.now_ms();
+        let is_late = |at: u64| now < at.saturating_add(SETTLING.as_millis() as u64);
+        let count = self.given_back_count.load(Ordering::Acquire);
+        let newest = &self.given_back[count % GIVEN_BACK_MAX];
+        // So many at once that some were overwritten.
+        let is_full = count >= GIVEN_BACK_MAX && is_late(newest.at.load(Ordering::Relaxed));
+        is_full
+            || self.given_back.iter().take(count).any(|pages| {
+                let start_of = pages.start.load(Ordering::Relaxed);
+                let end_of = pages.end.load(Ordering::Relaxed);
+                is_late(pages.at.load(Ordering::Relaxed)) && start_of < end && start < end_of
+            })
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.begun.elapsed().as_millis() as u64
     }
 
     fn begin(&'static self, address: usize, length: usize) -> Result<Watched, WatchError> {
+        if !self.is_home() {
+            let source = io::ErrorKind::Unsupported.into();
+            return Err(WatchError::Unavailable { source });
+        }
         let start = address & !(PAGE_BYTES - 1);
         let end = address.saturating_add(length.max(1)).next_multiple_of(PAGE_BYTES);
         let mut free = self.lock();
@@ -193,11 +311,13 @@ impl Watch {
         drop(free);
         let watched = Watched { watch: self, place };
         // Looked at once it is watched, so that what comes after the look is told.
-        if is_private(start as u64, end as u64) && watched.is_current() {
-            Ok(watched)
-        } else {
-            Err(WatchError::Unsuitable { address, length })
+        if !is_private(start as u64, end as u64) {
+            return Err(WatchError::Unsuitable { address, length });
         }
+        if self.is_settling(start as u64, end as u64) || !watched.is_current() {
+            return Err(WatchError::Unsettled { address, length });
+        }
+        Ok(watched)
     }
 
     /// Nobody asks for a range any more: the kernel need not tell of it, unless for another.
@@ -256,6 +376,14 @@ impl Watch {
 
     fn note(&self, event: &Event) {
         let [first, second, third] = event.arguments;
+        if event.kind == EVENT_REMOVE {
+            let count = self.given_back_count.load(Ordering::Relaxed);
+            let pages = &self.given_back[count % GIVEN_BACK_MAX];
+            pages.start.store(first, Ordering::Relaxed);
+            pages.end.store(second, Ordering::Relaxed);
+            pages.at.store(self.now_ms(), Ordering::Relaxed);
+            self.given_back_count.store(count + 1, Ordering::Release);
+        }
         let gone = match event.kind {
             EVENT_REMAP => (first, first.saturating_add(third)),
             EVENT_REMOVE | EVENT_UNMAP => (first, second),
@@ -280,6 +408,23 @@ impl Range {
         self.end.store(0, Ordering::Relaxed);
         self.is_current.store(false, Ordering::Relaxed);
     }
+}
+
+/// A page for [`Watch::is_home`].
+fn home_page() -> io::Result<*mut u8> {
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: fresh memory, where the kernel likes.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE_BYTES, rights, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the page was mapped just now, and nobody else knows it.
+    let advised = unsafe {
+        page.cast::<u8>().write(HOME);
+        libc::madvise(page, PAGE_BYTES, libc::MADV_WIPEONFORK)
+    };
+    if advised == 0 { Ok(page.cast()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Whether a range is private memory without a file all through, as the kernel lists it.
@@ -336,6 +481,13 @@ struct Span {
     length: u64,
 }
 
+/// `struct uffdio_writeprotect`.
+#[repr(C)]
+struct WriteProtect {
+    range: Span,
+    mode: u64,
+}
+
 /// `struct uffdio_register`.
 #[repr(C)]
 struct Register {
@@ -357,21 +509,32 @@ const _: () = assert!(size_of::<Event>() == 32);
 /// From `linux/userfaultfd.h`.
 const API: u64 = 0xAA;
 const USER_MODE_ONLY: i32 = 1;
-const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6;
+/// Events of moves, of pages given back and of unmappings; and exact addresses of faults, which
+/// kernels have that count all changes that are under way.
+const FEATURES: u64 = 1 << 2 | 1 << 3 | 1 << 6 | 1 << 11;
 const MODE_WRITE_PROTECT: u64 = 1 << 1;
 const EVENT_REMAP: u8 = 0x14;
 const EVENT_REMOVE: u8 = 0x15;
 const EVENT_UNMAP: u8 = 0x16;
 const UFFDIO_API: u64 = 0xC018_AA3F;
+const UFFDIO_WRITEPROTECT: u64 = 0xC018_AA06;
 const UFFDIO_REGISTER: u64 = 0xC020_AA00;
 const UFFDIO_UNREGISTER: u64 = 0x8010_AA01;
 
 /// Ranges that a process may watch.
 const RANGES_MAX: usize = 4096;
+/// What is remembered of pages that were given back.
+const GIVEN_BACK_MAX: usize = 64;
+/// How long after pages of a range were given back the range is not watched anew.
+const SETTLING: Duration = Duration::from_secs(1);
+/// How long a change that is under way is waited for.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// What [`Watch::home`] has in the process that began.
+const HOME: u8 = 1;
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicUsize;
+    use std::collections::HashMap;
 
     use super::*;
 
@@ -409,13 +572,17 @@ mod tests {
 
     /// A watch, or `None` with a word where the kernel has none.
     fn watched(mapping: &Mapping) -> Option<Watched> {
-        match Watched::new(mapping.address, mapping.length) {
-            Ok(watched) => Some(watched),
-            Err(WatchError::Unavailable { source }) => {
-                eprintln!("\n*** SKIPPED: this kernel watches no memory: {source}\n");
-                None
+        loop {
+            match Watched::new(mapping.address, mapping.length) {
+                Ok(watched) => return Some(watched),
+                // Other tests change memory of this process.
+                Err(WatchError::Unsettled { .. }) => std::thread::yield_now(),
+                Err(WatchError::Unavailable { source }) => {
+                    eprintln!("\n*** SKIPPED: this kernel watches no memory: {source}\n");
+                    return None;
+                }
+                Err(other) => panic!("{other}"),
             }
-            Err(other) => panic!("{other}"),
         }
     }
 
@@ -424,18 +591,18 @@ mod tests {
         let mapping = Mapping::new(1 << 20);
         let Some(watched) = watched(&mapping) else { return };
         mapping.fill(1);
-        assert!(watched.is_current());
+        assert!(watched.is_unmarked());
         let address = mapping.address;
         mapping.end();
         assert!(!watched.is_current());
         // Other memory at the same place is watched by itself.
         let other = Mapping::at(address, 1 << 20);
         assert!(!watched.is_current());
-        let again = Watched::new(address, 1 << 20).unwrap();
+        let again = super::tests::watched(&other).unwrap();
         drop(watched);
-        assert!(again.is_current());
+        assert!(again.is_unmarked());
         other.fill(2);
-        assert!(again.is_current());
+        assert!(again.is_unmarked());
         other.end();
         assert!(!again.is_current());
     }
@@ -445,23 +612,65 @@ mod tests {
         let mapping = Mapping::new(8 * PAGE_BYTES);
         mapping.fill(1);
         let page = |number: usize| mapping.address + number * PAGE_BYTES;
-        let watch = |from: usize, count: usize| Watched::new(page(from), count * PAGE_BYTES);
-        let Ok(low) = watch(0, 3) else { return };
-        let (both, high) = (watch(2, 3).unwrap(), watch(4, 4).unwrap());
-        // SAFETY: pages of the test's own mapping, whose octets nobody needs.
-        let discarded =
-            unsafe { libc::madvise(page(2) as *mut _, PAGE_BYTES, libc::MADV_DONTNEED) };
-        assert_eq!(discarded, 0);
-        assert_eq!([&low, &both, &high].map(Watched::is_current), [false, false, true]);
-        // What another range needs goes on being watched when one ends.
-        let (low, middle) = (watch(0, 4).unwrap(), watch(2, 4).unwrap());
-        drop(low);
-        assert!(middle.is_current() && high.is_current());
+        let watch = |from: usize, count: usize| {
+            watched(&Mapping { address: page(from), length: count * PAGE_BYTES }).unwrap()
+        };
+        if watched(&mapping).is_none() {
+            return;
+        }
+        let (low, both, high) = (watch(0, 3), watch(2, 3), watch(4, 4));
         // SAFETY: over pages of the test's own mapping.
+        Mapping::at(page(2), PAGE_BYTES);
+        assert_eq!([&low, &both, &high].map(Watched::is_unmarked), [false, false, true]);
+        // What another range needs goes on being watched when one ends.
+        let (low, middle) = (watch(0, 4), watch(2, 4));
+        drop(low);
+        assert!(middle.is_unmarked() && high.is_unmarked());
         Mapping::at(page(3), PAGE_BYTES);
-        assert_eq!([&middle, &high].map(Watched::is_current), [false, true]);
+        assert_eq!([&middle, &high].map(Watched::is_unmarked), [false, true]);
         mapping.end();
         assert!(!high.is_current());
+    }
+
+    #[test]
+    fn what_is_given_back_is_not_watched_anew_at_once() {
+        let mapping = Mapping::new(8 * PAGE_BYTES);
+        mapping.fill(1);
+        if watched(&mapping).is_none() {
+            return;
+        }
+        let (first, second) = (mapping.address, mapping.address + 4 * PAGE_BYTES);
+        let half = |address| Mapping { address, length: 4 * PAGE_BYTES };
+        let watches = [first, second].map(|start| watched(&half(start)).unwrap());
+        // SAFETY: a page of the test's own mapping, whose octets nobody needs.
+        let given = unsafe { libc::madvise(first as *mut _, PAGE_BYTES, libc::MADV_DONTNEED) };
+        assert_eq!(given, 0);
+        assert_eq!(watches.each_ref().map(Watched::is_unmarked), [false, true]);
+        let again = Watched::new(first, 4 * PAGE_BYTES);
+        assert!(matches!(again, Err(WatchError::Unsettled { .. })));
+        drop(watched(&half(second)));
+        mapping.end();
+    }
+
+    #[test]
+    fn nothing_is_current_in_a_process_that_was_forked_off() {
+        let mapping = Mapping::new(4 * PAGE_BYTES);
+        let Some(watched) = watched(&mapping) else { return };
+        // SAFETY: the child asks what needs neither a lock nor memory, and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_current = watched.is_current();
+            drop(watched);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(is_current)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child, whose status goes to a place that lives.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(libc::WEXITSTATUS(status), 0, "current in the child");
+        assert!(watched.is_unmarked());
+        mapping.end();
+        assert!(!watched.is_current());
     }
 
     #[test]
@@ -499,7 +708,7 @@ mod tests {
     /// has seen the end of a mapping is told that it is current.
     #[test]
     fn nothing_is_current_behind_its_end() {
-        const ROUNDS: usize = 2_000;
+        const ROUNDS: usize = 1_000;
         const THREADS: usize = 4;
         let probe = Mapping::new(PAGE_BYTES);
         if watched(&probe).is_none() {
@@ -509,19 +718,55 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
                 scope.spawn(|| {
-                    let place = Mapping::new(16 * PAGE_BYTES).address;
+                    let mapping = Mapping::new(16 * PAGE_BYTES);
+                    let place = mapping.address;
                     for round in 0..ROUNDS {
-                        let watched = Watched::new(place, 16 * PAGE_BYTES).unwrap();
-                        assert!(watched.is_current());
+                        let watched = watched(&mapping).unwrap();
+                        assert!(watched.is_unmarked());
                         let gone = Mapping::at(place + round % 16 * PAGE_BYTES, PAGE_BYTES);
                         gone.fill(round as u8);
                         stale.fetch_add(usize::from(watched.is_current()), Ordering::Relaxed);
                     }
-                    Mapping { address: place, length: 16 * PAGE_BYTES }.end();
+                    mapping.end();
                 });
             }
         });
         assert_eq!(stale.into_inner(), 0);
+        probe.end();
+    }
+
+    /// The kernel gives a thread the addresses that another has just unmapped, before the other's
+    /// call has returned and perhaps before anybody was told of it.
+    #[test]
+    fn nothing_is_current_at_addresses_that_were_given_to_another() {
+        const ROUNDS: usize = 3_000;
+        const THREADS: usize = 4;
+        let probe = Mapping::new(PAGE_BYTES);
+        if watched(&probe).is_none() {
+            return;
+        }
+        let known: Mutex<HashMap<usize, Watched>> = Mutex::default();
+        let met = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    for _ in 0..ROUNDS {
+                        let mapping = Mapping::new(16 * PAGE_BYTES);
+                        let mut known = known.lock().unwrap();
+                        if let Some(former) = known.remove(&mapping.address) {
+                            assert!(!former.is_current(), "another's mapping is taken for it");
+                            met.fetch_add(1, Ordering::Relaxed);
+                        }
+                        if let Ok(watched) = Watched::new(mapping.address, mapping.length) {
+                            known.insert(mapping.address, watched);
+                        }
+                        drop(known);
+                        mapping.end();
+                    }
+                });
+            }
+        });
+        assert!(met.into_inner() > 0, "no address was given twice");
         probe.end();
     }
 }
