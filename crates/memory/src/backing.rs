@@ -3,6 +3,7 @@
 //! Invariant: `base..base + length` stays mapped (or allocated) and writable (or
 //! readable, for an import without write access) until the last clone is gone.
 
+use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -71,6 +72,8 @@ enum Kind {
     Imported,
     /// A heap buffer that was given to us; kept for its destructor alone.
     Heap { _owner: Box<[u8]> },
+    /// Somebody else's, who keeps it as long as its owner lives.
+    Owned { _owner: Box<dyn Any + Send + Sync> },
 }
 
 // SAFETY: the pointer is owned by this value alone, stays valid until drop (which
@@ -160,6 +163,23 @@ impl Memory {
         }))
     }
 
+    /// Memory of the application's own. The owner is dropped when no clone is left: then nobody
+    /// uses the memory any more, neither a transfer, nor a device.
+    ///
+    /// # Safety
+    /// `length` octets at `base` are mapped, and may be read and written, until the owner is
+    /// dropped; meanwhile they stay the same memory, and no reference to them is made while
+    /// anybody may write them.
+    #[must_use]
+    pub unsafe fn of_owner(
+        base: NonNull<u8>,
+        length: usize,
+        owner: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        let kind = Kind::Owned { _owner: owner };
+        Self(Arc::new(Backing { base, length, kind, pins: Mutex::default() }))
+    }
+
     /// Octets.
     #[must_use]
     pub fn length(&self) -> usize {
@@ -178,7 +198,9 @@ impl Memory {
     pub fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.0.kind {
             Kind::File(fd) => Some(fd.as_fd()),
-            Kind::Anonymous { .. } | Kind::Imported | Kind::Heap { .. } => None,
+            Kind::Anonymous { .. } | Kind::Imported | Kind::Heap { .. } | Kind::Owned { .. } => {
+                None
+            }
         }
     }
 
@@ -261,7 +283,7 @@ impl Drop for Backing {
         let (base, length) = match &self.kind {
             Kind::Anonymous { map_base, map_length } => (*map_base, *map_length),
             Kind::File(_) | Kind::Imported => (self.base, self.length),
-            Kind::Heap { .. } => return,
+            Kind::Heap { .. } | Kind::Owned { .. } => return,
         };
         // SAFETY: exactly the range that was mapped for this value, unmapped once.
         let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), length) };
@@ -342,6 +364,21 @@ mod tests {
         let mut seen = [0; 10];
         theirs.read(9_990, &mut seen);
         assert_eq!(&seen, b"0123456789");
+    }
+
+    #[test]
+    fn an_owner_goes_with_the_last_clone() {
+        let owner = Arc::new(());
+        let mut octets = vec![1; 100];
+        let base = NonNull::new(octets.as_mut_ptr()).unwrap();
+        // SAFETY: the octets outlive the memory, and are not looked at before it has gone.
+        let ours = unsafe { Memory::of_owner(base, 100, Box::new(Arc::clone(&owner))) };
+        let other = ours.clone();
+        drop(ours);
+        other.write(98, &[2, 3]);
+        assert_eq!(Arc::strong_count(&owner), 2);
+        drop(other);
+        assert_eq!((Arc::strong_count(&owner), &octets[97..]), (1, &[1, 2, 3][..]));
     }
 
     #[test]

@@ -16,11 +16,14 @@ mod copy;
 mod file_io;
 mod forward;
 pub mod kernel_handle;
+mod pages;
 pub mod quota;
+pub mod registrations;
 mod watch;
 
 pub use backing::{ImportError, Memory, Pages, Pinned};
 pub use copy::prefetch;
+pub use registrations::{CacheCounters, CacheLimits, RegistrationCache};
 pub use watch::{WatchError, Watched};
 
 /// Octets in the smallest page the processor maps.

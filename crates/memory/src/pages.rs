@@ -1,0 +1,35 @@
+//! Which pages memory has, as the kernel numbers them.
+//!
+//! Invariant: numbers are only given where the kernel tells them, which takes privilege; nothing
+//! is concluded from their absence.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use crate::PAGE_BYTES;
+
+/// The numbers of the pages of a range.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PageNumbers(Box<[u64]>);
+
+impl PageNumbers {
+    /// Those of now; `None` where the kernel does not tell, or some are not there.
+    pub fn of(address: usize, length: usize) -> Option<Self> {
+        let first = address / PAGE_BYTES;
+        let count = (address + length).div_ceil(PAGE_BYTES) - first;
+        let mut octets = vec![0; count * ENTRY_BYTES];
+        let file = File::open("/proc/self/pagemap").ok()?;
+        file.read_exact_at(&mut octets, (first * ENTRY_BYTES) as u64).ok()?;
+        let entries = octets.chunks_exact(ENTRY_BYTES).map(|entry| {
+            let entry = u64::from_ne_bytes(entry.try_into().ok()?);
+            let number = entry & NUMBER;
+            (entry & PRESENT != 0 && number != 0).then_some(number)
+        });
+        entries.collect::<Option<_>>().map(Self)
+    }
+}
+
+/// Of one page in `/proc/self/pagemap`.
+const ENTRY_BYTES: usize = 8;
+const PRESENT: u64 = 1 << 63;
+const NUMBER: u64 = (1 << 55) - 1;

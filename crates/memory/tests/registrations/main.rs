@@ -1,0 +1,294 @@
+//! Memory is mapped, registered, unmapped and mapped again by several threads, while a device
+//! moves octets by what was registered: nobody ever sees another mapping's.
+//!
+//! `DAFS_STRESS_SECONDS` says for how long; three without.
+
+mod ring;
+
+use std::fs::File;
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use dafs_memory::registrations::{Made, Purpose, Wanted};
+use dafs_memory::{CacheLimits, PAGE_BYTES, RegistrationCache, WatchError, Watched};
+use dafs_types::Random;
+
+use crate::ring::{Device, Registered};
+
+const THREADS: usize = 4;
+/// Mappings of one thread.
+const MAPPINGS: usize = 6;
+const PAGES_MAX: usize = 48;
+
+/// A mapping, with what each of its pages is filled with.
+struct Mapping {
+    address: usize,
+    pages: Vec<u64>,
+}
+
+/// A device, what is known of its registrations, and mappings that go from thread to thread.
+struct Setting {
+    device: Device,
+    cache: Mutex<RegistrationCache<Registered>>,
+    exchange: Mutex<Vec<Mapping>>,
+}
+
+struct Worker<'s> {
+    setting: &'s Setting,
+    dice: Random,
+    mappings: Vec<Mapping>,
+    file: File,
+    /// What pages are filled with, never the same twice.
+    stamp: u64,
+}
+
+/// A setting, or `None` with a word where the kernel lacks something.
+fn setting(limits: CacheLimits) -> Option<Setting> {
+    let skipped = |what: &str| eprintln!("\n*** SKIPPED: {what}\n");
+    let probe = Mapping::new(1);
+    let watched = Watched::new(probe.address, PAGE_BYTES);
+    if let Err(WatchError::Unavailable { source }) = watched {
+        skipped(&format!("this kernel watches no memory: {source}"));
+        return None;
+    }
+    match Device::new() {
+        Ok(device) => {
+            let cache = Mutex::new(RegistrationCache::new(limits));
+            Some(Setting { device, cache, exchange: Mutex::default() })
+        }
+        Err(error) => {
+            skipped(&format!("this kernel has no io_uring: {error}"));
+            None
+        }
+    }
+}
+
+impl Setting {
+    /// Has the device fill a range from a file, or the file from the range.
+    fn transfer(&self, file: &File, address: usize, length: usize, is_read: bool) {
+        let purpose = Purpose { device: 0, rights: u32::from(is_read) };
+        let wanted = Wanted { purpose, address, length };
+        // Held while the device is at work, so that nobody's registration is taken back meanwhile.
+        let mut cache = self.cache.lock().unwrap();
+        let register = || {
+            let registration = self.device.register(address, length)?;
+            Ok(Made { registration, follows_memory: false })
+        };
+        let of = cache.begin(wanted, register).unwrap();
+        cache.registration(&of).unwrap().transfer(file, address, length, is_read);
+        cache.end(of);
+    }
+}
+
+impl Worker<'_> {
+    fn step(&mut self) {
+        let index = self.dice.below(MAPPINGS);
+        match self.dice.below(32) {
+            0..=11 => self.read(index),
+            12..=17 => self.write(index),
+            18..=21 => {
+                self.mappings[index].check();
+                self.replace(index);
+            }
+            22..=24 => self.map_over(index),
+            25..=26 => self.resize(index),
+            27..=29 => {
+                let mut exchange = self.setting.exchange.lock().unwrap();
+                let other = self.dice.below(exchange.len());
+                std::mem::swap(&mut exchange[other], &mut self.mappings[index]);
+            }
+            // What is given back is not kept for a second, so that little would be.
+            30 if self.dice.below(512) == 0 => self.give_back(index),
+            30 if self.dice.below(16) == 0 => self.fork(index),
+            _ => self.mappings[index].check(),
+        }
+    }
+
+    /// Uses a new mapping at once, which may be where another thread's has just ended: its call
+    /// may not have returned yet.
+    fn replace(&mut self, index: usize) {
+        let count = [1, PAGES_MAX / 2, PAGES_MAX][self.dice.below(3)];
+        let former = std::mem::replace(&mut self.mappings[index], Mapping::new(count));
+        self.read(index);
+        drop(former);
+    }
+
+    /// Some pages of a mapping.
+    fn part(&mut self, index: usize) -> std::ops::Range<usize> {
+        let count = self.mappings[index].pages.len();
+        let first = if self.dice.below(2) == 0 { 0 } else { self.dice.below(count) };
+        first..first + 1 + self.dice.below(count - first)
+    }
+
+    fn read(&mut self, index: usize) {
+        let part = self.part(index);
+        self.stamp += 1;
+        let octets = self.stamp.to_ne_bytes().repeat(part.len() * PAGE_BYTES / 8);
+        self.file.write_all_at(&octets, 0).unwrap();
+        let mapping = &mut self.mappings[index];
+        self.setting.transfer(&self.file, mapping.page(part.start), octets.len(), true);
+        mapping.pages[part.clone()].fill(self.stamp);
+        mapping.check_part(part);
+    }
+
+    fn write(&mut self, index: usize) {
+        let part = self.part(index);
+        self.stamp += 1;
+        let mapping = &mut self.mappings[index];
+        mapping.fill(part.clone(), self.stamp);
+        let mut octets = vec![0; part.len() * PAGE_BYTES];
+        self.setting.transfer(&self.file, mapping.page(part.start), octets.len(), false);
+        self.file.read_exact_at(&mut octets, 0).unwrap();
+        let is_it = octets.chunks_exact(8).all(|word| word == self.stamp.to_ne_bytes());
+        assert!(is_it, "the device has read other memory");
+    }
+
+    fn map_over(&mut self, index: usize) {
+        let part = self.part(index);
+        let mapping = &mut self.mappings[index];
+        map(mapping.page(part.start), part.len());
+        mapping.pages[part].fill(0);
+    }
+
+    fn give_back(&mut self, index: usize) {
+        let part = self.part(index);
+        let mapping = &mut self.mappings[index];
+        let (start, length) = (mapping.page(part.start), part.len() * PAGE_BYTES);
+        // SAFETY: pages of a mapping of ours, whose octets nobody needs.
+        let given = unsafe { libc::madvise(start as *mut _, length, libc::MADV_DONTNEED) };
+        assert_eq!(given, 0);
+        mapping.pages[part].fill(0);
+    }
+
+    fn resize(&mut self, index: usize) {
+        let count = 1 + self.dice.below(PAGES_MAX);
+        let mapping = &mut self.mappings[index];
+        let (old, new) = (mapping.pages.len() * PAGE_BYTES, count * PAGE_BYTES);
+        let flags = libc::MREMAP_MAYMOVE;
+        // SAFETY: the whole of a mapping of ours, which nobody points into.
+        let moved = unsafe { libc::mremap(mapping.address as *mut _, old, new, flags) };
+        if moved == libc::MAP_FAILED {
+            // It consists of several mappings by now, of which only some have been watched.
+            return;
+        }
+        mapping.address = moved as usize;
+        mapping.pages.resize(count, 0);
+    }
+
+    /// A child that shares all pages until one of both writes.
+    fn fork(&mut self, index: usize) {
+        // SAFETY: the child writes to memory that it has, and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let count = self.mappings[index].pages.len();
+            self.mappings[index].fill(0..count, u64::MAX);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        self.read(index);
+        // SAFETY: waits for the child, whose status nobody wants.
+        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        self.mappings[index].check();
+    }
+}
+
+impl Mapping {
+    fn new(count: usize) -> Self {
+        Self { address: map(0, count), pages: vec![0; count] }
+    }
+
+    fn page(&self, number: usize) -> usize {
+        self.address + number * PAGE_BYTES
+    }
+
+    /// The octets of some pages, as words.
+    fn words(&self, part: std::ops::Range<usize>) -> &[u64] {
+        let count = part.len() * PAGE_BYTES / 8;
+        // SAFETY: inside a mapping that lives, and that nobody writes while this is borrowed: the
+        // device is at work for calls of this thread alone.
+        unsafe { std::slice::from_raw_parts(self.page(part.start) as *const u64, count) }
+    }
+
+    fn fill(&mut self, part: std::ops::Range<usize>, stamp: u64) {
+        let (start, count) = (self.page(part.start), part.len() * PAGE_BYTES / 8);
+        // SAFETY: inside a mapping that lives.
+        unsafe { std::slice::from_raw_parts_mut(start as *mut u64, count) }.fill(stamp);
+        self.pages[part].fill(stamp);
+    }
+
+    fn check(&self) {
+        self.check_part(0..self.pages.len());
+    }
+
+    fn check_part(&self, part: std::ops::Range<usize>) {
+        for number in part {
+            let wanted = self.pages[number];
+            let is_it = self.words(number..number + 1).iter().all(|word| *word == wanted);
+            assert!(is_it, "page {number} of {} has other octets", self.pages.len());
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: a mapping of ours that nobody uses any more.
+        unsafe { libc::munmap(self.address as *mut _, self.pages.len() * PAGE_BYTES) };
+    }
+}
+
+/// Maps pages where the kernel likes, or over others of ours.
+fn map(address: usize, count: usize) -> usize {
+    let fixed = if address == 0 { 0 } else { libc::MAP_FIXED };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+    let rights = libc::PROT_READ | libc::PROT_WRITE;
+    let length = count * PAGE_BYTES;
+    // SAFETY: fresh memory where the kernel likes, or over pages of a test's own mapping.
+    let mapped = unsafe { libc::mmap(address as *mut _, length, rights, flags, -1, 0) };
+    assert_ne!(mapped, libc::MAP_FAILED);
+    mapped as usize
+}
+
+fn memory_file() -> File {
+    // SAFETY: a name and no flags; gives a file or -1, which no file takes.
+    let fd = unsafe { libc::memfd_create(c"source".as_ptr(), 0) };
+    assert!(fd >= 0);
+    // SAFETY: the call has just given it to us.
+    unsafe { File::from_raw_fd(fd) }
+}
+
+#[test]
+fn nobody_sees_the_octets_of_another_mapping() {
+    let limits = CacheLimits {
+        entries_max: 40,
+        bytes_max: 4 << 20,
+        checks_pages: true,
+        ..CacheLimits::default()
+    };
+    let Some(setting) = setting(limits) else { return };
+    let seconds = std::env::var("DAFS_STRESS_SECONDS").map_or(3, |text| text.parse().unwrap());
+    let until = Instant::now() + Duration::from_secs(seconds);
+    setting.exchange.lock().unwrap().extend((0..8).map(|_| Mapping::new(PAGES_MAX)));
+    std::thread::scope(|scope| {
+        for number in 0..THREADS {
+            let setting = &setting;
+            scope.spawn(move || {
+                let mappings = (0..MAPPINGS).map(|_| Mapping::new(PAGES_MAX)).collect();
+                let dice = Random::new(number as u64 + 1);
+                let (file, stamp) = (memory_file(), (number as u64 + 1) << 48);
+                let mut worker = Worker { setting, dice, mappings, file, stamp };
+                while Instant::now() < until {
+                    (0..16).for_each(|_| worker.step());
+                }
+                worker.mappings.iter().for_each(Mapping::check);
+            });
+        }
+    });
+    let counters = setting.cache.lock().unwrap().counters();
+    eprintln!("{counters:?}");
+    assert!(counters.hits > 0 && counters.invalidations > 0 && counters.evictions > 0);
+    setting.cache.lock().unwrap().clear();
+    let left = setting.cache.lock().unwrap().counters();
+    assert_eq!((left.entries, left.bytes), (0, 0));
+}
