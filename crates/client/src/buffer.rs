@@ -43,6 +43,10 @@ impl std::fmt::Debug for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
+        // What is lent is in no table.
+        if self.region.is_lent() {
+            return;
+        }
         if let Some(shared) = self.shared.upgrade() {
             shared.let_go(&self.memory, self.region, !self.is_exposed.get());
         }
@@ -67,6 +71,12 @@ impl Buffer {
         let is_exposed = Cell::new(false);
         let shared = Rc::downgrade(shared);
         Self(Rc::new(Registered { memory, region, length, shared, is_exposed }))
+    }
+
+    /// Memory of the application's own that only a device gets at.
+    pub(crate) fn lent(region: Region, shared: &Rc<Shared>) -> Self {
+        let nothing = Memory::from_heap(Box::default());
+        Self::new(nothing, region, usize::try_from(region.length).unwrap_or(0), shared)
     }
 
     /// Octets.

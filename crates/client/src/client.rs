@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use dafs_dat::{Interface, InterfaceConfig, LocalKey, Region, Rights, WaitPolicy};
+use dafs_dat::{Interface, InterfaceConfig, LocalKey, OwnMemory, Region, Rights, WaitPolicy};
 use dafs_memory::{Memory, Pages};
 
 use crate::buffer::Buffer;
@@ -22,6 +22,9 @@ use crate::pool::Pool;
 pub struct ClientConfig {
     /// When to spin and when to sleep while waiting over shared memory.
     pub wait: WaitPolicy,
+    /// What [`crate::File::read_at`] and [`crate::File::write_at`] do with large slices over RDMA
+    /// devices. Other transports copy.
+    pub own_memory: OwnMemory,
 }
 
 /// Sessions with servers, driven by the thread that owns it. Cheap to clone.
@@ -141,9 +144,10 @@ impl Client {
     /// # Errors
     /// [`ClientError::System`] if the system has no descriptor left.
     pub fn new(config: ClientConfig) -> Result<Self> {
-        let interface =
+        let mut interface =
             Interface::new(InterfaceConfig { wait: config.wait, ..InterfaceConfig::default() })
                 .map_err(|e| system("creating the transport interface", e))?;
+        interface.set_own_memory(config.own_memory);
         Ok(Self::over(interface))
     }
 
@@ -174,7 +178,7 @@ impl Client {
         }
         let memory = Memory::shared(Pool::rounded(length), Pages::Huge)
             .map_err(|e| system("allocating a buffer", e))?;
-        self.register_memory(memory, length)
+        self.register_whole(memory, length)
     }
 
     /// Registers memory of any origin. [`crate::Session::path_of`] says how bytes get there.
@@ -182,11 +186,21 @@ impl Client {
     /// # Errors
     /// [`ClientError::System`] if the table of regions is full.
     pub fn register(&self, bytes: Box<[u8]>) -> Result<Buffer> {
-        let length = bytes.len();
-        self.register_memory(Memory::from_heap(bytes), length)
+        self.register_memory(Memory::from_heap(bytes))
     }
 
-    fn register_memory(&self, memory: Memory, length: usize) -> Result<Buffer> {
+    /// Registers memory of any kind, such as some that the application has by pointer and length
+    /// ([`Memory::of_owner`]), until the buffer and all transfers with it have ended. Devices that
+    /// a session uses pin it meanwhile.
+    ///
+    /// # Errors
+    /// [`ClientError::System`] if the table of regions is full.
+    pub fn register_memory(&self, memory: Memory) -> Result<Buffer> {
+        let length = memory.length();
+        self.register_whole(memory, length)
+    }
+
+    fn register_whole(&self, memory: Memory, length: usize) -> Result<Buffer> {
         let region = self.0.borrow_mut().interface.register(&memory, DOMAIN, Rights::REMOTE);
         let region = region.ok_or_else(|| ClientError::System {
             what: "registering a buffer",

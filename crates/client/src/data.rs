@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use dafs_dat::{Forecast, Gather, RegionPath};
+use dafs_dat::{Forecast, Gather, Region, RegionPath};
 use dafs_types::{
     CacheHint, RmrContext, RmrTarget, SequenceNumber, Stability, Status, StreamId, limits,
 };
@@ -293,7 +293,7 @@ impl TransferJob {
 
 impl SessionState {
     /// Octets of data that fit a request behind WRITE_INLINE's arguments.
-    fn inline_bytes_max(&self) -> u32 {
+    pub fn inline_bytes_max(&self) -> u32 {
         self.request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
     }
 
@@ -403,6 +403,11 @@ impl Transfer {
             }
             _ => Err(protocol("results of another procedure".into())),
         }
+    }
+
+    /// Memory of the application's own, if it moves such.
+    pub fn lent_region(&self) -> Option<&Region> {
+        self.buffer.as_deref().map(|buffer| &buffer.region).filter(|region| region.is_lent())
     }
 
     /// Its session ended while the server may have been at work on its memory.

@@ -414,8 +414,9 @@ impl File {
         }
     }
 
-    /// Reads into a plain slice, through registered memory. Returns the octets read,
-    /// fewer only at the end of the file.
+    /// Reads into a plain slice, through registered memory or straight
+    /// ([`crate::ClientConfig::own_memory`]). Returns the octets read, fewer only at the end of
+    /// the file.
     ///
     /// # Errors
     /// As [`File::read_into`].
@@ -425,11 +426,11 @@ impl File {
         }
         let mut done = 0;
         while done < bytes.len() {
-            let (slice, buffer) = self.stage(bytes.len() - done)?;
-            let length = slice.length as usize;
             let at = offset.saturating_add(done as u64);
-            let moved = self.read_into(at, slice)?.length as usize;
-            buffer.read(0, &mut bytes[done..done + moved]);
+            let (length, moved) = match self.read_lent(&mut bytes[done..], at) {
+                Some(read) => read?,
+                None => self.read_staged(&mut bytes[done..], at)?,
+            };
             done += moved;
             if moved < length {
                 break;
@@ -438,17 +439,30 @@ impl File {
         Ok(done)
     }
 
-    /// Writes a plain slice whole, through registered memory; unstable.
+    /// Reads a piece from the beginning of `bytes`. What was wanted, and what was read.
+    fn read_staged(&self, bytes: &mut [u8], offset: u64) -> Result<(usize, usize)> {
+        let (slice, buffer) = self.stage(bytes.len())?;
+        let length = slice.length as usize;
+        let moved = self.read_into(offset, slice)?.length as usize;
+        buffer.read(0, &mut bytes[..moved]);
+        Ok((length, moved))
+    }
+
+    /// Writes a plain slice whole, as [`File::read_at`] reads; unstable.
     ///
     /// # Errors
     /// As [`File::write_from`].
     pub fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
+            let at = offset.saturating_add(done as u64);
+            if let Some(written) = self.write_lent(&bytes[done..], at) {
+                done += written?;
+                continue;
+            }
             let (slice, buffer) = self.stage(bytes.len() - done)?;
             let length = slice.length as usize;
             buffer.write(0, &bytes[done..done + length]);
-            let at = offset.saturating_add(done as u64);
             done += self.write_from(at, slice)?.length as usize;
         }
         Ok(())

@@ -11,9 +11,10 @@
 //! keeps many files on their way.
 //!
 //! Memory that [`Client::allocate`] gives out is registered: the server moves bytes
-//! straight into it. Any other buffer can be registered with [`Client::register`];
-//! [`Session::path_of`] says how bytes reach it. Plain slices go through a pool of
-//! registered buffers, with one copy.
+//! straight into it. Any other buffer can be registered with [`Client::register`], and any
+//! memory, by pointer and length, with [`Client::register_memory`]; [`Session::path_of`] says
+//! how bytes reach it. Plain slices go through a pool of registered buffers, with one copy,
+//! unless an RDMA device is to be told of them ([`ClientConfig::own_memory`]).
 //!
 //! Invariants: a buffer range that was submitted belongs to the transport until its
 //! completion; never more requests are outstanding than the server gave credits for.
@@ -47,6 +48,7 @@ mod locks;
 mod login;
 mod names;
 mod opens;
+mod own;
 mod path;
 mod pool;
 mod reasons;
@@ -78,7 +80,10 @@ pub use session::{Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
 pub use url::{Location, ServerName, UrlError, local_socket_candidates};
 
-pub use dafs_dat::{RegionPath, TlsClient, TlsClientFiles, TlsConfigError};
+pub use dafs_dat::{
+    OwnMemory, RegionPath, TlsClient, TlsClientFiles, TlsConfigError, TrustedPeers,
+};
+pub use dafs_memory::{CacheCounters, CacheLimits, Memory};
 pub use dafs_types::{
     AccessMask, AuthType, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes,
     ObjectType, SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status,

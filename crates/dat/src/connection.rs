@@ -5,9 +5,11 @@
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::region::{DmabufError, DmabufRange, RegionEntry, RegionTable};
+use crate::verbs::ProtectionDomain;
 use crate::{
     BreakReason, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Forecast,
     Gather, LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment, Rights,
@@ -225,6 +227,11 @@ pub trait Connection: Send {
     fn name(&self, context: &Context<'_>, region: &Region) -> Stag {
         let _ = context;
         region.stag
+    }
+
+    /// Of a device that can be told of the application's own memory.
+    fn protection(&self) -> Option<&Arc<ProtectionDomain>> {
+        None
     }
 
     /// Registers memory that only the connection's device gets at.

@@ -35,6 +35,18 @@ pub struct LocalKey(pub u32);
 impl LocalKey {
     /// In the key of a region that only an [`Inbox`](crate::Inbox) may use.
     pub(crate) const PRIVATE: u32 = 1 << 31;
+    /// In the key of memory that is lent ([`crate::own`]): the rest is a device's number. No
+    /// region of a table has it.
+    const LENT: u32 = 1 << 30;
+
+    pub(crate) const fn lent_to(device: u64) -> Self {
+        Self(Self::LENT | (device as u32 & (Self::LENT - 1)))
+    }
+
+    #[inline]
+    pub(crate) const fn is_lent(self) -> bool {
+        self.0 & (Self::LENT | Self::PRIVATE) == Self::LENT
+    }
 
     #[inline]
     pub(crate) const fn is_private(self) -> bool {

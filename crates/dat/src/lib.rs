@@ -27,6 +27,7 @@ pub mod fuzzing;
 mod ids;
 mod inbox;
 mod interface;
+mod own;
 mod region;
 mod spare;
 mod tls;
@@ -45,6 +46,7 @@ pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
 pub use inbox::{Inbox, InboxError, InboxSlot};
 pub use interface::exposure::{self, Exposes, Guards, ServingInterface};
 pub use interface::{EndpointConfig, Interface, InterfaceConfig};
+pub use own::{Ended, Lender, OwnMemory, TrustedPeers};
 pub use region::{
     DmabufError, DmabufRange, LocalSegment, Region, RegionPath, RegisterError, RemoteSegment,
     Rights,

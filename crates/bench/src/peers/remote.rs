@@ -33,7 +33,10 @@ impl Link {
     ) -> Result<Rc<Self>> {
         let open = || -> Result<Self> {
             let spin_max = if sleeps { Duration::ZERO } else { WaitPolicy::default().spin_max };
-            let client = Client::new(ClientConfig { wait: WaitPolicy { spin_max } })?;
+            let client = Client::new(ClientConfig {
+                wait: WaitPolicy { spin_max },
+                ..ClientConfig::default()
+            })?;
             let session = client.connect_to(address, options)?;
             let file = session.open(path, &OpenOptions::write())?;
             let buffer = client.allocate(BLOCK_BYTES_MAX * DEPTH_MAX)?;

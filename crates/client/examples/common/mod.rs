@@ -41,12 +41,17 @@ impl Drop for Served {
     }
 }
 
-/// The configuration of a server beneath `place` that listens over `tcp` or `shm` and takes
+/// The configuration of a server beneath `place` that listens over `tcp`, `shm` or `verbs` and takes
 /// everybody for this process's own user.
 pub fn config(place: &Path, transport: &str) -> Outcome<ServerConfig> {
     let address = match transport {
         "tcp" => Address::Tcp("127.0.0.1:0".parse()?),
         "shm" => Address::Shm(place.join("socket")),
+        "verbs" => {
+            let address = std::env::var("DAFS_VERBS_ADDRESS")
+                .map_err(|_| "DAFS_VERBS_ADDRESS names no RDMA device by its IP address")?;
+            Address::Verbs((address.parse::<std::net::IpAddr>()?, VERBS_PORT).into())
+        }
         other => return Err(format!("no transport is called {other}").into()),
     };
     let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
@@ -58,3 +63,5 @@ pub fn config(place: &Path, transport: &str) -> Outcome<ServerConfig> {
     });
     Ok(config)
 }
+
+const VERBS_PORT: u16 = 2061;

@@ -284,6 +284,7 @@ impl Core {
         let chains = std::mem::take(&mut rescue.chains);
         let reissued = self.reissue(index, rescue.stranded)
             + self.take_chains_up(index, chains, server_restarted);
+        self.end_lent_elsewhere(index);
         let session = &mut self.sessions[index];
         let has_waiting = session.has_waiting();
         if let Some(keeper) = &mut session.keeper

@@ -24,16 +24,17 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! Invariant: regions with remote rights are made here alone, by interfaces that [`Exposes`]
-//! marks.
+//! Invariant: regions with remote rights are made, and memory is lent, here alone, by interfaces
+//! that [`Exposes`] marks.
 
 use std::io;
 
-use dafs_memory::Memory;
+use dafs_memory::{CacheCounters, Memory};
 
 use super::{Interface, InterfaceConfig};
+use crate::own::{Lender, OwnMemory, OwnRegistrations};
 use crate::region::{DmabufError, DmabufRange};
-use crate::{Domain, EndpointId, Region, Rights};
+use crate::{Domain, EndpointId, LocalKey, Region, Rights};
 
 /// Marks an interface whose peers may reach what it registers for them.
 #[derive(Debug)]
@@ -79,6 +80,34 @@ impl Interface {
     ) -> Result<Region, DmabufError> {
         let (connection, mut context) = self.lend(endpoint).ok_or(DmabufError::NotConnected)?;
         connection.register_dmabuf(&mut context, dmabuf, rights)
+    }
+
+    /// What becomes of memory of the application's own, from now on. What was kept of it is let
+    /// go.
+    pub fn set_own_memory(&mut self, rule: OwnMemory) {
+        self.regions.devices.own = OwnRegistrations::new(rule);
+    }
+
+    /// Lends memory to the peer of an endpoint. `None` if nothing is lent, or not over this
+    /// transport, or not while it is not connected.
+    #[must_use]
+    pub fn lender(&self, endpoint: EndpointId) -> Option<Lender> {
+        let own = self.regions.devices.own.as_ref()?;
+        self.connection_of(endpoint)?.protection().map(|protection| own.lender(protection))
+    }
+
+    /// Whether memory that is lent has a name for the peer of an endpoint.
+    #[must_use]
+    pub fn reaches_lent(&self, endpoint: EndpointId, region: &Region) -> bool {
+        let connection = self.connection_of(endpoint);
+        let protection = connection.and_then(|connection| connection.protection());
+        protection.is_some_and(|p| region.key == LocalKey::lent_to(p.number))
+    }
+
+    /// What has been kept of the application's own memory.
+    #[must_use]
+    pub fn own_memory_counters(&self) -> CacheCounters {
+        self.regions.devices.own.as_ref().map(OwnRegistrations::counters).unwrap_or_default()
     }
 }
 

@@ -47,8 +47,8 @@ use crate::connection::{Alarm, Context, Readiness};
 use crate::region::{DmabufError, DmabufRange, RegionEntry, RegisterError};
 use crate::{
     Address, AddressError, BreakReason, CompletionStatus, EndpointConfig, Gather, ListenerId,
-    LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment, Rights, SendOptions,
-    Signal, Stag,
+    LocalKey, LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment, Rights,
+    SendOptions, Signal, Stag,
 };
 
 /// One connection, either side.
@@ -283,9 +283,16 @@ impl crate::connection::Connection for Connection {
     }
 
     fn name(&self, context: &Context<'_>, region: &Region) -> Stag {
-        let named = |p| context.regions.device_name(p, region.key);
+        let named = |p: &ProtectionDomain| match region.key.is_lent() {
+            true => (region.key == LocalKey::lent_to(p.number)).then_some(region.stag),
+            false => context.regions.device_name(p, region.key),
+        };
         // No device gives this name to anything.
         self.protection.as_deref().and_then(named).unwrap_or(Stag(0))
+    }
+
+    fn protection(&self) -> Option<&Arc<ProtectionDomain>> {
+        self.protection.as_ref().filter(|_| self.is_open())
     }
 
     fn path(&self, _entry: &RegionEntry) -> RegionPath {

@@ -13,13 +13,14 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dafs_memory::{Memory, Pinned};
 
 use super::library::Library;
 use super::link::checked;
 use super::raw;
+use crate::own::OwnRegistrations;
 use crate::region::RegionEntry;
 use crate::{Domain, Rights, Stag};
 
@@ -34,6 +35,8 @@ pub struct ProtectionDomain {
     pub number: u64,
     pub domain: Domain,
     pub device: DeviceFacts,
+    /// The device does not follow what becomes of memory that is registered with it.
+    pub refuses_on_demand: AtomicBool,
 }
 
 // SAFETY: the library's calls may be made from any thread, and what they take is never written
@@ -75,7 +78,8 @@ impl ProtectionDomain {
             return Err(error);
         };
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { library: Arc::clone(library), context, pd, anchor, number, domain, device })
+        let (library, refuses_on_demand) = (Arc::clone(library), AtomicBool::new(false));
+        Ok(Self { library, context, pd, anchor, number, domain, device, refuses_on_demand })
     }
 
     pub fn raw(&self) -> *mut raw::Pd {
@@ -125,7 +129,7 @@ fn facts(library: &Library, context: NonNull<raw::Context>) -> io::Result<Device
 pub struct Registered {
     mr: NonNull<raw::Mr>,
     protection: Arc<ProtectionDomain>,
-    /// None of memory that is none of this process.
+    /// None of memory that is none of this process, or the application's own.
     _pinned: Option<Pinned>,
 }
 
@@ -149,6 +153,26 @@ impl Registered {
         // others to write it.
         let mr = unsafe { register(protection.raw(), start, length, access) };
         Self::made(protection, mr, Some(pinned))
+    }
+
+    /// Registers memory of the application's own; if the device is to follow what becomes of it,
+    /// no page is pinned.
+    ///
+    /// # Safety
+    /// Peers may use the memory, as the access says, until this is dropped.
+    pub unsafe fn own(
+        protection: &Arc<ProtectionDomain>,
+        address: usize,
+        length: usize,
+        access: c_int,
+        follows: bool,
+    ) -> io::Result<Self> {
+        let access = if follows { access | raw::access::ON_DEMAND } else { access };
+        let register = protection.library.verbs.ibv_reg_mr;
+        // SAFETY: the call looks for the pages, and fails where there are none; who may use them
+        // is the caller's affair.
+        let mr = unsafe { register(protection.raw(), address as *mut c_void, length, access) };
+        Self::made(protection, mr, None)
     }
 
     /// Registers part of a dmabuf. It stays after the descriptor is closed.
@@ -209,6 +233,8 @@ struct Registration {
 pub struct Registrations {
     /// Goes before the protection domains.
     slots: Vec<Vec<Registration>>,
+    /// Of memory that is in no slot.
+    pub own: Option<OwnRegistrations>,
     domains: Vec<Arc<ProtectionDomain>>,
 }
 
@@ -241,6 +267,9 @@ impl Registrations {
         let gone: Vec<u64> = self.domains.iter().filter(|p| is_gone(p)).map(|p| p.number).collect();
         for slot in &mut self.slots {
             slot.retain(|registration| !gone.contains(&registration.protection));
+        }
+        if let Some(own) = &self.own {
+            gone.iter().for_each(|number| own.forget(*number));
         }
         self.domains.retain(|p| !is_gone(p));
     }

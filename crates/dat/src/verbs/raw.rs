@@ -240,6 +240,7 @@ pub mod access {
     pub const LOCAL_WRITE: c_int = 1;
     pub const REMOTE_WRITE: c_int = 2;
     pub const REMOTE_READ: c_int = 4;
+    pub const ON_DEMAND: c_int = 64;
 }
 
 /// `struct ibv_device_attr`.
