@@ -50,7 +50,7 @@ pub fn config(place: &Path, transport: &str) -> Outcome<ServerConfig> {
         "verbs" => {
             let address = std::env::var("DAFS_VERBS_ADDRESS")
                 .map_err(|_| "DAFS_VERBS_ADDRESS names no RDMA device by its IP address")?;
-            Address::Verbs((address.parse::<std::net::IpAddr>()?, VERBS_PORT).into())
+            Address::Verbs((address.parse::<std::net::IpAddr>()?, 0).into())
         }
         other => return Err(format!("no transport is called {other}").into()),
     };
@@ -63,5 +63,3 @@ pub fn config(place: &Path, transport: &str) -> Outcome<ServerConfig> {
     });
     Ok(config)
 }
-
-const VERBS_PORT: u16 = 2061;
