@@ -120,7 +120,7 @@ impl Way {
 
     fn register(&mut self, octets: usize) -> Outcome<()> {
         for _ in 0..BUFFERS {
-            self.buffers.push(self.client.allocate(octets)?);
+            self.buffers.push(self.client.register(vec![0; octets].into())?);
         }
         Ok(())
     }

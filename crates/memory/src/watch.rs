@@ -238,17 +238,20 @@ impl Watch {
     /// kernel answers EAGAIN to such a request while it counts any change that its maker has not
     /// come back from, and EINVAL otherwise: nothing is what it would protect.
     fn is_settled(&self) -> bool {
-        let begun = Instant::now();
+        let mut begun = None;
         loop {
             let mut nothing = WriteProtect { range: Span { start: 0, length: 0 }, mode: 0 };
             // SAFETY: UFFDIO_WRITEPROTECT reads one `struct uffdio_writeprotect`, which
             // `WriteProtect` is.
             let asked = unsafe { ioctl(&self.file, UFFDIO_WRITEPROTECT, &mut nothing) };
             if asked.is_err_and(|error| error.raw_os_error() == Some(libc::EINVAL)) {
-                self.is_doubtful.store(false, Ordering::Relaxed);
+                if self.is_doubtful.load(Ordering::Relaxed) {
+                    self.is_doubtful.store(false, Ordering::Relaxed);
+                }
                 return true;
             }
-            if self.is_doubtful.load(Ordering::Relaxed) || begun.elapsed() > PATIENCE {
+            let waited = begun.get_or_insert_with(Instant::now).elapsed();
+            if self.is_doubtful.load(Ordering::Relaxed) || waited > PATIENCE {
                 self.is_doubtful.store(true, Ordering::Relaxed);
                 return false;
             }
