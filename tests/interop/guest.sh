@@ -40,7 +40,7 @@ guest_start() {
     local files
     files=$(mktemp -d)
     mkdir "$files/lab"
-    cp "$here"/guest/{init,agent} "$@" "$files/lab/"
+    cp "$here"/guest/{init,agent,side} "$@" "$files/lab/"
     ln -s lab/init "$files/init"
     (cat "$cache/image/root.cpio"
         cd "$files" && find . | cpio -o -H newc --owner 0:0 --quiet) >"$cache/initramfs"

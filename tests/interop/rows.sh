@@ -4,7 +4,7 @@
 # shellcheck shell=bash
 
 rows() {
-    cat <<'END'
+    cat <<END
 rping-accept rping_accept
 rping-accept-crc rping_accept crc
 rping-accept-crc-siw rping_accept -- crc
@@ -42,8 +42,13 @@ connect-read-bounds offence_connect read-bounds 0/1/0x01
 connect-send-stag offence_connect send-stag
 hostile-frames hostile_frames
 perftest perftest
-dafs-accept dafs
-dafs-connect dafs
+verbs-siw suite conformance siw test0 $test_address verbs::
+verbs-roce suite conformance rxe test0 $test_address verbs::
+verbs-roce-ipv6 suite conformance rxe test0 $test_address_6 verbs::
+dafs-accept dafs_accept
+dafs-connect dafs_connect
+dafs-removal dafs_removal
+dafs-removal-roce dafs_removal_roce
 END
 }
 
@@ -112,11 +117,5 @@ hostile_frames() {
 
 perftest() {
     echo "perftest's own exchange of queue pairs over TCP is not spoken by our peer"
-    return 77
-}
-
-# DAFS itself, provider verbs on siw in the guest against provider tcp here.
-dafs() {
-    echo "there is no provider verbs yet: give the guest a dafs with it and fill this row in"
     return 77
 }

@@ -163,6 +163,11 @@ fn is_end(error: &Error) -> bool {
     })
 }
 
+/// Whether an error says that a server has lost what it was given, and no more than that.
+fn is_loss(error: &Error) -> bool {
+    matches!(error.root_cause().downcast_ref(), Some(ClientError::DataLost { .. }))
+}
+
 fn progress(bytes: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

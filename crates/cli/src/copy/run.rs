@@ -13,7 +13,7 @@ use super::mover::Mover;
 use super::side::{Copied, Side};
 use super::tasks::for_each;
 use super::walk::{Item, Tree};
-use super::{Outcome, is_end};
+use super::{Outcome, is_end, is_loss};
 
 pub struct Run<'r> {
     mover: &'r Mover,
@@ -90,18 +90,18 @@ impl<'r> Run<'r> {
             ObjectType::Directory => self.target.make_directory(item, parent).await,
             ObjectType::SymbolicLink => self.target.make_link(item, parent).await,
             ObjectType::Regular => {
-                let directory = self.items[item.parent].handle;
-                let from = self.source.open_to_read(item, item.handle, directory).await?;
-                let to = self.target.open_to_write(item, parent).await?;
-                let moved = self.mover.copy(&from, &to, item.size).await?;
-                if moved < item.size {
-                    bail!("it had {} octets when it was listed, and {moved} now", item.size);
-                }
-                let copied = self.target.complete(item, to, sync).await?;
+                let mut losses = 0;
+                let copied = loop {
+                    match self.make_file(item, parent, sync).await {
+                        // Its server has restarted.
+                        Err(error) if is_loss(&error) && losses < LOSSES_MAX => losses += 1,
+                        other => break other?,
+                    }
+                };
                 self.bar.inc(item.size);
                 let mut outcome = self.outcome.borrow_mut();
                 outcome.files += 1;
-                outcome.bytes += moved;
+                outcome.bytes += item.size;
                 Ok(copied)
             }
             _ => {
@@ -109,6 +109,17 @@ impl<'r> Run<'r> {
                 Ok(Copied::No)
             }
         }
+    }
+
+    async fn make_file(&self, item: &Item, parent: Copied, sync: bool) -> Result<Copied> {
+        let directory = self.items[item.parent].handle;
+        let from = self.source.open_to_read(item, item.handle, directory).await?;
+        let to = self.target.open_to_write(item, parent).await?;
+        let moved = self.mover.copy(&from, &to, item.size).await?;
+        if moved < item.size {
+            bail!("it had {} octets when it was listed, and {moved} now", item.size);
+        }
+        self.target.complete(item, to, sync).await
     }
 
     async fn finish_directory(&self, index: usize) -> Result<()> {
@@ -173,3 +184,6 @@ impl<'r> Run<'r> {
         self.outcome.borrow_mut().failed += 1;
     }
 }
+
+/// Times that one file is copied again because a server has lost what it was given.
+const LOSSES_MAX: u32 = 16;

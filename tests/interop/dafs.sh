@@ -1,0 +1,172 @@
+# DAFS over the guest's verbs: end to end with this host, which has sockets alone, and within
+# the guest. Sourced.
+# shellcheck shell=bash
+
+dafs=${CARGO_TARGET_DIR:-$repository/target}/debug/dafs
+test_address=10.79.0.1
+test_address_6=fd00:79::1
+# Once so many files are copied, something happens.
+enough=200
+patience_of_suites=600
+
+# Gives the guest this RDMA device and no other: `guest_device siw eth0`. `test0` is a network
+# interface that leads nowhere.
+guest_device() {
+    guest "set -e
+        for link in \$(rdma link | sed -n 's#^link \([^/]*\)/.*#\1#p'); do
+            rdma link delete \$link
+        done
+        modprobe -a dummy rdma_rxe
+        [ -e /sys/class/net/test0 ] || {
+            ip link add test0 type dummy
+            ip address add $test_address/24 dev test0
+            ip -6 address add $test_address_6/64 dev test0 nodad
+            ip link set test0 up
+        }
+        rdma link add ${1}0 type $1 netdev $2
+        rdma link"
+}
+
+# What one side does of a row: see guest/side.
+at() {
+    local where=$1
+    shift
+    case $where in
+    host) SIDE_HOME=$cache/dafs PATH=$(dirname "$dafs"):$PATH timeout "$patience" \
+        "$here/guest/side" "$@" ;;
+    guest) guest "timeout $patience side $(printf '%q ' "$@")" ;;
+    esac
+}
+
+# The programs of a side, which has one way alone to speak.
+program() {
+    case $1 in
+    host) echo dafs ;;
+    guest) echo no_tcp dafs ;;
+    esac
+}
+
+# siw connects: its client copies to our server and back.
+dafs_accept() {
+    url=dafs+verbs://$host_address:$port
+    guest_device siw eth0 &&
+        end_to_end guest "verbs:$host_address:$port" host --tcp "$host_address:$port"
+}
+
+# We connect: our client copies to its server and back. See `guest_serves` about the delay.
+dafs_connect() {
+    url=dafs://$guest_address:$port
+    guest_device siw eth0 &&
+        guest "tc qdisc replace dev eth0 root netem delay ${late}ms limit 10000" &&
+        end_to_end host "tcp:$guest_address:$port" \
+            guest --no-tcp --verbs "$guest_address:$port" || return
+    guest "tc qdisc del dev eth0 root"
+}
+
+# end_to_end CLIENT WAY SERVER FLAG...: a tree goes there and back. A lock is held meanwhile, and
+# the server is killed on both ways.
+end_to_end() {
+    local client=$1 way=$2 server=$3 flags=("${@:4}") with serving lock status=0
+    read -ra with <<<"$(program "$client")"
+    read -ra serving <<<"$(program "$server")"
+    begin_sides && take_lock || return
+    copy_through_a_crash export/tree "$server" tree "$url/" && is_locked &&
+        copy_through_a_crash back "$client" "$url/tree/" back && is_locked || status=$?
+    at "$client" run touch release
+    wait "$lock" || { echo "whoever has the lock ends with status $?" && return 1; }
+    [ "$status" = 0 ] &&
+        at "$client" run "${with[@]}" lock --nonblock "$url/lock" true &&
+        at "$server" stop &&
+        is_same "$client" tree "$server" export/tree &&
+        is_same "$client" tree "$client" back
+}
+
+# A client with a tree, and a server.
+begin_sides() {
+    at "$client" clear && at "$server" clear && at "$client" tree &&
+        at "$server" serve "${flags[@]}" -- "${serving[@]}"
+}
+
+take_lock() {
+    at "$client" lock "${with[@]}" lock "$url/lock" &
+    lock=$!
+    at "$client" await held 1 && is_locked
+}
+
+# copy_through_a_crash DIRECTORY SIDE FROM TO: copies, and kills the server when there are enough
+# files in a directory of that side.
+copy_through_a_crash() {
+    start_copy "${@:3}"
+    at "$2" await "$1" "$enough" && at "$server" crash || return
+    echo "killed with $(at "$2" count "$1") files copied"
+    kill -0 "$copy" || { echo "the copy was over before" && return 1; }
+    at "$server" serve "${flags[@]}" -- "${serving[@]}" && end_copy "$way"
+}
+
+start_copy() {
+    copied=$logs/copy.$BASHPID
+    at "$client" run "${with[@]}" cp -r "$@" >"$copied" 2>&1 &
+    copy=$!
+}
+
+# end_copy WAY: all files came, and the session was by that way at last.
+end_copy() {
+    local status=0
+    wait "$copy" || status=$?
+    cat "$copied"
+    [ "$status" = 0 ] && grep -q "^1000 files, .* over $1" "$copied"
+}
+
+# Nobody else gets the lock, and is told so.
+is_locked() {
+    local said
+    ! said=$(at "$client" run "${with[@]}" lock --nonblock "$url/lock" true 2>&1) &&
+        grep -q 'somebody else has locked' <<<"$said" ||
+        { echo "not locked: $said" && return 1; }
+}
+
+# is_same SIDE DIRECTORY SIDE DIRECTORY: whether a copy has all that the tree has.
+is_same() {
+    local tree copy
+    tree=$(at "$1" describe "$2") && copy=$(at "$3" describe "$4") || return
+    diff <(echo "$tree") <(echo "$copy") >"$logs/differences" ||
+        { echo "$4 of the $3 differs:" && head -5 "$logs/differences" && return 1; }
+    echo "$4 of the $3 is the same: $(grep -c '  ' <<<"$tree") files"
+}
+
+# The device goes while a copy is under way: the session comes back over TCP.
+dafs_removal() {
+    local client=guest server=host with=(dafs) serving=(dafs)
+    local flags=(--tcp "$host_address:$port")
+    url=dafs+verbs://$host_address:$port
+    guest_device siw eth0 && begin_sides || return
+    start_copy tree "$url/"
+    at host await export/tree "$enough" &&
+        guest "rdma link delete siw0 && ! rdma link | grep ." &&
+        kill -0 "$copy" && end_copy "tcp:$host_address:$port" &&
+        at host stop && is_same guest tree host export/tree
+}
+
+# The same of a device that the server has, too.
+dafs_removal_roce() {
+    local client=guest server=guest with=(dafs) serving=(dafs)
+    local flags=(--verbs "$test_address:$port" --tcp "$test_address:$port")
+    url=dafs+verbs://$test_address:$port
+    guest_device rxe test0 && begin_sides || return
+    start_copy tree "$url/"
+    at guest await export/tree "$enough" &&
+        guest "rdma link delete rxe0 && ! rdma link | grep ." &&
+        kill -0 "$copy" && end_copy "tcp:$test_address:$port" &&
+        at guest stop && is_same guest tree guest export/tree
+}
+
+# A program of tests in the guest, over one device: `suite PROGRAM KIND INTERFACE ADDRESS WORD...`
+suite() {
+    local program=$1 said=$logs/suite.$BASHPID status=0
+    guest_device "$2" "$3" || return
+    guest "DAFS_VERBS_ADDRESS=$4 timeout $patience_of_suites $program --test-threads=1 \
+        $(printf '%q ' "${@:5}")" >"$said" 2>&1 || status=$?
+    grep -E 'excused|skipped' "$said" | grep -v 'names no address'
+    tail -n 40 "$said"
+    [ "$status" = 0 ]
+}
