@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             let client = Client::new(ClientConfig::default())?;
             options.session = place::options(&location, &arguments.access)?;
             let session = client.connect(&location, &options.session)?;
-            options.servers = vec![session.address().clone()];
+            options.servers = vec![session.address()];
             options.directory = location.path;
             options.idle_sessions = 0;
             Vec::new()

@@ -93,7 +93,7 @@ fn count(directory: &Path) -> usize {
 #[test]
 fn what_a_killed_server_has_lost_is_copied_again() {
     let mut place = Place::new();
-    let length = |index: usize| if index % 8 == 0 { 4 << 20 } else { index * 100 };
+    let length = |index: usize| if index.is_multiple_of(8) { 4 << 20 } else { index * 100 };
     for index in 0..FILES {
         let path = place.path("tree").join(index.to_string());
         std::fs::write(path, content(index, length(index))).unwrap();

@@ -148,14 +148,13 @@ pub struct Session {
     pub(crate) root: FileHandle,
     /// Whom it acts for, unless for itself.
     pub(crate) acting: Option<Registered>,
-    anchor: Rc<Anchor>,
+    _anchor: Rc<Anchor>,
 }
 
 /// What all clones of a session have in common.
 struct Anchor {
     shared: Rc<Shared>,
     index: usize,
-    address: Address,
 }
 
 impl Drop for Anchor {
@@ -246,10 +245,10 @@ impl Client {
         let index = self.begin(address, options, places)?;
         // From here on whatever goes wrong ends the session by dropping this.
         let (shared, options) = (self.0.clone(), options.clone());
-        let anchor = Rc::new(Anchor { shared: self.0.clone(), index, address: address.clone() });
+        let anchor = Rc::new(Anchor { shared: self.0.clone(), index });
         Ok((index, async move {
             let root = establish(&shared, index, &options).await?;
-            Ok(Session { shared, index, root, acting: None, anchor })
+            Ok(Session { shared, index, root, acting: None, _anchor: anchor })
         }))
     }
 
@@ -455,10 +454,11 @@ impl Core {
 }
 
 impl Session {
-    /// The transport address in use.
+    /// The transport address in use: after a loss of the connection it may be another than
+    /// before.
     #[must_use]
-    pub fn address(&self) -> &Address {
-        &self.anchor.address
+    pub fn address(&self) -> Address {
+        self.shared.borrow().sessions[self.index].place.clone()
     }
 
     /// The client it belongs to.
