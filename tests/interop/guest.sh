@@ -5,6 +5,8 @@
 host_address=10.78.0.1
 guest_address=10.78.0.2
 bridge=interop0
+# Nothing of ours is silent for so many seconds in a guest that lives.
+silence=300
 
 # Starts the calling script anew in a network and a process namespace of its own. No root is
 # needed where users may have namespaces.
@@ -70,7 +72,7 @@ guest() {
     local script=$* line status=125 agent
     exec {agent}<>"/dev/tcp/$guest_address/7" || return 125
     printf '%s\0' "$script" >&"$agent"
-    while IFS= read -r line <&"$agent"; do
+    while IFS= read -r -t "$silence" line <&"$agent"; do
         if [[ $line =~ ^(.*)#status\ ([0-9]+)$ ]]; then
             status=${BASH_REMATCH[2]}
             [ -z "${BASH_REMATCH[1]}" ] || printf '%s\n' "${BASH_REMATCH[1]}"
