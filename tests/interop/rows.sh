@@ -43,6 +43,8 @@ connect-send-stag offence_connect send-stag
 hostile-frames hostile_frames
 perftest perftest
 verbs-siw suite conformance siw test0 $test_address verbs::
+system-siw system siw
+system-roce system rxe
 verbs-roce suite conformance rxe test0 $test_address verbs::
 verbs-roce-ipv6 suite conformance rxe test0 $test_address_6 verbs::
 dafs-accept dafs_accept

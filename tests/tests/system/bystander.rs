@@ -9,7 +9,7 @@ use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
 use dafs_dat::Address;
 use dafs_server::ServerConfig;
 
-use crate::fixture::{Fixture, HANG, TRANSPORTS, Transport, pattern};
+use crate::fixture::{Fixture, HANG, Transport, pattern, transports};
 
 /// Honest sessions, each on a thread of its own, one for every address.
 pub struct Bystanders {
@@ -103,7 +103,7 @@ pub fn contents() -> Vec<u8> {
 /// Runs a case over every transport, each on a fresh server, beside sessions over all
 /// transports that must go on while it runs and after.
 pub fn beside_bystanders(case: impl Fn(&Fixture, Transport)) {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         eprintln!("over {transport:?}");
         beside_bystanders_of(|_| {}, |fixture| case(fixture, transport));
     }
@@ -114,7 +114,7 @@ pub fn beside_bystanders(case: impl Fn(&Fixture, Transport)) {
 pub fn beside_bystanders_of(change: impl FnOnce(&mut ServerConfig), case: impl FnOnce(&Fixture)) {
     let fixture = Fixture::with(change);
     std::fs::write(fixture.local("bystander"), contents()).unwrap();
-    let mut bystanders = Bystanders::start(&TRANSPORTS.map(|transport| fixture.address(transport)));
+    let mut bystanders = Bystanders::start(fixture.addresses());
     case(&fixture);
     bystanders.go_on();
 }

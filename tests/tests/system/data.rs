@@ -7,7 +7,7 @@ use dafs_client::{
     Status, WriteStream, block_on,
 };
 
-use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each, pattern};
+use crate::fixture::{Fixture, Transport, over_each, pattern, transports};
 
 #[test]
 fn what_is_written_is_read_back_and_lies_in_the_file() {
@@ -149,7 +149,7 @@ fn any_memory_will_do_and_the_library_says_how_it_is_reached() {
                 let path = session.path_of(&heap).unwrap();
                 assert!(matches!(path, RegionPath::ProcessVm | RegionPath::Staged));
             }
-            Transport::Tcp => assert_eq!(path, RegionPath::Network),
+            Transport::Tcp | Transport::Verbs => assert_eq!(path, RegionPath::Network),
         }
     });
 }
@@ -292,7 +292,7 @@ fn stable_writes_are_in_the_file_when_they_are_answered() {
 
 #[test]
 fn a_file_larger_than_the_cache_goes_through_it() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = Fixture::with(|config| {
             config.cache.arena_bytes = 4 << 20;
             config.cache.dirty_bytes_max = 1 << 20;
@@ -311,7 +311,7 @@ fn a_file_larger_than_the_cache_goes_through_it() {
 
 #[test]
 fn an_orderly_stop_loses_nothing_that_was_acknowledged() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = Fixture::new();
         let options = SessionOptions { recovery: Recovery::Off, ..SessionOptions::default() };
         let (client, session) = fixture.connect_with(transport, &options);

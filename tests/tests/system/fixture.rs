@@ -1,6 +1,7 @@
 //! A server on a thread of its own, with a directory of its own.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -64,15 +65,29 @@ pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// What a case runs over.
+/// What a case runs over, in the order of a fixture's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Shm,
     Tcp,
+    /// If there is a [`device`].
+    Verbs,
 }
 
-/// All there are, in the order of a fixture's addresses.
-pub const TRANSPORTS: [Transport; 2] = [Transport::Shm, Transport::Tcp];
+/// What cases run over: all that every host has, or the device alone that is to be tested.
+pub fn transports() -> Vec<Transport> {
+    match device() {
+        None => vec![Transport::Shm, Transport::Tcp],
+        Some(_) => vec![Transport::Verbs],
+    }
+}
+
+/// The address of an RDMA device of this host that is to be tested.
+fn device() -> Option<Address> {
+    let ip = std::env::var("DAFS_VERBS_ADDRESS").ok()?;
+    let ip = ip.parse().expect("DAFS_VERBS_ADDRESS is no address");
+    Some(Address::Verbs(SocketAddr::new(ip, 0)))
+}
 
 /// A running server.
 pub struct Fixture {
@@ -169,6 +184,7 @@ impl Fixture {
             ],
             ..ServerConfig::default()
         };
+        config.listen.extend(device());
         config.cache.arena_bytes = 64 << 20;
         config.cache.dirty_bytes_max = 16 << 20;
         config.filer.anonymous = Some(me());
@@ -189,6 +205,11 @@ impl Fixture {
     /// The root of everything of this fixture.
     pub fn root(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// All its addresses.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
     }
 
     pub fn address(&self, transport: Transport) -> Address {
@@ -242,7 +263,7 @@ pub fn me() -> dafs_types::Credentials {
 
 /// Runs a case over every transport, each on a fresh server.
 pub fn over_each(case: impl Fn(&Fixture, Transport)) {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         eprintln!("over {transport:?}");
         case(&Fixture::new(), transport);
     }

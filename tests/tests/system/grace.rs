@@ -57,7 +57,7 @@ fn served() -> Fixture {
 
 #[test]
 fn an_open_is_taken_back_and_keeps_others_out_meanwhile() {
-    for transport in crate::fixture::TRANSPORTS {
+    for transport in crate::fixture::transports() {
         let fixture = served();
         let mut ann = client(&fixture, transport, b"ann");
         let file = ann.lookup("file");

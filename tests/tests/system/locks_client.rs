@@ -9,7 +9,7 @@ use dafs_client::{
 };
 use dafs_dat::Address;
 
-use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each};
+use crate::fixture::{Fixture, Transport, over_each, transports};
 use crate::reconnect::child::ServerProcess;
 use crate::reconnect::proxy::Proxy;
 
@@ -103,7 +103,7 @@ fn locks_are_held_over_a_broken_connection() {
 
 #[test]
 fn locks_are_taken_back_from_a_server_that_was_killed() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let mut server = ServerProcess::start();
         let (ann, bob) = (party(&server.address(transport)), party(&server.address(transport)));
         ann.file.lock(LockKind::Exclusive, 0, 100, NONE, None).unwrap();

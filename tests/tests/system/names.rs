@@ -2,7 +2,7 @@
 
 use dafs_client::{ObjectType, OpenOptions, SetAttributes, SetTime, Status, Timestamp};
 
-use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each, pattern};
+use crate::fixture::{Fixture, Transport, over_each, pattern, transports};
 
 #[test]
 fn directories_are_made_listed_and_removed() {
@@ -165,7 +165,7 @@ fn the_file_system_tells_its_limits() {
 #[test]
 fn a_memory_store_serves_alike() {
     let fixture = Fixture::in_memory();
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (_, session) = fixture.connect(transport);
         let path = format!("/file-{transport:?}");
         let made = session.open(&path, &OpenOptions::write());

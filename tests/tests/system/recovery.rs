@@ -244,7 +244,7 @@ fn a_stream_keeps_its_newest_result_alone() {
 
 #[test]
 fn results_outlive_the_server() {
-    for transport in crate::fixture::TRANSPORTS {
+    for transport in crate::fixture::transports() {
         let fixture = Fixture::with_journal();
         let (mut rogue, old) = keeper(&fixture, transport);
         let root = rogue.root();
@@ -270,7 +270,7 @@ fn results_outlive_the_server() {
 
 #[test]
 fn everything_that_goes_through_the_journal_is_answered() {
-    for transport in crate::fixture::TRANSPORTS {
+    for transport in crate::fixture::transports() {
         let fixture = Fixture::with_journal();
         let options = dafs_client::SessionOptions {
             response_cache: true,

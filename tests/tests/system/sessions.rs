@@ -10,7 +10,7 @@ use dafs_dat::{Address, Domain, EndpointConfig, Event, Interface, InterfaceConfi
 use dafs_memory::{Memory, Pages};
 use dafs_server::PasswordFile;
 
-use crate::fixture::{Ending, Fixture, TRANSPORTS, Transport, await_that, me, over_each};
+use crate::fixture::{Ending, Fixture, Transport, await_that, me, over_each, transports};
 
 #[test]
 fn passwords_are_checked_and_give_their_identity() {
@@ -19,7 +19,7 @@ fn passwords_are_checked_and_give_their_identity() {
     let mut passwords = PasswordFile::default();
     passwords.set("ann", me(), "right").unwrap();
     passwords.save(&file).unwrap();
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = Fixture::with(|config| {
             config.password_file = Some(file.clone());
             config.filer.anonymous = None;
@@ -35,7 +35,7 @@ fn passwords_are_checked_and_give_their_identity() {
         let error = refused.err().unwrap();
         assert_eq!(error.status(), Some(Status::NotAuthorized), "{error}");
         assert!(error.to_string().contains("ann"), "{error}");
-        if transport == Transport::Tcp {
+        if transport != Transport::Shm {
             let nobody = SessionOptions::default();
             let refused = client.connect_to(&fixture.address(transport), &nobody);
             assert!(refused.err().unwrap().status().is_some());

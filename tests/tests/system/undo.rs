@@ -12,7 +12,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{ByteOrder, FileAttributeBlock, Request};
 
-use crate::fixture::{Fixture, TRANSPORTS, Transport, await_that};
+use crate::fixture::{Fixture, Transport, await_that, transports};
 use crate::locks::{Holder, NONE, holder, served};
 use crate::rogue::Rogue;
 
@@ -71,7 +71,7 @@ fn undo_files(directory: &Path) -> usize {
 
 #[test]
 fn abort_takes_everything_back_and_keeps_the_lock() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = served();
         let mut ann = holder(&fixture, transport, b"ann");
         ann.lock_undone(ALL);
@@ -137,7 +137,7 @@ fn a_file_that_grew_in_the_range_is_cut_off_and_one_that_others_made_longer_is_n
 
 #[test]
 fn whoever_fails_leaves_what_was_there() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         // Its lease ends: who keeps no results has none.
         let fixture = served();
         let mut rogue = Rogue::connect(&fixture.address(transport));

@@ -9,7 +9,7 @@ use dafs_store::local::Squash;
 use dafs_types::Credentials;
 
 use super::{is_root, open_to_all, owner, passwords, try_connect};
-use crate::fixture::{Fixture, TRANSPORTS, Transport};
+use crate::fixture::{Fixture, Transport, transports};
 
 /// A server that trusts this very user, and whoever is anonymous.
 fn trusting(squash: Squash) -> Fixture {
@@ -38,7 +38,7 @@ fn one_session_makes_files_for_several() {
     if !is_root("one_session_makes_files_for_several") {
         return;
     }
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = trusting(Squash::Root);
         let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();
         let identity = session.identity().unwrap();
@@ -72,7 +72,7 @@ fn chains_act_for_others_too() {
     if !is_root("chains_act_for_others_too") {
         return;
     }
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = trusting(Squash::Root);
         let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();
         let registered = session.register_credentials(id(5001)).unwrap();
@@ -142,7 +142,7 @@ fn users_are_known_by_name() {
 #[test]
 fn released_credentials_are_of_no_more_use() {
     let fixture = trusting(Squash::Nobody);
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();
         let uid = rustix::process::getuid().as_raw();
         let registered = session.register_credentials(id(uid)).unwrap();
@@ -167,7 +167,7 @@ fn who_is_not_trusted_acts_for_nobody_else() {
         let principals = vec!["user:gateway".parse().unwrap()];
         config.access.trusted = vec![Peers { principals, ..Peers::default() }];
     });
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();
         let identity = session.identity().unwrap();
         assert!(!identity.trusted && identity.credentials_max == 0, "{identity:?}");

@@ -13,7 +13,7 @@ use dafs_gss::ServiceOptions;
 use dafs_server::{ConnectRule, KerberosConfig, Peers, ServerConfig};
 
 use super::{is_root, open_to_all, owner, passwords, try_connect};
-use crate::fixture::{Fixture, TRANSPORTS, Transport, await_that};
+use crate::fixture::{Fixture, Transport, await_that, transports};
 use crate::realm::{Realm, scenario, scenario_in};
 
 /// The service, as clients name it.
@@ -88,7 +88,7 @@ fn a_ticket_opens_a_session() {
     scenario("auth::kerberos::a_ticket_opens_a_session", |realm| {
         let fixture = serve(realm, populate(realm), |_| {});
         open_to_all(&fixture, "");
-        for transport in TRANSPORTS {
+        for transport in transports() {
             let options = by_kerberos(CredentialSource::Default);
             let session = try_connect(&fixture, transport, &options).unwrap();
             let identity = session.identity().unwrap();
@@ -119,7 +119,7 @@ fn checksums_hold_from_the_first_token_on() {
     scenario("auth::kerberos::checksums_hold_from_the_first_token_on", |realm| {
         let fixture = serve(realm, populate(realm), |_| {});
         open_to_all(&fixture, "");
-        for transport in TRANSPORTS {
+        for transport in transports() {
             let options =
                 SessionOptions { checksums: true, ..by_kerberos(CredentialSource::Default) };
             try_connect(&fixture, transport, &options).unwrap().ping().unwrap();

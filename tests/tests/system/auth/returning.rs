@@ -15,7 +15,7 @@ use dafs_store::local::Squash;
 
 use super::kerberos::{by_kerberos, kerberos_config, populate, serve};
 use super::{is_root, open_to_all, owner, try_connect};
-use crate::fixture::{Fixture, TRANSPORTS, Transport, await_that};
+use crate::fixture::{Fixture, Transport, await_that, transports};
 use crate::realm::{Realm, scenario, scenario_in};
 use crate::reconnect::proxy::Proxy;
 
@@ -36,7 +36,7 @@ fn recovered(events: &Events) -> Option<SessionEvent> {
 
 /// The same server again at the same addresses, with a journal.
 fn restarted(fixture: Fixture, change: impl FnOnce(&mut ServerConfig)) -> Fixture {
-    let listen = TRANSPORTS.map(|transport| fixture.address(transport)).to_vec();
+    let listen = fixture.addresses().to_vec();
     fixture.journaled_with(|config| {
         config.listen = listen;
         change(config);
@@ -130,7 +130,7 @@ fn a_session_by_ticket_outlives_its_server() {
         let change = with_keys(realm, keytab.clone());
         let mut fixture = restarted(serve(realm, keytab, |_| {}), &change);
         open_to_all(&fixture, "");
-        for transport in TRANSPORTS {
+        for transport in transports() {
             let options = by_kerberos(CredentialSource::Default);
             let session = try_connect(&fixture, transport, &options).unwrap();
             let events = watched(&session);
@@ -190,7 +190,7 @@ fn a_session_by_ticket_is_told_of_its_batches() {
     scenario("auth::returning::a_session_by_ticket_is_told_of_its_batches", |realm| {
         let fixture = serve(realm, populate(realm), |_| {});
         open_to_all(&fixture, "");
-        for transport in TRANSPORTS {
+        for transport in transports() {
             let options = by_kerberos(CredentialSource::Default);
             let session = try_connect(&fixture, transport, &options).unwrap();
             session.listen().unwrap();
@@ -230,7 +230,7 @@ fn who_acts_for_others_does_so_after_a_restart() {
     if !is_root("who_acts_for_others_does_so_after_a_restart") {
         return;
     }
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let mut fixture = restarted(Fixture::new(), trusting(true));
         open_to_all(&fixture, "");
         let session = try_connect(&fixture, transport, &SessionOptions::default()).unwrap();

@@ -6,7 +6,7 @@ use dafs_store::local::Squash;
 use dafs_types::{AuthType, Credentials};
 
 use super::{is_root, open_to_all, owner, passwords, try_connect};
-use crate::fixture::{Fixture, TRANSPORTS, Transport};
+use crate::fixture::{Fixture, Transport, transports};
 
 fn from(places: &[&str]) -> Peers {
     Peers { from: places.iter().map(|place| place.parse().unwrap()).collect(), ..Peers::default() }
@@ -58,7 +58,7 @@ fn a_type_of_authentication_can_be_required() {
         config.password_file = Some(file);
         config.access.connect = vec![rule(false, named(&["user:eve"])), rule(true, by_password)];
     });
-    for transport in TRANSPORTS {
+    for transport in transports() {
         try_connect(&fixture, transport, &password("ann", "ann")).unwrap();
         for options in [SessionOptions::default(), password("eve", "eve")] {
             let error = try_connect(&fixture, transport, &options).err().unwrap();

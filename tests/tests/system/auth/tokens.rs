@@ -15,7 +15,7 @@ use dafs_wire::messages::{
 use dafs_wire::{ByteOrder, ChannelType, Procedure, Request, Response, decode_response};
 
 use super::kerberos::{SERVICE, populate, serve};
-use crate::fixture::{Fixture, TRANSPORTS, Transport};
+use crate::fixture::{Fixture, Transport, transports};
 use crate::realm::{Realm, scenario};
 use crate::rogue::{Rogue, encoded, status_of};
 
@@ -113,7 +113,7 @@ fn what_is_offered_is_said() {
 fn a_token_opens_its_own_session_and_only_once() {
     scenario("auth::tokens::a_token_opens_its_own_session_and_only_once", |realm| {
         let fixture = served(realm);
-        for transport in TRANSPORTS {
+        for transport in transports() {
             let (mut honest, made) = connect(&fixture, transport, b"honest");
             let binding = bound_to(made.session, made.client, 0);
             let (_, captured) = token(realm, "default.cache", Some(binding));
@@ -249,7 +249,7 @@ fn a_channel_is_bound_by_its_sessions_principal_alone() {
     scenario("auth::tokens::a_channel_is_bound_by_its_sessions_principal_alone", |realm| {
         let fixture = served(realm);
         realm.ticket("bob", "builder", &realm.path("bob.cache"), &[]);
-        for transport in TRANSPORTS {
+        for transport in transports() {
             let (mut rogue, made) = connect(&fixture, transport, b"binder");
             let (_, fresh) = token(realm, "default.cache", None);
             assert_eq!(authenticate(&mut rogue, init(&fresh)).0, Status::Ok);

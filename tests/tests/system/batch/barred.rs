@@ -15,7 +15,7 @@ use super::messages::{
     synchronous,
 };
 use crate::fencing::{named, set_file};
-use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each, pattern};
+use crate::fixture::{Fixture, Transport, over_each, pattern, transports};
 
 /// A lock of a thousand octets.
 fn lock_of(holder: &Batcher, lock_type: LockType, offset: u64) -> Lock {
@@ -52,7 +52,7 @@ fn a_lock_stands_against_the_requests_it_meets_and_no_others() {
 
 #[test]
 fn a_lock_that_is_granted_while_a_batch_is_held_stands_against_it() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = patient(|_| {});
         let mut batcher = Batcher::connect(&fixture, transport, b"batcher");
         batcher.listen(&fixture, transport);
@@ -125,7 +125,7 @@ fn what_others_deny_is_denied_to_batches_without_an_open() {
 
 #[test]
 fn a_fence_that_falls_while_a_batch_is_held_bars_it() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = patient(|_| {});
         let before = std::fs::read(fixture.local("file")).unwrap();
         // Over the kernel's word or not, whoever made the file may fence it.
@@ -151,7 +151,7 @@ fn a_fence_that_falls_while_a_batch_is_held_bars_it() {
 
 #[test]
 fn a_fence_is_up_when_no_transfer_of_a_batch_can_have_an_effect_any_more() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = Fixture::with(|config| config.fence_patience = Duration::from_millis(50));
         std::fs::write(fixture.local("file"), pattern(200_000, 3)).unwrap();
         let (client, owner) = fixture.connect_with(transport, &named("owner"));

@@ -156,7 +156,7 @@ fn each_request_fails_by_itself() {
 
 #[test]
 fn a_window_holds_a_batch_and_hurrying_ends_that() {
-    for transport in crate::fixture::TRANSPORTS {
+    for transport in crate::fixture::transports() {
         // Nothing begins before its time.
         let fixture = Fixture::with(|config| {
             config.filer.batch.early_start_below = 0;

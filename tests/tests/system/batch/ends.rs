@@ -7,7 +7,7 @@ use dafs_wire::{Procedure, Request};
 use super::messages::{
     AT_ONCE, Asked, Batcher, HELD, One, PLACE, READ, SYNCHRONOUS, WRITE, patient,
 };
-use crate::fixture::{Fixture, TRANSPORTS, await_that, over_each, pattern};
+use crate::fixture::{Fixture, await_that, over_each, pattern, transports};
 
 /// Stops a server and sees that it holds nothing of anybody.
 fn stop_empty(fixture: Fixture) {
@@ -18,7 +18,7 @@ fn stop_empty(fixture: Fixture) {
 
 #[test]
 fn what_is_held_goes_with_its_session() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = patient(|_| {});
         let before = std::fs::read(fixture.local("file")).unwrap();
         let mut batcher = Batcher::connect(&fixture, transport, b"batcher");
@@ -56,7 +56,7 @@ fn what_is_in_flight_ends_with_its_connection() {
         assert_eq!(other.run(&[One(2, WRITE, 0, PLACE as u32)])[0].status, Status::Ok);
     });
     // The same, and the server ends while it is so.
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = patient(|_| {});
         let mut batcher = Batcher::connect(&fixture, transport, b"batcher");
         let writes: Vec<_> =
@@ -73,7 +73,7 @@ fn what_is_in_flight_ends_with_its_connection() {
 
 #[test]
 fn without_its_channel_a_session_goes_on_and_its_submitted_batches_are_forgotten() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = patient(|_| {});
         let mut batcher = Batcher::connect(&fixture, transport, b"batcher");
         batcher.listen(&fixture, transport);
@@ -112,7 +112,7 @@ fn is_kept(batcher: &mut Batcher, session: SessionId, (stream, sequence): (u16, 
 
 #[test]
 fn only_a_complete_batch_of_writes_is_known_afterwards() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let options = WireOptions {
             back_control_channel: true,
             response_cache: true,
@@ -143,7 +143,7 @@ fn only_a_complete_batch_of_writes_is_known_afterwards() {
 
 #[test]
 fn many_sessions_end_amid_their_batches_and_nothing_stays() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = patient(|limits| limits.early_start_below = 1);
         for round in 0..30u64 {
             let mut batcher = Batcher::connect(&fixture, transport, b"batcher");

@@ -9,7 +9,7 @@ use dafs_dat::Address;
 use dafs_types::Random;
 
 use super::messages::patient;
-use crate::fixture::{Fixture, TRANSPORTS, Transport, await_that, pattern};
+use crate::fixture::{Fixture, Transport, await_that, pattern, transports};
 use crate::reconnect::child::ServerProcess;
 use crate::reconnect::proxy::Proxy;
 
@@ -110,7 +110,7 @@ fn connections_that_break_again_and_again_cost_no_batch_anything() {
 
 #[test]
 fn batches_go_on_with_a_server_that_was_killed() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         for keeps_results in [true, false] {
             let mut server = ServerProcess::start_with(keeps_results);
             std::fs::write(server.local("file"), pattern(PIECES * PIECE, 1)).unwrap();

@@ -19,7 +19,7 @@ use dafs_wire::{
 };
 
 use crate::bind::{answer, answer_null, bind};
-use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each, pattern};
+use crate::fixture::{Fixture, Transport, over_each, pattern, transports};
 use crate::rogue::{Rogue, status_of};
 
 pub const READ: TransferDirection = TransferDirection::Read;
@@ -305,7 +305,7 @@ fn a_request_that_may_not_be_done_says_so_in_its_completion() {
 
 #[test]
 fn completions_come_as_many_at_once_as_was_asked() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = patient(|limits| {
             limits.early_start_below = 1;
             limits.notice_delay_max = Duration::from_secs(3600);
@@ -359,7 +359,7 @@ fn a_client_that_does_not_answer_is_told_no_more_than_it_has_credits_for() {
 
 #[test]
 fn hurrying_releases_one_request_and_tells_of_it_at_once() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = patient(|_| {});
         let mut batcher = Batcher::connect(&fixture, transport, b"batcher");
         batcher.listen(&fixture, transport);
@@ -379,7 +379,7 @@ fn hurrying_releases_one_request_and_tells_of_it_at_once() {
 
 #[test]
 fn a_busy_server_has_clients_wait_for_what_they_will_hear_of() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = patient(|limits| {
             limits.requests_per_session_max = 4;
             limits.requests_max = 5;

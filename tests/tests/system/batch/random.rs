@@ -7,7 +7,7 @@ use std::time::Duration;
 use dafs_client::{Batched, Buffer, Client, File, OpenOptions, Session, SessionOptions, Slice};
 use dafs_types::Random;
 
-use crate::fixture::{Fixture, TRANSPORTS, Transport};
+use crate::fixture::{Fixture, Transport, transports};
 
 const FILES: usize = 2;
 const FILE_BYTES: usize = 60_000;
@@ -16,7 +16,7 @@ const MEMORY_BYTES: usize = 200_000;
 #[test]
 fn random_batches_do_what_the_model_does() {
     let only = std::env::var("DAFS_BATCH_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
-    for transport in TRANSPORTS {
+    for transport in transports() {
         for seed in only.map_or(0..24, |seed| seed..seed + 1) {
             eprintln!("DAFS_BATCH_SEED={seed} over {transport:?}");
             Play::new(seed, transport).run();

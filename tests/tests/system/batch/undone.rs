@@ -5,7 +5,7 @@ use dafs_types::Status;
 use dafs_wire::messages::{LockType, SessionOptions as WireOptions};
 
 use super::messages::{Batcher, HELD, One, WRITE};
-use crate::fixture::{Fixture, TRANSPORTS, await_that};
+use crate::fixture::{Fixture, await_that, transports};
 use crate::locks::{Holder, holder, served};
 use crate::rogue::Rogue;
 
@@ -15,7 +15,7 @@ const OLD: [u8; 100] = [7; 100];
 
 #[test]
 fn abort_takes_back_what_a_batch_has_written() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         for checksums in [false, true] {
             let fixture = served();
             let content = || std::fs::read(fixture.local("file")).unwrap();
@@ -52,7 +52,7 @@ fn abort_takes_back_what_a_batch_has_written() {
 
 #[test]
 fn a_batch_that_was_held_back_finds_the_file_as_it_was() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = Fixture::new().journaled_with(|config| {
             config.filer.batch.early_start_below = 0;
             config.filer.batch.window_max = std::time::Duration::from_secs(3600);

@@ -7,7 +7,7 @@ use dafs_wire::{
 };
 
 use super::{B, Chainer, F, FB, FILE, SAVE, member};
-use crate::fixture::{Fixture, TRANSPORTS, over_each};
+use crate::fixture::{Fixture, over_each, transports};
 use crate::rogue::status_of;
 
 const TAKEN: FileHandle = FileHandle([0xee; 64]);
@@ -56,7 +56,7 @@ fn nested(fixture: &Fixture, count: usize) -> usize {
 fn what_is_in_the_cache_of_a_broken_chain_is_what_was_done() {
     const COUNT: usize = 12;
     let names: Vec<String> = (0..COUNT).map(|at| format!("n{at}")).collect();
-    for transport in TRANSPORTS {
+    for transport in transports() {
         for journaled in [false, true] {
             // What is cut off is a matter of time: any prefix may be done.
             for answers in [0, 1, 5, COUNT] {
@@ -119,7 +119,7 @@ fn saved_members_are_kept_and_others_are_not() {
 
 #[test]
 fn a_chain_that_nobody_continues_leaves_nothing_behind() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = Fixture::new();
         let open_ends: [&[ChainFlags]; 3] = [&[F], &[F, FB], &[F, FB, FB, FB]];
         for flags in open_ends {

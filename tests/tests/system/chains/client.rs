@@ -8,7 +8,7 @@ use dafs_types::{FileAttributes, SetAttributes};
 use dafs_wire::messages::{Empty, LockType};
 use dafs_wire::{Procedure, Request};
 
-use crate::fixture::{Fixture, TRANSPORTS, over_each, pattern};
+use crate::fixture::{Fixture, over_each, pattern, transports};
 
 fn create_new() -> OpenOptions {
     OpenOptions { create_new: true, ..OpenOptions::write() }
@@ -174,7 +174,7 @@ fn members_work_on_open_files_and_guard_each_other() {
 
 #[test]
 fn chains_longer_than_the_credits_go_on_as_members_are_answered() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         for credits in [1, 2, 3, 8] {
             let fixture = Fixture::new();
             let options = SessionOptions { credits, ..SessionOptions::default() };
@@ -250,7 +250,7 @@ fn many_chains_run_beside_each_other() {
 
 #[test]
 fn chains_carry_checksums_and_go_on_without_their_futures() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = Fixture::new();
         let options = SessionOptions { checksums: true, ..SessionOptions::default() };
         let (client, session) = fixture.connect_with(transport, &options);

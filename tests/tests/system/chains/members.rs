@@ -16,7 +16,7 @@ use dafs_wire::{
 };
 
 use super::{B, Chainer, F, FB, FILE, NONE, NULL, SAVE, STATE, member, opened, results};
-use crate::fixture::{Fixture, TRANSPORTS, over_each, pattern};
+use crate::fixture::{Fixture, over_each, pattern, transports};
 use crate::rogue::{opening, status_of};
 
 /// What stands where a member takes something else.
@@ -399,7 +399,7 @@ fn garbage_between_members_breaks_the_chain_and_nothing_else() {
 
 #[test]
 fn a_damaged_member_breaks_the_chain() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = Fixture::new();
         let mut rogue = crate::rogue::Rogue::logged_in_sealed(&fixture.address(transport));
         let mut send = |sequence: u16, flags, is_damaged: bool| {
@@ -480,7 +480,7 @@ fn members_wait_for_one_that_is_parked() {
 
 #[test]
 fn members_that_change_names_go_through_the_journal_one_behind_the_other() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = Fixture::with_journal();
         let mut chainer = Chainer::new(&fixture, transport);
         let root = chainer.root;

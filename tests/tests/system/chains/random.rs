@@ -22,7 +22,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{ByteOrder, ChainClass, FileAttributeBlock, Path, Request, Response};
 
-use crate::fixture::{Fixture, TRANSPORTS, Transport};
+use crate::fixture::{Fixture, Transport, transports};
 use crate::rogue::opening;
 
 #[derive(Clone, Debug)]
@@ -421,7 +421,7 @@ fn run_cases(fixture: &Fixture, transport: Transport, seeds: std::ops::Range<u64
 
 #[test]
 fn a_chain_does_what_its_members_do_one_by_one() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         run_cases(&Fixture::new(), transport, 0..12);
         run_cases(&Fixture::in_memory(), transport, 100..112);
     }
@@ -429,7 +429,7 @@ fn a_chain_does_what_its_members_do_one_by_one() {
 
 #[test]
 fn so_it_does_through_the_journal() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         run_cases(&Fixture::with_journal(), transport, 200..203);
     }
 }

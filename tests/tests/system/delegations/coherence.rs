@@ -4,7 +4,7 @@ use dafs_client::{Client, ClientConfig, File, OpenOptions, Session, SessionOptio
 use dafs_types::{Random, SetAttributes, ShareAccess};
 
 use super::holder::lively;
-use crate::fixture::{Fixture, TRANSPORTS, Transport, pattern};
+use crate::fixture::{Fixture, Transport, pattern, transports};
 
 /// Two sessions of one client, which turns both: each is called back while the other waits.
 fn two(fixture: &Fixture, transport: Transport) -> (Client, [Session; 2]) {
@@ -40,7 +40,7 @@ fn read(file: &File, offset: u64, length: usize) -> Vec<u8> {
 
 #[test]
 fn what_is_kept_is_read_without_a_message() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = Fixture::with(lively(|_| {}));
         let content = pattern(300_000, 7);
         std::fs::write(fixture.local("file"), &content).unwrap();
@@ -93,7 +93,7 @@ fn a_session_sees_its_own_changes() {
 
 #[test]
 fn nobody_reads_what_is_no_more() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         for seed in 0..SEEDS {
             let fixture = Fixture::with(lively(|_| {}));
             follow(&fixture, transport, seed);

@@ -13,7 +13,7 @@ use dafs_wire::{
 };
 
 use super::holder::{Asked, Holder, lively, opened};
-use crate::fixture::{Fixture, TRANSPORTS, Transport};
+use crate::fixture::{Fixture, Transport, transports};
 use crate::rogue::{Rogue, opening, status_of};
 
 /// What another client does.
@@ -202,7 +202,7 @@ fn meet(fixture: &Fixture, transport: Transport, access: ShareAccess, deed: Deed
 
 #[test]
 fn every_deed_meets_every_delegation() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         for (deed, of_read, of_write) in DEEDS {
             for (access, way) in [(ShareAccess::Read, of_read), (ShareAccess::Both, of_write)] {
                 let fixture = Fixture::with(lively(|_| {}));

@@ -15,7 +15,7 @@ use dafs_wire::messages::{
 use dafs_wire::{ByteOrder, Checksum, DirectBuffer, DirectBuffers, FileAttributeBlock, Request};
 
 use super::{SessionOptions_, login, named, set_file};
-use crate::fixture::{Fixture, HANG, TRANSPORTS, Transport, await_that};
+use crate::fixture::{Fixture, HANG, Transport, await_that, transports};
 use crate::rogue::{Rogue, status_of};
 
 const WRITES: usize = 32;
@@ -152,7 +152,7 @@ fn stopped_member(fixture: &Fixture, transport: Transport) -> (bool, Vec<(usize,
 
 #[test]
 fn nothing_of_a_stopped_member_lands_after_the_answer() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = fixture(None, Duration::from_millis(50));
         let (is_changed, outcomes) = stopped_member(&fixture, transport);
         assert!(!is_changed, "over {transport:?}; {outcomes:?}");
@@ -171,7 +171,7 @@ fn an_answer_before_all_is_drained_would_be_noticed() {
 
 #[test]
 fn a_member_that_goes_on_keeps_its_connection_and_learns_what_became_of_it() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let fixture = fixture(None, HANG);
         let (_session, file) = prepare(&fixture, transport);
         let (mut victim, region) = Victim::connect(&fixture, transport);
@@ -312,7 +312,7 @@ fn journaled_member(transport: Transport) {
 
 #[test]
 fn requests_in_the_journal_come_to_their_end_before_the_answer() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         journaled_member(transport);
     }
 }

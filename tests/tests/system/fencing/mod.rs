@@ -20,7 +20,7 @@ use dafs_wire::{
     Request,
 };
 
-use crate::fixture::{Fixture, TRANSPORTS, Transport, over_each};
+use crate::fixture::{Fixture, Transport, over_each, transports};
 use crate::rogue::{Rogue, opening};
 
 pub fn status<T>(result: Result<T, ClientError>) -> Option<Status> {
@@ -271,7 +271,7 @@ enum Touches {
 
 #[test]
 fn whatever_names_or_finds_a_fenced_object_is_refused() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (fixture, superuser) = with_superuser();
         std::fs::write(fixture.local("file"), b"original").unwrap();
         std::fs::write(fixture.local("other"), b"another one").unwrap();
@@ -321,13 +321,13 @@ fn whatever_names_or_finds_a_fenced_object_is_refused() {
 
 #[test]
 fn owners_fence_files_and_trusted_clients_all() {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (fixture, superuser) = with_superuser();
         std::fs::write(fixture.local("file"), b"content").unwrap();
         let (_, trusted) = fixture.connect_with(transport, &superuser);
         // Over shared memory this is the tests' own user, by the kernel's word.
         let nobody = match transport {
-            Transport::Tcp => named("x"),
+            Transport::Tcp | Transport::Verbs => named("x"),
             Transport::Shm => {
                 set(&trusted, "/", FenceObject::FileSystem, &["z"]);
                 set(&trusted, "/", FenceObject::FileSystem, &[]);

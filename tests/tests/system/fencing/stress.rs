@@ -17,7 +17,7 @@ use dafs_wire::Request;
 use dafs_wire::messages::{AppendInline, InlineData, Placement};
 
 use super::named;
-use crate::fixture::{Fixture, TRANSPORTS, Transport};
+use crate::fixture::{Fixture, Transport, transports};
 
 const MEMBERS: usize = 4;
 /// Places that a member writes to, one write at a time each.
@@ -356,7 +356,7 @@ fn number_in(block: &[u8]) -> u64 {
 fn whoever_is_shut_out_changes_nothing_while_all_go_on() {
     let chosen = std::env::var("DAFS_FENCE_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
     for seed in chosen.map_or(0..8, |seed| seed..seed + 1) {
-        let transport = TRANSPORTS[(seed % 2) as usize];
+        let transport = transports()[seed as usize % transports().len()];
         println!("DAFS_FENCE_SEED={seed} cargo test -p dafs-tests --test system fencing::stress");
         let fixture = Fixture::with(|config| {
             // Room for little: writes wait for it.

@@ -8,7 +8,7 @@ use dafs_wire::messages::Empty;
 
 use super::shm::{BACK, CAPACITY, FRAMES, RING_BYTES, Rings};
 use crate::bystander::beside_bystanders_of;
-use crate::fixture::{Ending, Fixture, TRANSPORTS, Transport, pattern};
+use crate::fixture::{Ending, Fixture, Transport, pattern, transports};
 use crate::rogue::encoded;
 
 const SEND: u64 = 1;
@@ -126,7 +126,7 @@ fn a_count_that_lies_keeps_nobody_awake() {
     // Messages without end are announced to a sleeper, and none is there.
     rings.set_word(256, u64::MAX / 4);
     rings.wake();
-    for transport in TRANSPORTS {
+    for transport in transports() {
         let (_, honest) = fixture.connect(transport);
         honest.ping().unwrap();
     }

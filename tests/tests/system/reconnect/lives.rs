@@ -11,7 +11,7 @@ use dafs_client::{
 
 use super::child::ServerProcess;
 use super::proxy::Proxy;
-use crate::fixture::{Fixture, TRANSPORTS, Transport, pattern};
+use crate::fixture::{Fixture, Transport, pattern, transports};
 
 fn connect(server: &ServerProcess, transport: Transport) -> (Client, Session) {
     let client = Client::new(ClientConfig::default()).unwrap();
@@ -21,7 +21,7 @@ fn connect(server: &ServerProcess, transport: Transport) -> (Client, Session) {
 }
 
 fn over_each(case: impl Fn(&mut ServerProcess, Transport)) {
-    for transport in TRANSPORTS {
+    for transport in transports() {
         eprintln!("over {transport:?}");
         case(&mut ServerProcess::start(), transport);
     }
@@ -144,12 +144,12 @@ fn killed_before_it_was_asked(keeps_results: bool, transport: Transport) {
 
 #[test]
 fn a_request_that_its_server_never_saw_is_made_by_the_next() {
-    TRANSPORTS.into_iter().for_each(|transport| killed_before_it_was_asked(true, transport));
+    transports().into_iter().for_each(|transport| killed_before_it_was_asked(true, transport));
 }
 
 #[test]
 fn a_server_that_keeps_no_results_leaves_changes_undecided() {
-    TRANSPORTS.into_iter().for_each(|transport| killed_before_it_was_asked(false, transport));
+    transports().into_iter().for_each(|transport| killed_before_it_was_asked(false, transport));
 }
 
 #[test]
