@@ -40,8 +40,8 @@ pub struct Arguments {
     /// Do not listen on TCP.
     #[arg(long)]
     pub no_tcp: bool,
-    /// Address of an RDMA device to listen on besides, ADDRESS:PORT; 0.0.0.0 and [::] stand for
-    /// those of all devices. The data cache is locked in memory for them.
+    /// Address of an RDMA device to listen on besides, ADDRESS:PORT; 0.0.0.0, or :: in brackets,
+    /// stands for those of all devices. The data cache is locked in memory for them.
     #[arg(long)]
     pub verbs: Option<SocketAddr>,
     /// Unix socket for shared memory. Default: the first usable of
