@@ -21,6 +21,8 @@ use dafs_types::Random;
 pub const HANG: Duration = Duration::from_secs(60);
 /// The same for a test as a whole, however busy the machine.
 const TEST_HANG: Duration = Duration::from_secs(600);
+/// How many bad frames are wanted, where that is not what `make test` wants.
+pub const BAD_FRAMES: &str = "DAFS_BAD_FRAMES";
 
 /// A guard around a whole test: ends this program if it stands, wherever it stands. A
 /// client's own calls wait for as long as its server lives.
@@ -32,18 +34,25 @@ impl Watch {
     /// Watches until it is dropped.
     pub fn start() -> Self {
         let (ended, watched) = channel::<()>();
+        let limit = test_hang();
         let test = std::thread::current().name().unwrap_or("a test").to_owned();
         std::thread::spawn(move || {
-            if watched.recv_timeout(TEST_HANG) == Err(RecvTimeoutError::Timeout) {
+            if watched.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 // Written past the harness, which keeps what it captures from a program
                 // that is aborted.
-                let text = format!("{test} hangs: not over after {TEST_HANG:?}\n");
+                let text = format!("{test} hangs: not over after {limit:?}\n");
                 let _ = std::io::stderr().write_all(text.as_bytes());
                 std::process::abort();
             }
         });
         Self { _ended: ended }
     }
+}
+
+/// Who asks for a million bad frames has more patience. Processes of a test ask the same.
+fn test_hang() -> Duration {
+    let frames = std::env::var(BAD_FRAMES).ok().and_then(|count| count.parse().ok());
+    TEST_HANG + frames.map_or(Duration::ZERO, |frames: u32| Duration::from_millis(3) * frames)
 }
 
 /// Tells threads to end when it goes, a panic included: a scope waits for its threads

@@ -331,6 +331,7 @@ impl Filer {
         released: &mut Vec<Closed>,
     ) {
         let kept_count = self.clients.kept_count();
+        let has_begun = self.clients.has_begun(slot);
         let Some(client) = self.clients.get_mut(slot) else { return };
         client.sessions -= 1;
         if client.sessions > 0 {
@@ -338,6 +339,7 @@ impl Filer {
         }
         // Kept clients are bounded like channels, by the same number.
         let keep = is_kept
+            && has_begun
             && end == ChannelEnd::Lost
             && (client.opens.count > 0 || has_replies || self.delegations.holds_any(client.id))
             && kept_count < self.config.channels_max;

@@ -17,7 +17,7 @@ use super::offences::offences;
 use super::shm::{CAPACITY, Control, Rings, expose, hello};
 use super::tcp::{DEPTH, Wire, enhanced, request};
 use crate::bystander::{Bystanders, contents};
-use crate::fixture::{Fixture, HANG, Transport, Watch, pattern};
+use crate::fixture::{BAD_FRAMES, Fixture, HANG, Transport, Watch, pattern};
 use crate::rogue::{Rogue, connect_data};
 
 /// A server in a process of its own.
@@ -211,8 +211,6 @@ const ROUNDS: u64 = 1500;
 const MAPPINGS_SLACK: usize = 16;
 /// A leak of one KiB in a round would show; what an allocator keeps is much less.
 const GROWTH_KIB: u64 = 1 << 10;
-/// How many bad frames.
-const BAD_FRAMES: &str = "DAFS_BAD_FRAMES";
 /// Tells the program that it is to be a server.
 const SERVES: &str = "DAFS_TEST_SERVES";
 const READY: &str = "ready: ";
