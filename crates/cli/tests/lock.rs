@@ -1,60 +1,21 @@
 //! `dafs lock`, and what is left of a writer that dies under an auto-recovery lock, by processes
 //! of their own.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod blocks;
+mod place;
+mod program;
+
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// A served directory, and what servers keep from one life to the next.
-struct Place {
-    directory: tempfile::TempDir,
-    server: Option<Child>,
-}
+use blocks::{BLOCK_BYTES, old_block};
+use place::Place;
+use program::{await_that, dafs};
 
 impl Place {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        std::fs::create_dir(directory.path().join("export")).unwrap();
-        let mut place = Self { directory, server: None };
-        place.serve();
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn serve(&mut self) {
-        let mut child = dafs()
-            .arg("serve")
-            .arg(self.path("export"))
-            .args(["--no-tcp", "--cache", "256M", "--lease", "1", "--socket"])
-            .arg(self.path("socket"))
-            .arg("--state")
-            .arg(self.path("state"))
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("ready"), "{line}");
-        self.server = Some(child);
-    }
-
-    /// SIGKILL.
-    fn kill_server(&mut self) {
-        let mut server = self.server.take().unwrap();
-        server.kill().unwrap();
-        server.wait().unwrap();
-    }
-
-    fn url(&self, name: &str) -> String {
-        format!("dafs+shm://{}!/{name}", self.path("socket").display())
-    }
-
     fn lock(&self, options: &[&str], name: &str, command: &[&str]) -> Command {
         let mut lock = dafs();
         lock.arg("lock").args(options).arg(self.url(name)).arg("--").args(command);
@@ -94,28 +55,8 @@ impl Place {
     }
 }
 
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.server.is_some() {
-            self.kill_server();
-        }
-    }
-}
-
-fn dafs() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_dafs"))
-}
-
 fn text(octets: &[u8]) -> String {
     String::from_utf8_lossy(octets).into_owned()
-}
-
-fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(300), "waited in vain: {what}");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -200,14 +141,6 @@ fn a_writer_that_dies_leaves_the_old_content() {
 }
 
 const LARGE_BYTES: u64 = 1 << 30;
-const BLOCK_BYTES: usize = 1 << 20;
-
-/// No two blocks are the same.
-fn old_block(number: u64) -> Vec<u8> {
-    let words = BLOCK_BYTES as u64 / 8;
-    let word = |index: u64| (number * words + index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..words).flat_map(|index| word(index).to_le_bytes()).collect()
-}
 
 fn write_old(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();

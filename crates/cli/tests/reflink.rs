@@ -4,12 +4,17 @@
 //! Without root, loop devices or the programs that make file systems the tests are skipped and
 //! say so, unless `DAFS_REQUIRE_REFLINK=1`.
 
+mod blocks;
+mod program;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use blocks::{BLOCK_BYTES, old_block};
+use program::{await_that, dafs};
 
 /// An image, mounted in a directory of its own.
 struct Mount {
@@ -227,25 +232,6 @@ impl Writer {
     }
 }
 
-fn dafs() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_dafs"))
-}
-
-fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(300), "waited in vain: {what}");
-        std::thread::yield_now();
-    }
-}
-
-/// No two blocks are the same.
-fn old_block(number: u64) -> Vec<u8> {
-    let words = BLOCK_BYTES as u64 / 8;
-    let word = |index: u64| (number * words + index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (0..words).flat_map(|index| word(index).to_le_bytes()).collect()
-}
-
 /// The end is not that of a block.
 fn write_old(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();
@@ -362,7 +348,6 @@ fn a_state_directory_elsewhere_has_copies() {
 
 const XFS: &[&str] = &["mkfs.xfs", "-q", "-m", "reflink=1"];
 const IMAGE_BYTES: u64 = 600 << 20;
-const BLOCK_BYTES: usize = 1 << 20;
 const BLOCKS: u64 = 96;
 const END_BYTES: usize = 1234;
 const LARGE_BYTES: u64 = BLOCKS * BLOCK_BYTES as u64 + END_BYTES as u64;

@@ -4,17 +4,18 @@
 //! system's temporary files), and take turns. `--test` makes a few files only.
 
 mod common;
+mod together;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
 
-use dafs_client::{Client, ClientConfig, OpenOptions, Session, SessionOptions, block_on};
+use dafs_client::{Client, ClientConfig, OpenOptions, Session, SessionOptions};
 use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
 use dafs_server::JournalConfig;
 
 use common::{Outcome, Served};
+use together::together;
 
 const FILES: usize = 1000;
 const ROUNDS: usize = 9;
@@ -101,17 +102,5 @@ fn make_files(connected: &Connected, round: usize, files: usize) -> Outcome<()> 
         }
         Ok(())
     };
-    let mut workers: Vec<_> = (0..AT_ONCE).map(|first| Some(Box::pin(worker(first)))).collect();
-    let all = std::future::poll_fn(|context| {
-        for place in &mut workers {
-            let Some(worker) = place else { continue };
-            match worker.as_mut().poll(context) {
-                Poll::Ready(Ok(())) => *place = None,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {}
-            }
-        }
-        if workers.iter().all(Option::is_none) { Poll::Ready(Ok(())) } else { Poll::Pending }
-    });
-    block_on(client, all)
+    together(client, (0..AT_ONCE).map(worker))
 }

@@ -3,12 +3,14 @@
 //! turns. `--test` runs over a few files only.
 
 mod common;
+mod together;
 
 use std::time::Instant;
 
-use dafs_client::{Client, ClientConfig, OpenOptions, Session, SessionOptions, block_on};
+use dafs_client::{Client, ClientConfig, OpenOptions, Session, SessionOptions};
 
 use common::{Outcome, Served};
+use together::together;
 
 const FILES: usize = 5000;
 const ROUNDS: usize = 5;
@@ -102,22 +104,5 @@ fn in_parallel(
         }
         Ok(())
     };
-    let mut workers: Vec<_> = (0..AT_ONCE).map(|_| Some(Box::pin(worker()))).collect();
-    block_on(
-        client,
-        std::future::poll_fn(|context| {
-            let mut is_over = true;
-            for place in &mut workers {
-                let Some(worker) = place else { continue };
-                match worker.as_mut().poll(context) {
-                    std::task::Poll::Ready(Ok(())) => *place = None,
-                    std::task::Poll::Ready(Err(error)) => {
-                        return std::task::Poll::Ready(Err(error));
-                    }
-                    std::task::Poll::Pending => is_over = false,
-                }
-            }
-            if is_over { std::task::Poll::Ready(Ok(())) } else { std::task::Poll::Pending }
-        }),
-    )
+    together(client, (0..AT_ONCE).map(|_| worker()))
 }

@@ -5,20 +5,20 @@
 //! `--test` writes a small file once.
 
 mod common;
+mod together;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
 
 use dafs_client::{
-    Buffer, Client, ClientConfig, File, LockKind, LockOptions, OpenOptions, Session,
-    SessionOptions, block_on,
+    Buffer, Client, ClientConfig, File, LockKind, LockOptions, OpenOptions, Session, SessionOptions,
 };
 use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
 use dafs_server::JournalConfig;
 
 use common::{Outcome, Served};
+use together::together;
 
 const FILE_BYTES: usize = 256 << 20;
 const ROUNDS: usize = 5;
@@ -144,17 +144,5 @@ fn write_all(client: &Client, file: &File, buffer: &Buffer, bytes: usize) -> Out
         }
         Ok(())
     };
-    let mut workers: Vec<_> = (0..AT_ONCE).map(|first| Some(Box::pin(worker(first)))).collect();
-    let all = std::future::poll_fn(|context| {
-        for place in &mut workers {
-            let Some(worker) = place else { continue };
-            match worker.as_mut().poll(context) {
-                Poll::Ready(Ok(())) => *place = None,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => {}
-            }
-        }
-        if workers.iter().all(Option::is_none) { Poll::Ready(Ok(())) } else { Poll::Pending }
-    });
-    block_on(client, all)
+    together(client, (0..AT_ONCE).map(worker))
 }

@@ -22,9 +22,7 @@ use crate::core::{Core, DOMAIN, Phase as SessionPhase, SLOT_BYTES, SessionState}
 use crate::decode::decode_any;
 use crate::delegations::encode_told;
 use crate::error::{ClientError, Result};
-use crate::login::{
-    BACK_CONTROL_CHANNEL, Login, Outlook, Prover, TOKEN_ROOM, Unproved, token_request,
-};
+use crate::login::{BACK_CONTROL_CHANNEL, Outlook, Prover, TOKEN_ROOM, Unproved, token_request};
 use crate::session::{Session, tls_target, unexpected};
 
 /// The turn of a lock that was asked for, and denied, has come: ask for it again.
@@ -182,12 +180,7 @@ impl Core {
         let session = &self.sessions[self.backs[place].session];
         let bound = match &session.prover {
             None => {
-                let authentication = match &session.options.login {
-                    Login::Password { user, password } => {
-                        AuthRequest::Text { identity: user, password }
-                    }
-                    Login::None | Login::Automatic | Login::Kerberos(_) => AuthRequest::None,
-                };
+                let authentication = session.options.login.plain();
                 session.bind_request(authentication).map(|message| (None, message))
             }
             Some(prover) => bind_by_token(session, prover),

@@ -14,7 +14,7 @@ use dafs_dat::{
 };
 use dafs_memory::{Memory, Pages};
 use dafs_types::{ClientId, FileHandle, SessionId, Status, Verifier, limits};
-use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions as WireOptions};
+use dafs_wire::messages::{ClientConnectAuth, Empty, SessionOptions as WireOptions};
 use dafs_wire::{ByteOrder, ChannelType, ConnectData, Procedure, Request, Response};
 
 use crate::acting::{Registered, Registrations};
@@ -382,11 +382,7 @@ pub(crate) fn connect_request<'a>(
     verifier: Verifier,
     wish: u16,
 ) -> Request<'a> {
-    let authentication = match &options.login {
-        Login::Password { user, password } => AuthRequest::Text { identity: user, password },
-        // Those that were let in by a ticket say no more of themselves than CLIENT_CONNECT has.
-        Login::None | Login::Automatic | Login::Kerberos(_) => AuthRequest::None,
-    };
+    let authentication = options.login.plain();
     Request::ClientConnectAuth(ClientConnectAuth {
         options: options.wishes(wish),
         fence_id: &options.fence_id,

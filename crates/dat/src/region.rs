@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dafs_memory::Memory;
 
-use crate::verbs::raw::Sge;
+use crate::verbs::raw::{Sge, access};
 use crate::verbs::{ProtectionDomain, Registered, Registrations, access_of};
 use crate::{Domain, LocalKey, PostError, Stag};
 
@@ -366,7 +366,7 @@ impl RegionTable {
             Registered::dmabuf(protection, dmabuf.fd, dmabuf.offset, length, access)
                 .map_err(|source| DmabufError::Device { device: device(), source })
         };
-        let local = register(access_of(Rights { remote_read: false, remote_write: true }) & 1)?;
+        let local = register(access::LOCAL_WRITE)?;
         let remote = rights.is_remote().then(|| register(access_of(rights))).transpose()?;
         // Not an octet of it is the processor's: no other transport gets at it.
         let nothing = Memory::from_heap(Box::default());

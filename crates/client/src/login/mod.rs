@@ -62,6 +62,17 @@ pub enum Login {
     Automatic,
 }
 
+impl Login {
+    /// What it shows in the request that makes a session or binds a channel. Who proves
+    /// himself by tickets shows nothing there.
+    pub(crate) fn plain(&self) -> AuthRequest<'_> {
+        match self {
+            Self::Password { user, password } => AuthRequest::Text { identity: user, password },
+            Self::None | Self::Automatic | Self::Kerberos(_) => AuthRequest::None,
+        }
+    }
+}
+
 /// Tickets, and for which service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tickets {

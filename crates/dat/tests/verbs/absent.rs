@@ -4,9 +4,11 @@ use std::os::fd::AsFd;
 
 use dafs_dat::verbs::RdmaSurvey;
 use dafs_dat::{
-    Address, AddressError, DmabufError, DmabufRange, Domain, EndpointConfig, Event, Interface,
+    Address, AddressError, DmabufError, DmabufRange, Domain, EndpointConfig, Interface,
     InterfaceConfig, Rights,
 };
+
+use crate::connect;
 
 /// Whether this host has something to test against, in which case nothing is missing.
 fn has_device() -> bool {
@@ -38,18 +40,7 @@ fn a_dmabuf_is_nothing_to_a_connection_without_a_device() {
     let mut server = Interface::new(InterfaceConfig::default()).unwrap();
     let mut client = Interface::new(InterfaceConfig::default()).unwrap();
     server.listen(&address).unwrap();
-    let config = EndpointConfig::default();
-    let endpoint = client.connect(&address, Domain(0), &config, b"").unwrap();
-    loop {
-        server.poll();
-        client.poll();
-        if let Some(Event::ConnectionRequest { pending, .. }) = server.next_event() {
-            server.accept(pending, Domain(0), &config, b"");
-        }
-        if let Some(Event::Established { .. }) = client.next_event() {
-            break;
-        }
-    }
+    let endpoint = connect(&mut server, &mut client, &address);
     let file = std::fs::File::open("/dev/null").unwrap();
     let dmabuf = DmabufRange { fd: file.as_fd(), offset: 0, length: 4096 };
     let refused = client.register_dmabuf(endpoint, dmabuf, Rights::REMOTE);

@@ -2,10 +2,9 @@
 
 use std::os::fd::AsFd;
 
-use dafs_dat::{
-    Address, DmabufError, DmabufRange, Domain, EndpointConfig, Event, Interface, InterfaceConfig,
-    Rights,
-};
+use dafs_dat::{Address, DmabufError, DmabufRange, Interface, InterfaceConfig, Rights};
+
+use crate::connect;
 
 /// The device to test, by its address; the conformance suite takes the same.
 fn address() -> Option<Address> {
@@ -23,20 +22,7 @@ fn a_device_that_takes_no_dmabuf_says_which_would() {
     let mut client = Interface::new(InterfaceConfig::default()).unwrap();
     let listener = server.listen(&address).unwrap();
     let address = server.listener_address(listener).unwrap();
-    let config = EndpointConfig::default();
-    let endpoint = client.connect(&address, Domain(0), &config, b"").unwrap();
-    loop {
-        server.poll();
-        client.poll();
-        if let Some(Event::ConnectionRequest { pending, .. }) = server.next_event() {
-            server.accept(pending, Domain(0), &config, b"");
-        }
-        match client.next_event() {
-            Some(Event::Established { .. }) => break,
-            Some(other) => panic!("not connected: {other:?}"),
-            None => {}
-        }
-    }
+    let endpoint = connect(&mut server, &mut client, &address);
     // No dmabuf at all: every device refuses it.
     let file = std::fs::File::open("/dev/null").unwrap();
     let dmabuf = DmabufRange { fd: file.as_fd(), offset: 0, length: 4096 };

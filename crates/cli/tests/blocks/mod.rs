@@ -1,0 +1,10 @@
+//! What large files hold before somebody dies over them.
+
+pub const BLOCK_BYTES: usize = 1 << 20;
+
+/// No two blocks are the same.
+pub fn old_block(number: u64) -> Vec<u8> {
+    let words = BLOCK_BYTES as u64 / 8;
+    let word = |index: u64| (number * words + index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (0..words).flat_map(|index| word(index).to_le_bytes()).collect()
+}

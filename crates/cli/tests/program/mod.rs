@@ -1,0 +1,19 @@
+//! The program, and waiting for what it brings about.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// A guard against hanging; no test expects anything of time.
+const HANG: Duration = Duration::from_secs(300);
+
+pub fn dafs() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_dafs"))
+}
+
+pub fn await_that(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < HANG, "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
