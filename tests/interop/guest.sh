@@ -49,9 +49,10 @@ guest_start() {
     rm -rf "$files"
     # DAFS_INTEROP_ACCEL=kvm makes a guest that is ten times faster, where it can be had.
     qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none \
-        -accel "${DAFS_INTEROP_ACCEL:-tcg,thread=multi}" -cpu max -smp 2 -m 1024 \
+        -accel "${DAFS_INTEROP_ACCEL:-tcg,thread=multi}" -cpu max -m 1024 \
+        -smp "${DAFS_INTEROP_CPUS:-2}" \
         -kernel "$cache/image/vmlinuz" -initrd "$cache/initramfs" \
-        -append "console=ttyS0 panic=-1 quiet mitigations=off net.ifnames=0" \
+        -append "console=ttyS0 panic=-1 quiet mitigations=off net.ifnames=0 ${kernel_words:-}" \
         -serial "file:$cache/console" -device virtio-rng-pci \
         -netdev tap,id=net0,ifname=tap0,script=no,downscript=no \
         -device virtio-net-pci,netdev=net0,mac=52:54:00:78:00:02 \
