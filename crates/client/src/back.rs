@@ -8,7 +8,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use dafs_dat::{EndpointConfig, EndpointId, Gather, Inbox, SendOptions, Signal, coarse_now};
+use dafs_dat::{
+    EndpointConfig, EndpointId, Gather, Inbox, MpaOptions, SendOptions, Signal, coarse_now,
+};
 use dafs_gss::Initiator;
 use dafs_types::limits::CONNECT_MESSAGE_BYTES;
 use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId};
@@ -146,6 +148,7 @@ impl Core {
             receives_max: u32::from(RECEIVES),
             crc: options.crc,
             tls,
+            mpa: MpaOptions { long_frames: true, ..MpaOptions::default() },
             ..EndpointConfig::default()
         };
         let data = ConnectData {

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::{
-    Address, AddressError, EndpointConfig, EndpointId, Inbox, RegionPath, Rights, TlsClient,
-    TlsConfigError, TlsTarget,
+    Address, AddressError, EndpointConfig, EndpointId, Inbox, MpaOptions, RegionPath, Rights,
+    TlsClient, TlsConfigError, TlsTarget,
 };
 use dafs_memory::{Memory, Pages};
 use dafs_types::{ClientId, FileHandle, SessionId, Status, Verifier, limits};
@@ -307,6 +307,7 @@ impl Core {
             receives_max: u32::from(slots),
             crc: options.crc,
             tls,
+            mpa: MpaOptions { long_frames: true, ..MpaOptions::default() },
             ..EndpointConfig::default()
         };
         let data = ConnectData {

@@ -6,7 +6,8 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use dafs_iwarp::connect::{Established, Initiator, InitiatorOutcome, Responder, Role};
+use dafs_iwarp::connect::{Established, Initiator, InitiatorOutcome, Request, Responder, Role};
+use dafs_iwarp::fpdu::MULPDU_MAX;
 use dafs_iwarp::transmit::TERMINATE_FPDU_OCTETS_MAX;
 use dafs_iwarp::{Receiver, Transmitter, Violation, mulpdu_for_segment_size};
 use rustix::net::sockopt;
@@ -48,8 +49,10 @@ pub(crate) fn initiator(
     config: &EndpointConfig,
     private_data: &[u8],
 ) -> Result<Initiator, AddressError> {
-    Initiator::new(options::connecting(config), private_data).map_err(|_| {
-        AddressError::PrivateData { length: private_data.len(), limit: PRIVATE_BYTES_MAX }
+    let signed = options::signed(private_data, config.mpa.long_frames);
+    Initiator::new(options::connecting(config), &signed).map_err(|_| AddressError::PrivateData {
+        length: private_data.len(),
+        limit: PRIVATE_BYTES_MAX,
     })
 }
 
@@ -118,8 +121,11 @@ impl Connection {
                 match progress.outcome {
                     None => {}
                     Some(InitiatorOutcome::Accepted { established, private_data }) => {
-                        let private_data = private_data.into();
-                        self.establish(context, &established, private_data)?;
+                        let mut private_data = &private_data[..];
+                        if self.config.mpa.long_frames {
+                            (private_data, self.long_frames) = options::without_sign(private_data);
+                        }
+                        self.establish(context, &established, private_data.into())?;
                     }
                     Some(InitiatorOutcome::Rejected { private_data, .. })
                         if is_plain && private_data == TLS_ONLY =>
@@ -154,26 +160,7 @@ impl Connection {
                     let (listener, turns_away) = (*listener, *turns_away);
                     let responder = std::mem::take(responder);
                     self.phase = Phase::Pending(responder);
-                    if turns_away {
-                        self.refuse(TLS_ONLY);
-                        let what = "it connects without TLS, which this listener demands";
-                        return Err(BreakReason::PeerViolation(what.into()));
-                    }
-                    if request.markers {
-                        // The reply says so: R is set, and M, as ever, is not.
-                        self.refuse(b"");
-                        let what = "it wants markers in the stream, which are not served";
-                        return Err(BreakReason::PeerViolation(what.into()));
-                    }
-                    let certificate = self.certificate.take();
-                    let tls = !self.layer.is_plain();
-                    let address = Address::Tcp(self.peer);
-                    context.events.push(Event::ConnectionRequest {
-                        listener,
-                        pending: PendingId(context.endpoint),
-                        peer: Peer { address, process: None, tls, certificate },
-                        private_data: request.private_data.into(),
-                    });
+                    self.on_request(context, listener, turns_away, request)?;
                 }
                 Ok(progress.consumed)
             }
@@ -186,6 +173,39 @@ impl Connection {
         }
     }
 
+    /// A whole request; it is the application's, unless it wants what is not to be had.
+    fn on_request(
+        &mut self,
+        context: &mut Context<'_>,
+        listener: ListenerId,
+        turns_away: bool,
+        request: Request,
+    ) -> Result<(), BreakReason> {
+        if turns_away {
+            self.refuse(TLS_ONLY);
+            let what = "it connects without TLS, which this listener demands";
+            return Err(BreakReason::PeerViolation(what.into()));
+        }
+        if request.markers {
+            // The reply says so: R is set, and M, as ever, is not.
+            self.refuse(b"");
+            let what = "it wants markers in the stream, which are not served";
+            return Err(BreakReason::PeerViolation(what.into()));
+        }
+        let certificate = self.certificate.take();
+        let tls = !self.layer.is_plain();
+        let address = Address::Tcp(self.peer);
+        let (private_data, has_sign) = options::without_sign(&request.private_data);
+        self.long_frames = has_sign;
+        context.events.push(Event::ConnectionRequest {
+            listener,
+            pending: PendingId(context.endpoint),
+            peer: Peer { address, process: None, tls, certificate },
+            private_data: private_data.into(),
+        });
+        Ok(())
+    }
+
     /// Accepts a pending connection.
     pub(super) fn answer(
         &mut self,
@@ -196,8 +216,10 @@ impl Connection {
             return Err(BreakReason::Peer);
         };
         let terms = options::accepting(&self.config, !self.layer.is_plain());
+        let signed = options::signed(private_data, self.long_frames);
+        self.long_frames = signed.len() > private_data.len();
         let (reply, established) = responder
-            .accept(&terms, private_data)
+            .accept(&terms, &signed)
             .map_err(|refusal| BreakReason::System(format!("cannot accept: {refusal}")))?;
         self.send_whole(&reply).map_err(|_| BreakReason::Peer)?;
         self.establish(context, &established, Box::default())?;
@@ -253,7 +275,10 @@ impl Connection {
         established: &Established,
         private_data: Box<[u8]>,
     ) -> Result<(), BreakReason> {
-        let mulpdu = mulpdu_for_segment_size(self.segment_size());
+        let mulpdu = match self.long_frames {
+            true => MULPDU_MAX,
+            false => mulpdu_for_segment_size(self.segment_size()),
+        };
         let mut transmitter = Transmitter::new(established, mulpdu);
         let mut receiver = Receiver::new(established);
         if transmitter.ready_to_receive_pending().is_some() {

@@ -65,6 +65,8 @@ pub(crate) struct Connection {
     deadline: Instant,
     config: EndpointConfig,
     stream: Option<Stream>,
+    /// Both sides take frames that are longer than a segment: see [`MpaOptions::long_frames`].
+    long_frames: bool,
     /// The first message may be the empty one by which the initiator says that it is ready.
     awaits_ready: bool,
     receives: VecDeque<Receive>,
@@ -145,6 +147,7 @@ impl Connection {
             deadline,
             config: EndpointConfig::default(),
             stream: None,
+            long_frames: false,
             awaits_ready: false,
             receives: VecDeque::new(),
             work: VecDeque::new(),

@@ -3,8 +3,10 @@
 //! Invariant: the default suits this provider as its own peer and every peer that knows
 //! RFC 6581; the rest is for peers that want it otherwise.
 
+use std::borrow::Cow;
+
 use dafs_iwarp::ReadyToReceiveSet;
-use dafs_iwarp::connect::ConnectConfig;
+use dafs_iwarp::connect::{ConnectConfig, PRIVATE_DATA_OUT_OCTETS_MAX};
 
 use crate::EndpointConfig;
 
@@ -19,20 +21,25 @@ pub struct MpaOptions {
     /// By which empty message this side, connecting, can say that it is ready. Then the side
     /// that accepts may send first. None of them: it must wait for a message of ours.
     pub ready_to_receive: ReadyToReceiveSet,
+    /// This side, connecting, says behind its private data that it takes frames that are longer
+    /// than a segment of TCP, up to 64,768 octets. This provider, accepting, says so too, and both
+    /// send such; neither's user sees the eight octets. Another acceptor gets them as private
+    /// data, and frames that fit a segment, as hardware wants them.
+    pub long_frames: bool,
 }
 
 impl Default for MpaOptions {
-    /// Revision 2, ready by a Write.
+    /// Revision 2, ready by a Write, and frames of a segment.
     fn default() -> Self {
         let ready_to_receive = ReadyToReceiveSet { write: true, read: false, send: false };
-        Self { enhanced: true, ready_to_receive }
+        Self { enhanced: true, ready_to_receive, long_frames: false }
     }
 }
 
 /// What the side that connects brings to the start. Under TLS nothing is damaged unseen: then
 /// CRC is not asked for, whatever the wish.
 pub(super) fn connecting(config: &EndpointConfig) -> ConnectConfig {
-    let MpaOptions { enhanced, ready_to_receive } = config.mpa;
+    let MpaOptions { enhanced, ready_to_receive, .. } = config.mpa;
     let ready_to_receive = if enhanced { ready_to_receive } else { ReadyToReceiveSet::EMPTY };
     ConnectConfig { enhanced, ready_to_receive, ..accepting(config, config.tls.is_some()) }
 }
@@ -49,3 +56,20 @@ pub(super) fn accepting(config: &EndpointConfig, is_tls: bool) -> ConnectConfig 
         ready_to_receive: ReadyToReceiveSet { write: true, read: true, send: true },
     }
 }
+
+/// Private data with the sign behind it, if that is wanted and fits.
+pub(super) fn signed(private_data: &[u8], is_wanted: bool) -> Cow<'_, [u8]> {
+    let fits = private_data.len() + SIGN.len() <= PRIVATE_DATA_OUT_OCTETS_MAX;
+    if is_wanted && fits { [private_data, SIGN].concat().into() } else { private_data.into() }
+}
+
+/// Private data without the sign, and whether it was there.
+pub(super) fn without_sign(private_data: &[u8]) -> (&[u8], bool) {
+    match private_data.strip_suffix(SIGN) {
+        Some(rest) => (rest, true),
+        None => (private_data, false),
+    }
+}
+
+/// Whoever says it takes frames of every length.
+const SIGN: &[u8; 8] = b"DAFSlong";

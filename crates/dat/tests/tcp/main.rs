@@ -4,13 +4,14 @@
 //! size; `gone`: an end in the midst of the start; `awaited`: waits for messages that come,
 //! come in part, or never; `revoked`: memory is taken away meanwhile; `setup`: MPA start-up
 //! frames over a plain socket; `ready`: every way to get ready, and none; `crowd`: many at
-//! once; `tls`: who gets in by it, and what else may come. `peer` is what `growing`, `awaited`
+//! once; `frames`: how long frames are; `tls`: who gets in by it, and what else may come. `peer` is what `growing`, `awaited`
 //! and `revoked` talk to.
 
 mod awaited;
 #[path = "../certificates/mod.rs"]
 mod certificates;
 mod crowd;
+mod frames;
 mod gone;
 mod growing;
 mod mispredicted;

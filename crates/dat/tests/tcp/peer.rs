@@ -91,7 +91,7 @@ fn fpdu(segment: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn write(stag: u32, address: u64, payload: &[u8], last: bool) -> Vec<u8> {
+pub fn write(stag: u32, address: u64, payload: &[u8], last: bool) -> Vec<u8> {
     let mut segment = vec![if last { 0xc1 } else { 0x81 }, 0x40];
     segment.extend_from_slice(&stag.to_be_bytes());
     segment.extend_from_slice(&address.to_be_bytes());

@@ -1,0 +1,157 @@
+//! How long frames are: as a segment of TCP towards everybody, longer towards whoever says that it
+//! takes such.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::time::Instant;
+
+use dafs_dat::{
+    Address, Domain, EndpointConfig, EndpointId, Event, Gather, Interface, InterfaceConfig,
+    MpaOptions,
+};
+
+use rustix::net::{self, AddressFamily, SocketType};
+
+use crate::peer::{HANG, write};
+
+/// What one side says to the other, besides.
+const WORDS: &[u8] = b"words of the user's";
+const SIGN: &[u8] = b"DAFSlong";
+/// A segment of the peer's, in octets.
+static SEGMENT: i32 = 1400;
+const MESSAGE: usize = 30_000;
+/// Peer-to-peer, ready by a Write, 4 reads each way.
+const TERMS: [u8; 4] = [0x80, 4, 0x80, 4];
+
+/// Has TCP make short segments.
+fn shorten(socket: &impl AsRawFd) {
+    // SAFETY: the option is an integer, and outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_MAXSEG,
+            (&raw const SEGMENT).cast(),
+            size_of_val(&SEGMENT) as libc::socklen_t,
+        )
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
+fn next(interface: &mut Interface) -> Event {
+    loop {
+        if let Some(event) = interface.next_event() {
+            return event;
+        }
+        assert!(interface.wait(1, Some(HANG)) > 0, "nothing happens any more");
+    }
+}
+
+/// A start-up frame with this private data behind the terms.
+fn start_up(key: &[u8; 16], private_data: &[u8]) -> Vec<u8> {
+    let data = [&TERMS[..], private_data].concat();
+    [&key[..], &[0x10, 2], &(data.len() as u16).to_be_bytes(), &data].concat()
+}
+
+/// The private data of the start-up frame that comes.
+fn private_data(socket: &mut TcpStream) -> Vec<u8> {
+    let mut header = [0; 24];
+    socket.read_exact(&mut header).unwrap();
+    let length = u16::from_be_bytes([header[18], header[19]]) as usize;
+    let mut data = vec![0; length - TERMS.len()];
+    socket.read_exact(&mut data).unwrap();
+    data
+}
+
+/// So many octets, while the interface goes on.
+fn read(interface: &mut Interface, socket: &mut TcpStream, length: usize) -> Vec<u8> {
+    let begun = Instant::now();
+    let (mut octets, mut have) = (vec![0; length], 0);
+    socket.set_nonblocking(true).unwrap();
+    while have < length {
+        match socket.read(&mut octets[have..]) {
+            Ok(0) => panic!("the connection has ended"),
+            Ok(more) => have += more,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        interface.poll();
+        assert!(begun.elapsed() < HANG, "nothing comes any more");
+    }
+    octets
+}
+
+/// The greatest frame of a message that the interface sends now, in octets.
+fn longest_frame(interface: &mut Interface, endpoint: EndpointId, socket: &mut TcpStream) -> usize {
+    let message = [7; MESSAGE];
+    interface.post_send(endpoint, 0, &[Gather::Bytes(&message)], Default::default()).unwrap();
+    interface.flush();
+    let (mut longest, mut left) = (0, MESSAGE);
+    while left > 0 {
+        let length =
+            usize::from(u16::from_be_bytes(read(interface, socket, 2).try_into().unwrap()));
+        let frame = (2 + length).next_multiple_of(4) + 4;
+        read(interface, socket, frame - 2);
+        // Of an empty Write that says that a side is ready nothing is part of the message.
+        left -= length.saturating_sub(18);
+        longest = longest.max(frame);
+    }
+    longest
+}
+
+#[test]
+fn whoever_accepts_sends_long_frames_to_those_who_say_that_they_take_them() {
+    for sign in [SIGN, b""] {
+        let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
+        let listener = interface.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
+        let Some(Address::Tcp(address)) = interface.listener_address(listener) else { panic!() };
+        let mut socket = connect_shortened(address);
+        let request = start_up(b"MPA ID Req Frame", &[WORDS, sign].concat());
+        socket.write_all(&request).unwrap();
+        let Event::ConnectionRequest { pending, private_data: told, .. } = next(&mut interface)
+        else {
+            panic!()
+        };
+        assert_eq!(*told, *WORDS);
+        let config = EndpointConfig { message_bytes_max: 1 << 16, ..EndpointConfig::default() };
+        let endpoint = interface.accept(pending, Domain(0), &config, WORDS);
+        assert_eq!(private_data(&mut socket), [WORDS, sign].concat());
+        assert!(matches!(next(&mut interface), Event::Established { .. }));
+        socket.write_all(&write(0, 0, &[], true)).unwrap();
+        let longest = longest_frame(&mut interface, endpoint, &mut socket);
+        assert_eq!(longest > SEGMENT as usize, !sign.is_empty(), "{longest}");
+    }
+}
+
+#[test]
+fn whoever_connects_sends_long_frames_to_those_who_answer_that_they_take_them() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    shorten(&listener);
+    let address = Address::Tcp(listener.local_addr().unwrap());
+    for (asks, answer) in [(true, SIGN), (true, b"".as_slice()), (false, SIGN), (false, b"")] {
+        let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
+        let mpa = MpaOptions { long_frames: asks, ..MpaOptions::default() };
+        let config = EndpointConfig { mpa, ..EndpointConfig::default() };
+        let endpoint = interface.connect(&address, Domain(0), &config, WORDS).unwrap();
+        let (mut socket, _) = listener.accept().unwrap();
+        interface.poll();
+        let asked = if asks { SIGN } else { b"" };
+        assert_eq!(private_data(&mut socket), [WORDS, asked].concat());
+        let reply = start_up(b"MPA ID Rep Frame", &[WORDS, answer].concat());
+        socket.write_all(&reply).unwrap();
+        let Event::Established { private_data: told, .. } = next(&mut interface) else { panic!() };
+        // Who has not asked has no reason to think that it is a sign.
+        let heard = if asks { b"" } else { answer };
+        assert_eq!(*told, *[WORDS, heard].concat());
+        let longest = longest_frame(&mut interface, endpoint, &mut socket);
+        assert_eq!(longest > SEGMENT as usize, asks && !answer.is_empty(), "{longest}");
+    }
+}
+
+/// A socket that takes short segments alone; a peer is told so by the first.
+fn connect_shortened(address: SocketAddr) -> TcpStream {
+    let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    shorten(&socket);
+    net::connect(&socket, &address).unwrap();
+    socket.into()
+}
