@@ -1,14 +1,43 @@
 //! Many at once: who connects in a storm, and who connects and says nothing.
 
-use std::io::Write;
-use std::net::TcpStream;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
 
-use dafs_dat::{Address, Domain, EndpointConfig, Event, Interface, InterfaceConfig};
+use dafs_dat::{Address, BreakReason, Domain, EndpointConfig, Event, Interface, InterfaceConfig};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::peer::HANG;
 
-fn listening(endpoints_max: usize) -> (Interface, std::net::SocketAddr) {
-    let config = InterfaceConfig { endpoints_max, ..InterfaceConfig::default() };
+/// A storm: so many connect at once.
+const COUNT: usize = 1000;
+/// Descriptors that the tests beside use.
+const SPARE: usize = 1000;
+
+/// Lets this process have so many descriptors, where its hard limit permits that: both ends of
+/// every connection are in it.
+fn raise_descriptor_limit(count: usize) {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = Some(count as u64);
+    if limit.current.is_none() || limit.current >= wanted {
+        return;
+    }
+    let is_enough = limit.maximum.is_none() || limit.maximum >= wanted;
+    assert!(is_enough, "{count} descriptors are needed, and `ulimit -Hn` allows {limit:?}");
+    limit.current = wanted;
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+fn tell_rate(what: &str, count: usize, begun: Instant) {
+    let rate = count as f64 / begun.elapsed().as_secs_f64();
+    eprintln!("{count} {what}: {rate:.0} in a second");
+}
+
+fn listening(endpoints_max: usize) -> (Interface, SocketAddr) {
+    listening_as(InterfaceConfig { endpoints_max, ..InterfaceConfig::default() })
+}
+
+fn listening_as(config: InterfaceConfig) -> (Interface, SocketAddr) {
     let mut interface = Interface::new(config).unwrap();
     let listener = interface.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
     let Some(Address::Tcp(address)) = interface.listener_address(listener) else { panic!() };
@@ -28,8 +57,9 @@ const REQUEST: &[u8; 24] = b"MPA ID Req Frame\x10\x02\0\x04\0\x04\0\x04";
 
 #[test]
 fn a_storm_of_connects_is_served_to_the_last() {
-    const COUNT: usize = 400;
+    raise_descriptor_limit(2 * COUNT + SPARE);
     let (mut interface, address) = listening(16_384);
+    let begun = Instant::now();
     let mut sockets: Vec<TcpStream> = (0..COUNT)
         .map(|_| {
             let mut socket = TcpStream::connect(address).unwrap();
@@ -47,11 +77,105 @@ fn a_storm_of_connects_is_served_to_the_last() {
             other => panic!("{other:?}"),
         }
     }
+    tell_rate("connects", COUNT, begun);
     assert_eq!(interface.endpoint_count(), COUNT);
     for socket in &mut sockets {
         let mut reply = [0; 24];
-        std::io::Read::read_exact(socket, &mut reply).unwrap();
+        socket.read_exact(&mut reply).unwrap();
         assert_eq!(reply[..16], *b"MPA ID Rep Frame");
+    }
+    drop(sockets);
+    for _ in 0..COUNT {
+        let Event::Broken { endpoint, .. } = event(&mut interface) else { panic!() };
+        interface.release(endpoint);
+    }
+    assert_eq!(interface.endpoint_count(), 0);
+}
+
+#[test]
+fn both_sides_of_a_storm_stand() {
+    raise_descriptor_limit(2 * COUNT + SPARE);
+    let (mut interface, address) = listening(16_384);
+    let serving = std::thread::spawn(move || {
+        let mut ended = 0;
+        while ended < COUNT {
+            match event(&mut interface) {
+                Event::ConnectionRequest { pending, .. } => {
+                    interface.accept(pending, Domain(0), &EndpointConfig::default(), b"");
+                }
+                Event::Established { .. } => {}
+                Event::Broken { endpoint, .. } => {
+                    interface.release(endpoint);
+                    ended += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        interface.endpoint_count()
+    });
+    let mut storm = Interface::new(InterfaceConfig::default()).unwrap();
+    let begun = Instant::now();
+    for _ in 0..COUNT {
+        let config = EndpointConfig::default();
+        storm.connect(&Address::Tcp(address), Domain(0), &config, b"").unwrap();
+    }
+    for _ in 0..COUNT {
+        assert!(matches!(event(&mut storm), Event::Established { .. }));
+    }
+    tell_rate("connects of ours", COUNT, begun);
+    drop(storm);
+    assert_eq!(serving.join().unwrap(), 0);
+}
+
+/// Connections that have begun to ask, each with another part of a request.
+fn halves(address: SocketAddr) -> Vec<TcpStream> {
+    let begin = |at: usize| {
+        let mut socket = TcpStream::connect(address).unwrap();
+        socket.write_all(&REQUEST[..at % REQUEST.len()]).unwrap();
+        socket
+    };
+    (0..COUNT).map(begin).collect()
+}
+
+#[test]
+fn a_thousand_halves_of_requests_keep_nobody_waiting() {
+    raise_descriptor_limit(2 * COUNT + SPARE);
+    let connect_timeout = Duration::from_secs(3600);
+    let config = InterfaceConfig { connect_timeout, ..InterfaceConfig::default() };
+    let (mut interface, address) = listening_as(config);
+    let halves = halves(address);
+    let mut honest = TcpStream::connect(address).unwrap();
+    honest.write_all(REQUEST).unwrap();
+    let Event::ConnectionRequest { pending, .. } = event(&mut interface) else { panic!() };
+    interface.accept(pending, Domain(0), &EndpointConfig::default(), b"");
+    assert!(matches!(event(&mut interface), Event::Established { .. }));
+    assert_eq!(interface.endpoint_count(), COUNT + 1);
+    drop(halves);
+    for _ in 0..COUNT {
+        let Event::Broken { endpoint, .. } = event(&mut interface) else { panic!() };
+        interface.release(endpoint);
+    }
+    assert_eq!(interface.endpoint_count(), 1);
+}
+
+#[test]
+fn a_thousand_halves_of_requests_end_when_their_time_is_over() {
+    raise_descriptor_limit(2 * COUNT + SPARE);
+    let connect_timeout = Duration::from_millis(500);
+    let config = InterfaceConfig { connect_timeout, ..InterfaceConfig::default() };
+    let (mut interface, address) = listening_as(config);
+    let halves = halves(address);
+    for _ in 0..COUNT {
+        let Event::Broken { endpoint, reason } = event(&mut interface) else { panic!() };
+        assert!(matches!(reason, BreakReason::Unreachable(_)), "{reason:?}");
+        interface.release(endpoint);
+    }
+    assert_eq!(interface.endpoint_count(), 0);
+    for mut half in halves {
+        half.set_read_timeout(Some(HANG)).unwrap();
+        // A reset is an end, too: not all that was sent has been read.
+        let read = half.read(&mut [0]);
+        assert!(!read.is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
     }
 }
 
