@@ -19,40 +19,41 @@ use dafs_types::Random;
 
 /// A guard against hanging; no test expects anything of time.
 pub const HANG: Duration = Duration::from_secs(60);
-/// The same for a test as a whole, however busy the machine.
+/// The same for a test as a whole, or from one of its steps to the next, however busy the machine.
 const TEST_HANG: Duration = Duration::from_secs(600);
-/// How many bad frames are wanted, where that is not what `make test` wants.
-pub const BAD_FRAMES: &str = "DAFS_BAD_FRAMES";
 
 /// A guard around a whole test: ends this program if it stands, wherever it stands. A
 /// client's own calls wait for as long as its server lives.
 pub struct Watch {
-    _ended: Sender<()>,
+    steps: Sender<()>,
 }
 
 impl Watch {
     /// Watches until it is dropped.
     pub fn start() -> Self {
-        let (ended, watched) = channel::<()>();
-        let limit = test_hang();
+        let (steps, watched) = channel::<()>();
         let test = std::thread::current().name().unwrap_or("a test").to_owned();
         std::thread::spawn(move || {
-            if watched.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            let ended = loop {
+                if let Err(ended) = watched.recv_timeout(TEST_HANG) {
+                    break ended;
+                }
+            };
+            if ended == RecvTimeoutError::Timeout {
                 // Written past the harness, which keeps what it captures from a program
                 // that is aborted.
-                let text = format!("{test} hangs: not over after {limit:?}\n");
+                let text = format!("{test} hangs: nothing happens for {TEST_HANG:?}\n");
                 let _ = std::io::stderr().write_all(text.as_bytes());
                 std::process::abort();
             }
         });
-        Self { _ended: ended }
+        Self { steps }
     }
-}
 
-/// Who asks for a million bad frames has more patience. Processes of a test ask the same.
-fn test_hang() -> Duration {
-    let frames = std::env::var(BAD_FRAMES).ok().and_then(|count| count.parse().ok());
-    TEST_HANG + frames.map_or(Duration::ZERO, |frames: u32| Duration::from_millis(3) * frames)
+    /// A step of a long test is done: the time begins anew.
+    pub fn goes_on(&self) {
+        self.steps.send(()).expect("the guard is there until this is dropped");
+    }
 }
 
 /// Tells threads to end when it goes, a panic included: a scope waits for its threads
@@ -104,7 +105,7 @@ pub struct Fixture {
     addresses: Vec<Address>,
     stopper: Stopper,
     thread: Option<std::thread::JoinHandle<ServerStats>>,
-    _watch: Watch,
+    watch: Watch,
 }
 
 impl Fixture {
@@ -203,7 +204,12 @@ impl Fixture {
         let addresses = server.addresses().to_vec();
         let stopper = server.stopper();
         let thread = std::thread::spawn(move || server.run().unwrap());
-        Self { directory, addresses, stopper, thread: Some(thread), _watch: watch }
+        Self { directory, addresses, stopper, thread: Some(thread), watch }
+    }
+
+    /// See [`Watch::goes_on`].
+    pub fn goes_on(&self) {
+        self.watch.goes_on();
     }
 
     /// The served directory, as local processes see it.

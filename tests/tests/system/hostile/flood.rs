@@ -1,95 +1,16 @@
 //! Offences by the thousand, and what the server's process holds afterwards.
-//!
-//! The server runs in a process of its own: this very program, started again. So its
-//! descriptors, mappings and resident memory are nobody else's.
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Instant;
-
-use dafs_dat::{Address, EndpointConfig};
+use dafs_dat::EndpointConfig;
 use dafs_memory::{Memory, Pages};
 use dafs_wire::Request;
 use dafs_wire::messages::{Empty, SessionOptions};
 
 use super::offences::offences;
+use super::process::Process;
 use super::shm::{CAPACITY, Control, Rings, expose, hello};
 use super::tcp::{DEPTH, Wire, enhanced, request};
-use crate::bystander::{Bystanders, contents};
-use crate::fixture::{BAD_FRAMES, Fixture, HANG, Transport, Watch, pattern};
+use crate::fixture::{Watch, pattern};
 use crate::rogue::{Rogue, connect_data};
-
-/// A server in a process of its own.
-struct Process {
-    child: Child,
-    /// Kept, so that it may go on writing.
-    _output: BufReader<ChildStdout>,
-    shm: Address,
-    tcp: Address,
-}
-
-/// What a process holds.
-#[derive(Clone, Copy, Debug)]
-struct Holdings {
-    descriptors: usize,
-    mappings: usize,
-    anonymous_kib: u64,
-}
-
-impl Process {
-    fn start() -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["hostile::flood::the_process_of_a_server", "--exact", "--nocapture"])
-            .env(SERVES, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let ready = output.by_ref().lines().map(Result::unwrap).find_map(|line| {
-            let (_, addresses) = line.split_once(READY)?;
-            let (tcp, shm) = addresses.split_once(' ')?;
-            let tcp = Address::Tcp(tcp.strip_prefix("tcp:")?.parse().ok()?);
-            Some((Address::Shm(PathBuf::from(shm.strip_prefix("shm:")?)), tcp))
-        });
-        let (shm, tcp) = ready.expect("a server");
-        Self { child, _output: output, shm, tcp }
-    }
-
-    fn holdings(&self) -> Holdings {
-        let place = Path::new("/proc").join(self.child.id().to_string());
-        let text = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
-        let status = text("status");
-        let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
-        Holdings {
-            descriptors: std::fs::read_dir(place.join("fd")).unwrap().count(),
-            mappings: text("maps").lines().count(),
-            anonymous_kib: anonymous.trim().trim_end_matches(" kB").parse().unwrap(),
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // The end of its standard input is the server's end.
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-/// Not a test but what [`Process::start`] starts; without its word it does nothing.
-#[test]
-fn the_process_of_a_server() {
-    if std::env::var_os(SERVES).is_none() {
-        return;
-    }
-    let fixture = Fixture::new();
-    std::fs::write(fixture.local("bystander"), contents()).unwrap();
-    let (tcp, shm) = (fixture.address(Transport::Tcp), fixture.address(Transport::Shm));
-    println!("{READY}{tcp} {shm}");
-    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
-}
 
 /// Commits an offence again and again beside honest sessions: once to warm up, then many
 /// times, and nothing has grown.
@@ -98,33 +19,21 @@ fn again_and_again(offend: impl Fn(&Process, u64)) {
 }
 
 fn so_often(rounds: u64, offend: impl Fn(&Process, u64)) {
-    let _watch = Watch::start();
-    let process = Process::start();
-    let addresses = [process.shm.clone(), process.tcp.clone()];
-    let mut bystanders = Bystanders::start(&addresses);
-    (0..WARM_UP).for_each(|round| offend(&process, round));
-    bystanders.go_on();
-    let mut before = process.holdings();
-    // The last rounds of the warm-up may not have ended yet: the least counts.
-    for _ in 0..20 {
-        bystanders.go_on();
-        let now = process.holdings();
-        before.descriptors = before.descriptors.min(now.descriptors);
-        before.mappings = before.mappings.min(now.mappings);
-    }
-    (0..rounds).for_each(|round| offend(&process, round));
-    let begun = Instant::now();
-    let after = loop {
-        bystanders.go_on();
-        let after = process.holdings();
-        let is_back = after.descriptors <= before.descriptors
-            && after.mappings <= before.mappings + MAPPINGS_SLACK
-            && after.anonymous_kib <= before.anonymous_kib + GROWTH_KIB;
-        if is_back || begun.elapsed() > HANG {
-            assert!(is_back, "before {before:?}, after {after:?}");
-            break after;
+    let watch = Watch::start();
+    let mut process = Process::start();
+    let mut bystanders = process.bystanders();
+    let repeat = |process: &mut Process, count: u64| {
+        for round in 0..count {
+            offend(process, round);
+            // However long all of them take: hanging is that not one more comes to its end.
+            watch.goes_on();
+            process.goes_on();
         }
     };
+    repeat(&mut process, WARM_UP);
+    let before = process.holdings_at_rest(&mut bystanders);
+    repeat(&mut process, rounds);
+    let after = process.comes_back_to(&before, &mut bystanders);
     eprintln!("before {before:?}, after {after:?}");
 }
 
@@ -207,10 +116,5 @@ fn rings_and_regions_of_liars() {
 
 const WARM_UP: u64 = 200;
 const ROUNDS: u64 = 1500;
-/// Mappings that an allocator may make at any time.
-const MAPPINGS_SLACK: usize = 16;
-/// A leak of one KiB in a round would show; what an allocator keeps is much less.
-const GROWTH_KIB: u64 = 1 << 10;
-/// Tells the program that it is to be a server.
-const SERVES: &str = "DAFS_TEST_SERVES";
-const READY: &str = "ready: ";
+/// How many bad frames are wanted, where that is not what `make test` wants.
+const BAD_FRAMES: &str = "DAFS_BAD_FRAMES";

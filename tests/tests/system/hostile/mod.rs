@@ -4,7 +4,7 @@
 //! By what is abused: `requests` (well-formed transport, bad DAFS), `handles`, `buffers`
 //! (memory that a client advertises); below them the transports, spoken by hand:
 //! `control` and `rings` (shared memory, by `shm`), `frames` (TCP, by `tcp`, with `offences`). `flood`
-//! repeats offences and watches what the server's process holds.
+//! repeats offences and watches what the server's process holds; there it is in a process of its own (`process`).
 
 mod buffers;
 mod control;
@@ -12,6 +12,7 @@ mod flood;
 mod frames;
 mod handles;
 mod offences;
+mod process;
 mod requests;
 mod rings;
 mod shm;

@@ -1,0 +1,145 @@
+//! A server in a process of its own: this very program, started again. So its descriptors,
+//! mappings and resident memory are nobody else's.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use dafs_dat::Address;
+use dafs_server::ServerConfig;
+
+use crate::bystander::{Bystanders, contents};
+use crate::fixture::{Fixture, HANG, Transport};
+
+/// The process.
+pub struct Process {
+    child: Child,
+    /// Kept, so that it may go on writing.
+    _output: BufReader<ChildStdout>,
+    pub shm: Address,
+    pub tcp: Address,
+}
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Holdings {
+    pub descriptors: usize,
+    pub mappings: usize,
+    pub anonymous_kib: u64,
+}
+
+impl Process {
+    pub fn start() -> Self {
+        Self::patient(ServerConfig::default().connect_timeout)
+    }
+
+    /// The same, where a connection may take so long to stand.
+    pub fn patient(limit: Duration) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["hostile::process::the_process_of_a_server", "--exact", "--nocapture"])
+            .env(SERVES, limit.as_millis().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let ready = output.by_ref().lines().map(Result::unwrap).find_map(|line| {
+            let (_, addresses) = line.split_once(READY)?;
+            let (tcp, shm) = addresses.split_once(' ')?;
+            let tcp = Address::Tcp(tcp.strip_prefix("tcp:")?.parse().ok()?);
+            Some((Address::Shm(PathBuf::from(shm.strip_prefix("shm:")?)), tcp))
+        });
+        let (shm, tcp) = ready.expect("a server");
+        Self { child, _output: output, shm, tcp }
+    }
+
+    /// Honest sessions with it, over both transports.
+    pub fn bystanders(&self) -> Bystanders {
+        Bystanders::start(&[self.shm.clone(), self.tcp.clone()])
+    }
+
+    /// Tells its guard against hanging that the test goes on.
+    pub fn goes_on(&mut self) {
+        let input = self.child.stdin.as_mut().expect("it is closed when this is dropped");
+        // A process that has ended is missed elsewhere.
+        let _ = input.write_all(b"\n");
+    }
+
+    pub fn holdings(&self) -> Holdings {
+        let place = Path::new("/proc").join(self.child.id().to_string());
+        let text = |name: &str| std::fs::read_to_string(place.join(name)).unwrap();
+        let status = text("status");
+        let anonymous = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        Holdings {
+            descriptors: std::fs::read_dir(place.join("fd")).unwrap().count(),
+            mappings: text("maps").lines().count(),
+            anonymous_kib: anonymous.trim().trim_end_matches(" kB").parse().unwrap(),
+        }
+    }
+
+    /// What it holds between tests. What came last may not have ended yet: the least counts.
+    pub fn holdings_at_rest(&self, bystanders: &mut Bystanders) -> Holdings {
+        bystanders.go_on();
+        let mut least = self.holdings();
+        for _ in 0..20 {
+            bystanders.go_on();
+            let now = self.holdings();
+            least.descriptors = least.descriptors.min(now.descriptors);
+            least.mappings = least.mappings.min(now.mappings);
+        }
+        least
+    }
+
+    /// Waits until it holds no more than before.
+    pub fn comes_back_to(&self, before: &Holdings, bystanders: &mut Bystanders) -> Holdings {
+        let begun = Instant::now();
+        loop {
+            bystanders.go_on();
+            let after = self.holdings();
+            let is_back = after.descriptors <= before.descriptors
+                && after.mappings <= before.mappings + MAPPINGS_SLACK
+                && after.anonymous_kib <= before.anonymous_kib + GROWTH_KIB;
+            if is_back || begun.elapsed() > HANG {
+                assert!(is_back, "before {before:?}, after {after:?}");
+                return after;
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The end of its standard input is the server's end.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// Not a test but what [`Process::start`] starts; without its word it does nothing.
+#[test]
+fn the_process_of_a_server() {
+    let Ok(limit) = std::env::var(SERVES) else { return };
+    let connect_timeout = Duration::from_millis(limit.parse().unwrap());
+    let fixture = Fixture::with(|config| {
+        config.connect_timeout = connect_timeout;
+        let timeout = &mut config.filer.authentication_timeout;
+        *timeout = connect_timeout.max(*timeout);
+    });
+    std::fs::write(fixture.local("bystander"), contents()).unwrap();
+    let (tcp, shm) = (fixture.address(Transport::Tcp), fixture.address(Transport::Shm));
+    println!("{READY}{tcp} {shm}");
+    let mut input = std::io::stdin();
+    while input.read(&mut [0; 64]).unwrap() > 0 {
+        fixture.goes_on();
+    }
+}
+
+/// Mappings that an allocator may make at any time.
+const MAPPINGS_SLACK: usize = 16;
+/// A leak of one KiB in a round of a thousand would show; what an allocator keeps is much less.
+const GROWTH_KIB: u64 = 1 << 10;
+/// Tells the program that it is to be a server, and for how many milliseconds a connection may
+/// take to stand.
+const SERVES: &str = "DAFS_TEST_SERVES";
+const READY: &str = "ready: ";
