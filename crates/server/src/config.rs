@@ -56,7 +56,7 @@ impl Default for ServerConfig {
             listen: Vec::new(),
             filer: FilerConfig {
                 channels_max: 2048,
-                unauthenticated_max: 512,
+                unauthenticated_max: 1024,
                 credits_budget: 64 * 1024,
                 credits_initial: 16,
                 request_bytes_default: REQUEST_BYTES,

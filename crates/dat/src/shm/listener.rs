@@ -90,4 +90,6 @@ fn socket() -> rustix::io::Result<OwnedFd> {
     )
 }
 
-const BACKLOG: i32 = 512;
+/// Most that may wait to be let in; the kernel lowers it to `net.core.somaxconn`, which is as
+/// much. Beyond it a connect fails at once.
+const BACKLOG: i32 = 4096;

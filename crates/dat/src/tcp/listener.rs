@@ -74,4 +74,6 @@ fn socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))
 }
 
-const BACKLOG: i32 = 1024;
+/// Most that may wait to be let in; the kernel lowers it to `net.core.somaxconn`, which is as
+/// much. Beyond it a connect is asked for again a second later.
+const BACKLOG: i32 = 4096;

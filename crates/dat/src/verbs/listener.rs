@@ -62,4 +62,5 @@ impl Listener {
     }
 }
 
-const BACKLOG: i32 = 512;
+/// Most that may wait to be let in: what the kernel takes (`ucma`'s `max_backlog`) unless told.
+const BACKLOG: i32 = 1024;

@@ -4,7 +4,8 @@
 //! By what is abused: `requests` (well-formed transport, bad DAFS), `handles`, `buffers`
 //! (memory that a client advertises); below them the transports, spoken by hand:
 //! `control` and `rings` (shared memory, by `shm`), `frames` (TCP, by `tcp`, with `offences`). `flood`
-//! repeats offences and watches what the server's process holds; there it is in a process of its own (`process`).
+//! repeats offences and watches what the server's process holds, `storm` has very many come at once.
+//! There the server is in a process of its own (`process`).
 
 mod buffers;
 mod control;
@@ -16,4 +17,5 @@ mod process;
 mod requests;
 mod rings;
 mod shm;
+mod storm;
 mod tcp;

@@ -1,0 +1,238 @@
+//! Very many at once: a thousand clients connect in one moment, and a thousand begin to and go no
+//! further. All that may come in is served, and afterwards the server holds what it held before.
+
+use std::time::{Duration, Instant};
+
+use dafs_dat::{
+    Address, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Gather,
+    Interface, InterfaceConfig, Operation, Region, Rights, SendOptions,
+};
+use dafs_memory::{Memory, Pages};
+use dafs_types::{Status, Verifier};
+use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions};
+use dafs_wire::{ByteOrder, ChannelType, ConnectData, Request};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use super::process::{Holdings, Process};
+use super::shm::Control;
+use super::tcp::{DEPTH, Wire, enhanced, request};
+use crate::bystander::Bystanders;
+use crate::fixture::{HANG, Watch, await_that};
+use crate::rogue::{Rogue, connect_data, encoded, status_of};
+
+/// Clients on connections of their own, all of this thread.
+struct Crowd {
+    interface: Interface,
+    inbox: Memory,
+    region: Region,
+    endpoints: Vec<EndpointId>,
+}
+
+impl Crowd {
+    /// All connect, and none says anything before all stand.
+    fn connect(address: &Address) -> Self {
+        let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
+        let inbox = Memory::anonymous(COUNT * SLOT_BYTES as usize, Pages::Small).unwrap();
+        let region = interface.register(&inbox, Domain(0), Rights::LOCAL).unwrap();
+        let config = EndpointConfig { message_bytes_max: SLOT_BYTES, ..EndpointConfig::default() };
+        let connect = |number: usize| {
+            let number = number as u32;
+            let (client_instance, client_session) = (number, number);
+            let channel = ChannelType::Operation;
+            let data = ConnectData { client_instance, client_session, channel };
+            let data = data.encode(ByteOrder::NATIVE);
+            interface.connect(address, Domain(0), &config, &data).unwrap()
+        };
+        let endpoints = (0..COUNT).map(connect).collect();
+        let mut crowd = Self { interface, inbox, region, endpoints };
+        for _ in 0..COUNT {
+            let event = crowd.event();
+            assert!(matches!(event, Event::Established { .. }), "{event:?}");
+        }
+        crowd
+    }
+
+    /// Each sends a request, and each is answered that all is well.
+    fn ask(&mut self, encode: impl Fn(usize) -> Vec<u8>) {
+        for (slot, endpoint) in self.endpoints.iter().enumerate() {
+            let segment = self.region.local(slot as u64 * u64::from(SLOT_BYTES), SLOT_BYTES);
+            self.interface.post_receive(*endpoint, slot as u64, &[segment]).unwrap();
+            let request = encode(slot);
+            let gather = [Gather::Bytes(&request)];
+            self.interface.post_send(*endpoint, 0, &gather, SendOptions::default()).unwrap();
+        }
+        self.interface.flush();
+        let mut answered = 0;
+        while answered < COUNT {
+            let Event::Completion(Completion { operation, status, context, length, .. }) =
+                self.event()
+            else {
+                panic!("somebody's connection has ended")
+            };
+            assert_eq!(status, CompletionStatus::Success);
+            if operation == Operation::Receive {
+                let answer =
+                    self.inbox.to_vec(context as usize * SLOT_BYTES as usize, length as usize);
+                assert_eq!(status_of(&answer), Status::Ok, "of client {context}");
+                answered += 1;
+            }
+        }
+    }
+
+    fn event(&mut self) -> Event {
+        loop {
+            if let Some(event) = self.interface.next_event() {
+                return event;
+            }
+            assert!(self.interface.wait(1, Some(HANG)) > 0, "nothing happens any more");
+        }
+    }
+}
+
+/// The first request of a client of this number.
+fn login(number: usize) -> Vec<u8> {
+    let name = format!("storm {number}");
+    let login = ClientConnectAuth {
+        options: SessionOptions::default(),
+        fence_id: "",
+        client_string: name.as_bytes(),
+        verifier: Verifier([7; 8]),
+        authentication: AuthRequest::None,
+    };
+    encoded(0, 0, &Request::ClientConnectAuth(login))
+}
+
+/// A storm over one transport.
+fn storm(process: &Process, address: &Address) {
+    let (watch, mut bystanders) = (Watch::start(), process.bystanders());
+    let one = || {
+        let before = process.holdings();
+        let begun = Instant::now();
+        let mut crowd = Crowd::connect(address);
+        let connected = begun.elapsed();
+        crowd.ask(login);
+        let logged_in = begun.elapsed();
+        crowd.ask(|_| encoded(0, 1, &Request::GetRootHandle(Empty)));
+        let rate = |time: Duration| COUNT as f64 / time.as_secs_f64();
+        let (connects, logins) = (rate(connected), rate(logged_in));
+        eprintln!("{address}: {connects:.0} connects in a second, {logins:.0} with a login");
+        tell_costs(&before, &process.holdings());
+        drop(crowd);
+        await_end(process, &before);
+        watch.goes_on();
+    };
+    // The first makes what is kept for the next.
+    one();
+    let before = process.holdings_at_rest(&mut bystanders);
+    one();
+    one();
+    let after = process.comes_back_to(&before, &mut bystanders);
+    eprintln!("before {before:?}, after {after:?}");
+}
+
+#[test]
+fn a_storm_over_tcp_is_served_to_the_last() {
+    raise_descriptor_limit();
+    let process = Process::patient(FOR_EVER);
+    storm(&process, &process.tcp);
+}
+
+#[test]
+fn a_storm_over_shared_memory_is_served_to_the_last() {
+    raise_descriptor_limit();
+    let process = Process::patient(FOR_EVER);
+    storm(&process, &process.shm);
+}
+
+/// Connections that have begun, over either transport, and what they have said.
+fn halves(process: &Process) -> (Vec<Wire>, Vec<Control>) {
+    let whole = request(0x10, 2, &enhanced(DEPTH, &connect_data()));
+    let half = |number: usize| {
+        let mut wire = Wire::open(&process.tcp);
+        wire.send(&whole[..number % whole.len()]);
+        wire
+    };
+    let wires = (0..COUNT).map(half).collect();
+    (wires, (0..COUNT).map(|_| Control::connect(&process.shm)).collect())
+}
+
+#[test]
+fn a_thousand_half_finished_requests_cost_next_to_nothing() {
+    raise_descriptor_limit();
+    let (_watch, process) = (Watch::start(), Process::patient(FOR_EVER));
+    let mut bystanders = process.bystanders();
+    let round = |bystanders: &mut Bystanders| {
+        let before = process.holdings_at_rest(bystanders);
+        let halves = halves(&process);
+        // Each is let in, and none has to make room for another.
+        let all = before.descriptors + 2 * COUNT;
+        await_that("all are let in", || process.holdings().descriptors >= all);
+        let during = process.holdings();
+        tell_costs(&before, &during);
+        bystanders.go_on();
+        for address in [&process.tcp, &process.shm] {
+            drop(Rogue::logged_in(address));
+        }
+        drop(halves);
+        await_end(&process, &before);
+        during.anonymous_kib.saturating_sub(before.anonymous_kib)
+    };
+    // What the first take is there for the next.
+    let cost_kib = round(&mut bystanders);
+    assert!(cost_kib <= 2 * COUNT as u64 * HALF_KIB_MAX, "{cost_kib} KiB for who said nothing");
+    let before = process.holdings();
+    round(&mut bystanders);
+    process.comes_back_to(&before, &mut bystanders);
+}
+
+#[test]
+fn a_thousand_half_finished_requests_end_when_their_time_is_over() {
+    raise_descriptor_limit();
+    let (_watch, process) = (Watch::start(), Process::patient(Duration::from_secs(1)));
+    let mut bystanders = process.bystanders();
+    let end = || {
+        let (wires, controls) = halves(&process);
+        wires.into_iter().for_each(Wire::closes);
+        controls.iter().for_each(Control::ends);
+    };
+    end();
+    let before = process.holdings_at_rest(&mut bystanders);
+    end();
+    process.comes_back_to(&before, &mut bystanders);
+}
+
+/// Waits until all who have come since then are gone.
+fn await_end(process: &Process, before: &Holdings) {
+    let is_over = || process.holdings().descriptors <= before.descriptors;
+    await_that("the server lets them go", is_over);
+}
+
+/// What a thousand connections cost the server.
+fn tell_costs(before: &Holdings, during: &Holdings) {
+    let descriptors = during.descriptors.saturating_sub(before.descriptors);
+    let anonymous_kib = during.anonymous_kib.saturating_sub(before.anonymous_kib);
+    eprintln!("with them: {descriptors} descriptors and {anonymous_kib} KiB more");
+}
+
+/// Lets this process, and servers that it starts, have enough descriptors, where its hard limit
+/// permits that. Either end of a connection by shared memory has several.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = Some(DESCRIPTORS);
+    if limit.current.is_none() || limit.current >= wanted {
+        return;
+    }
+    let is_enough = limit.maximum.is_none() || limit.maximum >= wanted;
+    assert!(is_enough, "{DESCRIPTORS} descriptors are needed, `ulimit -Hn` allows {limit:?}");
+    limit.current = wanted;
+    setrlimit(Resource::Nofile, limit).unwrap();
+}
+
+/// So many come at once.
+const COUNT: usize = 1000;
+const SLOT_BYTES: u32 = 4608;
+/// Most that a connection may take of the server's memory before it has asked for anything.
+const HALF_KIB_MAX: u64 = 4;
+/// For both ends of all of them, and for the tests beside.
+const DESCRIPTORS: u64 = 12_000;
+const FOR_EVER: Duration = Duration::from_secs(3600);
