@@ -1,14 +1,17 @@
 //! A peer in user space for other machines' iWARP: `rping`, both sides of it, and a script of
 //! every kind of message and of what must end a connection. `tests/interop` has it talk to
-//! Linux siw; `tests/interop/guest/verbs.c` is the same script over the kernel's verbs.
+//! Linux siw; `tests/interop/guest/verbs.c` is the same script over the kernel's verbs. And
+//! perftest's measurements of bandwidth, both sides of them.
 //!
 //! `cargo run -p dafs-dat --example peer -- ROLE ADDRESS [WORD...]`
 //!
-//! Roles: `rping-server`, `rping-client`, `target`, `driver`. Words: `crc`, `plain` (MPA
-//! revision 1), `ready=none|write|read|send`, `depth=READS`, `count=ROUNDS`, `size=OCTETS`,
-//! `scene=NAME` (see `script.rs`), `must=LAYER/TYPE/CODE` (the Terminate that ends it).
+//! Roles: `rping-server`, `rping-client`, `target`, `driver`, `perftest-server`,
+//! `perftest-client`. Words: `crc`, `plain` (MPA revision 1), `ready=none|write|read|send`,
+//! `depth=READS`, `count=ROUNDS`, `size=OCTETS`, `scene=NAME` (see `script.rs`; of perftest
+//! `send`, `write` or `read`), `must=LAYER/TYPE/CODE` (the Terminate that ends it).
 
 mod link;
+mod perftest;
 mod rping;
 mod script;
 
@@ -51,6 +54,8 @@ fn run(words: &[String]) -> Result<(), Failure> {
         "rping-client" => rping::ping(&options),
         "target" => script::serve(&options),
         "driver" => script::drive(&options),
+        "perftest-server" => perftest::serve(&options),
+        "perftest-client" => perftest::drive(&options),
         other => Err(format!("unknown role {other}").into()),
     }
 }

@@ -1,0 +1,424 @@
+//! `ib_send_bw`, `ib_write_bw` and `ib_read_bw` of perftest with `-R`, either side of them.
+//!
+//! There are two connections to one port. Over the first both sides speak in turns, the client
+//! first: version, page size, line size, MTU. Then each tells, again and again, where its memory
+//! is: that is how they wait for each other, before and after the second connection is made and
+//! before and after what is measured, which goes over that. Who writes or reads tells at last what
+//! it has measured. Who receives Sends writes their number into the sender's memory, so that not
+//! more are under way than there are receives.
+//!
+//! Invariant: a message of the first connection answers one of the peer's, or awaits one.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use dafs_dat::{
+    Address, BreakReason, Completion, CompletionStatus, EndpointId, Event, Gather, Interface,
+    InterfaceConfig, Operation, Region, RemoteSegment, Rights, SendOptions, Signal, Stag,
+};
+use dafs_memory::{Memory, Pages};
+
+use super::link::{Buffer, DOMAIN};
+use super::{Failure, Options};
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Send,
+    Write,
+    Read,
+}
+
+struct Perftest<'o> {
+    options: &'o Options,
+    kind: Kind,
+    interface: Interface,
+    /// The first connection, and the second.
+    control: Option<EndpointId>,
+    data: Option<EndpointId>,
+    established: u32,
+    inbox: Buffer,
+    /// What is sent, written or read, and written or read by the peer.
+    main: Buffer,
+    /// How many Sends the peer has received.
+    credit: Buffer,
+    /// How many this side has.
+    received: Buffer,
+    received_count: u32,
+    /// What the peer has said.
+    said: VecDeque<Vec<u8>>,
+    done_count: u32,
+    ended: Vec<(EndpointId, BreakReason)>,
+}
+
+/// The server, for one client.
+pub fn serve(options: &Options) -> Result<(), Failure> {
+    let mut this = Perftest::new(options)?;
+    if this.kind == Kind::Read {
+        this.fill();
+    }
+    this.interface.listen(&Address::Tcp(options.address))?;
+    println!("listening");
+    let (mut theirs, mut reports) = (None, Vec::new());
+    while this.control.is_none_or(|control| !this.has_ended(control)) {
+        this.step(HANG)?;
+        while let Some(message) = this.said.pop_front() {
+            match message.len() {
+                PLACE_BYTES => {
+                    theirs = Some(place(&message)?);
+                    this.say(&this.own_place())?;
+                }
+                // What it measured, and on which terms: we have no others.
+                8 => {
+                    reports.push(u64::from_be_bytes(message[..].try_into()?));
+                    this.say(&message)?;
+                }
+                _ => this.say(&message)?,
+            }
+        }
+        if let Some(theirs) = theirs {
+            this.give_credit(theirs)?;
+        }
+    }
+    if this.kind == Kind::Send {
+        this.expect_received()?;
+    } else if reports.get(..2) != Some(&[options.size.into(), options.count.into()]) {
+        return Err(format!("it reports {reports:?}").into());
+    }
+    this.expect_octets()?;
+    println!("{} iterations served", options.count);
+    Ok(())
+}
+
+/// The client.
+pub fn drive(options: &Options) -> Result<(), Failure> {
+    let mut this = Perftest::new(options)?;
+    if this.kind != Kind::Read {
+        this.fill();
+    }
+    let control = this.connect()?;
+    this.control = Some(control);
+    this.post_slots(control)?;
+    this.exchange(b"6.06\0\0\0\0\0\0\0\0\0\0\0\0")?;
+    this.exchange(&4096u32.to_be_bytes())?;
+    this.exchange(&64u32.to_be_bytes())?;
+    this.exchange(b"3\0")?;
+    this.meet()?;
+    let data = this.connect()?;
+    this.data = Some(data);
+    this.meet()?;
+    let theirs = this.meet()?;
+    this.meet()?;
+    this.meet()?;
+    if this.kind == Kind::Send {
+        this.meet()?;
+    }
+    let begun = Instant::now();
+    this.run(data, theirs)?;
+    let seconds = begun.elapsed().as_secs_f64();
+    if this.kind != Kind::Send {
+        this.meet()?;
+        let rate = f64::from(options.count) / seconds;
+        let average = rate * f64::from(options.size) / f64::from(1 << 20);
+        this.exchange(&u64::from(options.size).to_be_bytes())?;
+        this.exchange(&u64::from(options.count).to_be_bytes())?;
+        for figure in [average, average, rate / 1e6] {
+            this.exchange(&figure.to_be_bytes())?;
+        }
+    }
+    this.meet()?;
+    this.expect_octets()?;
+    println!("{} iterations", options.count);
+    for endpoint in [data, control] {
+        this.interface.disconnect(endpoint);
+    }
+    Ok(())
+}
+
+impl<'o> Perftest<'o> {
+    fn new(options: &'o Options) -> Result<Self, Failure> {
+        let kind = match options.scene.as_str() {
+            "send" => Kind::Send,
+            "write" => Kind::Write,
+            "read" => Kind::Read,
+            other => return Err(format!("unknown scene {other}").into()),
+        };
+        let mut interface = Interface::new(InterfaceConfig::default())?;
+        let mut buffer = |length: usize, rights| -> Result<Buffer, Failure> {
+            let memory = Memory::anonymous(length, Pages::Small)?;
+            let region = interface.register(&memory, DOMAIN, rights);
+            Ok(Buffer { memory, region: region.ok_or("no room for a region")? })
+        };
+        let main_bytes = (options.size as usize).max(CYCLE_BYTES);
+        let main = buffer(main_bytes, Rights::REMOTE)?;
+        Ok(Self {
+            options,
+            kind,
+            inbox: buffer(SLOTS * PLACE_BYTES, Rights::LOCAL)?,
+            credit: buffer(4, Rights::REMOTE)?,
+            received: buffer(4, Rights::LOCAL)?,
+            main,
+            interface,
+            control: None,
+            data: None,
+            established: 0,
+            received_count: 0,
+            said: VecDeque::new(),
+            done_count: 0,
+            ended: Vec::new(),
+        })
+    }
+
+    /// Makes octets that are not zero: for the peer.
+    fn fill(&self) {
+        self.main.memory.write(0, &vec![0x5a; self.options.size as usize]);
+    }
+
+    /// Fails if this side's memory is as empty as it began: the peer's octets are of all kinds.
+    fn expect_octets(&self) -> Result<(), Failure> {
+        let octets = self.main.memory.to_vec(0, self.options.size as usize);
+        let is_empty = octets.iter().all(|octet| *octet == 0);
+        if is_empty { Err("nothing came".into()) } else { Ok(()) }
+    }
+
+    // ---- the first connection ---------------------------------------------------
+
+    /// Says something, and takes the answer.
+    fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, Failure> {
+        self.say(message)?;
+        loop {
+            if let Some(answer) = self.said.pop_front() {
+                return Ok(answer);
+            }
+            self.step(HANG)?;
+            self.must_stand()?;
+        }
+    }
+
+    /// Waits for the other side, which tells where its memory is.
+    fn meet(&mut self) -> Result<RemoteSegment, Failure> {
+        place(&self.exchange(&self.own_place())?)
+    }
+
+    fn say(&mut self, message: &[u8]) -> Result<(), Failure> {
+        let control = self.control.ok_or("nobody to talk to")?;
+        let gather = [Gather::Bytes(message)];
+        let options = SendOptions { signal: Signal::OnError, ..SendOptions::default() };
+        self.interface.post_send(control, 0, &gather, options)?;
+        self.interface.flush();
+        Ok(())
+    }
+
+    /// Where our memory is; `struct pingpong_dest`, as one machine of 64 bits tells another.
+    fn own_place(&self) -> [u8; PLACE_BYTES] {
+        let region: &Region = match self.kind {
+            Kind::Send => &self.credit.region,
+            Kind::Write | Kind::Read => &self.main.region,
+        };
+        let mut octets = [0; PLACE_BYTES];
+        octets[4..8].copy_from_slice(&1u32.to_be_bytes());
+        octets[16..20].copy_from_slice(&region.stag.0.to_be_bytes());
+        octets[24..32].copy_from_slice(&region.address.to_be_bytes());
+        octets
+    }
+
+    // ---- the second -------------------------------------------------------------
+
+    /// Does what is measured.
+    fn run(&mut self, data: EndpointId, theirs: RemoteSegment) -> Result<(), Failure> {
+        self.done_count = 0;
+        let local = self.main.region.local(0, self.options.size);
+        let remote = RemoteSegment { length: self.options.size, ..theirs };
+        let (mut posted, mut stood) = (0, Instant::now());
+        while self.done_count < self.options.count {
+            let is_due = posted < self.options.count
+                && posted - self.done_count < DEPTH
+                && (self.kind != Kind::Send || posted - self.credited() < WINDOW);
+            if is_due {
+                let interface = &mut self.interface;
+                match self.kind {
+                    Kind::Send => {
+                        let gather = [Gather::Segment(local)];
+                        let options =
+                            SendOptions { signal: Signal::Always, ..SendOptions::default() };
+                        interface.post_send(data, 0, &gather, options)?;
+                    }
+                    Kind::Write => {
+                        let signal = Signal::Always;
+                        interface.post_rdma_write(data, 0, &[local], remote, signal)?;
+                    }
+                    Kind::Read => interface.post_rdma_read(data, 0, &[local], remote)?,
+                }
+                (posted, stood) = (posted + 1, Instant::now());
+                continue;
+            }
+            // Credit comes without a word.
+            self.interface.flush();
+            if self.step(CREDIT_LOOK).is_err() && stood.elapsed() > HANG {
+                return Err(format!("{posted} posted, {} done", self.done_count).into());
+            }
+            self.must_stand()?;
+        }
+        Ok(())
+    }
+
+    /// Tells a sender how many have come, now and then.
+    fn give_credit(&mut self, theirs: RemoteSegment) -> Result<(), Failure> {
+        let Some(data) = self.data else { return Ok(()) };
+        let told = u32::from_ne_bytes(self.received.memory.to_vec(0, 4)[..].try_into()?);
+        if self.kind != Kind::Send || self.received_count - told < CREDIT_STEP {
+            return Ok(());
+        }
+        self.received.memory.write(0, &self.received_count.to_ne_bytes());
+        let (local, remote) =
+            (self.received.region.local(0, 4), RemoteSegment { length: 4, ..theirs });
+        self.interface.post_rdma_write(data, 0, &[local], remote, Signal::Always)?;
+        self.interface.flush();
+        Ok(())
+    }
+
+    fn credited(&self) -> u32 {
+        let octets = self.credit.memory.to_vec(0, 4);
+        octets.try_into().map_or(0, u32::from_ne_bytes)
+    }
+
+    fn expect_received(&mut self) -> Result<(), Failure> {
+        while self.received_count < self.options.count
+            && self.data.is_some_and(|data| !self.has_ended(data))
+        {
+            self.step(HANG)?;
+        }
+        if self.received_count != self.options.count {
+            return Err(format!("{} messages received", self.received_count).into());
+        }
+        Ok(())
+    }
+
+    // ---- both -------------------------------------------------------------------
+
+    /// Connects; a server that is about to listen is asked again.
+    fn connect(&mut self) -> Result<EndpointId, Failure> {
+        let begun = Instant::now();
+        loop {
+            let address = Address::Tcp(self.options.address);
+            let config = &self.options.endpoint;
+            let endpoint = self.interface.connect(&address, DOMAIN, config, b"")?;
+            let before = self.established;
+            while self.established == before && !self.has_ended(endpoint) {
+                self.step(HANG)?;
+            }
+            if self.established > before {
+                return Ok(endpoint);
+            }
+            self.interface.release(endpoint);
+            if begun.elapsed() > HANG {
+                return Err("nobody listens".into());
+            }
+        }
+    }
+
+    fn post_slots(&mut self, control: EndpointId) -> Result<(), Failure> {
+        (0..SLOTS as u64).try_for_each(|slot| self.post_slot(control, slot))
+    }
+
+    fn post_slot(&mut self, control: EndpointId, slot: u64) -> Result<(), Failure> {
+        let bytes = PLACE_BYTES as u32;
+        let segment = self.inbox.region.local(slot * u64::from(bytes), bytes);
+        Ok(self.interface.post_receive(control, slot, &[segment])?)
+    }
+
+    /// A receive for a Send: all come into the same memory.
+    fn post_main(&mut self, data: EndpointId) -> Result<(), Failure> {
+        let segment = self.main.region.local(0, self.options.size);
+        Ok(self.interface.post_receive(data, 0, &[segment])?)
+    }
+
+    fn has_ended(&self, endpoint: EndpointId) -> bool {
+        self.ended.iter().any(|(ended, _)| *ended == endpoint)
+    }
+
+    /// Fails if a connection has ended.
+    fn must_stand(&self) -> Result<(), Failure> {
+        let is_ours = |endpoint| self.control == Some(endpoint) || self.data == Some(endpoint);
+        match self.ended.iter().find(|(endpoint, _)| is_ours(*endpoint)) {
+            Some((_, reason)) => Err(reason.clone().into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes in one event; an error if there is none for so long.
+    fn step(&mut self, patience: Duration) -> Result<(), Failure> {
+        if self.interface.event_count() == 0 {
+            self.interface.wait(1, Some(patience));
+        }
+        match self.interface.next_event().ok_or("nothing happens any more")? {
+            Event::ConnectionRequest { pending, .. } => {
+                let config = &self.options.endpoint;
+                let endpoint = self.interface.accept(pending, DOMAIN, config, b"");
+                if self.control.is_none() {
+                    self.control = Some(endpoint);
+                    return self.post_slots(endpoint);
+                }
+                self.data = Some(endpoint);
+                let count = if self.kind == Kind::Send { RECEIVES } else { 0 };
+                (0..count).try_for_each(|_| self.post_main(endpoint))
+            }
+            Event::Established { .. } => {
+                self.established += 1;
+                Ok(())
+            }
+            Event::Completion(completion) => self.on_completion(&completion),
+            Event::Broken { endpoint, reason } => {
+                self.ended.push((endpoint, reason));
+                Ok(())
+            }
+            other => Err(format!("not expected: {other:?}").into()),
+        }
+    }
+
+    fn on_completion(&mut self, completion: &Completion) -> Result<(), Failure> {
+        let Completion { endpoint, operation, status, context, length, .. } = *completion;
+        if status != CompletionStatus::Success {
+            // Why is told when the connection is told to be broken.
+            return Ok(());
+        }
+        if operation != Operation::Receive {
+            self.done_count += 1;
+            return Ok(());
+        }
+        if self.data == Some(endpoint) {
+            self.received_count += 1;
+            return self.post_main(endpoint);
+        }
+        let at = context as usize * PLACE_BYTES;
+        self.said.push_back(self.inbox.memory.to_vec(at, length as usize));
+        self.post_slot(endpoint, context)
+    }
+}
+
+/// Where a peer's memory is.
+fn place(octets: &[u8]) -> Result<RemoteSegment, Failure> {
+    if octets.len() != PLACE_BYTES {
+        return Err(format!("{} octets instead of a place", octets.len()).into());
+    }
+    let stag = Stag(u32::from_be_bytes(octets[16..20].try_into()?));
+    let address = u64::from_be_bytes(octets[24..32].try_into()?);
+    Ok(RemoteSegment { stag, address, length: 0 })
+}
+
+/// Octets of `struct pingpong_dest`.
+const PLACE_BYTES: usize = 56;
+const SLOTS: usize = 8;
+/// Small transfers go round in so many octets.
+const CYCLE_BYTES: usize = 4096;
+/// Receives that a sender counts on: perftest's `--rx-depth`.
+const RECEIVES: u32 = 512;
+/// Sends between two words about credit.
+const CREDIT_STEP: u32 = 64;
+/// Most Sends ahead of what the peer has told: it tells every 170.
+const WINDOW: u32 = 400;
+/// Most pieces of work under way.
+const DEPTH: u32 = 64;
+const CREDIT_LOOK: Duration = Duration::from_millis(10);
+/// A guard against hanging; emulated machines are slow.
+const HANG: Duration = Duration::from_secs(120);
