@@ -181,6 +181,19 @@ suite() {
     return "$status"
 }
 
+# The registration cache over a device, with its checks: reads into buffers that come and go, for
+# DAFS_STRESS_SECONDS. It says nothing until it ends. Each buffer is a mapping of its own, at
+# addresses that others had: the C library would keep what is freed. The cache must have noticed.
+stress() {
+    local seconds=${DAFS_STRESS_SECONDS:-20}
+    silence=$((silence + seconds))
+    guest_device "$1" test0 || return
+    guest "cd /tmp && DAFS_VERBS_ADDRESS=$test_address DAFS_STRESS_SECONDS=$seconds \
+        MALLOC_MMAP_THRESHOLD_=65536 timeout $((patience + seconds)) \
+        own_memory --test-threads=1 --nocapture" | tee "$logs/stress" &&
+        grep -q 'invalidations: [1-9]' "$logs/stress"
+}
+
 # The suite of the whole system with a server and clients in the guest: where the client library
 # speaks. Cases that make their messages themselves name memory by the region, not as a device
 # does; those with servers in processes of their own have no device.

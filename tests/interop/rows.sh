@@ -52,6 +52,8 @@ system-siw system siw
 system-roce system rxe
 verbs-roce suite conformance rxe test0 $test_address verbs::
 verbs-roce-ipv6 suite conformance rxe test0 $test_address_6 verbs::
+stress-siw stress siw
+stress-roce stress rxe
 dafs-accept dafs_accept
 dafs-connect dafs_connect
 dafs-removal dafs_removal
