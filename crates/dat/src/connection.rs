@@ -8,11 +8,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::region::{DmabufError, DmabufRange, RegionEntry, RegionTable};
+use crate::region::{DmabufError, RegionEntry, RegionTable};
 use crate::verbs::ProtectionDomain;
 use crate::{
     BreakReason, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Forecast,
-    Gather, LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment, Rights,
+    Gather, LocalKey, LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment,
     SendOptions, Signal, Stag,
 };
 
@@ -234,14 +234,14 @@ pub trait Connection: Send {
         None
     }
 
-    /// Registers memory that only the connection's device gets at.
-    fn register_dmabuf(
+    /// Registers the dmabuf of a region with the connection's device, unless the device knows
+    /// it.
+    fn reach_dmabuf(
         &mut self,
         context: &mut Context<'_>,
-        dmabuf: DmabufRange<'_>,
-        rights: Rights,
-    ) -> Result<Region, DmabufError> {
-        let _ = (context, dmabuf, rights);
+        key: LocalKey,
+    ) -> Result<(), DmabufError> {
+        let _ = (context, key);
         Err(DmabufError::Transport)
     }
 

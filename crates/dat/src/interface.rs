@@ -219,6 +219,7 @@ impl<E> Interface<E> {
                 Box::new(verbs::Connection::connect(*socket, config, private_data, deadline)?)
             }
             Address::Sim(node) => {
+                self.names_regions = true;
                 let network = self.network(address)?;
                 Box::new(sim::Connection::connect(network, *node, config, private_data)?)
             }
@@ -309,7 +310,7 @@ impl<E> Interface<E> {
     /// peer that uses it afterwards breaks its connection.
     pub fn deregister(&mut self, key: LocalKey) {
         let Some(entry) = self.regions.remove(key) else { return };
-        if entry.rights.is_remote() {
+        if entry.rights.is_remote() && entry.dmabuf.is_none() {
             self.withdraw(&entry);
         }
     }

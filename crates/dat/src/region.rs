@@ -3,14 +3,14 @@
 //! Invariant: a key finds a region only while it is registered; slots are reused
 //! under a new key octet, so a stale key is refused.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use dafs_memory::Memory;
 
 use crate::verbs::raw::{Sge, access};
 use crate::verbs::{ProtectionDomain, Registered, Registrations, access_of};
-use crate::{Domain, LocalKey, PostError, Stag};
+use crate::{Domain, LocalKey, PostError, Stag, sim};
 
 /// What a peer may do to a region. The default is nothing: local use only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,19 +103,15 @@ pub struct RegionEntry {
     pub(crate) region: Region,
     pub(crate) domain: Domain,
     pub(crate) rights: Rights,
-}
-
-impl RegionEntry {
-    /// Whether its memory is none of this process.
-    fn is_elsewhere(&self) -> bool {
-        self.region.length > self.memory.length() as u64
-    }
+    /// Where the octets are if they are none of this process; `memory` is nothing then.
+    pub(crate) dmabuf: Option<Arc<OwnedFd>>,
 }
 
 /// Memory behind a dmabuf, of another device mostly.
 #[derive(Clone, Copy, Debug)]
 pub struct DmabufRange<'d> {
-    /// The dmabuf; it may be closed once it is registered.
+    /// The dmabuf; it may be closed once it is registered: the interface has a descriptor of
+    /// its own.
     pub fd: BorrowedFd<'d>,
     /// Octets before the range.
     pub offset: u64,
@@ -132,6 +128,12 @@ pub enum DmabufError {
     /// It has no device yet, or none any more.
     #[error("the endpoint is not connected: a dmabuf is registered with its device")]
     NotConnected,
+    /// It is none that [`crate::Interface::register_dmabuf`] has given, or is deregistered.
+    #[error("the region is of no dmabuf, or not registered any more")]
+    NoSuchRegion,
+    /// This process can have no further descriptor.
+    #[error("the dmabuf's descriptor cannot be duplicated")]
+    Descriptor(#[source] std::io::Error),
     /// The device will not have it.
     #[error(
         "device {device} does not register this dmabuf; it takes a device and driver that support \
@@ -191,6 +193,8 @@ pub struct RegionTable {
     revoked: Vec<RegionEntry>,
     /// What the regions are registered as with RDMA devices.
     pub(crate) devices: Registrations,
+    /// The same of simulated devices.
+    pub(crate) simulated: sim::Registrations,
 }
 
 impl RegionTable {
@@ -219,7 +223,8 @@ impl RegionTable {
             address: memory.address(),
             length: memory.length() as u64,
         };
-        self.slots[index as usize] = Some(RegionEntry { memory, region, domain, rights });
+        let entry = RegionEntry { memory, region, domain, rights, dmabuf: None };
+        self.slots[index as usize] = Some(entry);
         Some(region)
     }
 
@@ -231,6 +236,7 @@ impl RegionTable {
         }
         self.free.push(index);
         self.devices.clear(index as usize);
+        self.simulated.clear(key);
         slot.take()
     }
 
@@ -327,7 +333,7 @@ impl RegionTable {
         let Some(entry) = entry.filter(|e| e.region.key == key && e.rights.is_remote()) else {
             return Ok(());
         };
-        if entry.is_elsewhere() {
+        if entry.dmabuf.is_some() {
             return Ok(());
         }
         self.devices.expose(protection, slot, entry).map(|_| ())
@@ -352,34 +358,53 @@ impl RegionTable {
         self.invalidate(stag, domain).map(|()| stag)
     }
 
-    /// Registers memory that is none of this process with a device.
+    /// Takes in memory that is none of this process. No device knows it yet.
     pub(crate) fn insert_dmabuf(
         &mut self,
-        protection: &Arc<ProtectionDomain>,
         domain: Domain,
         dmabuf: DmabufRange<'_>,
         rights: Rights,
     ) -> Result<Region, DmabufError> {
-        let device = || protection.device.name.clone();
-        let length = usize::try_from(dmabuf.length).unwrap_or(usize::MAX);
-        let register = |access| {
-            Registered::dmabuf(protection, dmabuf.fd, dmabuf.offset, length, access)
-                .map_err(|source| DmabufError::Device { device: device(), source })
-        };
-        let local = register(access::LOCAL_WRITE)?;
-        let remote = rights.is_remote().then(|| register(access_of(rights))).transpose()?;
+        let fd = dmabuf.fd.try_clone_to_owned().map_err(DmabufError::Descriptor)?;
         // Not an octet of it is the processor's: no other transport gets at it.
         let nothing = Memory::from_heap(Box::default());
         let full = DmabufError::TableFull;
         let region = self.insert(nothing, domain, rights, false).ok_or(full)?;
-        let slot = index_of(region.key.0) as usize;
         let (address, length) = (dmabuf.offset, dmabuf.length);
         let region = Region { address, length, ..region };
-        if let Some(entry) = &mut self.slots[slot] {
-            entry.region = region;
+        if let Some(entry) = &mut self.slots[index_of(region.key.0) as usize] {
+            (entry.region, entry.dmabuf) = (region, Some(Arc::new(fd)));
         }
-        self.devices.adopt(protection, slot, local, remote);
         Ok(region)
+    }
+
+    /// The dmabuf that a region is of, and the region.
+    pub(crate) fn dmabuf(&self, key: LocalKey) -> Result<(&OwnedFd, &RegionEntry), DmabufError> {
+        let entry = self.get(key).ok_or(DmabufError::NoSuchRegion)?;
+        Ok((entry.dmabuf.as_deref().ok_or(DmabufError::NoSuchRegion)?, entry))
+    }
+
+    /// Registers a dmabuf with a device, unless the device knows it.
+    pub(crate) fn dmabuf_to_device(
+        &mut self,
+        protection: &Arc<ProtectionDomain>,
+        key: LocalKey,
+    ) -> Result<(), DmabufError> {
+        let slot = index_of(key.0) as usize;
+        let (fd, RegionEntry { region, rights, .. }) = self.dmabuf(key)?;
+        if self.devices.knows(protection, slot) {
+            return Ok(());
+        }
+        let length = usize::try_from(region.length).unwrap_or(usize::MAX);
+        let register = |access| {
+            Registered::dmabuf(protection, fd.as_fd(), region.address, length, access).map_err(
+                |source| DmabufError::Device { device: protection.device.name.clone(), source },
+            )
+        };
+        let local = register(access::LOCAL_WRITE)?;
+        let remote = rights.is_remote().then(|| register(access_of(*rights))).transpose()?;
+        self.devices.adopt(protection, slot, local, remote);
+        Ok(())
     }
 
     /// Memory and offset that a peer of `domain` names, checked against bounds and
@@ -393,7 +418,23 @@ impl RegionTable {
         length: u32,
         write: bool,
     ) -> Result<(&Memory, usize), AccessError> {
-        let entry = self.get(LocalKey(stag.0)).ok_or(AccessError::InvalidStag)?;
+        let entry = self.check_remote(domain, LocalKey(stag.0), address, length, write)?;
+        let offset = usize::try_from(address - entry.region.address).ok();
+        let offset = offset.filter(|offset| entry.memory.contains(*offset, length as usize));
+        Ok((&entry.memory, offset.ok_or(AccessError::Bounds)?))
+    }
+
+    /// A region that a peer of `domain` names, checked against bounds and the right it needs.
+    #[inline]
+    pub(crate) fn check_remote(
+        &self,
+        domain: Domain,
+        key: LocalKey,
+        address: u64,
+        length: u32,
+        write: bool,
+    ) -> Result<&RegionEntry, AccessError> {
+        let entry = self.get(key).ok_or(AccessError::InvalidStag)?;
         if entry.domain != domain {
             return Err(AccessError::WrongDomain);
         }
@@ -403,21 +444,19 @@ impl RegionTable {
         if address.checked_add(u64::from(length)).is_none() {
             return Err(AccessError::Wrap);
         }
-        let offset = address
-            .checked_sub(entry.region.address)
-            .and_then(|offset| usize::try_from(offset).ok())
-            .filter(|offset| entry.memory.contains(*offset, length as usize))
-            .ok_or(AccessError::Bounds)?;
+        let offset = address.checked_sub(entry.region.address).ok_or(AccessError::Bounds)?;
+        if offset.saturating_add(u64::from(length)) > entry.region.length {
+            return Err(AccessError::Bounds);
+        }
         let allowed = if write { entry.rights.remote_write } else { entry.rights.remote_read };
-        if allowed { Ok((&entry.memory, offset)) } else { Err(AccessError::Rights) }
+        if allowed { Ok(entry) } else { Err(AccessError::Rights) }
     }
 
-    /// Every region that peers of `domain` may reach.
+    /// Every region that peers of `domain` may reach as soon as they are connected.
     pub(crate) fn remote_of(&self, domain: Domain) -> impl Iterator<Item = &RegionEntry> {
-        self.slots
-            .iter()
-            .flatten()
-            .filter(move |entry| entry.domain == domain && entry.rights.is_remote())
+        let is_reached = |entry: &&RegionEntry| entry.rights.is_remote() && entry.dmabuf.is_none();
+        let of_domain = move |entry: &&RegionEntry| entry.domain == domain;
+        self.slots.iter().flatten().filter(of_domain).filter(is_reached)
     }
 }
 

@@ -68,7 +68,8 @@ impl Interface {
     }
 
     /// Registers memory behind a dmabuf with the device of an endpoint, for endpoints of the
-    /// same domain on that device. The processor never touches it; other transports refuse it.
+    /// same domain on that device; [`Interface::reach_dmabuf`] registers it with further
+    /// devices. The processor never touches it; other transports refuse it.
     ///
     /// # Errors
     /// [`DmabufError`], for one if the endpoint is not of [`crate::verbs`].
@@ -78,8 +79,23 @@ impl Interface {
         dmabuf: DmabufRange<'_>,
         rights: Rights,
     ) -> Result<Region, DmabufError> {
+        let domain = self.lend(endpoint).ok_or(DmabufError::NotConnected)?.1.domain;
+        let region = self.regions.insert_dmabuf(domain, dmabuf, rights)?;
+        let reached = self.reach_dmabuf(endpoint, region.key);
+        if reached.is_err() {
+            self.regions.remove(region.key);
+        }
+        reached.map(|()| region)
+    }
+
+    /// Registers a dmabuf with the device of this endpoint too, unless the device knows it: where
+    /// connections go through several, or one has taken another's place.
+    ///
+    /// # Errors
+    /// As [`Interface::register_dmabuf`]; the region stays as it was.
+    pub fn reach_dmabuf(&mut self, endpoint: EndpointId, key: LocalKey) -> Result<(), DmabufError> {
         let (connection, mut context) = self.lend(endpoint).ok_or(DmabufError::NotConnected)?;
-        connection.register_dmabuf(&mut context, dmabuf, rights)
+        connection.reach_dmabuf(&mut context, key)
     }
 
     /// What becomes of memory of the application's own, from now on. What was kept of it is let

@@ -13,11 +13,11 @@ use dafs_memory::Memory;
 use super::Network;
 use super::packet::{Cause, Greeting, Packet, Payload, Piece, length_of, scatter};
 use crate::connection::{Alarm, Context, Readiness};
-use crate::region::{AccessError, RegionEntry};
+use crate::region::{AccessError, DmabufError, RegionEntry};
 use crate::{
     Address, AddressError, BreakReason, Completion, CompletionStatus, EndpointConfig, Event,
-    Gather, ListenerId, LocalSegment, Operation, Peer, PendingId, PostError, RegionPath,
-    RemoteSegment, SendOptions, Signal, Stag,
+    Gather, ListenerId, LocalKey, LocalSegment, Operation, Peer, PendingId, PostError, Region,
+    RegionPath, RemoteSegment, SendOptions, Signal, Stag,
 };
 
 pub(crate) struct Connection {
@@ -25,6 +25,8 @@ pub(crate) struct Connection {
     link: u64,
     /// 0 for the initiator, 1 for the acceptor.
     side: usize,
+    /// What it goes through on this side.
+    device: Option<u32>,
     phase: Phase,
     limits: EndpointConfig,
     /// Reads that may be under way from here: the lesser wish of both sides.
@@ -106,10 +108,12 @@ impl Connection {
         phase: Phase,
         limits: &EndpointConfig,
     ) -> Self {
+        let device = network.state().nodes.get(&network.node()).and_then(|node| node.device);
         Self {
             network: network.clone(),
             link,
             side,
+            device,
             phase,
             limits: limits.clone(),
             read_depth: limits.read_depth,
@@ -212,7 +216,7 @@ impl Connection {
                 self.acknowledge(sequence, early);
             }
             Packet::ReadRequest { sequence, stag, address, length } => {
-                let found = context.regions.remote(context.domain, stag, address, length, false);
+                let found = reach(self.device, context, stag, address, length, false);
                 let (memory, offset) =
                     found.map_err(|error| refused(&mut self.cause, sequence, error))?;
                 let payload = Payload::Bytes(memory.to_vec(offset, length as usize));
@@ -285,9 +289,7 @@ impl Connection {
         address: u64,
     ) -> Result<(), BreakReason> {
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let (memory, offset) = context
-            .regions
-            .remote(context.domain, stag, address, length, true)
+        let (memory, offset) = reach(self.device, context, stag, address, length, true)
             .map_err(|error| refused(&mut self.cause, sequence, error))?;
         memory.write(offset, bytes);
         Ok(())
@@ -367,6 +369,25 @@ fn refused(cause: &mut Cause, sequence: u64, error: AccessError) -> BreakReason 
     let what = format!("{error:?}");
     *cause = Cause::Refused { sequence, reason: BreakReason::RemoteAccess(what.clone()) };
     BreakReason::PeerViolation(what)
+}
+
+/// What a peer names, which a device of this side may know by a name of its own.
+fn reach<'c>(
+    device: Option<u32>,
+    context: &'c Context<'_>,
+    stag: Stag,
+    address: u64,
+    length: u32,
+    write: bool,
+) -> Result<(&'c Memory, usize), AccessError> {
+    let regions = &*context.regions;
+    let known = device.and_then(|device| regions.simulated.named(device, stag));
+    let Some((key, memory)) = known else {
+        return regions.remote(context.domain, stag, address, length, write);
+    };
+    regions.check_remote(context.domain, key, address, length, write)?;
+    let offset = usize::try_from(address).map_err(|_| AccessError::Bounds)?;
+    Ok((memory, offset))
 }
 
 fn resolve(context: &Context<'_>, segments: &[LocalSegment]) -> Result<Vec<Piece>, PostError> {
@@ -564,6 +585,20 @@ impl crate::connection::Connection for Connection {
     }
 
     fn withdraw(&mut self, _entry: &RegionEntry) {}
+
+    fn name(&self, context: &Context<'_>, region: &Region) -> Stag {
+        let named = |device| context.regions.simulated.name(device, region.key);
+        self.device.and_then(named).unwrap_or(region.stag)
+    }
+
+    fn reach_dmabuf(
+        &mut self,
+        context: &mut Context<'_>,
+        key: LocalKey,
+    ) -> Result<(), DmabufError> {
+        let device = self.device.ok_or(DmabufError::Transport)?;
+        context.regions.dmabuf_to_simulated(&self.network, device, key)
+    }
 
     fn path(&self, _entry: &RegionEntry) -> RegionPath {
         RegionPath::Network

@@ -15,9 +15,13 @@
 //! A [`Network`] handle speaks for one node; [`Network::at`] gives the others. The
 //! driver moves time with [`Network::advance`] and polls the interfaces; an
 //! interface that waits moves time itself and returns when nothing is under way.
+//!
+//! A node may have a device ([`Network::set_device`]), which stands for an RDMA device that
+//! registers dmabufs: it maps them, and the name that it gives is nothing to another device.
 
 mod config;
 mod connection;
+mod device;
 mod lane;
 mod network;
 mod packet;
@@ -29,6 +33,7 @@ pub use config::{Fault, FaultPlan, NetworkConfig, Statistics};
 pub use network::{ConnectionId, ConnectionInfo, Network, TraceEntry};
 
 pub(crate) use connection::Connection;
+pub(crate) use device::Registrations;
 
 use std::io;
 

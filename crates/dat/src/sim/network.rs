@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::state::State;
+use super::state::{Link, State};
 use super::{Fault, FaultPlan, NetworkConfig, Statistics};
 
 /// A simulated network, as one of its nodes sees it. Clones and the handles of
@@ -154,6 +154,25 @@ impl Network {
     /// Ends a node's partition; what was held back arrives, in order.
     pub fn heal(&self, node: u32) {
         self.state().heal(node);
+    }
+
+    /// Gives a node this device, or none, from now on. The connections that it has break, and
+    /// those that it makes afterwards go through this.
+    pub fn set_device(&self, node: u32, device: Option<u32>) {
+        let mut state = self.state();
+        state.note("device", u64::from(node), 0, device.map_or(0, u64::from));
+        state.nodes.entry(node).or_default().device = device;
+        let of_node = |(id, link): (&u64, &Link)| {
+            link.sides.iter().any(|side| side.node == node).then_some(*id)
+        };
+        let broken: Vec<u64> = state.links.iter().filter_map(of_node).collect();
+        broken.into_iter().for_each(|id| state.cut_cable(id));
+    }
+
+    /// Dmabufs that a device has registered now.
+    #[must_use]
+    pub fn registration_count(&self, device: u32) -> usize {
+        self.state().registrations.get(&device).copied().unwrap_or(0)
     }
 
     /// Changes what goes wrong by itself from now on.

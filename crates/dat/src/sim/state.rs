@@ -30,6 +30,9 @@ pub(crate) struct State {
     pub(crate) faults_done: u64,
     /// Faults ordered by the driver, each with the data to let pass before.
     pub(crate) orders: Vec<(Fault, u64)>,
+    /// What devices have registered: how much it is, and the last name given.
+    pub(crate) registrations: BTreeMap<u32, usize>,
+    pub(crate) names_given: u32,
     pub(crate) trace_hash: u64,
     pub(crate) trace: VecDeque<TraceEntry>,
 }
@@ -56,6 +59,8 @@ pub(crate) struct Link {
 pub(crate) struct Node {
     pub(crate) down: bool,
     pub(crate) isolated: bool,
+    /// What its connections go through.
+    pub(crate) device: Option<u32>,
     pub(crate) listener: Option<Backlog>,
 }
 
@@ -106,6 +111,8 @@ impl State {
             statistics: Statistics::default(),
             faults_done: 0,
             orders: Vec::new(),
+            registrations: BTreeMap::new(),
+            names_given: 0,
             trace_hash: HASH_START,
             trace: VecDeque::new(),
         }

@@ -44,11 +44,11 @@ use self::staging::Staging;
 pub use self::survey::{Device, Gid, Port, RdmaSurvey};
 use self::transmit::{Outbound, Transfer};
 use crate::connection::{Alarm, Context, Readiness};
-use crate::region::{DmabufError, DmabufRange, RegionEntry, RegisterError};
+use crate::region::{DmabufError, RegionEntry, RegisterError};
 use crate::{
     Address, AddressError, BreakReason, CompletionStatus, EndpointConfig, Gather, ListenerId,
-    LocalKey, LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment, Rights,
-    SendOptions, Signal, Stag,
+    LocalKey, LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment, SendOptions,
+    Signal, Stag,
 };
 
 /// One connection, either side.
@@ -299,14 +299,13 @@ impl crate::connection::Connection for Connection {
         RegionPath::Network
     }
 
-    fn register_dmabuf(
+    fn reach_dmabuf(
         &mut self,
         context: &mut Context<'_>,
-        dmabuf: DmabufRange<'_>,
-        rights: Rights,
-    ) -> Result<Region, DmabufError> {
+        key: LocalKey,
+    ) -> Result<(), DmabufError> {
         let protection = self.protection.as_ref().ok_or(DmabufError::NotConnected)?;
-        context.regions.insert_dmabuf(protection, context.domain, dmabuf, rights)
+        context.regions.dmabuf_to_device(protection, key)
     }
 
     fn shutdown(&mut self, context: &mut Context<'_>, reason: &BreakReason) {

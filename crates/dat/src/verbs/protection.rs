@@ -363,6 +363,11 @@ impl Registrations {
         (place.local, place.remote) = (Some(local), remote);
     }
 
+    /// Whether a region is registered with a device.
+    pub fn knows(&self, protection: &ProtectionDomain, slot: usize) -> bool {
+        self.find(protection.number, slot).is_some()
+    }
+
     #[inline]
     fn find(&self, protection: u64, slot: usize) -> Option<&Registration> {
         self.slots.get(slot)?.iter().find(|registration| registration.protection == protection)

@@ -9,6 +9,7 @@ mod breaking;
 #[path = "../certificates/mod.rs"]
 mod certificates;
 mod connecting;
+mod dmabufs;
 mod fixture;
 mod inboxes;
 mod limits;

@@ -17,13 +17,13 @@ fn world(config: NetworkConfig) -> World {
     world
 }
 
-fn pair(config: NetworkConfig) -> Pair {
+pub fn pair(config: NetworkConfig) -> Pair {
     let world = world(config);
     let limits = EndpointConfig::default();
     Pair::over(world, &limits, &limits)
 }
 
-fn network(pair: &Pair) -> Network {
+pub fn network(pair: &Pair) -> Network {
     pair.world.network.clone().unwrap()
 }
 

@@ -1,0 +1,88 @@
+//! Simulated devices: what they know of memory behind dmabufs.
+//!
+//! Invariant: a device gives each name once, and knows it as long as the region is registered.
+//! Only what comes over a connection that goes through a device finds what the device knows: on
+//! this side the region has no octets.
+//!
+//! A dmabuf is stood for by a memory file that is sealed against shrinking; the device maps it.
+
+use dafs_memory::Memory;
+
+use super::Network;
+use crate::region::{DmabufError, RegionTable};
+use crate::{LocalKey, Stag};
+
+/// What the regions of an interface are registered as with simulated devices.
+#[derive(Debug, Default)]
+pub(crate) struct Registrations(Vec<Registration>);
+
+#[derive(Debug)]
+struct Registration {
+    network: Network,
+    device: u32,
+    region: LocalKey,
+    name: Stag,
+    /// From the dmabuf's start to the region's end.
+    memory: Memory,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(count) = self.network.state().registrations.get_mut(&self.device) {
+            *count -= 1;
+        }
+    }
+}
+
+impl Registrations {
+    /// What a device calls a region, if it knows it.
+    pub(crate) fn name(&self, device: u32, region: LocalKey) -> Option<Stag> {
+        let mut known = self.0.iter();
+        let found = known.find(|known| known.device == device && known.region == region);
+        found.map(|found| found.name)
+    }
+
+    /// What a device calls so.
+    pub(crate) fn named(&self, device: u32, name: Stag) -> Option<(LocalKey, &Memory)> {
+        let mut known = self.0.iter();
+        let found = known.find(|known| known.device == device && known.name == name);
+        found.map(|found| (found.region, &found.memory))
+    }
+
+    /// A region is gone.
+    pub(crate) fn clear(&mut self, region: LocalKey) {
+        self.0.retain(|known| known.region != region);
+    }
+}
+
+impl RegionTable {
+    /// Registers a dmabuf with a simulated device, unless the device knows it.
+    pub(crate) fn dmabuf_to_simulated(
+        &mut self,
+        network: &Network,
+        device: u32,
+        key: LocalKey,
+    ) -> Result<(), DmabufError> {
+        let (fd, entry) = self.dmabuf(key)?;
+        if self.simulated.name(device, key).is_some() {
+            return Ok(());
+        }
+        let failed = |source| DmabufError::Device { device: format!("sim{device}"), source };
+        let end = entry.region.address.saturating_add(entry.region.length);
+        let end = usize::try_from(end).unwrap_or(usize::MAX);
+        let fd = fd.try_clone().map_err(failed)?;
+        let memory =
+            Memory::import(fd, end, true).map_err(|error| failed(std::io::Error::other(error)))?;
+        let mut state = network.state();
+        *state.registrations.entry(device).or_default() += 1;
+        state.names_given += 1;
+        let name = Stag(FIRST_NAME + state.names_given);
+        drop(state);
+        let network = network.clone();
+        self.simulated.0.push(Registration { network, device, region: key, name, memory });
+        Ok(())
+    }
+}
+
+/// No region of a table is called so.
+const FIRST_NAME: u32 = 1 << 30;
