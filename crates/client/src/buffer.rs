@@ -33,6 +33,8 @@ pub(crate) struct Registered {
     shared: Weak<Shared>,
     /// A server may still write it: not to be used for anything else.
     is_exposed: Cell<bool>,
+    /// Its octets are a device's, and `memory` is nothing ([`crate::device`]).
+    pub is_device: bool,
 }
 
 impl std::fmt::Debug for Registered {
@@ -54,6 +56,29 @@ impl Drop for Registered {
 }
 
 impl Registered {
+    /// Memory of a device.
+    pub fn device(region: Region, length: usize, shared: &Rc<Shared>) -> Self {
+        let (memory, shared) = (Memory::from_heap(Box::default()), Rc::downgrade(shared));
+        let is_exposed = Cell::new(false);
+        Self { memory, region, length, shared, is_exposed, is_device: true }
+    }
+
+    /// The part of `length` octets at `offset`.
+    pub fn slice(self: &Rc<Self>, offset: usize, length: usize) -> Result<Slice> {
+        let is_inside = offset <= self.length && length <= self.length - offset;
+        match u32::try_from(length) {
+            Ok(octets) if is_inside => {
+                Ok(Slice { buffer: Rc::clone(self), offset, length: octets })
+            }
+            _ => Err(ClientError::Range { offset, length }),
+        }
+    }
+
+    /// Octets.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
     /// A session ended with a transfer of this memory under way.
     pub fn note_exposed(&self) {
         self.is_exposed.set(true);
@@ -70,7 +95,8 @@ impl Buffer {
     pub(crate) fn new(memory: Memory, region: Region, length: usize, shared: &Rc<Shared>) -> Self {
         let is_exposed = Cell::new(false);
         let shared = Rc::downgrade(shared);
-        Self(Rc::new(Registered { memory, region, length, shared, is_exposed }))
+        let is_device = false;
+        Self(Rc::new(Registered { memory, region, length, shared, is_exposed, is_device }))
     }
 
     /// Memory of the application's own that only a device gets at.
@@ -96,12 +122,7 @@ impl Buffer {
     /// # Errors
     /// [`ClientError::Range`].
     pub fn slice(&self, offset: usize, length: usize) -> Result<Slice> {
-        match u32::try_from(length) {
-            Ok(octets) if self.contains(offset, length) => {
-                Ok(Slice { buffer: self.0.clone(), offset, length: octets })
-            }
-            _ => Err(ClientError::Range { offset, length }),
-        }
+        self.0.slice(offset, length)
     }
 
     /// Copies `bytes` into the buffer.

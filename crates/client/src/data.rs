@@ -169,6 +169,10 @@ impl Core {
         sequence: SequenceNumber,
         mut transfer: Transfer,
     ) {
+        if let Err(error) = self.reach(index, transfer.buffer.as_deref()) {
+            self.sessions[index].credits.withdraw(stream);
+            return self.complete(&transfer, Err(error));
+        }
         let session = &mut self.sessions[index];
         let header =
             RequestHeader { desired_credits: session.wish, ..RequestHeader::new(stream, sequence) };
@@ -199,7 +203,8 @@ impl Core {
                 Request::Commit(Commit { file, offset, length })
             }
             TransferKind::Write(stability) => {
-                if session.writes_inline && length <= session.inline_bytes_max() {
+                let is_here = buffer.is_none_or(|buffer| !buffer.is_device);
+                if is_here && session.writes_inline && length <= session.inline_bytes_max() {
                     inline = buffer.map(|b| b.region.local(transfer.offset as u64, length));
                     transfer.procedure = Procedure::WriteInline;
                     Request::WriteInline(WriteInline {

@@ -108,6 +108,15 @@ pub enum ClientError {
         /// Which file.
         what: String,
     },
+    /// Memory of a device cannot be moved to or from over this connection: it goes through no
+    /// RDMA device, or through one that does not take the memory.
+    #[error("device memory is out of reach over {address}: {reason}")]
+    OutOfReach {
+        /// The connection's address.
+        address: String,
+        /// Why, and what to do.
+        reason: String,
+    },
     /// A path climbs too many symbolic links.
     #[error("{0}: more than 40 symbolic links")]
     TooManyLinks(String),
@@ -138,6 +147,7 @@ impl ClientError {
             | Self::Range { .. }
             | Self::Foreign { .. }
             | Self::DataLost { .. }
+            | Self::OutOfReach { .. }
             | Self::TooManyLinks(_)
             | Self::System { .. } => None,
         }
@@ -159,6 +169,7 @@ impl ClientError {
             Self::TimedOut => Errno::TIMEDOUT.raw_os_error(),
             Self::Range { .. } | Self::Foreign { .. } => Errno::INVAL.raw_os_error(),
             Self::DataLost { .. } | Self::System { .. } => Errno::IO.raw_os_error(),
+            Self::OutOfReach { .. } => Errno::OPNOTSUPP.raw_os_error(),
             Self::TooManyLinks(_) => Errno::LOOP.raw_os_error(),
         }
     }

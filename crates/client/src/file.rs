@@ -19,6 +19,7 @@ use dafs_wire::{Checksum, Request, Response};
 use crate::buffer::{Buffer, Slice};
 use crate::core::{OperationId, Transferred};
 use crate::data::{Destination, TransferJob, TransferKind};
+use crate::device::Span;
 use crate::error::{ClientError, Result};
 use crate::groups::Group;
 use crate::names::Metadata;
@@ -215,9 +216,9 @@ impl Session {
         self.shared.borrow_mut().next_id().0
     }
 
-    /// Submits a read of the slice's length at `offset`. The slice belongs to the
-    /// transport until the completion. More than a server moves at once (16 MiB) goes as
-    /// several requests, one behind the other.
+    /// Submits a read of the slice's length at `offset`, into a buffer or device memory. The
+    /// slice belongs to the transport until the completion. More than a server moves at once
+    /// (16 MiB) goes as several requests, one behind the other.
     ///
     /// # Errors
     /// If the session has ended or the group was released; [`ClientError::Foreign`] if
@@ -227,10 +228,11 @@ impl Session {
         &self,
         file: &File,
         offset: u64,
-        slice: Slice,
+        slice: impl Into<Span>,
         group: Group,
         context: u64,
     ) -> Result<OperationId> {
+        let Span(slice) = slice.into();
         let job = file.job(TransferKind::Read, offset, slice.length);
         self.submit(file, job, Some(slice), Destination::Group(group), context)
     }
@@ -244,11 +246,12 @@ impl Session {
         &self,
         file: &File,
         offset: u64,
-        slice: Slice,
+        slice: impl Into<Span>,
         stability: Stability,
         group: Group,
         context: u64,
     ) -> Result<OperationId> {
+        let Span(slice) = slice.into();
         let job = file.job(TransferKind::Write(stability), offset, slice.length);
         self.submit(file, job, Some(slice), Destination::Group(group), context)
     }
@@ -350,12 +353,13 @@ impl File {
         }
     }
 
-    /// Reads into a registered buffer. Returns what was read: fewer octets than the
-    /// slice has only at the end of the file.
+    /// Reads into a registered buffer, or device memory. Returns what was read: fewer octets
+    /// than the slice has only at the end of the file.
     ///
     /// # Errors
     /// As the server says, with the path.
-    pub fn read_into(&self, offset: u64, slice: Slice) -> Result<Transferred> {
+    pub fn read_into(&self, offset: u64, slice: impl Into<Span>) -> Result<Transferred> {
+        let Span(slice) = slice.into();
         let wanted = slice.length;
         let mut done = self.run(TransferKind::Read, offset, Some(slice.clone()))?;
         // A server may move less than was asked for (draft 6.5.27).
@@ -371,13 +375,14 @@ impl File {
         Ok(done)
     }
 
-    /// Writes the whole slice of a registered buffer, unstable: [`File::commit`] makes it
-    /// last.
+    /// Writes the whole slice of a registered buffer or device memory, unstable:
+    /// [`File::commit`] makes it last.
     ///
     /// # Errors
     /// As the server says, with the path; [`ClientError::DataLost`] if data written
     /// before is known to be lost.
-    pub fn write_from(&self, offset: u64, slice: Slice) -> Result<Transferred> {
+    pub fn write_from(&self, offset: u64, slice: impl Into<Span>) -> Result<Transferred> {
+        let Span(slice) = slice.into();
         let kind = TransferKind::Write(Stability::Unstable);
         let wanted = slice.length;
         let mut done = self.run(kind, offset, Some(slice.clone()))?;

@@ -19,6 +19,7 @@ use crate::buffer::Slice;
 use crate::client::{Client, Shared};
 use crate::core::{OperationId, Transferred};
 use crate::data::TransferKind;
+use crate::device::Span;
 use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::waiters::Ticket;
@@ -69,22 +70,24 @@ impl Drop for TransferFuture<'_> {
 }
 
 impl File {
-    /// Reads; the transfer is under way at once. As with any READ, fewer octets than the
-    /// slice has are no error.
-    pub fn read_async(
+    /// Reads into a buffer or device memory; the transfer is under way at once. As with any
+    /// READ, fewer octets than the slice has are no error.
+    pub fn read_async<S: Into<Span>>(
         &self,
         offset: u64,
-        slice: Slice,
-    ) -> impl Future<Output = Result<Transferred>> + '_ {
+        slice: S,
+    ) -> impl Future<Output = Result<Transferred>> + use<'_, S> {
+        let Span(slice) = slice.into();
         self.transfer_async(TransferKind::Read, offset, Some(slice))
     }
 
-    /// Writes, unstable; the transfer is under way at once.
-    pub fn write_async(
+    /// Writes from a buffer or device memory, unstable; the transfer is under way at once.
+    pub fn write_async<S: Into<Span>>(
         &self,
         offset: u64,
-        slice: Slice,
-    ) -> impl Future<Output = Result<Transferred>> + '_ {
+        slice: S,
+    ) -> impl Future<Output = Result<Transferred>> + use<'_, S> {
+        let Span(slice) = slice.into();
         self.transfer_async(TransferKind::Write(Stability::Unstable), offset, Some(slice))
     }
 

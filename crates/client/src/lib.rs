@@ -14,7 +14,9 @@
 //! straight into it. Any other buffer can be registered with [`Client::register`], and any
 //! memory, by pointer and length, with [`Client::register_memory`]; [`Session::path_of`] says
 //! how bytes reach it. Plain slices go through a pool of registered buffers, with one copy,
-//! unless an RDMA device is to be told of them ([`ClientConfig::own_memory`]).
+//! unless an RDMA device is to be told of them ([`ClientConfig::own_memory`]). Memory of other
+//! devices, such as GPUs, is registered by its dmabuf ([`Session::register_dmabuf`]); RDMA
+//! devices move its octets, and the processor never.
 //!
 //! Invariants: a buffer range that was submitted belongs to the transport until its
 //! completion; never more requests are outstanding than the server gave credits for.
@@ -39,6 +41,7 @@ mod credits;
 mod data;
 mod decode;
 mod delegations;
+mod device;
 mod error;
 mod fencing;
 mod file;
@@ -68,6 +71,7 @@ pub use call::{Call, Reply};
 pub use chain::{Chain, ChainFailure, Chained, Outcome};
 pub use client::{Client, ClientConfig};
 pub use core::{Completion, OperationId, Transferred};
+pub use device::{DeviceMemory, DeviceSlice, Span};
 pub use error::{ClientError, Result};
 pub use file::{File, OpenOptions};
 pub use future::block_on;

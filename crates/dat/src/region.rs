@@ -133,7 +133,10 @@ pub enum DmabufError {
     NoSuchRegion,
     /// This process can have no further descriptor.
     #[error("the dmabuf's descriptor cannot be duplicated")]
-    Descriptor(#[source] std::io::Error),
+    Descriptor {
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The device will not have it.
     #[error(
         "device {device} does not register this dmabuf; it takes a device and driver that support \
@@ -365,7 +368,8 @@ impl RegionTable {
         dmabuf: DmabufRange<'_>,
         rights: Rights,
     ) -> Result<Region, DmabufError> {
-        let fd = dmabuf.fd.try_clone_to_owned().map_err(DmabufError::Descriptor)?;
+        let fd =
+            dmabuf.fd.try_clone_to_owned().map_err(|source| DmabufError::Descriptor { source })?;
         // Not an octet of it is the processor's: no other transport gets at it.
         let nothing = Memory::from_heap(Box::default());
         let full = DmabufError::TableFull;

@@ -10,6 +10,7 @@ mod bystander;
 mod chains;
 mod data;
 mod delegations;
+mod device_memory;
 mod fencing;
 mod fixture;
 mod grace;

@@ -78,7 +78,7 @@ impl Core {
 }
 
 /// The longest ranges of places for which `is_in` has true.
-fn runs_of(is_in: impl Iterator<Item = bool>) -> Vec<Range<usize>> {
+pub(super) fn runs_of(is_in: impl Iterator<Item = bool>) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     for (place, _) in is_in.enumerate().filter(|(_, is_in)| *is_in) {
         match runs.last_mut() {

@@ -23,6 +23,7 @@ use dafs_wire::messages::{FileChunk, TransferDirection};
 use smallvec::smallvec;
 
 use crate::buffer::Slice;
+use crate::device::Span;
 use crate::error::{ClientError, Result};
 use crate::file::File;
 use crate::session::Session;
@@ -55,26 +56,39 @@ impl Session {
 
 impl Batch<'_> {
     /// Adds a read of the slice's length at `offset`. Fewer octets than that are no error.
-    pub fn read(self, file: &File, offset: u64, slice: Slice) -> Self {
+    pub fn read(self, file: &File, offset: u64, slice: impl Into<Span>) -> Self {
+        let Span(slice) = slice.into();
         let chunk = FileChunk { offset, length: slice.length, hint: CacheHint::default() };
         self.add(file, TransferDirection::Read, smallvec![chunk], smallvec![slice])
     }
 
     /// Adds a write of the slice at `offset`.
-    pub fn write(self, file: &File, offset: u64, slice: Slice) -> Self {
+    pub fn write(self, file: &File, offset: u64, slice: impl Into<Span>) -> Self {
+        let Span(slice) = slice.into();
         let chunk = FileChunk { offset, length: slice.length, hint: CacheHint::default() };
         self.add(file, TransferDirection::Write, smallvec![chunk], smallvec![slice])
     }
 
     /// Adds a read of several ranges (offset and length) of a file into several slices, which
     /// are as long together; it is one request, with one outcome. At most 64 of each.
-    pub fn read_list(self, file: &File, ranges: &[(u64, u32)], slices: Vec<Slice>) -> Self {
-        self.add(file, TransferDirection::Read, chunks_of(ranges), slices.into())
+    /// Device memory and buffers ([`Span`]) may be mixed.
+    pub fn read_list(
+        self,
+        file: &File,
+        ranges: &[(u64, u32)],
+        slices: impl IntoIterator<Item = impl Into<Span>>,
+    ) -> Self {
+        self.add(file, TransferDirection::Read, chunks_of(ranges), slices_of(slices))
     }
 
     /// Adds a write of several slices to several ranges of a file, as [`Batch::read_list`].
-    pub fn write_list(self, file: &File, ranges: &[(u64, u32)], slices: Vec<Slice>) -> Self {
-        self.add(file, TransferDirection::Write, chunks_of(ranges), slices.into())
+    pub fn write_list(
+        self,
+        file: &File,
+        ranges: &[(u64, u32)],
+        slices: impl IntoIterator<Item = impl Into<Span>>,
+    ) -> Self {
+        self.add(file, TransferDirection::Write, chunks_of(ranges), slices_of(slices))
     }
 
     /// How long the server may take its time with a submitted batch: a hint by which it can
@@ -149,6 +163,10 @@ impl Batch<'_> {
         self.requests.push(Asked { file, state, direction, chunks, slices });
         self
     }
+}
+
+fn slices_of(slices: impl IntoIterator<Item = impl Into<Span>>) -> Few<Slice> {
+    slices.into_iter().map(|slice| slice.into().0).collect()
 }
 
 fn chunks_of(ranges: &[(u64, u32)]) -> Few<FileChunk> {

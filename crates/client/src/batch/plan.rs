@@ -13,11 +13,14 @@ use dafs_wire::{
     Array, ByteOrder, Checksum, DirectBuffer, DirectBuffers, DirectChecksum, HEADER_BYTES, Request,
     RequestHeader, encode_request,
 };
+use smallvec::smallvec;
 
+use super::again::runs_of;
 use super::table::{Asked, BatchState, Few};
 use super::{Batch, Batched};
-use crate::core::{Core, QueuedCall};
+use crate::core::{Core, OperationId, QueuedCall};
 use crate::error::{ClientError, Result};
+use crate::recovery::{Delay, Delayed, Work};
 
 /// What goes with the requests of every message of a batch.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +100,89 @@ impl Core {
             // The connection was lost over what went before: all of it goes when it is back.
             return;
         }
+        let (id, mut delay) = (self.next_id(), None);
+        for call in self.part_calls(index, part, id, &mut delay) {
+            self.queue_call(index, call);
+        }
+    }
+
+    /// The calls that ask for some requests of a batch, over the connection that is there. Those
+    /// that cannot be asked for end.
+    fn part_calls(
+        &mut self,
+        index: usize,
+        part: Part,
+        id: OperationId,
+        delay: &mut Option<Box<Delay>>,
+    ) -> Few<QueuedCall> {
+        let mut calls = Few::new();
+        for part in self.within_reach(index, part) {
+            match self.encode_part(index, &part) {
+                Some(Ok(message)) => {
+                    let delay = delay.take();
+                    calls.push(QueuedCall { id, ticket: None, part: Some(part), message, delay });
+                }
+                Some(Err(error)) => self.fail_part(&part, &error),
+                None => {}
+            }
+        }
+        calls
+    }
+
+    /// Ends the requests of a part whose device memory is out of reach. What is left.
+    fn within_reach(&mut self, index: usize, part: Part) -> Few<Part> {
+        let Some(state) = self.batches.get(part.batch, part.serial) else { return Few::new() };
+        let requests = part.requests.clone().zip(&state.requests[part.requests.clone()]);
+        let slices =
+            requests.flat_map(|(place, asked)| asked.slices.iter().map(move |s| (place, s)));
+        let of_devices = slices.filter(|(_, slice)| slice.buffer.is_device);
+        let devices: Vec<_> =
+            of_devices.map(|(place, slice)| (place, slice.buffer.clone())).collect();
+        if devices.is_empty() {
+            return smallvec![part];
+        }
+        let mut is_in = vec![true; part.requests.len()];
+        for (place, memory) in devices {
+            if let Err(error) = self.reach(index, Some(&memory)) {
+                is_in[place - part.requests.start] = false;
+                self.batches.end(part.batch, part.serial, place, Err(error));
+            }
+        }
+        let start = part.requests.start;
+        let moved = |run: Range<usize>| run.start + start..run.end + start;
+        let runs = runs_of(is_in.into_iter()).into_iter().map(moved);
+        runs.map(|requests| Part { requests, ..part }).collect()
+    }
+
+    /// A session is back: what waits of batches names memory as the connection does that is
+    /// there now, and what the connection cannot reach ends.
+    pub fn rename_parts(&mut self, index: usize) {
+        for call in std::mem::take(&mut self.sessions[index].calls) {
+            let calls = self.renamed(index, call);
+            self.sessions[index].calls.extend(calls);
+        }
+        let Some(keeper) = &mut self.sessions[index].keeper else { return };
+        for Delayed { due, work } in std::mem::take(&mut keeper.delayed) {
+            let works: Vec<Work> = match work {
+                Work::Call(call) => self.renamed(index, call).into_iter().map(Work::Call).collect(),
+                Work::Transfer(_) | Work::Member(_) | Work::Chain(_) => vec![work],
+            };
+            if let Some(keeper) = &mut self.sessions[index].keeper {
+                keeper.delayed.extend(works.into_iter().map(|work| Delayed { due, work }));
+            }
+        }
+    }
+
+    fn renamed(&mut self, index: usize, mut call: QueuedCall) -> Few<QueuedCall> {
+        match call.part.take() {
+            Some(part) => self.part_calls(index, part, call.id, &mut call.delay),
+            None => smallvec![call],
+        }
+    }
+
+    /// Some requests of a batch as a message; `None` if the batch is over.
+    fn encode_part(&mut self, index: usize, part: &Part) -> Option<Result<Vec<u8>>> {
+        let state = self.batches.get(part.batch, part.serial)?;
         let session = &self.sessions[index];
         let has_checksums = session.checksums;
         let requests = &state.requests[part.requests.clone()];
@@ -132,23 +218,20 @@ impl Core {
             desired_credits: session.wish,
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
-        match encode_request(ByteOrder::NATIVE, &header, &request, &mut message) {
+        Some(match encode_request(ByteOrder::NATIVE, &header, &request, &mut message) {
             Ok(length) => {
                 message.truncate(length);
                 if let Some(keeper) = &self.sessions[index].keeper {
                     // A file may have been added before a restart.
                     keeper.opens.restate(&mut message);
                 }
-                let id = self.next_id();
-                let call = QueuedCall { id, ticket: None, part: Some(part), message, delay: None };
-                self.queue_call(index, call);
+                Ok(message)
             }
             Err(error) => {
                 let what = format!("BATCH_SUBMIT: {error}");
-                let error = ClientError::Status { what, status: error.status() };
-                self.fail_part(&part, &error);
+                Err(ClientError::Status { what, status: error.status() })
             }
-        }
+        })
     }
 }
 
@@ -181,7 +264,9 @@ impl Asked {
         for slice in &self.slices {
             let count = slice.length.min(left);
             left -= count;
-            sums.update(&slice.buffer.memory.to_vec(slice.offset, count as usize));
+            if slice.buffer.memory.contains(slice.offset, count as usize) {
+                sums.update(&slice.buffer.memory.to_vec(slice.offset, count as usize));
+            }
         }
         sums.finish()
     }

@@ -285,6 +285,7 @@ impl Core {
         let reissued = self.reissue(index, rescue.stranded)
             + self.take_chains_up(index, chains, server_restarted);
         self.end_lent_elsewhere(index);
+        self.rename_parts(index);
         let session = &mut self.sessions[index];
         let has_waiting = session.has_waiting();
         if let Some(keeper) = &mut session.keeper

@@ -1,0 +1,510 @@
+//! Memory of devices, by dmabufs: real servers and the client library over the simulated network,
+//! whose nodes have devices that map a memory file as they would a dmabuf; over every other
+//! transport the words that say what is missing.
+//!
+//! On this side nothing of such memory is mapped for transports, so that a request that carried
+//! its octets could not be sent at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use dafs_client::{
+    Batch, Batched, Buffer, Client, ClientError, DeviceMemory, File, Group, OpenOptions, Recovery,
+    RecoveryOptions, Session, SessionOptions, Span, Stability, block_on,
+};
+use dafs_dat::sim::{Network, NetworkConfig};
+use dafs_dat::{Address, Interface, InterfaceConfig};
+use dafs_memory::{Memory, Pages};
+use dafs_server::{ServerConfig, SteppedServer};
+use dafs_store::local::{LocalConfig, LocalStore, Squash};
+use dafs_types::{Moment, Random};
+
+use crate::fixture::{Ending, Fixture, Transport, Watch, me, over_each, pattern};
+
+const SERVER: u32 = 1;
+const CLIENT: u32 = 2;
+const DEVICE: u32 = 5;
+const OTHER: u32 = 6;
+/// Octets of the memory file before what is registered, and of that.
+const OFFSET: usize = 12288;
+const LENGTH: usize = 1 << 20;
+
+/// A network, a directory that a server on it serves, and a client's node with a device.
+struct World {
+    network: Network,
+    directory: tempfile::TempDir,
+}
+
+/// Runs a case in a world with a server.
+fn over_a_device(seed: u64, case: impl FnOnce(&World)) {
+    let _watch = Watch::start();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("export")).unwrap();
+    // Two threads move the clock, so that a moment of it says nothing.
+    let for_ever = u64::MAX;
+    let network = Network::new(NetworkConfig {
+        hold_ns_max: for_ever,
+        connect_ns_max: for_ever,
+        ..NetworkConfig::new(seed)
+    });
+    network.set_device(CLIENT, Some(DEVICE));
+    let world = World { network, directory };
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ending = Ending(&is_over);
+        scope.spawn(|| world.serve(&is_over));
+        case(&world);
+    });
+    assert_eq!([DEVICE, OTHER].map(|device| world.network.registration_count(device)), [0, 0]);
+}
+
+impl World {
+    fn serve(&self, is_over: &AtomicBool) {
+        let place = self.directory.path();
+        let store = LocalStore::new(&LocalConfig::new(place.join("export"), place.join("state")));
+        let listen = vec![Address::Sim(SERVER)];
+        let mut config = ServerConfig { listen, ..ServerConfig::default() };
+        config.cache.arena_bytes = 16 << 20;
+        config.cache.dirty_bytes_max = 4 << 20;
+        config.filer.anonymous = Some(me());
+        config.access.squash = Some(Squash::Nobody);
+        let sim = Some(self.network.at(SERVER));
+        let interface =
+            Interface::serving(InterfaceConfig { sim, ..InterfaceConfig::default() }).unwrap();
+        let (entropy, order) = (Box::new(Random::new(1)), Box::new(Random::new(2)));
+        let store = Arc::new(store.unwrap());
+        let mut server = SteppedServer::new(&config, store, interface, entropy, order).unwrap();
+        let begun = Instant::now();
+        while !is_over.load(Ordering::Acquire) {
+            server.step(Moment(begun.elapsed().as_nanos() as u64));
+            // What is due never is no more than that.
+            let due = self.network.next_ns().filter(|due| *due < u64::MAX);
+            due.into_iter().for_each(|due| self.network.advance_to(due));
+            std::thread::yield_now();
+        }
+    }
+
+    fn connect(&self, options: &SessionOptions) -> (Client, Session) {
+        let sim = Some(self.network.at(CLIENT));
+        let interface =
+            Interface::new(InterfaceConfig { sim, ..InterfaceConfig::default() }).unwrap();
+        let client = Client::over(interface);
+        let session = connect_until(&client, options);
+        (client, session)
+    }
+
+    /// A client with device memory, and a file with this content.
+    fn setup(&self, content: &[u8]) -> Setup {
+        std::fs::write(self.directory.path().join("export/file"), content).unwrap();
+        let (client, session) = self.connect(&options());
+        let file = session.open("/file", &OpenOptions::write()).unwrap();
+        let octets = Octets::new();
+        let memory = octets.register(&session).unwrap();
+        Setup { octets, memory, file, session, client }
+    }
+
+    fn content(&self) -> Vec<u8> {
+        std::fs::read(self.directory.path().join("export/file")).unwrap()
+    }
+
+    fn registrations(&self) -> [usize; 2] {
+        [DEVICE, OTHER].map(|device| self.network.registration_count(device))
+    }
+
+    /// Nothing arrives at the server until [`World::go_on`].
+    fn hold(&self) {
+        self.network.partition(SERVER);
+    }
+
+    /// The client's node has this device from now on, and no connection.
+    fn go_on_with(&self, device: Option<u32>) {
+        self.network.set_device(CLIENT, device);
+        self.network.heal(SERVER);
+    }
+}
+
+struct Setup {
+    octets: Octets,
+    memory: DeviceMemory,
+    file: File,
+    session: Session,
+    client: Client,
+}
+
+/// What a device has: only a test looks into it.
+struct Octets(Memory);
+
+impl Octets {
+    fn new() -> Self {
+        Self(Memory::shared(OFFSET + LENGTH, Pages::Small).unwrap())
+    }
+
+    /// By a descriptor that is closed right afterwards.
+    fn register(&self, session: &Session) -> Result<DeviceMemory, ClientError> {
+        let fd = self.0.file().unwrap().try_clone_to_owned().unwrap();
+        session.register_dmabuf(fd, OFFSET as u64, LENGTH)
+    }
+
+    fn read(&self, offset: usize, length: usize) -> Vec<u8> {
+        self.0.to_vec(OFFSET + offset, length)
+    }
+
+    fn fill(&self, seed: u64) -> Vec<u8> {
+        let octets = pattern(LENGTH, seed);
+        self.0.write(OFFSET, &octets);
+        octets
+    }
+}
+
+fn options() -> SessionOptions {
+    let recovery = RecoveryOptions {
+        pause_min: Duration::ZERO,
+        pause_max: Duration::from_millis(1),
+        ..RecoveryOptions::default()
+    };
+    SessionOptions { recovery: Recovery::On(recovery), ..SessionOptions::default() }
+}
+
+/// The server's thread may not listen yet.
+fn connect_until(client: &Client, options: &SessionOptions) -> Session {
+    loop {
+        match client.connect_to(&Address::Sim(SERVER), options) {
+            Ok(session) => return session,
+            Err(ClientError::Connect { .. }) => std::thread::yield_now(),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Whether device memory was said to be out of reach, and what to do.
+fn is_out_of_reach(error: &ClientError) -> bool {
+    let text = error.to_string();
+    matches!(error, ClientError::OutOfReach { .. })
+        && text.contains("no RDMA device")
+        && text.contains("dafs+verbs://")
+        && text.contains("Client::allocate")
+}
+
+#[test]
+fn device_memory_is_read_into_and_written_from() {
+    over_a_device(1, |world| {
+        let mut content = pattern(LENGTH, 1);
+        let Setup { octets, memory, file, client, .. } = world.setup(&content);
+        assert_eq!((memory.len(), memory.is_empty()), (LENGTH, false));
+        // The small ones would travel inside of requests, were they of a buffer.
+        for length in [1, 7, 100, 4096, 65_000, LENGTH - 64] {
+            octets.fill(2);
+            let slice = memory.slice(64, length).unwrap();
+            assert_eq!((slice.len(), slice.is_empty()), (length, false));
+            let read = block_on(&client, file.read_async(0, slice.clone())).unwrap();
+            assert_eq!(read.length as usize, length);
+            assert_eq!(octets.read(64, length), content[..length]);
+            assert_eq!(octets.read(0, 64), pattern(LENGTH, 2)[..64]);
+            let mine = octets.fill(3 + length as u64);
+            let written = block_on(&client, file.write_async(5, slice)).unwrap();
+            assert_eq!(written.length as usize, length);
+            file.commit().unwrap();
+            content[5..5 + length].copy_from_slice(&mine[64..64 + length]);
+            assert!(world.content()[..LENGTH] == content, "{length} octets");
+        }
+        assert_eq!(octets.0.to_vec(0, OFFSET), vec![0; OFFSET], "what was not registered");
+        file.read_into(3, memory.slice(0, 10).unwrap()).unwrap();
+        assert_eq!(octets.read(0, 10), content[3..13]);
+        file.write_from(0, memory.slice(0, 10).unwrap()).unwrap();
+        let beyond = memory.slice(LENGTH - 1, 2);
+        assert!(matches!(beyond, Err(ClientError::Range { .. })), "{beyond:?}");
+    });
+}
+
+#[test]
+fn vectors_of_transfers_end_in_their_completion_group() {
+    over_a_device(2, |world| {
+        let content = pattern(LENGTH, 1);
+        let Setup { octets, memory, file, session, client } = world.setup(&content);
+        let group = client.group();
+        // Back to front.
+        for piece in 0..256 {
+            let slice = memory.slice(piece * 4096, 4096).unwrap();
+            let from = (255 - piece as u64) * 4096;
+            session.submit_read(&file, from, slice, group, piece as u64).unwrap();
+        }
+        assert_eq!(client.wait(group, 256, None), 256);
+        while let Some(completion) = client.next(group) {
+            assert_eq!(completion.result.unwrap().length, 4096);
+        }
+        for (here, there) in octets.read(0, LENGTH).chunks(4096).zip(content.chunks(4096).rev()) {
+            assert!(here == there);
+        }
+        let slice = memory.slice(0, LENGTH).unwrap();
+        session.submit_write(&file, 0, slice, Stability::DataSync, group, 7).unwrap();
+        while client.poll(group) == 0 {}
+        assert_eq!(client.next(group).unwrap().context, 7);
+        assert!(world.content() == octets.read(0, LENGTH));
+    });
+}
+
+#[test]
+fn lists_are_scattered_and_gathered() {
+    over_a_device(3, |world| {
+        let content = pattern(LENGTH, 1);
+        let Setup { octets, memory, file, session, client } = world.setup(&content);
+        let buffer = client.allocate(1000).unwrap();
+        for is_submitted in [false, true] {
+            let send = |batch: Batch<'_>| match is_submitted {
+                true => batch.submit().unwrap(),
+                false => batch.start().unwrap(),
+            };
+            octets.fill(2);
+            let spans: [Span; 3] = [
+                memory.slice(100, 300).unwrap().into(),
+                buffer.slice(0, 1000).unwrap().into(),
+                memory.slice(50_000, 700).unwrap().into(),
+            ];
+            let ranges = [(9000, 1500), (20, 500)];
+            let batch = session.batch().read_list(&file, &ranges, spans.clone());
+            let batch = send(batch.read(&file, 1, memory.slice(0, 3).unwrap()));
+            assert_eq!(batch.wait(), [Ok(2000), Ok(3)]);
+            let read = [&content[9000..10_500], &content[20..520]].concat();
+            let mut middle = vec![0; 1000];
+            buffer.read(0, &mut middle);
+            assert_eq!(octets.read(0, 3), content[1..4]);
+            assert_eq!(octets.read(100, 300), read[..300]);
+            assert_eq!(middle, read[300..1300]);
+            assert_eq!(octets.read(50_000, 700), read[1300..]);
+            let ranges = [(400_000, 1), (500_000, 1999)];
+            let batch = send(session.batch().write_list(&file, &ranges, spans));
+            let mut outcome = None;
+            while outcome.is_none() {
+                client.turn(None);
+                outcome = batch.outcome(0);
+            }
+            assert_eq!((outcome, batch.left()), (Some(Ok(2000)), 0));
+            assert_eq!(world.content()[500_000..501_999], read[1..]);
+        }
+    });
+}
+
+#[test]
+fn cancelled_transfers_hold_the_memory_until_they_end() {
+    over_a_device(4, |world| {
+        let content = pattern(LENGTH, 1);
+        let Setup { octets, memory, file, session, client } = world.setup(&content);
+        session.listen().unwrap();
+        let group = client.group();
+        world.hold();
+        let piece = |number: usize| memory.slice(number * 1000, 1000).unwrap();
+        let ids: Vec<_> = (0..2)
+            .map(|n| session.submit_read(&file, 0, piece(n), group, n as u64).unwrap())
+            .collect();
+        let batch = session.batch().read(&file, 0, piece(2)).read(&file, 500, piece(3));
+        let batch = batch.submit().unwrap();
+        drop(file.read_async(0, piece(4)));
+        assert!(client.cancel(ids[1]));
+        assert!(batch.cancel(1));
+        drop(memory);
+        assert_eq!(client.poll(group), 0);
+        assert_eq!(world.registrations(), [1, 0], "it is in use");
+        world.network.heal(SERVER);
+        assert_eq!(client.wait(group, 2, None), 2);
+        let mut ends = [client.next(group).unwrap(), client.next(group).unwrap()];
+        ends.sort_by_key(|end| end.context);
+        assert_eq!(ends[0].result.as_ref().unwrap().length, 1000);
+        assert_eq!(ends[1].result, Err(ClientError::Cancelled));
+        assert_eq!(batch.wait(), [Ok(1000), Err(ClientError::Cancelled)]);
+        assert_eq!(octets.read(0, 1000), content[..1000]);
+        assert_eq!(octets.read(2000, 1000), content[..1000]);
+        // The dropped future's transfer has ended when a later one has.
+        session.ping().unwrap();
+        while world.registrations() != [0, 0] {
+            client.turn(Some(Duration::ZERO));
+        }
+        drop(file);
+    });
+}
+
+/// How a transfer or a request ended: octets, mostly.
+type End = Result<u32, ClientError>;
+type Ends = Vec<End>;
+
+/// Reads, writes and batches of both kinds, of device memory and a buffer: what is under way.
+struct UnderWay<'s> {
+    setup: &'s Setup,
+    buffer: Buffer,
+    batches: [Batched; 2],
+    group: Group,
+}
+
+impl<'s> UnderWay<'s> {
+    fn start(world: &World, setup: &'s Setup) -> Self {
+        let Setup { memory, file, session, client, .. } = setup;
+        // The back-control channel is there already.
+        session.listen().unwrap();
+        world.hold();
+        let (group, buffer) = (client.group(), client.allocate(4000).unwrap());
+        let piece = |number: usize| memory.slice(number * 1000, 1000).unwrap();
+        session.submit_read(file, 0, piece(0), group, 0).unwrap();
+        session.submit_write(file, 100_000, piece(500), Stability::Unstable, group, 1).unwrap();
+        session.submit_read(file, 0, buffer.slice(0, 1000).unwrap(), group, 2).unwrap();
+        let batch = |number: usize| {
+            let batch =
+                session.batch().read(file, 2000, buffer.slice(1000 * number, 1000).unwrap());
+            let batch = batch.read_list(file, &[(4000, 1000)], [piece(number)]);
+            batch.write(file, 100_000 + 1000 * number as u64, piece(500 + number))
+        };
+        let batches = [batch(1).start().unwrap(), batch(2).submit().unwrap()];
+        client.poll(group);
+        Self { setup, buffer, batches, group }
+    }
+
+    /// How the transfers ended, and the requests of both batches.
+    fn end(self) -> (Ends, [Ends; 2]) {
+        let client = &self.setup.client;
+        let batches = self.batches.map(Batched::wait);
+        assert_eq!(client.wait(self.group, 3, None), 3);
+        let mut ends: Vec<_> = std::iter::from_fn(|| client.next(self.group)).collect();
+        ends.sort_by_key(|end| end.context);
+        let mut octets = vec![0; 1000];
+        self.buffer.read(0, &mut octets);
+        assert_eq!(octets, pattern(LENGTH, 1)[..1000]);
+        (ends.into_iter().map(|end| end.result.map(|done| done.length)).collect(), batches)
+    }
+}
+
+#[test]
+fn what_is_under_way_goes_on_over_the_device_that_the_session_comes_back_by() {
+    for (seed, device) in (0..6).flat_map(|seed| [(seed, DEVICE), (seed, OTHER)]) {
+        over_a_device(seed, |world| {
+            let content = pattern(LENGTH, 1);
+            let setup = world.setup(&content);
+            let written = setup.octets.fill(2);
+            let under_way = UnderWay::start(world, &setup);
+            world.go_on_with(Some(device));
+            let (ends, batches) = under_way.end();
+            assert_eq!(ends, vec![Ok(1000); 3]);
+            assert_eq!(batches, [vec![Ok(1000); 3], vec![Ok(1000); 3]]);
+            let octets = &setup.octets;
+            assert_eq!(octets.read(0, 1000), content[..1000]);
+            assert_eq!(octets.read(1000, 2000), content[4000..5000].repeat(2));
+            assert!(octets.read(3000, LENGTH - 3000) == written[3000..]);
+            setup.file.commit().unwrap();
+            assert_eq!(world.content()[100_000..103_000], written[500_000..503_000]);
+            let known = if device == DEVICE { [1, 0] } else { [1, 1] };
+            assert_eq!(world.registrations(), known);
+        });
+    }
+}
+
+#[test]
+fn without_a_device_what_is_under_way_ends_and_says_why() {
+    for seed in 0..6 {
+        over_a_device(seed, |world| {
+            let content = pattern(LENGTH, 1);
+            let setup = world.setup(&content);
+            setup.octets.fill(2);
+            let under_way = UnderWay::start(world, &setup);
+            world.go_on_with(None);
+            let (ends, batches) = under_way.end();
+            // What is of a buffer goes on.
+            let is_lost = |end: &End| end.as_ref().is_err_and(is_out_of_reach);
+            assert!(is_lost(&ends[0]) && is_lost(&ends[1]), "{ends:?}");
+            assert_eq!(ends[2], Ok(1000));
+            for ends in batches {
+                assert_eq!(ends[0], Ok(1000));
+                assert!(is_lost(&ends[1]) && is_lost(&ends[2]), "{ends:?}");
+            }
+            let Setup { octets, memory, file, session, .. } = &setup;
+            let slice = memory.slice(0, 10).unwrap();
+            let refused = file.read_into(0, slice.clone()).unwrap_err();
+            assert!(is_out_of_reach(&refused), "{refused}");
+            let refused = octets.register(session).unwrap_err();
+            assert!(is_out_of_reach(&refused), "{refused}");
+            session.ping().unwrap();
+            // With a device it is as before.
+            world.network.set_device(CLIENT, Some(OTHER));
+            session.ping().unwrap();
+            file.read_into(7, slice).unwrap();
+            assert_eq!(octets.read(0, 10), content[7..17]);
+        });
+    }
+}
+
+#[test]
+fn device_memory_goes_with_its_descriptor_and_its_slices() {
+    over_a_device(5, |world| {
+        let Setup { octets, memory, file, session, client } = world.setup(&pattern(9000, 1));
+        let (other, slice) = (octets.register(&session).unwrap(), memory.slice(8, 8).unwrap());
+        assert_eq!(world.registrations(), [2, 0]);
+        drop((other, memory));
+        assert_eq!(world.registrations(), [1, 0], "a slice of it is there");
+        file.read_into(0, slice).unwrap();
+        assert_eq!(world.registrations(), [0, 0]);
+        // Of another client it is nobody's.
+        let memory = octets.register(&session).unwrap();
+        let (_stranger, theirs) = world.connect(&options());
+        let file = theirs.open("/file", &OpenOptions::read()).unwrap();
+        let refused = file.read_into(0, memory.slice(0, 8).unwrap());
+        assert!(matches!(refused, Err(ClientError::Foreign { .. })), "{refused:?}");
+        drop(client);
+    });
+}
+
+#[test]
+fn a_session_with_checksums_refuses_device_memory() {
+    over_a_device(6, |world| {
+        let Setup { octets, memory, client, .. } = world.setup(&pattern(9000, 1));
+        let options = SessionOptions { checksums: true, ..options() };
+        let session = client.connect_to(&Address::Sim(SERVER), &options).unwrap();
+        let file = session.open("/file", &OpenOptions::write()).unwrap();
+        let slice = || memory.slice(0, 8).unwrap();
+        let batch = session.batch().write(&file, 0, slice()).run().unwrap();
+        let refused = [
+            octets.register(&session).map(drop).unwrap_err(),
+            file.read_into(0, slice()).map(drop).unwrap_err(),
+            file.write_from(0, slice()).map(drop).unwrap_err(),
+            batch.into_iter().next().unwrap().map(drop).unwrap_err(),
+        ];
+        for error in refused {
+            assert!(matches!(error, ClientError::OutOfReach { .. }), "{error}");
+            assert!(error.to_string().contains("checksums"), "{error}");
+        }
+        assert_eq!(world.content(), pattern(9000, 1));
+    });
+}
+
+#[test]
+fn what_a_device_does_not_take_is_refused_with_its_name() {
+    over_a_device(7, |world| {
+        let (_client, session) = world.connect(&options());
+        let no_dmabuf = std::fs::File::open("/dev/null").unwrap();
+        let refused = session.register_dmabuf(&no_dmabuf, 0, 4096).unwrap_err();
+        let text = refused.to_string();
+        assert!(matches!(refused, ClientError::OutOfReach { .. }), "{text}");
+        assert!(text.contains("sim5") && text.contains("Client::allocate"), "{text}");
+    });
+}
+
+/// On real transports, and on a real device in the virtual machine: none takes `/dev/null`.
+#[test]
+fn other_transports_say_that_they_have_no_device_for_it() {
+    over_each(|fixture: &Fixture, transport| {
+        let (client, session) = fixture.connect(transport);
+        let octets = Octets::new();
+        let refused = octets.register(&session).unwrap_err();
+        let text = refused.to_string();
+        match transport {
+            Transport::Shm | Transport::Tcp => assert!(is_out_of_reach(&refused), "{text}"),
+            // A memory file is no dmabuf.
+            Transport::Verbs => {
+                assert!(matches!(refused, ClientError::OutOfReach { .. }), "{text}");
+                assert!(text.contains("mlx5") && text.contains("Client::allocate"), "{text}");
+            }
+        }
+        assert!(text.contains(&session.address().to_string()), "{text}");
+        assert_eq!(std::io::Error::from(refused).kind(), std::io::ErrorKind::Unsupported);
+        // Nothing is broken by it.
+        let file = session.open("/file", &OpenOptions::write()).unwrap();
+        let buffer = client.allocate(8).unwrap();
+        file.write_from(0, buffer.slice(0, 8).unwrap()).unwrap();
+    });
+}
