@@ -5,37 +5,6 @@
 //! completion groups, or as lists in batches; cancelled in the same ways. There is no way to look
 //! into it: RDMA devices move its octets, and nothing else.
 //!
-//! ```no_run
-//! use std::os::fd::OwnedFd;
-//!
-//! use dafs_client::{Client, ClientConfig, Location, OpenOptions, SessionOptions, block_on};
-//!
-//! /// Fills memory of a GPU, whose driver has made a dmabuf of it.
-//! fn load(dmabuf: OwnedFd, length: usize) -> Result<(), Box<dyn std::error::Error>> {
-//!     let client = Client::new(ClientConfig::default())?;
-//!     let location = Location::parse("dafs+verbs://storage/")?;
-//!     let session = client.connect(&location, &SessionOptions::default())?;
-//!     let memory = session.register_dmabuf(dmabuf, 0, length)?;
-//!     let file = session.open("/model.bin", &OpenOptions::read())?;
-//!
-//!     // One transfer, as a future.
-//!     let head = memory.slice(0, 1 << 20)?;
-//!     let read = block_on(&client, file.read_async(0, head))?;
-//!     println!("{} octets", read.length);
-//!
-//!     // A list: two ranges of the file, scattered over four pieces of the memory.
-//!     let pieces = (1..5).map(|piece| memory.slice(piece << 20, 1 << 20));
-//!     let pieces = pieces.collect::<Result<Vec<_>, _>>()?;
-//!     let ranges = [(1 << 20, 2 << 20), (8 << 20, 2 << 20)];
-//!     let batch = session.batch().read_list(&file, &ranges, pieces).submit()?;
-//!     // Meanwhile `batch.outcome(0)` tells whether it is done, and `batch.cancel(0)` gives it up.
-//!     for outcome in batch.wait() {
-//!         println!("{} octets", outcome?);
-//!     }
-//!     Ok(())
-//! }
-//! ```
-//!
 //! Invariant: whatever names device memory to a server goes through [`Core::reach`] first, over
 //! the connection that it is sent over; and nothing of device memory is in this process, so that
 //! no path can copy it.
@@ -53,6 +22,53 @@ use crate::session::Session;
 
 /// Memory of a device that servers read and write while a transfer names it. Cheap to clone. It
 /// stays registered until its last clone, all slices and all transfers with it are gone.
+///
+/// ```no_run
+/// use std::os::fd::OwnedFd;
+///
+/// use dafs_client::{Client, ClientConfig, Location, OpenOptions, SessionOptions, block_on};
+///
+/// /// Fills memory of a GPU, whose driver has made a dmabuf of it.
+/// fn load(dmabuf: OwnedFd, length: usize) -> Result<(), Box<dyn std::error::Error>> {
+///     let client = Client::new(ClientConfig::default())?;
+///     let location = Location::parse("dafs+verbs://storage/")?;
+///     let session = client.connect(&location, &SessionOptions::default())?;
+///     let memory = session.register_dmabuf(dmabuf, 0, length)?;
+///     let file = session.open("/model.bin", &OpenOptions::read())?;
+///
+///     // One transfer, as a future.
+///     let head = memory.slice(0, 1 << 20)?;
+///     let read = block_on(&client, file.read_async(0, head))?;
+///     println!("{} octets", read.length);
+///
+///     // A list: two ranges of the file, scattered over four pieces of the memory.
+///     let pieces = (1..5).map(|piece| memory.slice(piece << 20, 1 << 20));
+///     let pieces = pieces.collect::<Result<Vec<_>, _>>()?;
+///     let ranges = [(1 << 20, 2 << 20), (8 << 20, 2 << 20)];
+///     let batch = session.batch().read_list(&file, &ranges, pieces).submit()?;
+///     // Meanwhile `batch.outcome(0)` tells whether it is done, and `batch.cancel(0)` gives it up.
+///     for outcome in batch.wait() {
+///         println!("{} octets", outcome?);
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// The processor cannot look into it, and what encodes names beforehand does not take it:
+///
+/// ```compile_fail,E0599
+/// # use dafs_client::DeviceMemory;
+/// fn look(memory: &DeviceMemory, octets: &mut [u8]) {
+///     memory.read(0, octets);
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// # use dafs_client::{Chain, DeviceSlice};
+/// fn chain(chain: Chain<'_>, slice: DeviceSlice) {
+///     let _ = chain.write_from(0, slice);
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct DeviceMemory(Rc<Registered>);
 
