@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 
 fn limits(findings: &mut Findings) {
     let files = getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
-    let need = "a server needs one or two for each session and file";
+    let need = "a server needs up to three for each session, and one or two for each file";
     if files >= FILES_MIN {
         findings.good(&format!("open files: at most {files}; {need}"));
     } else {
