@@ -60,7 +60,8 @@ pub(crate) struct Fencing {
 
 #[derive(Debug)]
 struct Change {
-    answer: Answer,
+    /// `None` if it is answered for already, which is a defect.
+    answer: Option<Answer>,
     /// Whoever keeps it waiting then loses the connection.
     patient_until: Moment,
 }
@@ -112,11 +113,12 @@ impl Reactor {
         tracing::info!(?object, ?access, ?update, ids = fence_ids.len(), waits, "fence changes");
         self.fencing.next += 1;
         let patient_until = self.now.after(self.fencing.patience);
-        self.fencing.changes.insert(name, Change { answer, patient_until });
+        let mut change = Change { answer: Some(answer), patient_until };
         if self.fencing.answers_early {
             self.reply(answer, &Response::SetFencingList(Empty));
-            self.fencing.changes.remove(&name);
+            change.answer = None;
         }
+        self.fencing.changes.insert(name, change);
         self.wake_barred();
         self.pump_fences();
         Ok(())
@@ -301,13 +303,15 @@ impl Reactor {
         match action {
             FenceAction::Store { id, record } => self.store_fence(id, record),
             FenceAction::Completed { request } => {
-                if let Some(change) = self.fencing.changes.remove(&request) {
-                    self.answer_fence(change.answer);
+                let change = self.fencing.changes.remove(&request);
+                if let Some(answer) = change.and_then(|change| change.answer) {
+                    self.answer_fence(answer);
                 }
             }
             FenceAction::Failed { request, status } => {
-                if let Some(change) = self.fencing.changes.remove(&request) {
-                    self.fail(change.answer, status);
+                let change = self.fencing.changes.remove(&request);
+                if let Some(answer) = change.and_then(|change| change.answer) {
+                    self.fail(answer, status);
                 }
             }
         }
