@@ -16,7 +16,7 @@ use dafs_wire::messages::{GetAttributes, OneHandle, Rename};
 use dafs_wire::{AttributeBitmap, Request, Response};
 use rustix::fs::XattrFlags;
 
-use crate::fixture::{Fixture, Transport, over_each, pattern};
+use crate::fixture::{Fixture, Transport, far, over_each, pattern};
 
 /// Asks and hands the answer on.
 fn ask<T>(
@@ -253,6 +253,7 @@ fn lists_are_set_told_and_obeyed() {
             return;
         }
         std::fs::write(fixture.local("file"), b"secret").unwrap();
+        // Whom the kernel knows.
         let (client, owner) = fixture.connect(Transport::Shm);
         let list = vec![
             allow(OWNER, READ | WRITE),
@@ -274,7 +275,7 @@ fn lists_are_set_told_and_obeyed() {
         owner.set_attributes("/file", &set).unwrap();
         assert_eq!(attributes(&client, &owner, file, bits::ACL).acl, Some(told));
 
-        let (_, other) = fixture.connect(Transport::Tcp);
+        let (_, other) = fixture.connect(far());
         let wanted = AccessMask::READ | AccessMask::MODIFY;
         let mut bytes = [0; 6];
         if uid == FRIEND {

@@ -2,15 +2,13 @@
 
 use dafs_dat::EndpointId;
 use dafs_memory::{Memory, Pages};
-use dafs_types::{
-    CacheHint, FileHandle, RmrContext, RmrTarget, SessionId, Stability, StateId, Status,
-};
+use dafs_types::{CacheHint, FileHandle, SessionId, Stability, StateId, Status};
 use dafs_wire::messages::{
     AuthRequest, ChannelUse, ConnectBind, Empty, SessionOptions as WireOptions, WriteDirect,
 };
 use dafs_wire::{
-    ByteOrder, ChannelType, Checksum, DirectBuffer, DirectBuffers, Procedure, Request,
-    RequestHeader, Response, ResponseHeader, decode_request, encode_response,
+    ByteOrder, ChannelType, Checksum, DirectBuffers, Procedure, Request, RequestHeader, Response,
+    ResponseHeader, decode_request, encode_response,
 };
 
 use crate::fixture::{Fixture, Transport, over_each};
@@ -170,12 +168,7 @@ fn writes_are_read_over_the_channel_that_is_there_for_it() {
         let memory = Memory::shared(4096, Pages::Small).unwrap();
         memory.write(0, b"new new");
         let region = rogue.expose(&memory);
-        let remote = region.remote(0, 7);
-        let buffer = [DirectBuffer {
-            target: RmrTarget(remote.address),
-            length: 7,
-            context: RmrContext(remote.stag.0),
-        }];
+        let buffer = [rogue.buffer(&region, 0, 7)];
         let write = writing(open, DirectBuffers::from(&buffer[..]), 7);
         let read = bind(&mut rogue, fixture, transport, session, ChannelType::RdmaRead);
         assert_eq!(rogue.outcome(&write), Some(Status::Ok));

@@ -1,7 +1,7 @@
 //! A server on a thread of its own, with a directory of its own.
 
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -75,7 +75,7 @@ pub fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// What a case runs over, in the order of a fixture's addresses.
+/// What a case runs over, in the order of [`places`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     Shm,
@@ -92,11 +92,33 @@ pub fn transports() -> Vec<Transport> {
     }
 }
 
-/// The address of an RDMA device of this host that is to be tested.
-fn device() -> Option<Address> {
+/// What a case runs over that is the same over all.
+pub fn any() -> Transport {
+    transports()[0]
+}
+
+/// What a case runs over that needs somebody of whom the kernel says nothing.
+pub fn far() -> Transport {
+    if device().is_some() { Transport::Verbs } else { Transport::Tcp }
+}
+
+/// From where a server sees those who come by [`far`].
+pub fn far_ip() -> IpAddr {
+    device().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// The RDMA device of this host that is to be tested.
+fn device() -> Option<IpAddr> {
     let ip = std::env::var("DAFS_VERBS_ADDRESS").ok()?;
-    let ip = ip.parse().expect("DAFS_VERBS_ADDRESS is no address");
-    Some(Address::Verbs(SocketAddr::new(ip, 0)))
+    Some(ip.parse().expect("DAFS_VERBS_ADDRESS is no address"))
+}
+
+/// Where a server listens whose socket is in a directory: for each [`Transport`] one.
+pub fn places(directory: &Path, port: u16) -> Vec<Address> {
+    let tcp = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut places = vec![Address::Shm(directory.join("socket")), Address::Tcp(tcp)];
+    places.extend(device().map(|ip| Address::Verbs(SocketAddr::new(ip, port))));
+    places
 }
 
 /// A running server.
@@ -187,14 +209,8 @@ impl Fixture {
         change: impl FnOnce(&mut ServerConfig),
     ) -> Self {
         let watch = Watch::start();
-        let mut config = ServerConfig {
-            listen: vec![
-                Address::Shm(directory.path().join("socket")),
-                Address::Tcp("127.0.0.1:0".parse().unwrap()),
-            ],
-            ..ServerConfig::default()
-        };
-        config.listen.extend(device());
+        let mut config =
+            ServerConfig { listen: places(directory.path(), 0), ..ServerConfig::default() };
         config.cache.arena_bytes = 64 << 20;
         config.cache.dirty_bytes_max = 16 << 20;
         config.filer.anonymous = Some(me());

@@ -6,7 +6,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{ByteOrder, Path, Procedure, Request, Response, decode_response};
 
-use crate::fixture::{Fixture, Transport, over_each};
+use crate::fixture::{Fixture, Transport, far, over_each};
 use crate::rogue::{Rogue, opening, status_of};
 
 fn client(fixture: &Fixture, transport: Transport, name: &'static [u8]) -> Rogue {
@@ -85,21 +85,21 @@ fn an_open_is_taken_back_and_keeps_others_out_meanwhile() {
 #[test]
 fn a_restart_amid_the_taking_back_begins_it_anew() {
     let fixture = served();
-    let mut ann = client(&fixture, Transport::Tcp, b"ann");
-    let mut bob = client(&fixture, Transport::Tcp, b"bob");
+    let mut ann = client(&fixture, far(), b"ann");
+    let mut bob = client(&fixture, far(), b"bob");
     let file = ann.lookup("file");
     by_name(&mut ann, "file", ShareDeny::None).unwrap();
     by_name(&mut bob, "file", ShareDeny::None).unwrap();
     let fixture = fixture.journaled();
-    let mut ann = client(&fixture, Transport::Tcp, b"ann");
+    let mut ann = client(&fixture, far(), b"ann");
     again(&mut ann, file, ShareDeny::None).unwrap();
     let fixture = fixture.journaled();
     // Neither has lost the right, and nobody else has got one.
-    let mut cid = client(&fixture, Transport::Tcp, b"cid");
-    let mut bob = client(&fixture, Transport::Tcp, b"bob");
+    let mut cid = client(&fixture, far(), b"cid");
+    let mut bob = client(&fixture, far(), b"bob");
     again(&mut bob, file, ShareDeny::None).unwrap();
     assert_eq!(by_name(&mut cid, "file", ShareDeny::None), Err(Status::Grace));
-    let mut ann = client(&fixture, Transport::Tcp, b"ann");
+    let mut ann = client(&fixture, far(), b"ann");
     again(&mut ann, file, ShareDeny::None).unwrap();
 }
 
@@ -124,17 +124,17 @@ fn whoever_held_nothing_or_has_restarted_keeps_nobody_waiting() {
 #[test]
 fn who_does_not_come_back_is_waited_for_as_long_as_a_lease() {
     let fixture = served();
-    let mut ann = client(&fixture, Transport::Tcp, b"ann");
+    let mut ann = client(&fixture, far(), b"ann");
     by_name(&mut ann, "file", ShareDeny::Both).unwrap();
     let fixture = fixture.journaled_with(|config| {
         config.filer.lease = std::time::Duration::from_millis(300);
     });
-    let mut bob = client(&fixture, Transport::Tcp, b"bob");
+    let mut bob = client(&fixture, far(), b"bob");
     assert_eq!(by_name(&mut bob, "file", ShareDeny::None), Err(Status::Grace));
     crate::fixture::await_that("the lease runs out", || {
         by_name(&mut bob, "file", ShareDeny::None).is_ok()
     });
-    let mut ann = client(&fixture, Transport::Tcp, b"ann");
+    let mut ann = client(&fixture, far(), b"ann");
     let file = ann.lookup("file");
     assert_eq!(again(&mut ann, file, ShareDeny::None), Err(Status::Expired));
 }

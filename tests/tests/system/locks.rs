@@ -10,7 +10,7 @@ use dafs_wire::{
 };
 
 use crate::bind::{answer_null, bind};
-use crate::fixture::{Fixture, Transport, over_each};
+use crate::fixture::{Fixture, Transport, far, over_each};
 use crate::rogue::{Rogue, status_of};
 
 pub struct Holder {
@@ -124,8 +124,8 @@ fn who_has_a_lock_keeps_others_out() {
 #[test]
 fn a_lock_can_be_looked_for() {
     let fixture = served();
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
-    let mut bob = holder(&fixture, Transport::Tcp, b"bob");
+    let mut ann = holder(&fixture, far(), b"ann");
+    let mut bob = holder(&fixture, far(), b"bob");
     assert_eq!(ann.lock(LockType::Read, (10, 10)), Status::Ok);
     let mut test = |lock_type, offset, length| bob.test(lock_type, offset, length);
     assert_eq!(test(LockType::Read, 0, 100), Status::Ok);
@@ -213,8 +213,8 @@ fn whoever_waits_is_told_when_its_turn_has_come() {
 #[test]
 fn whoever_would_wait_for_itself_is_told() {
     let fixture = served();
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
-    let mut bob = holder(&fixture, Transport::Tcp, b"bob");
+    let mut ann = holder(&fixture, far(), b"ann");
+    let mut bob = holder(&fixture, far(), b"bob");
     assert_eq!(ann.lock(LockType::Write, (0, 10)), Status::Ok);
     assert_eq!(bob.lock(LockType::Write, (10, 10)), Status::Ok);
     assert_eq!(ann.lock(LockType::WriteWait, (10, 10)), Status::Denied);
@@ -226,10 +226,10 @@ fn whoever_would_wait_for_itself_is_told() {
 #[test]
 fn plain_locks_are_taken_back_after_a_restart() {
     let fixture = served();
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+    let mut ann = holder(&fixture, far(), b"ann");
     assert_eq!(ann.lock(LockType::Write, (0, 10)), Status::Ok);
     let fixture = fixture.journaled();
-    let mut bob_rogue = Rogue::connect(&fixture.address(Transport::Tcp));
+    let mut bob_rogue = Rogue::connect(&fixture.address(far()));
     bob_rogue.log_in_as(b"bob", WireOptions::default());
     let mut ann = ann.back(&fixture);
     assert_eq!(ann.lock_with(LockType::Write, LockOptions::RECLAIM, (0, 10)), Status::Ok);
@@ -277,7 +277,7 @@ fn nobody_moves_data_while_another_may_take_a_lock_back() {
 impl Holder {
     /// The same client after the server's restart, with its open taken back.
     pub fn back(self, fixture: &Fixture) -> Self {
-        self.back_as(b"ann", fixture, Transport::Tcp)
+        self.back_as(b"ann", fixture, far())
     }
 
     fn back_as(self, name: &'static [u8], fixture: &Fixture, transport: Transport) -> Self {
@@ -292,7 +292,7 @@ impl Holder {
 #[test]
 fn persistent_locks_outlive_server_and_client_and_must_be_repaired() {
     let fixture = served();
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+    let mut ann = holder(&fixture, far(), b"ann");
     let options = LockOptions::PERSIST;
     assert_eq!(ann.lock_with(LockType::Write, options, (0, 10)), Status::Ok);
     let fixture = fixture.journaled();
@@ -301,9 +301,9 @@ fn persistent_locks_outlive_server_and_client_and_must_be_repaired() {
     assert_eq!(ann.lock_with(LockType::Write, both, (0, 10)), Status::Ok);
     assert_eq!(ann.write(ann.state, 0, b"half"), Status::Ok);
     // She restarts: what she had locked is broken, and stays so over a restart of the server.
-    let mut rogue = Rogue::connect(&fixture.address(Transport::Tcp));
+    let mut rogue = Rogue::connect(&fixture.address(far()));
     rogue.log_in_anew(b"ann", WireOptions { response_cache: true, ..WireOptions::default() });
-    let mut bob = holder(&fixture, Transport::Tcp, b"bob");
+    let mut bob = holder(&fixture, far(), b"bob");
     assert_eq!(bob.lock(LockType::Write, (5, 10)), Status::LockBroken);
     let leave = Request::Disconnect(dafs_wire::messages::Empty);
     assert_eq!(rogue.outcome(&leave), Some(Status::Ok));
@@ -312,7 +312,7 @@ fn persistent_locks_outlive_server_and_client_and_must_be_repaired() {
     let fixture = fixture.journaled_with(|config| {
         config.filer.lease = std::time::Duration::from_millis(10);
     });
-    let mut rogue = Rogue::connect(&fixture.address(Transport::Tcp));
+    let mut rogue = Rogue::connect(&fixture.address(far()));
     rogue.log_in_as(b"cid", WireOptions::default());
     let mut open = None;
     crate::fixture::await_that("the time to take back is over", || {

@@ -1,6 +1,9 @@
 //! The whole system: a real server on a real directory, real clients, every transport.
 //!
-//! Each case runs once for each transport.
+//! Each case runs once for each transport, or over one of them that the fixture chooses; where
+//! `DAFS_VERBS_ADDRESS` names an RDMA device, over that alone. Few name a transport: what they
+//! are about is in it. Those are left out where the suite runs over devices
+//! (`tests/interop/dafs.sh`).
 
 mod attributes;
 mod auth;

@@ -2,7 +2,7 @@
 
 use dafs_client::{ObjectType, OpenOptions, SetAttributes, SetTime, Status, Timestamp};
 
-use crate::fixture::{Fixture, Transport, over_each, pattern, transports};
+use crate::fixture::{Fixture, any, over_each, pattern, transports};
 
 #[test]
 fn directories_are_made_listed_and_removed() {
@@ -86,7 +86,7 @@ fn symbolic_links_are_followed_by_the_client() {
 fn handles_outlive_renames_and_restarts_and_names_do_not_outlive_removal() {
     let fixture = Fixture::new();
     std::fs::write(fixture.local("old"), pattern(1000, 1)).unwrap();
-    let (client, session) = fixture.connect(Transport::Shm);
+    let (client, session) = fixture.connect(any());
     let file = session.open("/old", &OpenOptions::read()).unwrap();
     session.rename("/old", "/new").unwrap();
     let mut bytes = vec![0; 1000];
@@ -95,7 +95,7 @@ fn handles_outlive_renames_and_restarts_and_names_do_not_outlive_removal() {
     drop((file, session, client));
     let (directory, _) = fixture.stop();
     let fixture = Fixture::again(directory);
-    let (_, session) = fixture.connect(Transport::Shm);
+    let (_, session) = fixture.connect(any());
     assert_eq!(session.metadata("/new").unwrap().handle, handle);
     assert_eq!(session.metadata("/old").unwrap_err().status(), Some(Status::NoEnt));
 }

@@ -2,19 +2,18 @@
 
 use dafs_memory::{Memory, Pages};
 use dafs_types::{
-    CacheHint, FileHandle, RemoveMode, RmrContext, RmrTarget, SequenceNumber, SessionId, Stability,
-    Status, StreamId,
+    CacheHint, FileHandle, RemoveMode, SequenceNumber, SessionId, Stability, Status, StreamId,
 };
 use dafs_wire::messages::{
     CachedResponse, Create, DiscardResponses, NewObject, Remove, SessionOptions as WireOptions,
     WriteDirect,
 };
 use dafs_wire::{
-    ByteOrder, Checksum, DirectBuffer, FileAttributeBlock, Procedure, Request, Response,
-    decode_response, encode_request,
+    ByteOrder, Checksum, FileAttributeBlock, Procedure, Request, Response, decode_response,
+    encode_request,
 };
 
-use crate::fixture::{Fixture, Transport, over_each};
+use crate::fixture::{Fixture, Transport, far, over_each};
 use crate::rogue::Rogue;
 
 /// A client that keeps its name over its connections.
@@ -101,9 +100,7 @@ fn what_was_written_is_found_after_the_connection_broke() {
         let memory = Memory::shared(4096, Pages::Small).unwrap();
         memory.write(0, &[7; 4096]);
         let region = rogue.expose(&memory);
-        let remote = region.remote(0, 4096);
-        let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
-        let buffer = [DirectBuffer { target, length: 4096, context }];
+        let buffer = [rogue.buffer(&region, 0, 4096)];
         let write = |stability| {
             let (hint, checksum) = (CacheHint(0), Checksum::NONE);
             let (offset, length, buffers) = (0, 4096, (&buffer[..]).into());
@@ -197,7 +194,7 @@ fn sessions_that_leave_in_order_or_do_not_ask_are_not_kept() {
 #[test]
 fn results_are_told_in_the_byte_order_of_the_question() {
     let fixture = Fixture::new();
-    let (mut rogue, old) = keeper(&fixture, Transport::Tcp);
+    let (mut rogue, old) = keeper(&fixture, far());
     let root = rogue.root();
     make(&mut rogue, root, "made", 2, 6);
     let answer = rogue.answer().unwrap();
@@ -207,7 +204,7 @@ fn results_are_told_in_the_byte_order_of_the_question() {
         ByteOrder::Little => ByteOrder::Big,
         ByteOrder::Big => ByteOrder::Little,
     };
-    let mut rogue = Rogue::connect(&fixture.address(Transport::Tcp));
+    let mut rogue = Rogue::connect(&fixture.address(far()));
     let mut send = |request: &Request<'_>, sequence: u16| {
         let mut buffer = vec![0; 4096];
         let header = dafs_wire::RequestHeader::new(StreamId(0), SequenceNumber(sequence));

@@ -6,15 +6,16 @@ use dafs_dat::{
 };
 use dafs_memory::{Memory, Pages};
 use dafs_types::{
-    FileHandle, SequenceNumber, ShareAccess, ShareDeny, StateId, Status, StreamId, Verifier,
+    FileHandle, RmrContext, RmrTarget, SequenceNumber, ShareAccess, ShareDeny, StateId, Status,
+    StreamId, Verifier,
 };
 use dafs_wire::messages::{
     AuthRequest, AuthResult, ClientConnectAuth, ClientConnectAuthResult, DelegationType, Empty,
     Lookup, Open, OpenCreation, OpenTarget, SessionOptions as WireOptions,
 };
 use dafs_wire::{
-    ByteOrder, ChannelType, ConnectData, Path, Procedure, Request, RequestHeader, Response,
-    ResponseHeader, decode_response, encode_request, seal,
+    ByteOrder, ChannelType, ConnectData, DirectBuffer, Path, Procedure, Request, RequestHeader,
+    Response, ResponseHeader, decode_response, encode_request, seal,
 };
 
 use crate::fixture::HANG;
@@ -300,6 +301,13 @@ impl Rogue {
     /// Registers memory that the server may read and write.
     pub fn expose(&mut self, memory: &Memory) -> Region {
         self.interface.register(memory, Domain(0), Rights::REMOTE).unwrap()
+    }
+
+    /// Part of a region, as messages name it: devices have names of their own for memory.
+    pub fn buffer(&mut self, region: &Region, offset: u64, length: u32) -> DirectBuffer {
+        let remote = self.interface.remote(self.endpoint, region, offset, length);
+        let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
+        DirectBuffer { target, length, context }
     }
 
     /// Waits for the server to end the connection, whatever it answers before.

@@ -6,11 +6,11 @@ use std::time::Duration;
 use dafs_client::{
     Client, ClientConfig, ClientError, Login, OpenOptions, SessionOptions, Status, block_on,
 };
-use dafs_dat::{Address, Domain, EndpointConfig, Event, Interface, InterfaceConfig};
+use dafs_dat::{Domain, EndpointConfig, Event, Interface, InterfaceConfig};
 use dafs_memory::{Memory, Pages};
 use dafs_server::PasswordFile;
 
-use crate::fixture::{Ending, Fixture, Transport, await_that, me, over_each, transports};
+use crate::fixture::{Ending, Fixture, Transport, await_that, me, over_each, places, transports};
 
 #[test]
 fn passwords_are_checked_and_give_their_identity() {
@@ -181,12 +181,11 @@ fn serve_in_silence(mut interface: Interface, connections: usize) {
 #[test]
 fn a_server_that_says_nothing_is_given_up() {
     let directory = tempfile::tempdir().unwrap();
-    for address in
-        [Address::Shm(directory.path().join("s")), Address::Tcp(([127, 0, 0, 1], 0).into())]
-    {
+    for transport in transports() {
+        let address = places(directory.path(), 0).swap_remove(transport as usize);
         let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
         let listener = interface.listen(&address).unwrap();
-        let address = interface.listener_address(listener).unwrap_or(address);
+        let address = interface.listener_address(listener).unwrap();
         let server = std::thread::spawn(move || serve_in_silence(interface, 2));
         let client = Client::new(ClientConfig::default()).unwrap();
         let answer_timeout = Some(Duration::from_millis(20));

@@ -12,7 +12,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{ByteOrder, FileAttributeBlock, Request};
 
-use crate::fixture::{Fixture, Transport, await_that, transports};
+use crate::fixture::{Fixture, await_that, far, transports};
 use crate::locks::{Holder, NONE, holder, served};
 use crate::rogue::Rogue;
 
@@ -97,8 +97,8 @@ fn abort_takes_everything_back_and_keeps_the_lock() {
 #[test]
 fn only_the_range_is_taken_back() {
     let fixture = served();
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
-    let mut bob = holder(&fixture, Transport::Tcp, b"bob");
+    let mut ann = holder(&fixture, far(), b"ann");
+    let mut bob = holder(&fixture, far(), b"bob");
     ann.lock_undone((20, 20));
     ann.put(0, b"stays");
     ann.put(20, &[1; 20]);
@@ -120,8 +120,8 @@ fn only_the_range_is_taken_back() {
 #[test]
 fn a_file_that_grew_in_the_range_is_cut_off_and_one_that_others_made_longer_is_not() {
     let fixture = served();
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
-    let mut bob = holder(&fixture, Transport::Tcp, b"bob");
+    let mut ann = holder(&fixture, far(), b"ann");
+    let mut bob = holder(&fixture, far(), b"bob");
     ann.lock_undone((50, 100));
     ann.put(90, &[1; 60]);
     assert_eq!(ann.abort((50, 100)), Status::Ok);
@@ -165,7 +165,7 @@ fn whoever_fails_leaves_what_was_there() {
 #[test]
 fn a_lock_outlives_the_server_with_all_that_is_to_be_taken_back() {
     let fixture = served();
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+    let mut ann = holder(&fixture, far(), b"ann");
     ann.lock_undone(ALL);
     ann.put(0, &[1; 40]);
     let fixture = fixture.journaled();
@@ -185,12 +185,12 @@ fn a_lock_outlives_the_server_with_all_that_is_to_be_taken_back() {
 #[test]
 fn nobody_comes_back_for_it() {
     let fixture = served();
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+    let mut ann = holder(&fixture, far(), b"ann");
     ann.lock_undone((10, 1000));
     ann.put(10, &[1; 200]);
     drop(ann);
     let fixture = fixture.journaled_with(|config| config.filer.lease = Duration::from_millis(10));
-    let mut rogue = Rogue::connect(&fixture.address(Transport::Tcp));
+    let mut rogue = Rogue::connect(&fixture.address(far()));
     rogue.log_in_as(b"bob", WireOptions::default());
     let mut open = None;
     await_that("the time to take back is over", || {
@@ -208,13 +208,13 @@ fn nobody_comes_back_for_it() {
 #[test]
 fn a_broken_lock_is_repaired_over_what_was_there() {
     let fixture = served();
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+    let mut ann = holder(&fixture, far(), b"ann");
     let both = A.with(LockOptions::PERSIST);
     assert_eq!(ann.lock_with(LockType::Write, both, (0, 50)), Status::Ok);
     ann.put(0, &[1; 50]);
-    let mut again = Rogue::connect(&fixture.address(Transport::Tcp));
+    let mut again = Rogue::connect(&fixture.address(far()));
     again.log_in_anew(b"ann", WireOptions::default());
-    let mut bob = holder(&fixture, Transport::Tcp, b"bob");
+    let mut bob = holder(&fixture, far(), b"bob");
     assert_eq!(bob.lock(LockType::Write, (0, 10)), Status::LockBroken);
     let repair = A.with(LockOptions::REPAIR);
     await_that("it is rolled back", || {
@@ -230,16 +230,16 @@ fn a_broken_lock_is_repaired_over_what_was_there() {
 fn what_cannot_be_had_is_refused() {
     let plain = Fixture::new();
     std::fs::write(plain.local("file"), OLD).unwrap();
-    let mut ann = holder(&plain, Transport::Tcp, b"ann");
+    let mut ann = holder(&plain, far(), b"ann");
     assert_eq!(ann.lock_with(LockType::Write, A, ALL), Status::NotSupp);
     let fixture = served();
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+    let mut ann = holder(&fixture, far(), b"ann");
     assert_eq!(ann.lock_with(LockType::Read, A, ALL), Status::NotSupp);
     assert_eq!(ann.abort(ALL), Status::Inval);
     assert_eq!(ann.lock(LockType::Write, ALL), Status::Ok);
     assert_eq!(ann.abort(ALL), Status::Inval);
     // Others can neither write nor truncate below it, nor in it.
-    let mut bob = holder(&fixture, Transport::Tcp, b"bob");
+    let mut bob = holder(&fixture, far(), b"bob");
     assert_eq!(bob.cut(0), Status::Locked);
     assert_eq!(bob.write(StateId::ANONYMOUS, 0, b"x"), Status::Locked);
 }
@@ -251,7 +251,7 @@ fn random_changes_leave_what_a_model_has() {
         eprintln!("seed {seed}");
         let mut random = Random::new(seed);
         let mut fixture = served();
-        let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+        let mut ann = holder(&fixture, far(), b"ann");
         let mut kept = OLD.to_vec();
         ann.lock_undone(ALL);
         let mut now = kept.clone();
@@ -315,7 +315,7 @@ fn random_changes_of_what_is_cloned_leave_what_a_model_has() {
         let mut fixture = Fixture::with_journal().journaled_with(on_shelf);
         let mut kept = random.octets(100_000);
         std::fs::write(fixture.local("file"), &kept).unwrap();
-        let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+        let mut ann = holder(&fixture, far(), b"ann");
         // What only the cache has is cloned as well.
         kept[50_000..51_000].fill(0);
         ann.put(50_000, &[0; 1000]);
@@ -368,7 +368,7 @@ fn random_changes_of_what_is_cloned_leave_what_a_model_has() {
 fn a_piece_that_was_not_saved_would_be_noticed() {
     let fixture = served();
     let fixture = fixture.journaled_with(|config| config.defect = Some(Defect::ForgetUndoBlock));
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
+    let mut ann = holder(&fixture, far(), b"ann");
     ann.lock_undone(ALL);
     ann.put(10, b"changed");
     assert_eq!(ann.abort(ALL), Status::Ok);

@@ -9,7 +9,7 @@ use dafs_store::local::Squash;
 use dafs_types::Credentials;
 
 use super::{is_root, open_to_all, owner, passwords, try_connect};
-use crate::fixture::{Fixture, Transport, transports};
+use crate::fixture::{Fixture, Transport, far, transports};
 
 /// A server that trusts this very user, and whoever is anonymous.
 fn trusting(squash: Squash) -> Fixture {
@@ -103,7 +103,7 @@ fn trusted_clients_fence_file_systems_for_themselves_alone() {
             vec![Peers { principals: vec!["anonymous".parse().unwrap()], ..Peers::default() }];
     });
     let options = SessionOptions { fence_id: "node1".to_owned(), ..SessionOptions::default() };
-    let session = try_connect(&fixture, Transport::Tcp, &options).unwrap();
+    let session = try_connect(&fixture, far(), &options).unwrap();
     let fence = |session: &Session| {
         let (whole, allow) = (FenceObject::FileSystem, FenceAccess::Allow);
         session.set_fence("/", whole, allow, FenceUpdate::Overwrite, &["node1"])
@@ -128,7 +128,7 @@ fn users_are_known_by_name() {
     });
     open_to_all(&fixture, "");
     let options = SessionOptions::default();
-    let session = try_connect(&fixture, Transport::Tcp, &options).unwrap();
+    let session = try_connect(&fixture, far(), &options).unwrap();
     let ann = session.register_credentials(ActFor::User("ann")).unwrap();
     make(&session.acting_for(ann), "/of-ann").unwrap();
     assert_eq!(owner(&fixture.local("of-ann")), 5001);

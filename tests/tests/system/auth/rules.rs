@@ -6,10 +6,14 @@ use dafs_store::local::Squash;
 use dafs_types::{AuthType, Credentials};
 
 use super::{is_root, open_to_all, owner, passwords, try_connect};
-use crate::fixture::{Fixture, Transport, transports};
+use crate::fixture::{Fixture, Transport, far, transports};
 
 fn from(places: &[&str]) -> Peers {
     Peers { from: places.iter().map(|place| place.parse().unwrap()).collect(), ..Peers::default() }
+}
+
+fn far_ip() -> String {
+    crate::fixture::far_ip().to_string()
 }
 
 fn named(principals: &[&str]) -> Peers {
@@ -32,19 +36,21 @@ fn password(user: &str, password: &str) -> SessionOptions {
 
 #[test]
 fn a_network_that_is_kept_out_cannot_connect() {
-    let fixture =
-        with_rules(vec![rule(false, from(&["127.0.0.0/8"])), rule(true, from(&["local"]))]);
+    let fixture = with_rules(vec![
+        rule(false, from(&["127.0.0.0/8", &far_ip()])),
+        rule(true, from(&["local"])),
+    ]);
     let options = SessionOptions::default();
     try_connect(&fixture, Transport::Shm, &options).unwrap();
-    let error = try_connect(&fixture, Transport::Tcp, &options).err().unwrap();
+    let error = try_connect(&fixture, far(), &options).err().unwrap();
     assert!(error.to_string().contains("rules"), "{error}");
 }
 
 #[test]
 fn who_is_not_mentioned_stays_out() {
-    let fixture = with_rules(vec![rule(true, from(&["127.0.0.1"]))]);
+    let fixture = with_rules(vec![rule(true, from(&[&far_ip()]))]);
     let options = SessionOptions::default();
-    try_connect(&fixture, Transport::Tcp, &options).unwrap();
+    try_connect(&fixture, far(), &options).unwrap();
     assert!(try_connect(&fixture, Transport::Shm, &options).is_err());
 }
 
@@ -81,7 +87,7 @@ fn exports_are_hidden_from_whom_they_are_not_for() {
     std::fs::write(fixture.local("pub/notice"), b"for all").unwrap();
     let options = SessionOptions::default();
     let near = try_connect(&fixture, Transport::Shm, &options).unwrap();
-    let far = try_connect(&fixture, Transport::Tcp, &options).unwrap();
+    let far = try_connect(&fixture, far(), &options).unwrap();
     let names = |session: &dafs_client::Session| {
         let mut names: Vec<_> =
             session.read_dir("/").unwrap().into_iter().map(|entry| entry.name).collect();
@@ -132,7 +138,7 @@ fn an_export_may_be_read_only_for_some() {
     });
     let options = SessionOptions::default();
     let near = try_connect(&fixture, Transport::Shm, &options).unwrap();
-    let far = try_connect(&fixture, Transport::Tcp, &options).unwrap();
+    let far = try_connect(&fixture, far(), &options).unwrap();
     near.open("/pub/file", &OpenOptions::write()).unwrap().close().unwrap();
     far.open("/pub/file", &OpenOptions::read()).unwrap();
     for result in [
@@ -171,9 +177,9 @@ fn root_of_elsewhere_is_nobody_unless_that_is_said() {
             session.open(&format!("/{name}"), &OpenOptions::write()).unwrap().close().unwrap();
             owner(&fixture.local(name))
         };
-        assert_eq!(make(Transport::Tcp, &password("toor", "toor"), "far"), far_owner);
+        assert_eq!(make(far(), &password("toor", "toor"), "far"), far_owner);
         assert_eq!(make(Transport::Shm, &SessionOptions::default(), "near"), near_owner);
         let ann = if squash == Some(Squash::All) { 5007 } else { 5001 };
-        assert_eq!(make(Transport::Tcp, &password("ann", "ann"), "ann"), ann);
+        assert_eq!(make(far(), &password("ann", "ann"), "ann"), ann);
     }
 }

@@ -15,7 +15,7 @@ use super::messages::{
     synchronous,
 };
 use crate::fencing::{named, set_file};
-use crate::fixture::{Fixture, Transport, over_each, pattern, transports};
+use crate::fixture::{Fixture, over_each, pattern, transports};
 
 /// A lock of a thousand octets.
 fn lock_of(holder: &Batcher, lock_type: LockType, offset: u64) -> Lock {
@@ -182,7 +182,7 @@ fn a_fence_is_up_when_no_transfer_of_a_batch_can_have_an_effect_any_more() {
 
 #[test]
 fn a_barred_request_leaves_the_others_of_its_batch_alone() {
-    for transport in [Transport::Shm, Transport::Tcp] {
+    for transport in transports() {
         let fixture = patient(|limits| limits.early_start_below = 1);
         std::fs::write(fixture.local("other"), pattern(5000, 4)).unwrap();
         let (_client, owner) = fixture.connect_with(transport, &named("owner"));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dafs_client::{ClientError, OpenOptions, SessionOptions};
 
-use crate::fixture::{Fixture, Transport, over_each, pattern};
+use crate::fixture::{Fixture, any, over_each, pattern};
 
 /// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
@@ -206,8 +206,8 @@ fn a_batch_that_is_dropped_leaves_nothing_behind() {
 fn foreign_files_and_buffers_are_refused_before_anything_is_sent() {
     let fixture = Fixture::new();
     std::fs::write(fixture.local("file"), pattern(5000, 8)).unwrap();
-    let (client, session) = fixture.connect(Transport::Shm);
-    let (other_client, other) = fixture.connect(Transport::Shm);
+    let (client, session) = fixture.connect(any());
+    let (other_client, other) = fixture.connect(any());
     let file = session.open("/file", &OpenOptions::read()).unwrap();
     let foreign = other.open("/file", &OpenOptions::read()).unwrap();
     let slice = client.allocate(10).unwrap().slice(0, 10).unwrap();

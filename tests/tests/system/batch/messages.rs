@@ -5,8 +5,7 @@ use std::time::Duration;
 use dafs_dat::EndpointId;
 use dafs_memory::{Memory, Pages};
 use dafs_types::{
-    CacheHint, FileHandle, RequestId, RmrContext, RmrTarget, SequenceNumber, SessionId, StateId,
-    Status, StreamId,
+    CacheHint, FileHandle, RequestId, SequenceNumber, SessionId, StateId, Status, StreamId,
 };
 use dafs_wire::messages::{
     BatchRequest, BatchSubmit, Completion, Empty, FileChunk, HurryUp,
@@ -19,7 +18,7 @@ use dafs_wire::{
 };
 
 use crate::bind::{answer, answer_null, bind};
-use crate::fixture::{Fixture, Transport, over_each, pattern, transports};
+use crate::fixture::{Fixture, Transport, any, over_each, pattern, transports};
 use crate::rogue::{Rogue, status_of};
 
 pub const READ: TransferDirection = TransferDirection::Read;
@@ -91,10 +90,8 @@ impl Batcher {
         self
     }
 
-    pub fn buffer(&self, name: u64, length: u32) -> DirectBuffer {
-        let remote = self.region.remote(name * PLACE as u64, length);
-        let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
-        DirectBuffer { target, length, context }
+    pub fn buffer(&mut self, name: u64, length: u32) -> DirectBuffer {
+        self.rogue.buffer(&self.region, name * PLACE as u64, length)
     }
 
     /// Has requests encoded and passes the whole on.
@@ -258,7 +255,7 @@ fn what_is_wrong_with_a_batch_refuses_all_of_it() {
 fn an_answer_that_would_not_fit_is_refused_beforehand() {
     let fixture = patient(|_| {});
     let options = WireOptions { response_bytes_max: 512, ..WireOptions::default() };
-    let mut batcher = Batcher::connect_with(&fixture, Transport::Shm, b"small", options);
+    let mut batcher = Batcher::connect_with(&fixture, any(), b"small", options);
     let reads = |count| (0..count).map(|n| One(n, READ, n * 10, 10)).collect::<Vec<_>>();
     assert_eq!(batcher.run(&reads(19)).len(), 19);
     assert_eq!(batcher.submit(&reads(20), SYNCHRONOUS), Status::TooSmall);
@@ -414,9 +411,7 @@ fn a_wrong_checksum_leaves_the_file_as_it_was() {
         let memory = Memory::shared(PLACE, Pages::Small).unwrap();
         memory.write(0, b"as it is.");
         let region = rogue.expose(&memory);
-        let remote = region.remote(0, 9);
-        let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
-        let buffers = [DirectBuffer { target, length: 9, context }];
+        let buffers = [rogue.buffer(&region, 0, 9)];
         let chunks = [FileChunk { offset: 0, length: 9, hint: CacheHint(0) }];
         let mut run = |checksum| {
             let wire = [BatchRequest {

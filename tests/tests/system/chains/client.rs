@@ -86,7 +86,7 @@ fn the_first_failure_says_what_was_done_before_it() {
 #[test]
 fn what_is_misplaced_is_refused_before_anything_is_sent() {
     let fixture = Fixture::new();
-    let (client, session) = fixture.connect(crate::fixture::Transport::Shm);
+    let (client, session) = fixture.connect(crate::fixture::any());
     let refused = |chain: Chain<'_>, member: usize, status: Status, text: &str| {
         let failure: ChainFailure = chain.run().unwrap_err();
         assert_eq!((failure.member, failure.done.len()), (member, 0), "{failure}");

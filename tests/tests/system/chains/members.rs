@@ -92,12 +92,7 @@ fn a_file_is_opened_read_and_closed_in_one_chain() {
         let root = chainer.root;
         let memory = Memory::shared(1 << 16, Pages::Small).unwrap();
         let region = chainer.rogue.expose(&memory);
-        let remote = region.remote(100, 3000);
-        let direct = [DirectBuffer {
-            target: dafs_types::RmrTarget(remote.address),
-            length: 3000,
-            context: dafs_types::RmrContext(remote.stag.0),
-        }];
+        let direct = [chainer.rogue.buffer(&region, 100, 3000)];
         let read_direct = Request::ReadDirect(ReadDirect {
             file: TAKEN,
             state: STALE,
@@ -432,12 +427,7 @@ fn members_wait_for_one_that_is_parked() {
         let memory = Memory::shared(content.len(), Pages::Small).unwrap();
         let region = chainer.rogue.expose(&memory);
         let length = u32::try_from(content.len()).unwrap();
-        let remote = region.remote(0, length);
-        let direct = [DirectBuffer {
-            target: dafs_types::RmrTarget(remote.address),
-            length,
-            context: dafs_types::RmrContext(remote.stag.0),
-        }];
+        let direct = [chainer.rogue.buffer(&region, 0, length)];
         let read = Request::ReadDirect(ReadDirect {
             file: TAKEN,
             state: STALE,

@@ -4,7 +4,7 @@ use dafs_client::{Client, ClientConfig, File, OpenOptions, Session, SessionOptio
 use dafs_types::{Random, SetAttributes, ShareAccess};
 
 use super::holder::lively;
-use crate::fixture::{Fixture, Transport, pattern, transports};
+use crate::fixture::{Fixture, Transport, any, pattern, transports};
 
 /// Two sessions of one client, which turns both: each is called back while the other waits.
 fn two(fixture: &Fixture, transport: Transport) -> (Client, [Session; 2]) {
@@ -71,7 +71,7 @@ fn read_anew(session: &Session, name: &str) -> Vec<u8> {
 fn a_session_sees_its_own_changes() {
     let fixture = Fixture::with(lively(|_| {}));
     std::fs::write(fixture.local("file"), b"old").unwrap();
-    let (_client, [session, _]) = two(&fixture, Transport::Shm);
+    let (_client, [session, _]) = two(&fixture, any());
     let file = open(&session, "file", &OpenOptions::write());
     assert_eq!(read(&file, 0, 10), b"old");
     file.write_at(b"newer", 0).unwrap();

@@ -11,7 +11,7 @@ use dafs_wire::{ChannelType, Path, Request};
 
 use super::holder::{Holder, lively};
 use crate::bind::bind;
-use crate::fixture::{Fixture, Transport};
+use crate::fixture::{Fixture, any, far};
 use crate::rogue::Rogue;
 
 fn write(file: dafs_types::FileHandle, state: StateId) -> Request<'static> {
@@ -38,10 +38,10 @@ fn a_silent_holder_loses_its_delegation() {
         config.filer.lease = Duration::from_millis(300);
     });
     std::fs::write(fixture.local("file"), b"old").unwrap();
-    let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
+    let mut holder = Holder::new(&fixture, any(), b"holder");
     let held = holder.hold("file", ShareAccess::Read);
     let (state, _) = held.delegation.unwrap();
-    let mut rogue = Rogue::logged_in(&fixture.address(Transport::Shm));
+    let mut rogue = Rogue::logged_in(&fixture.address(any()));
     assert_eq!(rogue.outcome(&write(held.file, StateId::ANONYMOUS)), Some(Status::Ok));
     assert_eq!(holder.recalled(Status::Ok).0, state);
     assert_eq!(holder.rogue.outcome(&read(held.file, state)), Some(Status::Expired));
@@ -57,9 +57,9 @@ fn a_silent_holder_loses_its_delegation() {
 fn what_waited_goes_with_its_connection() {
     let fixture = Fixture::with(lively(|_| {}));
     std::fs::write(fixture.local("file"), b"old").unwrap();
-    let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
+    let mut holder = Holder::new(&fixture, any(), b"holder");
     let held = holder.hold("file", ShareAccess::Read);
-    let mut rogue = Rogue::logged_in(&fixture.address(Transport::Shm));
+    let mut rogue = Rogue::logged_in(&fixture.address(any()));
     rogue.request(0, 1, &write(held.file, StateId::ANONYMOUS));
     let (state, _) = holder.recalled(Status::Ok);
     let endpoint = rogue.endpoint;
@@ -75,9 +75,9 @@ fn what_waited_goes_with_its_connection() {
 fn a_holder_that_leaves_is_in_nobodys_way() {
     let fixture = Fixture::with(lively(|_| {}));
     std::fs::write(fixture.local("file"), b"old").unwrap();
-    let mut holder = Holder::new(&fixture, Transport::Tcp, b"holder");
+    let mut holder = Holder::new(&fixture, far(), b"holder");
     let held = holder.hold("file", ShareAccess::Both);
-    let mut rogue = Rogue::logged_in(&fixture.address(Transport::Tcp));
+    let mut rogue = Rogue::logged_in(&fixture.address(far()));
     rogue.request(0, 1, &write(held.file, StateId::ANONYMOUS));
     holder.recalled(Status::Ok);
     assert_eq!(holder.rogue.outcome(&Request::Disconnect(Empty)), Some(Status::Ok));
@@ -88,7 +88,7 @@ fn a_holder_that_leaves_is_in_nobodys_way() {
 fn a_delegation_covers_opens_reads_and_writes() {
     let fixture = Fixture::with(lively(|_| {}));
     std::fs::write(fixture.local("file"), b"old").unwrap();
-    let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
+    let mut holder = Holder::new(&fixture, any(), b"holder");
     let held = holder.hold("file", ShareAccess::Read);
     let (state, _) = held.delegation.unwrap();
     assert_eq!(holder.rogue.outcome(&read(held.file, state)), Some(Status::Ok));
@@ -112,11 +112,11 @@ fn a_delegation_covers_opens_reads_and_writes() {
 
 /// A client's next life, with a back-control channel.
 fn next_life(fixture: &Fixture, name: &'static [u8]) -> Holder {
-    let mut rogue = Rogue::connect(&fixture.address(Transport::Shm));
+    let mut rogue = Rogue::connect(&fixture.address(any()));
     let options = WireOptions { back_control_channel: true, ..WireOptions::default() };
     let results = rogue.log_in_anew(name, options);
     let kind = ChannelType::BackControl;
-    let back = bind(&mut rogue, fixture, Transport::Shm, results.session, kind);
+    let back = bind(&mut rogue, fixture, any(), results.session, kind);
     let mut holder = Holder { rogue, back };
     holder.prove();
     holder
@@ -127,7 +127,7 @@ fn a_client_that_restarts_finds_nothing_unless_it_is_kept() {
     for recovery in [Duration::ZERO, Duration::from_secs(60)] {
         let fixture = Fixture::with(lively(|policy| policy.recovery = recovery));
         std::fs::write(fixture.local("file"), b"old").unwrap();
-        let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
+        let mut holder = Holder::new(&fixture, any(), b"holder");
         holder.hold("file", ShareAccess::Both);
         let mut holder = next_life(&fixture, b"holder");
         let (directory, names) = (holder.rogue.root(), ["file"]);
@@ -151,10 +151,10 @@ fn delegpurge_gives_up_what_waits() {
     let keeping = lively(|policy| policy.recovery = Duration::from_secs(3600));
     let fixture = Fixture::with(keeping);
     std::fs::write(fixture.local("file"), b"old").unwrap();
-    let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
+    let mut holder = Holder::new(&fixture, any(), b"holder");
     let held = holder.hold("file", ShareAccess::Read);
     let mut holder = next_life(&fixture, b"holder");
-    let mut rogue = Rogue::logged_in(&fixture.address(Transport::Shm));
+    let mut rogue = Rogue::logged_in(&fixture.address(any()));
     rogue.request(0, 1, &write(held.file, StateId::ANONYMOUS));
     assert_eq!(holder.rogue.outcome(&Request::DelegPurge(Empty)), Some(Status::Ok));
     assert_eq!(rogue.status(), Some(Status::Ok));
@@ -165,11 +165,11 @@ fn delegpurge_gives_up_what_waits() {
 fn delegations_end_with_the_server() {
     let fixture = Fixture::with(|_| {}).journaled_with(lively(|_| {}));
     std::fs::write(fixture.local("file"), b"old").unwrap();
-    let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
+    let mut holder = Holder::new(&fixture, any(), b"holder");
     let held = holder.hold("file", ShareAccess::Read);
     let (state, _) = held.delegation.unwrap();
     let fixture = fixture.journaled_with(lively(|_| {}));
-    let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
+    let mut holder = Holder::new(&fixture, any(), b"holder");
     assert_eq!(holder.give_back(state), Status::StaleStateId);
     let delegation = DelegationType::Read;
     let target = OpenTarget::Previous { file: held.file, delegation };

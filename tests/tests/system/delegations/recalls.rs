@@ -13,7 +13,7 @@ use dafs_wire::{
 };
 
 use super::holder::{Asked, Holder, lively, opened};
-use crate::fixture::{Fixture, Transport, transports};
+use crate::fixture::{Fixture, Transport, any, far, transports};
 use crate::rogue::{Rogue, opening, status_of};
 
 /// What another client does.
@@ -217,7 +217,7 @@ fn the_same_behind_a_journal() {
     for (deed, of_read, of_write) in DEEDS {
         for (access, way) in [(ShareAccess::Read, of_read), (ShareAccess::Both, of_write)] {
             let fixture = Fixture::with(|_| {}).journaled_with(lively(|_| {}));
-            meet(&fixture, Transport::Shm, access, deed, way);
+            meet(&fixture, any(), access, deed, way);
         }
     }
 }
@@ -231,7 +231,7 @@ fn locks_call_back() {
     ] {
         let fixture = Fixture::with(lively(|_| {}));
         std::fs::write(fixture.local("file"), b"old").unwrap();
-        let mut rogue = other(&fixture, Transport::Shm);
+        let mut rogue = other(&fixture, any());
         let lock = |rogue: &mut Rogue, file, state| {
             let lock = Lock {
                 file,
@@ -243,7 +243,7 @@ fn locks_call_back() {
             };
             rogue.request(1, 1, &Request::Lock(lock));
         };
-        let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
+        let mut holder = Holder::new(&fixture, any(), b"holder");
         let held = holder.hold("file", access);
         let (state, _) = held.delegation.unwrap();
         // Without an open nobody locks; the delegation comes back all the same, or not.
@@ -261,15 +261,12 @@ fn locks_call_back() {
 fn who_cannot_be_called_back_gets_nothing_and_readers_share() {
     let fixture = Fixture::with(lively(|_| {}));
     std::fs::write(fixture.local("file"), b"old").unwrap();
-    let mut holders = [
-        Holder::new(&fixture, Transport::Shm, b"one"),
-        Holder::new(&fixture, Transport::Tcp, b"two"),
-    ];
+    let mut holders = [Holder::new(&fixture, any(), b"one"), Holder::new(&fixture, far(), b"two")];
     for holder in &mut holders {
         let held = holder.hold("file", ShareAccess::Read);
         assert!(!held.delegation.unwrap().1);
     }
-    let mut plain = other(&fixture, Transport::Shm);
+    let mut plain = other(&fixture, any());
     let (directory, names) = (plain.root(), ["file"]);
     let open = Open { access: ShareAccess::Read, ..opening(directory, Path::new(&names)) };
     let bytes = plain.ask(&Request::Open(open)).unwrap();
@@ -290,9 +287,9 @@ fn a_holder_that_knows_nothing_is_asked_again() {
         policy.recall_retry = std::time::Duration::from_millis(1);
     }));
     std::fs::write(fixture.local("file"), b"old").unwrap();
-    let mut holder = Holder::new(&fixture, Transport::Tcp, b"holder");
+    let mut holder = Holder::new(&fixture, far(), b"holder");
     let held = holder.hold("file", ShareAccess::Read);
-    let mut rogue = other(&fixture, Transport::Tcp);
+    let mut rogue = other(&fixture, far());
     begin(&mut rogue, Deed::Write, held.file);
     let (state, _) = holder.recalled(Status::BadHandle);
     assert_eq!(holder.recalled(Status::Ok).0, state);
@@ -304,9 +301,9 @@ fn a_holder_that_knows_nothing_is_asked_again() {
 fn too_many_do_not_wait() {
     let fixture = Fixture::with(lively(|policy| policy.waiters_max = 1));
     std::fs::write(fixture.local("file"), b"old").unwrap();
-    let mut holder = Holder::new(&fixture, Transport::Shm, b"holder");
+    let mut holder = Holder::new(&fixture, any(), b"holder");
     let held = holder.hold("file", ShareAccess::Read);
-    let mut rogue = other(&fixture, Transport::Shm);
+    let mut rogue = other(&fixture, any());
     begin(&mut rogue, Deed::Write, held.file);
     let (state, _) = holder.recalled(Status::Ok);
     let remove = Request::Remove(Remove {
@@ -314,7 +311,7 @@ fn too_many_do_not_wait() {
         name: "file",
         mode: RemoveMode::Unchecked,
     });
-    let mut third = Rogue::logged_in(&fixture.address(Transport::Shm));
+    let mut third = Rogue::logged_in(&fixture.address(any()));
     assert_eq!(third.outcome(&remove), Some(Status::Delay));
     assert_eq!(holder.give_back(state), Status::Ok);
     assert_eq!(rogue.status(), Some(Status::Ok));

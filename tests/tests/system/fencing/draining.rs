@@ -8,20 +8,22 @@ use dafs_client::{FenceObject, File, OpenOptions, Session, Status};
 use dafs_dat::Region;
 use dafs_memory::{Memory, Pages};
 use dafs_server::Defect;
-use dafs_types::{CacheHint, FileHandle, RmrContext, RmrTarget, Stability, StateId};
+use dafs_types::{CacheHint, FileHandle, Stability, StateId};
 use dafs_wire::messages::{
     AppendInline, Create, InlineData, NewObject, Placement, ReadDirect, WriteDirect,
 };
-use dafs_wire::{ByteOrder, Checksum, DirectBuffer, DirectBuffers, FileAttributeBlock, Request};
+use dafs_wire::{ByteOrder, Checksum, DirectBuffers, FileAttributeBlock, Request};
 
 use super::{SessionOptions_, login, named, set_file};
-use crate::fixture::{Fixture, HANG, Transport, await_that, transports};
+use crate::fixture::{Fixture, HANG, Transport, await_that, far, transports};
 use crate::rogue::{Rogue, status_of};
 
 const WRITES: usize = 32;
 const LENGTH: u32 = 1 << 20;
 /// Attempts at something that mostly comes about.
 const TRIES: usize = 30;
+/// Longer than it takes to read the file.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A server on which writes and their transfers take their time.
 fn fixture(defect: Option<Defect>, patience: Duration) -> Fixture {
@@ -59,7 +61,7 @@ impl Victim {
     fn write_everywhere(&mut self, (file, state): (FileHandle, StateId), region: Region) {
         for index in 0..WRITES {
             let offset = index as u64 * u64::from(LENGTH);
-            let buffers = [direct(region, offset)];
+            let buffers = [self.rogue.buffer(&region, offset, LENGTH)];
             let write = WriteDirect {
                 file,
                 state,
@@ -85,13 +87,6 @@ impl Victim {
         }
         outcomes
     }
-}
-
-/// One transfer's part of a member's memory.
-fn direct(region: Region, offset: u64) -> DirectBuffer {
-    let remote = region.remote(offset, LENGTH);
-    let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
-    DirectBuffer { target, length: LENGTH, context }
 }
 
 fn content(file: &File) -> Vec<u8> {
@@ -161,10 +156,12 @@ fn nothing_of_a_stopped_member_lands_after_the_answer() {
 
 #[test]
 fn an_answer_before_all_is_drained_would_be_noticed() {
-    // Whether a write is half done when the list is set is a matter of chance.
+    // Whether a write is half done when the list is set is a matter of chance. So is whether the
+    // file must be read anew meanwhile: then whoever reads it waits for the stopped member's
+    // writes, until that is parted from.
     let is_noticed = (0..TRIES).any(|_| {
-        let fixture = fixture(Some(Defect::AnswerFencesEarly), HANG);
-        stopped_member(&fixture, Transport::Tcp).0
+        let fixture = fixture(Some(Defect::AnswerFencesEarly), PATIENCE);
+        stopped_member(&fixture, far()).0
     });
     assert!(is_noticed, "the test above cannot fail");
 }
@@ -222,12 +219,12 @@ fn a_member_that_goes_on_keeps_its_connection_and_learns_what_became_of_it() {
 #[test]
 fn a_stopped_reader_sees_nothing_that_is_written_after_the_answer() {
     let fixture = fixture(None, Duration::from_millis(50));
-    let (session, file) = prepare(&fixture, Transport::Tcp);
-    let (mut victim, region) = Victim::connect(&fixture, Transport::Tcp);
+    let (session, file) = prepare(&fixture, far());
+    let (mut victim, region) = Victim::connect(&fixture, far());
     let (handle, state) = victim.rogue.open("file");
     for index in 0..WRITES {
         let offset = index as u64 * u64::from(LENGTH);
-        let buffers = [direct(region, offset)];
+        let buffers = [victim.rogue.buffer(&region, offset, LENGTH)];
         let read = ReadDirect {
             file: handle,
             state,

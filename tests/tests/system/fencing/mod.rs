@@ -12,7 +12,7 @@ use dafs_memory::{Memory, Pages};
 use dafs_server::PasswordFile;
 use dafs_types::{
     CacheHint, CachePattern, CookieVerifier, Credentials, FileHandle, ReaddirCookie, RemoveMode,
-    RmrContext, RmrTarget, ShareAccess, ShareDeny, Stability, StateId, Verifier,
+    ShareAccess, ShareDeny, Stability, StateId, Verifier,
 };
 use dafs_wire::messages::*;
 use dafs_wire::{
@@ -20,7 +20,7 @@ use dafs_wire::{
     Request,
 };
 
-use crate::fixture::{Fixture, Transport, over_each, transports};
+use crate::fixture::{Fixture, Transport, any, far, over_each, transports};
 use crate::rogue::{Rogue, opening};
 
 pub fn status<T>(result: Result<T, ClientError>) -> Option<Status> {
@@ -285,9 +285,8 @@ fn whatever_names_or_finds_a_fenced_object_is_refused() {
             let root = b.root();
             let (file, state) = b.open("file");
             let memory = Memory::shared(4096, Pages::Small).unwrap();
-            let remote = b.expose(&memory).remote(0, 4096);
-            let (target, context) = (RmrTarget(remote.address), RmrContext(remote.stag.0));
-            let buffer = DirectBuffer { target, length: 1000, context };
+            let region = b.expose(&memory);
+            let buffer = b.buffer(&region, 0, 1000);
             let buffers = [buffer];
             let mut room = [0; 64];
             let none = dafs_types::SetAttributes { size: Some(0), ..Default::default() };
@@ -359,7 +358,7 @@ fn lists_survive_the_server_with_a_journal_and_end_without_one() {
     let fixture = Fixture::with_journal();
     std::fs::write(fixture.local("file"), b"content").unwrap();
     std::fs::write(fixture.local("lifted"), b"content").unwrap();
-    let (_, owner) = fixture.connect(Transport::Tcp);
+    let (_, owner) = fixture.connect(far());
     set_file(&owner, "/file", &["a", "b"]);
     set_file(&owner, "/lifted", &["a"]);
     set_file(&owner, "/lifted", &[]);
@@ -369,10 +368,10 @@ fn lists_survive_the_server_with_a_journal_and_end_without_one() {
     let mut fixture = fixture;
     for _ in 0..2 {
         fixture = fixture.journaled();
-        let (_, b) = fixture.connect_with(Transport::Tcp, &named("b"));
+        let (_, b) = fixture.connect_with(far(), &named("b"));
         assert_eq!(status(b.open("/file", &OpenOptions::read())), Some(Status::Access));
         b.open("/lifted", &OpenOptions::read()).unwrap().close().unwrap();
-        let (_, a) = fixture.connect_with(Transport::Shm, &named("a"));
+        let (_, a) = fixture.connect_with(any(), &named("a"));
         a.open("/file", &OpenOptions::read()).unwrap().close().unwrap();
         assert_eq!(a.fencing_list("/file", FenceObject::File).unwrap(), ["a"]);
         a.disconnect().unwrap();
@@ -380,7 +379,7 @@ fn lists_survive_the_server_with_a_journal_and_end_without_one() {
     }
     let (directory, _) = fixture.stop();
     let fixture = Fixture::again(directory);
-    let (_, b) = fixture.connect_with(Transport::Tcp, &named("b"));
+    let (_, b) = fixture.connect_with(far(), &named("b"));
     b.open("/file", &OpenOptions::read()).unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! Memory that a client advertises and does not own, or not so much of, or no more.
 
 use dafs_client::OpenOptions;
-use dafs_dat::{Domain, EndpointConfig, Region, Rights};
+use dafs_dat::{Domain, EndpointConfig, Rights};
 use dafs_memory::{Memory, Pages};
 use dafs_types::{CacheHint, FileHandle, RmrContext, RmrTarget, Stability, StateId, Status};
 use dafs_wire::messages::{GetAttributesDirect, ReadDirect, WriteDirect};
@@ -19,14 +19,6 @@ fn prepared(fixture: &Fixture, transport: Transport) -> (Rogue, FileHandle, Stat
     let mut rogue = Rogue::logged_in(&fixture.address(transport));
     let (file, state) = rogue.open("file");
     (rogue, file, state)
-}
-
-fn buffer(region: &Region, offset: u64, length: u32) -> DirectBuffer {
-    DirectBuffer {
-        target: RmrTarget(region.address.wrapping_add(offset)),
-        length,
-        context: RmrContext(region.stag.0),
-    }
 }
 
 fn reading(file: FileHandle, state: StateId, length: u32, buffers: &[DirectBuffer]) -> Request<'_> {
@@ -74,8 +66,8 @@ fn what_was_damaged_on_its_way_never_reaches_the_file() {
             sealed[17] ^= u8::from(is_damaged);
             let (checksum, hint) = (Checksum::of(&sealed), CacheHint::default());
             let half = length / 2;
-            let buffers =
-                [buffer(&region, 0, half), buffer(&region, u64::from(half), length - half)];
+            let buffers = [(0, half), (half, length - half)]
+                .map(|(from, length)| rogue.buffer(&region, u64::from(from), length));
             let buffers = DirectBuffers::from(&buffers[..]);
             let (offset, expected) = (0, if is_damaged { Status::Chksum } else { Status::Ok });
             let write =
@@ -90,8 +82,8 @@ fn what_was_damaged_on_its_way_never_reaches_the_file() {
 /// The memory that a rogue really has.
 const OWN_BYTES: u32 = 16 << 10;
 
-/// Advertises what `forge` makes of a good region, to be read and to be written.
-fn advertises(rights: Rights, forge: impl Fn(&Region) -> DirectBuffer) {
+/// Advertises what `forge` makes of good memory's beginning, to be read and to be written.
+fn advertises(rights: Rights, forge: impl Fn(DirectBuffer) -> DirectBuffer) {
     beside_bystanders(|fixture, transport| {
         let before = pattern(FILE_BYTES, 5);
         for kind in 0..6 {
@@ -102,7 +94,7 @@ fn advertises(rights: Rights, forge: impl Fn(&Region) -> DirectBuffer) {
                 Memory::from_heap(vec![0; OWN_BYTES as usize].into())
             };
             let region = rogue.interface.register(&memory, Domain(0), rights).unwrap();
-            let forged = [forge(&region)];
+            let forged = [forge(rogue.buffer(&region, 0, 4096))];
             let length = forged[0].length;
             let request = match kind / 2 {
                 0 => reading(file, state, length, &forged),
@@ -121,35 +113,38 @@ fn advertises(rights: Rights, forge: impl Fn(&Region) -> DirectBuffer) {
     });
 }
 
+/// The same so many octets further on.
+fn moved(good: DirectBuffer, octets: u64) -> DirectBuffer {
+    DirectBuffer { target: RmrTarget(good.target.0.wrapping_add(octets)), ..good }
+}
+
 #[test]
 fn memory_that_was_never_registered_ends_the_connection() {
-    advertises(Rights::REMOTE, |region| DirectBuffer {
-        context: RmrContext(region.stag.0 ^ 0xdead_be00),
-        ..buffer(region, 0, 4096)
+    advertises(Rights::REMOTE, |good| DirectBuffer {
+        context: RmrContext(good.context.0 ^ 0xdead_be00),
+        ..good
     });
 }
 
 #[test]
 fn memory_beyond_its_end_ends_the_connection() {
-    advertises(Rights::REMOTE, |region| buffer(region, u64::from(OWN_BYTES) - 8, 4096));
+    advertises(Rights::REMOTE, |good| moved(good, u64::from(OWN_BYTES) - 8));
 }
 
 #[test]
 fn memory_before_its_beginning_ends_the_connection() {
-    advertises(Rights::REMOTE, |region| buffer(region, 1u64.wrapping_neg(), 4096));
+    advertises(Rights::REMOTE, |good| moved(good, 1u64.wrapping_neg()));
 }
 
 #[test]
 fn memory_around_the_end_of_all_addresses_ends_the_connection() {
-    advertises(Rights::REMOTE, |region| DirectBuffer {
-        target: RmrTarget(u64::MAX - 100),
-        ..buffer(region, 0, 4096)
-    });
+    let target = RmrTarget(u64::MAX - 100);
+    advertises(Rights::REMOTE, |good| DirectBuffer { target, ..good });
 }
 
 #[test]
 fn memory_without_rights_ends_the_connection() {
-    advertises(Rights::LOCAL, |region| buffer(region, 0, 4096));
+    advertises(Rights::LOCAL, |good| good);
 }
 
 #[test]
@@ -161,7 +156,7 @@ fn memory_with_the_other_right_ends_the_connection() {
             // A READ of the file writes this memory, and the other way round.
             let rights = Rights { remote_read: is_read, remote_write: !is_read };
             let region = rogue.interface.register(&memory, Domain(0), rights).unwrap();
-            let buffers = [buffer(&region, 0, 4096)];
+            let buffers = [rogue.buffer(&region, 0, 4096)];
             let request = if is_read {
                 reading(file, state, 4096, &buffers)
             } else {
@@ -181,7 +176,7 @@ fn memory_taken_back_ends_the_connection() {
         let (mut rogue, file, state) = prepared(fixture, transport);
         let memory = Memory::shared(OWN_BYTES as usize, Pages::Small).unwrap();
         let region = rogue.expose(&memory);
-        let buffers = [buffer(&region, 0, 4096)];
+        let buffers = [rogue.buffer(&region, 0, 4096)];
         assert_eq!(rogue.outcome(&reading(file, state, 4096, &buffers)), Some(Status::Ok));
         assert!(memory.to_vec(0, 4096) == pattern(FILE_BYTES, 5)[..4096]);
         memory.write(0, &[0; 4096]);
@@ -198,8 +193,8 @@ fn buffers_that_do_not_fit_their_request_are_refused() {
         let (mut rogue, file, state) = prepared(fixture, transport);
         let memory = Memory::shared(OWN_BYTES as usize, Pages::Small).unwrap();
         let region = rogue.expose(&memory);
-        let too_small = [buffer(&region, 0, 100), buffer(&region, 100, 99)];
-        let all_lengths = [buffer(&region, 0, u32::MAX), buffer(&region, 0, u32::MAX)];
+        let too_small = [rogue.buffer(&region, 0, 100), rogue.buffer(&region, 100, 99)];
+        let all_lengths = [rogue.buffer(&region, 0, u32::MAX), rogue.buffer(&region, 0, u32::MAX)];
         for (length, buffers) in
             [(200, &too_small[..]), (200, &too_small[..1]), (1, &[]), (u32::MAX, &all_lengths[..])]
         {
@@ -210,8 +205,8 @@ fn buffers_that_do_not_fit_their_request_are_refused() {
             assert!(status.is_some_and(|status| refused.contains(&status)), "{status:?}");
         }
         // Many empty ones are merely odd.
-        let mut many = vec![buffer(&region, 0, 0); 40];
-        many.push(buffer(&region, 0, 4096));
+        let mut many = vec![rogue.buffer(&region, 0, 0); 40];
+        many.push(rogue.buffer(&region, 0, 4096));
         assert_eq!(rogue.outcome(&reading(file, state, 4096, &many)), Some(Status::Ok));
         assert!(memory.to_vec(0, 4096) == pattern(FILE_BYTES, 5)[..4096]);
     });
@@ -234,7 +229,7 @@ fn a_client_that_dies_amid_transfers_leaves_the_file_whole() {
             };
             memory.write(0, &contents);
             let region = rogue.expose(&memory);
-            let buffers = [buffer(&region, 0, 8 << 20)];
+            let buffers = [rogue.buffer(&region, 0, 8 << 20)];
             rogue.request(0, 900, &reading(file, state, 8 << 20, &buffers));
             rogue.request(1, 0, &writing(file, state, 8 << 20, &buffers));
             for _ in 0..round {

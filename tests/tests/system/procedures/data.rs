@@ -6,9 +6,9 @@ use dafs_wire::messages::{
     AppendDirect, AppendInline, Commit, InlineData, Placement, ReadDirect, ReadInline,
     SessionOptions as WireOptions, WriteInline,
 };
-use dafs_wire::{Checksum, DirectBuffers, Request};
+use dafs_wire::{Checksum, DirectBuffer, DirectBuffers, Request};
 
-use super::{buffer, found};
+use super::found;
 use crate::fixture::{Fixture, Transport, over_each, pattern};
 use crate::rogue::{Rogue, status_of};
 
@@ -133,20 +133,18 @@ fn an_append_is_put_at_the_end_and_says_where() {
                 end += 333;
             }
             let length = limits::APPEND_BYTES_MAX;
-            let direct = |length| AppendDirect {
-                file,
-                state,
-                stability,
-                length,
-                hint: HINT,
-                checksum: Checksum::NONE,
-                buffer: buffer(&region, 0, length),
+            let direct = |buffer: DirectBuffer| {
+                let (length, hint, checksum) = (buffer.length, HINT, Checksum::NONE);
+                let append =
+                    AppendDirect { file, state, stability, length, hint, checksum, buffer };
+                Request::AppendDirect(append)
             };
-            let answer = rogue.ask(&Request::AppendDirect(direct(length))).unwrap();
+            let whole = rogue.buffer(&region, 0, length);
+            let answer = rogue.ask(&direct(whole)).unwrap();
             assert_eq!(found!(AppendDirect, &answer).offset, end);
             end += u64::from(length);
             // All of it or nothing.
-            let over = Request::AppendDirect(direct(length + 1));
+            let over = direct(rogue.buffer(&region, 0, length + 1));
             assert_eq!(rogue.outcome(&over), Some(Status::WriteTooBig));
             let is = std::fs::read(fixture.local("file")).unwrap();
             assert_eq!(is.len() as u64, end);
@@ -170,7 +168,7 @@ fn what_the_server_places_is_summed_for_those_who_asked() {
             let memory = Memory::shared(16 << 10, Pages::Small).unwrap();
             let region = rogue.expose(&memory);
             // Of several buffers, over the octets there are.
-            let buffers = [buffer(&region, 8192, 5000), buffer(&region, 0, 7000)];
+            let buffers = [rogue.buffer(&region, 8192, 5000), rogue.buffer(&region, 0, 7000)];
             let buffers = DirectBuffers::from(&buffers[..]);
             let read = ReadDirect { file, state, offset: 1, length: 12_000, hint: HINT, buffers };
             let answer = rogue.ask(&Request::ReadDirect(read)).unwrap();

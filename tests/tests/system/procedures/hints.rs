@@ -10,7 +10,7 @@ use dafs_wire::Request;
 use dafs_wire::messages::ReadInline;
 
 use super::found;
-use crate::fixture::{Fixture, Transport, pattern};
+use crate::fixture::{Fixture, far, pattern};
 use crate::rogue::Rogue;
 
 const FILE_BYTES: usize = 1 << 20;
@@ -32,7 +32,7 @@ fn counted(act: impl FnOnce(&File)) -> ServerStats {
 
 fn counted_by(fixture: Fixture, act: impl FnOnce(&File)) -> ServerStats {
     std::fs::write(fixture.local("file"), pattern(FILE_BYTES, 3)).unwrap();
-    let (client, session) = fixture.connect(Transport::Tcp);
+    let (client, session) = fixture.connect(far());
     let file = session.open("/file", &OpenOptions::read()).unwrap();
     act(&file);
     file.close().unwrap();
@@ -140,7 +140,7 @@ fn the_hint_of_a_read_says_whether_more_will_follow() {
     let fetched = |word: u32| {
         let fixture = Fixture::new();
         std::fs::write(fixture.local("file"), pattern(FILE_BYTES, 3)).unwrap();
-        let mut rogue = Rogue::logged_in(&fixture.address(Transport::Tcp));
+        let mut rogue = Rogue::logged_in(&fixture.address(far()));
         let (file, state) = rogue.open("file");
         assert_ne!(state, StateId::ANONYMOUS);
         let hint = CacheHint(word);

@@ -7,11 +7,8 @@ mod objects;
 mod opens;
 mod sessions;
 
-use dafs_dat::Region;
-use dafs_types::{FileHandle, RmrContext, RmrTarget, Status};
-use dafs_wire::{
-    ByteOrder, DirectBuffer, Path, Procedure, Request, Response, ResponseHeader, decode_response,
-};
+use dafs_types::{FileHandle, Status};
+use dafs_wire::{ByteOrder, Path, Procedure, Request, Response, ResponseHeader, decode_response};
 
 use crate::rogue::{Rogue, status_of};
 
@@ -34,12 +31,6 @@ use found;
 
 fn header_of(answer: &[u8]) -> ResponseHeader {
     ResponseHeader::decode(ByteOrder::NATIVE, answer).unwrap()
-}
-
-/// A stretch of registered memory, as a message names it.
-fn buffer(region: &Region, offset: u64, length: u32) -> DirectBuffer {
-    let remote = region.remote(offset, length);
-    DirectBuffer { target: RmrTarget(remote.address), length, context: RmrContext(remote.stag.0) }
 }
 
 /// What a walk from the root comes to: its status, the handle it reached, components walked.

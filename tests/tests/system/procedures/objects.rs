@@ -19,8 +19,8 @@ use dafs_wire::{
     Request, parse_link_text,
 };
 
-use super::{buffer, found, walk};
-use crate::fixture::{Fixture, Transport, over_each};
+use super::{found, walk};
+use crate::fixture::{Fixture, far, over_each};
 use crate::rogue::{Rogue, status_of};
 
 #[test]
@@ -192,7 +192,7 @@ fn attributes_go_through_memory_as_well() {
             let summed = |octets: &[u8]| if sealed { Checksum::of(octets) } else { Checksum::NONE };
             let memory = Memory::shared(16 << 10, Pages::Small).unwrap();
             let region = rogue.expose(&memory);
-            let room = buffer(&region, 64, 8192);
+            let room = rogue.buffer(&region, 64, 8192);
             let (_, file, _) = walk(&mut rogue, &["file"]);
             let inline = Request::GetAttrInline(GetAttributes { file, wanted: EVERY });
             let answer = rogue.ask(&inline).unwrap();
@@ -223,7 +223,7 @@ fn attributes_go_through_memory_as_well() {
                 FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut encoded).unwrap();
             let octets = block.octets();
             memory.write(0, octets);
-            let buffer = buffer(&region, 0, u32::try_from(octets.len()).unwrap());
+            let buffer = rogue.buffer(&region, 0, u32::try_from(octets.len()).unwrap());
             let (state, checksum) = (StateId::ANONYMOUS, summed(octets));
             let set = SetAttributesDirect { file, state, checksum, buffer };
             if sealed {
@@ -398,7 +398,7 @@ fn a_directory_is_listed_page_by_page_either_way() {
                 let listed = if is_direct {
                     memory.write(0, &[UNTOUCHED; 1024]);
                     // In two pieces, one behind the other.
-                    let buffers = [buffer(&region, 0, 304), buffer(&region, 304, 720)];
+                    let buffers = [rogue.buffer(&region, 0, 304), rogue.buffer(&region, 304, 720)];
                     let request = ReadDirectoryDirect {
                         directory,
                         cookie: page.cookie,
@@ -474,7 +474,7 @@ fn cookies_that_were_never_given_are_refused() {
 #[test]
 fn attributes_without_a_layout_are_left_out() {
     let fixture = Fixture::new();
-    let mut rogue = Rogue::logged_in(&fixture.address(Transport::Tcp));
+    let mut rogue = Rogue::logged_in(&fixture.address(far()));
     let file = rogue.root();
     let wanted = AttributeBitmap(u64::MAX);
     let answer = rogue.ask(&Request::GetAttrInline(GetAttributes { file, wanted })).unwrap();

@@ -16,7 +16,7 @@ use dafs_wire::{
 };
 
 use super::{found, header_of};
-use crate::fixture::{Fixture, Transport, over_each};
+use crate::fixture::{Fixture, far, over_each};
 use crate::locks::{holder, served};
 use crate::rogue::{Rogue, encoded, login, login_as, opening, status_of};
 
@@ -70,7 +70,7 @@ fn a_server_declines_what_it_does_not_serve() {
         config.filer.rdma_read = false;
         config.filer.checksums_always = true;
     });
-    let mut rogue = Rogue::connect(&fixture.address(Transport::Tcp));
+    let mut rogue = Rogue::connect(&fixture.address(far()));
     let wanted = WireOptions {
         response_cache: true,
         back_control_channel: true,
@@ -188,11 +188,11 @@ fn whoever_says_something_now_and_then_keeps_what_it_holds() {
         config.filer.lease = Duration::from_millis(1);
         config.filer.silence_max = Some(Duration::from_secs(3));
     });
-    let mut ann = holder(&fixture, Transport::Tcp, b"ann");
-    let mut bob = holder(&fixture, Transport::Tcp, b"bob");
+    let mut ann = holder(&fixture, far(), b"ann");
+    let mut bob = holder(&fixture, far(), b"bob");
     assert_eq!(ann.lock(LockType::Write, (0, 10)), Status::Ok);
     assert_eq!(bob.lock(LockType::Write, (10, 10)), Status::Ok);
-    let mut cid = holder(&fixture, Transport::Tcp, b"cid");
+    let mut cid = holder(&fixture, far(), b"cid");
     crate::fixture::await_that("the lock of who is silent ends", || {
         assert_eq!(ann.rogue.outcome(&Request::Null(Empty)), Some(Status::Ok));
         cid.lock(LockType::Write, (10, 10)) == Status::Ok
@@ -238,7 +238,7 @@ fn either_byte_order_will_do() {
 }
 
 fn life(fixture: &Fixture, verifier: u8) -> (Rogue, ClientConnectAuthResult<'static>) {
-    let mut rogue = Rogue::connect(&fixture.address(Transport::Tcp));
+    let mut rogue = Rogue::connect(&fixture.address(far()));
     let Request::ClientConnectAuth(login) = login_as(b"client", WireOptions::default()) else {
         unreachable!()
     };
@@ -266,7 +266,7 @@ fn a_client_is_known_by_its_name_and_its_life() {
     let access = ShareAccess::Both;
     let open = Open { deny, access, ..opening(root, Path::new(&["file"])) };
     assert_eq!(first.outcome(&Request::Open(open)), Some(Status::Ok));
-    let mut other = Rogue::connect(&fixture.address(Transport::Tcp));
+    let mut other = Rogue::connect(&fixture.address(far()));
     assert_ne!(other.log_in_as(b"other", WireOptions::default()).client, one.client);
     assert_eq!(other.outcome(&Request::Open(open)), Some(Status::ShareDenied));
     second.root();
@@ -293,7 +293,7 @@ fn a_name_of_somebody_elses_is_in_use() {
     let fixture = Fixture::with(|config| config.password_file = Some(file));
     let (mut honest, _) = life(&fixture, 1);
     for verifier in [1, 2].map(|octet| Verifier([octet; 8])) {
-        let mut thief = Rogue::connect(&fixture.address(Transport::Tcp));
+        let mut thief = Rogue::connect(&fixture.address(far()));
         let login = Request::ClientConnectAuth(ClientConnectAuth {
             options: WireOptions::default(),
             fence_id: "",

@@ -13,7 +13,7 @@ use dafs_server::{JournalConfig, Server, ServerConfig};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-use crate::fixture::{Transport, Watch, me};
+use crate::fixture::{Transport, Watch, me, places};
 
 /// A server, and where everything of it lies.
 pub struct ServerProcess {
@@ -40,7 +40,7 @@ impl ServerProcess {
     }
 
     pub fn address(&self, transport: Transport) -> Address {
-        addresses(self.directory.path(), self.port)[transport as usize].clone()
+        places(self.directory.path(), self.port)[transport as usize].clone()
     }
 
     /// The served directory, as local processes see it.
@@ -95,10 +95,6 @@ fn free_port() -> u16 {
 
 static PORTS_TAKEN: AtomicUsize = AtomicUsize::new(0);
 
-fn addresses(directory: &Path, port: u16) -> [Address; 2] {
-    [Address::Shm(directory.join("socket")), Address::Tcp(([127, 0, 0, 1], port).into())]
-}
-
 /// This test program once more, with the server below as its only test. It ends with this
 /// process, which holds its standard input.
 fn spawn(directory: &Path, port: u16, keeps_results: bool) -> Child {
@@ -130,8 +126,7 @@ fn a_server_for_another_process() {
     let port = std::env::var(PORT).unwrap().parse().unwrap();
     let config = LocalConfig::new(directory.join("export"), directory.join("state"));
     let store = LocalStore::new(&config).unwrap();
-    let mut config =
-        ServerConfig { listen: addresses(&directory, port).to_vec(), ..ServerConfig::default() };
+    let mut config = ServerConfig { listen: places(&directory, port), ..ServerConfig::default() };
     config.cache.arena_bytes = 32 << 20;
     config.cache.dirty_bytes_max = 8 << 20;
     config.filer.anonymous = Some(me());

@@ -17,6 +17,8 @@ use dafs_wire::{
     ByteOrder, ChainFlags, Request, Response, ResponseHeader, decode_request, encode_response,
 };
 
+use crate::fixture::{any, places};
+
 /// What the server does about a request.
 pub enum Act {
     /// Answers.
@@ -53,9 +55,10 @@ impl Script {
         act: impl FnMut(u64, &Request<'_>) -> Act + Send + 'static,
     ) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let address = Address::Shm(directory.path().join("socket"));
+        let address = places(directory.path(), 0).swap_remove(any() as usize);
         let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
-        interface.listen(&address).unwrap();
+        let listener = interface.listen(&address).unwrap();
+        let address = interface.listener_address(listener).unwrap();
         let stop = interface.waker();
         let (told, log) = channel();
         let (stopped, is_stopped) = channel();
