@@ -16,17 +16,20 @@ use crate::credentials::Asker;
 use crate::reactor::Reactor;
 use crate::session::Exchange;
 
+/// iWARP devices tell a refusal from nobody being there by its words alone.
+const REFUSED: &[u8] = b"refused";
+
 impl Reactor {
     /// Somebody wants to connect.
     pub(crate) fn on_connection(&mut self, pending: PendingId, peer: &Peer, private_data: &[u8]) {
         let Ok((_, data)) = ConnectData::decode(private_data) else {
             tracing::debug!(peer = %peer.address, "connection without DAFS connect data");
-            return self.interface.reject(pending, b"");
+            return self.interface.reject(pending, REFUSED);
         };
         let facts = PeerFacts::of(peer);
         if let Err(refusal) = self.access.may_come(&facts) {
             tracing::warn!(from = %facts, %refusal, "connection refused");
-            return self.interface.reject(pending, b"");
+            return self.interface.reject(pending, REFUSED);
         }
         if let Some(certificate) = &peer.certificate {
             tracing::debug!(peer = %peer.address, %certificate, "connection by TLS");
@@ -44,7 +47,7 @@ impl Reactor {
             Ok(id) => id,
             Err(refusal) => {
                 tracing::warn!(peer = %peer.address, %refusal, "connection refused");
-                return self.interface.reject(pending, b"");
+                return self.interface.reject(pending, REFUSED);
             }
         };
         if self.accept(pending, id, facts).is_none() {
@@ -67,7 +70,7 @@ impl Reactor {
             (Some(_), true) | (None, _) => self.request_bytes,
         };
         let Ok(inbox) = Inbox::new(&mut self.interface, Domain(0), slots, request_bytes) else {
-            self.interface.reject(pending, b"");
+            self.interface.reject(pending, REFUSED);
             return None;
         };
         let config = EndpointConfig {
