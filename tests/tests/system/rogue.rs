@@ -64,7 +64,7 @@ impl Rogue {
         for slot in 0..SLOTS {
             rogue.post(slot);
         }
-        assert!(matches!(rogue.event(), Event::Established { .. }));
+        rogue.stands(endpoint);
         rogue
     }
 
@@ -92,8 +92,20 @@ impl Rogue {
         for slot in SLOTS..2 * SLOTS {
             self.post_on(beside, slot);
         }
-        assert!(matches!(self.event(), Event::Established { .. }));
+        self.stands(beside);
         beside
+    }
+
+    /// Waits for a connection to stand; what other connections bring meanwhile is kept.
+    fn stands(&mut self, beside: EndpointId) {
+        loop {
+            match self.event() {
+                Event::Established { endpoint, .. } if endpoint == beside => return,
+                Event::Rejected { endpoint, .. } if endpoint == beside => panic!("rejected"),
+                Event::Broken { endpoint, reason } if endpoint == beside => panic!("{reason:?}"),
+                event => self.take_in(event),
+            }
+        }
     }
 
     /// Sends on another connection.
@@ -140,7 +152,10 @@ impl Rogue {
                 self.post_on(endpoint, context);
                 self.aside.push((endpoint, bytes));
             }
-            Event::Broken { endpoint, .. } => self.ended.push(endpoint),
+            Event::Broken { endpoint, reason } => {
+                eprintln!("{endpoint:?} has ended: {reason:?}");
+                self.ended.push(endpoint);
+            }
             _ => {}
         }
     }

@@ -100,6 +100,10 @@ struct Player<C, A> {
 struct Peer {
     endpoint: EndpointId,
     inbox: Memory,
+    /// Answers that may not have left.
+    leaving: usize,
+    /// It is broken as soon as they have.
+    breaks: bool,
 }
 
 impl<C: Fn(u64) -> u64, A: FnMut(u64, &Request<'_>) -> Act> Player<C, A> {
@@ -116,6 +120,9 @@ impl<C: Fn(u64) -> u64, A: FnMut(u64, &Request<'_>) -> Act> Player<C, A> {
                     length,
                     ..
                 }) => self.on_message(endpoint, context, length as usize),
+                Event::Completion(Completion { operation: Operation::Send, endpoint, .. }) => {
+                    self.on_left(endpoint);
+                }
                 Event::Broken { endpoint, .. } => self.interface.release(endpoint),
                 _ => {}
             }
@@ -132,11 +139,22 @@ impl<C: Fn(u64) -> u64, A: FnMut(u64, &Request<'_>) -> Act> Player<C, A> {
             // More requests than there are slots are not made here.
             let _ = self.interface.post_receive(endpoint, slot, &[segment]);
         }
-        self.connections.push(Peer { endpoint, inbox });
+        self.connections.push(Peer { endpoint, inbox, leaving: 0, breaks: false });
+    }
+
+    fn on_left(&mut self, endpoint: EndpointId) {
+        let peer = self.connections.iter_mut().find(|peer| peer.endpoint == endpoint).unwrap();
+        peer.leaving -= 1;
+        if peer.leaving == 0 && peer.breaks {
+            self.interface.disconnect(endpoint);
+        }
     }
 
     fn on_message(&mut self, endpoint: EndpointId, slot: u64, length: usize) {
         let place = self.connections.iter().position(|peer| peer.endpoint == endpoint).unwrap();
+        if self.connections[place].breaks {
+            return;
+        }
         let number = place as u64 + 1;
         let message = self.connections[place].inbox.to_vec(slot as usize * SLOT_BYTES, length);
         let (header, request) = decode_request(ByteOrder::NATIVE, &message).unwrap();
@@ -171,6 +189,9 @@ impl<C: Fn(u64) -> u64, A: FnMut(u64, &Request<'_>) -> Act> Player<C, A> {
             }
         };
         match act {
+            Act::Break if self.connections[place].leaving > 0 => {
+                self.connections[place].breaks = true;
+            }
             Act::Break => self.interface.disconnect(endpoint),
             Act::Wait => {}
             Act::Say(status, response) => {
@@ -179,7 +200,9 @@ impl<C: Fn(u64) -> u64, A: FnMut(u64, &Request<'_>) -> Act> Player<C, A> {
                 let length =
                     encode_response(ByteOrder::NATIVE, &header, &response, &mut answer).unwrap();
                 let gather = [Gather::Bytes(&answer[..length])];
-                let _ = self.interface.post_send(endpoint, 0, &gather, SendOptions::default());
+                let options = SendOptions::default();
+                let sent = self.interface.post_send(endpoint, 0, &gather, options);
+                self.connections[place].leaving += usize::from(sent.is_ok());
             }
         }
     }
