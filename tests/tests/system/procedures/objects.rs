@@ -20,7 +20,7 @@ use dafs_wire::{
 };
 
 use super::{found, walk};
-use crate::fixture::{Fixture, far, over_each};
+use crate::fixture::{Fixture, await_that, far, over_each};
 use crate::rogue::{Rogue, status_of};
 
 #[test]
@@ -344,10 +344,22 @@ fn changes_of_names_tell_what_they_did_to_directories() {
         let mut rogue = Rogue::logged_in(&fixture.address(transport));
         let (source, target) = (walk(&mut rogue, &["from"]).1, walk(&mut rogue, &["to"]).1);
         let (_, file, _) = walk(&mut rogue, &["from", "a"]);
+        // What happens in one step of the file system's clock is not told apart.
+        let step = || {
+            let probe = fixture.root().join("probe");
+            let stamp = || {
+                std::fs::write(&probe, b"x").unwrap();
+                std::fs::metadata(&probe).unwrap().modified().unwrap()
+            };
+            let begun = stamp();
+            await_that("the clock goes on", || stamp() != begun);
+        };
+        step();
         let link = Request::Link(Link { source: file, directory: target, name: "b" });
         let answer = rogue.ask(&link).unwrap();
         let change = found!(Link, &answer).directory;
         assert_ne!(change.before, change.after);
+        step();
         let rename = Rename { source, target, old_name: "a", new_name: "c" };
         let answer = rogue.ask(&Request::Rename(rename)).unwrap();
         let result = found!(Rename, &answer);
