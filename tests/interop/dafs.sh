@@ -256,12 +256,12 @@ of_device() {
     case $1 in
     siw) cat <<END ;;
 hostile::buffers::memory_with_the_other siw grants reads of all that has a name
-hostile::handles:: $once
-hostile::requests:: $once
-END
-    rxe) cat <<END ;;
 delegations:: $once
 procedures:: $once
+END
+    rxe) cat <<END ;;
+hostile::handles:: $once
+hostile::requests:: $once
 END
     esac
 }
