@@ -65,13 +65,16 @@ impl Registered {
 
     /// The part of `length` octets at `offset`.
     pub fn slice(self: &Rc<Self>, offset: usize, length: usize) -> Result<Slice> {
-        let is_inside = offset <= self.length && length <= self.length - offset;
         match u32::try_from(length) {
-            Ok(octets) if is_inside => {
+            Ok(octets) if self.contains(offset, length) => {
                 Ok(Slice { buffer: Rc::clone(self), offset, length: octets })
             }
             _ => Err(ClientError::Range { offset, length }),
         }
+    }
+
+    fn contains(&self, offset: usize, length: usize) -> bool {
+        offset <= self.length && length <= self.length - offset
     }
 
     /// Octets.
@@ -130,7 +133,7 @@ impl Buffer {
     /// # Panics
     /// If they do not fit.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
-        assert!(self.contains(offset, bytes.len()), "writing beyond the buffer");
+        assert!(self.0.contains(offset, bytes.len()), "writing beyond the buffer");
         self.0.memory.write(offset, bytes);
     }
 
@@ -139,7 +142,7 @@ impl Buffer {
     /// # Panics
     /// If the range is not inside.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
-        assert!(self.contains(offset, bytes.len()), "reading beyond the buffer");
+        assert!(self.0.contains(offset, bytes.len()), "reading beyond the buffer");
         self.0.memory.read(offset, bytes);
     }
 
@@ -148,10 +151,6 @@ impl Buffer {
     #[must_use]
     pub fn memory(&self) -> &Memory {
         &self.0.memory
-    }
-
-    fn contains(&self, offset: usize, length: usize) -> bool {
-        offset <= self.len() && length <= self.len() - offset
     }
 }
 
