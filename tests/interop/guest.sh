@@ -49,7 +49,7 @@ guest_start() {
     rm -rf "$files"
     # DAFS_INTEROP_ACCEL=kvm makes a guest that is ten times faster, where it can be had.
     qemu-system-x86_64 -nodefaults -no-user-config -no-reboot -display none \
-        -accel "${DAFS_INTEROP_ACCEL:-tcg,thread=multi}" -cpu max -m 1024 \
+        -accel "${DAFS_INTEROP_ACCEL:-tcg,thread=multi}" -cpu "${DAFS_INTEROP_CPU:-max}" -m 1024 \
         -smp "${DAFS_INTEROP_CPUS:-2}" \
         -kernel "$cache/image/vmlinuz" -initrd "$cache/initramfs" \
         -append "console=ttyS0 panic=-1 quiet mitigations=off net.ifnames=0 ${kernel_words:-}" \

@@ -229,7 +229,7 @@ impl crate::connection::Connection for Connection {
     ) -> Result<(), BreakReason> {
         if which == COMPLETIONS {
             if let Some(queues) = &mut self.lane.queues {
-                queues.take_wakes();
+                queues.take_wake();
             }
             return self.take_in(context).map(|_| ());
         }

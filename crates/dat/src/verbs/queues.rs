@@ -208,14 +208,16 @@ impl Queues {
         checked(unsafe { modify(self.qp.as_ptr(), &raw const attributes, raw::QP_STATE) })
     }
 
-    /// Takes the wake-ups that have come.
-    pub fn take_wakes(&mut self) {
+    /// Takes the wake-up that has come. It must be taken before the next is asked for: some
+    /// providers tell the two apart by how many were taken. There is no look for a second one,
+    /// which is a system call for nothing: the descriptor stays readable if there is one.
+    pub fn take_wake(&mut self) {
         let completions = &mut self.completions;
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         let get = completions.library.verbs.ibv_get_cq_event;
         let channel = completions.channel.as_ptr();
         // SAFETY: the channel is alive and never blocks; both places live for the call.
-        while unsafe { get(channel, &raw mut cq, &raw mut context) } == 0 {
+        if unsafe { get(channel, &raw mut cq, &raw mut context) } == 0 {
             completions.unacknowledged += 1;
         }
         if completions.unacknowledged >= UNACKNOWLEDGED_MAX {
