@@ -31,6 +31,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("dafs-client", &["dafs-types", "dafs-memory", "dafs-wire", "dafs-dat", "dafs-gss"]),
+    ("dafs-share", &["dafs-client"]),
     (
         "dafs-bench",
         &[
@@ -80,7 +81,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that may contain `unsafe`.
-const UNSAFE: &[&str] = &["memory", "dat", "gss"];
+const UNSAFE: &[&str] = &["memory", "dat", "gss", "share"];
 
 /// Lines of code a file may have before its tests.
 const LINES_MAX: usize = 800;

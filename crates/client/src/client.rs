@@ -263,9 +263,32 @@ impl Client {
     }
 
     /// Makes progress: waits for at least one event, or the time, or until a session has
-    /// something to do by itself.
-    pub fn turn(&self, timeout: Option<Duration>) {
-        self.0.borrow_mut().turn(1, timeout);
+    /// something to do by itself. Returns how many events there were.
+    pub fn turn(&self, timeout: Option<Duration>) -> usize {
+        let count = self.0.borrow_mut().turn(1, timeout);
+        self.0.tell();
+        count
+    }
+
+    /// Makes progress without waiting: takes in what has arrived, and sends what was submitted.
+    /// Returns how many events there were.
+    pub fn progress(&self) -> usize {
+        let count = self.0.borrow_mut().turn(0, Some(Duration::ZERO));
+        self.0.tell();
+        count
+    }
+
+    /// The shortest [`answer_timeout`](crate::SessionOptions::answer_timeout) of the sessions that
+    /// owe an answer; `None` if none does, or may take for ever.
+    #[must_use]
+    pub fn patience(&self) -> Option<Duration> {
+        self.0.borrow().patience_for_all()
+    }
+
+    /// For whoever waits in other ways than this library's calls: nothing at all has come for so
+    /// long. Gives up the sessions that owe an answer and may not be silent for that long.
+    pub fn give_up_silent(&self, silence: Duration) {
+        self.0.borrow_mut().give_up_silent(silence);
         self.0.tell();
     }
 

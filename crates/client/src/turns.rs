@@ -107,13 +107,23 @@ impl Core {
     /// One turn of waiting for whichever session owes an answer; those that have been silent
     /// for too long are given up.
     pub fn turn_patiently_for_all(&mut self, heard: &mut Option<Duration>) {
-        let owing = self.sessions.iter().filter(|session| session.owes_an_answer());
-        let limit = owing.filter_map(|session| session.answer_timeout).min();
+        let limit = self.patience_for_all();
         if let Some(silence) = self.turn_in_silence(limit, heard) {
-            for index in 0..self.sessions.len() {
-                if self.sessions[index].owes_an_answer() {
-                    self.give_up_after(index, silence);
-                }
+            self.give_up_silent(silence);
+        }
+    }
+
+    /// How long whoever waits lets all be silent.
+    pub fn patience_for_all(&self) -> Option<Duration> {
+        let owing = self.sessions.iter().filter(|session| session.owes_an_answer());
+        owing.filter_map(|session| session.answer_timeout).min()
+    }
+
+    /// Nothing has come for so long.
+    pub fn give_up_silent(&mut self, silence: Duration) {
+        for index in 0..self.sessions.len() {
+            if self.sessions[index].owes_an_answer() {
+                self.give_up_after(index, silence);
             }
         }
     }
