@@ -32,6 +32,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("dafs-client", &["dafs-types", "dafs-memory", "dafs-wire", "dafs-dat", "dafs-gss"]),
     ("dafs-share", &["dafs-client"]),
+    ("dafs-posix", &["dafs-client"]),
     (
         "dafs-bench",
         &[

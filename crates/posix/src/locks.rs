@@ -1,0 +1,141 @@
+//! Where the advisory locks of POSIX lie among the locks of DAFS, which are mandatory.
+//!
+//! Invariant: no advisory lock covers an octet that a file can have. A file ends before octet
+//! 2^63, so a lock behind that keeps nobody's reads and writes out, and everybody who follows
+//! this convention sees it:
+//!
+//! | octets | what |
+//! |---|---|
+//! | 2^63 + n, n < 2^62 | octet n for the record locks of `fcntl` (POSIX and OFD locks) |
+//! | 2^64 - 2 | the lock of `flock` |
+//!
+//! Record locks on octets from 2^62 - 1 on are all one octet: they are in each other's way
+//! where POSIX would tell them apart. No file reaches there.
+//!
+//! Each owner of locks (a process, for record locks; an open file description, for `flock`
+//! and OFD locks) has an open of its own on the server, so that it has an owner of its own
+//! there, and its locks end with that open.
+
+/// A range as the server is asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockRange {
+    /// First octet.
+    pub offset: u64,
+    /// Octets; never 0, and never the number that means "to the end".
+    pub length: u64,
+}
+
+/// The octets that `fcntl` locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// First octet.
+    pub first: u64,
+    /// Last octet; [`LAST`] where the lock reaches to the end of the file, whatever that is.
+    pub last: u64,
+}
+
+/// The last octet of a record lock that has no end (`l_len` of 0).
+pub const LAST: u64 = i64::MAX as u64;
+
+/// Where `flock` locks.
+pub const WHOLE_FILE: LockRange = LockRange { offset: u64::MAX - 1, length: 1 };
+
+/// Where everything of one owner lies, to be given up at once.
+pub const EVERYTHING: LockRange = LockRange { offset: RECORDS, length: u64::MAX - RECORDS };
+
+impl Record {
+    /// The octets of a `struct flock` whose start has been brought to the beginning of the
+    /// file. A negative length reaches backwards; 0 has no end. `None` if the range begins
+    /// before the file, or is beyond all offsets (EINVAL, EOVERFLOW).
+    #[must_use]
+    pub fn of_flock(start: i64, length: i64) -> Option<Self> {
+        let (first, last) = match length {
+            0 => (start, i64::MAX),
+            1.. => (start, start.checked_add(length - 1)?),
+            ..0 => (start.checked_add(length)?, start.checked_sub(1)?),
+        };
+        let (first, last) = (u64::try_from(first).ok()?, u64::try_from(last).ok()?);
+        Some(Self { first, last })
+    }
+
+    /// `l_start` and `l_len` for a program.
+    #[must_use]
+    pub fn to_flock(self) -> (i64, i64) {
+        let start = i64::try_from(self.first).unwrap_or(i64::MAX);
+        let length = match self.last >= LAST {
+            true => 0,
+            false => i64::try_from(self.last - self.first + 1).unwrap_or(0),
+        };
+        (start, length)
+    }
+
+    /// Where the server keeps it.
+    #[must_use]
+    pub fn range(self) -> LockRange {
+        let first = self.first.min(OCTETS - 1);
+        let last = self.last.clamp(first, OCTETS - 1);
+        LockRange { offset: RECORDS + first, length: last - first + 1 }
+    }
+
+    /// What a lock that the server keeps means to `fcntl`; `None` if it is none of its own.
+    #[must_use]
+    pub fn of_range(offset: u64, length: u64) -> Option<Self> {
+        let first = offset.checked_sub(RECORDS).filter(|first| *first < OCTETS)?;
+        let last = match first.saturating_add(length.checked_sub(1)?) {
+            last if last >= OCTETS - 1 => LAST,
+            last => last,
+        };
+        Some(Self { first, last })
+    }
+}
+
+/// First octet of the record locks.
+const RECORDS: u64 = 1 << 63;
+/// Octets they can tell apart.
+const OCTETS: u64 = 1 << 62;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_lie_behind_all_data_and_before_the_lock_of_the_whole() {
+        let all = Record::of_flock(0, 0).unwrap();
+        assert_eq!(all, Record { first: 0, last: LAST });
+        let range = all.range();
+        assert_eq!(range.offset, 1 << 63);
+        assert!(range.offset + range.length <= WHOLE_FILE.offset);
+        assert_eq!(Record::of_range(range.offset, range.length), Some(all));
+        assert_eq!(Record::of_range(WHOLE_FILE.offset, 1), None);
+        assert_eq!(Record::of_range(0, 10), None);
+        let end = EVERYTHING.offset + (EVERYTHING.length - 1);
+        assert_eq!(end, WHOLE_FILE.offset);
+    }
+
+    #[test]
+    fn a_range_comes_back_as_it_went() {
+        let record = Record::of_flock(100, 20).unwrap();
+        assert_eq!(record, Record { first: 100, last: 119 });
+        let range = record.range();
+        assert_eq!((range.offset, range.length), ((1 << 63) + 100, 20));
+        assert_eq!(Record::of_range(range.offset, range.length), Some(record));
+        assert_eq!(record.to_flock(), (100, 20));
+        assert_eq!(Record::of_flock(100, 0).unwrap().to_flock(), (100, 0));
+    }
+
+    #[test]
+    fn negative_lengths_reach_backwards() {
+        assert_eq!(Record::of_flock(100, -20), Some(Record { first: 80, last: 99 }));
+        assert_eq!(Record::of_flock(10, -20), None);
+        assert_eq!(Record::of_flock(-1, 5), None);
+        assert_eq!(Record::of_flock(i64::MAX, 2), None);
+    }
+
+    #[test]
+    fn what_no_file_reaches_is_one_octet() {
+        let far = Record { first: LAST - 5, last: LAST };
+        let range = far.range();
+        assert_eq!(range.length, 1);
+        assert!(range.offset < WHOLE_FILE.offset);
+    }
+}
