@@ -14,7 +14,7 @@ use dafs_types::{
 };
 use dafs_wire::limits::PLAIN_ATTRIBUTE_BYTES_MAX;
 use dafs_wire::messages::{AppendDirect, CacheHintRequest, Close, Open, OpenCreation, OpenTarget};
-use dafs_wire::{Checksum, Request, Response};
+use dafs_wire::{Checksum, Path, Request, Response};
 
 use crate::buffer::{Buffer, Slice};
 use crate::core::{OperationId, Transferred};
@@ -26,7 +26,7 @@ use crate::names::Metadata;
 use crate::opens::Opened;
 use crate::path::link_path;
 use crate::session::Session;
-use crate::typed::{done, encode_set};
+use crate::typed::{done, encode_set, failed};
 use crate::waiters::Ticket;
 
 /// How a file is opened.
@@ -44,6 +44,9 @@ pub struct OpenOptions {
     pub truncate: bool,
     /// Mode of a new file.
     pub mode: u32,
+    /// User and group that a new file is to belong to, if they are not those of whom the session
+    /// acts for: the superuser may name any, others a group of theirs.
+    pub owner: Option<(u32, u32)>,
     /// Key that all opens must show.
     pub key: Option<ShareKey>,
     /// Whether others may remove its name meanwhile.
@@ -61,6 +64,7 @@ impl OpenOptions {
             create_new: false,
             truncate: false,
             mode: 0o644,
+            owner: None,
             key: None,
             delete_disposition: DeleteDisposition::DontCare,
         }
@@ -132,6 +136,36 @@ impl Session {
         self.run(self.open_in_async(directory, name, path, options))
     }
 
+    /// Opens a file that is known by its handle, whatever its name is by now, if it has one still.
+    /// `path` is for messages. A server of another make may refuse it with INVAL
+    /// (`docs/spec/gaps.md`, "Opens").
+    ///
+    /// # Errors
+    /// INVAL for options that make files; SYMLINK for a symbolic link; as the server says.
+    pub fn open_handle(
+        &self,
+        handle: FileHandle,
+        path: &str,
+        options: &OpenOptions,
+    ) -> Result<File> {
+        self.prepare_delegations();
+        self.run(self.open_handle_async(handle, path, options))
+    }
+
+    /// The same; under way at once.
+    pub fn open_handle_async<'s>(
+        &'s self,
+        handle: FileHandle,
+        path: &'s str,
+        options: &OpenOptions,
+    ) -> impl Future<Output = Result<File>> + use<'s> {
+        let target = match options.creates() {
+            true => Err(failed(path, Status::Inval)),
+            false => Ok(OpenTarget::Null { directory: handle, path: Path::new(&["."]) }),
+        };
+        self.open_target(target, path, options)
+    }
+
     /// A file to be read by its handle, without an open: fit for a few reads. The server
     /// checks permission and share reservations at each.
     #[must_use]
@@ -184,6 +218,8 @@ impl Session {
             let wanted = SetAttributes {
                 mode: Some(options.mode),
                 size: options.truncate.then_some(0),
+                owner: options.owner.map(|(user, _)| user.to_string()),
+                owner_group: options.owner.map(|(_, group)| group.to_string()),
                 ..SetAttributes::default()
             };
             buffer = [0; PLAIN_ATTRIBUTE_BYTES_MAX];

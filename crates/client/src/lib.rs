@@ -89,8 +89,8 @@ pub use dafs_dat::{
 };
 pub use dafs_memory::{CacheCounters, CacheLimits, Memory};
 pub use dafs_types::{
-    AccessMask, AuthType, CacheHint, CachePattern, DeleteDisposition, FileSystemAttributes,
-    ObjectType, SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey, Stability, Status,
-    Timestamp,
+    AccessMask, AuthType, CacheHint, CachePattern, DeleteDisposition, DeviceNumber, FileHandle,
+    FileSystemAttributes, ObjectType, SetAttributes, SetTime, ShareAccess, ShareDeny, ShareKey,
+    Stability, Status, Timestamp,
 };
-pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate, LockOptions};
+pub use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate, LockOptions, NewObject};

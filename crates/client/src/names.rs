@@ -4,16 +4,15 @@
 //! Invariant: every error names the path that was asked for.
 
 use dafs_types::{
-    AccessMask, FileAttributes, FileHandle, FileSystemAttributes, ObjectType, SetAttributes,
-    Status, Timestamp,
+    AccessMask, DeviceNumber, FileAttributes, FileHandle, FileSystemAttributes, ObjectType,
+    SetAttributes, Status, Timestamp,
 };
-use dafs_wire::attributes::{file::bits, file_system};
-use dafs_wire::messages::{Access, GetAttributes, Link, NewObject, Rename};
-use dafs_wire::{AttributeBitmap, Request, Response};
+use dafs_wire::AttributeBitmap;
+use dafs_wire::attributes::file::bits;
+use dafs_wire::messages::NewObject;
 
 use crate::error::{ClientError, Result};
 use crate::session::Session;
-use crate::typed::{done, failed};
 
 /// Attributes of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +43,8 @@ pub struct Metadata {
     pub change: u64,
     /// Its handle.
     pub handle: FileHandle,
+    /// Numbers of a device; zeros for what is none.
+    pub device: DeviceNumber,
 }
 
 /// An entry of a directory.
@@ -103,11 +104,7 @@ impl Session {
     /// As [`Session::metadata`].
     pub fn access(&self, path: &str, access: AccessMask) -> Result<AccessMask> {
         let file = self.resolve(path, true)?;
-        let request = Request::Access(Access { file, access });
-        self.call(&request, |status, response| match response {
-            Response::Access(result) if status == Status::Ok => Ok(result.access),
-            _ => Err(failed(path, status)),
-        })
+        self.run(self.access_async(file, access, path))
     }
 
     /// Attributes of the file system a path is in.
@@ -116,14 +113,7 @@ impl Session {
     /// As [`Session::metadata`].
     pub fn file_system(&self, path: &str) -> Result<FileSystemAttributes> {
         let file = self.resolve(path, true)?;
-        let wanted = file_system::bits::ALL;
-        let request = Request::GetFsAttr(GetAttributes { file, wanted });
-        self.call(&request, |status, response| match response {
-            Response::GetFsAttr(result) if status == Status::Ok => {
-                Ok(result.attributes.file_system())
-            }
-            _ => Err(failed(path, status)),
-        })
+        self.run(self.file_system_async(file, path))
     }
 
     // ---- directories ----------------------------------------------------------------
@@ -162,7 +152,8 @@ impl Session {
     pub fn create_fifo(&self, path: &str, mode: u32) -> Result<()> {
         let parent = self.resolve_parent(path)?;
         let wanted = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-        let made = self.create_in(parent.directory, &parent.name, path, NewObject::Fifo, &wanted);
+        let fifo = NewObject::Fifo;
+        let made = self.create_in_async(parent.directory, &parent.name, path, fifo, &wanted);
         self.run(made).map(drop)
     }
 
@@ -182,9 +173,8 @@ impl Session {
     pub fn hard_link(&self, path: &str, new_path: &str) -> Result<()> {
         let source = self.resolve(path, false)?;
         let parent = self.resolve_parent(new_path)?;
-        let name = name_of(&parent.name, new_path)?;
-        let request = Request::Link(Link { source, directory: parent.directory, name });
-        self.call(&request, |status, _| done(&format!("{path} -> {new_path}"), status))
+        let what = format!("{path} -> {new_path}");
+        self.run(self.link_in_async(source, parent.directory, &parent.name, &what))
     }
 
     /// Removes a file, a link or an empty directory.
@@ -203,13 +193,8 @@ impl Session {
     pub fn rename(&self, path: &str, new_path: &str) -> Result<()> {
         let from = self.resolve_parent(path)?;
         let to = self.resolve_parent(new_path)?;
-        let request = Request::Rename(Rename {
-            source: from.directory,
-            target: to.directory,
-            old_name: name_of(&from.name, path)?,
-            new_name: name_of(&to.name, new_path)?,
-        });
-        self.call(&request, |status, _| done(&format!("{path} -> {new_path}"), status))
+        let (source, target) = ((from.directory, &*from.name), (to.directory, &*to.name));
+        self.run(self.rename_in_async(source, target, &format!("{path} -> {new_path}")))
     }
 }
 
@@ -238,6 +223,7 @@ pub(crate) fn to_metadata(attributes: FileAttributes, handle: FileHandle) -> Opt
         owner_group: attributes.owner_group.unwrap_or_default(),
         change: attributes.change.unwrap_or(0),
         handle,
+        device: attributes.raw_device.unwrap_or_default(),
     })
 }
 
@@ -253,5 +239,6 @@ pub(crate) const METADATA: AttributeBitmap = bits::OBJECT_TYPE
     .with(bits::TIME_METADATA)
     .with(bits::TIME_MODIFY)
     .with(bits::FILEHANDLE)
+    .with(bits::RAW_DEV)
     .with(bits::OWNER)
     .with(bits::OWNER_GROUP);

@@ -13,13 +13,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use dafs_types::{
-    CookieVerifier, FileHandle, ReaddirCookie, RemoveMode, SetAttributes, StateId, Status,
+    AccessMask, CookieVerifier, FileHandle, FileSystemAttributes, ObjectType, ReaddirCookie,
+    RemoveMode, SetAttributes, StateId, Status,
 };
-use dafs_wire::attributes::FileAttributeBlock;
+use dafs_wire::attributes::{FileAttributeBlock, file_system};
 use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
 use dafs_wire::messages::{
-    Close, Create, GetAttributes, Lookup, NewObject, OneHandle, OpenTarget, ReadDirectory,
-    ReadDirectoryResult, Remove, SetAttributesInline,
+    Access, Close, Create, GetAttributes, Link, Lookup, NewObject, OneHandle, OpenTarget,
+    ReadDirectory, ReadDirectoryResult, Remove, Rename, SetAttributesInline,
 };
 use dafs_wire::{ByteOrder, Path, Procedure, Request, Response};
 
@@ -149,7 +150,7 @@ impl Session {
         mode: u32,
     ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
         let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-        self.create_in(directory, name, path, NewObject::Directory, &attributes)
+        self.create_in_async(directory, name, path, NewObject::Directory, &attributes)
     }
 
     /// Makes a symbolic link that says `text` in a directory; under way at once. Gives
@@ -162,10 +163,12 @@ impl Session {
         text: &[u8],
     ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
         let object = NewObject::SymbolicLink(text);
-        self.create_in(directory, name, path, object, &SetAttributes::default())
+        self.create_in_async(directory, name, path, object, &SetAttributes::default())
     }
 
-    pub(crate) fn create_in<'s>(
+    /// Makes an object of any kind but a file in a directory, with attributes; under way at once.
+    /// Gives its handle.
+    pub fn create_in_async<'s>(
         &'s self,
         directory: FileHandle,
         name: &str,
@@ -196,6 +199,104 @@ impl Session {
         let request =
             name_of(name, path).map(|name| Request::Remove(Remove { directory, name, mode }));
         self.ask_if(request, |status, _| done(path, status))
+    }
+
+    /// Gives an object, whatever its name, another one in a directory; under way at once.
+    pub fn link_in_async<'s>(
+        &'s self,
+        source: FileHandle,
+        directory: FileHandle,
+        name: &str,
+        path: &'s str,
+    ) -> impl Future<Output = Result<()>> + use<'s> {
+        let request =
+            name_of(name, path).map(|name| Request::Link(Link { source, directory, name }));
+        self.ask_if(request, |status, _| done(path, status))
+    }
+
+    /// Renames from a directory to one, replacing what is there; under way at once.
+    pub fn rename_in_async<'s>(
+        &'s self,
+        (source, old_name): (FileHandle, &str),
+        (target, new_name): (FileHandle, &str),
+        path: &'s str,
+    ) -> impl Future<Output = Result<()>> + use<'s> {
+        let names = name_of(old_name, path).and_then(|old| Ok((old, name_of(new_name, path)?)));
+        let request = names.map(|(old_name, new_name)| {
+            Request::Rename(Rename { source, target, old_name, new_name })
+        });
+        self.ask_if(request, |status, _| done(path, status))
+    }
+
+    /// Renames from a directory to one, unless there is something. The protocol has no such
+    /// request: a file gets its new name first and loses the old one then; for a directory an
+    /// empty one is made, and replaced.
+    ///
+    /// # Errors
+    /// EXIST if there is something; otherwise as the server says, with the path.
+    pub async fn rename_new_in_async(
+        &self,
+        (source, old_name): (FileHandle, &str),
+        (target, new_name): (FileHandle, &str),
+        path: &str,
+    ) -> Result<()> {
+        let moved = self.lookup_in_async(source, old_name, path).await?;
+        let kind = self.metadata_async(moved, path).await?.kind;
+        if kind != ObjectType::Directory {
+            self.link_in_async(moved, target, new_name, path).await?;
+            return self.remove_in_async(source, old_name, path).await;
+        }
+        self.create_dir_in_async(target, new_name, path, 0o700).await?;
+        let renamed = self.rename_in_async((source, old_name), (target, new_name), path).await;
+        if renamed.is_err() {
+            // What the failure was tells more than why the new directory would not go.
+            let _ = self.remove_in_async(target, new_name, path).await;
+        }
+        renamed
+    }
+
+    /// Attributes of the file system an object is in; under way at once.
+    pub fn file_system_async<'s>(
+        &'s self,
+        handle: FileHandle,
+        path: &'s str,
+    ) -> impl Future<Output = Result<FileSystemAttributes>> + use<'s> {
+        let wanted = file_system::bits::ALL;
+        let request = Request::GetFsAttr(GetAttributes { file: handle, wanted });
+        self.ask(&request, move |status, response| match response {
+            Response::GetFsAttr(result) if status == Status::Ok => {
+                Ok(result.attributes.file_system())
+            }
+            _ => Err(failed(path, status)),
+        })
+    }
+
+    /// Which of these rights this session has to an object; under way at once.
+    pub fn access_async<'s>(
+        &'s self,
+        file: FileHandle,
+        access: AccessMask,
+        path: &'s str,
+    ) -> impl Future<Output = Result<AccessMask>> + use<'s> {
+        let request = Request::Access(Access { file, access });
+        self.ask(&request, move |status, response| match response {
+            Response::Access(result) if status == Status::Ok => Ok(result.access),
+            _ => Err(failed(path, status)),
+        })
+    }
+
+    /// The directory of an object's named attributes (`user.*` of the server's files); under way
+    /// at once. They are files in it: listed, opened, removed and renamed as such.
+    pub fn attributes_of_async<'s>(
+        &'s self,
+        handle: FileHandle,
+        path: &'s str,
+    ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
+        let request = Request::OpenAttr(OneHandle { file: handle });
+        self.ask(&request, move |status, response| match response {
+            Response::OpenAttr(found) if status == Status::Ok => Ok(found.file),
+            _ => Err(failed(path, status)),
+        })
     }
 
     /// The handle a name in a directory stands for; under way at once. A symbolic link

@@ -264,6 +264,10 @@ impl Reactor {
         let Some((last, way)) = names.split_last() else {
             return Err(missed(*directory, 0, Status::Inval));
         };
+        let is_itself = names == [b"."] && request.creation.mode() == CreateMode::NoCreate;
+        if is_itself {
+            return self.find_itself(answer, who, directory, request);
+        }
         let walked = self.walk(answer, who, directory, way);
         if let Some(error) = walked.error {
             return Err(missed(walked.handle, walked.component_count, error.into()));
@@ -326,6 +330,21 @@ impl Reactor {
         let version = is_as_made.then(|| FileVersion::from(&created.object.attributes));
         let directory = created.change;
         Ok(Found { directory, truncate, version, ..Found::existing(file, component_count) })
+    }
+
+    /// Opens what the handle itself names (`docs/spec/gaps.md`, "Opens").
+    fn find_itself(
+        &mut self,
+        answer: Answer,
+        who: &Asker,
+        handle: &FileHandle,
+        request: &Open<'_>,
+    ) -> Result<Found, Missed> {
+        let missed = |status| Missed { handle: *handle, component_count: 0, status };
+        self.pass_file(answer, handle).map_err(|_| missed(Status::Access))?;
+        let file = who.store().open(who, handle, request.access);
+        let file = file.map_err(|error| missed(error.into()))?;
+        Ok(Found::existing(file, 1))
     }
 
     fn make_unlinked(

@@ -69,6 +69,13 @@ pub(crate) fn check_rights(who: &Credentials, guard: Guard<'_>, access: ShareAcc
     if may { Ok(()) } else { Err(StoreError::Access) }
 }
 
+/// Whether the asker may make objects for whom they are to belong to.
+pub(crate) fn check_owner(who: &Credentials, changes: &AttributeChanges) -> Result<()> {
+    let is_own = changes.uid.is_none_or(|uid| uid == who.uid);
+    let is_in = changes.gid.is_none_or(|gid| who.in_group(gid));
+    if who.is_superuser() || is_own && is_in { Ok(()) } else { Err(StoreError::NotPermitted) }
+}
+
 /// Checks a change of attributes against the rules of POSIX, and takes away what the
 /// asker's identity does not carry.
 pub(crate) fn check_changes(

@@ -21,7 +21,9 @@ pub mod status;
 pub mod time;
 
 pub use acl::{Ace, AceFlags, AceKind, AceRights};
-pub use attributes::{FileAttributes, FileSystemAttributes, ObjectType, SetAttributes, SetTime};
+pub use attributes::{
+    DeviceNumber, FileAttributes, FileSystemAttributes, ObjectType, SetAttributes, SetTime,
+};
 pub use clone_source::CloneSource;
 pub use file::{
     AccessMask, CacheHint, CachePattern, ChangeInfo, CreateMode, DeleteDisposition, OpenClaim,

@@ -1,6 +1,10 @@
 //! Names and attributes, as the client and as local processes see them.
 
-use dafs_client::{ObjectType, OpenOptions, SetAttributes, SetTime, Status, Timestamp};
+use std::os::unix::fs::MetadataExt;
+
+use dafs_client::{
+    NewObject, ObjectType, OpenOptions, SetAttributes, SetTime, Status, Timestamp, block_on,
+};
 
 use crate::fixture::{Fixture, any, over_each, pattern, transports};
 
@@ -181,4 +185,66 @@ fn a_memory_store_serves_alike() {
             assert_eq!(made.err().and_then(|e| e.status()), Some(Status::Access));
         }
     }
+}
+
+/// The superuser makes objects for others; others for themselves alone.
+#[test]
+fn objects_are_made_for_whom_they_are_to_belong_to() {
+    over_each(|fixture, transport| {
+        let is_root = rustix::process::getuid().is_root();
+        let (_, session) = fixture.connect(transport);
+        let other = (rustix::process::getuid().as_raw() + 1, 4321);
+        let options = OpenOptions { create_new: true, owner: Some(other), ..OpenOptions::write() };
+        let opened = session.open("/theirs", &options);
+        let wanted = SetAttributes {
+            mode: Some(0o640),
+            owner: Some(other.0.to_string()),
+            owner_group: Some(other.1.to_string()),
+            ..SetAttributes::default()
+        };
+        let root = session.root();
+        let made = [NewObject::Directory, NewObject::Fifo, NewObject::SymbolicLink(b"text")];
+        let names = ["directory", "pipe", "link"];
+        for (object, name) in made.into_iter().zip(names) {
+            let made = session.create_in_async(root, name, name, object, &wanted);
+            assert_eq!(block_on(&session.client(), made).is_ok(), is_root, "{name}");
+        }
+        if !is_root {
+            assert_eq!(opened.err().and_then(|error| error.status()), Some(Status::Perm));
+            assert!(!fixture.local("theirs").exists());
+            return;
+        }
+        opened.unwrap().close().unwrap();
+        for name in names.into_iter().chain(["theirs"]) {
+            let found = std::fs::symlink_metadata(fixture.local(name)).unwrap();
+            assert_eq!((found.uid(), found.gid()), other, "{name}");
+        }
+        let mode = std::fs::metadata(fixture.local("directory")).unwrap().mode();
+        assert_eq!(mode & 0o7777, 0o640);
+    });
+}
+
+#[test]
+fn a_rename_can_be_refused_where_there_is_something() {
+    over_each(|fixture, transport| {
+        let (client, session) = fixture.connect(transport);
+        let root = session.root();
+        std::fs::write(fixture.local("file"), b"file").unwrap();
+        std::fs::write(fixture.local("taken"), b"taken").unwrap();
+        std::fs::create_dir_all(fixture.local("directory/inner")).unwrap();
+        std::os::unix::fs::symlink("nowhere", fixture.local("link")).unwrap();
+        for name in ["file", "directory", "link"] {
+            let rename = |new| {
+                let renamed = session.rename_new_in_async((root, name), (root, new), name);
+                block_on(&client, renamed).err().and_then(|error| error.status())
+            };
+            assert_eq!(rename("taken"), Some(Status::Exist), "{name}");
+            let new = format!("new {name}");
+            assert_eq!(rename(&new), None);
+            assert!(fixture.local(&new).symlink_metadata().is_ok());
+            assert!(fixture.local(name).symlink_metadata().is_err());
+        }
+        assert!(fixture.local("new directory/inner").is_dir());
+        assert_eq!(std::fs::read(fixture.local("taken")).unwrap(), b"taken");
+    });
 }

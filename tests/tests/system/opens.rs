@@ -63,6 +63,55 @@ fn a_removed_file_lives_until_its_last_close() {
 }
 
 #[test]
+fn a_file_is_opened_by_its_handle_whatever_its_name_is() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"by handle").unwrap();
+        let (_, session) = fixture.connect(transport);
+        let first = session.open("/file", &OpenOptions::read()).unwrap();
+        let handle = first.handle();
+        let read = || {
+            let mut bytes = [0; 9];
+            let file = session.open_handle(handle, "the file", &OpenOptions::read()).unwrap();
+            assert_eq!((file.handle(), file.read_at(&mut bytes, 0).unwrap()), (handle, 9));
+            assert_eq!(&bytes, b"by handle");
+            file.close().unwrap();
+        };
+        read();
+        session.rename("/file", "/other").unwrap();
+        read();
+        session.remove("/other").unwrap();
+        read();
+        let truncating = OpenOptions { create: false, truncate: true, ..OpenOptions::write() };
+        let cut = session.open_handle(handle, "the file", &truncating).unwrap();
+        assert_eq!(cut.metadata().unwrap().size, 0);
+        cut.close().unwrap();
+        let making = session.open_handle(handle, "the file", &OpenOptions::write());
+        assert_eq!(status(making), Some(Status::Inval));
+        first.close().unwrap();
+        let gone = session.open_handle(handle, "the file", &OpenOptions::read());
+        assert_eq!(status(gone), Some(Status::Stale));
+        let root = session.open_handle(session.root(), "/", &OpenOptions::read());
+        assert_eq!(status(root), Some(Status::IsDir));
+    });
+}
+
+/// Share reservations hold for opens by handle as for others.
+#[test]
+fn an_open_by_handle_meets_what_others_deny() {
+    over_each(|fixture, transport| {
+        std::fs::write(fixture.local("file"), b"x").unwrap();
+        let (_, first) = fixture.connect(transport);
+        let (_, second) = fixture.connect(transport);
+        let deny = OpenOptions { deny: ShareDeny::Write, ..OpenOptions::read() };
+        let held = first.open("/file", &deny).unwrap();
+        let writing = OpenOptions { create: false, ..OpenOptions::write() };
+        let denied = second.open_handle(held.handle(), "the file", &writing);
+        assert_eq!(status(denied), Some(Status::ShareDenied));
+        held.close().unwrap();
+    });
+}
+
+#[test]
 fn an_open_can_keep_the_name() {
     over_each(|fixture, transport| {
         std::fs::write(fixture.local("file"), b"x").unwrap();

@@ -21,6 +21,7 @@ use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 use crate::name;
+use crate::rules::check_owner;
 use crate::store::{Created, NewNode, Object};
 
 impl LocalStore {
@@ -38,6 +39,7 @@ impl LocalStore {
         if mode == CreateMode::NoCreate {
             return self.open_child(who, &parent, name, access);
         }
+        check_owner(who, changes)?;
         let before = self.check_directory(who, &parent, EXECUTE)?;
         let may_make = self.may_make(who, &parent, &before);
         if may_make.is_ok() {
@@ -137,7 +139,7 @@ impl LocalStore {
     ) -> Result<(Created, Arc<dyn File>)> {
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let early = self.early_mode(who, before, changes.mode.unwrap_or(FILE_MODE));
+        let early = self.early_mode(who, before, changes, FILE_MODE);
         let writer = rustix::fs::openat(parent.fd(), name, flags, early)?;
         let mut changes = *changes;
         if let CreateMode::Exclusive(verifier) = mode {
@@ -174,6 +176,7 @@ impl LocalStore {
         directory: &FileHandle,
         changes: &AttributeChanges,
     ) -> Result<(Object, Arc<dyn File>)> {
+        check_owner(who, changes)?;
         let parent = self.resolve_node(directory)?;
         self.check_writable(&parent)?;
         let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
@@ -198,6 +201,7 @@ impl LocalStore {
         changes: &AttributeChanges,
     ) -> Result<Created> {
         name::check(name)?;
+        check_owner(who, changes)?;
         let parent = self.resolve_node(directory)?;
         self.check_writable(&parent)?;
         let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
@@ -207,7 +211,7 @@ impl LocalStore {
         match node {
             NewNode::Directory => {
                 default_mode = DIRECTORY_MODE;
-                let early = self.early_mode(who, &before, changes.mode.unwrap_or(default_mode));
+                let early = self.early_mode(who, &before, changes, default_mode);
                 rustix::fs::mkdirat(at, name, early)?;
             }
             NewNode::SymbolicLink(text) => {
@@ -258,9 +262,16 @@ impl LocalStore {
 
     /// The mode an object may be made with: the wanted one if the kernel gives it to the
     /// asker by itself, since the server is that user.
-    fn early_mode(&self, who: &Credentials, parent: &Attributes, mode: u32) -> Mode {
-        let is_own = who.uid == self.effective_uid
-            && who.gid == self.effective_gid
+    fn early_mode(
+        &self,
+        who: &Credentials,
+        parent: &Attributes,
+        changes: &AttributeChanges,
+        default_mode: u32,
+    ) -> Mode {
+        let mode = changes.mode.unwrap_or(default_mode);
+        let is_own = changes.uid.unwrap_or(who.uid) == self.effective_uid
+            && changes.gid.unwrap_or(who.gid) == self.effective_gid
             && parent.mode & 0o2000 == 0;
         if is_own { Mode::from_raw_mode(mode & 0o777) } else { Mode::empty() }
     }
@@ -277,7 +288,8 @@ impl LocalStore {
         default_mode: u32,
     ) -> Result<bool> {
         let inherits = parent.mode & 0o2000 != 0;
-        let gid = if inherits { parent.gid } else { who.gid };
+        let uid = changes.uid.unwrap_or(who.uid);
+        let gid = changes.gid.unwrap_or(if inherits { parent.gid } else { who.gid });
         let mut mode = changes.mode.unwrap_or(default_mode) & 0o7777;
         if node.kind == ObjectType::Directory {
             mode |= if inherits { 0o2000 } else { 0 };
@@ -286,7 +298,7 @@ impl LocalStore {
         }
         let may_give = self.effective_uid == 0;
         let is_link = node.kind == ObjectType::SymbolicLink;
-        let is_given = !may_give || made.uid == who.uid && made.gid == gid;
+        let is_given = !may_give || made.uid == uid && made.gid == gid;
         let is_as_made = is_given && changes.mode.is_some() && made.mode == mode;
         if !is_link
             && !is_as_made
@@ -307,7 +319,7 @@ impl LocalStore {
         let has_size = changes.size.is_some();
         let set = AttributeChanges {
             mode: (!is_link && (has_size || !is_given || made.mode != mode)).then_some(mode),
-            uid: (!is_given).then_some(who.uid),
+            uid: (!is_given).then_some(uid),
             gid: (!is_given).then_some(gid),
             size: None,
             time_access: changes.time_access,

@@ -20,7 +20,8 @@ use crate::error::{Result, StoreError};
 use crate::file::File;
 use crate::name;
 use crate::rules::{
-    ACL_KINDS, check_changes, check_extras, check_open, common_fs_attributes, set_group_left,
+    ACL_KINDS, check_changes, check_extras, check_open, check_owner, common_fs_attributes,
+    set_group_left,
 };
 use crate::store::{
     Created, ExtraChanges, Extras, ExtrasWanted, ListEntry, ListPage, ListRequest, NewNode, Object,
@@ -138,13 +139,15 @@ impl Tree {
         content: Content,
         changes: &AttributeChanges,
     ) -> Result<Number> {
+        check_owner(who, changes)?;
         self.has_room()?;
         let inode = self.get(parent)?;
         let directory = inode.attributes;
         let default_acl = inode.default_acl.clone();
         let default_acl = default_acl.filter(|_| kind != ObjectType::SymbolicLink);
         let inherits = directory.mode & 0o2000 != 0;
-        let gid = if inherits { directory.gid } else { who.gid };
+        let uid = changes.uid.unwrap_or(who.uid);
+        let gid = changes.gid.unwrap_or(if inherits { directory.gid } else { who.gid });
         let is_directory = kind == ObjectType::Directory;
         let default_mode = match kind {
             // The list says who may, if the asker does not.
@@ -163,7 +166,7 @@ impl Tree {
         }
         let acl = default_acl.as_ref().map(|list| list.inherited(mode));
         mode = acl.as_ref().map_or(mode, |list| mode & 0o7000 | list.mode());
-        let number = self.insert(kind, content, mode, (who.uid, gid));
+        let number = self.insert(kind, content, mode, (uid, gid));
         let inode = self.get_mut(number)?;
         inode.acl = acl.filter(|list| !list.is_mode());
         inode.default_acl = default_acl.filter(|_| is_directory);

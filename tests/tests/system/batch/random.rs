@@ -87,7 +87,9 @@ impl Play {
                         batch.batched.hurry_up(request).unwrap();
                     }
                 }
-                2 => self.client.turn(Some(Duration::ZERO)),
+                2 => {
+                    self.client.turn(Some(Duration::ZERO));
+                }
                 _ => {}
             }
         }
