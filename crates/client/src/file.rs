@@ -553,8 +553,16 @@ impl File {
     /// the server says.
     pub fn commit(&self) -> Result<()> {
         let done = self.run(TransferKind::Commit, 0, None)?;
+        self.note_committed(done.verifier)
+    }
+
+    /// Takes note of the verifier of a commit that was submitted by hand, or as a future.
+    ///
+    /// # Errors
+    /// [`ClientError::DataLost`] if it differs from that of the writes before it.
+    pub fn note_committed(&self, verifier: Verifier) -> Result<()> {
         match self.unstable.take() {
-            Some(before) if before != done.verifier => {
+            Some(before) if before != verifier => {
                 Err(ClientError::DataLost { what: self.path.clone() })
             }
             _ => Ok(()),

@@ -72,6 +72,30 @@ impl File {
         self.ask_lock(kind.of_lock(false), offset, length, options)
     }
 
+    /// As [`File::try_lock_async`], and takes a place in the server's queue if somebody's lock
+    /// stands in the way. Whoever waits asks again: at [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX) at
+    /// the latest, to keep the place, and when it is [worth it](File::is_lock_ready).
+    ///
+    /// # Errors
+    /// As [`File::try_lock`]; DEADLOCK if somebody it would wait for waits for it.
+    pub fn queue_lock_async(
+        &self,
+        kind: LockKind,
+        offset: u64,
+        length: u64,
+        options: LockOptions,
+    ) -> impl Future<Output = Result<Option<LockHolder>>> + '_ {
+        self.ask_lock(kind.of_lock(true), offset, length, options)
+    }
+
+    /// Whether the server has said, to a session that [listens](crate::Session::listen), that the
+    /// turn of a lock in its queue has come; said once.
+    #[must_use]
+    pub fn is_lock_ready(&self, offset: u64, length: u64) -> bool {
+        let ready = LockReady { file: self.handle(), state: self.state(), offset, length };
+        self.session().take_lock_ready(&ready)
+    }
+
     /// As [`File::try_lock`], and waits in the server's queue, where nobody who comes later
     /// overtakes it. The server is asked again at growing intervals,
     /// [`LOCK_POLL_MAX`](crate::LOCK_POLL_MAX) at most; where the session listens
@@ -106,8 +130,7 @@ impl File {
             // Other things go on meanwhile.
             loop {
                 let left = until.saturating_duration_since(Instant::now());
-                let ready = LockReady { file: self.handle(), state: self.state(), offset, length };
-                if left.is_zero() || session.take_lock_ready(&ready) {
+                if left.is_zero() || self.is_lock_ready(offset, length) {
                     break;
                 }
                 client.turn(Some(left));
