@@ -34,6 +34,10 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-share", &["dafs-client"]),
     ("dafs-posix", &["dafs-client"]),
     (
+        "dafs-fuse",
+        &["dafs-types", "dafs-memory", "dafs-wire", "dafs-client", "dafs-posix"],
+    ),
+    (
         "dafs-bench",
         &[
             "dafs-types",
@@ -76,6 +80,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-server",
             "dafs-client",
             "dafs-bench",
+            "dafs-fuse",
         ],
     ),
     ("dafs-tests", &[]),

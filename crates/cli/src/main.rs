@@ -11,6 +11,7 @@ mod fence;
 mod files;
 mod generate;
 mod lock;
+mod mount;
 mod passwd;
 mod place;
 mod recover;
@@ -72,6 +73,10 @@ enum Command {
     /// Kill a server of your own again and again under load, and check that nothing is lost
     /// and nothing is done twice.
     RecoverTest(recover::Arguments),
+    /// Mount a directory of a server, so that every program can use it.
+    Mount(mount::Arguments),
+    /// Take a mount away.
+    Unmount(mount::UnmountArguments),
     /// Measure round trips.
     Ping(files::ping::Arguments),
     /// Manage a password file.
@@ -110,6 +115,8 @@ fn main() -> ExitCode {
         Command::Lock(arguments) => lock::run(&arguments),
         Command::Locks(target) => status::locks::run(&target),
         Command::RecoverTest(arguments) => recover::run(&arguments),
+        Command::Mount(arguments) => mount::run(&arguments),
+        Command::Unmount(arguments) => mount::unmount(&arguments),
         Command::Ping(arguments) => files::ping::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

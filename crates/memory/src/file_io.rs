@@ -78,6 +78,63 @@ impl Memory {
         }
         Ok(())
     }
+    /// Reads once from a device that gives whole messages, such as `/dev/fuse`. How many octets
+    /// came.
+    ///
+    /// # Errors
+    /// What `read` says; an interrupted call is repeated.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn receive(
+        &self,
+        offset: usize,
+        length: usize,
+        device: BorrowedFd<'_>,
+    ) -> rustix::io::Result<usize> {
+        retry_once(|| {
+            // SAFETY: the pointer covers `length` octets of this memory, which lives for the
+            // call; the kernel may write them like any other party.
+            let range = unsafe {
+                std::slice::from_raw_parts_mut(
+                    self.pointer(offset, length).cast::<std::mem::MaybeUninit<u8>>(),
+                    length,
+                )
+            };
+            rustix::io::read(device, range).map(|(initialized, _)| initialized.len())
+        })
+    }
+
+    /// Writes a range once to a device that takes whole messages.
+    ///
+    /// # Errors
+    /// What `write` says; an interrupted call is repeated.
+    ///
+    /// # Panics
+    /// If the range is not inside.
+    pub fn send(
+        &self,
+        offset: usize,
+        length: usize,
+        device: BorrowedFd<'_>,
+    ) -> rustix::io::Result<usize> {
+        retry_once(|| {
+            // SAFETY: as in `write_file`; the slice goes to the kernel only.
+            let range = unsafe {
+                std::slice::from_raw_parts(self.pointer(offset, length).cast_const(), length)
+            };
+            rustix::io::write(device, range)
+        })
+    }
+}
+
+fn retry_once<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    loop {
+        match call() {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other,
+        }
+    }
 }
 
 fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {

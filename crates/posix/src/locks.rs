@@ -89,6 +89,30 @@ impl Record {
     }
 }
 
+/// The name of an owner of locks, for the open its locks stand on: a number that the client
+/// gives no other, and the process, so that whoever finds the lock in the way can be told
+/// (`F_GETLK`).
+#[must_use]
+pub fn owner(number: u64, pid: u32) -> [u8; OWNER_BYTES] {
+    let mut name = [0; OWNER_BYTES];
+    name[..4].copy_from_slice(MARK);
+    name[4..12].copy_from_slice(&number.to_be_bytes());
+    name[12..].copy_from_slice(&pid.to_be_bytes());
+    name
+}
+
+/// The process of an owner; `None` for one that no face of POSIX has made.
+#[must_use]
+pub fn pid_of(owner: &[u8]) -> Option<u32> {
+    let rest = owner.strip_prefix(MARK)?;
+    let (_, pid) = rest.split_at_checked(8)?;
+    Some(u32::from_be_bytes(pid.try_into().ok()?))
+}
+
+/// Octets of an owner's name.
+pub const OWNER_BYTES: usize = 16;
+/// What it begins with.
+const MARK: &[u8; 4] = b"posx";
 /// First octet of the record locks.
 const RECORDS: u64 = 1 << 63;
 /// Octets they can tell apart.
@@ -121,6 +145,14 @@ mod tests {
         assert_eq!(Record::of_range(range.offset, range.length), Some(record));
         assert_eq!(record.to_flock(), (100, 20));
         assert_eq!(Record::of_flock(100, 0).unwrap().to_flock(), (100, 0));
+    }
+
+    #[test]
+    fn an_owner_says_its_process() {
+        assert_eq!(pid_of(&owner(7, 1234)), Some(1234));
+        assert_ne!(owner(7, 1), owner(8, 1));
+        assert_eq!(pid_of(&7u64.to_ne_bytes()), None);
+        assert_eq!(pid_of(b"posx"), None);
     }
 
     #[test]

@@ -1,0 +1,184 @@
+//! `dafs mount` and `dafs unmount`: a server's directory as a local one.
+//!
+//! Invariant: the command that is typed ends when the mount can be used, or says why there is
+//! none; what serves the mount is a process of its own, unless it is to stay in the foreground.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_client::{
+    Client, ClientConfig, Location, ObjectType, Recovery, RecoveryOptions, SessionOptions,
+};
+use dafs_fuse::{Mount, MountOptions, Unmounted, Unmounter};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::place::{Access, options as session_options};
+
+/// Arguments of `dafs mount`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// What is mounted: a directory of a server.
+    url: String,
+    /// Where: an empty directory is best.
+    directory: PathBuf,
+    /// Options, separated by commas: attr_timeout, entry_timeout and negative_timeout (seconds
+    /// that the kernel believes what it was told; 1, 1 and 0), direct_io (no page cache),
+    /// writeback (writes stay in the page cache for a while), local_append (appends go where
+    /// this host sees the end, without a sync each), giveup (seconds after which a lost server
+    /// is EIO; 120), spin (microseconds to look for answers before sleeping), allow_other (for
+    /// others than root), ro, dev, suid, noexec, noatime.
+    #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Stay in the foreground; the mount ends with this process.
+    #[arg(short, long)]
+    foreground: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Arguments of `dafs unmount`.
+#[derive(Debug, Args)]
+pub struct UnmountArguments {
+    /// The mounted directory.
+    directory: PathBuf,
+    /// Take its name away at once, even if programs use it; it is gone when they let go.
+    #[arg(short, long)]
+    lazy: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    if arguments.foreground { serve(arguments) } else { start() }
+}
+
+pub fn unmount(arguments: &UnmountArguments) -> Result<()> {
+    let directory = &arguments.directory;
+    dafs_fuse::unmount(directory, arguments.lazy).with_context(|| {
+        format!("unmounting {}; --lazy does it although programs use it", directory.display())
+    })
+}
+
+/// Runs the same command once more, in the background, until it says that it is ready.
+fn start() -> Result<()> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut child = Command::new(program)
+        .args(std::env::args_os().skip(1))
+        .arg("--foreground")
+        .env(BACKGROUND, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("starting the process that serves the mount")?;
+    let output = child.stdout.take().context("the pipe from the process that serves the mount")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).context("waiting for the mount")?;
+    if line.is_empty() {
+        // It has said why.
+        child.wait().context("waiting for the mount")?;
+        bail!("there is no mount");
+    }
+    print!("{line}");
+    Ok(())
+}
+
+fn serve(arguments: &Arguments) -> Result<()> {
+    let location = Location::parse(&arguments.url)?;
+    let mut options = MountOptions { source: arguments.url.clone(), ..MountOptions::default() };
+    for text in &arguments.options {
+        options.apply(text)?;
+    }
+    let wanted = asked_for(&location, arguments, &options)?;
+    let client = Client::new(ClientConfig::default())?;
+    let session = client.connect(&arguments.access.tls.applied(&location), &wanted)?;
+    let root = session.metadata(&location.path)?;
+    if root.kind != ObjectType::Directory {
+        bail!("{}: not a directory", arguments.url);
+    }
+    options.names_owners = names_owners(&session, &location);
+    let mut mount = Mount::new(&arguments.directory, &options)?;
+    let unmounter = mount.unmounter();
+    end_by_signal(unmounter, &arguments.directory)?;
+    ready(arguments)?;
+    mount.serve(session, root.handle, wanted, options)?;
+    Ok(())
+}
+
+fn asked_for(
+    location: &Location,
+    arguments: &Arguments,
+    options: &MountOptions,
+) -> Result<SessionOptions> {
+    let mut wanted = session_options(location, &arguments.access)?;
+    if let Some(give_up_after) = options.give_up {
+        let recovery = RecoveryOptions::default();
+        let attempt_timeout = recovery.attempt_timeout.min(give_up_after);
+        wanted.recovery =
+            Recovery::On(RecoveryOptions { give_up_after, attempt_timeout, ..recovery });
+    }
+    Ok(wanted)
+}
+
+/// Whether the server takes this client for the superuser, who alone may say whom something
+/// belongs to.
+fn names_owners(session: &dafs_client::Session, location: &Location) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    // What root makes belongs to root, unless the export squashes it.
+    let made = || -> dafs_client::Result<bool> {
+        let options = dafs_client::OpenOptions::write();
+        let file = session.create_unlinked(&location.path, &options)?;
+        let owner = file.metadata()?.owner;
+        file.close()?;
+        Ok(owner == "0" || owner == "root")
+    };
+    is_root && made().unwrap_or(true)
+}
+
+/// Unmounts at the first signal, and ends at the second.
+fn end_by_signal(mut unmounter: Unmounter, directory: &Path) -> Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("listening for signals")?;
+    let directory = directory.to_path_buf();
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            let mut signals = signals.forever();
+            if signals.next().is_none() {
+                return;
+            }
+            match unmounter.unmount() {
+                Ok(Unmounted::Gone) => return,
+                Ok(Unmounted::Detached) => eprintln!(
+                    "dafs: {} is in use: it is served without a name until the last program \
+                     lets go; another signal ends that",
+                    directory.display()
+                ),
+                Err(error) => eprintln!("dafs: unmounting {}: {error}", directory.display()),
+            }
+            signals.next();
+            std::process::exit(1);
+        })
+        .context("starting a thread for signals")?;
+    Ok(())
+}
+
+/// Tells whoever waits that the mount can be used.
+fn ready(arguments: &Arguments) -> Result<()> {
+    println!("{} is mounted on {}", arguments.url, arguments.directory.display());
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    if std::env::var_os(BACKGROUND).is_none() {
+        return Ok(());
+    }
+    // Nobody reads what is written from now on, and the terminal's signals are not for this.
+    let nowhere = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdin(&nowhere)?;
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    rustix::stdio::dup2_stderr(&nowhere)?;
+    // It is the leader of nothing, so that this cannot fail.
+    let _ = rustix::process::setsid();
+    std::env::set_current_dir("/")?;
+    Ok(())
+}
+
+/// Set for the process in the background.
+const BACKGROUND: &str = "DAFS_MOUNT_IN_BACKGROUND";

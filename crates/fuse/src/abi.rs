@@ -1,0 +1,186 @@
+//! The kernel's messages (`linux/fuse.h`, version 7.40), as octets.
+//!
+//! Invariant: a request that is shorter than its kind says is no request: reading it gives
+//! `None`, never a panic. All numbers are in this machine's order.
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub opcode: u32,
+    /// Names the request in its answer.
+    pub unique: u64,
+    /// The node it is about.
+    pub node: u64,
+    pub uid: u32,
+    pub gid: u32,
+    pub pid: u32,
+}
+
+/// Octets of a request's header.
+pub(crate) const IN_HEADER_BYTES: usize = 40;
+/// Octets of an answer's header.
+pub(crate) const OUT_HEADER_BYTES: usize = 16;
+/// Octets before the data of a WRITE.
+pub(crate) const WRITE_HEADER_BYTES: usize = IN_HEADER_BYTES + 40;
+
+impl Header {
+    pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        let _length = fields.u32()?;
+        let (opcode, unique, node) = (fields.u32()?, fields.u64()?, fields.u64()?);
+        let (uid, gid, pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let _extensions = fields.u32()?;
+        Some(Self { opcode, unique, node, uid, gid, pid })
+    }
+}
+
+/// The fields of a message, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields<'m>(pub &'m [u8]);
+
+impl<'m> Fields<'m> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (head, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*head)
+    }
+
+    pub fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    pub fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_ne_bytes)
+    }
+
+    /// Octets up to a zero, which is taken too.
+    pub fn text(&mut self) -> Option<&'m [u8]> {
+        let end = self.0.iter().position(|octet| *octet == 0)?;
+        let (text, rest) = self.0.split_at(end);
+        self.0 = &rest[1..];
+        Some(text)
+    }
+
+    /// All that is left.
+    pub fn rest(self) -> &'m [u8] {
+        self.0
+    }
+}
+
+/// A message that is being put together.
+#[derive(Debug, Default)]
+pub(crate) struct Message(pub Vec<u8>);
+
+impl Message {
+    pub fn u32(&mut self, value: u32) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub fn u64(&mut self, value: u64) -> &mut Self {
+        self.0.extend_from_slice(&value.to_ne_bytes());
+        self
+    }
+
+    pub fn octets(&mut self, octets: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(octets);
+        self
+    }
+
+    /// Zeros up to a multiple of eight.
+    pub fn pad(&mut self) -> &mut Self {
+        self.0.resize(self.0.len().next_multiple_of(8), 0);
+        self
+    }
+}
+
+/// Numbers of requests.
+pub(crate) mod opcode {
+    pub const LOOKUP: u32 = 1;
+    pub const FORGET: u32 = 2;
+    pub const GETATTR: u32 = 3;
+    pub const SETATTR: u32 = 4;
+    pub const READLINK: u32 = 5;
+    pub const SYMLINK: u32 = 6;
+    pub const MKNOD: u32 = 8;
+    pub const MKDIR: u32 = 9;
+    pub const UNLINK: u32 = 10;
+    pub const RMDIR: u32 = 11;
+    pub const RENAME: u32 = 12;
+    pub const LINK: u32 = 13;
+    pub const OPEN: u32 = 14;
+    pub const READ: u32 = 15;
+    pub const WRITE: u32 = 16;
+    pub const STATFS: u32 = 17;
+    pub const RELEASE: u32 = 18;
+    pub const FSYNC: u32 = 20;
+    pub const SETXATTR: u32 = 21;
+    pub const GETXATTR: u32 = 22;
+    pub const LISTXATTR: u32 = 23;
+    pub const REMOVEXATTR: u32 = 24;
+    pub const FLUSH: u32 = 25;
+    pub const OPENDIR: u32 = 27;
+    pub const READDIR: u32 = 28;
+    pub const RELEASEDIR: u32 = 29;
+    pub const FSYNCDIR: u32 = 30;
+    pub const GETLK: u32 = 31;
+    pub const SETLK: u32 = 32;
+    pub const SETLKW: u32 = 33;
+    pub const CREATE: u32 = 35;
+    pub const INTERRUPT: u32 = 36;
+    pub const DESTROY: u32 = 38;
+    pub const BATCH_FORGET: u32 = 42;
+    pub const FALLOCATE: u32 = 43;
+    pub const READDIRPLUS: u32 = 44;
+    pub const RENAME2: u32 = 45;
+}
+
+/// Which attributes a SETATTR sets.
+pub(crate) mod set {
+    pub const MODE: u32 = 1;
+    pub const UID: u32 = 1 << 1;
+    pub const GID: u32 = 1 << 2;
+    pub const SIZE: u32 = 1 << 3;
+    pub const ATIME: u32 = 1 << 4;
+    pub const MTIME: u32 = 1 << 5;
+    pub const FH: u32 = 1 << 6;
+    pub const ATIME_NOW: u32 = 1 << 7;
+    pub const MTIME_NOW: u32 = 1 << 8;
+}
+
+/// Answers to OPEN.
+pub(crate) mod open {
+    /// Nothing of the file is kept in the page cache.
+    pub const DIRECT_IO: u32 = 1;
+    /// What the page cache has is still good.
+    pub const KEEP_CACHE: u32 = 1 << 1;
+    /// Writes past the page cache may go on beside each other.
+    pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+}
+
+/// A lock of FLOCK rather than of a record.
+pub(crate) const LK_FLOCK: u32 = 1;
+/// RELEASE ends a lock of FLOCK.
+pub(crate) const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
+/// The number of the root's node.
+pub(crate) const ROOT: u64 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_request_is_none() {
+        let octets = [0; IN_HEADER_BYTES];
+        assert!(Header::read(&mut Fields(&octets)).is_some());
+        assert_eq!(Header::read(&mut Fields(&octets[1..])), None);
+        assert_eq!(Fields(b"no end").text(), None);
+    }
+
+    #[test]
+    fn names_end_with_a_zero() {
+        let mut fields = Fields(b"one\0two\0rest");
+        assert_eq!(fields.text(), Some(&b"one"[..]));
+        assert_eq!(fields.text(), Some(&b"two"[..]));
+        assert_eq!(fields.rest(), b"rest");
+    }
+}

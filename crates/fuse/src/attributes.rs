@@ -1,0 +1,184 @@
+//! Attributes of objects and of the file system.
+//!
+//! Invariant: the kernel judges permissions before it asks (`default_permissions`); here they
+//! are judged by the server once more, for the identity of the mount.
+
+use std::rc::Rc;
+
+use dafs_client::{Metadata, Outcome, Session};
+use dafs_posix::stat::Stat;
+use dafs_types::{FileHandle, SetAttributes, SetTime, Timestamp};
+use dafs_wire::attributes::file_system;
+use dafs_wire::messages::GetAttributes;
+use dafs_wire::{Request, Response};
+
+use crate::abi::{Fields, Message, ROOT, set};
+use crate::engine::{Answer, Answered, Engine};
+
+/// What a SETATTR is to set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    valid: u32,
+    file: u64,
+    size: u64,
+    accessed: Timestamp,
+    modified: Timestamp,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+}
+
+impl Wish {
+    /// `struct fuse_setattr_in`.
+    pub fn read(fields: &mut Fields<'_>) -> Option<Self> {
+        let (valid, _) = (fields.u32()?, fields.u32()?);
+        let (file, size, _lock_owner) = (fields.u64()?, fields.u64()?, fields.u64()?);
+        let seconds = [fields.u64()?, fields.u64()?, fields.u64()?];
+        let nanoseconds = [fields.u32()?, fields.u32()?, fields.u32()?];
+        let (mode, _, uid, gid) = (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
+        let time = |index: usize| Timestamp {
+            seconds: seconds[index].cast_signed(),
+            nanoseconds: nanoseconds[index],
+        };
+        let (accessed, modified) = (time(0), time(1));
+        Some(Self { valid, file, size, accessed, modified, mode, uid, gid })
+    }
+
+    fn has(&self, bit: u32) -> bool {
+        self.valid & bit != 0
+    }
+
+    fn time(&self, bit: u32, now: u32, time: Timestamp) -> Option<SetTime> {
+        let set = if self.has(now) { SetTime::Server } else { SetTime::Client(time) };
+        self.has(bit).then_some(set)
+    }
+
+    fn attributes(&self) -> SetAttributes {
+        SetAttributes {
+            mode: self.has(set::MODE).then_some(self.mode & 0o7777),
+            size: self.has(set::SIZE).then_some(self.size),
+            time_access: self.time(set::ATIME, set::ATIME_NOW, self.accessed),
+            time_modify: self.time(set::MTIME, set::MTIME_NOW, self.modified),
+            owner: self.has(set::UID).then(|| self.uid.to_string()),
+            owner_group: self.has(set::GID).then(|| self.gid.to_string()),
+            ..SetAttributes::default()
+        }
+    }
+}
+
+impl Engine {
+    pub async fn getattr(self: Rc<Self>, node: u64) -> Answered<Answer> {
+        let handle = self.node(node)?.handle;
+        let metadata = self.metadata(handle).await?;
+        Ok(self.attributes_answer(node, &metadata))
+    }
+
+    pub async fn metadata(self: &Rc<Self>, handle: FileHandle) -> Answered<Metadata> {
+        let (session, _) = self.session();
+        session.metadata_async(handle, "").await.map_err(|error| self.failed(&error))
+    }
+
+    /// Attributes of an object the kernel knows.
+    fn attributes_answer(&self, node: u64, metadata: &Metadata) -> Answer {
+        if let Some(node) = self.nodes.borrow_mut().get_mut(node) {
+            node.mode = metadata.mode;
+        }
+        let stat = self.shown(metadata);
+        let mut message = Message::default();
+        message.attributes_out(&stat, self.device_number(metadata), self.lifetimes());
+        Answer::Body(message.0)
+    }
+
+    /// What `stat` shows.
+    pub fn shown(&self, metadata: &Metadata) -> Stat {
+        self.stat(metadata)
+    }
+
+    /// The number of a device node, as the kernel packs it.
+    pub fn device_number(&self, _metadata: &Metadata) -> u32 {
+        0
+    }
+
+    /// Tells the kernel of an object, which it then knows.
+    pub fn entry_answer(&self, metadata: &Metadata) -> Answer {
+        let node = self.nodes.borrow_mut().look_up(metadata);
+        let mut message = Message::default();
+        let (stat, device) = (self.shown(metadata), self.device_number(metadata));
+        message.entry(node, &stat, device, self.lifetimes());
+        Answer::Entries(message.0, vec![node])
+    }
+
+    pub async fn setattr(self: Rc<Self>, node: u64, wish: Wish) -> Answered<Answer> {
+        let handle = self.node(node)?.handle;
+        let wanted = wish.attributes();
+        let open = match wish.has(set::FH) && wish.has(set::SIZE) {
+            // Who has a file open for writing may cut it, whatever its mode has become.
+            true => self.file(wish.file).ok(),
+            false => None,
+        };
+        let file = match &open {
+            Some(open) => Some(self.current(open).await?),
+            None => None,
+        };
+        let (session, _) = self.session();
+        let chain = match &file {
+            Some(file) => session.chain().of(file),
+            None => session.chain().at(handle),
+        };
+        let brought = chain.setattr(&wanted).getattr().run_async().await;
+        let outcomes = brought.map_err(|failure| self.failed(&failure.error))?;
+        let metadata = last_metadata(outcomes)?;
+        Ok(self.attributes_answer(node, &metadata))
+    }
+
+    pub async fn statfs(self: Rc<Self>, node: u64) -> Answered<Answer> {
+        let file = self.node(node).or_else(|_| self.node(ROOT))?.handle;
+        let (session, _) = self.session();
+        let wanted = file_system::bits::ALL;
+        let request = Request::GetFsAttr(GetAttributes { file, wanted });
+        let found = self.ask(&session, &request, |response| match response {
+            Response::GetFsAttr(result) => Some(result.attributes.file_system()),
+            _ => None,
+        });
+        let found = found.await?;
+        let blocks = |octets: Option<u64>| octets.unwrap_or(0) / u64::from(FRAGMENT_BYTES);
+        let mut message = Message::default();
+        message.u64(blocks(found.space_total)).u64(blocks(found.space_free));
+        message.u64(blocks(found.space_available)).u64(found.files_total.unwrap_or(0));
+        message.u64(found.files_free.unwrap_or(0));
+        message.u32(BLOCK_BYTES).u32(found.max_name.unwrap_or(255)).u32(FRAGMENT_BYTES).u32(0);
+        message.octets(&[0; 24]);
+        Ok(Answer::Body(message.0))
+    }
+
+    /// Asks the server, and reads its answer if it is no failure.
+    pub async fn ask<T>(
+        self: &Rc<Self>,
+        session: &Session,
+        request: &Request<'_>,
+        read: impl FnOnce(&Response<'_>) -> Option<T>,
+    ) -> Answered<T> {
+        let call = session.start(request).map_err(|error| self.failed(&error))?;
+        let reply = call.await.map_err(|error| self.failed(&error))?;
+        let (status, response) = reply.read().map_err(|error| self.failed(&error))?;
+        if status != dafs_types::Status::Ok {
+            return Err(dafs_posix::errno::of_status(status));
+        }
+        read(&response).ok_or(EIO)
+    }
+}
+
+/// The attributes that a chain has brought at its end.
+pub(crate) fn last_metadata(outcomes: Vec<Outcome>) -> Answered<Metadata> {
+    let found = outcomes.into_iter().rev().find_map(|outcome| match outcome {
+        Outcome::Metadata(metadata) => Some(*metadata),
+        _ => None,
+    });
+    found.ok_or(EIO)
+}
+
+/// Best size of transfers.
+const BLOCK_BYTES: u32 = 1 << 20;
+/// What blocks are counted in.
+const FRAGMENT_BYTES: u32 = 4096;
+const EIO: i32 = 5;

@@ -1,0 +1,231 @@
+//! Reads and writes: from the server into a buffer and from there into the kernel, and back,
+//! with no other copy between.
+//!
+//! Invariant: a buffer belongs to its transfer from the submission to the answer, and its data
+//! begins at [`DATA_AT`], behind the room for the kernel's header.
+
+use std::rc::Rc;
+
+use dafs_client::{Buffer, File, Outcome, Stability, Transferred};
+use dafs_types::limits::APPEND_BYTES_MAX;
+
+use crate::abi::{Fields, Header, Message, WRITE_HEADER_BYTES};
+use crate::engine::{Answer, Answered, DATA_AT, Engine};
+use crate::files::OpenFile;
+use crate::slab::Slab;
+
+/// Transfers under way, by the number they were submitted with.
+#[derive(Default)]
+pub(crate) struct Transfers(Slab<Transfer>);
+
+pub(crate) struct Transfer {
+    /// The request; `None` if it was given up.
+    unique: Option<u64>,
+    is_read: bool,
+    open: Rc<OpenFile>,
+    file: Rc<File>,
+    buffer: Buffer,
+    offset: u64,
+    wanted: usize,
+    done: usize,
+}
+
+impl Transfers {
+    pub fn count(&self) -> usize {
+        self.0.count()
+    }
+
+    /// Nobody waits for the answer to a request any more. False if it is none of these.
+    pub fn give_up(&mut self, unique: u64) -> bool {
+        match self.0.iter_mut().find(|transfer| transfer.unique == Some(unique)) {
+            Some(transfer) => {
+                transfer.unique = None;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Engine {
+    pub fn read(self: &Rc<Self>, unique: u64, number: u64, offset: u64, size: u32) {
+        let Ok(open) = self.file(number) else { return self.device.fail(unique, EBADF) };
+        let wanted = size as usize;
+        let Ok(buffer) = self.client.allocate(DATA_AT + wanted) else {
+            return self.device.fail(unique, ENOMEM);
+        };
+        self.begin(Begin { unique, is_read: true, open, buffer, offset, wanted });
+    }
+
+    /// A WRITE, whose data lies in the buffer it was received in.
+    pub fn write(
+        self: &Rc<Self>,
+        header: Header,
+        mut fields: Fields<'_>,
+        buffer: Buffer,
+        there: usize,
+    ) {
+        let mut read = || Some((fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?));
+        let unique = header.unique;
+        let Some((number, offset, size, flags)) = read() else {
+            return self.device.fail(unique, EIO);
+        };
+        let Ok(open) = self.file(number) else { return self.device.fail(unique, EBADF) };
+        let wanted = size as usize;
+        if there < wanted {
+            return self.device.fail(unique, EIO);
+        }
+        let begin = Begin { unique, is_read: false, open, buffer, offset, wanted };
+        let is_cached = flags & WRITE_CACHE != 0;
+        if begin.open.appends() && !is_cached && !self.options.local_append {
+            let engine = self.clone();
+            return self.answer(unique, async move { engine.append(begin).await });
+        }
+        self.begin(begin);
+    }
+
+    fn begin(self: &Rc<Self>, begin: Begin) {
+        let (_, epoch) = self.session();
+        if let Some(file) = begin.open.in_session(epoch) {
+            return self.submit(begin.with(file));
+        }
+        let engine = self.clone();
+        self.tasks.spawn(begin.unique, async move {
+            match engine.current(&begin.open).await {
+                Ok(file) => engine.submit(begin.with(file)),
+                Err(errno) => engine.device.fail(begin.unique, errno),
+            }
+        });
+    }
+
+    /// Has the rest of a transfer moved.
+    fn submit(self: &Rc<Self>, transfer: Transfer) {
+        let Transfer { ref file, ref buffer, offset, wanted, done, is_read, .. } = transfer;
+        let (file, at) = (file.clone(), offset + done as u64);
+        let slice = match buffer.slice(DATA_AT + done, wanted - done) {
+            Ok(slice) => slice,
+            Err(error) => return self.fail_transfer(transfer, &error),
+        };
+        if wanted == done {
+            return self.end(transfer);
+        }
+        let mut all = self.transfers.borrow_mut();
+        let number = all.0.insert(transfer);
+        drop(all);
+        let (session, group) = (file.session(), self.group);
+        let submitted = if is_read {
+            session.submit_read(&file, at, slice, group, number)
+        } else {
+            session.submit_write(&file, at, slice, Stability::Unstable, group, number)
+        };
+        if let Err(error) = submitted {
+            let transfer = self.transfers.borrow_mut().0.remove(number);
+            if let Some(transfer) = transfer {
+                self.fail_transfer(transfer, &error);
+            }
+        }
+    }
+
+    fn fail_transfer(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
+        let errno = self.failed(error);
+        if let Some(unique) = transfer.unique {
+            self.device.fail(unique, errno);
+        }
+    }
+
+    /// Answers what has been moved. True if something had.
+    pub fn complete_transfers(self: &Rc<Self>) -> bool {
+        let mut has_worked = false;
+        while let Some(completion) = self.client.next(self.group) {
+            has_worked = true;
+            let transfer = self.transfers.borrow_mut().0.remove(completion.context);
+            let Some(transfer) = transfer else { continue };
+            match completion.result {
+                Ok(moved) => self.moved(transfer, moved),
+                Err(error) => self.fail_transfer(transfer, &error),
+            }
+        }
+        has_worked
+    }
+
+    fn moved(self: &Rc<Self>, mut transfer: Transfer, moved: Transferred) {
+        transfer.done += moved.length as usize;
+        if !transfer.is_read {
+            transfer.open.is_dirty.set(true);
+            if transfer.file.note_unstable(moved.verifier).is_err() {
+                transfer.open.has_lost.set(true);
+            }
+        }
+        let is_over = transfer.done >= transfer.wanted || moved.end_of_file || moved.length == 0;
+        if is_over { self.end(transfer) } else { self.submit(transfer) }
+    }
+
+    fn end(self: &Rc<Self>, transfer: Transfer) {
+        let Some(unique) = transfer.unique else { return };
+        if transfer.is_read {
+            self.device.data(unique, &transfer.buffer, DATA_AT, transfer.done);
+        } else {
+            let mut message = Message::default();
+            message.u32(u32::try_from(transfer.done).unwrap_or(u32::MAX)).u32(0);
+            self.device.body(unique, &message.0);
+            self.keep_receiver(transfer.buffer);
+        }
+    }
+
+    /// Writes to the end of the file, wherever the server finds it.
+    async fn append(self: Rc<Self>, begin: Begin) -> Answered<Answer> {
+        let file = self.current(&begin.open).await?;
+        let session = file.session().clone();
+        let mut done = 0;
+        while done < begin.wanted {
+            let length = (begin.wanted - done).min(APPEND_BYTES_MAX as usize);
+            let slice = begin.buffer.slice(DATA_AT + done, length);
+            let slice = slice.map_err(|error| self.failed(&error))?;
+            let brought = session.chain().of(&file).append_from(slice).run_async().await;
+            match brought {
+                Ok(outcomes) if matches!(outcomes[..], [Outcome::Appended { .. }]) => {
+                    done += length;
+                }
+                Ok(_) => return Err(EIO),
+                // Told how much was written; the rest comes once more, and fails by itself.
+                Err(_) if done > 0 => break,
+                Err(failure) => return Err(self.failed(&failure.error)),
+            }
+        }
+        let mut message = Message::default();
+        message.u32(u32::try_from(done).unwrap_or(u32::MAX)).u32(0);
+        Ok(Answer::Body(message.0))
+    }
+}
+
+/// A transfer that is not submitted yet.
+struct Begin {
+    unique: u64,
+    is_read: bool,
+    open: Rc<OpenFile>,
+    buffer: Buffer,
+    offset: u64,
+    wanted: usize,
+}
+
+impl Begin {
+    fn with(&self, file: Rc<File>) -> Transfer {
+        Transfer {
+            unique: Some(self.unique),
+            is_read: self.is_read,
+            open: self.open.clone(),
+            file,
+            buffer: self.buffer.clone(),
+            offset: self.offset,
+            wanted: self.wanted,
+            done: 0,
+        }
+    }
+}
+
+const _: () = assert!(WRITE_HEADER_BYTES < DATA_AT);
+/// The write comes from the page cache.
+const WRITE_CACHE: u32 = 1;
+const EIO: i32 = 5;
+const EBADF: i32 = 9;
+const ENOMEM: i32 = 12;

@@ -1,0 +1,116 @@
+//! Listings.
+//!
+//! Invariant: a listing is taken whole when a directory is read from its beginning, so that an
+//! offset names the same entry for as long as the directory is open and not begun anew.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use dafs_client::{DirectoryEntry, ObjectType};
+
+use crate::abi::Message;
+use crate::attributes::last_metadata;
+use crate::engine::{Answer, Answered, Engine};
+use crate::reply::{ENTRY_BYTES, directory_entry_bytes};
+
+/// An open directory of the kernel's.
+#[derive(Default)]
+pub(crate) struct OpenDirectory {
+    listing: RefCell<Option<Listing>>,
+}
+
+struct Listing {
+    entries: Vec<DirectoryEntry>,
+    /// Numbers of the directory itself and of the one it is in.
+    own: u64,
+    parent: u64,
+    taken: Instant,
+}
+
+impl Engine {
+    pub async fn opendir(self: Rc<Self>, node: u64) -> Answered<Answer> {
+        self.node(node)?;
+        let number = self.directories.borrow_mut().insert(Rc::default());
+        let mut message = Message::default();
+        message.opened(number, 0);
+        Ok(Answer::Body(message.0))
+    }
+
+    pub async fn readdir(
+        self: Rc<Self>,
+        node: u64,
+        number: u64,
+        offset: u64,
+        size: usize,
+        plus: bool,
+    ) -> Answered<Answer> {
+        let handle = self.node(node)?.handle;
+        let open = self.directories.borrow().get(number).cloned().ok_or(EBADF)?;
+        if offset == 0 || open.listing.borrow().is_none() {
+            let (session, _) = self.session();
+            let entries = session.list_async(handle, "").await;
+            let entries = entries.map_err(|error| self.failed(&error))?;
+            let own = self.metadata(handle).await?.file_id;
+            let parent = session.chain().at(handle).parent().getattr().run_async().await;
+            // The root is in no directory.
+            let parent = parent.ok().and_then(|found| last_metadata(found).ok());
+            let parent = parent.map_or(own, |parent| parent.file_id);
+            let taken = Instant::now();
+            *open.listing.borrow_mut() = Some(Listing { entries, own, parent, taken });
+        }
+        let listing = open.listing.borrow();
+        let listing = listing.as_ref().ok_or(EIO)?;
+        Ok(self.page(listing, offset, size, plus))
+    }
+
+    /// As much of a listing as fits.
+    fn page(&self, listing: &Listing, offset: u64, size: usize, plus: bool) -> Answer {
+        let is_fresh = listing.taken.elapsed() < FRESH;
+        let (mut message, mut nodes) = (Message::default(), Vec::new());
+        let mut at = offset;
+        loop {
+            let (name, ino, mode, metadata) = match at {
+                0 => (".", listing.own, DIRECTORY, None),
+                1 => ("..", listing.parent, DIRECTORY, None),
+                _ => {
+                    let entry = usize::try_from(at - 2).ok();
+                    let Some(entry) = entry.and_then(|at| listing.entries.get(at)) else { break };
+                    let metadata = entry.metadata.as_ref();
+                    let ino = metadata.map_or(UNKNOWN, |metadata| metadata.file_id);
+                    let mode = metadata.map_or(0, |m| dafs_posix::stat::type_bits(m.kind));
+                    (&entry.name[..], ino, mode, metadata)
+                }
+            };
+            let length =
+                directory_entry_bytes(name.as_bytes()) + if plus { ENTRY_BYTES } else { 0 };
+            if message.0.len() + length > size {
+                break;
+            }
+            at += 1;
+            if plus {
+                match metadata
+                    .filter(|metadata| is_fresh && metadata.kind != ObjectType::AttributeDirectory)
+                {
+                    Some(metadata) => {
+                        let node = self.nodes.borrow_mut().look_up(metadata);
+                        nodes.push(node);
+                        let (stat, device) = (self.shown(metadata), self.device_number(metadata));
+                        message.entry(node, &stat, device, self.lifetimes());
+                    }
+                    None => drop(message.no_entry()),
+                }
+            }
+            message.directory_entry(ino, at, mode, name.as_bytes());
+        }
+        Answer::Entries(message.0, nodes)
+    }
+}
+
+/// How long attributes of a listing may be told.
+const FRESH: std::time::Duration = std::time::Duration::from_secs(1);
+const DIRECTORY: u32 = 0o040_000;
+/// For an entry nothing is known of; 0 would hide it.
+const UNKNOWN: u64 = 0xffff_ffff;
+const EIO: i32 = 5;
+const EBADF: i32 = 9;

@@ -1,0 +1,350 @@
+//! The one thread that does everything: it takes requests from the kernel, has the server asked,
+//! and gives the answers, many at a time.
+//!
+//! Invariant: nothing here waits but the one sleep between two rounds. What must wait for the
+//! server is a task or a transfer, and the thread turns to the next meanwhile.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use dafs_client::{Buffer, Client, ClientError, Group, Session, SessionEvent, SessionOptions};
+use dafs_posix::stat::{Names, Stat};
+use dafs_types::FileHandle;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::os::fd::AsFd;
+
+use crate::abi::{Fields, Header, IN_HEADER_BYTES, WRITE_HEADER_BYTES, opcode};
+use crate::data::Transfers;
+use crate::directories::OpenDirectory;
+use crate::files::OpenFile;
+use crate::locks::Locks;
+use crate::nodes::{Node, Nodes};
+use crate::options::MountOptions;
+use crate::reply::{Device, Lifetimes};
+use crate::slab::Slab;
+use crate::tasks::Tasks;
+
+/// What a request came to: its answer, or an error number.
+pub(crate) type Answered<T> = Result<T, i32>;
+
+/// An answer.
+pub(crate) enum Answer {
+    /// It is done, and there is no more to say.
+    Done,
+    /// A body.
+    Body(Vec<u8>),
+    /// A body that gives the kernel look-ups of these nodes.
+    Entries(Vec<u8>, Vec<u64>),
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// The session with the server.
+struct Link {
+    session: Session,
+    /// Goes up with each new session: what was opened in another must be opened again.
+    epoch: u32,
+    is_reconnecting: bool,
+}
+
+/// Everything of a mount.
+pub(crate) struct Engine {
+    pub client: Client,
+    pub group: Group,
+    pub device: Device,
+    pub options: MountOptions,
+    pub tasks: Tasks,
+    pub names: Names,
+    pub nodes: RefCell<Nodes>,
+    pub files: RefCell<Slab<Rc<OpenFile>>>,
+    pub directories: RefCell<Slab<Rc<OpenDirectory>>>,
+    pub locks: RefCell<Locks>,
+    pub transfers: RefCell<Transfers>,
+    /// The connection is lost, and comes back perhaps.
+    is_down: Rc<Cell<bool>>,
+    link: RefCell<Link>,
+    session_options: SessionOptions,
+    receiver: RefCell<Option<Buffer>>,
+    /// Whether files are made in the name of whoever asks, as only the superuser may.
+    pub names_owners: bool,
+    next_owner: Cell<u64>,
+}
+
+impl Engine {
+    pub fn new(
+        device: Device,
+        session: Session,
+        root: FileHandle,
+        session_options: SessionOptions,
+        options: MountOptions,
+    ) -> Rc<Self> {
+        let client = session.client();
+        let is_down = Rc::new(Cell::new(false));
+        listen(&session, &is_down);
+        Rc::new(Self {
+            group: client.group(),
+            client,
+            device,
+            names_owners: options.names_owners,
+            options,
+            tasks: Tasks::default(),
+            names: Names::default(),
+            nodes: RefCell::new(Nodes::new(root)),
+            files: RefCell::default(),
+            directories: RefCell::default(),
+            locks: RefCell::default(),
+            transfers: RefCell::default(),
+            is_down,
+            link: RefCell::new(Link { session, epoch: 0, is_reconnecting: false }),
+            session_options,
+            receiver: RefCell::default(),
+            next_owner: Cell::new(1),
+        })
+    }
+
+    // ---- the loop -------------------------------------------------------------------
+
+    /// Serves until the mount is gone.
+    pub fn serve(self: &Rc<Self>) -> std::io::Result<()> {
+        let mut idle_since: Option<Instant> = None;
+        loop {
+            let mut has_worked = false;
+            for _ in 0..REQUESTS_PER_ROUND {
+                match self.receive() {
+                    Ok(true) => has_worked = true,
+                    Ok(false) => break,
+                    Err(Errno::NODEV) => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            self.client.turn(Some(Duration::ZERO));
+            has_worked |= self.complete_transfers();
+            let until_timer = self.tasks.tick();
+            has_worked |= self.tasks.run();
+            if has_worked {
+                idle_since = None;
+                continue;
+            }
+            // What is on its way comes within microseconds mostly, and sleeping takes longer.
+            let is_waiting = self.transfers.borrow().count() + self.tasks.count() > 0;
+            let now = Instant::now();
+            let since = *idle_since.get_or_insert(now);
+            if is_waiting && now.duration_since(since) < self.options.spin {
+                std::hint::spin_loop();
+                continue;
+            }
+            self.sleep(until_timer)?;
+            idle_since = None;
+        }
+    }
+
+    /// Sleeps until the kernel or the server has something, or a time has come.
+    fn sleep(&self, until: Option<Duration>) -> std::io::Result<()> {
+        if !self.client.arm() {
+            return Ok(());
+        }
+        let until = [until, self.client.until_timer()].into_iter().flatten().min();
+        let timeout = until.and_then(|until| Timespec::try_from(until).ok());
+        self.client.with_fd(|fd| {
+            let device = self.device.as_fd();
+            let mut polled = [PollFd::new(&device, PollFlags::IN), PollFd::new(&fd, PollFlags::IN)];
+            match poll(&mut polled, timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        })
+    }
+
+    /// Takes one request in. False if there is none.
+    fn receive(self: &Rc<Self>) -> rustix::io::Result<bool> {
+        let taken = self.receiver.borrow_mut().take();
+        let buffer = match taken {
+            Some(buffer) => buffer,
+            None => self.client.allocate(RECEIVE_BYTES).map_err(|_| Errno::NOMEM)?,
+        };
+        let start = DATA_AT - WRITE_HEADER_BYTES;
+        let length = buffer.len() - start;
+        let count = match buffer.memory().receive(start, length, self.device.as_fd()) {
+            Ok(count) => count,
+            Err(error) => {
+                *self.receiver.borrow_mut() = Some(buffer);
+                return match error {
+                    Errno::AGAIN => Ok(false),
+                    // Given up before it was taken.
+                    Errno::NOENT => Ok(true),
+                    error => Err(error),
+                };
+            }
+        };
+        let mut head = [0; WRITE_HEADER_BYTES];
+        let length = count.min(head.len());
+        buffer.read(start, &mut head[..length]);
+        let mut fields = Fields(&head[..length]);
+        let Some(header) = Header::read(&mut fields) else {
+            *self.receiver.borrow_mut() = Some(buffer);
+            return Ok(true);
+        };
+        if header.opcode == opcode::WRITE {
+            self.write(header, fields, buffer, count - length);
+            return Ok(true);
+        }
+        let whole;
+        let rest = if count > head.len() {
+            let mut octets = vec![0; count - IN_HEADER_BYTES];
+            buffer.read(start + IN_HEADER_BYTES, &mut octets);
+            whole = octets;
+            &whole[..]
+        } else {
+            fields.rest()
+        };
+        *self.receiver.borrow_mut() = Some(buffer);
+        self.dispatch(header, rest);
+        Ok(true)
+    }
+
+    /// A buffer that requests may be received in again.
+    pub fn keep_receiver(&self, buffer: Buffer) {
+        if buffer.len() >= RECEIVE_BYTES {
+            *self.receiver.borrow_mut() = Some(buffer);
+        }
+    }
+
+    /// Runs what comes to an answer as a task.
+    pub fn answer(
+        self: &Rc<Self>,
+        unique: u64,
+        work: impl Future<Output = Answered<Answer>> + 'static,
+    ) {
+        let engine = self.clone();
+        self.tasks.spawn(unique, async move {
+            match work.await {
+                Ok(Answer::Done) => engine.device.done(unique),
+                Ok(Answer::Body(body)) => drop(engine.device.body(unique, &body)),
+                Ok(Answer::Entries(body, nodes)) => {
+                    if !engine.device.body(unique, &body) {
+                        // The kernel never heard of them.
+                        let mut all = engine.nodes.borrow_mut();
+                        nodes.into_iter().for_each(|node| all.forget(node, 1));
+                    }
+                }
+                Err(errno) => engine.device.fail(unique, errno),
+            }
+        });
+    }
+
+    /// The process that waits has got a signal. What waits for a lock is given up; so is
+    /// everything while the server is away, since nobody knows for how long.
+    pub fn interrupt(&self, unique: u64) {
+        let waits_for_lock = self.locks.borrow_mut().take_waiting(unique);
+        if !waits_for_lock && !self.is_down.get() {
+            return;
+        }
+        if self.tasks.cancel(unique) || self.transfers.borrow_mut().give_up(unique) {
+            self.device.fail(unique, EINTR);
+        }
+    }
+
+    // ---- what operations use --------------------------------------------------------
+
+    /// The session of the moment, and which it is.
+    pub fn session(&self) -> (Session, u32) {
+        let link = self.link.borrow();
+        (link.session.clone(), link.epoch)
+    }
+
+    pub fn node(&self, number: u64) -> Answered<Node> {
+        self.nodes.borrow().get(number).ok_or(ESTALE)
+    }
+
+    pub fn lifetimes(&self) -> Lifetimes {
+        Lifetimes { entry: self.options.entry_timeout, attributes: self.options.attribute_timeout }
+    }
+
+    pub fn stat(&self, metadata: &dafs_client::Metadata) -> Stat {
+        Stat::of(metadata, &self.names)
+    }
+
+    /// A number that no other owner of an open of this mount has.
+    pub fn next_owner(&self) -> u64 {
+        self.next_owner.replace(self.next_owner.get() + 1)
+    }
+
+    /// The error number of a failure. If the session has ended, a new one is begun.
+    pub fn failed(self: &Rc<Self>, error: &ClientError) -> i32 {
+        if matches!(error, ClientError::SessionEnded { .. }) {
+            self.reconnect();
+        }
+        let errno = dafs_posix::errno::errno(error);
+        tracing::debug!(errno, %error, "failed");
+        errno
+    }
+
+    /// Tries to get another session until it has one.
+    fn reconnect(self: &Rc<Self>) {
+        if std::mem::replace(&mut self.link.borrow_mut().is_reconnecting, true) {
+            return;
+        }
+        tracing::warn!("the session has ended; trying to get another one");
+        let engine = self.clone();
+        self.tasks.spawn(0, async move {
+            let address = engine.session().0.address();
+            loop {
+                let connecting = engine.client.connect_async(&address, &engine.session_options);
+                let connected = match connecting {
+                    Ok(connecting) => connecting.await,
+                    Err(error) => Err(error),
+                };
+                match connected {
+                    Ok(session) => {
+                        tracing::warn!("connected again to {}", session.address());
+                        listen(&session, &engine.is_down);
+                        engine.is_down.set(false);
+                        let mut link = engine.link.borrow_mut();
+                        link.session = session;
+                        link.epoch += 1;
+                        link.is_reconnecting = false;
+                        return;
+                    }
+                    Err(error) => tracing::info!(%error, "no session yet"),
+                }
+                engine.tasks.sleep(RECONNECT_PAUSE).await;
+            }
+        });
+    }
+}
+
+/// Has it known whether a session's connection stands.
+fn listen(session: &Session, is_down: &Rc<Cell<bool>>) {
+    let is_down = is_down.clone();
+    session.on_event(move |event| match event {
+        SessionEvent::Lost { reason } => {
+            tracing::warn!(reason, "the connection is lost");
+            is_down.set(true);
+        }
+        SessionEvent::Recovered { .. } => {
+            tracing::warn!("the connection is back");
+            is_down.set(false);
+        }
+        event => tracing::info!(?event, "session"),
+    });
+}
+
+/// Where data lies in buffers: a page's beginning, with room for a header in front.
+pub(crate) const DATA_AT: usize = 4096;
+/// Most octets of a WRITE.
+pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
+/// The longest request there is.
+const RECEIVE_BYTES: usize = DATA_AT + WRITE_BYTES_MAX + 4096;
+/// Requests taken in before the server's answers are looked for.
+const REQUESTS_PER_ROUND: usize = 32;
+/// Between two attempts to get a new session.
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
+const EINTR: i32 = 4;
+const ESTALE: i32 = 116;

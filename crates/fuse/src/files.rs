@@ -1,0 +1,220 @@
+//! Open files.
+//!
+//! Invariant: a file that is open here is open on the server, so that it is there for as long as
+//! anybody has it, whatever becomes of its names. One that was opened in a session that has
+//! ended is opened again, by its handle, before it is used.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use dafs_client::{File, Metadata, Session};
+use dafs_types::{DeleteDisposition, FileHandle, ShareAccess, ShareDeny};
+use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
+use dafs_wire::{Path, Request, Response};
+
+use crate::abi::{Message, RELEASE_FLOCK_UNLOCK, open};
+use crate::engine::{Answer, Answered, Engine};
+
+/// An open file of the kernel's.
+pub(crate) struct OpenFile {
+    pub handle: FileHandle,
+    pub flags: u32,
+    access: ShareAccess,
+    /// The open of the moment, and in which session it is.
+    file: RefCell<(u32, Rc<File>)>,
+    /// Something was written since errors of write-back were last asked for.
+    pub is_dirty: Cell<bool>,
+    /// The server has lost what was written; told at the next FLUSH or FSYNC.
+    pub has_lost: Cell<bool>,
+}
+
+impl OpenFile {
+    pub fn new(file: File, epoch: u32, flags: u32) -> Self {
+        Self {
+            handle: file.handle(),
+            flags,
+            access: access_of(flags),
+            file: RefCell::new((epoch, Rc::new(file))),
+            is_dirty: Cell::new(false),
+            has_lost: Cell::new(false),
+        }
+    }
+
+    /// Whether writes go to the end, wherever that is.
+    pub fn appends(&self) -> bool {
+        self.flags & O_APPEND != 0
+    }
+
+    /// The open, if it is one of this session.
+    pub fn in_session(&self, epoch: u32) -> Option<Rc<File>> {
+        let file = self.file.borrow();
+        (file.0 == epoch).then(|| file.1.clone())
+    }
+
+    /// What the server has lost is told once.
+    fn take_loss(&self) -> Answered<()> {
+        if self.has_lost.take() { Err(EIO) } else { Ok(()) }
+    }
+}
+
+impl Engine {
+    pub fn file(&self, number: u64) -> Answered<Rc<OpenFile>> {
+        self.files.borrow().get(number).cloned().ok_or(EBADF)
+    }
+
+    /// The open of a file in the session of the moment.
+    pub async fn current(self: &Rc<Self>, open: &Rc<OpenFile>) -> Answered<Rc<File>> {
+        let (session, epoch) = self.session();
+        if let Some(file) = open.in_session(epoch) {
+            return Ok(file);
+        }
+        // What was not committed went with the session, as far as anybody knows.
+        if open.is_dirty.take() {
+            open.has_lost.set(true);
+        }
+        let file = Rc::new(self.open_handle(&session, open.handle, open.access).await?);
+        *open.file.borrow_mut() = (epoch, file.clone());
+        Ok(file)
+    }
+
+    /// Opens a file by its handle: an OPEN whose path is empty.
+    pub async fn open_handle(
+        self: &Rc<Self>,
+        session: &Session,
+        handle: FileHandle,
+        access: ShareAccess,
+    ) -> Answered<File> {
+        let owner = dafs_posix::locks::owner(self.next_owner(), 0);
+        self.open_as(session, handle, access, &owner).await
+    }
+
+    /// The same under an owner's name.
+    pub async fn open_as(
+        self: &Rc<Self>,
+        session: &Session,
+        handle: FileHandle,
+        access: ShareAccess,
+        owner: &[u8],
+    ) -> Answered<File> {
+        let request = Request::Open(Open {
+            target: OpenTarget::Null { directory: handle, path: Path::new(&[]) },
+            creation: OpenCreation::NoCreate,
+            delete_disposition: DeleteDisposition::DontCare,
+            owner,
+            access,
+            deny: ShareDeny::None,
+            key: None,
+        });
+        let opened = self.ask(session, &request, |response| match response {
+            Response::Open(opened) => Some((opened.file, opened.state)),
+            _ => None,
+        });
+        let (handle, state) = opened.await?;
+        Ok(session.opened(handle, state, ""))
+    }
+
+    pub async fn open(self: Rc<Self>, node: u64, flags: u32) -> Answered<Answer> {
+        let handle = self.node(node)?.handle;
+        let (session, epoch) = self.session();
+        let file = self.open_handle(&session, handle, access_of(flags)).await?;
+        let file = OpenFile::new(file, epoch, flags);
+        let metadata = self.metadata(handle).await?;
+        let open_flags = self.open_flags(&file, node, &metadata);
+        let handle = self.files.borrow_mut().insert(Rc::new(file));
+        let mut message = Message::default();
+        message.opened(handle, open_flags);
+        Ok(Answer::Body(message.0))
+    }
+
+    /// What the kernel may do with its page cache of a file that was just opened.
+    pub fn open_flags(&self, file: &OpenFile, node: u64, metadata: &Metadata) -> u32 {
+        // Appends land where the server says, which the page cache does not know.
+        let is_direct = self.options.direct_io
+            || file.appends() && !self.options.local_append && !self.options.writeback;
+        let mut nodes = self.nodes.borrow_mut();
+        let before =
+            nodes.get_mut(node).and_then(|node| node.cached_change.replace(metadata.change));
+        if is_direct {
+            return open::DIRECT_IO | open::PARALLEL_DIRECT_WRITES;
+        }
+        if before == Some(metadata.change) || self.options.writeback { open::KEEP_CACHE } else { 0 }
+    }
+
+    pub async fn release(
+        self: Rc<Self>,
+        node: u64,
+        number: u64,
+        how: u32,
+        owner: u64,
+    ) -> Answered<Answer> {
+        if how & RELEASE_FLOCK_UNLOCK != 0 {
+            self.release_owner(node, owner, true);
+        }
+        let Some(open) = self.files.borrow_mut().remove(number) else { return Ok(Answer::Done) };
+        let (_, epoch) = self.session();
+        let file = open.in_session(epoch);
+        drop(open);
+        // What is under way has an open of its own; the last one closes.
+        if let Some(file) = file.and_then(|file| Rc::try_unwrap(file).ok())
+            && let Err(error) = file.close_async().await
+        {
+            // Nobody hears of it: whoever wanted to know has closed, and was told then.
+            tracing::debug!(%error, "closing");
+        }
+        Ok(Answer::Done)
+    }
+
+    /// CLOSE of a descriptor: what write-back came to is told now.
+    pub async fn flush(self: Rc<Self>, node: u64, number: u64, owner: u64) -> Answered<Answer> {
+        self.release_owner(node, owner, false);
+        let open = self.file(number)?;
+        open.take_loss()?;
+        if !open.is_dirty.take() {
+            return Ok(Answer::Done);
+        }
+        // The end of an open makes the server hand over what was written, and tell how that
+        // went. This one's goes on: other descriptors may share it.
+        let (session, _) = self.session();
+        self.current(&open).await?;
+        let file = self.open_handle(&session, open.handle, ShareAccess::Write).await?;
+        file.close_async().await.map_err(|error| self.failed(&error))?;
+        open.take_loss()?;
+        Ok(Answer::Done)
+    }
+
+    pub async fn fsync(self: Rc<Self>, number: u64) -> Answered<Answer> {
+        let open = self.file(number)?;
+        let file = self.current(&open).await?;
+        let committed = file.commit_async().await.map_err(|error| self.failed(&error))?;
+        if file.note_unstable(committed.verifier).is_err() {
+            open.has_lost.set(true);
+        }
+        open.is_dirty.set(false);
+        open.take_loss()?;
+        Ok(Answer::Done)
+    }
+
+    /// Names last when the server's file system has written its journal; there is no request
+    /// for a directory alone.
+    pub async fn fsyncdir(self: Rc<Self>, node: u64) -> Answered<Answer> {
+        self.node(node)?;
+        Ok(Answer::Done)
+    }
+}
+
+/// What an open may do. The kernel reads pages of what it writes, so that nobody who writes only
+/// writes; where the identity may not, the server says so, and the open is for writing alone.
+fn access_of(flags: u32) -> ShareAccess {
+    match flags & O_ACCMODE {
+        O_RDONLY => ShareAccess::Read,
+        O_WRONLY => ShareAccess::Write,
+        _ => ShareAccess::Both,
+    }
+}
+
+const O_ACCMODE: u32 = 3;
+const O_RDONLY: u32 = 0;
+const O_WRONLY: u32 = 1;
+const O_APPEND: u32 = 0o2000;
+const EIO: i32 = 5;
+const EBADF: i32 = 9;

@@ -1,0 +1,243 @@
+//! A mount: made, served, ended.
+//!
+//! Invariant: a mount that was made is taken away again, whatever ends its service; and nobody
+//! who serves waits for the kernel to take it away, which may wait for answers.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use dafs_client::{Session, SessionOptions};
+use dafs_types::FileHandle;
+use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL, SessionUnmounter};
+use rustix::mount::UnmountFlags;
+
+use crate::engine::{Engine, WRITE_BYTES_MAX};
+use crate::options::MountOptions;
+use crate::reply::Device;
+
+/// Why there is no mount.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// The kernel has no FUSE.
+    #[error("/dev/fuse is not there; load the kernel's module with `modprobe fuse`")]
+    NoDevice,
+    /// Somebody else than root needs a helper.
+    #[error(
+        "only root can mount by itself; install fusermount3 (package fuse3), which does it for \
+         others"
+    )]
+    NoHelper,
+    /// The directory cannot be mounted on.
+    #[error("{}: cannot be mounted on", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel or the helper refuses.
+    #[error("mounting on {}", path.display())]
+    Refused {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The service has ended.
+    #[error("serving {}", path.display())]
+    Service {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// A mounted directory that nobody serves yet.
+pub struct Mount {
+    fuse: fuser::Session<Greeter>,
+    path: PathBuf,
+}
+
+/// Takes a mount away, from any thread.
+pub struct Unmounter {
+    fuse: SessionUnmounter,
+    path: PathBuf,
+}
+
+/// How a mount was taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmounted {
+    /// It is gone.
+    Gone,
+    /// Programs use it still: it has no name any more, and is served until they let go.
+    Detached,
+}
+
+/// Agrees with the kernel on what the mount is like. The requests that follow are not its.
+struct Greeter {
+    options: MountOptions,
+}
+
+impl fuser::Filesystem for Greeter {
+    fn init(&mut self, _request: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        let mut wishes = vec![
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_AUTO_INVAL_DATA,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_ABORT_ERROR,
+        ];
+        if self.options.writeback {
+            wishes.push(InitFlags::FUSE_WRITEBACK_CACHE);
+        }
+        for wish in wishes {
+            if let Err(missing) = config.add_capabilities(wish) {
+                tracing::info!(?missing, "this kernel does without");
+            }
+        }
+        let bytes = u32::try_from(WRITE_BYTES_MAX).unwrap_or(u32::MAX);
+        // What the kernel has no room for it takes as its nearest.
+        let _ = config.set_max_write(bytes);
+        if let Err(most) = config.set_max_readahead(bytes) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        Ok(())
+    }
+}
+
+impl Mount {
+    /// Mounts on a directory. From now on programs that use it wait for [`Mount::serve`].
+    ///
+    /// # Errors
+    /// [`MountError`] says what is missing, or who refuses.
+    pub fn new(directory: &Path, options: &MountOptions) -> Result<Self, MountError> {
+        let at = |source| MountError::Directory { path: directory.to_path_buf(), source };
+        let path = directory.canonicalize().map_err(at)?;
+        if !path.is_dir() {
+            return Err(at(io::ErrorKind::NotADirectory.into()));
+        }
+        if !Path::new("/dev/fuse").exists() {
+            return Err(MountError::NoDevice);
+        }
+        let is_root = rustix::process::geteuid().is_root();
+        if !is_root && helper().is_none() {
+            return Err(MountError::NoHelper);
+        }
+        let config = configuration(options, is_root);
+        let greeter = Greeter { options: options.clone() };
+        let fuse = fuser::Session::new(greeter, &path, &config)
+            .map_err(|source| MountError::Refused { path: path.clone(), source })?;
+        Ok(Self { fuse, path })
+    }
+
+    /// Takes it away, from another thread than the one that serves.
+    pub fn unmounter(&mut self) -> Unmounter {
+        Unmounter { fuse: self.fuse.unmount_callable(), path: self.path.clone() }
+    }
+
+    /// Serves a directory of a session until it is unmounted. `session_options` are for another
+    /// session when this one has ended.
+    ///
+    /// # Errors
+    /// [`MountError::Service`] if the kernel cannot be spoken with any more.
+    pub fn serve(
+        self,
+        session: Session,
+        root: FileHandle,
+        session_options: SessionOptions,
+        options: MountOptions,
+    ) -> Result<(), MountError> {
+        let failed = |source| MountError::Service { path: self.path.clone(), source };
+        let device = self.fuse.as_fd().try_clone_to_owned().and_then(Device::new);
+        let device = device.map_err(failed)?;
+        let engine = Engine::new(device, session, root, session_options, options);
+        engine.serve().map_err(failed)
+    }
+}
+
+impl Unmounter {
+    /// Takes the mount away. One that programs use loses its name at once, and is gone when
+    /// they let go.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn unmount(&mut self) -> io::Result<Unmounted> {
+        match self.fuse.unmount() {
+            Ok(()) => Ok(Unmounted::Gone),
+            Err(error) if error.raw_os_error() == Some(EBUSY) => {
+                detach(&self.path)?;
+                Ok(Unmounted::Detached)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Takes away whatever FUSE has mounted on a directory: by itself, or by the helper.
+///
+/// # Errors
+/// What the kernel or the helper says.
+pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(path, flags | UnmountFlags::NOFOLLOW) {
+        Err(rustix::io::Errno::PERM) => {}
+        other => return other.map_err(io::Error::from),
+    }
+    let Some(helper) = helper() else {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "only root can unmount by itself; install fusermount3 (package fuse3)",
+        ));
+    };
+    let mut command = Command::new(helper);
+    command.arg(if lazily { "-uz" } else { "-u" }).arg("--").arg(path);
+    let output = command.output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}
+
+fn detach(path: &Path) -> io::Result<()> {
+    unmount(path, true)
+}
+
+/// The program that mounts for those who are not root.
+fn helper() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain(["/bin".into(), "/usr/bin".into()]);
+    let mut named =
+        places.flat_map(|place| ["fusermount3", "fusermount"].map(|name| place.join(name)));
+    named.find(|file| file.exists())
+}
+
+fn configuration(options: &MountOptions, is_root: bool) -> Config {
+    let choose = |is_on, yes, no| if is_on { yes } else { no };
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.source.clone()),
+        MountOption::Subtype("dafs".into()),
+        MountOption::DefaultPermissions,
+        choose(options.read_only, MountOption::RO, MountOption::RW),
+        choose(options.devices, MountOption::Dev, MountOption::NoDev),
+        choose(options.set_id, MountOption::Suid, MountOption::NoSuid),
+        choose(options.no_execution, MountOption::NoExec, MountOption::Exec),
+    ];
+    if options.no_access_times {
+        config.mount_options.push(MountOption::NoAtime);
+    }
+    config.acl = if is_root || options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config
+}
+
+/// Most requests that the kernel sends without anybody waiting, such as reading ahead.
+const BACKGROUND_MAX: u16 = 64;
+const EBUSY: i32 = 16;

@@ -1,0 +1,205 @@
+//! A small executor for one thread: tasks that wait for answers of the server, or for a time.
+//!
+//! Invariant: a task is polled only after it was woken, and its place is used again only when
+//! it has ended; a wake-up for a place whose task has changed does no harm.
+
+use std::cell::RefCell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+type Work = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Tasks of one thread.
+#[derive(Default)]
+pub(crate) struct Tasks {
+    places: RefCell<Places>,
+    woken: Arc<Mutex<Vec<usize>>>,
+    timers: RefCell<BinaryHeap<Reverse<(Instant, u64)>>>,
+    sleepers: RefCell<Vec<(u64, Waker)>>,
+    next_timer: std::cell::Cell<u64>,
+}
+
+#[derive(Default)]
+struct Places {
+    all: Vec<Place>,
+    free: Vec<usize>,
+    count: usize,
+}
+
+struct Place {
+    /// The request it is for; 0 for none.
+    unique: u64,
+    work: Option<Work>,
+    waker: Waker,
+}
+
+struct Woken {
+    index: usize,
+    list: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+    }
+}
+
+impl Tasks {
+    /// Begins a task for a request; it runs until it waits for the first time.
+    pub fn spawn(&self, unique: u64, work: impl Future<Output = ()> + 'static) {
+        let mut places = self.places.borrow_mut();
+        let index = match places.free.pop() {
+            Some(index) => index,
+            None => {
+                let index = places.all.len();
+                let waker = Arc::new(Woken { index, list: self.woken.clone() }).into();
+                places.all.push(Place { unique: 0, work: None, waker });
+                index
+            }
+        };
+        places.all[index].unique = unique;
+        places.count += 1;
+        drop(places);
+        self.poll(index, Box::pin(work));
+    }
+
+    /// Runs what was woken. True if something was.
+    pub fn run(&self) -> bool {
+        let woken = std::mem::take(&mut *self.woken.lock().unwrap_or_else(PoisonError::into_inner));
+        for index in &woken {
+            let work = self.places.borrow_mut().all[*index].work.take();
+            if let Some(work) = work {
+                self.poll(*index, work);
+            }
+        }
+        !woken.is_empty()
+    }
+
+    /// Drops the task of a request, wherever it waits. False if there is none.
+    pub fn cancel(&self, unique: u64) -> bool {
+        let mut places = self.places.borrow_mut();
+        let found = places.all.iter().position(|p| p.unique == unique && p.work.is_some());
+        let Some(index) = found else { return false };
+        let work = places.all[index].work.take();
+        places.give_back(index);
+        drop(places);
+        // Dropping it may end a transfer, which takes time to nobody but us.
+        drop(work);
+        true
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.places.borrow().count
+    }
+
+    fn poll(&self, index: usize, mut work: Work) {
+        let waker = self.places.borrow().all[index].waker.clone();
+        let polled = work.as_mut().poll(&mut Context::from_waker(&waker));
+        let mut places = self.places.borrow_mut();
+        match polled {
+            Poll::Ready(()) => places.give_back(index),
+            Poll::Pending => places.all[index].work = Some(work),
+        }
+    }
+
+    /// A future that is ready when the time has passed.
+    pub fn sleep(&self, time: Duration) -> Sleep<'_> {
+        Sleep { tasks: self, until: Instant::now() + time, number: None }
+    }
+
+    /// Wakes whose time has come. How long until the next.
+    pub fn tick(&self) -> Option<Duration> {
+        let mut timers = self.timers.borrow_mut();
+        while let Some(Reverse((until, number))) = timers.peek().copied() {
+            let left = until.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                return Some(left);
+            }
+            timers.pop();
+            let mut sleepers = self.sleepers.borrow_mut();
+            if let Some(at) = sleepers.iter().position(|(other, _)| *other == number) {
+                sleepers.swap_remove(at).1.wake();
+            }
+        }
+        None
+    }
+}
+
+impl Places {
+    fn give_back(&mut self, index: usize) {
+        self.all[index].unique = 0;
+        self.free.push(index);
+        self.count -= 1;
+    }
+}
+
+/// See [`Tasks::sleep`].
+pub(crate) struct Sleep<'t> {
+    tasks: &'t Tasks,
+    until: Instant,
+    number: Option<u64>,
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if Instant::now() >= self.until {
+            return Poll::Ready(());
+        }
+        if self.number.is_none() {
+            let number = self.tasks.next_timer.get();
+            self.tasks.next_timer.set(number + 1);
+            self.number = Some(number);
+            self.tasks.timers.borrow_mut().push(Reverse((self.until, number)));
+            self.tasks.sleepers.borrow_mut().push((number, context.waker().clone()));
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.tasks.sleepers.borrow_mut().retain(|(other, _)| *other != number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn a_task_goes_on_when_its_time_has_come_and_ends_when_cancelled() {
+        let tasks = Rc::new(Tasks::default());
+        let done = Rc::new(Cell::new(0));
+        for unique in [7, 8] {
+            let (done, inner) = (done.clone(), tasks.clone());
+            tasks.spawn(unique, async move {
+                inner.sleep(Duration::from_millis(1)).await;
+                done.set(done.get() + 1);
+            });
+        }
+        assert_eq!(tasks.count(), 2);
+        assert!(tasks.cancel(8) && !tasks.cancel(8));
+        while tasks.count() > 0 {
+            tasks.tick();
+            tasks.run();
+        }
+        assert_eq!(done.get(), 1);
+    }
+}
