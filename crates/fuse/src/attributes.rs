@@ -6,10 +6,7 @@
 use std::rc::Rc;
 
 use dafs_client::{Metadata, Outcome, Session};
-use dafs_posix::stat::Stat;
 use dafs_types::{FileHandle, SetAttributes, SetTime, Timestamp};
-use dafs_wire::attributes::file_system;
-use dafs_wire::messages::GetAttributes;
 use dafs_wire::{Request, Response};
 
 use crate::abi::{Fields, Message, ROOT, set};
@@ -80,31 +77,21 @@ impl Engine {
 
     /// Attributes of an object the kernel knows.
     fn attributes_answer(&self, node: u64, metadata: &Metadata) -> Answer {
+        let stat = self.stat(metadata);
         if let Some(node) = self.nodes.borrow_mut().get_mut(node) {
-            node.mode = metadata.mode;
+            node.seen(&stat);
         }
-        let stat = self.shown(metadata);
         let mut message = Message::default();
-        message.attributes_out(&stat, self.device_number(metadata), self.lifetimes());
+        message.attributes_out(&stat, device_number(metadata), self.lifetimes());
         Answer::Body(message.0)
-    }
-
-    /// What `stat` shows.
-    pub fn shown(&self, metadata: &Metadata) -> Stat {
-        self.stat(metadata)
-    }
-
-    /// The number of a device node, as the kernel packs it.
-    pub fn device_number(&self, _metadata: &Metadata) -> u32 {
-        0
     }
 
     /// Tells the kernel of an object, which it then knows.
     pub fn entry_answer(&self, metadata: &Metadata) -> Answer {
-        let node = self.nodes.borrow_mut().look_up(metadata);
+        let stat = self.stat(metadata);
+        let node = self.nodes.borrow_mut().look_up(metadata, &stat);
         let mut message = Message::default();
-        let (stat, device) = (self.shown(metadata), self.device_number(metadata));
-        message.entry(node, &stat, device, self.lifetimes());
+        message.entry(node, &stat, device_number(metadata), self.lifetimes());
         Answer::Entries(message.0, vec![node])
     }
 
@@ -134,13 +121,8 @@ impl Engine {
     pub async fn statfs(self: Rc<Self>, node: u64) -> Answered<Answer> {
         let file = self.node(node).or_else(|_| self.node(ROOT))?.handle;
         let (session, _) = self.session();
-        let wanted = file_system::bits::ALL;
-        let request = Request::GetFsAttr(GetAttributes { file, wanted });
-        let found = self.ask(&session, &request, |response| match response {
-            Response::GetFsAttr(result) => Some(result.attributes.file_system()),
-            _ => None,
-        });
-        let found = found.await?;
+        let found = session.file_system_async(file, "").await;
+        let found = found.map_err(|error| self.failed(&error))?;
         let blocks = |octets: Option<u64>| octets.unwrap_or(0) / u64::from(FRAGMENT_BYTES);
         let mut message = Message::default();
         message.u64(blocks(found.space_total)).u64(blocks(found.space_free));
@@ -166,6 +148,13 @@ impl Engine {
         }
         read(&response).ok_or(EIO)
     }
+}
+
+/// The number of a device node, as the kernel packs it.
+pub(crate) fn device_number(metadata: &Metadata) -> u32 {
+    let part = |number: u64| u32::try_from(number).unwrap_or(0);
+    let (major, minor) = (part(metadata.device.major), part(metadata.device.minor));
+    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12
 }
 
 /// The attributes that a chain has brought at its end.

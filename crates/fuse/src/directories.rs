@@ -10,7 +10,7 @@ use std::time::Instant;
 use dafs_client::{DirectoryEntry, ObjectType};
 
 use crate::abi::Message;
-use crate::attributes::last_metadata;
+use crate::attributes::{device_number, last_metadata};
 use crate::engine::{Answer, Answered, Engine};
 use crate::reply::{ENTRY_BYTES, directory_entry_bytes};
 
@@ -93,10 +93,10 @@ impl Engine {
                     .filter(|metadata| is_fresh && metadata.kind != ObjectType::AttributeDirectory)
                 {
                     Some(metadata) => {
-                        let node = self.nodes.borrow_mut().look_up(metadata);
+                        let stat = self.stat(metadata);
+                        let node = self.nodes.borrow_mut().look_up(metadata, &stat);
                         nodes.push(node);
-                        let (stat, device) = (self.shown(metadata), self.device_number(metadata));
-                        message.entry(node, &stat, device, self.lifetimes());
+                        message.entry(node, &stat, device_number(metadata), self.lifetimes());
                     }
                     None => drop(message.no_entry()),
                 }

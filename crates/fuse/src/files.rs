@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use dafs_client::{File, Metadata, Session};
+use dafs_client::{File, Metadata, OpenOptions, Session};
 use dafs_types::{DeleteDisposition, FileHandle, ShareAccess, ShareDeny};
 use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
 use dafs_wire::{Path, Request, Response};
@@ -77,18 +77,19 @@ impl Engine {
         Ok(file)
     }
 
-    /// Opens a file by its handle: an OPEN whose path is empty.
+    /// Opens a file by its handle.
     pub async fn open_handle(
         self: &Rc<Self>,
         session: &Session,
         handle: FileHandle,
         access: ShareAccess,
     ) -> Answered<File> {
-        let owner = dafs_posix::locks::owner(self.next_owner(), 0);
-        self.open_as(session, handle, access, &owner).await
+        let options = OpenOptions { access, ..OpenOptions::read() };
+        let opened = session.open_handle_async(handle, "", &options).await;
+        opened.map_err(|error| self.failed(&error))
     }
 
-    /// The same under an owner's name.
+    /// The same under an owner's name: an OPEN of ".".
     pub async fn open_as(
         self: &Rc<Self>,
         session: &Session,
@@ -97,7 +98,7 @@ impl Engine {
         owner: &[u8],
     ) -> Answered<File> {
         let request = Request::Open(Open {
-            target: OpenTarget::Null { directory: handle, path: Path::new(&[]) },
+            target: OpenTarget::Null { directory: handle, path: Path::new(&["."]) },
             creation: OpenCreation::NoCreate,
             delete_disposition: DeleteDisposition::DontCare,
             owner,

@@ -5,14 +5,10 @@
 
 use std::rc::Rc;
 
-use dafs_client::{Chain, OpenOptions, Outcome, Session};
-use dafs_types::attributes::DeviceNumber;
-use dafs_types::{FileHandle, RemoveMode, SetAttributes, ShareAccess};
-use dafs_wire::messages::{Create, Link, NewObject, Remove, Rename};
-use dafs_wire::{Request, Response};
+use dafs_client::{DeviceNumber, NewObject, OpenOptions, Outcome, SetAttributes, ShareAccess};
 
 use crate::abi::Message;
-use crate::attributes::last_metadata;
+use crate::attributes::{device_number, last_metadata};
 use crate::engine::{Answer, Answered, Caller, Engine};
 use crate::files::OpenFile;
 use crate::nodes::Node;
@@ -39,30 +35,33 @@ impl Engine {
     }
 
     /// Whom something that is made is to belong to.
-    fn owner(&self, caller: Caller, directory: &Node) -> Option<SetAttributes> {
-        if !self.names_owners {
-            return None;
-        }
-        let is_inherited = directory.mode & SET_GROUP_ID != 0;
-        Some(SetAttributes {
-            owner: Some(caller.uid.to_string()),
-            owner_group: (!is_inherited).then(|| caller.gid.to_string()),
-            ..SetAttributes::default()
-        })
+    fn owner(&self, caller: Caller, directory: &Node) -> Option<(u32, u32)> {
+        let inherits = directory.mode & SET_GROUP_ID != 0;
+        let gid = if inherits { directory.gid } else { caller.gid };
+        self.names_owners.then_some((caller.uid, gid))
     }
 
-    /// Gives the present object of a chain to whoever asked, and asks for its attributes.
-    async fn finish(
+    /// Makes anything but a file.
+    async fn make(
         self: &Rc<Self>,
-        chain: Chain<'_>,
-        owner: Option<SetAttributes>,
-    ) -> Answered<Vec<Outcome>> {
-        let chain = match owner {
-            Some(owner) => chain.setattr(&owner),
-            None => chain,
+        caller: Caller,
+        directory: u64,
+        name: &str,
+        object: NewObject<'_>,
+        mode: Option<u32>,
+    ) -> Answered<Answer> {
+        let directory = self.node(directory)?;
+        let owner = self.owner(caller, &directory);
+        let wanted = SetAttributes {
+            mode: mode.map(|mode| mode & 0o7777),
+            owner: owner.map(|(uid, _)| uid.to_string()),
+            owner_group: owner.map(|(_, gid)| gid.to_string()),
+            ..SetAttributes::default()
         };
-        let brought = chain.getattr().run_async().await;
-        brought.map_err(|failure| self.failed(&failure.error))
+        let (session, _) = self.session();
+        let made = session.create_in_async(directory.handle, name, name, object, &wanted).await;
+        let metadata = self.metadata(made.map_err(|error| self.failed(&error))?).await?;
+        Ok(self.entry_answer(&metadata))
     }
 
     pub async fn mkdir(
@@ -72,12 +71,7 @@ impl Engine {
         name: String,
         mode: u32,
     ) -> Answered<Answer> {
-        let directory = self.node(directory)?;
-        let owner = self.owner(caller, &directory);
-        let (session, _) = self.session();
-        let chain = session.chain().at(directory.handle).create_dir(&name, mode & 0o7777);
-        let outcomes = self.finish(chain, owner).await?;
-        Ok(self.entry_answer(&last_metadata(outcomes)?))
+        self.make(caller, directory, &name, NewObject::Directory, Some(mode)).await
     }
 
     pub async fn symlink(
@@ -87,12 +81,7 @@ impl Engine {
         name: String,
         text: Vec<u8>,
     ) -> Answered<Answer> {
-        let directory = self.node(directory)?;
-        let owner = self.owner(caller, &directory);
-        let (session, _) = self.session();
-        let chain = session.chain().at(directory.handle).symlink(&text, &name);
-        let outcomes = self.finish(chain, owner).await?;
-        Ok(self.entry_answer(&last_metadata(outcomes)?))
+        self.make(caller, directory, &name, NewObject::SymbolicLink(&text), None).await
     }
 
     pub async fn mknod(
@@ -119,32 +108,7 @@ impl Engine {
             0o060_000 => NewObject::BlockDevice(number),
             _ => return Err(EINVAL),
         };
-        let owner = self.owner(caller, &parent);
-        let (session, _) = self.session();
-        let handle = self.create_object(&session, parent.handle, &name, object, mode).await?;
-        let outcomes = self.finish(session.chain().at(handle), owner).await?;
-        Ok(self.entry_answer(&last_metadata(outcomes)?))
-    }
-
-    async fn create_object(
-        self: &Rc<Self>,
-        session: &Session,
-        directory: FileHandle,
-        name: &str,
-        object: NewObject<'_>,
-        mode: u32,
-    ) -> Answered<FileHandle> {
-        let wanted = SetAttributes { mode: Some(mode & 0o7777), ..SetAttributes::default() };
-        let mut buffer = [0; dafs_wire::limits::ATTRIBUTE_BYTES_MAX];
-        let order = dafs_wire::ByteOrder::NATIVE;
-        let attributes = dafs_wire::FileAttributeBlock::encode_set(order, &wanted, &mut buffer)
-            .map_err(|_| EINVAL)?;
-        let request = Request::Create(Create { directory, name, object, attributes });
-        let made = self.ask(session, &request, |response| match response {
-            Response::Create(created) => Some(created.file),
-            _ => None,
-        });
-        made.await
+        self.make(caller, directory, &name, object, Some(mode)).await
     }
 
     /// Makes a file that is not there, and opens it.
@@ -161,12 +125,12 @@ impl Engine {
             create_new: true,
             mode: mode & 0o7777,
             access: ShareAccess::Both,
+            owner: self.owner(caller, directory),
             ..OpenOptions::read()
         };
-        let owner = self.owner(caller, directory);
         let (session, epoch) = self.session();
-        let chain = session.chain().at(directory.handle).open(name, &options);
-        let outcomes = self.finish(chain, owner).await?;
+        let chain = session.chain().at(directory.handle).open(name, &options).getattr();
+        let outcomes = chain.run_async().await.map_err(|failure| self.failed(&failure.error))?;
         let Some(&Outcome::Opened { file, state }) = outcomes.first() else { return Err(EIO) };
         let metadata = last_metadata(outcomes)?;
         let file = session.opened(file, state, name);
@@ -189,10 +153,10 @@ impl Engine {
             Err(EEXIST) if flags & O_EXCL == 0 => return Err(ESTALE),
             made => made?,
         };
-        let node = self.nodes.borrow_mut().look_up(&metadata);
+        let stat = self.stat(&metadata);
+        let node = self.nodes.borrow_mut().look_up(&metadata, &stat);
         let mut message = Message::default();
-        let stat = self.shown(&metadata);
-        message.entry(node, &stat, self.device_number(&metadata), self.lifetimes());
+        message.entry(node, &stat, device_number(&metadata), self.lifetimes());
         let open_flags = self.open_flags(&file, node, &metadata);
         let handle = self.files.borrow_mut().insert(Rc::new(file));
         message.opened(handle, open_flags);
@@ -207,8 +171,8 @@ impl Engine {
     ) -> Answered<Answer> {
         let (source, directory) = (self.node(source)?.handle, self.node(directory)?.handle);
         let (session, _) = self.session();
-        let request = Request::Link(Link { source, directory, name: &name });
-        self.ask(&session, &request, |_| Some(())).await?;
+        let linked = session.link_in_async(source, directory, &name, "").await;
+        linked.map_err(|error| self.failed(&error))?;
         let metadata = self.metadata(source).await?;
         Ok(self.entry_answer(&metadata))
     }
@@ -216,19 +180,8 @@ impl Engine {
     pub async fn remove(self: Rc<Self>, directory: u64, name: String) -> Answered<Answer> {
         let directory = self.node(directory)?.handle;
         let (session, _) = self.session();
-        self.remove_name(&session, directory, &name).await?;
-        Ok(Answer::Done)
-    }
-
-    async fn remove_name(
-        self: &Rc<Self>,
-        session: &Session,
-        directory: FileHandle,
-        name: &str,
-    ) -> Answered<()> {
-        let mode = RemoveMode::Unchecked;
-        let request = Request::Remove(Remove { directory, name, mode });
-        self.ask(session, &request, |_| Some(())).await
+        let removed = session.remove_in_async(directory, &name, "").await;
+        removed.map(|()| Answer::Done).map_err(|error| self.failed(&error))
     }
 
     pub async fn rename(
@@ -237,40 +190,16 @@ impl Engine {
         (to, new_name): (u64, String),
         flags: u32,
     ) -> Answered<Answer> {
-        let (source, target) = (self.node(from)?.handle, self.node(to)?.handle);
+        let from = (self.node(from)?.handle, &old_name[..]);
+        let to = (self.node(to)?.handle, &new_name[..]);
         let (session, _) = self.session();
-        let request =
-            Request::Rename(Rename { source, target, old_name: &old_name, new_name: &new_name });
-        match flags {
-            0 => {}
-            RENAME_NOREPLACE => {
-                let chain = session.chain().at(source).lookup(&old_name).getattr();
-                let found = chain.run_async().await;
-                let found = found.map_err(|failure| self.failed(&failure.error))?;
-                let found = last_metadata(found)?;
-                if found.kind != dafs_client::ObjectType::Directory {
-                    // The new name is made, or is another's; then the old one goes.
-                    let (source, directory, name) = (found.handle, target, &new_name[..]);
-                    let link = Request::Link(Link { source, directory, name });
-                    self.ask(&session, &link, |_| Some(())).await?;
-                    let (from, _) = (self.node(from)?.handle, ());
-                    self.remove_name(&session, from, &old_name).await?;
-                    return Ok(Answer::Done);
-                }
-                // An empty directory takes the place, or another's is there; it is replaced.
-                let place = NewObject::Directory;
-                self.create_object(&session, target, &new_name, place, 0o700).await?;
-                let renamed = self.ask(&session, &request, |_| Some(())).await;
-                if renamed.is_err() {
-                    let _ = self.remove_name(&session, target, &new_name).await;
-                }
-                return renamed.map(|()| Answer::Done);
-            }
+        let renamed = match flags {
+            0 => session.rename_in_async(from, to, "").await,
+            RENAME_NOREPLACE => session.rename_new_in_async(from, to, "").await,
             // The protocol has no exchange of two names, as NFS has none.
             _ => return Err(EINVAL),
-        }
-        self.ask(&session, &request, |_| Some(())).await?;
-        Ok(Answer::Done)
+        };
+        renamed.map(|()| Answer::Done).map_err(|error| self.failed(&error))
     }
 
     pub async fn readlink(self: Rc<Self>, node: u64) -> Answered<Answer> {

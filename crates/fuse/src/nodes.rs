@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use dafs_client::Metadata;
+use dafs_posix::stat::Stat;
 use dafs_types::FileHandle;
 
 use crate::abi::ROOT;
@@ -18,8 +19,17 @@ pub(crate) struct Node {
     lookups: u64,
     /// The mode when it was last looked at.
     pub mode: u32,
+    /// The group then.
+    pub gid: u32,
     /// Its change attribute when the page cache was last known to be good.
     pub cached_change: Option<u64>,
+}
+
+impl Node {
+    /// It was looked at.
+    pub fn seen(&mut self, stat: &Stat) {
+        (self.mode, self.gid) = (stat.mode, stat.gid);
+    }
 }
 
 /// All nodes.
@@ -33,7 +43,7 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// The root alone.
     pub fn new(root: FileHandle) -> Self {
-        let node = Node { handle: root, lookups: 1, mode: 0, cached_change: None };
+        let node = Node { handle: root, lookups: 1, mode: 0, gid: 0, cached_change: None };
         Self {
             by_number: HashMap::from([(ROOT, node)]),
             by_handle: HashMap::from([(root, ROOT)]),
@@ -51,7 +61,7 @@ impl Nodes {
     }
 
     /// The kernel is about to be told of an object: its number.
-    pub fn look_up(&mut self, metadata: &Metadata) -> u64 {
+    pub fn look_up(&mut self, metadata: &Metadata, stat: &Stat) -> u64 {
         let number = *self.by_handle.entry(metadata.handle).or_insert_with(|| {
             self.next += 1;
             self.next - 1
@@ -60,10 +70,11 @@ impl Nodes {
             handle: metadata.handle,
             lookups: 0,
             mode: 0,
+            gid: 0,
             cached_change: None,
         });
         node.lookups += 1;
-        node.mode = metadata.mode;
+        node.seen(stat);
         number
     }
 
@@ -81,7 +92,8 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
-    use dafs_client::{ObjectType, Timestamp};
+    use dafs_client::{DeviceNumber, ObjectType, Timestamp};
+    use dafs_posix::stat::Names;
 
     use super::*;
 
@@ -100,19 +112,24 @@ mod tests {
             owner_group: String::new(),
             change: 0,
             handle: FileHandle([octet; FileHandle::LENGTH]),
+            device: DeviceNumber::default(),
         }
+    }
+
+    fn shown(octet: u8) -> Stat {
+        Stat::of(&object(octet), &Names::default())
     }
 
     #[test]
     fn a_node_lasts_until_all_its_look_ups_are_given_back() {
         let mut nodes = Nodes::new(FileHandle::NULL);
-        let number = nodes.look_up(&object(1));
-        assert_eq!(nodes.look_up(&object(1)), number);
+        let number = nodes.look_up(&object(1), &shown(1));
+        assert_eq!(nodes.look_up(&object(1), &shown(1)), number);
         nodes.forget(number, 1);
         assert!(nodes.get(number).is_some());
         nodes.forget(number, 1);
         assert!(nodes.get(number).is_none());
-        assert_ne!(nodes.look_up(&object(1)), number, "numbers are not used again");
+        assert_ne!(nodes.look_up(&object(1), &shown(1)), number, "numbers are not used again");
     }
 
     #[test]
