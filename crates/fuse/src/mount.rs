@@ -224,7 +224,8 @@ fn configuration(options: &MountOptions, is_root: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.source.clone()),
-        MountOption::Subtype("dafs".into()),
+        // The kernel takes the subtype as an option, be it from here or from the helper.
+        MountOption::CUSTOM("subtype=dafs".into()),
         MountOption::DefaultPermissions,
         choose(options.read_only, MountOption::RO, MountOption::RW),
         choose(options.devices, MountOption::Dev, MountOption::NoDev),
