@@ -130,7 +130,9 @@ fn an_open_file_outlives_its_name_and_appends_go_to_the_end() {
 #[test]
 fn locks_keep_others_out() {
     let Some(mounted) = Mounted::new() else { return };
-    let open = || fs::OpenOptions::new().write(true).create(true).open(mounted.at("locked"));
+    let open = || {
+        fs::OpenOptions::new().write(true).create(true).truncate(false).open(mounted.at("locked"))
+    };
     let (one, other) = (open().unwrap(), open().unwrap());
     one.try_lock().unwrap();
     assert!(matches!(other.try_lock(), Err(fs::TryLockError::WouldBlock)));
