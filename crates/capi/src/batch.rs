@@ -1,0 +1,262 @@
+//! Batches: many reads and writes that go to the server together.
+//!
+//! Invariant: if a call fails, nothing of its batch is under way.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dafs_client::{Batch, ClientError, Slice};
+use dafs_share::Entered;
+
+use crate::check;
+use crate::connect::SessionObject;
+use crate::failure::{Failure, Result, counted, done, remember};
+use crate::file::FileObject;
+use crate::groups::GroupObject;
+use crate::handles;
+use crate::memory::{Piece, Target, targets};
+use crate::operations::{Operation, OperationKind, Way};
+use crate::sync_io::Direction;
+use crate::types::{DAP_READ, DAP_WRITE, dap_batch_request, dap_group, dap_range, dap_session};
+
+/// Has `count` requests done, at most 4096, and waits for all of them. There is no order between
+/// them; what was written is on stable storage then. Each request's `result` says how it ended.
+///
+/// Returns how many ended well, or a negative error number: then nothing was asked for. If some
+/// have not, dap_error_text tells of the first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_batch(
+    session: *mut dap_session,
+    requests: *mut dap_batch_request,
+    count: usize,
+) -> i64 {
+    counted(|| {
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let wanted = unsafe { read(&session, requests, count)? };
+        // SAFETY: what comes of it are numbers and texts.
+        let outcomes = unsafe { run(&session, &wanted)? };
+        let mut good = 0;
+        for (place, outcome) in outcomes.into_iter().enumerate() {
+            let result = match outcome {
+                Ok(moved) => {
+                    good += 1;
+                    i64::from(moved)
+                }
+                Err(error) => {
+                    let failure = Failure::from(error);
+                    if good == place as u64 {
+                        remember(&failure.text);
+                    }
+                    -i64::from(failure.errno)
+                }
+            };
+            // SAFETY: there are `count` of them (`read`), and as many outcomes.
+            unsafe { (*requests.add(place)).result = result };
+        }
+        Ok(good)
+    })
+}
+
+/// # Safety
+/// The memory is what its descriptors say.
+unsafe fn run(
+    session: &SessionObject,
+    wanted: &[Wanted],
+) -> Result<Vec<std::result::Result<u32, ClientError>>> {
+    // SAFETY: the future owns what it uses of the client, and gives numbers and texts.
+    unsafe {
+        session.client.shared.run(async |entered: &Entered<'_>| {
+            let pieces: Result<Vec<_>> =
+                wanted.iter().map(|wanted| wanted.pieces(entered)).collect();
+            let pieces = pieces?;
+            let mut batch = session.session(entered).batch();
+            for (wanted, pieces) in wanted.iter().zip(&pieces) {
+                batch = wanted.add_to(batch, pieces, entered)?;
+            }
+            let outcomes = batch.start()?.await;
+            for ((outcome, pieces), wanted) in outcomes.iter().zip(&pieces).zip(wanted) {
+                if let (Ok(moved), Direction::Read) = (outcome, wanted.direction) {
+                    spill(pieces, *moved as usize);
+                }
+            }
+            Ok(outcomes)
+        })?
+    }
+}
+
+fn spill(pieces: &[Piece], moved: usize) {
+    let mut left = moved;
+    for piece in pieces {
+        let length = piece.length.min(left);
+        piece.spill(length);
+        left -= length;
+    }
+}
+
+/// Submits `count` requests, at most 4096, as one batch: each is an operation of its own, whose
+/// end is collected in `group`. The server may take `latency_us` microseconds to do what lies
+/// together in one go, and while it has nothing better to do; it tells of so many ends at once as
+/// `completions` says, 0 for all of the batch together. dap_expedite has a single one done at
+/// once. What was written is on stable storage when its end is told. Each request's `operation`
+/// is its number.
+///
+/// Returns 0, or a negative error number: then nothing is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_batch_submit(
+    session: *mut dap_session,
+    requests: *mut dap_batch_request,
+    count: usize,
+    latency_us: u64,
+    completions: u32,
+    group: *mut dap_group,
+) -> c_int {
+    done(|| {
+        let session: Arc<SessionObject> = handles::get(session)?;
+        let group: Arc<GroupObject> = handles::get(group)?;
+        group.check_client(&session.client)?;
+        // SAFETY: the caller's promise.
+        let wanted = unsafe { read(&session, requests, count)? };
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let latency = Duration::from_micros(latency_us);
+        let numbers: Vec<u64> = wanted.iter().map(|_| Operation::next_number()).collect();
+        // SAFETY: what there is of the client goes into its group, which is held.
+        unsafe {
+            session.client.within(|entered| {
+                let pieces: Result<Vec<_>> =
+                    wanted.iter().map(|wanted| wanted.pieces(entered)).collect();
+                let pieces = pieces?;
+                let mut batch = session.session(entered).batch().latency(latency);
+                if completions > 0 {
+                    batch = batch.completions(completions);
+                }
+                for (wanted, pieces) in wanted.iter().zip(&pieces) {
+                    batch = wanted.add_to(batch, pieces, entered)?;
+                }
+                let batched = batch.submit()?;
+                let mut state = group.state(entered);
+                group.note_added(wanted.len());
+                for ((wanted, pieces), number) in wanted.iter().zip(pieces).zip(&numbers) {
+                    state.add(*number, wanted.operation(pieces));
+                }
+                state.add_batch(batched, numbers.clone());
+                Ok(())
+            })?;
+        }
+        for (place, number) in numbers.into_iter().enumerate() {
+            // SAFETY: there are `count` of them (`read`), and as many numbers.
+            unsafe { (*requests.add(place)).operation = number };
+        }
+        Ok(())
+    })
+}
+
+/// A request as it was understood.
+struct Wanted {
+    file: Arc<FileObject>,
+    direction: Direction,
+    ranges: Vec<(u64, u32)>,
+    targets: Vec<Target>,
+    context: usize,
+}
+
+/// # Safety
+/// There are `count` requests at `requests`, unless that is NULL, and they are what they say.
+unsafe fn read(
+    session: &Arc<SessionObject>,
+    requests: *mut dap_batch_request,
+    count: usize,
+) -> Result<Vec<Wanted>> {
+    // SAFETY: the caller's promise.
+    let requests = unsafe { check::array(requests, count, REQUESTS_MAX, "requests")? };
+    let numbered = requests.iter().enumerate();
+    let wanted = numbered.map(|(place, request)| {
+        // SAFETY: the caller's promise.
+        unsafe { Wanted::read(session, request) }.map_err(|failure| Failure {
+            text: format!("request {place}: {}", failure.text),
+            ..failure
+        })
+    });
+    wanted.collect()
+}
+
+impl Wanted {
+    /// # Safety
+    /// The request is what it says.
+    unsafe fn read(session: &Arc<SessionObject>, request: &dap_batch_request) -> Result<Self> {
+        let direction = match request.direction {
+            DAP_READ => Direction::Read,
+            DAP_WRITE => Direction::Write,
+            other => return Err(Failure::invalid(format!("direction {other} means nothing"))),
+        };
+        let file: Arc<FileObject> = handles::get(request.file)?;
+        if !Arc::ptr_eq(&file.session, session) {
+            return Err(Failure::invalid("the file is of another session"));
+        }
+        // SAFETY: the caller's promise.
+        let (ranges, targets) = unsafe {
+            let ranges = check::array(request.ranges, request.range_count, LIST_MAX, "ranges")?;
+            let (memory, count) = (request.memory, request.memory_count);
+            (ranges, targets(&session.client, memory, count, LIST_MAX)?)
+        };
+        let in_file: u64 = ranges.iter().fold(0, |sum, range| sum.saturating_add(range.length));
+        let in_memory: u64 = targets.iter().map(|target| target.length as u64).sum();
+        if in_file != in_memory || in_file == 0 || in_file > u64::from(u32::MAX) {
+            let text = format!("{in_file} octets of the file and {in_memory} of memory");
+            return Err(Failure::invalid(text));
+        }
+        // None is longer than their sum.
+        let ranges = ranges.iter().map(|&dap_range { offset, length }| (offset, length as u32));
+        let (ranges, context) = (ranges.collect(), request.context.expose_provenance());
+        Ok(Self { file, direction, ranges, targets, context })
+    }
+
+    /// Registered memory for it, with what is to be written.
+    fn pieces(&self, entered: &Entered<'_>) -> Result<Vec<Piece>> {
+        let some = self.targets.iter().filter(|target| target.length > 0);
+        some.map(|target| {
+            let piece = Piece::of(target, 0, target.length, entered)?;
+            if self.direction == Direction::Write {
+                piece.fill();
+            }
+            Ok(piece)
+        })
+        .collect()
+    }
+
+    fn add_to<'s>(
+        &self,
+        batch: Batch<'s>,
+        pieces: &[Piece],
+        entered: &Entered<'_>,
+    ) -> Result<Batch<'s>> {
+        let slices: std::result::Result<Vec<Slice>, ClientError> =
+            pieces.iter().map(|piece| piece.buffer.slice(piece.start, piece.length)).collect();
+        let (file, slices) = (self.file.file.get(entered), slices?);
+        Ok(match self.direction {
+            Direction::Read => batch.read_list(file, &self.ranges, slices),
+            Direction::Write => batch.write_list(file, &self.ranges, slices),
+        })
+    }
+
+    fn operation(&self, pieces: Vec<Piece>) -> Operation {
+        let kind = match self.direction {
+            Direction::Read => OperationKind::Read,
+            Direction::Write => OperationKind::Write,
+        };
+        let mut operation =
+            Operation::new(kind, Way::Batch, &self.file, &self.targets, self.context);
+        for piece in pieces {
+            operation.add_piece(Some(piece));
+        }
+        operation
+    }
+}
+
+/// Most requests of one batch.
+const REQUESTS_MAX: usize = 4096;
+/// Most ranges, and pieces of memory, of one request.
+const LIST_MAX: usize = 64;

@@ -1,0 +1,83 @@
+//! Reading directories.
+//!
+//! Invariant: a listing is what the server said while it was opened; it does not change.
+
+use std::ffi::{CString, c_char, c_int};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::check;
+use crate::connect::SessionObject;
+use crate::failure::{counted, done};
+use crate::handles;
+use crate::names::{attributes_of, name_text};
+use crate::types::{dap_attributes, dap_directory, dap_entry, dap_session};
+
+/// A listing.
+pub(crate) struct DirectoryObject(Mutex<Listing>);
+
+struct Listing {
+    entries: Vec<(CString, Option<dap_attributes>)>,
+    next: usize,
+}
+
+/// Reads the directory at a path, with the attributes of all that is in it.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_opendir(
+    session: *mut dap_session,
+    path: *const c_char,
+    directory: *mut *mut dap_directory,
+) -> c_int {
+    done(|| {
+        check::place(directory, "directory")?;
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let path = unsafe { session.path(path, "path")? };
+        let found = session.ask(|session| session.read_dir(&path))?;
+        let mut entries = Vec::with_capacity(found.len());
+        for entry in &found {
+            entries.push((name_text(&entry.name)?, entry.metadata.as_ref().map(attributes_of)));
+        }
+        let object = DirectoryObject(Mutex::new(Listing { entries, next: 0 }));
+        let handle = handles::insert(Arc::new(object))?;
+        // SAFETY: the caller's promise.
+        unsafe { check::put(directory, handle, "directory") }
+    })
+}
+
+/// The next entry of a directory, in the server's order; "." and ".." are not among them.
+///
+/// Returns 1, or 0 if there is none any more, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_readdir(
+    directory: *mut dap_directory,
+    entry: *mut dap_entry,
+) -> c_int {
+    let next = || {
+        check::place(entry, "entry")?;
+        let object: Arc<DirectoryObject> = handles::get(directory)?;
+        let mut listing = object.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((name, attributes)) = listing.entries.get(listing.next) else { return Ok(0) };
+        let found = dap_entry {
+            name: name.as_ptr(),
+            attributes: attributes.unwrap_or_default(),
+            has_attributes: u32::from(attributes.is_some()),
+            reserved: 0,
+        };
+        listing.next += 1;
+        // SAFETY: the caller's promise.
+        unsafe { check::put(entry, found, "entry")? };
+        Ok(1)
+    };
+    // Nought, one or an error number.
+    counted(next) as c_int
+}
+
+/// Gives a directory back.
+///
+/// Returns 0, or -EBADF.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_closedir(directory: *mut dap_directory) -> c_int {
+    done(|| handles::remove::<DirectoryObject, _>(directory).map(drop))
+}

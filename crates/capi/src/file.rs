@@ -1,0 +1,237 @@
+//! Opening files, and what is asked of open ones.
+//!
+//! Invariant: a file is open as long as its handle is, or a call or an operation uses it.
+
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+
+use dafs_client::{
+    CacheHint, CachePattern, ClientError, DeleteDisposition, File, OpenOptions, ShareAccess,
+    ShareDeny, ShareKey,
+};
+use dafs_share::{Entered, Held};
+
+use crate::check;
+use crate::client::ClientObject;
+use crate::connect::SessionObject;
+use crate::failure::{Failure, Result, counted, done};
+use crate::handles;
+use crate::names::attributes_of;
+use crate::types::{
+    DAP_CREATE, DAP_DENY_READ, DAP_DENY_WRITE, DAP_EXCLUSIVE, DAP_KEEP_NAME, DAP_NAMELESS,
+    DAP_READ, DAP_SHARE_KEY, DAP_TRUNCATE, DAP_WRITE, dap_attributes, dap_file, dap_open_options,
+    dap_session,
+};
+
+/// An open file.
+pub(crate) struct FileObject {
+    pub session: Arc<SessionObject>,
+    pub file: Held<File>,
+}
+
+impl FileObject {
+    pub fn client(&self) -> &Arc<ClientObject> {
+        &self.session.client
+    }
+
+    /// Asks the server something by the client's own calls.
+    pub fn ask<T>(
+        &self,
+        question: impl FnOnce(&File) -> std::result::Result<T, ClientError>,
+    ) -> Result<T> {
+        // SAFETY: what is asked for here are numbers and texts.
+        unsafe { self.client().within(|entered| Ok(question(self.file.get(entered))?)) }
+    }
+
+    /// Runs what is asynchronous with the file. Others come and go meanwhile.
+    ///
+    /// # Safety
+    /// What comes of it has nothing of the client's that is not held.
+    pub unsafe fn run<T>(
+        &self,
+        work: impl AsyncFnOnce(&File, &Entered<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let shared = &self.client().shared;
+        let inside = async |entered: &Entered<'_>| work(self.file.get(entered), entered).await;
+        // SAFETY: the caller's promise.
+        unsafe { shared.run(inside)? }
+    }
+}
+
+/// Opens a file. `flags` are DAP_READ, DAP_WRITE, DAP_CREATE, DAP_EXCLUSIVE, DAP_TRUNCATE and
+/// DAP_NAMELESS; `mode` is that of a new file. `options` may be NULL. Symbolic links are followed.
+///
+/// Returns 0, or a negative error number: -EINVAL for flags or options that mean nothing, -ETXTBSY
+/// if another's share reservation keeps it closed, -EBUSY if the key is not the one in force, and
+/// what open(2) says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_open(
+    session: *mut dap_session,
+    path: *const c_char,
+    flags: u32,
+    mode: u32,
+    options: *const dap_open_options,
+    file: *mut *mut dap_file,
+) -> c_int {
+    done(|| {
+        check::place(file, "file")?;
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let (path, given) = unsafe { (session.path(path, "path")?, check::options(options)?) };
+        let options = open_options(flags, mode, &given)?;
+        let expected = expected(&given)?;
+        // SAFETY: the file is held.
+        let opened = unsafe {
+            session.client.within(|entered| {
+                let asked = session.session(entered);
+                let opened = match flags & DAP_NAMELESS != 0 {
+                    true => asked.create_unlinked(&path, &options)?,
+                    false => asked.open(&path, &options)?,
+                };
+                if let Some((pattern, hint)) = expected {
+                    // A hint: whoever serves none opens all the same.
+                    let _ = opened.hint(0, WHOLE, pattern, hint);
+                }
+                Ok(entered.hold(opened))
+            })?
+        };
+        let handle = handles::insert(Arc::new(FileObject { session, file: opened }))?;
+        // SAFETY: the caller's promise.
+        unsafe { check::put(file, handle, "file") }
+    })
+}
+
+fn open_options(flags: u32, mode: u32, given: &dap_open_options) -> Result<OpenOptions> {
+    const KNOWN: u32 =
+        DAP_READ | DAP_WRITE | DAP_CREATE | DAP_EXCLUSIVE | DAP_TRUNCATE | DAP_NAMELESS;
+    const SHARING: u32 = DAP_DENY_READ | DAP_DENY_WRITE | DAP_SHARE_KEY | DAP_KEEP_NAME;
+    check::flags(flags, KNOWN, "flags of dap_open")?;
+    check::flags(mode, 0o7777, "mode")?;
+    check::flags(given.sharing, SHARING, "sharing of dap_open_options")?;
+    let has = |flag| flags & flag != 0;
+    let access = ShareAccess::from_number(flags & (DAP_READ | DAP_WRITE));
+    let access = access.ok_or_else(|| {
+        Failure::invalid(format!("flags of dap_open {flags:#x}: neither DAP_READ nor DAP_WRITE"))
+    })?;
+    if has(DAP_TRUNCATE) && !access.writes() {
+        return Err(Failure::invalid("flags of dap_open: DAP_TRUNCATE needs DAP_WRITE"));
+    }
+    let deny = given.sharing & (DAP_DENY_READ | DAP_DENY_WRITE);
+    let keeps_name = given.sharing & DAP_KEEP_NAME != 0;
+    Ok(OpenOptions {
+        access,
+        deny: ShareDeny::from_number(deny).unwrap_or(ShareDeny::Both),
+        create: has(DAP_CREATE) || has(DAP_NAMELESS),
+        create_new: has(DAP_EXCLUSIVE),
+        truncate: has(DAP_TRUNCATE),
+        mode,
+        key: (given.sharing & DAP_SHARE_KEY != 0).then_some(ShareKey(given.key)),
+        delete_disposition: match keeps_name {
+            true => DeleteDisposition::Deny,
+            false => DeleteDisposition::DontCare,
+        },
+    })
+}
+
+/// What is to be said of the use of the whole file, if anything.
+fn expected(given: &dap_open_options) -> Result<Option<(CachePattern, CacheHint)>> {
+    let hint = hint(given.pattern, given.hint)?;
+    Ok((given.pattern != 0 || given.hint != 0).then_some(hint))
+}
+
+fn hint(pattern: u32, hint: u32) -> Result<(CachePattern, CacheHint)> {
+    check::flags(hint, HINTS, "hint")?;
+    let known = CachePattern::from_number(pattern);
+    let wrong = || Failure::invalid(format!("pattern {pattern} means nothing"));
+    Ok((known.ok_or_else(wrong)?, CacheHint(hint)))
+}
+
+/// Tells the server what use is expected of a range: `pattern` is one of DAP_PATTERN_..., `hint`
+/// as in dap_open_options, `length` below 4 GiB, or DAP_TO_END.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_hint(
+    file: *mut dap_file,
+    offset: u64,
+    length: u64,
+    pattern: u32,
+    hint: u32,
+) -> c_int {
+    done(|| {
+        let file: Arc<FileObject> = handles::get(file)?;
+        let (pattern, hint) = self::hint(pattern, hint)?;
+        let length = u32::try_from(length).unwrap_or(WHOLE);
+        file.ask(|file| file.hint(offset, length, pattern, hint))
+    })
+}
+
+/// Attributes of an open file.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_fstat(file: *mut dap_file, attributes: *mut dap_attributes) -> c_int {
+    done(|| {
+        check::place(attributes, "attributes")?;
+        let file: Arc<FileObject> = handles::get(file)?;
+        let found = attributes_of(&file.ask(File::metadata)?);
+        // SAFETY: the caller's promise.
+        unsafe { check::put(attributes, found, "attributes") }
+    })
+}
+
+/// Cuts or extends an open file.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_ftruncate(file: *mut dap_file, size: u64) -> c_int {
+    done(|| handles::get::<FileObject, _>(file)?.ask(|file| file.set_len(size)))
+}
+
+/// Brings everything written to stable storage.
+///
+/// Returns 0, or a negative error number: -EIO if the server has lost what was written before.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_fsync(file: *mut dap_file) -> c_int {
+    done(|| {
+        let object: Arc<FileObject> = handles::get(file)?;
+        // SAFETY: nothing comes of it.
+        unsafe {
+            object.run(async |file: &File, _: &Entered<'_>| {
+                let committed = file.commit_async().await?;
+                Ok(file.note_committed(committed.verifier)?)
+            })
+        }
+    })
+}
+
+/// Appends to a file, all or nothing, as data that lasts. Others who append at the same time do
+/// not overlap with it. Puts where it lies now into `offset`, unless that is NULL.
+///
+/// Returns the octets appended, which are all, or a negative error number: -EFBIG for more than
+/// the server appends at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_append(
+    file: *mut dap_file,
+    buffer: *const std::ffi::c_void,
+    length: usize,
+    offset: *mut u64,
+) -> i64 {
+    counted(|| {
+        let file: Arc<FileObject> = handles::get(file)?;
+        // SAFETY: the caller's promise.
+        let octets = unsafe { check::array(buffer.cast::<u8>(), length, OCTETS_MAX, "buffer")? };
+        let at = file.ask(|file| file.append(octets))?;
+        if !offset.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { check::put(offset, at, "offset")? };
+        }
+        Ok(length as u64)
+    })
+}
+
+/// A range to the end of what a hint can name.
+const WHOLE: u32 = u32::MAX;
+/// All that a hint may say.
+const HINTS: u32 = 0x7f;
+const OCTETS_MAX: usize = isize::MAX as usize;

@@ -1,0 +1,307 @@
+//! Names and attributes by path.
+//!
+//! Invariant: a failure names the path that was asked for, from the server's root.
+
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+
+use dafs_client::{AccessMask, ClientError, Metadata, ObjectType, Session, Status, Timestamp};
+
+use crate::check;
+use crate::connect::{SessionObject, put_text};
+use crate::failure::{Failure, counted, done};
+use crate::handles;
+use crate::types::{dap_attributes, dap_filesystem, dap_session, dap_time};
+
+/// Attributes of the object at a path; a symbolic link at its end is followed.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_stat(
+    session: *mut dap_session,
+    path: *const c_char,
+    attributes: *mut dap_attributes,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { look(session, path, attributes, Session::metadata) }
+}
+
+/// Attributes of the object at a path, be it a symbolic link.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_lstat(
+    session: *mut dap_session,
+    path: *const c_char,
+    attributes: *mut dap_attributes,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { look(session, path, attributes, Session::symlink_metadata) }
+}
+
+/// # Safety
+/// The pointers are what their types say.
+unsafe fn look(
+    session: *mut dap_session,
+    path: *const c_char,
+    attributes: *mut dap_attributes,
+    ask: fn(&Session, &str) -> Result<Metadata, ClientError>,
+) -> c_int {
+    done(|| {
+        check::place(attributes, "attributes")?;
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let path = unsafe { session.path(path, "path")? };
+        let found = attributes_of(&session.ask(|session| ask(session, &path))?);
+        // SAFETY: the caller's promise.
+        unsafe { check::put(attributes, found, "attributes") }
+    })
+}
+
+/// What C is told of attributes.
+pub(crate) fn attributes_of(metadata: &Metadata) -> dap_attributes {
+    let kind = match metadata.kind {
+        ObjectType::Regular => libc::S_IFREG,
+        ObjectType::Directory => libc::S_IFDIR,
+        ObjectType::SymbolicLink => libc::S_IFLNK,
+        ObjectType::BlockDevice => libc::S_IFBLK,
+        ObjectType::CharacterDevice => libc::S_IFCHR,
+        ObjectType::Socket => libc::S_IFSOCK,
+        ObjectType::Fifo => libc::S_IFIFO,
+        ObjectType::AttributeDirectory => libc::S_IFDIR,
+        ObjectType::NamedAttribute => libc::S_IFREG,
+    };
+    dap_attributes {
+        mode: kind | metadata.mode,
+        link_count: metadata.link_count,
+        uid: metadata.owner.parse().unwrap_or(u32::MAX),
+        gid: metadata.owner_group.parse().unwrap_or(u32::MAX),
+        size: metadata.size,
+        space_used: metadata.space_used,
+        file_id: metadata.file_id,
+        change: metadata.change,
+        accessed: time_of(metadata.time_access),
+        modified: time_of(metadata.time_modify),
+        changed: time_of(metadata.time_metadata),
+    }
+}
+
+fn time_of(Timestamp { seconds, nanoseconds }: Timestamp) -> dap_time {
+    dap_time { seconds, nanoseconds, reserved: 0 }
+}
+
+/// Which of the rights `wanted`, of DAP_ACCESS_..., this session has on the object at a path.
+///
+/// Returns those that it has, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_access(
+    session: *mut dap_session,
+    path: *const c_char,
+    wanted: u32,
+) -> c_int {
+    done_with(|| {
+        check::flags(wanted, AccessMask::ALL.0, "rights")?;
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let path = unsafe { session.path(path, "path")? };
+        let granted = session.ask(|session| session.access(&path, AccessMask(wanted)))?;
+        Ok(u64::from(granted.0))
+    })
+}
+
+fn done_with(body: impl FnOnce() -> crate::failure::Result<u64>) -> c_int {
+    // Rights are a few bits, and an error number fits.
+    counted(body) as c_int
+}
+
+/// The file system that a path is in.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_statfs(
+    session: *mut dap_session,
+    path: *const c_char,
+    filesystem: *mut dap_filesystem,
+) -> c_int {
+    done(|| {
+        check::place(filesystem, "filesystem")?;
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let path = unsafe { session.path(path, "path")? };
+        let found = session.ask(|session| session.file_system(&path))?;
+        let told = dap_filesystem {
+            space_total: found.space_total.unwrap_or(0),
+            space_free: found.space_free.unwrap_or(0),
+            space_available: found.space_available.unwrap_or(0),
+            files_total: found.files_total.unwrap_or(0),
+            files_free: found.files_free.unwrap_or(0),
+            file_size_max: found.max_file_size.unwrap_or(0),
+            name_bytes_max: found.max_name.unwrap_or(0),
+            link_count_max: found.max_link.unwrap_or(0),
+            lease_seconds: found.lease_time.unwrap_or(0),
+            reserved: 0,
+        };
+        // SAFETY: the caller's promise.
+        unsafe { check::put(filesystem, told, "filesystem") }
+    })
+}
+
+/// Makes a directory.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_mkdir(
+    session: *mut dap_session,
+    path: *const c_char,
+    mode: u32,
+) -> c_int {
+    done(|| {
+        check::flags(mode, 0o7777, "mode")?;
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let path = unsafe { session.path(path, "path")? };
+        session.ask(|session| session.create_dir(&path, mode))
+    })
+}
+
+/// Makes a named pipe.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_mkfifo(
+    session: *mut dap_session,
+    path: *const c_char,
+    mode: u32,
+) -> c_int {
+    done(|| {
+        check::flags(mode, 0o7777, "mode")?;
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let path = unsafe { session.path(path, "path")? };
+        session.ask(|session| session.create_fifo(&path, mode))
+    })
+}
+
+/// Removes a name of anything but a directory.
+///
+/// Returns 0, or a negative error number: -EISDIR for a directory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_unlink(session: *mut dap_session, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { remove(session, path, false) }
+}
+
+/// Removes an empty directory.
+///
+/// Returns 0, or a negative error number: -ENOTDIR for anything else, -ENOTEMPTY.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_rmdir(session: *mut dap_session, path: *const c_char) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { remove(session, path, true) }
+}
+
+/// # Safety
+/// As [`check::text`].
+unsafe fn remove(session: *mut dap_session, path: *const c_char, wants_directory: bool) -> c_int {
+    done(|| {
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let path = unsafe { session.path(path, "path")? };
+        session.ask(|session| {
+            // The server's REMOVE takes either.
+            let is_directory = session.symlink_metadata(&path)?.kind == ObjectType::Directory;
+            let refused = |status| Err(ClientError::Status { what: path.to_string(), status });
+            match (is_directory, wants_directory) {
+                (true, false) => refused(Status::IsDir),
+                (false, true) => refused(Status::NotDir),
+                (true, true) | (false, false) => session.remove(&path),
+            }
+        })
+    })
+}
+
+/// Renames, replacing what is there.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_rename(
+    session: *mut dap_session,
+    path: *const c_char,
+    new_path: *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { with_two(session, path, new_path, Session::rename) }
+}
+
+/// Gives the object at `path` another name; a symbolic link is not followed.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_link(
+    session: *mut dap_session,
+    path: *const c_char,
+    new_path: *const c_char,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { with_two(session, path, new_path, Session::hard_link) }
+}
+
+/// # Safety
+/// As [`check::text`].
+unsafe fn with_two(
+    session: *mut dap_session,
+    path: *const c_char,
+    new_path: *const c_char,
+    ask: fn(&Session, &str, &str) -> Result<(), ClientError>,
+) -> c_int {
+    done(|| {
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let paths = unsafe { (session.path(path, "path")?, session.path(new_path, "new_path")?) };
+        session.ask(|session| ask(session, &paths.0, &paths.1))
+    })
+}
+
+/// Makes a symbolic link at `path` that says `text`.
+///
+/// Returns 0, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_symlink(
+    session: *mut dap_session,
+    text: *const c_char,
+    path: *const c_char,
+) -> c_int {
+    done(|| {
+        check::place(text, "text")?;
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise. What a link says is any octets.
+        let (text, path) = unsafe { (std::ffi::CStr::from_ptr(text), session.path(path, "path")?) };
+        session.ask(|session| session.symlink(text.to_bytes(), &path))
+    })
+}
+
+/// Puts what a symbolic link says into `buffer`, as much as fits, with a NUL at its end.
+///
+/// Returns the length it has without the NUL, or a negative error number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dap_readlink(
+    session: *mut dap_session,
+    path: *const c_char,
+    buffer: *mut c_char,
+    size: usize,
+) -> i64 {
+    counted(|| {
+        let session: Arc<SessionObject> = handles::get(session)?;
+        // SAFETY: the caller's promise.
+        let path = unsafe { session.path(path, "path")? };
+        let text = session.ask(|session| session.read_link(&path))?;
+        // SAFETY: the caller's promise.
+        unsafe { put_text(&text, buffer, size, "buffer") }
+    })
+}
+
+/// What a name in the server's listing is to C; a NUL cannot be in one.
+pub(crate) fn name_text(name: &str) -> Result<std::ffi::CString, Failure> {
+    std::ffi::CString::new(name)
+        .map_err(|_| Failure::new(libc::EPROTO, format!("a name with a NUL: {name:?}")))
+}

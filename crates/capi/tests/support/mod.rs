@@ -1,0 +1,181 @@
+//! Real servers, and programs in C that are compiled, linked to the library and run.
+#![allow(dead_code, reason = "each of the tests uses a part of it")]
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Once, OnceLock};
+use std::thread::JoinHandle;
+
+use dafs_dat::Address;
+use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
+use dafs_server::{JournalConfig, LedgerError, Server, ServerConfig, ServerStats, Stopper};
+use dafs_store::local::{LocalConfig, LocalStore, Squash};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    SharedMemory,
+    Tcp,
+}
+
+pub const TRANSPORTS: [Transport; 2] = [Transport::SharedMemory, Transport::Tcp];
+
+/// A server of the test's own, with a journal, in a thread.
+pub struct Served {
+    pub url: String,
+    address: Address,
+    place: tempfile::TempDir,
+    running: Option<(Stopper, JoinHandle<Result<ServerStats, LedgerError>>)>,
+}
+
+impl Served {
+    pub fn start(transport: Transport) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::create_dir(place.path().join("export")).unwrap();
+        let socket = place.path().join("socket");
+        let address = match transport {
+            Transport::Tcp => Address::Tcp("127.0.0.1:0".parse().unwrap()),
+            Transport::SharedMemory => Address::Shm(socket.clone()),
+        };
+        let mut served = Self { url: String::new(), address, place, running: None };
+        served.run();
+        served.url = match &served.address {
+            Address::Tcp(address) => format!("dafs://{address}/"),
+            _ => format!("dafs+shm://{}!/", socket.display()),
+        };
+        served
+    }
+
+    /// The served directory, as local processes see it.
+    pub fn local(&self, path: &str) -> PathBuf {
+        self.place.path().join("export").join(path)
+    }
+
+    /// Ends the server: whoever has a session loses its connection.
+    pub fn stop(&mut self) {
+        let Some((stopper, thread)) = self.running.take() else { return };
+        stopper.stop();
+        thread.join().unwrap().unwrap();
+    }
+
+    /// A server at the same address, of the same directory.
+    pub fn run(&mut self) {
+        let path = |name| self.place.path().join(name);
+        let store = LocalStore::new(&LocalConfig::new(path("export"), path("state"))).unwrap();
+        let mut config =
+            ServerConfig { listen: vec![self.address.clone()], ..ServerConfig::default() };
+        config.cache.arena_bytes = 64 << 20;
+        config.cache.dirty_bytes_max = 16 << 20;
+        config.access.squash = Some(Squash::Nobody);
+        config.filer.anonymous = Some(dafs_types::Credentials {
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            groups: Box::default(),
+        });
+        config.journal = Some(JournalConfig {
+            shelf: Arc::new(DirectoryShelf::open(path("journal")).unwrap()),
+            log: LogConfig::default(),
+            undo: UndoConfig::default(),
+        });
+        let server = Server::new(&config, Arc::new(store)).unwrap();
+        self.address = server.addresses()[0].clone();
+        let stopper = server.stopper();
+        self.running = Some((stopper, std::thread::spawn(move || server.run())));
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if let Some((stopper, thread)) = self.running.take() {
+            stopper.stop();
+            let _ = thread.join();
+        }
+    }
+}
+
+pub fn crate_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+pub fn repository(name: &str) -> PathBuf {
+    crate_path("../..").canonicalize().unwrap().join(name)
+}
+
+/// The library's archive. It lies beside this test, which was linked to the crate: every run of
+/// the tests makes it anew if anything has changed, so that the newest is of the present source.
+pub fn archive() -> PathBuf {
+    // Linked to it for this alone.
+    let _ = dafs::dap_version();
+    let program = std::env::current_exe().unwrap();
+    let beside = std::fs::read_dir(program.parent().unwrap()).unwrap();
+    let archives = beside.map(|entry| entry.unwrap()).filter(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        name.starts_with("libdafs-") && name.ends_with(".a")
+    });
+    let newest = archives.max_by_key(|entry| entry.metadata().unwrap().modified().unwrap());
+    newest.expect("the archive is made with the tests").path()
+}
+
+/// A directory with the library, as programs are linked to it.
+pub fn library() -> &'static Path {
+    static PLACE: OnceLock<tempfile::TempDir> = OnceLock::new();
+    static GOES: Once = Once::new();
+    let place = PLACE.get_or_init(|| {
+        let place = tempfile::tempdir().unwrap();
+        let output = place.path().join("libdafs.so.0");
+        succeed(Command::new(crate_path("link")).arg(archive()).arg(&output));
+        std::os::unix::fs::symlink("libdafs.so.0", place.path().join("libdafs.so")).unwrap();
+        place
+    });
+    // Statics are not dropped.
+    GOES.call_once(|| {
+        extern "C" fn leave() {
+            if let Some(place) = PLACE.get() {
+                let _ = std::fs::remove_dir_all(place.path());
+            }
+        }
+        // SAFETY: the function is there for as long as the program.
+        unsafe { libc::atexit(leave) };
+    });
+    place.path()
+}
+
+/// Runs a command that must succeed, without a word on its standard error.
+pub fn succeed(command: &mut Command) -> Output {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let text = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{command:?}: {}\n{said}{text}", output.status);
+    output
+}
+
+/// An example of the crate, or a source of the test's own, as a program.
+pub fn compile(source: &Path, place: &Path) -> PathBuf {
+    let program = place.join(source.file_stem().unwrap());
+    let is_cpp = source.extension() == Some(OsStr::new("cpp"));
+    let (compiler, standard) = if is_cpp { ("c++", "-std=c++17") } else { ("cc", "-std=c11") };
+    let mut command = Command::new(compiler);
+    command.arg(standard).args(STRICT).arg("-I").arg(repository("include"));
+    command.arg("-o").arg(&program).arg(source).arg("-L").arg(library()).arg("-ldafs");
+    command.arg("-pthread").arg(format!("-Wl,-rpath,{}", library().display()));
+    let output = succeed(&mut command);
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// What programs are compiled with.
+pub const STRICT: [&str; 5] = ["-Wall", "-Wextra", "-pedantic", "-Werror", "-g"];
+
+/// Whether a tool is there. Where tests may not be skipped, it must be.
+pub fn has(tool: &str) -> bool {
+    let version = Command::new(tool).arg("--version").stdout(Stdio::null()).status();
+    let is_there = version.is_ok_and(|status| status.success());
+    let required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|value| value == "1");
+    assert!(is_there || !required, "{tool} is missing, and DAFS_REQUIRE_FACES=1");
+    if !is_there {
+        // Past the harness, which keeps what it captures.
+        let _ = writeln!(std::io::stderr(), "{tool} is missing: what needs it is skipped");
+    }
+    is_there
+}
