@@ -2,6 +2,9 @@
 #ifndef EXAMPLE_H
 #define EXAMPLE_H
 
+/* For S_IFREG, fork and their like. */
+#define _XOPEN_SOURCE 700
+
 #include <dafs.h>
 #include <stdio.h>
 #include <stdlib.h>

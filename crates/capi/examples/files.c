@@ -32,7 +32,7 @@ int main(int count, char **arguments) {
     CHECK(memcmp(first, "hello", 5) == 0 && memcmp(second, ", world\n", 8) == 0);
     dap_memory turned[] = {{second, 1, NULL}, {first, 5, NULL}};
     CHECK(MUST(dap_pwritev(file, turned, 2, 0)) == 6);
-    CHECK(MUST(dap_pread(file, text, 8, 0)) == 8 && memcmp(text, ",helloor", 8) == 0);
+    CHECK(MUST(dap_pread(file, text, 8, 0)) == 8 && memcmp(text, ",hello w", 8) == 0);
 
     dap_attributes attributes;
     MUST(dap_fstat(file, &attributes));

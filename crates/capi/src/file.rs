@@ -80,6 +80,11 @@ pub unsafe extern "C" fn dap_open(
         let (path, given) = unsafe { (session.path(path, "path")?, check::options(options)?) };
         let options = open_options(flags, mode, &given)?;
         let expected = expected(&given)?;
+        let last = path.split('/').rfind(|name| !name.is_empty()).unwrap_or(".");
+        if flags & DAP_NAMELESS == 0 && matches!(last, "." | "..") {
+            // There is no name to open: what is there is a directory.
+            return Err(Failure::new(libc::EISDIR, format!("{path} is a directory")));
+        }
         // SAFETY: the file is held.
         let opened = unsafe {
             session.client.within(|entered| {
