@@ -80,6 +80,8 @@ kinds! {
 struct Table {
     slots: RwLock<Slots>,
     default_client: Mutex<Option<Arc<ClientObject>>>,
+    /// The parent process's, which nobody uses here; tools that look for lost memory find it.
+    _parent: AtomicPtr<Table>,
 }
 
 #[derive(Default)]
@@ -95,13 +97,18 @@ struct Slot {
 
 /// This process's.
 static TABLE: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
+/// The last parent's that had one.
+static PARENT: AtomicPtr<Table> = AtomicPtr::new(std::ptr::null_mut());
 /// Forks between the first process with a table and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     // The parent's is left as it is: its objects are the parent's.
-    TABLE.store(std::ptr::null_mut(), Ordering::Release);
+    let parent = TABLE.swap(std::ptr::null_mut(), Ordering::AcqRel);
+    if !parent.is_null() {
+        PARENT.store(parent, Ordering::Release);
+    }
 }
 
 fn table() -> &'static Table {
@@ -109,11 +116,12 @@ fn table() -> &'static Table {
     let mut table = TABLE.load(Ordering::Acquire);
     if table.is_null() {
         WATCH.call_once(|| {
-            // SAFETY: the handler changes two atomic values, which is safe at any point of a
+            // SAFETY: the handler changes atomic values alone, which is safe at any point of a
             // child's life.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         });
-        let new = Box::into_raw(Box::default());
+        let _parent = AtomicPtr::new(PARENT.load(Ordering::Acquire));
+        let new = Box::into_raw(Box::new(Table { _parent, ..Table::default() }));
         let (is, order) = (std::ptr::null_mut(), Ordering::AcqRel);
         match TABLE.compare_exchange(is, new, order, Ordering::Acquire) {
             Ok(_) => table = new,
