@@ -1,7 +1,7 @@
 # The targets of everyday work. `make run` shows the product, `make test` proves it.
 CARGO ?= cargo
 
-.PHONY: run test test-interop bench check fuzz soak
+.PHONY: run test test-interop bench check fuzz soak install-c
 
 # Serves a directory (DIR=..., by default the Rust toolchain), copies it whole over
 # shared memory and TCP, verifies every octet and prints the speeds.
@@ -41,3 +41,13 @@ fuzz:
 	for target in $$($(CARGO) +nightly fuzz list); do \
 	  $(CARGO) +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS) || exit 1; \
 	done
+
+# libdafs for programs in C and C++, its header, pkg-config file and manual: PREFIX, DESTDIR and
+# LIBDIR (lib) say where. ARCHIVE names a libdafs.a that is there already.
+PREFIX ?= /usr/local
+ARCHIVE ?=
+install-c:
+ifeq ($(ARCHIVE),)
+	$(CARGO) build --release --quiet --package dafs-capi
+endif
+	crates/capi/install "$(or $(ARCHIVE),$(or $(CARGO_TARGET_DIR),target)/release/libdafs.a)" "$(PREFIX)"

@@ -643,7 +643,8 @@ int dap_allocate(dap_client *client,
 // gave out is gone.
 //
 // Returns 0, or a negative error number: -EBUSY while a call or an operation uses it, up to when
-// its completion is taken.
+// its completion is taken; -ETIMEDOUT if a server that was lost over a transfer might still reach
+// registered memory: the handle is gone then, and the memory must be left alone.
 int dap_deregister(dap_region *region);
 
 // Makes a completion group. Operations of any session of the client can be collected in it.

@@ -32,6 +32,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("dafs-client", &["dafs-types", "dafs-memory", "dafs-wire", "dafs-dat", "dafs-gss"]),
     ("dafs-share", &["dafs-client"]),
+    ("dafs-capi", &["dafs-client", "dafs-share"]),
     ("dafs-posix", &["dafs-client"]),
     (
         "dafs-fuse",
@@ -87,7 +88,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that may contain `unsafe`.
-const UNSAFE: &[&str] = &["memory", "dat", "gss", "share"];
+const UNSAFE: &[&str] = &["memory", "dat", "gss", "share", "capi"];
 
 /// Lines of code a file may have before its tests.
 const LINES_MAX: usize = 800;

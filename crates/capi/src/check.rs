@@ -184,6 +184,6 @@ mod tests {
             assert_eq!(read(&given).ok().map(|options| options.key), key);
         }
         given.size = 4096;
-        assert!(read(&given).unwrap_err().text.contains("sizeof (dap_open_options)"));
+        assert!(read(&given).err().unwrap().text.contains("sizeof (dap_open_options)"));
     }
 }

@@ -130,6 +130,7 @@ fn open_options(flags: u32, mode: u32, given: &dap_open_options) -> Result<OpenO
         create_new: has(DAP_EXCLUSIVE),
         truncate: has(DAP_TRUNCATE),
         mode,
+        owner: None,
         key: (given.sharing & DAP_SHARE_KEY != 0).then_some(ShareKey(given.key)),
         delete_disposition: match keeps_name {
             true => DeleteDisposition::Deny,

@@ -6,6 +6,8 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use dafs_client::{Buffer, Memory};
 use dafs_share::{Entered, Held};
@@ -23,6 +25,17 @@ pub(crate) struct RegionObject {
     /// Its first octet.
     address: usize,
     length: usize,
+    /// Set when nobody can reach the program's own memory any more.
+    is_gone: Option<Arc<AtomicBool>>,
+}
+
+/// What the client holds for as long as it, or a transport, may use the program's memory.
+struct Use(Arc<AtomicBool>);
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// Where octets go to or come from.
@@ -54,14 +67,16 @@ pub unsafe extern "C" fn dap_register(
             return Err(Failure::invalid(format!("no memory has {length} octets there")));
         }
         let client = handles::client(client)?;
-        // SAFETY: the program keeps the memory until the region is given back, and it is not
-        // given back while a transfer uses it (`dap_deregister`). C has no references.
-        let memory = unsafe { Memory::of_owner(base, length, Box::new(())) };
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let owner = Box::new(Use(is_gone.clone()));
+        // SAFETY: the program keeps the memory until the region is given back, which ends when
+        // nothing uses it (`dap_deregister`). C has no references.
+        let memory = unsafe { Memory::of_owner(base, length, owner) };
         // SAFETY: the buffer is held.
         let buffer =
             unsafe { client.within(|entered| Ok(entered.hold(entered.register_memory(memory)?)))? };
         let address = base.addr().get();
-        let object = RegionObject { client, buffer, address, length };
+        let object = RegionObject { client, buffer, address, length, is_gone: Some(is_gone) };
         let handle = handles::insert(Arc::new(object))?;
         // SAFETY: the caller's promise.
         unsafe { check::put(region, handle, "region") }
@@ -95,7 +110,8 @@ pub unsafe extern "C" fn dap_allocate(
                 Ok((entered.hold(buffer), first))
             })?
         };
-        let object = RegionObject { client, buffer, address: first.expose_provenance(), length };
+        let address = first.expose_provenance();
+        let object = RegionObject { client, buffer, address, length, is_gone: None };
         let handle = handles::insert(Arc::new(object))?;
         // SAFETY: the caller's promise.
         unsafe {
@@ -109,7 +125,8 @@ pub unsafe extern "C" fn dap_allocate(
 /// gave out is gone.
 ///
 /// Returns 0, or a negative error number: -EBUSY while a call or an operation uses it, up to when
-/// its completion is taken.
+/// its completion is taken; -ETIMEDOUT if a server that was lost over a transfer might still reach
+/// registered memory: the handle is gone then, and the memory must be left alone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_deregister(region: *mut dap_region) -> c_int {
     done(|| {
@@ -117,7 +134,17 @@ pub unsafe extern "C" fn dap_deregister(region: *mut dap_region) -> c_int {
             1 => Ok(()),
             _ => Err(Failure::new(libc::EBUSY, "operations under way use the region")),
         };
-        handles::remove_if::<RegionObject, _>(region, is_free).map(drop)
+        let object = handles::remove_if::<RegionObject, _>(region, is_free)?;
+        let (client, is_gone) = (object.client.clone(), object.is_gone.clone());
+        drop(object);
+        let Some(is_gone) = is_gone else { return Ok(()) };
+        let look = || is_gone.load(Ordering::Acquire).then_some(());
+        // SAFETY: nothing comes of it.
+        let left = look().or(unsafe { client.shared.wait_until(Some(GOING_MAX), |_| look())? });
+        left.ok_or_else(|| {
+            let text = "a server that was lost might still reach the memory: leave it alone";
+            Failure::new(libc::ETIMEDOUT, text)
+        })
     })
 }
 
@@ -220,3 +247,6 @@ impl Piece {
         }
     }
 }
+
+/// How long a region's end may take.
+const GOING_MAX: Duration = Duration::from_secs(10);
