@@ -1,0 +1,361 @@
+"""Sessions that block. Threads may share one."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from . import _dafs
+from ._file import RawFile, wrap
+from ._types import Counters, DirEntry, Mode, Stat, StatVfs, fspath, open_arguments
+
+Path = str | os.PathLike[str]
+
+
+class Session:
+    """A session with a server; :func:`dafs.connect` makes one.
+
+    It ends with :meth:`close`, or with a ``with`` block. A session that loses its connection
+    comes back by itself; whoever waits notices a pause.
+    """
+
+    def __init__(self, native: _dafs.Session) -> None:
+        self._native = native
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<dafs.Session with {self._native.url}>"
+
+    @property
+    def url(self) -> str:
+        return self._native.url
+
+    @property
+    def root(self) -> str:
+        """The path in the URL."""
+        return self._native.root
+
+    @property
+    def address(self) -> str:
+        """The transport address in use."""
+        return self._native.address
+
+    @property
+    def closed(self) -> bool:
+        return self._native.closed
+
+    def close(self) -> None:
+        """Leaves in order; files that are open are closed."""
+        self._native.close().wait()
+
+    def ping(self) -> None:
+        """A round trip that does nothing."""
+        self._native.ping().wait()
+
+    def describe(self) -> dict[str, Any]:
+        """Credits, and how octets reach registered memory and any other: ``Mapped``,
+        ``ProcessVm``, ``Network`` (straight), or ``Staged`` (with a copy)."""
+        return self._native.describe()
+
+    def counters(self) -> Counters:
+        """How octets have moved so far, and what was copied on the way."""
+        return Counters(**self._native.counters())
+
+    # ---- files --------------------------------------------------------------------------
+
+    def open(
+        self,
+        path: Path,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        permissions: int = 0o666,
+        deny: str = "",
+        key: int | None = None,
+        keep_name: bool = False,
+    ) -> Any:
+        """Opens a file, as the builtin ``open`` does; ``buffering=0`` gives a :class:`RawFile`.
+
+        ``deny`` (``"r"``, ``"w"``, ``"rw"``) is what it keeps others from opening the file for;
+        ``key`` is a key that all opens must show; with ``keep_name`` nobody removes the name
+        meanwhile.
+        """
+        parsed = Mode.parse(mode)
+        arguments = open_arguments(parsed, permissions, deny, key, keep_name)
+        opening = self._native.open(fspath(path), parsed.access, **arguments)
+        raw = RawFile(opening.wait(), mode, parsed)
+        try:
+            return wrap(raw, parsed, buffering, encoding, errors, newline)
+        except BaseException:
+            raw.close()
+            raise
+
+    def open_unlinked(self, directory: Path = "/", *, permissions: int = 0o600) -> RawFile:
+        """A file without a name, which lives while it is open."""
+        native = self._native.open_unlinked(fspath(directory), permissions).wait()
+        return RawFile(native, "w+b", Mode.parse("w+b"))
+
+    def read_bytes(self, path: Path) -> bytes:
+        """A file whole: one round trip if it is small."""
+        (read,) = self.read_files([path])
+        if isinstance(read, BaseException):
+            raise read
+        return read
+
+    def read_files(self, paths: Iterable[Path]) -> list[bytes | OSError]:
+        """Files whole, many under way at once: what each has, or why not."""
+        return self._native.read_files([fspath(path) for path in paths]).wait()  # type: ignore[no-any-return]
+
+    def write_bytes(
+        self, path: Path, data: Any, *, permissions: int = 0o666, exclusive: bool = False
+    ) -> None:
+        """Makes a file of these octets, or gives one that is there this content."""
+        self._native.write_file(fspath(path), data, permissions, exclusive).wait()
+
+    def alloc(self, length: int) -> _dafs.Memory:
+        """Registered memory, which has the buffer protocol: servers on this host and RDMA
+        devices move octets straight into it and out of it."""
+        return self._native.alloc(length).wait()  # type: ignore[no-any-return]
+
+    def batch(self) -> Batch:
+        """An empty batch."""
+        return Batch(self)
+
+    # ---- names and attributes -------------------------------------------------------------
+
+    def stat(self, path: Path, *, follow_symlinks: bool = True) -> Stat:
+        return Stat(*self._native.stat(fspath(path), follow_symlinks).wait())
+
+    def lstat(self, path: Path) -> Stat:
+        return self.stat(path, follow_symlinks=False)
+
+    def exists(self, path: Path) -> bool:
+        return self._kind(path) is not None
+
+    def is_file(self, path: Path) -> bool:
+        found = self._kind(path)
+        return found is not None and found.is_file()
+
+    def is_dir(self, path: Path) -> bool:
+        found = self._kind(path)
+        return found is not None and found.is_dir()
+
+    def _kind(self, path: Path) -> Stat | None:
+        try:
+            return self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def scandir(self, path: Path = "/") -> list[DirEntry]:
+        """The entries of a directory, with their attributes."""
+        directory = fspath(path)
+        return [DirEntry(directory, *entry) for entry in self._native.list(directory).wait()]
+
+    def listdir(self, path: Path = "/") -> list[str]:
+        return [entry.name for entry in self.scandir(path)]
+
+    def walk(self, top: Path = "/") -> Iterator[tuple[str, list[str], list[str]]]:
+        """As ``os.walk``, from the top down; links are not followed."""
+        entries = self.scandir(top)
+        directories = [entry.name for entry in entries if entry.is_dir()]
+        yield fspath(top), directories, [entry.name for entry in entries if not entry.is_dir()]
+        for name in directories:
+            yield from self.walk(posixpath.join(fspath(top), name))
+
+    def mkdir(self, path: Path, mode: int = 0o777) -> None:
+        self._native.mkdir(fspath(path), mode).wait()
+
+    def makedirs(self, path: Path, mode: int = 0o777, exist_ok: bool = False) -> None:
+        text = fspath(path)
+        try:
+            self.mkdir(text, mode)
+        except FileNotFoundError:
+            self.makedirs(posixpath.dirname(text.rstrip("/")), exist_ok=True)
+            self.mkdir(text, mode)
+        except OSError:
+            if not exist_ok or not self.is_dir(text):
+                raise
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Renames, replacing what is there."""
+        self._native.rename(fspath(source), fspath(target)).wait()
+
+    replace = rename
+
+    def unlink(self, path: Path) -> None:
+        """Removes a name that is no directory's."""
+        text = fspath(path)
+        if self.lstat(text).is_dir():
+            raise IsADirectoryError(21, os.strerror(21), text)
+        self._native.remove(text).wait()
+
+    remove = unlink
+
+    def rmdir(self, path: Path) -> None:
+        text = fspath(path)
+        if not self.lstat(text).is_dir():
+            raise NotADirectoryError(20, os.strerror(20), text)
+        self._native.remove(text).wait()
+
+    def rmtree(self, path: Path) -> None:
+        """Removes a directory and all that is in it."""
+        for entry in self.scandir(path):
+            if entry.is_dir():
+                self.rmtree(entry)
+            else:
+                self._native.remove(entry.path).wait()
+        self._native.remove(fspath(path)).wait()
+
+    def symlink(self, text: str, path: Path) -> None:
+        """Makes a symbolic link at ``path`` that says ``text``."""
+        self._native.symlink(text, fspath(path)).wait()
+
+    def link(self, path: Path, new_path: Path) -> None:
+        """Gives the object at ``path`` another name."""
+        self._native.link(fspath(path), fspath(new_path)).wait()
+
+    def readlink(self, path: Path) -> str:
+        return os.fsdecode(self._native.read_link(fspath(path)).wait())
+
+    def chmod(self, path: Path, mode: int, *, follow_symlinks: bool = True) -> None:
+        self._set(path, follow_symlinks, mode=mode & 0o7777)
+
+    def chown(
+        self,
+        path: Path,
+        owner: int | str | None = None,
+        group: int | str | None = None,
+        *,
+        follow_symlinks: bool = True,
+    ) -> None:
+        named = {
+            "owner": None if owner in (None, -1) else str(owner),
+            "group": None if group in (None, -1) else str(group),
+        }
+        self._set(path, follow_symlinks, **named)
+
+    def utime(
+        self,
+        path: Path,
+        times: tuple[float, float] | None = None,
+        *,
+        ns: tuple[int, int] | None = None,
+        follow_symlinks: bool = True,
+    ) -> None:
+        if ns is None:
+            if times is None:
+                raise ValueError("give times or ns")
+            ns = (round(times[0] * 1e9), round(times[1] * 1e9))
+        self._set(path, follow_symlinks, atime=ns[0], mtime=ns[1])
+
+    def truncate(self, path: Path, length: int) -> None:
+        self._set(path, True, size=length)
+
+    def _set(self, path: Path, follow: bool, **wanted: Any) -> None:
+        self._native.set_attributes(fspath(path), follow, **wanted).wait()
+
+    def access(self, path: Path, mode: int) -> bool:
+        """Whether this session may: ``os.R_OK``, ``os.W_OK``, ``os.X_OK`` or ``os.F_OK``."""
+        if not self.exists(path):
+            return False
+        wanted = (mode & os.R_OK and 1) | (mode & os.W_OK and 4)
+        if mode & os.X_OK:
+            wanted |= 2 if self.is_dir(path) else 0x20
+        return self._native.access(fspath(path), wanted).wait() & wanted == wanted  # type: ignore[no-any-return]
+
+    def statvfs(self, path: Path = "/") -> StatVfs:
+        """The file system that a path is in."""
+        return StatVfs(*self._native.space(fspath(path)).wait())
+
+    # ---- fencing ----------------------------------------------------------------------------
+
+    def fence(
+        self, path: Path, fence_ids: Sequence[str], *, file_system: bool = False
+    ) -> None:
+        """Only these fence identities reach a file from now on, or the file system it is in.
+        When it returns, whatever the others had under way has ended."""
+        self._fence(path, file_system, False, "overwrite", fence_ids)
+
+    def unfence(self, path: Path, *, file_system: bool = False) -> None:
+        """Everybody may reach it again."""
+        self._fence(path, file_system, False, "overwrite", [])
+
+    def fence_allow(
+        self, path: Path, fence_ids: Sequence[str], *, file_system: bool = False
+    ) -> None:
+        """These may reach it, besides those on the list."""
+        self._fence(path, file_system, False, "append", fence_ids)
+
+    def fence_deny(
+        self, path: Path, fence_ids: Sequence[str], *, file_system: bool = False
+    ) -> None:
+        """These are taken off the list."""
+        self._fence(path, file_system, True, "remove", fence_ids)
+
+    def _fence(
+        self, path: Path, file_system: bool, deny: bool, update: str, ids: Sequence[str]
+    ) -> None:
+        self._native.set_fence(fspath(path), file_system, deny, update, list(ids)).wait()
+
+    def fencing_list(self, path: Path, *, file_system: bool = False) -> list[str]:
+        """The fence identities that may reach it; everybody may if there are none."""
+        return self._native.fencing_list(fspath(path), file_system).wait()  # type: ignore[no-any-return]
+
+
+class Batch:
+    """Reads and writes that are asked for in a few messages and reported together.
+
+    There is no order between them. What was written is stable when it is reported.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._requests: list[tuple[Any, int, Any, bool]] = []
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def read_into(self, file: Any, offset: int, buffer: Any) -> Batch:
+        """Adds a read."""
+        self._requests.append((native_of(file), offset, buffer, False))
+        return self
+
+    def write_from(self, file: Any, offset: int, data: Any) -> Batch:
+        """Adds a write."""
+        self._requests.append((native_of(file), offset, data, True))
+        return self
+
+    def run(self, window: float | None = None) -> list[int | OSError]:
+        """Has everything done, and waits. What each has moved, or why it failed.
+
+        With ``window`` the server may take so many seconds, and does it when it suits best.
+        """
+        requests, self._requests = self._requests, []
+        return self._session._native.batch(requests, window).wait()  # type: ignore[no-any-return]
+
+
+def native_of(file: Any) -> _dafs.File:
+    """The native part of an open file."""
+    raw = getattr(file, "raw", file)
+    if raw is not file and raw.writable():
+        file.flush()
+    native = getattr(raw, "_native", None)
+    if not isinstance(native, _dafs.File):
+        raise TypeError(f"not a file of dafs: {file!r}")
+    return native

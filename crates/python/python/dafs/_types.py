@@ -1,0 +1,209 @@
+"""Values that calls give."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat as _stat
+from typing import Any, NamedTuple
+
+#: An object's attributes as the native part gives them.
+RawStat = tuple[int, int, int, int, int, int, int, int, str, str, int]
+
+
+class Stat(NamedTuple):
+    """Attributes of an object, by the names that ``os.stat_result`` has."""
+
+    st_mode: int
+    st_ino: int
+    st_nlink: int
+    #: Octets.
+    st_size: int
+    st_atime_ns: int
+    st_mtime_ns: int
+    st_ctime_ns: int
+    #: Octets of storage.
+    space_used: int
+    #: A decimal number or a name.
+    owner: str
+    group: str
+    #: Differs after every change.
+    change: int
+
+    @property
+    def st_atime(self) -> float:
+        return self.st_atime_ns / 1e9
+
+    @property
+    def st_mtime(self) -> float:
+        return self.st_mtime_ns / 1e9
+
+    @property
+    def st_ctime(self) -> float:
+        return self.st_ctime_ns / 1e9
+
+    @property
+    def st_uid(self) -> int:
+        return int(self.owner) if self.owner.isdecimal() else -1
+
+    @property
+    def st_gid(self) -> int:
+        return int(self.group) if self.group.isdecimal() else -1
+
+    @property
+    def st_blocks(self) -> int:
+        return -(-self.space_used // 512)
+
+    def is_dir(self) -> bool:
+        return _stat.S_ISDIR(self.st_mode)
+
+    def is_file(self) -> bool:
+        return _stat.S_ISREG(self.st_mode)
+
+    def is_symlink(self) -> bool:
+        return _stat.S_ISLNK(self.st_mode)
+
+
+class DirEntry(os.PathLike[str]):
+    """An entry of a directory, with the attributes that came along with its name."""
+
+    __slots__ = ("_stat", "name", "path")
+
+    def __init__(self, directory: str, name: str, stat: RawStat | None) -> None:
+        self.name = name
+        self.path = posixpath.join(directory, name)
+        self._stat = None if stat is None else Stat(*stat)
+
+    def stat(self, *, follow_symlinks: bool = False) -> Stat:
+        """Attributes of the entry itself."""
+        if follow_symlinks and self.is_symlink():
+            raise ValueError("an entry knows the attributes of a link, not of where it leads")
+        if self._stat is None:
+            raise FileNotFoundError(2, "it was gone when the server looked", self.path)
+        return self._stat
+
+    def is_dir(self, *, follow_symlinks: bool = False) -> bool:
+        return self._stat is not None and self._stat.is_dir()
+
+    def is_file(self, *, follow_symlinks: bool = False) -> bool:
+        return self._stat is not None and self._stat.is_file()
+
+    def is_symlink(self) -> bool:
+        return self._stat is not None and self._stat.is_symlink()
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __repr__(self) -> str:
+        return f"<dafs.DirEntry {self.path!r}>"
+
+
+class StatVfs(NamedTuple):
+    """A file system; octets, not blocks."""
+
+    total: int
+    free: int
+    available: int
+    files: int
+    files_free: int
+    name_max: int
+
+
+class LockHolder(NamedTuple):
+    """A lock in the way."""
+
+    owner: bytes
+    exclusive: bool
+    offset: int
+    #: ``None`` for all to the end of the file.
+    length: int | None
+
+
+class Counters(NamedTuple):
+    """How octets have moved in a session so far."""
+
+    #: Reads and writes between the server and where the octets belong, without a copy.
+    straight: int
+    straight_octets: int
+    #: Copies within this process on the way.
+    copies: int
+    copied_octets: int
+    #: Memory that was registered for one call.
+    registrations: int
+
+
+class Mode(NamedTuple):
+    """What a mode of ``open`` says."""
+
+    access: int
+    create: bool
+    exclusive: bool
+    truncate: bool
+    append: bool
+    text: bool
+
+    @classmethod
+    def parse(cls, mode: str) -> Mode:
+        kinds = [letter for letter in mode if letter in "rwax"]
+        rest = sorted(letter for letter in mode if letter not in "rwax")
+        if len(kinds) != 1 or len(set(rest)) != len(rest) or set(rest) - set("bt+"):
+            raise ValueError(f"invalid mode: {mode!r}")
+        if "b" in rest and "t" in rest:
+            raise ValueError("can't have text and binary mode at once")
+        kind = kinds[0]
+        access = 3 if "+" in rest else (1 if kind == "r" else 2)
+        return cls(
+            access=access,
+            create=kind in "wa",
+            exclusive=kind == "x",
+            truncate=kind == "w",
+            append=kind == "a",
+            text="b" not in rest,
+        )
+
+
+_DENY = {"": 0, "r": 1, "w": 2, "rw": 3, "wr": 3}
+
+
+def open_arguments(
+    mode: Mode, permissions: int, deny: str, key: int | None, keep_name: bool
+) -> dict[str, Any]:
+    """What the native part's open takes."""
+    if deny not in _DENY:
+        raise ValueError(f"deny is '', 'r', 'w' or 'rw', not {deny!r}")
+    return {
+        "create": mode.create,
+        "exclusive": mode.exclusive,
+        "truncate": mode.truncate,
+        "mode": permissions,
+        "deny": _DENY[deny],
+        "key": key,
+        "keep_name": keep_name,
+    }
+
+
+#: Options of locks (draft 4.4.1).
+PERSIST, AUTO_RECOVERY, REPAIR = 2, 4, 8
+#: All to the end of the file.
+TO_END = 2**64 - 1
+
+
+def lock_options(persist: bool, autorecover: bool, repair: bool) -> int:
+    return persist * PERSIST | autorecover * AUTO_RECOVERY | repair * REPAIR
+
+
+def lock_holder(raw: tuple[bytes, bool, int, int] | None) -> LockHolder | None:
+    if raw is None:
+        return None
+    owner, exclusive, offset, length = raw
+    return LockHolder(owner, exclusive, offset, None if length == TO_END else length)
+
+
+def fspath(path: str | os.PathLike[str]) -> str:
+    """A path on the server: absolute, or taken from its root."""
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise TypeError("a path on a server is str")
+    if "\0" in text:
+        raise ValueError("embedded null character")
+    return text if text.startswith("/") else "/" + text

@@ -1,0 +1,417 @@
+"""The same for asyncio: ``await dafs.aio.connect(url)``.
+
+A session belongs to the event loop it was made in, which watches the client's descriptor: no
+thread is involved. Calls are under way at once; what many tasks ask for in one turn of the loop
+goes out together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import posixpath
+import time
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from . import _dafs
+from ._errors import Locked, TimedOut
+from ._session import Path
+from ._types import (
+    TO_END,
+    Counters,
+    DirEntry,
+    LockHolder,
+    Mode,
+    Stat,
+    StatVfs,
+    fspath,
+    lock_holder,
+    lock_options,
+    open_arguments,
+)
+
+__all__ = ["Batch", "File", "Lock", "Session", "connect"]
+
+
+async def connect(url: str, **options: Any) -> Session:
+    """Connects to the server of a URL; options as :func:`dafs.connect`."""
+    loop = asyncio.get_running_loop()
+    # Looking a name up blocks, and so does a login by Kerberos.
+    connecting = functools.partial(_dafs.connect, url, **options)
+    return Session(await loop.run_in_executor(None, connecting), loop)
+
+
+class _Driver:
+    """Has the event loop make progress for a session."""
+
+    def __init__(self, native: _dafs.Session, loop: asyncio.AbstractEventLoop) -> None:
+        self._native, self._loop = native, loop
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._fd: int | None = native.fileno()
+        loop.add_reader(self._fd, self._drive)
+        self._soon()
+
+    def run(self, operation: _dafs.Operation) -> asyncio.Future[Any]:
+        """Begins a call; what it comes to."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError("the session belongs to another event loop")
+        number = self._native.start(operation)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting[number] = future
+        self._soon()
+        return future
+
+    def stop(self) -> None:
+        if self._fd is not None:
+            self._loop.remove_reader(self._fd)
+            self._fd = None
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _soon(self) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._loop.call_soon(self._drive)
+
+    def _drive(self) -> None:
+        self._is_due = False
+        if self._fd is None:
+            return
+        ended, has_more, timer = self._native.drive()
+        for number, is_done, value in ended:
+            future = self._waiting.pop(number)
+            # Whoever has cancelled it does not listen; the call has ended in order.
+            if future.cancelled():
+                continue
+            if is_done:
+                future.set_result(value)
+            else:
+                future.set_exception(value)
+        if has_more:
+            self._soon()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if timer is not None:
+            self._timer = self._loop.call_later(timer, self._drive)
+
+
+class Session:
+    """A session of an event loop's; :func:`connect` makes one."""
+
+    def __init__(self, native: _dafs.Session, loop: asyncio.AbstractEventLoop) -> None:
+        self._native = native
+        self._driver = _Driver(native, loop)
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<dafs.aio.Session with {self._native.url}>"
+
+    @property
+    def url(self) -> str:
+        return self._native.url
+
+    @property
+    def root(self) -> str:
+        """The path in the URL."""
+        return self._native.root
+
+    def counters(self) -> Counters:
+        """How octets have moved so far, and what was copied on the way."""
+        return Counters(**self._native.counters())
+
+    def describe(self) -> dict[str, Any]:
+        """As :meth:`dafs.Session.describe`."""
+        return self._native.describe()
+
+    async def close(self) -> None:
+        """Leaves in order; files that are open are closed."""
+        await self._driver.run(self._native.close())
+        self._driver.stop()
+
+    async def ping(self) -> None:
+        await self._driver.run(self._native.ping())
+
+    # ---- files --------------------------------------------------------------------------
+
+    async def open(
+        self,
+        path: Path,
+        mode: str = "rb",
+        *,
+        permissions: int = 0o666,
+        deny: str = "",
+        key: int | None = None,
+        keep_name: bool = False,
+    ) -> File:
+        """Opens a file. It has no position: each call names its offset."""
+        parsed = Mode.parse(mode)
+        if parsed.text:
+            raise ValueError("files of asyncio are binary")
+        arguments = open_arguments(parsed, permissions, deny, key, keep_name)
+        native = await self._driver.run(
+            self._native.open(fspath(path), parsed.access, **arguments)
+        )
+        return File(self, native)
+
+    async def read_bytes(self, path: Path) -> bytes:
+        """A file whole: one round trip if it is small."""
+        (read,) = await self.read_files([path])
+        if isinstance(read, BaseException):
+            raise read
+        return read
+
+    async def read_files(self, paths: Iterable[Path]) -> list[bytes | OSError]:
+        """Files whole, many under way at once: what each has, or why not."""
+        return await self._driver.run(  # type: ignore[no-any-return]
+            self._native.read_files([fspath(path) for path in paths])
+        )
+
+    async def write_bytes(
+        self, path: Path, data: Any, *, permissions: int = 0o666, exclusive: bool = False
+    ) -> None:
+        """Makes a file of these octets, or gives one that is there this content."""
+        await self._driver.run(
+            self._native.write_file(fspath(path), data, permissions, exclusive)
+        )
+
+    async def alloc(self, length: int) -> _dafs.Memory:
+        """Registered memory, as :meth:`dafs.Session.alloc`."""
+        return await self._driver.run(self._native.alloc(length))  # type: ignore[no-any-return]
+
+    def batch(self) -> Batch:
+        """An empty batch."""
+        return Batch(self)
+
+    # ---- names and attributes -------------------------------------------------------------
+
+    async def stat(self, path: Path, *, follow_symlinks: bool = True) -> Stat:
+        return Stat(*await self._driver.run(self._native.stat(fspath(path), follow_symlinks)))
+
+    async def exists(self, path: Path) -> bool:
+        try:
+            await self.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    async def scandir(self, path: Path = "/") -> list[DirEntry]:
+        directory = fspath(path)
+        entries = await self._driver.run(self._native.list(directory))
+        return [DirEntry(directory, *entry) for entry in entries]
+
+    async def listdir(self, path: Path = "/") -> list[str]:
+        return [entry.name for entry in await self.scandir(path)]
+
+    async def mkdir(self, path: Path, mode: int = 0o777) -> None:
+        await self._driver.run(self._native.mkdir(fspath(path), mode))
+
+    async def makedirs(self, path: Path, mode: int = 0o777, exist_ok: bool = False) -> None:
+        text = fspath(path)
+        try:
+            await self.mkdir(text, mode)
+        except FileNotFoundError:
+            await self.makedirs(posixpath.dirname(text.rstrip("/")), exist_ok=True)
+            await self.makedirs(text, mode, exist_ok)
+        except OSError:
+            if not exist_ok or not (await self.stat(text)).is_dir():
+                raise
+
+    async def rename(self, source: Path, target: Path) -> None:
+        await self._driver.run(self._native.rename(fspath(source), fspath(target)))
+
+    async def remove(self, path: Path) -> None:
+        """Removes a file, a link or an empty directory."""
+        await self._driver.run(self._native.remove(fspath(path)))
+
+    async def symlink(self, text: str, path: Path) -> None:
+        await self._driver.run(self._native.symlink(text, fspath(path)))
+
+    async def link(self, path: Path, new_path: Path) -> None:
+        await self._driver.run(self._native.link(fspath(path), fspath(new_path)))
+
+    async def readlink(self, path: Path) -> str:
+        return os.fsdecode(await self._driver.run(self._native.read_link(fspath(path))))
+
+    async def set_attributes(
+        self, path: Path, *, follow_symlinks: bool = True, **wanted: Any
+    ) -> None:
+        """Sets ``mode``, ``size``, ``owner``, ``group``, ``atime`` and ``mtime`` (nanoseconds)."""
+        setting = self._native.set_attributes(fspath(path), follow_symlinks, **wanted)
+        await self._driver.run(setting)
+
+    async def statvfs(self, path: Path = "/") -> StatVfs:
+        return StatVfs(*await self._driver.run(self._native.space(fspath(path))))
+
+
+class File:
+    """An open file of an event loop's."""
+
+    def __init__(self, session: Session, native: _dafs.File) -> None:
+        self._session, self._native = session, native
+        self._run = session._driver.run
+
+    async def __aenter__(self) -> File:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<dafs.aio.File {self.name!r}>"
+
+    @property
+    def name(self) -> str:
+        return self._native.path
+
+    @property
+    def closed(self) -> bool:
+        return self._native.closed
+
+    async def read(self, size: int, offset: int) -> bytes:
+        """So many octets, fewer only at the end of the file."""
+        return await self._run(self._native.read(size, offset))  # type: ignore[no-any-return]
+
+    async def readinto(self, buffer: Any, offset: int) -> int:
+        """Reads into a buffer, which must be left alone until then, even if this is cancelled;
+        fewer octets than it has only at the end of the file."""
+        return await self._run(self._native.read_into(buffer, offset))  # type: ignore[no-any-return]
+
+    async def write(self, data: Any, offset: int) -> int:
+        """Writes all of a buffer. :meth:`commit` makes it last."""
+        return await self._run(self._native.write(data, offset))  # type: ignore[no-any-return]
+
+    async def append(self, data: Any) -> int:
+        """Appends all of it or nothing, as data that lasts. The offset it was put at."""
+        return await self._run(self._native.append(data))  # type: ignore[no-any-return]
+
+    async def commit(self) -> None:
+        """Brings everything written to stable storage."""
+        await self._run(self._native.commit())
+
+    async def stat(self) -> Stat:
+        return Stat(*await self._run(self._native.stat()))
+
+    async def truncate(self, size: int) -> None:
+        await self._run(self._native.truncate(size))
+
+    async def close(self) -> None:
+        if not self.closed:
+            await self._run(self._native.close())
+
+    def lock(
+        self,
+        *,
+        exclusive: bool = True,
+        offset: int = 0,
+        length: int | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
+        persist: bool = False,
+        autorecover: bool = False,
+        repair: bool = False,
+    ) -> Lock:
+        """A lock of a range, for ``async with``; otherwise as :meth:`dafs.RawFile.lock`."""
+        end = TO_END if length is None else length
+        options = lock_options(persist, autorecover, repair)
+        return Lock(self, (exclusive, offset, end, options), wait, timeout)
+
+    async def lock_holder(
+        self, *, exclusive: bool = True, offset: int = 0, length: int | None = None
+    ) -> LockHolder | None:
+        end = TO_END if length is None else length
+        return lock_holder(await self._run(self._native.test_lock(exclusive, offset, end)))
+
+
+class Lock:
+    """A byte-range lock for ``async with``; otherwise as :class:`dafs.Lock`."""
+
+    def __init__(
+        self, file: File, what: tuple[bool, int, int, int], wait: bool, timeout: float | None
+    ) -> None:
+        self._file, self._what, self._wait, self._timeout = file, what, wait, timeout
+
+    async def __aenter__(self) -> Lock:
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        pause = 0.001
+        native, run = self._file._native, self._file._run
+        while not await run(native.lock(*self._what, self._wait)):
+            if not self._wait:
+                raise Locked(11, "somebody else has locked the range", self._file.name)
+            left = pause if deadline is None else min(pause, deadline - time.monotonic())
+            if left <= 0:
+                raise TimedOut(110, "the lock could not be had in time", self._file.name)
+            await asyncio.sleep(left)
+            pause = min(pause * 2, 0.2)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        recovers = bool(self._what[3] & 4)
+        try:
+            if recovers and kind is None:
+                await self._file.commit()
+            elif recovers:
+                await self.rollback()
+        except BaseException:
+            if recovers and kind is None:
+                await self.rollback()
+            raise
+        finally:
+            await self._file._run(self._file._native.unlock(*self._what[1:3]))
+
+    async def rollback(self) -> None:
+        """Takes back what was changed under a lock with ``autorecover``. It stays held."""
+        await self._file._run(self._file._native.abort_lock(*self._what[1:3]))
+
+
+class Batch:
+    """As :class:`dafs.Batch`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._requests: list[tuple[Any, int, Any, bool]] = []
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def read_into(self, file: File, offset: int, buffer: Any) -> Batch:
+        """Adds a read."""
+        self._requests.append((file._native, offset, buffer, False))
+        return self
+
+    def write_from(self, file: File, offset: int, data: Any) -> Batch:
+        """Adds a write."""
+        self._requests.append((file._native, offset, data, True))
+        return self
+
+    async def run(self, window: float | None = None) -> list[int | OSError]:
+        """Has everything done. What each has moved, or why it failed."""
+        requests, self._requests = self._requests, []
+        return await self._session._driver.run(  # type: ignore[no-any-return]
+            self._session._native.batch(requests, window)
+        )

@@ -1,0 +1,157 @@
+//! Connecting: a URL and what is wished for, and a session.
+//!
+//! Invariant: a signal ends the wait, never the attempt; its session ends unseen.
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use dafs_client::{
+    ClientConfig, ClientError, Location, Login, Recovery, RecoveryOptions, SessionOptions, Tickets,
+    TlsClient, TlsClientFiles, TransportChoice,
+};
+use dafs_share::SharedClient;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::core::Core;
+use crate::errors::Failure;
+use crate::session::Session;
+
+/// Connects to the server of a URL.
+#[pyfunction]
+#[pyo3(signature = (
+    url, *, transport="auto", login="auto", user=None, password=None, credits=64,
+    checksums=false, fence_id="", client_name="", delegations=false, recovery=Some(120.0),
+    answer_timeout=Some(120.0), tls_ca=None, tls_certificate=None, tls_key=None, tls_name=None,
+))]
+#[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
+pub fn connect(
+    py: Python<'_>,
+    url: &str,
+    transport: &str,
+    login: &str,
+    user: Option<String>,
+    password: Option<String>,
+    credits: u16,
+    checksums: bool,
+    fence_id: &str,
+    client_name: &str,
+    delegations: bool,
+    recovery: Option<f64>,
+    answer_timeout: Option<f64>,
+    tls_ca: Option<String>,
+    tls_certificate: Option<String>,
+    tls_key: Option<String>,
+    tls_name: Option<String>,
+) -> PyResult<Session> {
+    let wrong = |text: String| PyValueError::new_err(text);
+    let mut location = Location::parse(url).map_err(|error| wrong(error.to_string()))?;
+    let transport = match transport {
+        "auto" => TransportChoice::Automatic,
+        "shm" => TransportChoice::SharedMemory,
+        "tcp" => TransportChoice::Tcp,
+        other => return Err(wrong(format!("transport is auto, shm or tcp, not {other:?}"))),
+    };
+    let tls = match &tls_ca {
+        Some(authorities) => {
+            let identity = tls_certificate.zip(tls_key);
+            let identity = identity.map(|(certificate, key)| (certificate.into(), key.into()));
+            let files = TlsClientFiles { authorities: authorities.into(), identity };
+            Some(TlsClient::load(&files).map_err(|error| wrong(error.to_string()))?)
+        }
+        None => None,
+    };
+    let options = SessionOptions {
+        transport,
+        login: chosen_login(login, &location, user, password)?,
+        recovery: match seconds(recovery)? {
+            Some(give_up_after) => {
+                Recovery::On(RecoveryOptions { give_up_after, ..RecoveryOptions::default() })
+            }
+            None => Recovery::Off,
+        },
+        checksums,
+        tls,
+        tls_name,
+        credits,
+        client_name: client_name.to_owned(),
+        fence_id: fence_id.to_owned(),
+        delegations,
+        answer_timeout: seconds(answer_timeout)?,
+        ..SessionOptions::default()
+    };
+    // It is in the login.
+    location.user = None;
+    let path = location.path.clone();
+    let core = establish(py, location, options)?;
+    Ok(Session::new(core, url.to_owned(), path))
+}
+
+fn chosen_login(
+    login: &str,
+    location: &Location,
+    user: Option<String>,
+    password: Option<String>,
+) -> PyResult<Login> {
+    let named = user.or_else(|| location.user.as_ref().map(|(user, _)| user.clone()));
+    let password = password.or_else(|| location.user.as_ref()?.1.clone());
+    match (login, named) {
+        ("auto" | "password", Some(user)) => {
+            Ok(Login::Password { user, password: password.unwrap_or_default() })
+        }
+        ("auto", None) => Ok(Login::Automatic),
+        ("none", None) => Ok(Login::None),
+        ("kerberos", None) => Ok(Login::Kerberos(Tickets::default())),
+        ("password", None) => Err(PyValueError::new_err("a login by password needs a user")),
+        ("none" | "kerberos", Some(user)) => {
+            Err(PyValueError::new_err(format!("user {user} comes with a password")))
+        }
+        (other, _) => Err(PyValueError::new_err(format!(
+            "login is auto, none, kerberos or password, not {other:?}"
+        ))),
+    }
+}
+
+fn seconds(value: Option<f64>) -> PyResult<Option<Duration>> {
+    let checked = value.map(Duration::try_from_secs_f64).transpose();
+    checked.map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// Connects on a thread of its own, so that signals are seen.
+fn establish(py: Python<'_>, location: Location, options: SessionOptions) -> PyResult<Core> {
+    let (sender, receiver) = channel();
+    let attempt = move || -> Result<Core, Failure> {
+        let shared = SharedClient::new(ClientConfig::default())?;
+        let keeps = options.delegations;
+        Core::new(shared, |client| client.connect(&location, &options), keeps)
+    };
+    let spawned = std::thread::Builder::new().name("dafs-connect".into()).spawn(move || {
+        // Nobody listens any more after a signal.
+        let _ = sender.send(attempt());
+    });
+    spawned.map_err(|error| {
+        Failure::Client(ClientError::System {
+            what: "starting a thread",
+            reason: error.to_string(),
+        })
+    })?;
+    let receiver = Mutex::new(receiver);
+    let listen = || receiver.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(SLICE);
+    loop {
+        match py.detach(listen) {
+            Ok(core) => return Ok(core?),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::Client(ClientError::System {
+                    what: "connecting",
+                    reason: "the connecting thread has ended".into(),
+                })
+                .into());
+            }
+        }
+    }
+}
+
+/// Longest wait before signals are looked for.
+const SLICE: Duration = Duration::from_millis(50);

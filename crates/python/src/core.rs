@@ -1,0 +1,259 @@
+//! A session and all that belongs to it.
+//!
+//! Invariant: what Python holds is a number and a [`Core`]; whatever it lets go is noted without
+//! taking the client's lock, and put in order by the next visit.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dafs_client::{Buffer, File, Session};
+use dafs_share::{Held, SharedClient};
+use slab::Slab;
+
+use crate::errors::Failure;
+use crate::tasks::{Outcome, Tasks, Whose, Work};
+
+/// What begins a call.
+pub type Begin = Box<dyn FnOnce(Rc<State>) -> Work + Send>;
+
+/// A session that threads share.
+pub struct Core {
+    shared: SharedClient,
+    state: Held<Rc<State>>,
+    garbage: Mutex<Vec<Garbage>>,
+    /// Moves and copies so far.
+    pub counters: Arc<Counters>,
+}
+
+/// Something that Python has let go.
+pub enum Garbage {
+    /// A file, by its number.
+    File(usize),
+    /// A buffer, by its number.
+    Buffer(usize),
+}
+
+/// What the client's lock guards.
+pub struct State {
+    /// `None` once it was closed.
+    session: RefCell<Option<Session>>,
+    /// Open files.
+    pub files: RefCell<HashMap<usize, Rc<File>>>,
+    /// Files so far: no number is used twice, whoever still has one.
+    file_count: Cell<usize>,
+    buffers: RefCell<Slab<Buffer>>,
+    /// The buffers by the address of their first octet.
+    ranges: RefCell<BTreeMap<usize, usize>>,
+    /// What is under way.
+    pub tasks: Tasks,
+    /// Moves and copies.
+    pub counters: Arc<Counters>,
+    /// Whether files are read under delegations.
+    pub keeps: Cell<bool>,
+}
+
+/// How octets have moved.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Reads and writes that moved octets straight.
+    pub straight: AtomicU64,
+    /// Their octets.
+    pub straight_octets: AtomicU64,
+    /// Copies within this process.
+    pub copies: AtomicU64,
+    /// Their octets.
+    pub copied_octets: AtomicU64,
+    /// Memory that was registered for one call.
+    pub registrations: AtomicU64,
+}
+
+impl Counters {
+    /// Octets went between the server and where they belong, straight or by way of the
+    /// connection's ring.
+    pub fn note_move(&self, octets: usize, is_straight: bool) {
+        if !is_straight {
+            return self.note_copy(octets);
+        }
+        self.straight.fetch_add(1, Ordering::Relaxed);
+        self.straight_octets.fetch_add(octets as u64, Ordering::Relaxed);
+    }
+
+    /// Octets were copied within this process.
+    pub fn note_copy(&self, octets: usize) {
+        self.copies.fetch_add(1, Ordering::Relaxed);
+        self.copied_octets.fetch_add(octets as u64, Ordering::Relaxed);
+    }
+
+    /// Memory was registered for one call.
+    pub fn note_registration(&self) {
+        self.registrations.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Core {
+    /// Around a session that `connect` makes.
+    ///
+    /// # Errors
+    /// As `connect`.
+    pub fn new(
+        shared: SharedClient,
+        connect: impl FnOnce(&dafs_client::Client) -> dafs_client::Result<Session>,
+        keeps: bool,
+    ) -> Result<Self, Failure> {
+        let counters = Arc::new(Counters::default());
+        // SAFETY: what is not `Send` of the client's ends in `state`, which is held.
+        let entered = unsafe { shared.enter()? };
+        let session = connect(&entered)?;
+        let state = entered.hold(Rc::new(State {
+            session: RefCell::new(Some(session)),
+            files: RefCell::default(),
+            file_count: Cell::new(0),
+            buffers: RefCell::default(),
+            ranges: RefCell::default(),
+            tasks: Tasks::default(),
+            counters: counters.clone(),
+            keeps: Cell::new(keeps),
+        }));
+        drop(entered);
+        Ok(Self { shared, state, garbage: Mutex::default(), counters })
+    }
+
+    /// The client.
+    pub fn shared(&self) -> &SharedClient {
+        &self.shared
+    }
+
+    /// Something is not needed any more. Takes no lock that anybody waits with.
+    pub fn discard(&self, garbage: Garbage) {
+        self.garbage.lock().unwrap_or_else(PoisonError::into_inner).push(garbage);
+    }
+
+    /// Looks at the session. Nothing of it may be in what `look` gives.
+    ///
+    /// # Errors
+    /// [`Failure::Forked`] in a child process.
+    pub fn visit<T: Send>(
+        &self,
+        look: impl FnOnce(&dafs_share::Entered<'_>, &Rc<State>) -> T,
+    ) -> Result<T, Failure> {
+        // SAFETY: what `look` gives is `Send`, hence nothing of the client's; what it makes
+        // besides it keeps in `state`, which is held.
+        let entered = unsafe { self.shared.enter()? };
+        let state = self.state.get(&entered);
+        self.sweep(state);
+        Ok(look(&entered, state))
+    }
+
+    fn sweep(&self, state: &State) {
+        let garbage =
+            std::mem::take(&mut *self.garbage.lock().unwrap_or_else(PoisonError::into_inner));
+        for item in garbage {
+            match item {
+                Garbage::File(number) => drop(state.files.borrow_mut().remove(&number)),
+                Garbage::Buffer(number) => state.drop_buffer(number),
+            }
+        }
+    }
+
+    /// Begins a call, if that has not been done, and waits for its end; `None` if the time is
+    /// over before.
+    ///
+    /// # Errors
+    /// [`Failure::Forked`] in a child process.
+    pub fn wait_for(
+        &self,
+        task: &mut Option<usize>,
+        begin: &mut Option<Begin>,
+        timeout: Duration,
+    ) -> Result<Option<Outcome>, Failure> {
+        // SAFETY: an outcome has nothing of the client's; a task is kept in `state`, held.
+        let waited = unsafe {
+            self.shared.wait_until(Some(timeout), |entered| {
+                let state = self.state.get(entered);
+                let number = match (&task, begin.take()) {
+                    (None, Some(begin)) => {
+                        self.sweep(state);
+                        *task.insert(state.tasks.spawn(begin(state.clone()), Whose::Thread))
+                    }
+                    (Some(number), _) => *number,
+                    (None, None) => return Some(Err(Failure::Closed)),
+                };
+                state.tasks.poll_ready();
+                state.tasks.take(number)
+            })?
+        };
+        Ok(waited)
+    }
+
+    /// Nobody waits for a call any more.
+    pub fn abandon(&self, task: usize) {
+        // In a child process there is nothing to abandon.
+        let _ = self.visit(|_, state| state.tasks.abandon(task));
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Tasks hold the state, which holds the tasks.
+        let _ = self.visit(|_, state| state.tasks.clear());
+    }
+}
+
+impl State {
+    /// The session.
+    ///
+    /// # Errors
+    /// [`Failure::NoSession`] if it was closed.
+    pub fn session(&self) -> Result<Session, Failure> {
+        self.session.borrow().clone().ok_or(Failure::NoSession)
+    }
+
+    /// The session, for the last time.
+    pub fn take_session(&self) -> Option<Session> {
+        self.session.borrow_mut().take()
+    }
+
+    /// An open file.
+    ///
+    /// # Errors
+    /// [`Failure::Closed`].
+    pub fn file(&self, number: usize) -> Result<Rc<File>, Failure> {
+        self.files.borrow().get(&number).cloned().ok_or(Failure::Closed)
+    }
+
+    /// Keeps a file, under a number.
+    pub fn keep_file(&self, file: File) -> usize {
+        let number = self.file_count.get();
+        self.file_count.set(number + 1);
+        self.files.borrow_mut().insert(number, Rc::new(file));
+        number
+    }
+
+    /// Keeps a buffer, under a number.
+    pub fn keep_buffer(&self, buffer: Buffer) -> (usize, usize) {
+        let address = buffer.memory().address() as usize;
+        let number = self.buffers.borrow_mut().insert(buffer);
+        self.ranges.borrow_mut().insert(address, number);
+        (number, address)
+    }
+
+    fn drop_buffer(&self, number: usize) {
+        if let Some(buffer) = self.buffers.borrow_mut().try_remove(number) {
+            let address = buffer.memory().address() as usize;
+            self.ranges.borrow_mut().remove(&address);
+        }
+    }
+
+    /// The buffer that a range of memory is in, and where in it.
+    pub fn buffer_around(&self, address: usize, length: usize) -> Option<(Buffer, usize)> {
+        let ranges = self.ranges.borrow();
+        let (first, number) = ranges.range(..=address).next_back()?;
+        let buffer = self.buffers.borrow().get(*number)?.clone();
+        let offset = address - first;
+        (offset <= buffer.len() && length <= buffer.len() - offset).then_some((buffer, offset))
+    }
+}

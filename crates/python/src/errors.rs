@@ -1,0 +1,125 @@
+//! What went wrong, as the exception that a Python program expects.
+//!
+//! Invariant: every failure becomes an `OSError` with its errno; `python/dafs/_errors.py` knows
+//! which class.
+
+use dafs_client::{ClientError, Status};
+use dafs_share::Forked;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+/// Why a call failed.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// As the client says.
+    Client(ClientError),
+    /// The process was forked behind the connect.
+    Forked,
+    /// The file was closed.
+    Closed,
+    /// The session was closed.
+    NoSession,
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<Forked> for Failure {
+    fn from(_: Forked) -> Self {
+        Self::Forked
+    }
+}
+
+impl Failure {
+    /// The same about a path.
+    pub fn of(error: ClientError, path: &str) -> Self {
+        match error {
+            ClientError::Status { status, .. } => {
+                Self::Client(ClientError::Status { what: path.to_owned(), status })
+            }
+            other => Self::Client(other),
+        }
+    }
+
+    /// The name of its class for `_errors.py`.
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::Client(error) => match error {
+                ClientError::Status { .. } => "status",
+                ClientError::Connect { .. } => "connect",
+                ClientError::Login { .. }
+                | ClientError::Kerberos { .. }
+                | ClientError::NoLogin { .. } => "login",
+                ClientError::SessionEnded { .. } => "lost",
+                ClientError::OutcomeUnknown { .. } => "unknown",
+                ClientError::Protocol { .. } => "protocol",
+                ClientError::Cancelled => "cancelled",
+                ClientError::TimedOut => "timeout",
+                ClientError::Range { .. } | ClientError::Foreign { .. } => "argument",
+                ClientError::DataLost { .. } => "data_lost",
+                ClientError::OutOfReach { .. }
+                | ClientError::TooManyLinks(_)
+                | ClientError::System { .. } => "system",
+            },
+            Self::Forked => "forked",
+            Self::Closed | Self::NoSession => "closed",
+        }
+    }
+
+    fn errno(&self) -> i32 {
+        match self {
+            Self::Client(error) => error.errno(),
+            // EBADF: the descriptors are another process's, or given back.
+            Self::Forked | Self::Closed | Self::NoSession => 9,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Client(ClientError::Status { status, .. }) => status.text().to_owned(),
+            Self::Client(error) => error.to_string(),
+            Self::Forked => Forked.to_string(),
+            Self::Closed => "the file is closed".to_owned(),
+            Self::NoSession => "the session is closed".to_owned(),
+        }
+    }
+
+    fn status(&self) -> Option<Status> {
+        match self {
+            Self::Client(error) => error.status(),
+            Self::Forked | Self::Closed | Self::NoSession => None,
+        }
+    }
+
+    fn subject(&self) -> Option<&str> {
+        match self {
+            Self::Client(ClientError::Status { what, .. } | ClientError::DataLost { what }) => {
+                Some(what)
+            }
+            Self::Client(ClientError::TooManyLinks(path)) => Some(path),
+            Self::Client(_) | Self::Forked | Self::Closed | Self::NoSession => None,
+        }
+    }
+
+    /// The exception.
+    pub fn to_exception(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let make = MAKE.get_or_try_init(py, || {
+            PyResult::Ok(py.import("dafs._errors")?.getattr("make")?.unbind())
+        })?;
+        let status = self.status().map(|status| format!("{status:?}"));
+        make.call1(py, (self.kind(), self.errno(), self.text(), self.subject(), status))
+    }
+}
+
+impl From<Failure> for PyErr {
+    fn from(failure: Failure) -> Self {
+        Python::attach(|py| match failure.to_exception(py) {
+            Ok(exception) => PyErr::from_value(exception.into_bound(py)),
+            Err(error) => error,
+        })
+    }
+}

@@ -1,0 +1,246 @@
+//! Memory of Python's: registered with the client, or lent for one call.
+//!
+//! Invariant: whoever the octets belong to is kept alive while a server may move them, and for
+//! ever where nobody can tell when that ends.
+
+use std::ffi::c_int;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dafs_client::{Buffer, Client};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMemoryView};
+
+use crate::core::{Core, Counters, Garbage};
+use crate::errors::Failure;
+
+/// Registered memory: servers move octets straight into it and out of it. It has the buffer
+/// protocol, so that numpy arrays and torch tensors can lie over it.
+#[pyclass(frozen, module = "dafs._dafs")]
+pub struct Memory {
+    core: Arc<Core>,
+    number: usize,
+    address: usize,
+    length: usize,
+}
+
+impl Memory {
+    /// A buffer of a session's, by its number.
+    pub fn new(core: Arc<Core>, number: usize, address: usize, length: usize) -> Self {
+        Self { core, number, address, length }
+    }
+}
+
+#[pymethods]
+impl Memory {
+    fn __len__(&self) -> usize {
+        self.length
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<dafs.Memory of {} octets>", self.length)
+    }
+
+    /// # Safety
+    /// As the interpreter calls it: `view` is valid.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let this = slf.get();
+        let length = ffi::Py_ssize_t::try_from(this.length)
+            .map_err(|_| PyBufferError::new_err("too long"))?;
+        let base = this.address as *mut std::ffi::c_void;
+        // SAFETY: `view` is valid by this function's contract; the memory is the buffer's, which
+        // lives as long as this object, to which the view refers.
+        match unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), base, length, 0, flags) } {
+            0 => Ok(()),
+            _ => Err(PyErr::fetch(slf.py())),
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.core.discard(Garbage::Buffer(self.number));
+    }
+}
+
+/// A range of memory that Python has lent for a call.
+pub struct Range {
+    address: usize,
+    length: usize,
+    /// Keeps the range where it is.
+    owner: Py<PyAny>,
+}
+
+impl Range {
+    /// The memory of an object with the buffer protocol, or of a tensor of torch's.
+    ///
+    /// # Errors
+    /// TypeError for anything else; BufferError or ValueError for memory that is not contiguous,
+    /// not the processor's, or not to be written.
+    pub fn of(object: &Bound<'_, PyAny>, is_writable: bool) -> PyResult<Self> {
+        match Self::of_buffer(object, is_writable) {
+            Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
+                match octets_of_tensor(object)? {
+                    Some(octets) => Self::of_buffer(&octets, is_writable),
+                    None => Err(error),
+                }
+            }
+            range => range,
+        }
+    }
+
+    fn of_buffer(object: &Bound<'_, PyAny>, is_writable: bool) -> PyResult<Self> {
+        // It holds the object's memory in place until it goes.
+        let owner = PyMemoryView::from(object)?.into_any();
+        let mut view = std::mem::MaybeUninit::<ffi::Py_buffer>::uninit();
+        let flags = if is_writable { ffi::PyBUF_WRITABLE } else { ffi::PyBUF_SIMPLE };
+        // SAFETY: `view` is room for a view; the interpreter's lock is held.
+        if unsafe { ffi::PyObject_GetBuffer(owner.as_ptr(), view.as_mut_ptr(), flags) } != 0 {
+            return Err(PyErr::fetch(object.py()));
+        }
+        // SAFETY: the call before has filled it in.
+        let mut view = unsafe { view.assume_init() };
+        let (address, length) = (view.buf as usize, usize::try_from(view.len).unwrap_or(0));
+        // SAFETY: the view is valid, and released once. `owner` has one of its own.
+        unsafe { ffi::PyBuffer_Release(&mut view) };
+        Ok(Self { address, length, owner: owner.unbind() })
+    }
+
+    /// Octets.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Its first octet.
+    pub fn address(&self) -> usize {
+        self.address
+    }
+
+    /// Only so much of it.
+    pub fn cut(mut self, length: usize) -> Self {
+        self.length = self.length.min(length);
+        self
+    }
+
+    /// Registers it for one call.
+    ///
+    /// # Errors
+    /// If the table of regions is full.
+    pub fn lend(self, client: &Client, counters: &Counters) -> Result<Lent, Failure> {
+        let is_settled = Arc::new(AtomicBool::new(false));
+        let loan = Loan { owner: Some(self.owner), is_settled: is_settled.clone() };
+        let base = NonNull::new(self.address as *mut u8).unwrap_or(NonNull::dangling());
+        // SAFETY: the owner, a view of the memory, keeps it mapped and in place until it is
+        // dropped, and `loan` drops it only when no server can reach it any more. Nobody makes
+        // references to it: the interpreter reaches it by pointers alone, and a program that
+        // reads what is being read into sees octets torn at worst.
+        let memory = unsafe { dafs_client::Memory::of_owner(base, self.length, Box::new(loan)) };
+        counters.note_registration();
+        Ok(Lent { buffer: client.register_memory(memory)?, is_settled })
+    }
+
+    /// Copies octets into it.
+    pub fn fill(&self, buffer: &Buffer, offset: usize, at: usize, length: usize) {
+        debug_assert!(at + length <= self.length);
+        let from = buffer.memory().pointer(offset, length);
+        // SAFETY: both ranges are inside memory that is alive, and they do not overlap: one is
+        // the client's own.
+        unsafe { std::ptr::copy_nonoverlapping(from, (self.address + at) as *mut u8, length) };
+    }
+
+    /// Copies octets out of it.
+    pub fn drain(&self, buffer: &Buffer, at: usize, length: usize) {
+        debug_assert!(at + length <= self.length);
+        let to = buffer.memory().pointer(0, length);
+        // SAFETY: as in `fill`.
+        unsafe { std::ptr::copy_nonoverlapping((self.address + at) as *const u8, to, length) };
+    }
+}
+
+/// The octets of a tensor in the processor's memory; `None` if it is no tensor.
+fn octets_of_tensor<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if !(object.hasattr("is_contiguous")? && object.hasattr("untyped_storage")?) {
+        return Ok(None);
+    }
+    if !object.call_method0("is_contiguous")?.is_truthy()? {
+        return Err(PyValueError::new_err("the tensor is not contiguous"));
+    }
+    let device: String = object.getattr("device")?.getattr("type")?.extract()?;
+    if device != "cpu" {
+        return Err(PyValueError::new_err(format!("the tensor is on {device}, not on cpu")));
+    }
+    let octet = object.py().import("torch")?.getattr("uint8")?;
+    let flat = object.call_method0("detach")?.call_method1("reshape", (-1,))?;
+    Ok(Some(flat.call_method1("view", (octet,))?.call_method0("numpy")?))
+}
+
+/// Memory of Python's that is registered for one call.
+pub struct Lent {
+    /// The registration.
+    pub buffer: Buffer,
+    is_settled: Arc<AtomicBool>,
+}
+
+impl Lent {
+    /// The call has ended with the server's answer: nothing touches the memory any more.
+    pub fn settle(self) {
+        self.is_settled.store(true, Ordering::Release);
+    }
+}
+
+/// Keeps the owner of lent memory.
+struct Loan {
+    owner: Option<Py<PyAny>>,
+    is_settled: Arc<AtomicBool>,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        // A server that was not heard again might still write: the memory is never used for
+        // anything else.
+        if !self.is_settled.load(Ordering::Acquire) {
+            std::mem::forget(self.owner.take());
+        }
+    }
+}
+
+/// A bytes object that is being read into.
+pub struct Octets(Py<PyBytes>);
+
+impl Octets {
+    /// One of a length, whose octets are not set, and its range.
+    ///
+    /// # Errors
+    /// MemoryError.
+    pub fn new(py: Python<'_>, length: usize) -> PyResult<(Self, Range)> {
+        let signed = ffi::Py_ssize_t::try_from(length)
+            .map_err(|_| PyValueError::new_err("more octets than memory has"))?;
+        // SAFETY: without octets to copy it makes an object whose octets are the caller's to set;
+        // nobody else has it until they are.
+        let bytes = unsafe {
+            let made = ffi::PyBytes_FromStringAndSize(std::ptr::null(), signed);
+            Bound::from_owned_ptr_or_err(py, made)?.cast_into_unchecked::<PyBytes>()
+        };
+        let address = bytes.as_bytes().as_ptr() as usize;
+        let owner = bytes.clone().into_any().unbind();
+        Ok((Self(bytes.unbind()), Range { address, length, owner }))
+    }
+
+    /// The object, with as many octets as were read.
+    pub fn finish(self, py: Python<'_>, length: usize, counters: &Counters) -> PyResult<Py<PyAny>> {
+        let bytes = self.0.bind(py);
+        let octets = bytes.as_bytes();
+        if octets.len() == length {
+            return Ok(self.0.into_any());
+        }
+        counters.note_copy(length);
+        Ok(PyBytes::new(py, &octets[..length.min(octets.len())]).into_any().unbind())
+    }
+}

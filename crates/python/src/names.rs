@@ -1,0 +1,89 @@
+//! Paths to objects: in one round trip where no symbolic link is in the way.
+//!
+//! Invariant: every error names the path that was asked for.
+
+use dafs_client::{ClientError, Metadata, ObjectType, OpenOptions, Outcome, Session, Status};
+
+use crate::errors::Failure;
+
+/// What a path leads to.
+///
+/// # Errors
+/// As the server says, with the path.
+pub async fn find(session: &Session, path: &str, follow: bool) -> Result<Metadata, Failure> {
+    let chain = session.chain();
+    let chain = if path.trim_matches('/').is_empty() { chain } else { chain.lookup(path) };
+    match chain.getattr().run_async().await {
+        Ok(outcomes) => match outcomes.into_iter().next_back() {
+            Some(Outcome::Metadata(found)) if follow && found.kind == ObjectType::SymbolicLink => {
+                Ok(session.metadata(path)?)
+            }
+            Some(Outcome::Metadata(found)) => Ok(*found),
+            _ => Err(Failure::Client(ClientError::Protocol {
+                address: session.address().to_string(),
+                what: "GETATTR_INLINE was answered with something else".into(),
+            })),
+        },
+        Err(failure) if is_for_the_long_way(&failure.error) => Ok(match follow {
+            true => session.metadata(path)?,
+            false => session.symlink_metadata(path)?,
+        }),
+        Err(failure) => Err(Failure::of(failure.error, path)),
+    }
+}
+
+/// The directory that a path's last name is in, and the name.
+///
+/// # Errors
+/// As [`find`]; INVAL for a path without a name.
+pub async fn parent<'p>(session: &Session, path: &'p str) -> Result<(Metadata, &'p str), Failure> {
+    let trimmed = path.trim_end_matches('/');
+    let (directory, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
+    if matches!(name, "" | "." | "..") {
+        let (what, status) = (path.to_owned(), Status::Inval);
+        return Err(ClientError::Status { what, status }.into());
+    }
+    match find(session, directory, true).await {
+        Ok(found) => Ok((found, name)),
+        Err(Failure::Client(error)) => Err(Failure::of(error, path)),
+        Err(other) => Err(other),
+    }
+}
+
+/// Opens a file by path.
+///
+/// # Errors
+/// As the server says, with the path.
+pub async fn open(
+    session: &Session,
+    path: &str,
+    options: &OpenOptions,
+    keeps: bool,
+) -> Result<dafs_client::File, Failure> {
+    let cuts_later = options.truncate && !options.create && !options.create_new;
+    if keeps || cuts_later {
+        return session.open(path, options).map_err(|error| Failure::of(error, path));
+    }
+    match session.chain().open(path, options).run_async().await {
+        Ok(outcomes) => match outcomes.first() {
+            Some(Outcome::Opened { file, state }) => Ok(session.opened(*file, *state, path)),
+            _ => Err(Failure::Client(ClientError::Protocol {
+                address: session.address().to_string(),
+                what: "OPEN was answered with something else".into(),
+            })),
+        },
+        Err(failure) if is_for_the_long_way(&failure.error) => {
+            session.open(path, options).map_err(|error| Failure::of(error, path))
+        }
+        Err(failure) => Err(Failure::of(failure.error, path)),
+    }
+}
+
+/// Whether the client has to walk: links are followed there, and `..` is understood, and there is
+/// no limit to the names of a path.
+pub fn is_for_the_long_way(error: &ClientError) -> bool {
+    matches!(
+        error.status(),
+        Some(Status::Symlink | Status::NotDir | Status::Inval | Status::NameTooLong)
+    ) || matches!(error.status(), Some(Status::TooSmall | Status::ChainForm))
+}

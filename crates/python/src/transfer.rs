@@ -1,0 +1,271 @@
+//! Reads and writes, straight where that is possible.
+//!
+//! Invariant: whatever is copied within this process on the way is counted.
+
+use std::rc::Rc;
+
+use dafs_client::{Buffer, ClientError, File, Outcome, RegionPath};
+
+use crate::core::State;
+use crate::errors::Failure;
+use crate::memory::{Lent, Range};
+
+/// Shortest range of memory that was not registered before that octets are moved straight to and
+/// from; shorter ones are copied, which takes less than a registration.
+pub const STRAIGHT_MIN: usize = 16 << 10;
+
+/// Where the octets of a call are, for the server.
+enum Place {
+    /// In memory that was registered before.
+    Registered(Buffer, usize),
+    /// In memory that is registered for this call.
+    Lent(Lent),
+    /// In a buffer of the client's, from or to which they are copied.
+    Copied(Buffer, Range),
+}
+
+impl Place {
+    fn of(range: Range, file: &File, state: &State) -> Result<Self, Failure> {
+        let client = file.session().client();
+        if let Some((buffer, offset)) = state.buffer_around(range.address(), range.length()) {
+            return Ok(Self::Registered(buffer, offset));
+        }
+        if range.length() >= STRAIGHT_MIN {
+            return Ok(Self::Lent(range.lend(&client, &state.counters)?));
+        }
+        Ok(Self::Copied(client.allocate(range.length())?, range))
+    }
+
+    fn buffer(&self) -> (&Buffer, usize) {
+        match self {
+            Self::Registered(buffer, offset) => (buffer, *offset),
+            Self::Lent(lent) => (&lent.buffer, 0),
+            Self::Copied(buffer, _) => (buffer, 0),
+        }
+    }
+
+    /// The server has answered, or the call has failed.
+    fn end(self, moved: &Result<usize, ClientError>, file: &File, state: &State, reads: bool) {
+        let path = file.session().path_of(self.buffer().0);
+        let octets = moved.as_ref().copied().unwrap_or(0);
+        let is_straight = path != Some(RegionPath::Staged);
+        match self {
+            Self::Copied(buffer, range) => {
+                if reads {
+                    range.fill(&buffer, 0, 0, octets);
+                }
+                state.counters.note_copy(octets);
+            }
+            Self::Registered(..) => state.counters.note_move(octets, is_straight),
+            Self::Lent(lent) => {
+                state.counters.note_move(octets, is_straight);
+                if is_settled(moved) {
+                    lent.settle();
+                }
+            }
+        }
+    }
+}
+
+/// Whether the server has answered to everything that named the memory.
+fn is_settled(moved: &Result<usize, ClientError>) -> bool {
+    matches!(moved, Ok(_) | Err(ClientError::Status { .. }))
+}
+
+/// Reads into a range; fewer octets than it has only at the end of the file.
+///
+/// # Errors
+/// As the server says.
+pub async fn read(state: &State, file: &File, range: Range, offset: u64) -> Result<usize, Failure> {
+    if range.length() == 0 {
+        return Ok(0);
+    }
+    if state.keeps.get() && range.length() < STRAIGHT_MIN {
+        return read_kept(state, file, &range, offset);
+    }
+    let length = range.length();
+    let place = Place::of(range, file, state)?;
+    let moved = {
+        let (buffer, at) = place.buffer();
+        read_whole(file, offset, buffer, at, length).await
+    };
+    place.end(&moved, file, state, true);
+    Ok(moved?)
+}
+
+/// Reads a little, out of what this client keeps of the file where it may.
+fn read_kept(state: &State, file: &File, range: &Range, offset: u64) -> Result<usize, Failure> {
+    let client = file.session().client();
+    let buffer = client.allocate(range.length())?;
+    let mut octets = vec![0; range.length()];
+    let count = file.read_at(&mut octets, offset)?;
+    buffer.write(0, &octets[..count]);
+    range.fill(&buffer, 0, 0, count);
+    state.counters.note_copy(count);
+    Ok(count)
+}
+
+/// Reads into a registered buffer.
+///
+/// # Errors
+/// As the server says.
+pub async fn read_whole(
+    file: &File,
+    offset: u64,
+    buffer: &Buffer,
+    at: usize,
+    length: usize,
+) -> Result<usize, ClientError> {
+    let mut done = 0;
+    while done < length {
+        let piece = (length - done).min(PIECE_MAX);
+        let slice = buffer.slice(at + done, piece)?;
+        let read = file.read_async(offset.saturating_add(done as u64), slice).await?;
+        done += read.length as usize;
+        if read.end_of_file {
+            break;
+        }
+        if read.length == 0 {
+            return Err(no_progress(file, "READ"));
+        }
+    }
+    Ok(done)
+}
+
+/// Writes a range, whole.
+///
+/// # Errors
+/// As the server says; [`ClientError::DataLost`] if what was written before is known to be lost.
+pub async fn write(
+    state: &State,
+    file: &File,
+    range: Range,
+    offset: u64,
+) -> Result<usize, Failure> {
+    let length = range.length();
+    if length == 0 {
+        return Ok(0);
+    }
+    let place = Place::of(range, file, state)?;
+    if let Place::Copied(buffer, range) = &place {
+        range.drain(buffer, 0, length);
+    }
+    let moved = {
+        let (buffer, at) = place.buffer();
+        write_whole(file, offset, buffer, at, length).await
+    };
+    place.end(&moved, file, state, false);
+    Ok(moved?)
+}
+
+/// Writes from a registered buffer.
+///
+/// # Errors
+/// As [`write`].
+pub async fn write_whole(
+    file: &File,
+    offset: u64,
+    buffer: &Buffer,
+    at: usize,
+    length: usize,
+) -> Result<usize, ClientError> {
+    let mut done = 0;
+    while done < length {
+        let piece = (length - done).min(PIECE_MAX);
+        let slice = buffer.slice(at + done, piece)?;
+        let written = file.write_async(offset.saturating_add(done as u64), slice).await?;
+        file.note_unstable(written.verifier)?;
+        if written.length == 0 {
+            return Err(no_progress(file, "WRITE"));
+        }
+        done += written.length as usize;
+    }
+    Ok(done)
+}
+
+/// Appends a range, all or nothing. Where it was put.
+///
+/// # Errors
+/// As the server says.
+pub async fn append(state: &State, file: &Rc<File>, range: Range) -> Result<u64, Failure> {
+    let length = range.length();
+    let place = Place::of(range, file, state)?;
+    if let Place::Copied(buffer, range) = &place {
+        range.drain(buffer, 0, length);
+    }
+    let (buffer, at) = place.buffer();
+    let slice = buffer.slice(at, length)?;
+    let chain = file.session().chain().of(file).append_from(slice);
+    let ended = chain.run_async().await.map_err(|failure| failure.error);
+    let moved = ended.as_ref().map(|_| length).map_err(Clone::clone);
+    place.end(&moved, file, state, false);
+    match ended.map_err(|error| Failure::of(error, file.path()))?.first() {
+        Some(Outcome::Appended { offset, .. }) => Ok(*offset),
+        _ => Err(no_progress(file, "APPEND").into()),
+    }
+}
+
+/// One request of a batch.
+pub struct Request {
+    /// The file's number.
+    pub file: usize,
+    /// Where in the file.
+    pub offset: u64,
+    /// The memory.
+    pub range: Range,
+    /// Whether it is a write.
+    pub is_write: bool,
+}
+
+/// Has many requests done together. What each has moved.
+///
+/// # Errors
+/// If nothing was asked for.
+pub async fn batch(
+    state: &State,
+    requests: Vec<Request>,
+    window: Option<std::time::Duration>,
+) -> Result<Vec<Result<u32, ClientError>>, Failure> {
+    let session = state.session()?;
+    let mut files = Vec::with_capacity(requests.len());
+    let mut places = Vec::with_capacity(requests.len());
+    let mut batch = session.batch();
+    for request in requests {
+        let file = state.file(request.file)?;
+        let length = request.range.length();
+        let place = Place::of(request.range, &file, state)?;
+        let (buffer, at) = place.buffer();
+        let slice = buffer.slice(at, length)?;
+        batch = match request.is_write {
+            true => {
+                if let Place::Copied(buffer, range) = &place {
+                    range.drain(buffer, 0, length);
+                }
+                batch.write(&file, request.offset, slice)
+            }
+            false => batch.read(&file, request.offset, slice),
+        };
+        files.push(file);
+        places.push((place, request.is_write));
+    }
+    let started = match window {
+        Some(window) => batch.latency(window).submit()?,
+        None => batch.start()?,
+    };
+    let counts = started.await;
+    for (((place, is_write), file), count) in places.into_iter().zip(&files).zip(&counts) {
+        let moved = count.clone().map(|count| count as usize);
+        place.end(&moved, file, state, !is_write);
+    }
+    Ok(counts)
+}
+
+fn no_progress(file: &File, what: &str) -> ClientError {
+    ClientError::Protocol {
+        address: file.session().address().to_string(),
+        what: format!("{what} of {} moved nothing", file.path()),
+    }
+}
+
+/// Octets of one request of the library's, which cuts it further.
+const PIECE_MAX: usize = 1 << 30;

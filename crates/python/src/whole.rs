@@ -1,0 +1,162 @@
+//! Small files as a whole, many at once.
+//!
+//! Invariant: no more files are under way than the session has credits for, and none stays open.
+
+use std::rc::Rc;
+
+use dafs_client::{Buffer, OpenOptions, Outcome, Session, ShareAccess};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+
+use crate::core::State;
+use crate::errors::Failure;
+use crate::memory::Range;
+use crate::names;
+use crate::transfer;
+
+/// Reads files whole. What each has, or why not, in their order.
+///
+/// # Errors
+/// If the session was closed.
+pub async fn read_files(
+    state: &State,
+    paths: &[String],
+) -> Result<Vec<Result<Vec<u8>, Failure>>, Failure> {
+    let session = state.session()?;
+    let client = session.client();
+    let mut results: Vec<_> = paths.iter().map(|_| None).collect();
+    let mut waiting = paths.iter().enumerate();
+    let mut under_way = FuturesUnordered::new();
+    // A chain has three members, each with a credit of its own.
+    let width = usize::from(session.credits() / 3).clamp(1, FILES_MAX);
+    let mut start = |buffer: Buffer| {
+        let (index, path) = waiting.next()?;
+        let session = &session;
+        Some(async move {
+            let read = read_file(session, path, &buffer).await;
+            (index, read, buffer)
+        })
+    };
+    for _ in 0..width {
+        match start(client.allocate(FIRST_BYTES)?) {
+            Some(reading) => under_way.push(reading),
+            None => break,
+        }
+    }
+    while let Some((index, read, buffer)) = under_way.next().await {
+        if let Ok(octets) = &read {
+            state.counters.note_copy(octets.len());
+        }
+        results[index] = Some(read);
+        under_way.extend(start(buffer));
+    }
+    Ok(results.into_iter().flatten().collect())
+}
+
+/// Reads one: a round trip if it fits the buffer.
+async fn read_file(session: &Session, path: &str, buffer: &Buffer) -> Result<Vec<u8>, Failure> {
+    let options = OpenOptions::read();
+    let slice = buffer.slice(0, buffer.len())?;
+    let chain = session.chain().open(path, &options).read_into(0, slice).close();
+    let moved = match chain.run_async().await {
+        Ok(outcomes) => outcomes.get(1).and_then(Outcome::transferred),
+        Err(failure) => {
+            if let Some(Outcome::Opened { file, state }) = failure.done.first() {
+                // Dropping it closes it.
+                drop(session.opened(*file, *state, path));
+            }
+            if !names::is_for_the_long_way(&failure.error) {
+                return Err(Failure::of(failure.error, path));
+            }
+            None
+        }
+    };
+    if let Some(moved) = moved.filter(|moved| moved.end_of_file) {
+        return Ok(taken(buffer, moved.length as usize));
+    }
+    read_long(session, path, &options).await
+}
+
+/// Reads one that is longer, or behind a link.
+async fn read_long(
+    session: &Session,
+    path: &str,
+    options: &OpenOptions,
+) -> Result<Vec<u8>, Failure> {
+    let file = names::open(session, path, options, false).await?;
+    let size = session.metadata_async(file.handle(), path).await?.size;
+    let length = usize::try_from(size).unwrap_or(usize::MAX);
+    let mut octets = Vec::new();
+    let buffer = session.client().allocate(length.clamp(1, BUFFER_BYTES_MAX))?;
+    loop {
+        let read =
+            transfer::read_whole(&file, octets.len() as u64, &buffer, 0, buffer.len()).await?;
+        octets.extend(taken(&buffer, read));
+        if read < buffer.len() {
+            break;
+        }
+    }
+    file.close_async().await?;
+    Ok(octets)
+}
+
+fn taken(buffer: &Buffer, length: usize) -> Vec<u8> {
+    let mut octets = vec![0; length];
+    buffer.read(0, &mut octets);
+    octets
+}
+
+/// Makes a file of what a range has, or gives one that is there this content.
+///
+/// # Errors
+/// As the server says, with the path.
+pub async fn write_file(
+    state: &Rc<State>,
+    path: &str,
+    range: Range,
+    mode: u32,
+    is_new: bool,
+) -> Result<(), Failure> {
+    let session = state.session()?;
+    let options = OpenOptions {
+        access: ShareAccess::Write,
+        truncate: !is_new,
+        create_new: is_new,
+        mode,
+        ..OpenOptions::write()
+    };
+    let length = range.length();
+    let is_small = length <= INLINE_BYTES;
+    if is_small {
+        let buffer = session.client().allocate(length.max(1))?;
+        range.drain(&buffer, 0, length);
+        state.counters.note_copy(length);
+        let octets = taken(&buffer, length);
+        let chain = session.chain().open(path, &options);
+        let chain = if octets.is_empty() { chain } else { chain.write_inline(0, &octets) };
+        match chain.close().run_async().await {
+            Ok(_) => return Ok(()),
+            Err(failure) => {
+                if let Some(Outcome::Opened { file, state }) = failure.done.first() {
+                    drop(session.opened(*file, *state, path));
+                    return Err(Failure::of(failure.error, path));
+                }
+                if !names::is_for_the_long_way(&failure.error) {
+                    return Err(Failure::of(failure.error, path));
+                }
+            }
+        }
+    }
+    let file = names::open(&session, path, &options, false).await?;
+    transfer::write(state, &file, range, 0).await?;
+    file.close_async().await?;
+    Ok(())
+}
+
+/// Files under way at once, at most.
+const FILES_MAX: usize = 64;
+/// Octets that are asked for before a file's size is known.
+const FIRST_BYTES: usize = 64 << 10;
+/// Octets of the buffer for long files.
+const BUFFER_BYTES_MAX: usize = 8 << 20;
+/// Octets that travel inside a request.
+const INLINE_BYTES: usize = 2 << 10;
