@@ -5,10 +5,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
-use std::time::Duration;
 
 use dafs_client::SetAttributes;
-use dafs_client::{CacheHint, CachePattern, ClientError, LockKind, LockOptions};
+use dafs_client::{CacheHint, CachePattern, LockKind, LockOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -110,7 +109,7 @@ impl File {
     fn commit(&self) -> PyResult<Operation> {
         self.operation(|_, file| async move {
             let committed = file.commit_async().await?;
-            file.note_unstable(committed.verifier)?;
+            file.note_committed(committed.verifier)?;
             Ok(Value::None)
         })
     }
@@ -164,15 +163,11 @@ impl File {
             .ok_or_else(|| PyValueError::new_err("there are no such options of locks"))?;
         let kind = kind_of(exclusive);
         self.operation(move |_, file| async move {
-            if !waits {
-                let holder = file.try_lock_async(kind, offset, length, options).await?;
-                return Ok(Value::Bool(holder.is_none()));
-            }
-            match file.lock(kind, offset, length, options, Some(Duration::ZERO)) {
-                Ok(()) => Ok(Value::Bool(true)),
-                Err(ClientError::TimedOut) => Ok(Value::Bool(false)),
-                Err(error) => Err(error.into()),
-            }
+            let holder = match waits {
+                true => file.queue_lock_async(kind, offset, length, options).await?,
+                false => file.try_lock_async(kind, offset, length, options).await?,
+            };
+            Ok(Value::Bool(holder.is_none()))
         })
     }
 

@@ -213,11 +213,9 @@ impl Session {
         self.operation(move |_, session| async move {
             let (from, name) = names::parent(&session, &path).await?;
             let (to, new_name) = names::parent(&session, &new_path).await?;
-            let chain = session.chain().at(to.handle).rename(from.handle, name, new_name);
-            match chain.run_async().await {
-                Ok(_) => Ok(Value::None),
-                Err(failure) => Err(Failure::of(failure.error, &path)),
-            }
+            let (source, target) = ((from.handle, name), (to.handle, new_name));
+            session.rename_in_async(source, target, &path).await?;
+            Ok(Value::None)
         })
     }
 
@@ -225,10 +223,8 @@ impl Session {
         self.operation(move |_, session| async move {
             let source = names::find(&session, &path, false).await?;
             let (to, name) = names::parent(&session, &new_path).await?;
-            match session.chain().at(to.handle).link(source.handle, name).run_async().await {
-                Ok(_) => Ok(Value::None),
-                Err(failure) => Err(Failure::of(failure.error, &new_path)),
-            }
+            session.link_in_async(source.handle, to.handle, name, &new_path).await?;
+            Ok(Value::None)
         })
     }
 
@@ -270,14 +266,17 @@ impl Session {
 
     fn access(&self, path: String, mask: u32) -> Operation {
         self.operation(move |_, session| async move {
-            let granted = session.access(&path, AccessMask(mask))?;
+            let object = names::find(&session, &path, true).await?;
+            let asked = session.access_async(object.handle, AccessMask(mask), &path);
+            let granted = asked.await?;
             Ok(Value::Int(u64::from(granted.0)))
         })
     }
 
     fn space(&self, path: String) -> Operation {
         self.operation(move |_, session| async move {
-            let system = session.file_system(&path)?;
+            let object = names::find(&session, &path, true).await?;
+            let system = session.file_system_async(object.handle, &path).await?;
             let values = [
                 system.space_total,
                 system.space_free,
@@ -330,6 +329,7 @@ impl Session {
                 true => DeleteDisposition::Deny,
                 false => DeleteDisposition::DontCare,
             },
+            ..OpenOptions::read()
         };
         Ok(self.operation(move |state, session| async move {
             let file = names::open(&session, &path, &options, state.keeps.get()).await?;

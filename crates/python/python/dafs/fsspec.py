@@ -1,0 +1,571 @@
+"""``dafs://`` for fsspec: pandas, pyarrow, DuckDB, zarr, xarray and whatever else uses it.
+
+A file system has two sessions, made when they are wanted: one in fsspec's event loop, for all
+that goes on at once, and one that blocks, for open files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import posixpath
+import secrets
+import weakref
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlsplit
+
+from fsspec.asyn import AsyncFileSystem
+from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.utils import other_paths
+
+from . import aio, connect
+from ._session import Session
+from ._types import DirEntry, Stat
+
+__all__ = ["DafsFile", "DafsFileSystem"]
+
+#: What is moved at once between a server and local files.
+_PIECE = 4 << 20
+_SCHEMES = ("dafs", "dafs+tls", "dafs+verbs", "dafs+shm")
+
+
+class DafsFileSystem(AsyncFileSystem):
+    """Files of a DAFS server.
+
+    :param server: URL of the server, by default ``dafs://localhost``; from a path's URL where
+        one is given (``fsspec.open("dafs://host:2050/x")``).
+    :param options: options of :func:`dafs.connect`.
+    :param auto_mkdir: make the directories that a new file is to be in.
+    """
+
+    protocol = _SCHEMES
+    root_marker = "/"
+    cachable = True
+    # Listings are not kept: others change them.
+    use_listings_cache = False
+
+    def __init__(
+        self,
+        server: str = "dafs://localhost",
+        options: dict[str, Any] | None = None,
+        auto_mkdir: bool = True,
+        asynchronous: bool = False,
+        loop: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(asynchronous=asynchronous, loop=loop, **kwargs)
+        self.server = server
+        self.options = dict(options or {})
+        self.auto_mkdir = auto_mkdir
+        self._blocking: Session | None = None
+        self._sessions: weakref.WeakKeyDictionary[
+            asyncio.AbstractEventLoop, asyncio.Future[aio.Session]
+        ] = weakref.WeakKeyDictionary()
+
+    # ---- URLs ---------------------------------------------------------------------------
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        text = os.fspath(path)
+        scheme, separator, rest = text.partition("://")
+        if separator and scheme == "dafs+shm":
+            _, _, text = rest.partition("!")
+        elif separator and scheme in _SCHEMES:
+            _, slash, below = rest.partition("/")
+            text = slash + below
+        text = posixpath.normpath("/" + text.lstrip("/")) if text.strip("/") else "/"
+        return text
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        scheme, separator, rest = path.partition("://")
+        if not separator or scheme not in _SCHEMES:
+            return {}
+        if scheme == "dafs+shm":
+            return {"server": f"{scheme}://{rest.partition('!')[0]}!/"}
+        host = urlsplit(path).netloc
+        return {"server": f"{scheme}://{host}"} if host else {}
+
+    def unstrip_protocol(self, name: str) -> str:
+        path = self._strip_protocol(name)
+        return f"{self.server.removesuffix('/')}{path}"
+
+    # ---- sessions -----------------------------------------------------------------------
+
+    async def set_session(self) -> aio.Session:
+        """The session of the running loop."""
+        loop = asyncio.get_running_loop()
+        connecting = self._sessions.get(loop)
+        if connecting is None or (connecting.done() and connecting.exception() is not None):
+            connecting = loop.create_task(aio.connect(self.server, **self.options))
+            self._sessions[loop] = connecting
+        # A task that is cancelled does not take it from the others that wait.
+        return await asyncio.shield(connecting)
+
+    @property
+    def session(self) -> Session:
+        """The session that blocks."""
+        if self._blocking is None:
+            self._blocking = connect(self.server, **self.options)
+        return self._blocking
+
+    # ---- looking ------------------------------------------------------------------------
+
+    async def _info(self, path: str, **kwargs: Any) -> dict[str, Any]:
+        path = self._strip_protocol(path)
+        session = await self.set_session()
+        found = await session.stat(path, follow_symlinks=False)
+        return await self._described(session, path, found)
+
+    async def _ls(self, path: str, detail: bool = True, **kwargs: Any) -> list[Any]:
+        path = self._strip_protocol(path)
+        session = await self.set_session()
+        try:
+            entries = await session.scandir(path)
+        except NotADirectoryError:
+            info = await self._info(path)
+            return [info] if detail else [path]
+        if not detail:
+            return sorted(entry.path for entry in entries)
+        entries.sort(key=lambda entry: entry.name)
+        return [info for entry in entries if (info := await self._entry(session, entry))]
+
+    async def _entry(self, session: aio.Session, entry: DirEntry) -> dict[str, Any] | None:
+        try:
+            return await self._described(session, entry.path, entry.stat())
+        except FileNotFoundError:
+            # It was gone when the server looked.
+            return None
+
+    async def _described(self, session: aio.Session, path: str, stat: Stat) -> dict[str, Any]:
+        is_link = stat.is_symlink()
+        destination = None
+        if is_link:
+            destination = await session.readlink(path)
+            try:
+                stat = await session.stat(path)
+            except FileNotFoundError:
+                # It leads nowhere, and is what it is.
+                pass
+        info = {
+            "name": path,
+            "size": None if stat.is_dir() else stat.st_size,
+            "type": "directory" if stat.is_dir() else "file" if stat.is_file() else "other",
+            "mode": stat.st_mode,
+            "uid": stat.owner,
+            "gid": stat.group,
+            "ino": stat.st_ino,
+            "nlink": stat.st_nlink,
+            "mtime": stat.st_mtime,
+            "created": stat.st_ctime,
+            "islink": is_link,
+        }
+        if stat.is_dir():
+            info["size"] = 0
+        if destination is not None:
+            info["destination"] = destination
+        return info
+
+    async def _exists(self, path: str, **kwargs: Any) -> bool:
+        return await (await self.set_session()).exists(self._strip_protocol(path))
+
+    def modified(self, path: str) -> Any:
+        import datetime
+
+        found = self.info(path)["mtime"]
+        return datetime.datetime.fromtimestamp(found, tz=datetime.timezone.utc)
+
+    def created(self, path: str) -> Any:
+        import datetime
+
+        found = self.info(path)["created"]
+        return datetime.datetime.fromtimestamp(found, tz=datetime.timezone.utc)
+
+    def ukey(self, path: str) -> str:
+        # Differs after every change.
+        found = self.session.stat(self._strip_protocol(path))
+        return f"{found.st_ino:x}-{found.change:x}"
+
+    # ---- data ---------------------------------------------------------------------------
+
+    async def _cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> bytes:
+        path = self._strip_protocol(path)
+        session = await self.set_session()
+        if start is None and end is None:
+            return await session.read_bytes(path)
+        async with await session.open(path) as file:
+            if start is None or start < 0 or end is None or end < 0:
+                size = (await file.stat()).st_size
+                start = 0 if start is None else start if start >= 0 else max(size + start, 0)
+                end = size if end is None else end if end >= 0 else size + end
+            return await file.read(end - start, start) if end > start else b""
+
+    async def _cat(
+        self,
+        path: Any,
+        recursive: bool = False,
+        on_error: str = "raise",
+        batch_size: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        # All of them in one call, which keeps as many on their way as the server gives credits
+        # for; by itself fsspec makes a task of each.
+        paths = await self._expand_path(path, recursive=recursive)
+        if kwargs:
+            return await super()._cat(path, recursive, on_error, batch_size, **kwargs)
+        if recursive:
+            paths = [one for one in paths if not await self._isdir(one)]
+        session = await self.set_session()
+        read = dict(zip(paths, await session.read_files(paths), strict=True))
+        failed = next((one for one in read.values() if isinstance(one, OSError)), None)
+        if failed is not None and on_error == "raise":
+            raise failed
+        if on_error == "omit":
+            read = {name: one for name, one in read.items() if not isinstance(one, OSError)}
+        is_many = len(paths) > 1 or isinstance(path, list)
+        if is_many or paths[0] != self._strip_protocol(path):
+            return read
+        return next(iter(read.values()), None)
+
+    async def _pipe_file(
+        self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any
+    ) -> None:
+        path = self._strip_protocol(path)
+        session = await self.set_session()
+        writing = {"exclusive": mode == "create"}
+        try:
+            await session.write_bytes(path, value, **writing)
+        except FileNotFoundError:
+            if not await self._make_parent(session, path):
+                raise
+            await session.write_bytes(path, value, **writing)
+
+    async def _make_parent(self, session: aio.Session, path: str) -> bool:
+        """Makes the directory that a file is to be in. False if that is not wanted."""
+        if self.auto_mkdir:
+            await session.makedirs(posixpath.dirname(path), exist_ok=True)
+        return self.auto_mkdir
+
+    async def _create(self, session: aio.Session, path: str, mode: str) -> aio.File:
+        try:
+            return await session.open(path, mode)
+        except FileNotFoundError:
+            if not await self._make_parent(session, path):
+                raise
+            return await session.open(path, mode)
+
+    async def _cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        session = await self.set_session()
+        if (await session.stat(path1)).is_dir():
+            return await session.makedirs(path2, exist_ok=True)
+        piece = await session.alloc(_PIECE)
+        async with await session.open(path1) as source:
+            async with await self._create(session, path2, "wb") as target:
+                offset = 0
+                while count := await source.readinto(piece, offset):
+                    await target.write(memoryview(piece)[:count], offset)
+                    offset += count
+
+    async def _get_file(
+        self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, **kwargs: Any
+    ) -> None:
+        rpath = self._strip_protocol(rpath)
+        session = await self.set_session()
+        found = await session.stat(rpath)
+        if found.is_dir():
+            return os.makedirs(lpath, exist_ok=True)
+        callback.set_size(found.st_size)
+        is_path = isinstance(lpath, (str, os.PathLike))
+        if is_path:
+            os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
+        local = open(lpath, "wb", buffering=0) if is_path else lpath
+        try:
+            piece = await session.alloc(min(_PIECE, found.st_size + 1))
+            async with await session.open(rpath) as source:
+                offset = 0
+                while count := await source.readinto(piece, offset):
+                    _write_all(local, memoryview(piece)[:count])
+                    callback.relative_update(count)
+                    offset += count
+        finally:
+            if is_path:
+                local.close()
+
+    async def _put_file(
+        self,
+        lpath: Any,
+        rpath: str,
+        mode: str = "overwrite",
+        callback: Any = DEFAULT_CALLBACK,
+        **kwargs: Any,
+    ) -> None:
+        rpath = self._strip_protocol(rpath)
+        session = await self.set_session()
+        if os.path.isdir(lpath):
+            return await session.makedirs(rpath, exist_ok=True)
+        with open(lpath, "rb", buffering=0) as local:
+            size = os.fstat(local.fileno()).st_size
+            callback.set_size(size)
+            piece = await session.alloc(min(_PIECE, size + 1))
+            view = memoryview(piece)
+            how = "xb" if mode == "create" else "wb"
+            async with await self._create(session, rpath, how) as target:
+                offset = 0
+                while count := local.readinto(view):
+                    await target.write(view[:count], offset)
+                    callback.relative_update(count)
+                    offset += count
+
+    # ---- names --------------------------------------------------------------------------
+
+    async def _mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        path = self._strip_protocol(path)
+        session = await self.set_session()
+        if create_parents:
+            await session.makedirs(posixpath.dirname(path), exist_ok=True)
+        await session.mkdir(path)
+
+    async def _makedirs(self, path: str, exist_ok: bool = False) -> None:
+        session = await self.set_session()
+        await session.makedirs(self._strip_protocol(path), exist_ok=exist_ok)
+
+    async def _rm_file(self, path: str, **kwargs: Any) -> None:
+        await (await self.set_session()).remove(self._strip_protocol(path))
+
+    async def _rmdir(self, path: str) -> None:
+        path = self._strip_protocol(path)
+        session = await self.set_session()
+        if not (await session.stat(path, follow_symlinks=False)).is_dir():
+            raise NotADirectoryError(20, os.strerror(20), path)
+        await session.remove(path)
+
+    async def _rm(
+        self,
+        path: Any,
+        recursive: bool = False,
+        batch_size: int | None = None,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        session = await self.set_session()
+        found = await self._expand_path(path, recursive=recursive, maxdepth=maxdepth)
+        # What is in a directory goes before it; what lies equally deep goes together.
+        by_depth: dict[int, list[str]] = {}
+        for one in set(found):
+            by_depth.setdefault(one.count("/"), []).append(one)
+        for depth in sorted(by_depth, reverse=True):
+            paths = by_depth[depth]
+            for begin in range(0, len(paths), _TOGETHER):
+                together = paths[begin : begin + _TOGETHER]
+                await asyncio.gather(*(session.remove(one) for one in together))
+
+    async def _mv_file(self, path1: str, path2: str) -> None:
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        await (await self.set_session()).rename(path1, path2)
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        path = self._strip_protocol(path)
+        if create_parents:
+            self.session.makedirs(posixpath.dirname(path), exist_ok=True)
+        self.session.mkdir(path)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        self.session.makedirs(self._strip_protocol(path), exist_ok=exist_ok)
+
+    def rmdir(self, path: str) -> None:
+        self.session.rmdir(self._strip_protocol(path))
+
+    def mv(
+        self,
+        path1: Any,
+        path2: Any,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Renames, which needs no copy. A target that is a directory takes the source in."""
+        if path1 == path2:
+            return
+        sources = self.expand_path(path1) if not isinstance(path1, list) else path1
+        sources = [self._strip_protocol(one) for one in sources]
+        if isinstance(path2, list):
+            targets = [self._strip_protocol(one) for one in path2]
+        elif len(sources) > 1 or str(path2).endswith("/") or self.isdir(path2):
+            base = self._strip_protocol(path2)
+            targets = [posixpath.join(base, posixpath.basename(one)) for one in sources]
+        else:
+            targets = other_paths(sources, self._strip_protocol(path2), exists=False)
+        for source, target in zip(sources, targets, strict=True):
+            self.session.rename(source, target)
+
+    def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
+        path = self._strip_protocol(path)
+        with self._open(path, "wb" if truncate else "ab"):
+            pass
+        if not truncate:
+            import time
+
+            now = time.time_ns()
+            self.session.utime(path, ns=(now, now))
+
+    # ---- open files ---------------------------------------------------------------------
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: Any = None,
+        autocommit: bool = True,
+        cache_options: Any = None,
+        **kwargs: Any,
+    ) -> DafsFile:
+        path = self._strip_protocol(path)
+        if self.auto_mkdir and mode[0] in "wax":
+            try:
+                return DafsFile(self, path, mode, autocommit)
+            except FileNotFoundError:
+                self.session.makedirs(posixpath.dirname(path), exist_ok=True)
+        return DafsFile(self, path, mode, autocommit)
+
+
+class DafsFile(io.IOBase):
+    """An open file of a file system's: a buffered file of :mod:`dafs`, under whose buffer large
+    reads and writes go straight."""
+
+    def __init__(self, fs: DafsFileSystem, path: str, mode: str, autocommit: bool) -> None:
+        self.fs, self.path, self.mode, self.autocommit = fs, path, mode, autocommit
+        self.blocksize = _PIECE
+        self._written_to = path
+        if not autocommit and mode[0] in "wx":
+            if mode[0] == "x" and fs.session.exists(path):
+                raise FileExistsError(17, os.strerror(17), path)
+            # Beside it, so that a rename makes it what it is to be.
+            name = f".{posixpath.basename(path)}.{secrets.token_hex(6)}"
+            self._written_to = posixpath.join(posixpath.dirname(path), name)
+        self.f = fs.session.open(self._written_to, mode if "b" in mode else mode + "b")
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    @property
+    def full_name(self) -> str:
+        return self.fs.unstrip_protocol(self.path)
+
+    @property
+    def size(self) -> int:
+        return int(self.f.stat().st_size)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        return self.fs.info(self.path)  # type: ignore[no-any-return]
+
+    def commit(self) -> None:
+        """Gives a file that was opened without autocommit its name."""
+        self.close()
+        if self._written_to != self.path:
+            self.fs.session.rename(self._written_to, self.path)
+            self._written_to = self.path
+
+    def discard(self) -> None:
+        """Removes a file that was opened without autocommit."""
+        self.close()
+        if self._written_to != self.path:
+            self.fs.session.unlink(self._written_to)
+
+    # ---- the io module's ----------------------------------------------------------------
+
+    def read(self, size: int | None = -1) -> bytes:
+        return self.f.read(size)  # type: ignore[no-any-return]
+
+    def read1(self, size: int = -1) -> bytes:
+        return self.f.read1(size)  # type: ignore[no-any-return]
+
+    def readinto(self, buffer: Any) -> int:
+        return self.f.readinto(buffer)  # type: ignore[no-any-return]
+
+    def readinto1(self, buffer: Any) -> int:
+        return self.f.readinto1(buffer)  # type: ignore[no-any-return]
+
+    def readline(self, size: int | None = -1) -> bytes:
+        return self.f.readline(-1 if size is None else size)  # type: ignore[no-any-return]
+
+    def readlines(self, hint: int | None = -1) -> list[bytes]:
+        return self.f.readlines(-1 if hint is None else hint)  # type: ignore[no-any-return]
+
+    def write(self, data: Any) -> int:
+        return self.f.write(data)  # type: ignore[no-any-return]
+
+    def writelines(self, lines: Iterable[Any]) -> None:
+        self.f.writelines(lines)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self.f.seek(offset, whence)  # type: ignore[no-any-return]
+
+    def tell(self) -> int:
+        return self.f.tell()  # type: ignore[no-any-return]
+
+    def truncate(self, size: int | None = None) -> int:
+        return self.f.truncate(size)  # type: ignore[no-any-return]
+
+    def flush(self, force: bool = False) -> None:
+        if not self.f.closed:
+            self.f.flush()
+
+    def readable(self) -> bool:
+        return self.f.readable()  # type: ignore[no-any-return]
+
+    def writable(self) -> bool:
+        return self.f.writable()  # type: ignore[no-any-return]
+
+    def seekable(self) -> bool:
+        return True
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.f.closed)
+
+    def close(self) -> None:
+        self.f.close()
+
+    def __enter__(self) -> DafsFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __iter__(self) -> Any:
+        return iter(self.f)
+
+    def __next__(self) -> bytes:
+        return next(self.f)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<DafsFile {self.full_name!r} mode={self.mode!r}>"
+
+    def __reduce__(self) -> Any:
+        if "r" not in self.mode:
+            raise ValueError("a file that is open for writing cannot be pickled")
+        return _reopen, (self.fs, self.path, self.mode, self.tell())
+
+
+def _reopen(fs: DafsFileSystem, path: str, mode: str, position: int) -> DafsFile:
+    file = DafsFile(fs, path, mode, True)
+    file.seek(position)
+    return file
+
+
+def _write_all(local: Any, view: memoryview) -> None:
+    while view:
+        view = view[local.write(view) :]
+
+
+#: Names that are removed together.
+_TOGETHER = 256
