@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dafs_client::{Buffer, File, Session};
+use dafs_client::{Buffer, ClientError, File, Session};
 use dafs_share::{Held, SharedClient};
 use slab::Slab;
 
 use crate::errors::Failure;
+use crate::gate::Gate;
 use crate::tasks::{Outcome, Tasks, Whose, Work};
 
 /// What begins a call.
@@ -52,6 +53,10 @@ pub struct State {
     pub tasks: Tasks,
     /// Moves and copies.
     pub counters: Arc<Counters>,
+    /// Calls that have memory registered for them.
+    pub calls: Gate,
+    /// Batches that do.
+    pub batches: Gate,
     /// Whether files are read under delegations.
     pub keeps: Cell<bool>,
 }
@@ -116,6 +121,8 @@ impl Core {
             ranges: RefCell::default(),
             tasks: Tasks::default(),
             counters: counters.clone(),
+            calls: Gate::new(CALLS_MAX),
+            batches: Gate::new(BATCHES_MAX),
             keeps: Cell::new(keeps),
         }));
         drop(entered);
@@ -233,12 +240,23 @@ impl State {
         number
     }
 
-    /// Keeps a buffer, under a number.
-    pub fn keep_buffer(&self, buffer: Buffer) -> (usize, usize) {
+    /// Keeps a buffer, under a number; with its address.
+    ///
+    /// # Errors
+    /// If there are too many: each is a region of the connection's.
+    pub fn keep_buffer(&self, buffer: Buffer) -> Result<(usize, usize), Failure> {
+        if self.buffers.borrow().len() >= BUFFERS_MAX {
+            return Err(Failure::Client(ClientError::System {
+                what: "registering memory",
+                reason: format!(
+                    "{BUFFERS_MAX} pieces are registered already; take fewer, larger ones"
+                ),
+            }));
+        }
         let address = buffer.memory().address() as usize;
         let number = self.buffers.borrow_mut().insert(buffer);
         self.ranges.borrow_mut().insert(address, number);
-        (number, address)
+        Ok((number, address))
     }
 
     fn drop_buffer(&self, number: usize) {
@@ -257,3 +275,10 @@ impl State {
         (offset <= buffer.len() && length <= buffer.len() - offset).then_some((buffer, offset))
     }
 }
+
+/// Calls that have memory registered at once; a server grants fewer credits.
+const CALLS_MAX: usize = 64;
+/// Batches that have: each has more of it.
+const BATCHES_MAX: usize = 2;
+/// Pieces of memory that a program has registered.
+const BUFFERS_MAX: usize = 512;

@@ -11,6 +11,7 @@ mod connect;
 mod core;
 mod errors;
 mod file;
+mod gate;
 mod memory;
 mod names;
 mod operation;

@@ -146,21 +146,32 @@ impl Range {
         Ok(Lent { buffer: client.register_memory(memory)?, is_settled })
     }
 
-    /// Copies octets into it.
-    pub fn fill(&self, buffer: &Buffer, offset: usize, at: usize, length: usize) {
-        debug_assert!(at + length <= self.length);
+    /// Copies so many octets at `offset` of a buffer to its beginning.
+    pub fn fill(&self, buffer: &Buffer, offset: usize, length: usize) {
+        let length = length.min(self.length);
         let from = buffer.memory().pointer(offset, length);
         // SAFETY: both ranges are inside memory that is alive, and they do not overlap: one is
         // the client's own.
-        unsafe { std::ptr::copy_nonoverlapping(from, (self.address + at) as *mut u8, length) };
+        unsafe { std::ptr::copy_nonoverlapping(from, self.address as *mut u8, length) };
     }
 
-    /// Copies octets out of it.
-    pub fn drain(&self, buffer: &Buffer, at: usize, length: usize) {
-        debug_assert!(at + length <= self.length);
-        let to = buffer.memory().pointer(0, length);
+    /// Copies its octets to `offset` of a buffer.
+    pub fn drain(&self, buffer: &Buffer, offset: usize) {
+        let to = buffer.memory().pointer(offset, self.length);
         // SAFETY: as in `fill`.
-        unsafe { std::ptr::copy_nonoverlapping((self.address + at) as *const u8, to, length) };
+        unsafe { std::ptr::copy_nonoverlapping(self.address as *const u8, to, self.length) };
+    }
+
+    /// Its octets.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut octets = Vec::with_capacity(self.length);
+        // SAFETY: as in `fill`; the vector has room for so many, and they are set then.
+        unsafe {
+            let from = self.address as *const u8;
+            std::ptr::copy_nonoverlapping(from, octets.as_mut_ptr(), self.length);
+            octets.set_len(self.length);
+        }
+        octets
     }
 }
 

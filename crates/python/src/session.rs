@@ -372,7 +372,7 @@ impl Session {
             let buffer = session.client().allocate(length)?;
             // Pooled memory has what was in it before.
             buffer.memory().zero(0, length);
-            let (number, address) = state.keep_buffer(buffer);
+            let (number, address) = state.keep_buffer(buffer)?;
             Ok(Value::Memory(number, address, length))
         })
     }

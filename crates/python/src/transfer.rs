@@ -3,6 +3,7 @@
 //! Invariant: whatever is copied within this process on the way is counted.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use dafs_client::{Buffer, ClientError, File, Outcome, RegionPath};
 
@@ -20,27 +21,40 @@ enum Place {
     Registered(Buffer, usize),
     /// In memory that is registered for this call.
     Lent(Lent),
-    /// In a buffer of the client's, from or to which they are copied.
-    Copied(Buffer, Range),
+    /// In a buffer of the client's, at an offset, from or to which they are copied.
+    Copied(Buffer, usize, Range),
 }
 
 impl Place {
     fn of(range: Range, file: &File, state: &State) -> Result<Self, Failure> {
-        let client = file.session().client();
+        let length = range.length();
+        Self::straight(range, file, state)?
+            .or_else(|range| Ok(Self::Copied(file.session().client().allocate(length)?, 0, range)))
+    }
+
+    /// Where octets are moved straight to or from; the range again if they are to be copied.
+    fn straight(range: Range, file: &File, state: &State) -> Result<Result<Self, Range>, Failure> {
         if let Some((buffer, offset)) = state.buffer_around(range.address(), range.length()) {
-            return Ok(Self::Registered(buffer, offset));
+            return Ok(Ok(Self::Registered(buffer, offset)));
         }
-        if range.length() >= STRAIGHT_MIN {
-            return Ok(Self::Lent(range.lend(&client, &state.counters)?));
+        if range.length() < STRAIGHT_MIN {
+            return Ok(Err(range));
         }
-        Ok(Self::Copied(client.allocate(range.length())?, range))
+        Ok(Ok(Self::Lent(range.lend(&file.session().client(), &state.counters)?)))
+    }
+
+    /// What is to be written is where the server finds it.
+    fn fetch(&self) {
+        if let Self::Copied(buffer, at, range) = self {
+            range.drain(buffer, *at);
+        }
     }
 
     fn buffer(&self) -> (&Buffer, usize) {
         match self {
             Self::Registered(buffer, offset) => (buffer, *offset),
             Self::Lent(lent) => (&lent.buffer, 0),
-            Self::Copied(buffer, _) => (buffer, 0),
+            Self::Copied(buffer, at, _) => (buffer, *at),
         }
     }
 
@@ -50,9 +64,9 @@ impl Place {
         let octets = moved.as_ref().copied().unwrap_or(0);
         let is_straight = path != Some(RegionPath::Staged);
         match self {
-            Self::Copied(buffer, range) => {
+            Self::Copied(buffer, at, range) => {
                 if reads {
-                    range.fill(&buffer, 0, 0, octets);
+                    range.fill(&buffer, at, octets);
                 }
                 state.counters.note_copy(octets);
             }
@@ -84,6 +98,7 @@ pub async fn read(state: &State, file: &File, range: Range, offset: u64) -> Resu
         return read_kept(state, file, &range, offset);
     }
     let length = range.length();
+    let _permit = state.calls.enter().await;
     let place = Place::of(range, file, state)?;
     let moved = {
         let (buffer, at) = place.buffer();
@@ -100,7 +115,7 @@ fn read_kept(state: &State, file: &File, range: &Range, offset: u64) -> Result<u
     let mut octets = vec![0; range.length()];
     let count = file.read_at(&mut octets, offset)?;
     buffer.write(0, &octets[..count]);
-    range.fill(&buffer, 0, 0, count);
+    range.fill(&buffer, 0, count);
     state.counters.note_copy(count);
     Ok(count)
 }
@@ -146,10 +161,9 @@ pub async fn write(
     if length == 0 {
         return Ok(0);
     }
+    let _permit = state.calls.enter().await;
     let place = Place::of(range, file, state)?;
-    if let Place::Copied(buffer, range) = &place {
-        range.drain(buffer, 0, length);
-    }
+    place.fetch();
     let moved = {
         let (buffer, at) = place.buffer();
         write_whole(file, offset, buffer, at, length).await
@@ -189,10 +203,9 @@ pub async fn write_whole(
 /// As the server says.
 pub async fn append(state: &State, file: &Rc<File>, range: Range) -> Result<u64, Failure> {
     let length = range.length();
+    let _permit = state.calls.enter().await;
     let place = Place::of(range, file, state)?;
-    if let Place::Copied(buffer, range) = &place {
-        range.drain(buffer, 0, length);
-    }
+    place.fetch();
     let (buffer, at) = place.buffer();
     let slice = buffer.slice(at, length)?;
     let chain = file.session().chain().of(file).append_from(slice);
@@ -224,38 +237,56 @@ pub struct Request {
 pub async fn batch(
     state: &State,
     requests: Vec<Request>,
-    window: Option<std::time::Duration>,
+    window: Option<Duration>,
+) -> Result<Vec<Result<u32, ClientError>>, Failure> {
+    let mut counts = Vec::with_capacity(requests.len());
+    let mut requests = requests.into_iter().peekable();
+    while requests.peek().is_some() {
+        let some: Vec<_> = requests.by_ref().take(BATCH_MAX).collect();
+        let _permit = state.batches.enter().await;
+        counts.extend(batch_some(state, some, window).await?);
+    }
+    Ok(counts)
+}
+
+async fn batch_some(
+    state: &State,
+    requests: Vec<Request>,
+    window: Option<Duration>,
 ) -> Result<Vec<Result<u32, ClientError>>, Failure> {
     let session = state.session()?;
-    let mut files = Vec::with_capacity(requests.len());
+    // Whatever is to be copied goes through one buffer.
+    let lengths = requests.iter().map(|request| request.range.length());
+    let copied = lengths.filter(|length| *length < STRAIGHT_MIN).sum::<usize>();
+    let staging = session.client().allocate(copied)?;
+    let mut used = 0;
     let mut places = Vec::with_capacity(requests.len());
     let mut batch = session.batch();
-    for request in requests {
-        let file = state.file(request.file)?;
-        let length = request.range.length();
-        let place = Place::of(request.range, &file, state)?;
+    for Request { file, offset, range, is_write } in requests {
+        let (file, length) = (state.file(file)?, range.length());
+        let place = Place::straight(range, &file, state)?.unwrap_or_else(|range| {
+            let at = used;
+            used += length;
+            Place::Copied(staging.clone(), at, range)
+        });
         let (buffer, at) = place.buffer();
         let slice = buffer.slice(at, length)?;
-        batch = match request.is_write {
-            true => {
-                if let Place::Copied(buffer, range) = &place {
-                    range.drain(buffer, 0, length);
-                }
-                batch.write(&file, request.offset, slice)
-            }
-            false => batch.read(&file, request.offset, slice),
+        batch = if is_write {
+            place.fetch();
+            batch.write(&file, offset, slice)
+        } else {
+            batch.read(&file, offset, slice)
         };
-        files.push(file);
-        places.push((place, request.is_write));
+        places.push((place, file, is_write));
     }
     let started = match window {
         Some(window) => batch.latency(window).submit()?,
         None => batch.start()?,
     };
     let counts = started.await;
-    for (((place, is_write), file), count) in places.into_iter().zip(&files).zip(&counts) {
+    for ((place, file, is_write), count) in places.into_iter().zip(&counts) {
         let moved = count.clone().map(|count| count as usize);
-        place.end(&moved, file, state, !is_write);
+        place.end(&moved, &file, state, !is_write);
     }
     Ok(counts)
 }
@@ -269,3 +300,5 @@ fn no_progress(file: &File, what: &str) -> ClientError {
 
 /// Octets of one request of the library's, which cuts it further.
 const PIECE_MAX: usize = 1 << 30;
+/// Requests of one batch of the library's: each may be a region of the connection's.
+const BATCH_MAX: usize = 128;

@@ -127,10 +127,8 @@ pub async fn write_file(
     let length = range.length();
     let is_small = length <= INLINE_BYTES;
     if is_small {
-        let buffer = session.client().allocate(length.max(1))?;
-        range.drain(&buffer, 0, length);
         state.counters.note_copy(length);
-        let octets = taken(&buffer, length);
+        let octets = range.to_vec();
         let chain = session.chain().open(path, &options);
         let chain = if octets.is_empty() { chain } else { chain.write_inline(0, &octets) };
         match chain.close().run_async().await {

@@ -86,7 +86,8 @@ def test_any_buffer_is_read_into_and_written_from(
         # The end of the file.
         long = np.zeros(length + 100, np.uint8)
         assert file.readinto_at(long, 5) == length
-        assert long[:length].tobytes() == octets and not long[length:].any()
+        # What lies behind is anything: it was the transport's meanwhile.
+        assert long[:length].tobytes() == octets
         assert file.readinto_at(long, length + 5) == 0
         assert file.read_at(length + 100, 5) == octets
 
