@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use slab::Slab;
 use crate::errors::Failure;
 use crate::gate::Gate;
 use crate::tasks::{Outcome, Tasks, Whose, Work};
+use crate::value::Value;
 
 /// What begins a call.
 pub type Begin = Box<dyn FnOnce(Rc<State>) -> Work + Send>;
@@ -28,6 +29,8 @@ pub struct Core {
     garbage: Mutex<Vec<Garbage>>,
     /// Moves and copies so far.
     pub counters: Arc<Counters>,
+    /// A call has found the session ended.
+    is_lost: AtomicBool,
 }
 
 /// Something that Python has let go.
@@ -126,12 +129,38 @@ impl Core {
             keeps: Cell::new(keeps),
         }));
         drop(entered);
-        Ok(Self { shared, state, garbage: Mutex::default(), counters })
+        Ok(Self {
+            shared,
+            state,
+            garbage: Mutex::default(),
+            counters,
+            is_lost: AtomicBool::new(false),
+        })
     }
 
     /// The client.
     pub fn shared(&self) -> &SharedClient {
         &self.shared
+    }
+
+    /// Whether a call has found the session ended, which none will change.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of how a call has ended.
+    pub fn note(&self, outcome: &Outcome) {
+        let ends = |failure: &Failure| {
+            matches!(failure, Failure::Client(ClientError::SessionEnded { .. }))
+        };
+        let is_lost = match outcome {
+            Err(failure) => ends(failure),
+            Ok(Value::Files(files)) => files.iter().any(|file| file.as_ref().is_err_and(ends)),
+            Ok(_) => false,
+        };
+        if is_lost {
+            self.is_lost.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Something is not needed any more. Takes no lock that anybody waits with.
@@ -193,6 +222,9 @@ impl Core {
                 state.tasks.take(number)
             })?
         };
+        if let Some(outcome) = &waited {
+            self.note(outcome);
+        }
         Ok(waited)
     }
 

@@ -25,18 +25,23 @@ impl Gate {
         Self { free: Cell::new(count), waiting: RefCell::default() }
     }
 
+    /// A permit, if there is one.
+    pub fn try_enter(&self) -> Option<Permit<'_>> {
+        let left = self.free.get().checked_sub(1)?;
+        self.free.set(left);
+        Some(Permit(self))
+    }
+
     /// A permit, when there is one.
     pub async fn enter(&self) -> Permit<'_> {
-        std::future::poll_fn(|context| {
-            if let Some(left) = self.free.get().checked_sub(1) {
-                self.free.set(left);
-                return Poll::Ready(());
+        std::future::poll_fn(|context| match self.try_enter() {
+            Some(permit) => Poll::Ready(permit),
+            None => {
+                self.waiting.borrow_mut().push_back(context.waker().clone());
+                Poll::Pending
             }
-            self.waiting.borrow_mut().push_back(context.waker().clone());
-            Poll::Pending
         })
-        .await;
-        Permit(self)
+        .await
     }
 }
 

@@ -152,6 +152,7 @@ impl Session {
         })?;
         let list = PyList::empty(py);
         for (number, outcome) in ended {
+            self.core.note(&outcome);
             let (is_done, value) = match outcome
                 .and_then(|value| value.into_python(py, &self.core).map_err(|_| Failure::Closed))
             {
@@ -462,6 +463,12 @@ impl Session {
             session.disconnect()?;
             Ok(Value::None)
         })
+    }
+
+    /// Whether a call has found that the session has ended.
+    #[getter]
+    fn lost(&self) -> bool {
+        self.core.is_lost()
     }
 
     #[getter]

@@ -36,11 +36,15 @@ pub async fn read_files(
             (index, read, buffer)
         })
     };
-    for _ in 0..width {
-        match start(client.allocate(FIRST_BYTES)?) {
-            Some(reading) => under_way.push(reading),
-            None => break,
-        }
+    // Each has a buffer, one at least; more if others leave room for them.
+    let mut permits = vec![state.calls.enter().await];
+    while permits.len() < width.min(paths.len())
+        && let Some(permit) = state.calls.try_enter()
+    {
+        permits.push(permit);
+    }
+    for _ in 0..permits.len().min(paths.len()) {
+        under_way.extend(start(client.allocate(FIRST_BYTES)?));
     }
     while let Some((index, read, buffer)) = under_way.next().await {
         if let Ok(octets) = &read {

@@ -34,17 +34,19 @@ def binary() -> str:
 class Server:
     """A server of one directory. It stops with this program, however that ends."""
 
-    def __init__(self, directory: Path, *arguments: str, port: int = 0) -> None:
+    def __init__(self, directory: Path, *arguments: str, memory: str | None = None) -> None:
         self.data = directory / "data"
         self.data.mkdir(parents=True, exist_ok=True)
         self.socket = directory / "socket"
         self._state = directory / "state"
         self._arguments = arguments
-        self.start(port)
+        # Of the directory, or of memory.
+        self._served = ["--memory", memory] if memory else [str(self.data)]
+        self.start(0)
 
     def start(self, port: int) -> None:
         command = [
-            binary(), "serve", str(self.data), "--tcp", f"127.0.0.1:{port}",
+            binary(), "serve", *self._served, "--tcp", f"127.0.0.1:{port}",
             "--socket", str(self.socket), "--state", str(self._state),
             "--cache", "64M", "--while-stdin",
             # Who comes over TCP is whoever runs this.
@@ -95,7 +97,8 @@ def server() -> Iterator[Server]:
 def own_server() -> Iterator[Server]:
     """One that a test may kill."""
     with tempfile.TemporaryDirectory(prefix="dafs-") as directory:
-        server = Server(Path(directory))
+        # After a restart those who have never been there wait for as long.
+        server = Server(Path(directory), "--lease", "2")
         yield server
         server.stop()
 

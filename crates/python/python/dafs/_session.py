@@ -57,6 +57,11 @@ class Session:
     def closed(self) -> bool:
         return self._native.closed
 
+    @property
+    def lost(self) -> bool:
+        """Whether a call has found that the session has ended: connect anew."""
+        return self._native.lost
+
     def close(self) -> None:
         """Leaves in order; files that are open are closed."""
         self._native.close().wait()

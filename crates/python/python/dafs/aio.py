@@ -131,6 +131,11 @@ class Session:
         """The path in the URL."""
         return self._native.root
 
+    @property
+    def lost(self) -> bool:
+        """Whether a call has found that the session has ended: connect anew."""
+        return self._native.lost
+
     def counters(self) -> Counters:
         """How octets have moved so far, and what was copied on the way."""
         return Counters(**self._native.counters())

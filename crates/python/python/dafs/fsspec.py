@@ -100,7 +100,7 @@ class DafsFileSystem(AsyncFileSystem):
         """The session of the running loop."""
         loop = asyncio.get_running_loop()
         connecting = self._sessions.get(loop)
-        if connecting is None or (connecting.done() and connecting.exception() is not None):
+        if connecting is None or (connecting.done() and _is_of_no_use(connecting)):
             connecting = loop.create_task(aio.connect(self.server, **self.options))
             self._sessions[loop] = connecting
         # A task that is cancelled does not take it from the others that wait.
@@ -109,7 +109,7 @@ class DafsFileSystem(AsyncFileSystem):
     @property
     def session(self) -> Session:
         """The session that blocks."""
-        if self._blocking is None:
+        if self._blocking is None or self._blocking.lost:
             self._blocking = connect(self.server, **self.options)
         return self._blocking
 
@@ -560,6 +560,12 @@ def _reopen(fs: DafsFileSystem, path: str, mode: str, position: int) -> DafsFile
     file = DafsFile(fs, path, mode, True)
     file.seek(position)
     return file
+
+
+def _is_of_no_use(connected: asyncio.Future[aio.Session]) -> bool:
+    if connected.cancelled() or connected.exception() is not None:
+        return True
+    return connected.result().lost
 
 
 def _write_all(local: Any, view: memoryview) -> None:

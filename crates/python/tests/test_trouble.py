@@ -1,0 +1,238 @@
+"""Signals, killed servers, full disks, forks and threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import pytest
+
+import dafs
+from conftest import Server, options_of
+
+
+def places(server: Server) -> list[str]:
+    return [server.shm, server.tcp]
+
+
+@contextmanager
+def interrupted(seconds: float) -> Iterator[None]:
+    """Ctrl-C in a moment."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_ctrl_c_ends_a_wait_and_not_the_session(own_server: Server) -> None:
+    for url in places(own_server):
+        with dafs.connect(url, **options_of(url)) as session:
+            session.write_bytes("/x", b"x" * 100_000)
+            with session.open("/x", "r+b", buffering=0) as file:
+                own_server.process.send_signal(signal.SIGSTOP)
+                buffer = np.zeros(100_000, np.uint8)
+                with interrupted(0.05):
+                    file.readinto_at(buffer, 0)
+                with interrupted(0.05):
+                    session.stat("/x")
+                own_server.process.send_signal(signal.SIGCONT)
+                assert file.readinto_at(buffer, 0) == 100_000
+                assert buffer.tobytes() == b"x" * 100_000
+
+
+def test_ctrl_c_ends_connecting_and_waiting_for_a_lock(own_server: Server) -> None:
+    with dafs.connect(own_server.shm) as session:
+        session.write_bytes("/x", b"")
+        with session.open("/x", "r+b") as one, session.open("/x", "r+b") as other, one.lock():
+            with interrupted(0.05), other.lock():
+                pass
+    own_server.process.send_signal(signal.SIGSTOP)
+    with interrupted(0.05):
+        dafs.connect(own_server.tcp, transport="tcp")
+    own_server.process.send_signal(signal.SIGCONT)
+
+
+def test_a_session_comes_back_when_the_server_does(own_server: Server) -> None:
+    for url in places(own_server):
+        with dafs.connect(url, **options_of(url)) as session:
+            with session.open("/x", "w+b") as file:
+                file.write(b"before")
+                file.commit()
+                own_server.restart()
+                file.write(b" and behind")
+                file.seek(0)
+                assert file.read() == b"before and behind"
+                file.commit()
+            assert session.read_bytes("/x") == b"before and behind"
+
+
+def test_a_killed_server_is_a_lost_connection(own_server: Server) -> None:
+    for url in places(own_server):
+        # Behind a restart of the server it waits until those who were there are back.
+        with dafs.connect(url, **options_of(url)) as patient:
+            patient.write_bytes("/y", b"")
+        session = dafs.connect(url, recovery=None, **options_of(url))
+        file = session.open("/x", "wb", buffering=0)
+        file.write(b"x")
+        own_server.kill()
+        with pytest.raises(dafs.ConnectionLost) as lost:
+            file.write(b"y" * 100_000)
+        assert isinstance(lost.value, ConnectionError) and lost.value.errno == 104
+        with pytest.raises(ConnectionResetError):
+            session.stat("/x")
+        with pytest.raises(dafs.ConnectFailed) as refused:
+            dafs.connect(url, **options_of(url))
+        assert isinstance(refused.value, ConnectionRefusedError)
+        own_server.start(own_server.port)
+        with dafs.connect(url, **options_of(url)) as again:
+            assert again.exists("/x")
+
+
+def test_a_file_system_of_fsspec_connects_anew(own_server: Server) -> None:
+    from dafs.fsspec import DafsFileSystem
+
+    for url in places(own_server):
+        options = {"recovery": None, **options_of(url)}
+        fs = DafsFileSystem(url, options=options, skip_instance_cache=True)
+        fs.pipe_file("/x", b"here")
+        with fs.open("/x") as file:
+            assert file.read() == b"here"
+        own_server.kill()
+        with pytest.raises(ConnectionError):
+            fs.cat_file("/x")
+        with pytest.raises(ConnectionError):
+            fs.open("/x")
+        own_server.start(own_server.port)
+        with dafs.connect(url, **options_of(url)) as session:
+            # It waits until those who were there are back, or their time is over.
+            session.open("/x", "r+b").close()
+        assert fs.cat_file("/x") == b"here"
+        with fs.open("/x") as file:
+            assert file.read() == b"here"
+
+
+def test_a_full_disk_is_enospc() -> None:
+    with tempfile.TemporaryDirectory(prefix="dafs-") as directory:
+        server = Server(Path(directory), memory="4M")
+        for url in places(server):
+            with dafs.connect(url, **options_of(url)) as session:
+                file = session.open("/x", "wb", buffering=0)
+                with pytest.raises(OSError) as full:
+                    for at in range(0, 64 << 20, 1 << 20):
+                        file.write_at(bytes(1 << 20), at)
+                assert full.value.errno == 28
+                # What could not be kept of what was written is told once more.
+                with suppress(OSError):
+                    file.close()
+                session.unlink("/x")
+                session.write_bytes("/x", b"there is room again")
+                session.unlink("/x")
+        server.stop()
+
+
+def test_threads_share_a_session(session: dafs.Session, directory: str) -> None:
+    octets = os.urandom(8 << 20)
+    session.write_bytes(f"{directory}/x", octets)
+    failures: list[BaseException] = []
+
+    def read(seed: int) -> None:
+        try:
+            random = np.random.default_rng(seed)
+            target = np.zeros(1 << 20, np.uint8)
+            with session.open(f"{directory}/x", "rb", buffering=0) as file:
+                for _ in range(50):
+                    offset = int(random.integers(0, len(octets)))
+                    count = file.readinto_at(target, offset)
+                    assert target[:count].tobytes() == octets[offset : offset + (1 << 20)]
+                    session.stat(f"{directory}/x")
+        except BaseException as failure:
+            failures.append(failure)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_process_is_told_and_connects_anew(
+    session: dafs.Session, url: str, directory: str
+) -> None:
+    session.write_bytes(f"{directory}/x", b"parent")
+    file = session.open(f"{directory}/x", "rb", buffering=0)
+    memory = session.alloc(100)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            with pytest.raises(dafs.Forked):
+                file.read(1)
+            with pytest.raises(dafs.Forked):
+                session.stat("/")
+            del memory
+            with dafs.connect(url, **options_of(url)) as own:
+                assert own.read_bytes(f"{directory}/x") == b"parent"
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert file.read() == b"parent"
+    file.close()
+
+
+def test_a_closed_session_says_so(url: str, directory: str) -> None:
+    session = dafs.connect(url, **options_of(url))
+    file = session.open(f"{directory}/x", "wb", buffering=0)
+    assert not session.closed
+    session.close()
+    session.close()
+    assert session.closed
+    with pytest.raises(dafs.Closed):
+        session.stat("/")
+    with pytest.raises(dafs.Closed):
+        file.write(b"x")
+
+
+def test_wrong_urls_and_options(server: Server) -> None:
+    for url in ("http://x/", "dafs://:1/", "nothing"):
+        with pytest.raises(ValueError):
+            dafs.connect(url)
+    with pytest.raises(ValueError):
+        dafs.connect(server.tcp, transport="carrier pigeon")
+    with pytest.raises(ValueError):
+        dafs.connect(server.tcp, login="password")
+    with pytest.raises(TypeError):
+        dafs.connect(server.tcp, unknown=1)
+    with pytest.raises(dafs.LoginFailed) as refused:
+        dafs.connect(server.tcp, transport="tcp", user="nobody", password="wrong")
+    assert isinstance(refused.value, PermissionError)
+    # Port 1 is nobody's.
+    with pytest.raises(dafs.ConnectFailed, match="dafs serve"):
+        dafs.connect("dafs://127.0.0.1:1/")
+
+
+def test_memory_is_bounded(session: dafs.Session) -> None:
+    pieces = []
+    with pytest.raises(OSError, match="fewer, larger"):
+        while True:
+            pieces.append(session.alloc(4096))
+    session.ping()
+    pieces.pop()
+    pieces.append(session.alloc(4096))
