@@ -1,7 +1,8 @@
 # The targets of everyday work. `make run` shows the product, `make test` proves it.
 CARGO ?= cargo
 
-.PHONY: run test test-interop bench check fuzz soak install-c
+.PHONY: run test test-interop test-python test-python-torch bench bench-python check fuzz soak \
+  install-c fio-engine
 
 # Serves a directory (DIR=..., by default the Rust toolchain), copies it whole over
 # shared memory and TCP, verifies every octet and prints the speeds.
@@ -18,6 +19,17 @@ test:
 ROWS ?=
 test-interop:
 	@tests/interop/run $(ROWS) || [ $$? = 77 ]
+
+# The Python package: its wheel in a clean virtual environment, with pyarrow, DuckDB, zarr, pandas
+# and xarray; and with PyTorch, which is large. `make test` has it with numpy and fsspec alone.
+test-python:
+	@crates/python/run full || [ $$? = 77 ]
+test-python-torch:
+	@crates/python/run torch || [ $$? = 77 ]
+
+# Python against the Rust client, and many files at once against one by one, in the same run.
+bench-python:
+	crates/python/run bench
 
 # Whole-system simulations of so many fresh seeds.
 SOAK_RUNS ?= 2000
@@ -51,3 +63,7 @@ ifeq ($(ARCHIVE),)
 	$(CARGO) build --release --quiet --package dafs-capi
 endif
 	crates/capi/install "$(or $(ARCHIVE),$(or $(CARGO_TARGET_DIR),target)/release/libdafs.a)" "$(PREFIX)"
+
+# The engine for fio, target/fio/dafs.so; takes fio's source from apt, or FIO_SOURCE=DIR.
+fio-engine:
+	tools/fio/build

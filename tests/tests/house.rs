@@ -34,10 +34,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-share", &["dafs-client"]),
     ("dafs-capi", &["dafs-client", "dafs-share"]),
     ("dafs-posix", &["dafs-client"]),
-    (
-        "dafs-fuse",
-        &["dafs-types", "dafs-memory", "dafs-wire", "dafs-client", "dafs-posix"],
-    ),
+    ("dafs-python", &["dafs-client", "dafs-share"]),
+    ("dafs-fuse", &["dafs-types", "dafs-memory", "dafs-wire", "dafs-client", "dafs-posix"]),
     (
         "dafs-bench",
         &[
@@ -88,7 +86,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that may contain `unsafe`.
-const UNSAFE: &[&str] = &["memory", "dat", "gss", "share", "capi"];
+const UNSAFE: &[&str] = &["memory", "dat", "gss", "share", "capi", "python"];
 
 /// Lines of code a file may have before its tests.
 const LINES_MAX: usize = 800;

@@ -367,12 +367,14 @@ impl Session {
         }))
     }
 
-    /// Registered memory.
-    fn alloc(&self, length: usize) -> Operation {
+    /// Registered memory. Without `zeroed` it has what a former use of it in this session has left.
+    #[pyo3(signature = (length, zeroed=true))]
+    fn alloc(&self, length: usize, zeroed: bool) -> Operation {
         self.operation(move |state, session| async move {
             let buffer = session.client().allocate(length)?;
-            // Pooled memory has what was in it before.
-            buffer.memory().zero(0, length);
+            if zeroed {
+                buffer.memory().zero(0, length);
+            }
             let (number, address) = state.keep_buffer(buffer)?;
             Ok(Value::Memory(number, address, length))
         })

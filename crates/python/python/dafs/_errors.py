@@ -113,9 +113,8 @@ def make(
         return ValueError(text)
     named = _STATUSES.get(status or "") if kind == "status" else _KINDS.get(kind)
     # OSError chooses the subclass for an errno by itself.
-    error = (named or OSError)(errno, text) if subject is None else (
-        (named or OSError)(errno, text, subject)
-    )
+    kind_of = named or OSError
+    error = kind_of(errno, text) if subject is None else kind_of(errno, text, subject)
     if status is not None:
-        error.status = status  # type: ignore[union-attr]
+        error.status = status  # type: ignore[attr-defined]
     return error

@@ -355,15 +355,15 @@ class _Buffered:
             self.flush()  # type: ignore[attr-defined]
 
 
-class BufferedReader(_Buffered, io.BufferedReader):
+class BufferedReader(_Buffered, io.BufferedReader):  # type: ignore[misc]
     """A file open for reading, with a buffer."""
 
 
-class BufferedWriter(_Buffered, io.BufferedWriter):
+class BufferedWriter(_Buffered, io.BufferedWriter):  # type: ignore[misc]
     """A file open for writing, with a buffer."""
 
 
-class BufferedRandom(_Buffered, io.BufferedRandom):
+class BufferedRandom(_Buffered, io.BufferedRandom):  # type: ignore[misc]
     """A file open for both, with a buffer."""
 
 

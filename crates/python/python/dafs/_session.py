@@ -133,10 +133,12 @@ class Session:
         """Makes a file of these octets, or gives one that is there this content."""
         self._native.write_file(fspath(path), data, permissions, exclusive).wait()
 
-    def alloc(self, length: int) -> _dafs.Memory:
+    def alloc(self, length: int, *, zeroed: bool = True) -> _dafs.Memory:
         """Registered memory, which has the buffer protocol: servers on this host and RDMA
-        devices move octets straight into it and out of it."""
-        return self._native.alloc(length).wait()  # type: ignore[no-any-return]
+        devices move octets straight into it and out of it.
+
+        Without ``zeroed`` it has what a former use of it in this session has left."""
+        return self._native.alloc(length, zeroed).wait()  # type: ignore[no-any-return]
 
     def batch(self) -> Batch:
         """An empty batch."""

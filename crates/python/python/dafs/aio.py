@@ -195,9 +195,9 @@ class Session:
             self._native.write_file(fspath(path), data, permissions, exclusive)
         )
 
-    async def alloc(self, length: int) -> _dafs.Memory:
+    async def alloc(self, length: int, *, zeroed: bool = True) -> _dafs.Memory:
         """Registered memory, as :meth:`dafs.Session.alloc`."""
-        return await self._driver.run(self._native.alloc(length))  # type: ignore[no-any-return]
+        return await self._driver.run(self._native.alloc(length, zeroed))  # type: ignore[no-any-return]
 
     def batch(self) -> Batch:
         """An empty batch."""

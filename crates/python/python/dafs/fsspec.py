@@ -265,7 +265,7 @@ class DafsFileSystem(AsyncFileSystem):
         session = await self.set_session()
         if (await session.stat(path1)).is_dir():
             return await session.makedirs(path2, exist_ok=True)
-        piece = await session.alloc(_PIECE)
+        piece = await session.alloc(_PIECE, zeroed=False)
         async with await session.open(path1) as source:
             async with await self._create(session, path2, "wb") as target:
                 offset = 0
@@ -287,7 +287,7 @@ class DafsFileSystem(AsyncFileSystem):
             os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
         local = open(lpath, "wb", buffering=0) if is_path else lpath
         try:
-            piece = await session.alloc(min(_PIECE, found.st_size + 1))
+            piece = await session.alloc(min(_PIECE, found.st_size + 1), zeroed=False)
             async with await session.open(rpath) as source:
                 offset = 0
                 while count := await source.readinto(piece, offset):
@@ -313,7 +313,7 @@ class DafsFileSystem(AsyncFileSystem):
         with open(lpath, "rb", buffering=0) as local:
             size = os.fstat(local.fileno()).st_size
             callback.set_size(size)
-            piece = await session.alloc(min(_PIECE, size + 1))
+            piece = await session.alloc(min(_PIECE, size + 1), zeroed=False)
             view = memoryview(piece)
             how = "xb" if mode == "create" else "wb"
             async with await self._create(session, rpath, how) as target:
