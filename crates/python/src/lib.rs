@@ -1,8 +1,8 @@
 //! The native part of the Python package `dafs`: sessions, files and memory.
 //!
-//! What Python holds are numbers. Everything of the client's is in one [`core::State`] per
+//! What Python holds are numbers. Everything of the client's is in one `core::State` per
 //! session, which is reached with the lock of its [`dafs_share::SharedClient`] held alone, from
-//! whatever thread. Each call is an [`operation::Operation`]: it is waited for, without the
+//! whatever thread. Each call is an `operation::Operation`: it is waited for, without the
 //! interpreter's lock and looking for signals, or started and driven by an event loop.
 //!
 //! Invariant: whoever holds a client's lock never waits for the interpreter's.

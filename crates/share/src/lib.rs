@@ -152,7 +152,7 @@ impl SharedClient {
     }
 
     /// The descriptor that becomes readable when the client has something to do, for event loops
-    /// that turn it themselves: [`Entered::arm`] first.
+    /// that turn it themselves: [`Client::arm`] first.
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd;
