@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 
 use dafs_dat::Address;
 use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
-use dafs_server::{JournalConfig, LedgerError, Server, ServerConfig, ServerStats, Stopper};
+use dafs_server::{
+    JournalConfig, LedgerError, PasswordFile, Server, ServerConfig, ServerStats, Stopper,
+};
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,11 +70,16 @@ impl Served {
         config.cache.arena_bytes = 64 << 20;
         config.cache.dirty_bytes_max = 16 << 20;
         config.access.squash = Some(Squash::Nobody);
-        config.filer.anonymous = Some(dafs_types::Credentials {
+        let me = dafs_types::Credentials {
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
             groups: Box::default(),
-        });
+        };
+        let mut passwords = PasswordFile::default();
+        passwords.set("ann", me.clone(), "ann's secret").unwrap();
+        passwords.save(&path("passwords")).unwrap();
+        config.password_file = Some(path("passwords"));
+        config.filer.anonymous = Some(me);
         config.journal = Some(JournalConfig {
             shelf: Arc::new(DirectoryShelf::open(path("journal")).unwrap()),
             log: LogConfig::default(),
