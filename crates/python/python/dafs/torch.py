@@ -294,6 +294,14 @@ class StorageReader(_StorageReader):
     def prepare_global_plan(self, plans: list[LoadPlan]) -> list[LoadPlan]:
         return plans
 
+    @property
+    def checkpoint_id(self) -> str:
+        return self._place.url
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return _is_url(checkpoint_id)
+
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         by_name: dict[str, list[ReadItem]] = {}
         for item in plan.items:
