@@ -17,6 +17,9 @@ import pytest
 
 import dafs
 
+# A shell that starts jobs in the background has them ignore SIGINT, and Python leaves it so.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def binary() -> str:
     named = os.environ.get("DAFS_BINARY")
