@@ -561,7 +561,12 @@ impl File {
     /// # Errors
     /// [`ClientError::DataLost`] if it differs from that of the writes before it.
     pub fn note_committed(&self, verifier: Verifier) -> Result<()> {
-        match self.unstable.take() {
+        let before = self.unstable.take();
+        // A write that was answered after the commit was sent may still be lost.
+        if self.opened.has_unconfirmed() {
+            self.unstable.set(Some(verifier));
+        }
+        match before {
             Some(before) if before != verifier => {
                 Err(ClientError::DataLost { what: self.path.clone() })
             }

@@ -99,6 +99,11 @@ impl Opened {
         self.writes.get()
     }
 
+    /// Whether unstable writes were answered after the last commit was sent.
+    pub fn has_unconfirmed(&self) -> bool {
+        self.writes.get() != self.confirmed.get()
+    }
+
     /// An unstable write was answered.
     #[inline]
     pub fn note_write(&self) {
@@ -114,7 +119,8 @@ impl Opened {
 
     /// The server has lost what was not committed.
     pub fn note_restart(&self) {
-        if self.confirmed.replace(self.writes.get()) != self.writes.get() {
+        if self.has_unconfirmed() {
+            self.confirmed.set(self.writes.get());
             self.has_lost_data.set(true);
         }
     }

@@ -90,6 +90,29 @@ fn data_that_nobody_committed_is_said_to_be_lost() {
 }
 
 #[test]
+fn a_commit_does_not_vouch_for_what_was_written_behind_it() {
+    over_each(|server, transport| {
+        let (client, session) = connect(server, transport);
+        let file = session.open("/file", &OpenOptions::write()).unwrap();
+        file.write_at(b"before", 0).unwrap();
+        let behind = client.allocate(4096).unwrap();
+        let commit = file.commit_async();
+        let write = file.write_async(6, behind.slice(0, 6).unwrap());
+        let written = block_on(&client, write).unwrap();
+        file.note_unstable(written.verifier).unwrap();
+        let committed = block_on(&client, commit).unwrap();
+        file.note_committed(committed.verifier).unwrap();
+        restart(server);
+        let error = file.commit().unwrap_err();
+        assert!(matches!(error, ClientError::DataLost { .. }), "{error}");
+        file.commit().unwrap();
+        restart(server);
+        file.commit().unwrap();
+        file.close().unwrap();
+    });
+}
+
+#[test]
 fn streams_go_on_over_a_servers_life() {
     over_each(|server, transport| {
         let (_client, session) = connect(server, transport);
