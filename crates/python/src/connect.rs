@@ -14,7 +14,7 @@ use dafs_share::SharedClient;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::core::Core;
+use crate::core::{Core, OwnMemory};
 use crate::errors::Failure;
 use crate::session::Session;
 
@@ -22,7 +22,7 @@ use crate::session::Session;
 #[pyfunction]
 #[pyo3(signature = (
     url, *, transport="auto", login="auto", user=None, password=None, credits=64,
-    checksums=false, fence_id="", client_name="", delegations=false, recovery=Some(120.0),
+    checksums=false, fence_id="", client_name="", delegations=false, own_memory="auto", recovery=Some(120.0),
     answer_timeout=Some(120.0), tls_ca=None, tls_certificate=None, tls_key=None, tls_name=None,
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
@@ -38,6 +38,7 @@ pub fn connect(
     fence_id: &str,
     client_name: &str,
     delegations: bool,
+    own_memory: &str,
     recovery: Option<f64>,
     answer_timeout: Option<f64>,
     tls_ca: Option<String>,
@@ -52,6 +53,11 @@ pub fn connect(
         "shm" => TransportChoice::SharedMemory,
         "tcp" => TransportChoice::Tcp,
         other => return Err(wrong(format!("transport is auto, shm or tcp, not {other:?}"))),
+    };
+    let own_memory = match own_memory {
+        "auto" => OwnMemory::Automatic,
+        "straight" => OwnMemory::Straight,
+        other => return Err(wrong(format!("own_memory is auto or straight, not {other:?}"))),
     };
     let tls = match &tls_ca {
         Some(authorities) => {
@@ -84,7 +90,7 @@ pub fn connect(
     // It is in the login.
     location.user = None;
     let path = location.path.clone();
-    let core = establish(py, location, options)?;
+    let core = establish(py, location, options, own_memory)?;
     Ok(Session::new(core, url.to_owned(), path))
 }
 
@@ -119,12 +125,17 @@ fn seconds(value: Option<f64>) -> PyResult<Option<Duration>> {
 }
 
 /// Connects on a thread of its own, so that signals are seen.
-fn establish(py: Python<'_>, location: Location, options: SessionOptions) -> PyResult<Core> {
+fn establish(
+    py: Python<'_>,
+    location: Location,
+    options: SessionOptions,
+    own_memory: OwnMemory,
+) -> PyResult<Core> {
     let (sender, receiver) = channel();
     let attempt = move || -> Result<Core, Failure> {
         let shared = SharedClient::new(ClientConfig::default())?;
         let keeps = options.delegations;
-        Core::new(shared, |client| client.connect(&location, &options), keeps)
+        Core::new(shared, |client| client.connect(&location, &options), keeps, own_memory)
     };
     let spawned = std::thread::Builder::new().name("dafs-connect".into()).spawn(move || {
         // Nobody listens any more after a signal.

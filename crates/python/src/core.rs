@@ -10,13 +10,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dafs_client::{Buffer, ClientError, File, Session};
+use dafs_client::{Buffer, ClientError, File, RegionPath, Session};
 use dafs_share::{Held, SharedClient};
 use slab::Slab;
 
 use crate::errors::Failure;
 use crate::gate::Gate;
+use crate::memory::Range;
 use crate::tasks::{Outcome, Tasks, Whose, Work};
+use crate::transfer::STRAIGHT_MIN;
 use crate::value::Value;
 
 /// What begins a call.
@@ -62,6 +64,18 @@ pub struct State {
     pub batches: Gate,
     /// Whether files are read under delegations.
     pub keeps: Cell<bool>,
+    own_memory: OwnMemory,
+    /// Memory of this process's own: how octets get there tells of any other.
+    probe: Buffer,
+}
+
+/// What is done with memory of the program's own, of a length that is worth it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnMemory {
+    /// What is faster: copied over shared memory, and nowhere else.
+    Automatic,
+    /// Lent to the server, everywhere.
+    Straight,
 }
 
 /// How octets have moved.
@@ -111,11 +125,13 @@ impl Core {
         shared: SharedClient,
         connect: impl FnOnce(&dafs_client::Client) -> dafs_client::Result<Session>,
         keeps: bool,
+        own_memory: OwnMemory,
     ) -> Result<Self, Failure> {
         let counters = Arc::new(Counters::default());
         // SAFETY: what is not `Send` of the client's ends in `state`, which is held.
         let entered = unsafe { shared.enter()? };
         let session = connect(&entered)?;
+        let probe = entered.register(vec![0; PROBE_BYTES].into_boxed_slice())?;
         let state = entered.hold(Rc::new(State {
             session: RefCell::new(Some(session)),
             files: RefCell::default(),
@@ -127,6 +143,8 @@ impl Core {
             calls: Gate::new(CALLS_MAX),
             batches: Gate::new(BATCHES_MAX),
             keeps: Cell::new(keeps),
+            own_memory,
+            probe,
         }));
         drop(entered);
         Ok(Self {
@@ -298,6 +316,16 @@ impl State {
         }
     }
 
+    /// Whether octets go to or from a range of memory by way of a buffer.
+    pub fn copies(&self, range: &Range) -> bool {
+        if self.own_memory == OwnMemory::Straight || range.length() < STRAIGHT_MIN {
+            return false;
+        }
+        let path = self.session.borrow().as_ref().and_then(|session| session.path_of(&self.probe));
+        matches!(path, Some(RegionPath::ProcessVm | RegionPath::Staged))
+            && self.buffer_around(range.address(), range.length()).is_none()
+    }
+
     /// The buffer that a range of memory is in, and where in it.
     pub fn buffer_around(&self, address: usize, length: usize) -> Option<(Buffer, usize)> {
         let ranges = self.ranges.borrow();
@@ -314,3 +342,5 @@ const CALLS_MAX: usize = 64;
 const BATCHES_MAX: usize = 2;
 /// Pieces of memory that a program has registered.
 const BUFFERS_MAX: usize = 512;
+/// Octets of the memory that tells how others are reached.
+const PROBE_BYTES: usize = 4096;

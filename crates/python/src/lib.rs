@@ -16,6 +16,7 @@ mod memory;
 mod names;
 mod operation;
 mod session;
+mod staged;
 mod tasks;
 mod transfer;
 mod value;

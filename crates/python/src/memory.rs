@@ -155,6 +155,22 @@ impl Range {
         unsafe { std::ptr::copy_nonoverlapping(from, self.address as *mut u8, length) };
     }
 
+    /// Copies so many octets at the beginning of a buffer to `at` of it.
+    pub fn fill_at(&self, at: usize, buffer: &Buffer, length: usize) {
+        assert!(at <= self.length && length <= self.length - at, "beyond what was lent");
+        let from = buffer.memory().pointer(0, length);
+        // SAFETY: as in `fill`; the range has so many octets there.
+        unsafe { std::ptr::copy_nonoverlapping(from, (self.address + at) as *mut u8, length) };
+    }
+
+    /// Copies so many octets at `at` of it to the beginning of a buffer.
+    pub fn drain_at(&self, at: usize, buffer: &Buffer, length: usize) {
+        assert!(at <= self.length && length <= self.length - at, "beyond what was lent");
+        let to = buffer.memory().pointer(0, length);
+        // SAFETY: as in `fill`; the range has so many octets there.
+        unsafe { std::ptr::copy_nonoverlapping((self.address + at) as *const u8, to, length) };
+    }
+
     /// Copies its octets to `offset` of a buffer.
     pub fn drain(&self, buffer: &Buffer, offset: usize) {
         let to = buffer.memory().pointer(offset, self.length);

@@ -1,6 +1,10 @@
 //! Reads and writes, straight where that is possible.
 //!
 //! Invariant: whatever is copied within this process on the way is counted.
+//!
+//! Over shared memory the server's move into memory of the program's own goes through the kernel,
+//! page by page, which takes longer than a move into a buffer that it has mapped and a copy from
+//! there, a piece behind the other. So that is what is done unless the program wants it otherwise.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -10,6 +14,7 @@ use dafs_client::{Buffer, ClientError, File, Outcome, RegionPath};
 use crate::core::State;
 use crate::errors::Failure;
 use crate::memory::{Lent, Range};
+use crate::staged;
 
 /// Shortest range of memory that was not registered before that octets are moved straight to and
 /// from; shorter ones are copied, which takes less than a registration.
@@ -26,12 +31,6 @@ enum Place {
 }
 
 impl Place {
-    fn of(range: Range, file: &File, state: &State) -> Result<Self, Failure> {
-        let length = range.length();
-        Self::straight(range, file, state)?
-            .or_else(|range| Ok(Self::Copied(file.session().client().allocate(length)?, 0, range)))
-    }
-
     /// Where octets are moved straight to or from; the range again if they are to be copied.
     fn straight(range: Range, file: &File, state: &State) -> Result<Result<Self, Range>, Failure> {
         if let Some((buffer, offset)) = state.buffer_around(range.address(), range.length()) {
@@ -99,7 +98,13 @@ pub async fn read(state: &State, file: &File, range: Range, offset: u64) -> Resu
     }
     let length = range.length();
     let _permit = state.calls.enter().await;
-    let place = Place::of(range, file, state)?;
+    if state.copies(&range) {
+        return Ok(staged::read(state, file, &range, offset).await?);
+    }
+    let place = match Place::straight(range, file, state)? {
+        Ok(place) => place,
+        Err(range) => return Ok(staged::read(state, file, &range, offset).await?),
+    };
     let moved = {
         let (buffer, at) = place.buffer();
         read_whole(file, offset, buffer, at, length).await
@@ -162,8 +167,13 @@ pub async fn write(
         return Ok(0);
     }
     let _permit = state.calls.enter().await;
-    let place = Place::of(range, file, state)?;
-    place.fetch();
+    if state.copies(&range) {
+        return Ok(staged::write(state, file, &range, offset).await?);
+    }
+    let place = match Place::straight(range, file, state)? {
+        Ok(place) => place,
+        Err(range) => return Ok(staged::write(state, file, &range, offset).await?),
+    };
     let moved = {
         let (buffer, at) = place.buffer();
         write_whole(file, offset, buffer, at, length).await
@@ -204,7 +214,11 @@ pub async fn write_whole(
 pub async fn append(state: &State, file: &Rc<File>, range: Range) -> Result<u64, Failure> {
     let length = range.length();
     let _permit = state.calls.enter().await;
-    let place = Place::of(range, file, state)?;
+    let client = file.session().client();
+    let place = match Place::straight(range, file, state)? {
+        Ok(place) => place,
+        Err(range) => Place::Copied(client.allocate(length)?, 0, range),
+    };
     place.fetch();
     let (buffer, at) = place.buffer();
     let slice = buffer.slice(at, length)?;
@@ -291,7 +305,7 @@ async fn batch_some(
     Ok(counts)
 }
 
-fn no_progress(file: &File, what: &str) -> ClientError {
+pub fn no_progress(file: &File, what: &str) -> ClientError {
     ClientError::Protocol {
         address: file.session().address().to_string(),
         what: format!("{what} of {} moved nothing", file.path()),

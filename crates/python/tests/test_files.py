@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dafs
-from conftest import Server
+from conftest import Server, options_of
 
 MIB = 1 << 20
 
@@ -109,39 +109,53 @@ def test_what_cannot_be_read_into_is_refused(session: dafs.Session, directory: s
             file.readinto_at(bytearray(1), -1)
 
 
-def test_no_copy_is_made_where_none_is_promised(session: dafs.Session, directory: str) -> None:
+@pytest.mark.parametrize("own_memory", ["auto", "straight"])
+def test_no_copy_is_made_where_none_is_promised(
+    url: str, directory: str, own_memory: str
+) -> None:
     octets = os.urandom(4 * MIB)
-    described = session.describe()
-    assert described["registered"] in ("Mapped", "Network")
-    # Where the kernel lets the server reach this process, which a test on one host may expect.
-    assert described["other"] in ("ProcessVm", "Network")
-    with session.open(f"{directory}/x", "w+b") as file:
-        before = session.counters()
-        memory = session.alloc(4 * MIB)
-        over = np.frombuffer(memory, np.uint8)
-        over[:] = np.frombuffer(octets, np.uint8)
-        own = np.zeros(MIB, np.float32)
-        whole = len(octets)
-        assert file.write_at(own, 0) == whole
-        assert file.write_at(octets, 0) == whole
-        assert file.readinto_at(own, 0) == whole
-        assert own.tobytes() == octets
-        over[:] = 0
-        # A part of registered memory, found by its address, however small.
-        assert file.readinto_at(over[100:200], 50) == 100
-        assert over[100:200].tobytes() == octets[50:150]
-        assert file.write_at(memory, 0) == whole
-        assert file.readinto_at(memory, 0) == whole
-        file.seek(0)
-        # Through the file's own buffer's side door, as it is larger.
-        assert file.readinto(own) == whole
-        assert file.raw.read_at(MIB, 0) == bytes(over[:MIB])
-        after = session.counters()
-    assert after.copies == before.copies
-    assert after.copied_octets == before.copied_octets
-    assert after.straight_octets - before.straight_octets == 6 * whole + 100 + MIB
-    # The memory that was registered before needs nothing.
-    assert after.registrations - before.registrations == 5
+    whole = len(octets)
+    with dafs.connect(url, own_memory=own_memory, **options_of(url)) as session:
+        described = session.describe()
+        assert described["registered"] in ("Mapped", "Network")
+        # Where the kernel lets the server reach this process, which a test on one host may expect.
+        assert described["other"] in ("ProcessVm", "Network")
+        with session.open(f"{directory}/x", "w+b") as file:
+            # Registered memory, whatever is meant for any other.
+            before = session.counters()
+            memory = session.alloc(whole)
+            over = np.frombuffer(memory, np.uint8)
+            over[:] = np.frombuffer(octets, np.uint8)
+            assert file.write_at(memory, 0) == whole
+            over[:] = 0
+            # A part of it, found by its address, however small.
+            assert file.readinto_at(over[100:200], 50) == 100
+            assert over[100:200].tobytes() == octets[50:150]
+            assert file.readinto_at(memory, 0) == whole
+            assert bytes(over) == octets
+            between = session.counters()
+            assert between.copies == before.copies
+            assert between.straight_octets - before.straight_octets == 2 * whole + 100
+            assert between.registrations == before.registrations
+            # Any other.
+            own = np.zeros(MIB, np.float32)
+            assert file.write_at(own, 0) == whole
+            assert file.write_at(octets, 0) == whole
+            assert file.readinto_at(own, 0) == whole
+            assert own.tobytes() == octets
+            file.seek(0)
+            # By the side door of the file's own buffer, as it is larger.
+            assert file.readinto(own) == whole
+            assert file.raw.read_at(MIB, 0) == octets[:MIB]
+            after = session.counters()
+        moved = 4 * whole + MIB
+        if own_memory == "straight" or described["other"] == "Network":
+            assert after.copies == between.copies
+            assert after.straight_octets - between.straight_octets == moved
+            assert after.registrations - between.registrations == 5
+        else:
+            assert after.copied_octets - between.copied_octets == moved
+            assert after.straight_octets == between.straight_octets
 
 
 def test_copies_are_counted(session: dafs.Session, directory: str) -> None:
@@ -249,8 +263,6 @@ def test_a_forgotten_file_is_closed_by_the_next_call(
 
 
 def test_delegations_keep_what_was_read(url: str, directory: str) -> None:
-    from conftest import options_of
-
     with dafs.connect(url, delegations=True, **options_of(url)) as session:
         session.write_bytes(f"{directory}/x", b"kept" * 100)
         with session.open(f"{directory}/x", "rb", buffering=0) as file:

@@ -21,7 +21,8 @@ from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 from dafs.torch import RecordDataset, StorageReader, StorageWriter  # noqa: E402
 
 
-def test_tensors_are_read_into(session: dafs.Session, directory: str) -> None:
+def test_tensors_are_read_into(url: str, directory: str) -> None:
+    session = dafs.connect(url, own_memory="straight", **options_of(url))
     source = torch.arange(1 << 18, dtype=torch.float32).to(torch.bfloat16).reshape(512, 512)
     with session.open(f"{directory}/x", "w+b", buffering=0) as file:
         before = session.counters()
@@ -38,6 +39,7 @@ def test_tensors_are_read_into(session: dafs.Session, directory: str) -> None:
             file.readinto_at(target.T, 0)
         with pytest.raises(ValueError, match="meta"):
             file.readinto_at(torch.empty(10, device="meta"), 0)
+    session.close()
 
 
 @pytest.fixture

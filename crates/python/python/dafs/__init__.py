@@ -82,6 +82,8 @@ def connect(url: str, **options: Any) -> Session:
     :param fence_id: name for fencing.
     :param client_name: names this client across connections; random if empty.
     :param delegations: keep what was read of files as long as nobody changes them.
+    :param own_memory: ``straight`` lends memory of the program's own to servers on this host, too,
+        so that nothing is copied in this process; ``auto`` copies there, which is faster.
     :param recovery: seconds for which a lost session tries to come back; ``None`` for not at all.
     :param answer_timeout: seconds of silence after which the connection is given up.
     :param tls_ca: PEM file of the authorities that vouch for servers, for ``dafs+tls://``.

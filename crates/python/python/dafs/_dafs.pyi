@@ -119,6 +119,7 @@ def connect(
     fence_id: str = "",
     client_name: str = "",
     delegations: bool = False,
+    own_memory: str = "auto",
     recovery: float | None = 120.0,
     answer_timeout: float | None = 120.0,
     tls_ca: str | None = None,

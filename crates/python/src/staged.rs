@@ -1,0 +1,123 @@
+//! Reads and writes of memory that the server does not reach at once: through buffers of the
+//! client's, with one copy.
+//!
+//! Invariant: while one piece is copied on this side, the server works at the next; never more
+//! than [`DEPTH`] buffers are in use by a call.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+
+use dafs_client::{Buffer, ClientError, File, Transferred};
+
+use crate::core::State;
+use crate::memory::Range;
+use crate::transfer::{no_progress, read_whole, write_whole};
+
+/// A piece on its way.
+struct Piece<'f> {
+    at: usize,
+    length: usize,
+    buffer: Buffer,
+    moving: Pin<Box<dyn Future<Output = Result<Transferred, ClientError>> + 'f>>,
+}
+
+/// Reads into a range; fewer octets than it has only at the end of the file.
+///
+/// # Errors
+/// As the server says.
+pub async fn read(
+    state: &State,
+    file: &File,
+    range: &Range,
+    offset: u64,
+) -> Result<usize, ClientError> {
+    let piece_length = piece_of(range.length());
+    let start = |at: usize, buffer: Buffer| -> Result<Piece<'_>, ClientError> {
+        let length = piece_length.min(range.length() - at);
+        let slice = buffer.slice(0, length)?;
+        let moving = Box::pin(file.read_async(offset.saturating_add(at as u64), slice));
+        Ok(Piece { at, length, buffer, moving })
+    };
+    let (mut under_way, mut next) = (VecDeque::with_capacity(DEPTH), 0);
+    while next < range.length() && under_way.len() < DEPTH {
+        under_way.push_back(start(next, file.session().client().allocate(piece_length)?)?);
+        next += piece_length;
+    }
+    let mut done = 0;
+    while let Some(Piece { at, length, buffer, moving }) = under_way.pop_front() {
+        let read = moving.await?;
+        let mut count = (read.length as usize).min(length);
+        if count < length && !read.end_of_file {
+            if count == 0 {
+                return Err(no_progress(file, "READ"));
+            }
+            let rest = offset.saturating_add((at + count) as u64);
+            count += read_whole(file, rest, &buffer, count, length - count).await?;
+        }
+        range.fill_at(at, &buffer, count);
+        state.counters.note_copy(count);
+        done += count;
+        if count < length {
+            // What lies behind is behind the end, too.
+            break;
+        }
+        if next < range.length() {
+            under_way.push_back(start(next, buffer)?);
+            next += piece_length;
+        }
+    }
+    Ok(done)
+}
+
+/// Writes a range, whole.
+///
+/// # Errors
+/// As the server says; [`ClientError::DataLost`] if what was written before is known to be lost.
+pub async fn write(
+    state: &State,
+    file: &File,
+    range: &Range,
+    offset: u64,
+) -> Result<usize, ClientError> {
+    let piece_length = piece_of(range.length());
+    let start = |at: usize, buffer: Buffer| -> Result<Piece<'_>, ClientError> {
+        let length = piece_length.min(range.length() - at);
+        range.drain_at(at, &buffer, length);
+        state.counters.note_copy(length);
+        let slice = buffer.slice(0, length)?;
+        let moving = Box::pin(file.write_async(offset.saturating_add(at as u64), slice));
+        Ok(Piece { at, length, buffer, moving })
+    };
+    let (mut under_way, mut next) = (VecDeque::with_capacity(DEPTH), 0);
+    loop {
+        while next < range.length() && under_way.len() < DEPTH {
+            under_way.push_back(start(next, file.session().client().allocate(piece_length)?)?);
+            next += piece_length;
+        }
+        let Some(Piece { at, length, buffer, moving }) = under_way.pop_front() else {
+            return Ok(range.length());
+        };
+        let written = moving.await?;
+        file.note_unstable(written.verifier)?;
+        let count = (written.length as usize).min(length);
+        if count == 0 {
+            return Err(no_progress(file, "WRITE"));
+        }
+        if count < length {
+            let rest = offset.saturating_add((at + count) as u64);
+            write_whole(file, rest, &buffer, count, length - count).await?;
+        }
+    }
+}
+
+/// Octets of each piece: two at least of what is worth it.
+fn piece_of(length: usize) -> usize {
+    if length <= WHOLE_MAX { length } else { PIECE_BYTES }
+}
+
+/// Pieces on their way at once.
+const DEPTH: usize = 2;
+/// Octets that go as one piece.
+const WHOLE_MAX: usize = 256 << 10;
+/// Octets of a piece of more.
+const PIECE_BYTES: usize = 256 << 10;
