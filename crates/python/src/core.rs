@@ -147,6 +147,7 @@ impl Core {
             probe,
         }));
         drop(entered);
+        shared.hand_over();
         Ok(Self {
             shared,
             state,

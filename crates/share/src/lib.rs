@@ -144,11 +144,20 @@ impl SharedClient {
                 self.0.state.lock()
             }
         };
-        if guard.last.replace(seat::this_thread()) != seat::this_thread() {
+        let last = guard.last.replace(seat::this_thread());
+        if last != seat::this_thread() && last != NOBODY {
             self.0.is_crowded.store(true, Ordering::Relaxed);
         }
         guard.depth.set(guard.depth.get() + 1);
         Ok(Entered { shared: self, guard })
+    }
+
+    /// Forgets who has been here: for whoever has connected on a thread of its own, and hands the
+    /// client to the one that is going to use it. Alone, that one waits as the client itself does.
+    pub fn hand_over(&self) {
+        let guard = self.0.state.lock();
+        guard.last.set(NOBODY);
+        self.0.is_crowded.store(false, Ordering::Relaxed);
     }
 
     /// The descriptor that becomes readable when the client has something to do, for event loops
@@ -253,3 +262,6 @@ impl<V> Drop for Held<V> {
         }
     }
 }
+
+/// No thread's number.
+const NOBODY: usize = 0;
