@@ -110,14 +110,12 @@ pub async fn write(
     }
 }
 
-/// Octets of each piece: two at least of what is worth it.
+/// Octets of each piece.
 fn piece_of(length: usize) -> usize {
-    if length <= WHOLE_MAX { length } else { PIECE_BYTES }
+    length.min(PIECE_BYTES_MAX)
 }
 
 /// Pieces on their way at once.
 const DEPTH: usize = 2;
-/// Octets that go as one piece.
-const WHOLE_MAX: usize = 256 << 10;
-/// Octets of a piece of more.
-const PIECE_BYTES: usize = 256 << 10;
+/// Octets of a piece: smaller ones gain less by going side by side than each costs.
+const PIECE_BYTES_MAX: usize = 1 << 20;
