@@ -1,44 +1,214 @@
 //! Extended attributes: `user.*`, as the named attributes of DAFS.
 //!
 //! Invariant: no other kind is there: the server keeps none, and what decides over permission is
-//! not to be had by this way.
+//! not to be had by this way. A value that finds no room leaves the one before.
+//!
+//! An attribute is a small file of the server's, in a directory of its object's; what is done to
+//! one is one chain: found, opened, moved, closed. The kernel makes changes of an object's
+//! attributes one after the other.
 
 use std::rc::Rc;
 
+use dafs_client::{Buffer, ChainFailure, OpenOptions, Outcome, SetAttributes};
+use dafs_types::{FileHandle, ShareAccess, Status};
+use dafs_wire::Request;
+use dafs_wire::messages::OneHandle;
+
+use crate::abi::Message;
+use crate::attributes::last_metadata;
 use crate::engine::{Answer, Answered, Engine};
 
 impl Engine {
     pub async fn setxattr(
         self: Rc<Self>,
-        _node: u64,
-        _name: &[u8],
-        _value: Vec<u8>,
-        _flags: u32,
+        node: u64,
+        name: &[u8],
+        value: Vec<u8>,
+        flags: u32,
     ) -> Answered<Answer> {
-        Err(EOPNOTSUPP)
-    }
-
-    pub async fn getxattr(
-        self: Rc<Self>,
-        _node: u64,
-        _name: &[u8],
-        _size: u32,
-    ) -> Answered<Answer> {
-        Err(ENODATA)
-    }
-
-    pub async fn listxattr(self: Rc<Self>, _node: u64, size: u32) -> Answered<Answer> {
-        let mut message = crate::abi::Message::default();
-        if size == 0 {
-            message.u32(0).u32(0);
+        let name = known(name)?.map_err(|_| EILSEQ)?;
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(E2BIG);
         }
-        Ok(Answer::Body(message.0))
+        let handle = self.node(node)?.handle;
+        let buffer = self.client.allocate(value.len().max(1)).map_err(|_| ENOMEM)?;
+        buffer.write(0, &value);
+        let (buffer, length) = (&buffer, value.len());
+        // Made or replaced, and never either: what was made is taken away if it finds no room.
+        loop {
+            if flags & XATTR_CREATE == 0 {
+                match self.put(handle, name, buffer, length, false).await {
+                    Err(ENODATA) if flags & XATTR_REPLACE == 0 => {}
+                    done => return done.map(|()| Answer::Done),
+                }
+            }
+            match self.put(handle, name, buffer, length, true).await {
+                Err(EEXIST) if flags & XATTR_CREATE == 0 => {}
+                done => return done.map(|()| Answer::Done),
+            }
+        }
     }
 
-    pub async fn removexattr(self: Rc<Self>, _node: u64, _name: &[u8]) -> Answered<Answer> {
-        Err(ENODATA)
+    /// Gives an attribute its value.
+    async fn put(
+        self: &Rc<Self>,
+        object: FileHandle,
+        name: &str,
+        buffer: &Buffer,
+        length: usize,
+        is_new: bool,
+    ) -> Answered<()> {
+        let options = OpenOptions {
+            access: ShareAccess::Write,
+            create: is_new,
+            create_new: is_new,
+            ..OpenOptions::read()
+        };
+        let size = SetAttributes { size: Some(length as u64), ..SetAttributes::default() };
+        let (session, _) = self.session();
+        let mut chain = session.chain().request(&directory_of(object)).open(name, &options);
+        if length > 0 {
+            let value = buffer.slice(0, length).map_err(|error| self.failed(&error))?;
+            chain = chain.write_from(0, value);
+        }
+        let Err(failure) = chain.setattr(&size).close().run_async().await else { return Ok(()) };
+        let was_made = is_new && failure.member > MADE;
+        let errno = self.attribute_failed(failure);
+        if was_made {
+            let remove = session.chain().request(&directory_of(object)).remove(name);
+            drop(remove.run_async().await);
+        }
+        Err(errno)
+    }
+
+    pub async fn getxattr(self: Rc<Self>, node: u64, name: &[u8], size: u32) -> Answered<Answer> {
+        let name = known(name)?.map_err(|_| ENODATA)?;
+        let handle = self.node(node)?.handle;
+        let (session, _) = self.session();
+        let chain = session.chain().request(&directory_of(handle));
+        if size == 0 {
+            let found = chain.lookup(name).getattr().run_async().await;
+            let found = found.map_err(|failure| self.attribute_failed(failure))?;
+            return Ok(length_answer(last_metadata(found)?.size));
+        }
+        // One octet more tells that there is more.
+        let room = VALUE_BYTES_MAX.min(size as usize) + 1;
+        let buffer = self.client.allocate(room).map_err(|_| ENOMEM)?;
+        let value = buffer.slice(0, room).map_err(|error| self.failed(&error))?;
+        let chain = chain.open(name, &OpenOptions::read()).read_into(0, value).close();
+        let outcomes = chain.run_async().await;
+        let outcomes = outcomes.map_err(|failure| self.attribute_failed(failure))?;
+        let moved = outcomes.iter().find_map(Outcome::transferred).ok_or(EIO)?;
+        let length = moved.length as usize;
+        if length > size as usize {
+            return Err(ERANGE);
+        }
+        let mut value = vec![0; length];
+        buffer.read(0, &mut value);
+        Ok(Answer::Body(value))
+    }
+
+    pub async fn listxattr(self: Rc<Self>, node: u64, size: u32) -> Answered<Answer> {
+        let handle = self.node(node)?.handle;
+        let (session, _) = self.session();
+        let directory = session.attributes_of_async(handle, "").await;
+        let directory = match directory.map_err(|error| self.failed(&error)) {
+            Ok(directory) => directory,
+            // What can have none has none.
+            Err(EOPNOTSUPP) => return Ok(list_answer(Vec::new(), size)),
+            Err(errno) => return Err(errno),
+        };
+        let entries = session.list_async(directory, "").await;
+        let entries = entries.map_err(|error| self.failed(&error))?;
+        let mut names = Vec::new();
+        for entry in entries {
+            names.extend_from_slice(USER_PREFIX);
+            names.extend_from_slice(entry.name.as_bytes());
+            names.push(0);
+        }
+        if size != 0 && names.len() > size as usize {
+            return Err(ERANGE);
+        }
+        Ok(list_answer(names, size))
+    }
+
+    pub async fn removexattr(self: Rc<Self>, node: u64, name: &[u8]) -> Answered<Answer> {
+        let name = known(name)?.map_err(|_| ENODATA)?;
+        let handle = self.node(node)?.handle;
+        let (session, _) = self.session();
+        let removed = session.chain().request(&directory_of(handle)).remove(name).run_async().await;
+        removed.map(|_| Answer::Done).map_err(|failure| self.attribute_failed(failure))
+    }
+
+    /// The error number of a chain about an attribute. What it has left open is closed.
+    fn attribute_failed(self: &Rc<Self>, failure: ChainFailure) -> i32 {
+        if let Some(&Outcome::Opened { file, state }) = failure.done.get(MADE) {
+            // Dropping it closes it.
+            drop(self.session().0.opened(file, state, ""));
+        }
+        match failure.error.status() {
+            // The attribute, not the object: that has been found before.
+            Some(Status::NoEnt) if failure.member == MADE => ENODATA,
+            Some(Status::FBig) => E2BIG,
+            _ => self.failed(&failure.error),
+        }
     }
 }
 
+/// The request for the directory of an object's attributes, which begins a chain.
+fn directory_of(object: FileHandle) -> Request<'static> {
+    Request::OpenAttr(OneHandle { file: object })
+}
+
+/// An attribute's name on the server, if it is of a kind that is kept there. The error within is
+/// that no name of the server's is like this.
+fn known(name: &[u8]) -> Answered<Result<&str, std::str::Utf8Error>> {
+    let name = name.strip_prefix(USER_PREFIX).ok_or(EOPNOTSUPP)?;
+    if name.is_empty() || name.contains(&b'/') || matches!(name, b"." | b"..") {
+        return Err(EINVAL);
+    }
+    Ok(std::str::from_utf8(name))
+}
+
+/// `struct fuse_getxattr_out`: how much room is wanted.
+fn length_answer(length: u64) -> Answer {
+    let mut message = Message::default();
+    message.u32(u32::try_from(length).unwrap_or(u32::MAX)).u32(0);
+    Answer::Body(message.0)
+}
+
+fn list_answer(names: Vec<u8>, size: u32) -> Answer {
+    if size == 0 { length_answer(names.len() as u64) } else { Answer::Body(names) }
+}
+
+/// Which member of a chain finds or makes the attribute.
+const MADE: usize = 1;
+const USER_PREFIX: &[u8] = b"user.";
+/// Longest value that Linux has (`XATTR_SIZE_MAX`).
+const VALUE_BYTES_MAX: usize = 65_536;
+const XATTR_CREATE: u32 = 1;
+const XATTR_REPLACE: u32 = 2;
+const EIO: i32 = 5;
+const E2BIG: i32 = 7;
+const ENOMEM: i32 = 12;
+const EEXIST: i32 = 17;
+const EINVAL: i32 = 22;
+const ERANGE: i32 = 34;
 const ENODATA: i32 = 61;
+const EILSEQ: i32 = 84;
 const EOPNOTSUPP: i32 = 95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_users_are_known_and_others_are_not() {
+        assert_eq!(known(b"user.mime_type"), Ok(Ok("mime_type")));
+        assert_eq!(known(b"security.selinux"), Err(EOPNOTSUPP));
+        assert_eq!(known(b"system.posix_acl_access"), Err(EOPNOTSUPP));
+        assert_eq!(known(b"user."), Err(EINVAL));
+        assert_eq!(known(b"user.a/b"), Err(EINVAL));
+        assert!(known(b"user.\xff").unwrap().is_err());
+    }
+}
