@@ -8,7 +8,9 @@ use dafs_store::cache::{Progress, SizeStep};
 use dafs_store::{
     AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion, StoreError,
 };
-use dafs_types::{AccessMask, FileAttributes, FileHandle, ShareAccess, StateId, Status, limits};
+use dafs_types::{
+    AccessMask, FileAttributes, FileHandle, ShareAccess, Stability, StateId, Status, limits,
+};
 use dafs_wire::limits::{ATTRIBUTE_BYTES_MAX, PLAIN_ATTRIBUTE_BYTES_MAX};
 use dafs_wire::messages::{
     Access, AccessResult, DirectResult, Empty, FileAttributesResult, FsAttributesResult,
@@ -21,7 +23,9 @@ use crate::data::Step;
 use crate::jobs::Job;
 use crate::names::changes_of;
 use crate::reactor::Reactor;
-use crate::task::{Answer, FetchTask, SizeReply, SizeTask, Task, TaskId, Wait};
+use crate::task::{
+    Answer, CommitReply, CommitTask, FetchTask, SizeReply, SizeTask, Task, TaskId, Wait,
+};
 use crate::undo::UndoGate;
 
 impl Reactor {
@@ -139,7 +143,36 @@ impl Reactor {
         let truncate = changes.0.size == Some(0);
         self.touch(answer, &request.file, Touch::SetAttributes { truncate })?;
         let wanted = request.attributes.valid();
-        self.change(answer, &request.file, request.state, changes, wanted)
+        let (handle, state) = (request.file, request.state);
+        match self.cache.find(&handle) {
+            Some(file) if is_undone_by_writing(&changes) && !self.cache.is_written(file) => {
+                let ticket = self.cache.commit_begin(file, 0, 0, Stability::Unstable);
+                let changes = changes.0;
+                let reply = CommitReply::SetAttributes { handle, state, changes, wanted };
+                let commit = CommitTask { ticket, file, reply, borrowed: false };
+                self.start(Task::Commit(answer, commit));
+                Ok(())
+            }
+            _ => self.change(answer, &handle, state, changes, wanted),
+        }
+    }
+
+    /// What was written is in the file; attributes follow.
+    pub(crate) fn set_flushed(
+        &mut self,
+        answer: Answer,
+        handle: &FileHandle,
+        state: StateId,
+        changes: AttributeChanges,
+        wanted: AttributeBitmap,
+    ) {
+        let changes = (changes, ExtraChanges::default());
+        // A fence may have fallen meanwhile.
+        let passed = self.pass_file(answer, handle);
+        let set = passed.and_then(|()| self.change(answer, handle, state, changes, wanted));
+        if let Err(status) = set {
+            self.reply_set(answer, status, AttributeBitmap::NONE);
+        }
     }
 
     pub(crate) fn set_attributes_direct(
@@ -377,6 +410,13 @@ impl Reactor {
     }
 }
 
+/// Whether bringing what was written to the file would change what is to be set: its time, and
+/// its set-id bits. A list or a MIME type beside them is rare enough to do without.
+fn is_undone_by_writing((changes, extras): &(AttributeChanges, ExtraChanges)) -> bool {
+    let sets_id = changes.mode.is_some_and(|mode| mode & SET_ID_BITS != 0);
+    extras.is_empty() && (changes.time_modify.is_some() || sets_id)
+}
+
 /// Stands for a task whose content has been moved out.
 fn placeholder(task: &SizeTask) -> SizeTask {
     SizeTask {
@@ -469,3 +509,5 @@ const SUPPORTED: AttributeBitmap = {
         .with(b::OWNER_GROUP)
 };
 const PREFERRED_IO_BYTES: u32 = 1 << 20;
+/// Set-user-id and set-group-id.
+const SET_ID_BITS: u32 = 0o6000;

@@ -13,8 +13,8 @@ use dafs_filer::locks::{ByteRange, LockMode};
 use dafs_journal::RecordNumber;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
-use dafs_types::{CacheHint, FileHandle, QuickMap, SequenceNumber, Stability, StreamId};
-use dafs_wire::DirectBuffer;
+use dafs_types::{CacheHint, FileHandle, QuickMap, SequenceNumber, Stability, StateId, StreamId};
+use dafs_wire::{AttributeBitmap, DirectBuffer};
 use dafs_wire::messages::{Close, Unlock};
 
 use crate::batch::sealed::SealedBatch;
@@ -197,6 +197,13 @@ pub enum CommitReply {
     Batches,
     /// What ends auto-recovery locks comes behind it.
     Ending(Ending),
+    /// Attributes are set behind it, which the way to the file would change.
+    SetAttributes {
+        handle: FileHandle,
+        state: StateId,
+        changes: AttributeChanges,
+        wanted: AttributeBitmap,
+    },
 }
 
 /// A request that makes final what was changed under auto-recovery locks.

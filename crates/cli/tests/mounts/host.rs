@@ -1,0 +1,175 @@
+//! A served directory, and mounts of it.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::program::dafs;
+
+/// A directory with a server of its part `export`, and mounts of that. All end with it.
+pub struct Host {
+    directory: tempfile::TempDir,
+    export: PathBuf,
+    server: Option<Child>,
+    mounts: Vec<Mount>,
+}
+
+struct Mount {
+    place: PathBuf,
+    process: Child,
+}
+
+impl Host {
+    /// `None` where there is no FUSE, with a message.
+    pub fn new() -> Option<Self> {
+        Self::of(None)
+    }
+
+    /// A server of a directory elsewhere.
+    pub fn of(export: Option<PathBuf>) -> Option<Self> {
+        let has_device =
+            std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+        if !has_device || !rustix::process::geteuid().is_root() {
+            return missing("/dev/fuse that can be used, and root");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let export = export.unwrap_or_else(|| directory.path().join("export"));
+        let _ = std::fs::create_dir(&export);
+        let mut host = Self { directory, export, server: None, mounts: Vec::new() };
+        host.serve();
+        Some(host)
+    }
+
+    /// A server and one mount of it.
+    pub fn mounted(options: &str) -> Option<Self> {
+        let mut host = Self::new()?;
+        host.mount(options);
+        Some(host)
+    }
+
+    pub fn serve(&mut self) {
+        let mut server = dafs()
+            .args(["serve", "--squash", "none", "--no-tcp", "--cache", "32M", "--lease", "2"])
+            .arg("--socket")
+            .args([self.path("socket"), "--state".into(), self.path("state")])
+            .arg(&self.export)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let line = first_line(&mut server);
+        assert!(line.starts_with("ready"), "{line:?}");
+        self.server = Some(server);
+    }
+
+    /// SIGKILL.
+    pub fn kill_server(&mut self) {
+        let mut server = self.server.take().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+    }
+
+    pub fn url(&self) -> String {
+        format!("dafs+shm://{}!/", self.path("socket").display())
+    }
+
+    /// Mounts once more; its place.
+    pub fn mount(&mut self, options: &str) -> PathBuf {
+        self.mount_with(options, &[])
+    }
+
+    pub fn mount_with(&mut self, options: &str, arguments: &[&str]) -> PathBuf {
+        let place = self.path(&format!("mnt{}", self.mounts.len()));
+        std::fs::create_dir(&place).unwrap();
+        let mut mount = dafs();
+        mount.args(["mount", "--foreground"]).args(arguments);
+        if !options.is_empty() {
+            mount.args(["-o", options]);
+        }
+        let mut process =
+            mount.arg(self.url()).arg(&place).stdout(Stdio::piped()).spawn().unwrap();
+        let line = first_line(&mut process);
+        assert!(line.contains("is mounted on"), "{line:?}");
+        self.mounts.push(Mount { place: place.clone(), process });
+        place
+    }
+
+    /// The process that serves a mount.
+    pub fn process(&mut self, mount: usize) -> &mut Child {
+        &mut self.mounts[mount].process
+    }
+
+    /// A path outside of both.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A path in the first mount.
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.mounts[0].place.join(name)
+    }
+
+    /// The same without a server between.
+    pub fn exported(&self, name: &str) -> PathBuf {
+        self.export.join(name)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for mount in &mut self.mounts {
+            if mount.process.try_wait().is_ok_and(|ended| ended.is_none()) {
+                let _ = dafs().args(["unmount", "--lazy"]).arg(&mount.place).status();
+                if self.server.is_none() {
+                    // What waits for the server would do so for long.
+                    let _ = mount.process.kill();
+                }
+                let _ = mount.process.wait();
+            }
+        }
+        if let Some(server) = &mut self.server {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+/// What cannot be tested here. Nothing, with a message, unless everything is required.
+pub fn missing<T>(what: &str) -> Option<T> {
+    let is_required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|is| is == "1");
+    assert!(!is_required, "DAFS_REQUIRE_FACES=1, and there is no {what}");
+    eprintln!("skipped: this test needs {what}");
+    None
+}
+
+/// Whether programs are there; skips with a message where not.
+pub fn have(programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &str| std::env::split_paths(&path).any(|at| at.join(name).exists());
+    match programs.iter().find(|name| !is_there(name)) {
+        Some(name) => missing(name).unwrap_or(false),
+        None => true,
+    }
+}
+
+/// A shell's command, run in a directory.
+pub fn shell(directory: &Path, command: &str) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", command]).current_dir(directory).env("LC_ALL", "C");
+    shell.output().unwrap()
+}
+
+/// What a shell's command writes; it must succeed.
+pub fn run(directory: &Path, command: &str) -> String {
+    let output = shell(directory, command);
+    let (said, complained) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command}: {}\n{said}\n{complained}", output.status);
+    said.into_owned()
+}
+
+fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    let output = child.stdout.take().unwrap();
+    BufReader::new(output).read_line(&mut line).unwrap();
+    line
+}
