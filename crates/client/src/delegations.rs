@@ -205,8 +205,10 @@ impl Session {
         core.sessions[self.index].delegated.as_ref().map_or(0, |delegated| delegated.hits)
     }
 
-    /// Sees to it that the server can call delegations back, if the session wants any.
-    pub(crate) fn prepare_delegations(&self) {
+    /// Sees to it that the server can call delegations back, if the session wants any
+    /// ([`SessionOptions::delegations`](crate::SessionOptions::delegations)): opens that wait do so
+    /// by themselves, [`Session::open_async`] does not.
+    pub fn prepare_delegations(&self) {
         let window = {
             let core = self.shared.borrow();
             match &core.sessions[self.index].delegated {

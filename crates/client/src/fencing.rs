@@ -21,25 +21,40 @@ impl Session {
     /// NOT_AUTHORIZED unless this session's user owns the file, or is trusted; TOOSMALL for
     /// a list that no answer holds (about 4 KiB); otherwise as [`Session::metadata`].
     pub fn fencing_list(&self, path: &str, object: FenceObject) -> Result<Vec<String>> {
-        let file = self.resolve_fenced(path)?;
+        self.run(self.fencing_list_async(path, object))
+    }
+
+    /// The same, by round trips of which each waits for the one before.
+    ///
+    /// # Errors
+    /// As [`Session::fencing_list`].
+    pub async fn fencing_list_async(
+        &self,
+        path: &str,
+        object: FenceObject,
+    ) -> Result<Vec<String>> {
+        let file = self.resolve_fenced(path).await?;
         let file = match object {
             FenceObject::File => file,
             FenceObject::FileSystem => FileHandle::new(file.fs(), [0; 48]),
         };
         let request = Request::GetFencingList(GetFencingList { file });
-        self.call(&request, |status, response| match response {
+        let asked = self.ask(&request, |status, response| match response {
             Response::GetFencingList(FencingList { fence_ids }) if status == Status::Ok => {
                 Ok(fence_ids.iter().map(str::to_owned).collect())
             }
             _ => Err(failed(path, status)),
-        })
+        });
+        asked.await
     }
 
     /// The handle of an object that may be out of this session's reach. Whether it is a
     /// symbolic link can be asked only from within; from outside it is taken for none.
-    fn resolve_fenced(&self, path: &str) -> Result<FileHandle> {
-        match self.resolve(path, true) {
-            Err(ClientError::Status { status: Status::Access, .. }) => self.resolve(path, false),
+    async fn resolve_fenced(&self, path: &str) -> Result<FileHandle> {
+        match self.resolve_async(path, true).await {
+            Err(ClientError::Status { status: Status::Access, .. }) => {
+                self.resolve_async(path, false).await
+            }
             resolved => resolved,
         }
     }
@@ -68,9 +83,24 @@ impl Session {
         update: FenceUpdate,
         fence_ids: &[&str],
     ) -> Result<()> {
-        let file = self.resolve_fenced(path)?;
+        self.run(self.set_fence_async(path, object, access, update, fence_ids))
+    }
+
+    /// The same, by round trips of which each waits for the one before.
+    ///
+    /// # Errors
+    /// As [`Session::set_fence`].
+    pub async fn set_fence_async(
+        &self,
+        path: &str,
+        object: FenceObject,
+        access: FenceAccess,
+        update: FenceUpdate,
+        fence_ids: &[&str],
+    ) -> Result<()> {
+        let file = self.resolve_fenced(path).await?;
         let fence_ids = Array::from(fence_ids);
         let change = SetFencingList { file, object, access, update, fence_ids };
-        self.call(&Request::SetFencingList(change), |status, _| done(path, status))
+        self.ask(&Request::SetFencingList(change), |status, _| done(path, status)).await
     }
 }

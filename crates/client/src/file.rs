@@ -107,7 +107,37 @@ impl Session {
     /// # Errors
     /// As the server says, with the path.
     pub fn open(&self, path: &str, options: &OpenOptions) -> Result<File> {
-        self.open_at(path, path, options, 0)
+        self.prepare_delegations();
+        self.run(self.open_async(path, options))
+    }
+
+    /// The same, by round trips of which each waits for the one before. What it opens has a
+    /// delegation only behind [`Session::prepare_delegations`].
+    ///
+    /// # Errors
+    /// As [`Session::open`].
+    pub async fn open_async(&self, path: &str, options: &OpenOptions) -> Result<File> {
+        if path.is_empty() {
+            return Err(failed(path, Status::Inval));
+        }
+        let mut here = path.to_owned();
+        for _ in 0..=LINKS_MAX {
+            let parent = self.resolve_parent_async(&here).await?;
+            if matches!(&*parent.name, "" | "." | "..") {
+                self.resolve_async(&here, true).await?;
+                let status = if options.create_new { Status::Exist } else { Status::IsDir };
+                return Err(failed(path, status));
+            }
+            let opened = self.open_in_async(parent.directory, &parent.name, path, options).await;
+            if !opened.as_ref().is_err_and(|error| error.status() == Some(Status::Symlink)) {
+                return opened;
+            }
+            let link = self.resolve_async(&here, false).await?;
+            let text = link_path(self.read_link_async(link, path).await?, path)?;
+            let base = here.trim_end_matches('/').rsplit_once('/').map_or("", |parts| parts.0);
+            here = if text.starts_with('/') { text } else { format!("{base}/{text}") };
+        }
+        Err(ClientError::TooManyLinks(path.to_owned()))
     }
 
     /// Makes a file without a name, in the file system of a directory. It lives while
@@ -116,8 +146,21 @@ impl Session {
     /// # Errors
     /// As the server says.
     pub fn create_unlinked(&self, directory: &str, options: &OpenOptions) -> Result<File> {
-        let target = OpenTarget::CreateUnlinked { directory: self.resolve(directory, true)? };
-        self.run(self.open_target(Ok(target), directory, options))
+        self.run(self.create_unlinked_async(directory, options))
+    }
+
+    /// The same, by round trips of which each waits for the one before.
+    ///
+    /// # Errors
+    /// As [`Session::create_unlinked`].
+    pub async fn create_unlinked_async(
+        &self,
+        directory: &str,
+        options: &OpenOptions,
+    ) -> Result<File> {
+        let handle = self.resolve_async(directory, true).await?;
+        let target = OpenTarget::CreateUnlinked { directory: handle };
+        self.open_target(Ok(target), directory, options).await
     }
 
     /// Opens a file by its name in a directory that is known by handle, which saves the
@@ -185,23 +228,6 @@ impl Session {
             staging: RefCell::new(None),
             is_closed: Cell::new(false),
             delegation: Cell::new(None),
-        }
-    }
-
-    /// Opens what `path` leads to; messages and the file say `whole`.
-    fn open_at(&self, path: &str, whole: &str, options: &OpenOptions, links: u32) -> Result<File> {
-        if links > LINKS_MAX {
-            return Err(ClientError::TooManyLinks(whole.to_owned()));
-        }
-        let parent = self.resolve_parent(path)?;
-        match self.open_in(parent.directory, &parent.name, whole, options) {
-            Err(error) if error.status() == Some(Status::Symlink) => {
-                let text = link_path(self.read_link(path)?, whole)?;
-                let base = path.trim_end_matches('/').rsplit_once('/').map_or("", |p| p.0);
-                let next = if text.starts_with('/') { text } else { format!("{base}/{text}") };
-                self.open_at(&next, whole, options, links + 1)
-            }
-            opened => opened,
         }
     }
 
@@ -616,9 +642,20 @@ impl File {
         pattern: CachePattern,
         hint: CacheHint,
     ) -> Result<()> {
+        self.session.run(self.hint_async(offset, length, pattern, hint))
+    }
+
+    /// The same; under way at once.
+    pub fn hint_async(
+        &self,
+        offset: u64,
+        length: u32,
+        pattern: CachePattern,
+        hint: CacheHint,
+    ) -> impl Future<Output = Result<()>> + '_ {
         let file = self.handle();
         let request = Request::CacheHint(CacheHintRequest { file, offset, length, pattern, hint });
-        self.session.call(&request, |status, _| done(&self.path, status))
+        self.session.ask(&request, |status, _| done(&self.path, status))
     }
 
     /// Closes the file: local processes on the server see what was written.

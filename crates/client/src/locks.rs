@@ -153,10 +153,20 @@ impl File {
         offset: u64,
         length: u64,
     ) -> Result<Option<LockHolder>> {
+        self.session().run(self.test_lock_async(kind, offset, length))
+    }
+
+    /// The same; under way at once.
+    pub fn test_lock_async(
+        &self,
+        kind: LockKind,
+        offset: u64,
+        length: u64,
+    ) -> impl Future<Output = Result<Option<LockHolder>>> + '_ {
         let (file, lock_type) = (self.handle(), kind.of_lock(false));
         let owner = self.opened().owner();
         let test = LockTest { file, lock_type, owner: &owner, offset, length };
-        self.session().call(&Request::LockT(test), |status, response| match response {
+        self.session().ask(&Request::LockT(test), |status, response| match response {
             Response::LockT(result) => self.holder(status, result.conflict),
             _ => Err(self.refused(status)),
         })
@@ -184,9 +194,15 @@ impl File {
     /// # Errors
     /// As the server says, with the path.
     pub fn abort_lock(&self, offset: u64, length: u64) -> Result<()> {
-        let options = LockOptions::default();
-        let aborting = self.ask_lock(LockType::Abort, offset, length, options);
-        self.session().run(aborting).map(|_| ())
+        self.session().run(self.abort_lock_async(offset, length))
+    }
+
+    /// The same, once it is polled.
+    ///
+    /// # Errors
+    /// As [`File::abort_lock`].
+    pub async fn abort_lock_async(&self, offset: u64, length: u64) -> Result<()> {
+        self.ask_lock(LockType::Abort, offset, length, LockOptions::default()).await.map(drop)
     }
 
     fn ask_lock(

@@ -3,6 +3,8 @@
 //! Invariant: `..` never climbs above the server's root, and no more than
 //! [`LINKS_MAX`] links are followed.
 
+use std::pin::Pin;
+
 use dafs_types::{FileHandle, ObjectType, Status};
 use dafs_wire::attributes::file::bits;
 use dafs_wire::messages::{GetAttributes, Lookup, OneHandle};
@@ -23,20 +25,34 @@ pub(crate) struct Resolved {
 impl Session {
     /// The handle a path leads to. With `follow` a symbolic link at its end is followed.
     pub(crate) fn resolve(&self, path: &str, follow: bool) -> Result<FileHandle> {
+        self.run(self.resolve_async(path, follow))
+    }
+
+    /// The handle that a path leads to, by round trips of which each waits for the one before. With
+    /// `follow` a symbolic link at its end is followed.
+    ///
+    /// # Errors
+    /// As the server says, with the path; [`ClientError::TooManyLinks`].
+    pub async fn resolve_async(&self, path: &str, follow: bool) -> Result<FileHandle> {
         let mut links = 0;
-        self.walk(self.root, path, path, follow, &mut links)
+        self.walk(self.root, path, path, follow, &mut links).await
     }
 
     /// The directory and the name of a path whose last component need not exist.
     pub(crate) fn resolve_parent(&self, path: &str) -> Result<Resolved> {
+        self.run(self.resolve_parent_async(path))
+    }
+
+    /// The same; under way once it is polled.
+    pub(crate) async fn resolve_parent_async(&self, path: &str) -> Result<Resolved> {
         let trimmed = path.trim_end_matches('/');
         let (parent, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
         let mut links = 0;
-        let directory = self.walk(self.root, parent, path, true, &mut links)?;
+        let directory = self.walk(self.root, parent, path, true, &mut links).await?;
         Ok(Resolved { directory, name: name.to_owned() })
     }
 
-    fn walk(
+    async fn walk(
         &self,
         start: FileHandle,
         path: &str,
@@ -50,18 +66,18 @@ impl Session {
         let mut at = 0;
         while at < names.len() {
             if names[at] == ".." {
-                here = self.parent(here, whole)?;
+                here = self.parent(here, whole).await?;
                 at += 1;
                 continue;
             }
             let run = names[at..].iter().take_while(|name| **name != "..").count();
             let run = run.min(COMPONENTS_PER_LOOKUP);
-            let (reached, count, status) = self.lookup(here, &names[at..at + run])?;
+            let (reached, count, status) = self.lookup(here, &names[at..at + run]).await?;
             if status == Status::Ok {
                 let is_last = at + run == names.len();
                 // What is followed by `..` must be a directory: links there are followed.
                 here = if follow || !is_last {
-                    self.follow(here, &names[at..at + run], reached, whole, links)?
+                    self.follow(here, &names[at..at + run], reached, whole, links).await?
                 } else {
                     reached
                 };
@@ -73,15 +89,15 @@ impl Session {
             }
             // A link in the middle: `count` names led to it.
             let before = &names[at..at + count - 1];
-            let base = self.lookup_all(here, before, whole)?;
-            here = self.through(base, reached, whole, links)?;
+            let base = self.lookup_all(here, before, whole).await?;
+            here = self.through(base, reached, whole, links).await?;
             at += count;
         }
         Ok(here)
     }
 
     /// Follows the object at the end of a run of names if it is a link.
-    fn follow(
+    async fn follow(
         &self,
         start: FileHandle,
         names: &[&str],
@@ -89,73 +105,86 @@ impl Session {
         whole: &str,
         links: &mut u32,
     ) -> Result<FileHandle> {
-        let kind = self.kind_of(object, whole)?;
+        let kind = self.kind_of(object, whole).await?;
         if kind != ObjectType::SymbolicLink {
             return Ok(object);
         }
         let (_, before) = names.split_last().unwrap_or((&"", &[]));
-        let base = self.lookup_all(start, before, whole)?;
-        self.through(base, object, whole, links)
+        let base = self.lookup_all(start, before, whole).await?;
+        self.through(base, object, whole, links).await
     }
 
     /// Goes where a link points; `base` is the directory it is in.
-    fn through(
-        &self,
+    fn through<'a>(
+        &'a self,
         base: FileHandle,
         link: FileHandle,
-        whole: &str,
-        links: &mut u32,
-    ) -> Result<FileHandle> {
-        *links += 1;
-        if *links > LINKS_MAX {
-            return Err(ClientError::TooManyLinks(whole.to_owned()));
-        }
-        let text = self.run(self.read_link_async(link, whole))?;
-        let text = link_path(text, whole)?;
-        self.walk(base, &text, whole, true, links)
+        whole: &'a str,
+        links: &'a mut u32,
+    ) -> Pin<Box<dyn Future<Output = Result<FileHandle>> + 'a>> {
+        // It walks, which goes through links: such a future has no size.
+        Box::pin(async move {
+            *links += 1;
+            if *links > LINKS_MAX {
+                return Err(ClientError::TooManyLinks(whole.to_owned()));
+            }
+            let text = link_path(self.read_link_async(link, whole).await?, whole)?;
+            self.walk(base, &text, whole, true, links).await
+        })
     }
 
-    fn lookup_all(&self, start: FileHandle, names: &[&str], whole: &str) -> Result<FileHandle> {
+    async fn lookup_all(
+        &self,
+        start: FileHandle,
+        names: &[&str],
+        whole: &str,
+    ) -> Result<FileHandle> {
         if names.is_empty() {
             return Ok(start);
         }
-        match self.lookup(start, names)? {
+        match self.lookup(start, names).await? {
             (handle, _, Status::Ok) => Ok(handle),
             (_, _, status) => Err(ClientError::Status { what: whole.to_owned(), status }),
         }
     }
 
     /// LOOKUP: the object reached, how many names led to it, and why no further.
-    fn lookup(&self, directory: FileHandle, names: &[&str]) -> Result<(FileHandle, usize, Status)> {
+    async fn lookup(
+        &self,
+        directory: FileHandle,
+        names: &[&str],
+    ) -> Result<(FileHandle, usize, Status)> {
         let request = Request::Lookup(Lookup { directory, path: Path::new(names) });
-        self.call(&request, |status, response| {
+        let asked = self.ask(&request, |status, response| {
             Ok(match response {
                 Response::Lookup(found) => (found.file, found.component_count as usize, status),
                 _ => (directory, 0, status),
             })
-        })
+        });
+        asked.await
     }
 
-    fn parent(&self, directory: FileHandle, whole: &str) -> Result<FileHandle> {
+    async fn parent(&self, directory: FileHandle, whole: &str) -> Result<FileHandle> {
         let request = Request::LookupP(OneHandle { file: directory });
-        self.call(&request, |status, response| match response {
+        let asked = self.ask(&request, |status, response| match response {
             Response::LookupP(parent) if status == Status::Ok => Ok(parent.file),
             // The root is its own parent.
             _ if status == Status::NoEnt => Ok(self.root),
             _ => Err(failed(whole, status)),
-        })
+        });
+        asked.await
     }
 
-    fn kind_of(&self, file: FileHandle, whole: &str) -> Result<ObjectType> {
+    async fn kind_of(&self, file: FileHandle, whole: &str) -> Result<ObjectType> {
         let wanted = bits::OBJECT_TYPE;
         let request = Request::GetAttrInline(GetAttributes { file, wanted });
-        let kind = self.call(&request, |status, response| match response {
+        let asked = self.ask(&request, |status, response| match response {
             Response::GetAttrInline(result) if status == Status::Ok => {
                 Ok(result.attributes.file().object_type)
             }
             _ => Err(failed(whole, status)),
-        })?;
-        kind.ok_or_else(|| self.protocol_error("GETATTR_INLINE"))
+        });
+        asked.await?.ok_or_else(|| self.protocol_error("GETATTR_INLINE"))
     }
 }
 

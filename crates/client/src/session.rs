@@ -487,7 +487,12 @@ impl Session {
     /// # Errors
     /// If the session has ended.
     pub fn ping(&self) -> Result<()> {
-        self.call(&Request::Null(Empty), |status, _| done("NULL", status))
+        self.run(self.ping_async())
+    }
+
+    /// The same; under way at once.
+    pub fn ping_async(&self) -> impl Future<Output = Result<()>> + '_ {
+        self.ask(&Request::Null(Empty), |status, _| done("NULL", status))
     }
 
     /// Has `listener` told of what becomes of the connection, from now on, within calls of
@@ -510,12 +515,22 @@ impl Session {
     /// If the session has ended already, or its connection is lost and does not come back
     /// within some seconds.
     pub fn disconnect(self) -> Result<()> {
+        let session = self.clone();
+        session.run(self.disconnect_async())
+    }
+
+    /// The same, once it is polled.
+    ///
+    /// # Errors
+    /// As [`Session::disconnect`].
+    pub async fn disconnect_async(self) -> Result<()> {
         // A connection that breaks over this, or is lost, comes back once more, so that the
         // server forgets what it keeps; but nobody waits for that for long.
         if let Some(keeper) = &mut self.shared.borrow_mut().sessions[self.index].keeper {
             keeper.hurry(LEAVING_MAX);
         }
-        let result = self.call(&Request::Disconnect(Empty), |status, _| done("DISCONNECT", status));
+        let leaving = self.ask(&Request::Disconnect(Empty), |status, _| done("DISCONNECT", status));
+        let result = leaving.await;
         let mut core = self.shared.borrow_mut();
         let endpoint = core.sessions[self.index].endpoint;
         core.end_session(self.index, "disconnected".into());

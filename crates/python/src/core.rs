@@ -131,6 +131,10 @@ impl Core {
         // SAFETY: what is not `Send` of the client's ends in `state`, which is held.
         let entered = unsafe { shared.enter()? };
         let session = connect(&entered)?;
+        if keeps {
+            // It waits for answers, which nobody minds here.
+            session.prepare_delegations();
+        }
         let probe = entered.register(vec![0; PROBE_BYTES].into_boxed_slice())?;
         let state = entered.hold(Rc::new(State {
             session: RefCell::new(Some(session)),
@@ -147,7 +151,7 @@ impl Core {
             probe,
         }));
         drop(entered);
-        shared.hand_over();
+        shared.hand_over()?;
         Ok(Self {
             shared,
             state,

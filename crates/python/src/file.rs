@@ -143,7 +143,7 @@ impl File {
             other => return Err(PyValueError::new_err(format!("no pattern is named {other:?}"))),
         };
         self.operation(move |_, file| async move {
-            file.hint(offset, length, pattern, CacheHint::default())?;
+            file.hint_async(offset, length, pattern, CacheHint::default()).await?;
             Ok(Value::None)
         })
     }
@@ -174,7 +174,7 @@ impl File {
     fn test_lock(&self, exclusive: bool, offset: u64, length: u64) -> PyResult<Operation> {
         let kind = kind_of(exclusive);
         self.operation(move |_, file| async move {
-            Ok(Value::Holder(file.test_lock(kind, offset, length)?))
+            Ok(Value::Holder(file.test_lock_async(kind, offset, length).await?))
         })
     }
 
@@ -187,7 +187,7 @@ impl File {
 
     fn abort_lock(&self, offset: u64, length: u64) -> PyResult<Operation> {
         self.operation(move |_, file| async move {
-            file.abort_lock(offset, length)?;
+            file.abort_lock_async(offset, length).await?;
             Ok(Value::None)
         })
     }

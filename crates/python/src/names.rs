@@ -16,7 +16,7 @@ pub async fn find(session: &Session, path: &str, follow: bool) -> Result<Metadat
     match chain.getattr().run_async().await {
         Ok(outcomes) => match outcomes.into_iter().next_back() {
             Some(Outcome::Metadata(found)) if follow && found.kind == ObjectType::SymbolicLink => {
-                Ok(session.metadata(path)?)
+                walk(session, path, true).await
             }
             Some(Outcome::Metadata(found)) => Ok(*found),
             _ => Err(Failure::Client(ClientError::Protocol {
@@ -24,12 +24,15 @@ pub async fn find(session: &Session, path: &str, follow: bool) -> Result<Metadat
                 what: "GETATTR_INLINE was answered with something else".into(),
             })),
         },
-        Err(failure) if is_for_the_long_way(&failure.error) => Ok(match follow {
-            true => session.metadata(path)?,
-            false => session.symlink_metadata(path)?,
-        }),
+        Err(failure) if is_for_the_long_way(&failure.error) => walk(session, path, follow).await,
         Err(failure) => Err(Failure::of(failure.error, path)),
     }
+}
+
+/// The same, name by name and link by link.
+async fn walk(session: &Session, path: &str, follow: bool) -> Result<Metadata, Failure> {
+    let handle = session.resolve_async(path, follow).await?;
+    Ok(session.metadata_async(handle, path).await?)
 }
 
 /// The directory that a path's last name is in, and the name.
@@ -62,7 +65,8 @@ pub async fn open(
 ) -> Result<dafs_client::File, Failure> {
     let cuts_later = options.truncate && !options.create && !options.create_new;
     if keeps || cuts_later {
-        return session.open(path, options).map_err(|error| Failure::of(error, path));
+        let opened = session.open_async(path, options).await;
+        return opened.map_err(|error| Failure::of(error, path));
     }
     match session.chain().open(path, options).run_async().await {
         Ok(outcomes) => match outcomes.first() {
@@ -73,7 +77,8 @@ pub async fn open(
             })),
         },
         Err(failure) if is_for_the_long_way(&failure.error) => {
-            session.open(path, options).map_err(|error| Failure::of(error, path))
+            let opened = session.open_async(path, options).await;
+            opened.map_err(|error| Failure::of(error, path))
         }
         Err(failure) => Err(Failure::of(failure.error, path)),
     }

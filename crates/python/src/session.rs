@@ -342,7 +342,7 @@ impl Session {
     fn open_unlinked(&self, directory: String, mode: u32) -> Operation {
         self.operation(move |state, session| async move {
             let options = OpenOptions { mode, ..OpenOptions::write() };
-            let file = session.create_unlinked(&directory, &options)?;
+            let file = session.create_unlinked_async(&directory, &options).await?;
             Ok(Value::File(state.keep_file(file), directory))
         })
     }
@@ -407,7 +407,8 @@ impl Session {
 
     fn fencing_list(&self, path: String, file_system: bool) -> Operation {
         self.operation(move |_, session| async move {
-            Ok(Value::Texts(session.fencing_list(&path, object_of(file_system))?))
+            let listed = session.fencing_list_async(&path, object_of(file_system));
+            Ok(Value::Texts(listed.await?))
         })
     }
 
@@ -428,7 +429,8 @@ impl Session {
         };
         Ok(self.operation(move |_, session| async move {
             let ids: Vec<&str> = fence_ids.iter().map(String::as_str).collect();
-            session.set_fence(&path, object_of(file_system), access, update, &ids)?;
+            let object = object_of(file_system);
+            session.set_fence_async(&path, object, access, update, &ids).await?;
             Ok(Value::None)
         }))
     }
@@ -443,7 +445,7 @@ impl Session {
 
     fn ping(&self) -> Operation {
         self.operation(|_, session| async move {
-            session.ping()?;
+            session.ping_async().await?;
             Ok(Value::None)
         })
     }
@@ -462,7 +464,7 @@ impl Session {
             let Some(session) = state.take_session() else { return Ok(Value::None) };
             // Opens end with their session.
             drop(std::mem::take(&mut *state.files.borrow_mut()));
-            session.disconnect()?;
+            session.disconnect_async().await?;
             Ok(Value::None)
         })
     }

@@ -88,15 +88,8 @@ pub async fn write(
         let moving = Box::pin(file.write_async(offset.saturating_add(at as u64), slice));
         Ok(Piece { at, length, buffer, moving })
     };
-    let (mut under_way, mut next) = (VecDeque::with_capacity(DEPTH), 0);
-    loop {
-        while next < range.length() && under_way.len() < DEPTH {
-            under_way.push_back(start(next, file.session().client().allocate(piece_length)?)?);
-            next += piece_length;
-        }
-        let Some(Piece { at, length, buffer, moving }) = under_way.pop_front() else {
-            return Ok(range.length());
-        };
+    let finish = async |piece: Piece<'_>| -> Result<(), ClientError> {
+        let Piece { at, length, buffer, moving } = piece;
         let written = moving.await?;
         file.note_unstable(written.verifier)?;
         let count = (written.length as usize).min(length);
@@ -106,6 +99,26 @@ pub async fn write(
         if count < length {
             let rest = offset.saturating_add((at + count) as u64);
             write_whole(file, rest, &buffer, count, length - count).await?;
+        }
+        Ok(())
+    };
+    let (mut under_way, mut next) = (VecDeque::with_capacity(DEPTH), 0);
+    let mut failure = None;
+    loop {
+        while failure.is_none() && next < range.length() && under_way.len() < DEPTH {
+            let buffer = file.session().client().allocate(piece_length);
+            match buffer.and_then(|buffer| start(next, buffer)) {
+                Ok(piece) => under_way.push_back(piece),
+                Err(error) => failure = Some(error),
+            }
+            next += piece_length;
+        }
+        let Some(piece) = under_way.pop_front() else {
+            return failure.map_or(Ok(range.length()), Err);
+        };
+        // Whoever is told of a failure may write anew: nothing is under way behind it.
+        if let Err(error) = finish(piece).await {
+            failure.get_or_insert(error);
         }
     }
 }

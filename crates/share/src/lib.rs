@@ -154,10 +154,18 @@ impl SharedClient {
 
     /// Forgets who has been here: for whoever has connected on a thread of its own, and hands the
     /// client to the one that is going to use it. Alone, that one waits as the client itself does.
-    pub fn hand_over(&self) {
+    /// Not to be called by a thread that is inside.
+    ///
+    /// # Errors
+    /// [`Forked`] in a child process: whoever had the lock may not have come along.
+    pub fn hand_over(&self) -> Result<(), Forked> {
+        if self.is_forked() {
+            return Err(Forked);
+        }
         let guard = self.0.state.lock();
         guard.last.set(NOBODY);
         self.0.is_crowded.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The descriptor that becomes readable when the client has something to do, for event loops

@@ -148,7 +148,13 @@ fn bad_names_get_the_right_answer() {
         let deep = format!("/{}", "d/".repeat(3000));
         assert!(session.metadata(&deep).is_err());
         session.create_dir("/dir", 0o755).unwrap();
-        assert_eq!(status("/dir"), Some(Status::IsDir));
+        // Paths that end in no name lead to directories, if anywhere.
+        for path in ["/dir", "/dir/", "/", "//", "/dir/.", "/dir/.."] {
+            assert_eq!(status(path), Some(Status::IsDir), "{path}");
+        }
+        assert_eq!(status("/none/.."), Some(Status::NoEnt));
+        let new = OpenOptions { create_new: true, ..OpenOptions::write() };
+        assert_eq!(session.open("/", &new).err().unwrap().status(), Some(Status::Exist));
         std::fs::write(fixture.local("plain"), b"").unwrap();
         assert_eq!(status("/plain/below"), Some(Status::NotDir));
     });
