@@ -1,0 +1,155 @@
+//! Attributes as programs see them: `stat`, `statx`, `statfs`; and setting them.
+//!
+//! Invariant: an object has the same device and inode number however it is asked for, in every
+//! process that maps the same prefixes.
+
+use dafs_client::{FileSystemAttributes, Metadata, ObjectType, SetAttributes, SetTime, Timestamp};
+use libc::{stat, statfs, statvfs, statx, statx_timestamp, timespec};
+
+use crate::errors::{Outcome, fail};
+use crate::state::{Description, State};
+use crate::walk::attributes;
+
+impl State {
+    /// Attributes of what a descriptor stands for.
+    pub fn metadata_of(&mut self, description: &Description) -> Outcome<Metadata> {
+        let identity = &description.identity;
+        let (session, _) = self.connection.mount(identity.mount)?;
+        attributes(&session, identity.handle)
+    }
+}
+
+/// The type bits of a mode.
+pub fn type_of(kind: ObjectType) -> u32 {
+    match kind {
+        ObjectType::Directory => libc::S_IFDIR,
+        ObjectType::SymbolicLink => libc::S_IFLNK,
+        ObjectType::BlockDevice => libc::S_IFBLK,
+        ObjectType::CharacterDevice => libc::S_IFCHR,
+        ObjectType::Socket => libc::S_IFSOCK,
+        ObjectType::Fifo => libc::S_IFIFO,
+        _ => libc::S_IFREG,
+    }
+}
+
+/// Number of a user or group; those that are names here are nobody's.
+fn number(name: &str) -> u32 {
+    name.parse().unwrap_or(NOBODY)
+}
+
+fn device(mount: usize) -> u64 {
+    libc::makedev(MAJOR, mount as u32 + 1)
+}
+
+/// As `stat` tells.
+pub fn to_stat(metadata: &Metadata, mount: usize) -> stat {
+    // SAFETY: zeros are a value of it.
+    let mut told: stat = unsafe { std::mem::zeroed() };
+    told.st_dev = device(mount);
+    told.st_ino = metadata.file_id;
+    told.st_mode = type_of(metadata.kind) | metadata.mode;
+    told.st_nlink = metadata.link_count.into();
+    told.st_uid = number(&metadata.owner);
+    told.st_gid = number(&metadata.owner_group);
+    told.st_size = metadata.size as i64;
+    told.st_blksize = BLOCK.into();
+    told.st_blocks = metadata.space_used.div_ceil(512) as i64;
+    (told.st_atime, told.st_atime_nsec) = seconds(&metadata.time_access);
+    (told.st_mtime, told.st_mtime_nsec) = seconds(&metadata.time_modify);
+    (told.st_ctime, told.st_ctime_nsec) = seconds(&metadata.time_metadata);
+    told
+}
+
+fn seconds(time: &Timestamp) -> (i64, i64) {
+    (time.seconds, time.nanoseconds.into())
+}
+
+/// As `statx` tells.
+pub fn to_statx(metadata: &Metadata, mount: usize) -> statx {
+    // SAFETY: zeros are a value of it.
+    let mut told: statx = unsafe { std::mem::zeroed() };
+    let stamp = |time: &Timestamp| {
+        // SAFETY: zeros are a value of it.
+        let mut stamp: statx_timestamp = unsafe { std::mem::zeroed() };
+        (stamp.tv_sec, stamp.tv_nsec) = (time.seconds, time.nanoseconds);
+        stamp
+    };
+    told.stx_mask = libc::STATX_BASIC_STATS;
+    told.stx_blksize = BLOCK;
+    told.stx_nlink = metadata.link_count;
+    told.stx_uid = number(&metadata.owner);
+    told.stx_gid = number(&metadata.owner_group);
+    told.stx_mode = (type_of(metadata.kind) | metadata.mode) as u16;
+    told.stx_ino = metadata.file_id;
+    told.stx_size = metadata.size;
+    told.stx_blocks = metadata.space_used.div_ceil(512);
+    told.stx_atime = stamp(&metadata.time_access);
+    told.stx_ctime = stamp(&metadata.time_metadata);
+    told.stx_mtime = stamp(&metadata.time_modify);
+    (told.stx_dev_major, told.stx_dev_minor) = (MAJOR, mount as u32 + 1);
+    told
+}
+
+/// As `statvfs` tells.
+pub fn to_statvfs(told: &FileSystemAttributes) -> statvfs {
+    // SAFETY: zeros are a value of it.
+    let mut shown: statvfs = unsafe { std::mem::zeroed() };
+    (shown.f_bsize, shown.f_frsize) = (FRAGMENT, FRAGMENT);
+    shown.f_blocks = told.space_total.unwrap_or(0) / FRAGMENT;
+    shown.f_bfree = told.space_free.unwrap_or(0) / FRAGMENT;
+    shown.f_bavail = told.space_available.unwrap_or(0) / FRAGMENT;
+    shown.f_files = told.files_total.unwrap_or(0);
+    shown.f_ffree = told.files_free.unwrap_or(0);
+    shown.f_favail = told.files_available.unwrap_or(0);
+    shown.f_namemax = told.max_name.unwrap_or(255).into();
+    shown
+}
+
+/// As `statfs` tells.
+pub fn to_statfs(told: &FileSystemAttributes) -> statfs {
+    let from = to_statvfs(told);
+    // SAFETY: zeros are a value of it.
+    let mut shown: statfs = unsafe { std::mem::zeroed() };
+    shown.f_type = FILE_SYSTEM_TYPE;
+    (shown.f_bsize, shown.f_frsize) = (FRAGMENT as i64, FRAGMENT as i64);
+    (shown.f_blocks, shown.f_bfree, shown.f_bavail) = (from.f_blocks, from.f_bfree, from.f_bavail);
+    (shown.f_files, shown.f_ffree) = (from.f_files, from.f_ffree);
+    shown.f_namelen = from.f_namemax as i64;
+    shown
+}
+
+/// What `utimensat` asks for; nothing for times that both stay.
+pub fn times(access: timespec, modify: timespec) -> Outcome<Option<SetAttributes>> {
+    let wanted = |time: timespec| match time.tv_nsec {
+        libc::UTIME_NOW => Ok(Some(SetTime::Server)),
+        libc::UTIME_OMIT => Ok(None),
+        nanoseconds @ 0..1_000_000_000 => Ok(Some(SetTime::Client(Timestamp {
+            seconds: time.tv_sec,
+            nanoseconds: nanoseconds as u32,
+        }))),
+        _ => fail(libc::EINVAL),
+    };
+    let (time_access, time_modify) = (wanted(access)?, wanted(modify)?);
+    if time_access.is_none() && time_modify.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(SetAttributes { time_access, time_modify, ..SetAttributes::default() }))
+}
+
+/// What `chown` asks for; nothing where both stay.
+pub fn owners(user: u32, group: u32) -> Option<SetAttributes> {
+    let wanted = |id: u32| (id != u32::MAX).then(|| id.to_string());
+    let (owner, owner_group) = (wanted(user), wanted(group));
+    let is_wanted = owner.is_some() || owner_group.is_some();
+    is_wanted.then(|| SetAttributes { owner, owner_group, ..SetAttributes::default() })
+}
+
+/// Number of a user that is none.
+const NOBODY: u32 = 65534;
+/// No device of Linux has this major number.
+const MAJOR: u32 = 0xdaf;
+/// Octets that programs do well to move at once.
+const BLOCK: u32 = 65536;
+const FRAGMENT: u64 = 4096;
+/// "DAFS".
+const FILE_SYSTEM_TYPE: i64 = 0x4441_4653;

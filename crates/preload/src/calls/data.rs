@@ -1,0 +1,293 @@
+//! Calls that move octets.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use libc::{iovec, off_t};
+
+use crate::data::Piece;
+use crate::errors;
+use crate::guard;
+use crate::state::is_ours;
+
+/// Memory that a call names.
+fn piece(start: *const c_void, length: usize) -> Piece {
+    Piece { start: start.cast_mut().cast(), length: length.min(MOVED_MAX) }
+}
+
+/// Memory that a list names.
+///
+/// # Safety
+/// The program gives so many.
+unsafe fn pieces(list: *const iovec, count: c_int) -> Vec<Piece> {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: by the caller's word.
+    let list = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
+    list.iter().map(|part| piece(part.iov_base, part.iov_len)).collect()
+}
+
+on_descriptor! {
+    fn [read](fd: c_int, buffer: *mut c_void, count: usize) -> isize,
+        fd, Read, |state, it| state.read(&it, &[piece(buffer, count)]);
+    fn [__read_chk](fd: c_int, buffer: *mut c_void, count: usize, size: usize) -> isize,
+        fd, Read, |state, it| state.read(&it, &[piece(buffer, count.min(size))]);
+    fn [pread pread64](fd: c_int, buffer: *mut c_void, count: usize, offset: off_t) -> isize,
+        fd, Read, |state, it| state.read_at(&it, &[piece(buffer, count)], offset);
+    fn [__pread_chk __pread64_chk]
+        (fd: c_int, buffer: *mut c_void, count: usize, offset: off_t, size: usize) -> isize,
+        fd, Read, |state, it| state.read_at(&it, &[piece(buffer, count.min(size))], offset);
+    fn [readv](fd: c_int, list: *const iovec, count: c_int) -> isize,
+        // SAFETY: the program gives a list of this length.
+        fd, Read, |state, it| state.read(&it, &unsafe { pieces(list, count) });
+    fn [preadv preadv64]
+        (fd: c_int, list: *const iovec, count: c_int, offset: off_t) -> isize,
+        // SAFETY: the program gives a list of this length.
+        fd, Read, |state, it| state.read_at(&it, &unsafe { pieces(list, count) }, offset);
+    fn [preadv2 preadv64v2]
+        (fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize,
+        fd, Read, |state, it| {
+            // SAFETY: the program gives a list of this length.
+            let list = unsafe { pieces(list, count) };
+            // Flags are hints but for one, which says that nobody waits.
+            let _ = flags;
+            if offset == -1 { state.read(&it, &list) } else { state.read_at(&it, &list, offset) }
+        };
+    fn [write](fd: c_int, buffer: *const c_void, count: usize) -> isize,
+        fd, Write, |state, it| state.write(&it, &[piece(buffer, count)]);
+    fn [pwrite pwrite64](fd: c_int, buffer: *const c_void, count: usize, offset: off_t) -> isize,
+        fd, Write, |state, it| state.write_at(&it, &[piece(buffer, count)], offset);
+    fn [writev](fd: c_int, list: *const iovec, count: c_int) -> isize,
+        // SAFETY: the program gives a list of this length.
+        fd, Write, |state, it| state.write(&it, &unsafe { pieces(list, count) });
+    fn [pwritev pwritev64]
+        (fd: c_int, list: *const iovec, count: c_int, offset: off_t) -> isize,
+        // SAFETY: the program gives a list of this length.
+        fd, Write, |state, it| state.write_at(&it, &unsafe { pieces(list, count) }, offset);
+    fn [pwritev2 pwritev64v2]
+        (fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize,
+        fd, Write, |state, it| {
+            // SAFETY: the program gives a list of this length.
+            let list = unsafe { pieces(list, count) };
+            let written =
+                if offset == -1 { state.write(&it, &list) } else { state.write_at(&it, &list, offset) };
+            if written.is_ok() && flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
+                state.sync(&it)?;
+            }
+            written
+        };
+    fn [lseek lseek64](fd: c_int, offset: off_t, whence: c_int) -> off_t,
+        fd, Descriptor, |state, it| state.seek(&it, offset, whence);
+    fn [ftruncate ftruncate64](fd: c_int, length: off_t) -> c_int,
+        fd, Set, |state, it| state.set_length(&it, length);
+    fn [fsync](fd: c_int) -> c_int,
+        fd, Sync, |state, it| state.sync(&it);
+    fn [fdatasync](fd: c_int) -> c_int,
+        fd, Sync, |state, it| state.sync(&it);
+    fn [syncfs](fd: c_int) -> c_int,
+        fd, Sync, |state, it| state.sync(&it);
+    fn [sync_file_range](fd: c_int, offset: off_t, length: off_t, flags: c_uint) -> c_int,
+        fd, Sync, |state, it| {
+            let _ = (offset, length, flags);
+            state.sync(&it)
+        };
+    fn [fallocate fallocate64](fd: c_int, mode: c_int, offset: off_t, length: off_t) -> c_int,
+        fd, Set, |state, it| {
+            if mode != 0 {
+                return crate::errors::fail(libc::EOPNOTSUPP);
+            }
+            state.reserve(&it, offset, length)
+        };
+}
+
+/// Calls whose answer is an error number.
+macro_rules! telling {
+    ($(fn [$($name:ident)+] $arguments:tt, $number:ident,
+        |$state:ident, $it:ident| $body:expr;)+) => {
+        $($(telling!(@one $name $arguments, $number, |$state, $it| $body);)+)+
+    };
+    (@one $name:ident ($($argument:ident: $type:ty),*), $number:ident,
+        |$state:ident, $it:ident| $body:expr) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            if is_ours($number) && !guard::is_inside() {
+                let before = errors::get();
+                let answer: c_int = super::answer(|$state| {
+                    let $it = $state.get($number)?;
+                    $body
+                });
+                let errno = errors::get();
+                errors::set(before);
+                return if answer == -1 { errno } else { answer };
+            }
+            real!($name($($argument => $type),*) -> c_int)
+        }
+    };
+}
+
+telling! {
+    fn [posix_fallocate posix_fallocate64](fd: c_int, offset: off_t, length: off_t),
+        fd, |state, it| state.reserve(&it, offset, length);
+    fn [posix_fadvise posix_fadvise64]
+        (fd: c_int, offset: off_t, length: off_t, advice: c_int),
+        fd, |_state, it| {
+            let _ = (offset, length, advice);
+            it.must_be_open().map(|()| 0)
+        };
+}
+
+/// Where a copy reads or writes: at an offset of the program's, or at the descriptor's.
+#[derive(Clone, Copy)]
+struct End {
+    number: c_int,
+    offset: *mut off_t,
+}
+
+impl End {
+    /// # Safety
+    /// The offset is null or one.
+    unsafe fn read(self, bytes: &mut [u8]) -> isize {
+        let start = bytes.as_mut_ptr().cast();
+        // SAFETY: so much memory is there; the offset by the caller's word.
+        unsafe {
+            if self.offset.is_null() {
+                return read(self.number, start, bytes.len());
+            }
+            let moved = pread(self.number, start, bytes.len(), *self.offset);
+            *self.offset += moved.max(0) as off_t;
+            moved
+        }
+    }
+
+    /// # Safety
+    /// The offset is null or one.
+    unsafe fn write(self, bytes: &[u8]) -> isize {
+        let start = bytes.as_ptr().cast();
+        // SAFETY: so much memory is there; the offset by the caller's word.
+        unsafe {
+            if self.offset.is_null() {
+                return write(self.number, start, bytes.len());
+            }
+            let moved = pwrite(self.number, start, bytes.len(), *self.offset);
+            *self.offset += moved.max(0) as off_t;
+            moved
+        }
+    }
+
+    /// Takes a step back: so much was read and not written.
+    unsafe fn give_back(self, length: usize) {
+        // SAFETY: the offset is null or one; any descriptor can be asked.
+        unsafe {
+            if self.offset.is_null() {
+                lseek(self.number, -(length as off_t), libc::SEEK_CUR);
+            } else {
+                *self.offset -= length as off_t;
+            }
+        }
+    }
+}
+
+/// Copies as the kernel would, one piece after the other.
+unsafe fn copy(from: End, to: End, length: usize) -> isize {
+    let mut buffer = vec![0; length.clamp(1, COPIED_AT_ONCE)];
+    let mut done = 0;
+    while done < length {
+        let wanted = (length - done).min(buffer.len());
+        // SAFETY: the offsets are as the program gave them.
+        let read = unsafe { from.read(&mut buffer[..wanted]) };
+        if read <= 0 {
+            return if done > 0 || read == 0 { done as isize } else { -1 };
+        }
+        let read = read as usize;
+        let mut put = 0;
+        while put < read {
+            // SAFETY: the same.
+            let written = unsafe { to.write(&buffer[put..read]) };
+            if written <= 0 {
+                // SAFETY: the same.
+                unsafe { from.give_back(read - put) };
+                done += put;
+                return if done > 0 { done as isize } else { -1 };
+            }
+            put += written as usize;
+        }
+        done += read;
+        if read < wanted {
+            break;
+        }
+    }
+    done as isize
+}
+
+fn is_served(one: c_int, other: c_int) -> bool {
+    (is_ours(one) || is_ours(other)) && !guard::is_inside()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: usize,
+) -> isize {
+    if is_served(to, from) {
+        let (from, to) =
+            (End { number: from, offset }, End { number: to, offset: std::ptr::null_mut() });
+        // SAFETY: the program gives an offset or null.
+        return unsafe { copy(from, to, count) };
+    }
+    real!(sendfile(to => c_int, from => c_int, offset => *mut off_t, count => usize) -> isize)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sendfile64(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: usize,
+) -> isize {
+    // SAFETY: as the program gave them.
+    unsafe { sendfile(to, from, offset, count) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn copy_file_range(
+    from: c_int,
+    from_offset: *mut off_t,
+    to: c_int,
+    to_offset: *mut off_t,
+    length: usize,
+    flags: c_uint,
+) -> isize {
+    if is_served(to, from) {
+        let from = End { number: from, offset: from_offset };
+        // SAFETY: the program gives offsets or null.
+        return unsafe { copy(from, End { number: to, offset: to_offset }, length) };
+    }
+    real!(copy_file_range(
+        from => c_int, from_offset => *mut off_t, to => c_int, to_offset => *mut off_t,
+        length => usize, flags => c_uint,
+    ) -> isize)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn splice(
+    from: c_int,
+    from_offset: *mut off_t,
+    to: c_int,
+    to_offset: *mut off_t,
+    length: usize,
+    flags: c_uint,
+) -> isize {
+    if is_served(to, from) {
+        let from = End { number: from, offset: from_offset };
+        // SAFETY: the program gives offsets or null.
+        return unsafe { copy(from, End { number: to, offset: to_offset }, length.min(65536)) };
+    }
+    real!(splice(
+        from => c_int, from_offset => *mut off_t, to => c_int, to_offset => *mut off_t,
+        length => usize, flags => c_uint,
+    ) -> isize)
+}
+
+/// What Linux moves at most in one call.
+const MOVED_MAX: usize = 0x7fff_f000;
+const COPIED_AT_ONCE: usize = 1 << 18;

@@ -1,0 +1,130 @@
+//! Calls that ask what there is.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
+
+use crate::attributes::{to_stat, to_statfs, to_statvfs, to_statx};
+use crate::config;
+use crate::errors::{Outcome, fail};
+use crate::route::Place;
+use crate::state::{Description, State};
+
+/// Writes what was found where the program wants it.
+fn put<T>(to: *mut T, value: T) -> Outcome<c_int> {
+    if to.is_null() {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: the program gives memory for it.
+    unsafe { to.write(value) };
+    Ok(0)
+}
+
+fn look(state: &mut State, place: &Place, follow: bool, to: *mut libc::stat) -> Outcome<c_int> {
+    let object = state.object(place, follow)?;
+    put(to, to_stat(&object.metadata, object.mount))
+}
+
+fn look_at(state: &mut State, place: &Place, flags: c_int, to: *mut libc::stat) -> Outcome<c_int> {
+    must_be_empty_by_flag(place, flags)?;
+    look(state, place, flags & AT_SYMLINK_NOFOLLOW == 0, to)
+}
+
+/// A descriptor itself is meant only by who says so.
+fn must_be_empty_by_flag(place: &Place, flags: c_int) -> Outcome<()> {
+    if place.descriptor.is_some() && flags & AT_EMPTY_PATH == 0 { fail(libc::ENOENT) } else { Ok(()) }
+}
+
+fn look_open(state: &mut State, it: &Description, to: *mut libc::stat) -> Outcome<c_int> {
+    let metadata = state.metadata_of(it)?;
+    put(to, to_stat(&metadata, it.identity.mount))
+}
+
+fn file_system(state: &mut State, mount: usize, path: &str) -> Outcome<dafs_client::FileSystemAttributes> {
+    let (session, _) = state.connection.mount(mount)?;
+    let base = &config::get().mounts[mount].location.path;
+    let whole = format!("{base}{path}");
+    Ok(session.file_system(if whole.is_empty() { "/" } else { &whole })?)
+}
+
+fn file_system_of(state: &mut State, place: &Place) -> Outcome<dafs_client::FileSystemAttributes> {
+    let object = state.object(place, true)?;
+    file_system(state, object.mount, &object.path)
+}
+
+/// Puts a text where the program wants it, without a zero, cut where there is no more room.
+fn put_text(text: &str, to: *mut c_char, size: usize) -> Outcome<isize> {
+    if size == 0 {
+        return fail(libc::EINVAL);
+    }
+    let length = text.len().min(size);
+    // SAFETY: the program gives so much memory.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, length) };
+    Ok(length as isize)
+}
+
+on_path! {
+    fn [stat stat64](path: *const c_char, to: *mut libc::stat) -> c_int,
+        (AT_FDCWD, path), Look, |state, place| look(state, place, true, to);
+    fn [lstat lstat64](path: *const c_char, to: *mut libc::stat) -> c_int,
+        (AT_FDCWD, path), Look, |state, place| look(state, place, false, to);
+    fn [__xstat __xstat64](version: c_int, path: *const c_char, to: *mut libc::stat) -> c_int,
+        (AT_FDCWD, path), Look, |state, place| look(state, place, true, to);
+    fn [__lxstat __lxstat64](version: c_int, path: *const c_char, to: *mut libc::stat) -> c_int,
+        (AT_FDCWD, path), Look, |state, place| look(state, place, false, to);
+    fn [fstatat fstatat64]
+        (at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int,
+        (at, path), Look, |state, place| look_at(state, place, flags, to);
+    fn [__fxstatat __fxstatat64]
+        (version: c_int, at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int,
+        (at, path), Look, |state, place| look_at(state, place, flags, to);
+    fn [statx]
+        (at: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int,
+        (at, path), Look, |state, place| {
+            must_be_empty_by_flag(place, flags)?;
+            let object = state.object(place, flags & AT_SYMLINK_NOFOLLOW == 0)?;
+            put(to, to_statx(&object.metadata, object.mount))
+        };
+    fn [access](path: *const c_char, mode: c_int) -> c_int,
+        (AT_FDCWD, path), Look, |state, place| state.access(place, mode, true);
+    fn [eaccess](path: *const c_char, mode: c_int) -> c_int,
+        (AT_FDCWD, path), Look, |state, place| state.access(place, mode, true);
+    fn [euidaccess](path: *const c_char, mode: c_int) -> c_int,
+        (AT_FDCWD, path), Look, |state, place| state.access(place, mode, true);
+    fn [faccessat](at: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int,
+        (at, path), Look,
+        |state, place| state.access(place, mode, flags & AT_SYMLINK_NOFOLLOW == 0);
+    fn [readlink](path: *const c_char, to: *mut c_char, size: usize) -> isize,
+        (AT_FDCWD, path), Look, |state, place| put_text(&state.link_text(place)?, to, size);
+    fn [__readlink_chk]
+        (path: *const c_char, to: *mut c_char, size: usize, room: usize) -> isize,
+        (AT_FDCWD, path), Look,
+        |state, place| put_text(&state.link_text(place)?, to, size.min(room));
+    fn [readlinkat](at: c_int, path: *const c_char, to: *mut c_char, size: usize) -> isize,
+        (at, path), Look, |state, place| put_text(&state.link_text(place)?, to, size);
+    fn [__readlinkat_chk]
+        (at: c_int, path: *const c_char, to: *mut c_char, size: usize, room: usize) -> isize,
+        (at, path), Look,
+        |state, place| put_text(&state.link_text(place)?, to, size.min(room));
+    fn [statfs statfs64](path: *const c_char, to: *mut libc::statfs) -> c_int,
+        (AT_FDCWD, path), Look,
+        |state, place| put(to, to_statfs(&file_system_of(state, place)?));
+    fn [statvfs statvfs64](path: *const c_char, to: *mut libc::statvfs) -> c_int,
+        (AT_FDCWD, path), Look,
+        |state, place| put(to, to_statvfs(&file_system_of(state, place)?));
+}
+
+on_descriptor! {
+    fn [fstat fstat64](fd: c_int, to: *mut libc::stat) -> c_int,
+        fd, Look, |state, it| look_open(state, &it, to);
+    fn [__fxstat __fxstat64](version: c_int, fd: c_int, to: *mut libc::stat) -> c_int,
+        fd, Look, |state, it| look_open(state, &it, to);
+    fn [fstatfs fstatfs64](fd: c_int, to: *mut libc::statfs) -> c_int,
+        fd, Look, |state, it| {
+            put(to, to_statfs(&file_system(state, it.identity.mount, "")?))
+        };
+    fn [fstatvfs fstatvfs64](fd: c_int, to: *mut libc::statvfs) -> c_int,
+        fd, Look, |state, it| {
+            put(to, to_statvfs(&file_system(state, it.identity.mount, "")?))
+        };
+}

@@ -1,0 +1,137 @@
+//! The functions that programs call, by the names of the C library's.
+//!
+//! Invariant: each has the type of the C library's function of its name. Of those with a
+//! variable number of arguments all are named that there may be: on the machines this is for,
+//! they come where a call with a fixed number has them.
+
+macro_rules! on_descriptor {
+    ($(fn [$($name:ident)+] $arguments:tt -> $result:ty,
+        $number:ident, $call:ident, |$state:ident, $it:ident| $body:expr;)+) => {
+        $($(on_descriptor!(
+            @one $name $arguments $result, $number, $call, |$state, $it| $body
+        );)+)+
+    };
+    (@one $name:ident ($($argument:ident: $type:ty),*) $result:ty,
+        $number:ident, $call:ident, |$state:ident, $it:ident| $body:expr) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            if $crate::state::is_ours($number) && !$crate::guard::is_inside() {
+                $crate::report::served($crate::report::Call::$call);
+                let answer: $result = $crate::calls::answer(|$state| {
+                    let $it = $state.get($number)?;
+                    $body
+                });
+                return answer;
+            }
+            real!($name($($argument => $type),*) -> $result)
+        }
+    };
+}
+
+macro_rules! on_path {
+    ($(fn [$($name:ident)+] $arguments:tt -> $result:ty,
+        ($at:expr, $path:ident), $call:ident, |$state:ident, $place:ident| $body:expr;)+) => {
+        $($(on_path!(
+            @one $name $arguments $result, ($at, $path), $call, |$state, $place| $body
+        );)+)+
+    };
+    (@one $name:ident ($($argument:ident: $type:ty),*) $result:ty,
+        ($at:expr, $path:ident), $call:ident, |$state:ident, $place:ident| $body:expr) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // SAFETY: the program gives a path that ends with a zero, or null.
+            let mut route = unsafe { $crate::route::route($at, $path) };
+            for _ in 0..$crate::route::LINKS_MAX {
+                match route {
+                    $crate::route::Route::Dafs(place) => {
+                        $crate::report::served($crate::report::Call::$call);
+                        let done: $crate::errors::Outcome<$result> =
+                            $crate::guard::with(|$state| {
+                                let $place = &place;
+                                $body
+                            });
+                        match $crate::calls::settle($crate::report::Call::$call, done) {
+                            Ok(answer) => return answer,
+                            Err(elsewhere) => route = elsewhere,
+                        }
+                    }
+                    $crate::route::Route::Refused(errno) => {
+                        return $crate::guard::refused(&$crate::errors::Failure::Errno(errno));
+                    }
+                    $crate::route::Route::KernelAt(text) => {
+                        let $path = text.as_ptr();
+                        return real!($name($($argument => $type),*) -> $result);
+                    }
+                    $crate::route::Route::Kernel => {
+                        let answer = real!($name($($argument => $type),*) -> $result);
+                        if !$crate::calls::may_be_across(&answer) {
+                            return answer;
+                        }
+                        // SAFETY: as above.
+                        match unsafe { $crate::route::across($at, $path) } {
+                            Some(place) => route = $crate::route::Route::Dafs(place),
+                            None => {
+                                $crate::errors::set(libc::ENOENT);
+                                return answer;
+                            }
+                        }
+                    }
+                }
+            }
+            $crate::guard::refused(&$crate::errors::Failure::Errno(libc::ELOOP))
+        }
+    };
+}
+
+pub mod data;
+pub mod descriptors;
+pub mod directories;
+pub mod extended;
+pub mod looking;
+pub mod memory;
+pub mod names;
+pub mod opening;
+pub mod places;
+pub mod programs;
+pub mod setting;
+pub mod streams;
+pub mod waiting;
+
+use crate::errors::{self, Answer, Failure, Outcome};
+use crate::guard;
+use crate::report::{self, Call, Miss};
+use crate::route::{Route, whole};
+use crate::state::State;
+
+/// Does something; a failure is counted.
+fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> T {
+    guard::with(act).unwrap_or_else(|failure| {
+        report::missed(Miss::Refused);
+        guard::refused(&failure)
+    })
+}
+
+/// What a call by a path comes to: an answer, or another place to try.
+fn settle<T: Answer>(call: Call, done: Outcome<T>) -> Result<T, Route> {
+    match done {
+        Ok(answer) => {
+            if call == Call::Open {
+                crate::streams::follow_all();
+            }
+            Ok(answer)
+        }
+        Err(Failure::Elsewhere(path)) => {
+            report::missed(Miss::Out);
+            Err(whole(path.as_bytes()))
+        }
+        Err(failure) => {
+            report::missed(Miss::Refused);
+            Ok(guard::refused(&failure))
+        }
+    }
+}
+
+/// Whether the kernel did not find a path, which may lead over a link of its own to DAFS.
+fn may_be_across<T: Answer>(answer: &T) -> bool {
+    answer.has_failed() && errors::get() == libc::ENOENT
+}

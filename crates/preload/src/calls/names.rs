@@ -1,0 +1,175 @@
+//! Calls that change names.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+
+use libc::{AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW};
+
+use crate::errors::{Failure, fail};
+use crate::guard;
+use crate::report::{self, Call, Miss};
+use crate::route::{Place, Route, route};
+use crate::state::State;
+
+/// Makes what `mknod` asks for that a server can have.
+fn make_node(state: &mut State, place: &Place, mode: u32) -> crate::errors::Outcome<c_int> {
+    match mode & libc::S_IFMT {
+        libc::S_IFIFO => state.make_fifo(place, mode & 0o7777),
+        0 | libc::S_IFREG => {
+            let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
+            let number = state.open(place, flags, mode & 0o7777)?;
+            state.close(number)
+        }
+        libc::S_IFSOCK | libc::S_IFCHR | libc::S_IFBLK => fail(libc::EPERM),
+        _ => fail(libc::EINVAL),
+    }
+}
+
+on_path! {
+    fn [mkdir](path: *const c_char, mode: c_uint) -> c_int,
+        (AT_FDCWD, path), Name, |state, place| state.make_directory(place, mode);
+    fn [mkdirat](at: c_int, path: *const c_char, mode: c_uint) -> c_int,
+        (at, path), Name, |state, place| state.make_directory(place, mode);
+    fn [rmdir](path: *const c_char) -> c_int,
+        (AT_FDCWD, path), Name, |state, place| state.remove_directory(place);
+    fn [unlink](path: *const c_char) -> c_int,
+        (AT_FDCWD, path), Name, |state, place| state.unlink(place);
+    fn [unlinkat](at: c_int, path: *const c_char, flags: c_int) -> c_int,
+        (at, path), Name, |state, place| match flags {
+            0 => state.unlink(place),
+            AT_REMOVEDIR => state.remove_directory(place),
+            _ => fail(libc::EINVAL),
+        };
+    fn [remove](path: *const c_char) -> c_int,
+        (AT_FDCWD, path), Name, |state, place| state.remove(place);
+    fn [mkfifo](path: *const c_char, mode: c_uint) -> c_int,
+        (AT_FDCWD, path), Name, |state, place| state.make_fifo(place, mode);
+    fn [mkfifoat](at: c_int, path: *const c_char, mode: c_uint) -> c_int,
+        (at, path), Name, |state, place| state.make_fifo(place, mode);
+    fn [mknod](path: *const c_char, mode: c_uint, device: u64) -> c_int,
+        (AT_FDCWD, path), Name, |state, place| make_node(state, place, mode);
+    fn [mknodat](at: c_int, path: *const c_char, mode: c_uint, device: u64) -> c_int,
+        (at, path), Name, |state, place| make_node(state, place, mode);
+    fn [symlink](text: *const c_char, path: *const c_char) -> c_int,
+        (AT_FDCWD, path), Name,
+        // SAFETY: the program gives a text that ends with a zero.
+        |state, place| state.symlink(unsafe { CStr::from_ptr(text) }.to_bytes(), place);
+    fn [symlinkat](text: *const c_char, at: c_int, path: *const c_char) -> c_int,
+        (at, path), Name,
+        // SAFETY: the program gives a text that ends with a zero.
+        |state, place| state.symlink(unsafe { CStr::from_ptr(text) }.to_bytes(), place);
+}
+
+/// What becomes of a call with two paths.
+enum Pair {
+    Done(c_int),
+    /// Both are the kernel's; those that are not as they came.
+    Kernel(Route, Route),
+}
+
+/// Serves a call with two paths, if both are in DAFS.
+unsafe fn pair(
+    from: (c_int, *const c_char),
+    to: (c_int, *const c_char),
+    act: impl Fn(&mut State, &Place, &Place) -> crate::errors::Outcome<c_int>,
+) -> Pair {
+    // SAFETY: the program gives paths that end with a zero, or null.
+    let (from, to) = unsafe { (route(from.0, from.1), route(to.0, to.1)) };
+    match (from, to) {
+        (Route::Dafs(from), Route::Dafs(to)) => {
+            report::served(Call::Name);
+            let done = guard::with(|state| act(state, &from, &to));
+            // A directory on the way is a link that leads out: that is over the border.
+            let done = done.map_err(|failure| match failure {
+                Failure::Elsewhere(_) => Failure::Errno(libc::EXDEV),
+                errno => errno,
+            });
+            if done.is_err() {
+                report::missed(Miss::Refused);
+            }
+            Pair::Done(done.unwrap_or_else(|failure| guard::refused(&failure)))
+        }
+        (Route::Refused(errno), _) | (_, Route::Refused(errno)) => {
+            Pair::Done(guard::refused(&Failure::Errno(errno)))
+        }
+        (Route::Dafs(_), _) | (_, Route::Dafs(_)) => {
+            Pair::Done(guard::refused(&Failure::Errno(libc::EXDEV)))
+        }
+        (from, to) => Pair::Kernel(from, to),
+    }
+}
+
+/// The path that the kernel is to have.
+fn path_of(route: &Route, given: *const c_char) -> *const c_char {
+    match route {
+        Route::KernelAt(path) => path.as_ptr(),
+        Route::Kernel | Route::Dafs(_) | Route::Refused(_) => given,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat2(
+    from_at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    let act = |state: &mut State, from: &Place, to: &Place| state.rename(from, to, flags);
+    // SAFETY: the program's paths.
+    match unsafe { pair((from_at, from), (to_at, to), act) } {
+        Pair::Done(answer) => answer,
+        Pair::Kernel(first, second) => {
+            let (from, to) = (path_of(&first, from), path_of(&second, to));
+            real!(renameat2(
+                from_at => c_int, from => *const c_char, to_at => c_int, to => *const c_char,
+                flags => c_uint,
+            ) -> c_int)
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat(
+    from_at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+) -> c_int {
+    // SAFETY: the program's paths.
+    unsafe { renameat2(from_at, from, to_at, to, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the program's paths.
+    unsafe { renameat2(AT_FDCWD, from, AT_FDCWD, to, 0) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn linkat(
+    from_at: c_int,
+    from: *const c_char,
+    to_at: c_int,
+    to: *const c_char,
+    flags: c_int,
+) -> c_int {
+    let follow = flags & AT_SYMLINK_FOLLOW != 0;
+    let act = |state: &mut State, from: &Place, to: &Place| state.link(from, to, follow);
+    // SAFETY: the program's paths.
+    match unsafe { pair((from_at, from), (to_at, to), act) } {
+        Pair::Done(answer) => answer,
+        Pair::Kernel(first, second) => {
+            let (from, to) = (path_of(&first, from), path_of(&second, to));
+            real!(linkat(
+                from_at => c_int, from => *const c_char, to_at => c_int, to => *const c_char,
+                flags => c_int,
+            ) -> c_int)
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn link(from: *const c_char, to: *const c_char) -> c_int {
+    // SAFETY: the program's paths.
+    unsafe { linkat(AT_FDCWD, from, AT_FDCWD, to, 0) }
+}

@@ -1,0 +1,124 @@
+//! Calls that open.
+
+use std::ffi::{c_char, c_int};
+
+use libc::{AT_FDCWD, O_CREAT, O_EXCL, O_RDWR, O_TRUNC, O_WRONLY};
+
+use crate::errors;
+use crate::guard;
+use crate::route::{Route, route};
+
+on_path! {
+    fn [open open64](path: *const c_char, flags: c_int, mode: u32) -> c_int,
+        (AT_FDCWD, path), Open, |state, place| state.open(place, flags, mode);
+    fn [openat openat64](at: c_int, path: *const c_char, flags: c_int, mode: u32) -> c_int,
+        (at, path), Open, |state, place| state.open(place, flags, mode);
+    fn [creat creat64](path: *const c_char, mode: u32) -> c_int,
+        (AT_FDCWD, path), Open,
+        |state, place| state.open(place, O_CREAT | O_TRUNC | O_WRONLY, mode);
+    fn [__open_2 __open64_2](path: *const c_char, flags: c_int) -> c_int,
+        (AT_FDCWD, path), Open, |state, place| state.open(place, flags, 0);
+    fn [__openat_2 __openat64_2](at: c_int, path: *const c_char, flags: c_int) -> c_int,
+        (at, path), Open, |state, place| state.open(place, flags, 0);
+}
+
+/// Whether a template's directory is in DAFS.
+///
+/// # Safety
+/// The template ends with a zero.
+unsafe fn is_served(template: *const c_char) -> bool {
+    // SAFETY: by the caller's word.
+    matches!(unsafe { route(AT_FDCWD, template) }, Route::Dafs(_))
+}
+
+/// Tries names until one is free.
+///
+/// # Safety
+/// The template can be written to and ends with a zero.
+unsafe fn with_new_name(
+    template: *mut c_char,
+    suffix: c_int,
+    mut try_name: impl FnMut() -> c_int,
+) -> c_int {
+    // SAFETY: by the caller's word.
+    let length = unsafe { libc::strlen(template) };
+    let Some(at) = length.checked_sub(6 + suffix.max(0) as usize) else {
+        return invalid();
+    };
+    // SAFETY: these six are in the template.
+    let place = unsafe { std::slice::from_raw_parts_mut(template.add(at).cast::<u8>(), 6) };
+    if place != b"XXXXXX" {
+        return invalid();
+    }
+    for _ in 0..TRIES_MAX {
+        let mut bits = 0_u64;
+        // SAFETY: so many octets are there.
+        guard::aside(|| unsafe { libc::getrandom((&raw mut bits).cast(), 8, 0) });
+        for octet in place.iter_mut() {
+            *octet = LETTERS[(bits % LETTERS.len() as u64) as usize];
+            bits /= LETTERS.len() as u64;
+        }
+        let made = try_name();
+        if made != -1 || errors::get() != libc::EEXIST {
+            return made;
+        }
+    }
+    errors::set(libc::EEXIST);
+    -1
+}
+
+fn invalid() -> c_int {
+    errors::set(libc::EINVAL);
+    -1
+}
+
+unsafe fn make_file(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
+    let flags = flags & !libc::O_ACCMODE | O_RDWR | O_CREAT | O_EXCL;
+    // SAFETY: the program gives a template as its manual asks for.
+    unsafe { with_new_name(template, suffix, || open(template, flags, 0o600)) }
+}
+
+macro_rules! temporary {
+    ($(fn [$($name:ident)+] $arguments:tt, $template:ident, $suffix:expr, $flags:expr;)+) => {
+        $($(temporary!(@one $name $arguments, $template, $suffix, $flags);)+)+
+    };
+    (@one $name:ident ($($argument:ident: $type:ty),*), $template:ident, $suffix:expr,
+        $flags:expr) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            // SAFETY: the program gives a template as the manual asks for.
+            unsafe {
+                if is_served($template) {
+                    return make_file($template, $suffix, $flags);
+                }
+            }
+            real!($name($($argument => $type),*) -> c_int)
+        }
+    };
+}
+
+temporary! {
+    fn [mkstemp mkstemp64](template: *mut c_char), template, 0, 0;
+    fn [mkostemp mkostemp64](template: *mut c_char, flags: c_int), template, 0, flags;
+    fn [mkstemps mkstemps64](template: *mut c_char, suffix: c_int), template, suffix, 0;
+    fn [mkostemps mkostemps64](template: *mut c_char, suffix: c_int, flags: c_int),
+        template, suffix, flags;
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mkdtemp(template: *mut c_char) -> *mut c_char {
+    // SAFETY: the program gives a template as the manual asks for.
+    if !unsafe { is_served(template) } {
+        return real!(mkdtemp(template => *mut c_char) -> *mut c_char);
+    }
+    // SAFETY: the same.
+    unsafe {
+        match with_new_name(template, 0, || super::names::mkdir(template, 0o700)) {
+            -1 => std::ptr::null_mut(),
+            _ => template,
+        }
+    }
+}
+
+const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+const TRIES_MAX: u32 = 1000;

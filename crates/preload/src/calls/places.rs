@@ -1,0 +1,162 @@
+//! Calls about the working directory and about paths.
+
+use std::ffi::{CString, c_char, c_int};
+
+use libc::AT_FDCWD;
+
+use crate::errors::{self, fail};
+use crate::places::stand;
+use crate::route::{Route, directory, route};
+
+mod kernel {
+    //! The kernel's own working directory.
+
+    use std::ffi::{c_char, c_int};
+
+    pub fn chdir(path: *const c_char) -> c_int {
+        real!(chdir(path => *const c_char) -> c_int)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
+    // SAFETY: the program gives a path that ends with a zero, or null.
+    let answer = unsafe { dafs_chdir(path) };
+    answer.unwrap_or_else(|path| {
+        let answer = kernel::chdir(path.0);
+        if answer == 0 {
+            stand(None);
+        }
+        answer
+    })
+}
+
+/// A path for the kernel, with what holds it.
+struct ForKernel(*const c_char, Option<CString>);
+
+unsafe fn dafs_chdir(path: *const c_char) -> Result<c_int, ForKernel> {
+    // SAFETY: by the caller's word.
+    let mut next = unsafe { route(AT_FDCWD, path) };
+    for _ in 0..crate::route::LINKS_MAX {
+        match next {
+            Route::Dafs(place) => {
+                crate::report::served(crate::report::Call::Directory);
+                let done = crate::guard::with(|state| state.change_directory(&place));
+                match super::settle(crate::report::Call::Directory, done) {
+                    Ok(answer) => return Ok(answer),
+                    Err(elsewhere) => next = elsewhere,
+                }
+            }
+            Route::Refused(errno) => {
+                errors::set(errno);
+                return Ok(-1);
+            }
+            Route::KernelAt(text) => return Err(ForKernel(text.as_ptr(), Some(text))),
+            Route::Kernel => {
+                if kernel::chdir(path) == 0 {
+                    stand(None);
+                    return Ok(0);
+                }
+                if errors::get() != libc::ENOENT {
+                    return Ok(-1);
+                }
+                // SAFETY: by the caller's word.
+                match unsafe { crate::route::across(AT_FDCWD, path) } {
+                    Some(place) => next = Route::Dafs(place),
+                    None => {
+                        errors::set(libc::ENOENT);
+                        return Ok(-1);
+                    }
+                }
+            }
+        }
+    }
+    errors::set(libc::ELOOP);
+    Ok(-1)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
+    if crate::state::is_ours(fd) && !crate::guard::is_inside() {
+        crate::report::served(crate::report::Call::Directory);
+        return super::answer(|state| {
+            let it = state.get(fd)?;
+            state.change_directory_to(&it)
+        });
+    }
+    let answer = real!(fchdir(fd => c_int) -> c_int);
+    if answer == 0 && !crate::guard::is_inside() {
+        stand(None);
+    }
+    answer
+}
+
+/// Gives a text to the program: in its memory, or in new memory where it gives none.
+unsafe fn give(text: &str, to: *mut c_char, size: usize) -> *mut c_char {
+    let needed = text.len() + 1;
+    let to = if to.is_null() {
+        // SAFETY: memory of this length is asked for.
+        unsafe { libc::malloc(needed.max(size)) }.cast()
+    } else if size < needed {
+        errors::set(if size == 0 { libc::EINVAL } else { libc::ERANGE });
+        return std::ptr::null_mut();
+    } else {
+        to
+    };
+    if !to.is_null() {
+        // SAFETY: there is room for so much.
+        unsafe {
+            std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
+            *to.add(text.len()) = 0;
+        }
+    }
+    to
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getcwd(to: *mut c_char, size: usize) -> *mut c_char {
+    match directory() {
+        // SAFETY: the program gives so much memory.
+        Some(path) if !crate::guard::is_inside() => unsafe { give(&path, to, size) },
+        _ => real!(getcwd(to => *mut c_char, size => usize) -> *mut c_char),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __getcwd_chk(to: *mut c_char, size: usize, room: usize) -> *mut c_char {
+    // SAFETY: the program gives so much memory.
+    unsafe { getcwd(to, size.min(room)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn get_current_dir_name() -> *mut c_char {
+    match directory() {
+        // SAFETY: new memory is asked for.
+        Some(path) if !crate::guard::is_inside() => unsafe { give(&path, std::ptr::null_mut(), 0) },
+        _ => real!(get_current_dir_name() -> *mut c_char),
+    }
+}
+
+on_path! {
+    fn [realpath](path: *const c_char, to: *mut c_char) -> *mut c_char,
+        (AT_FDCWD, path), Look, |state, place| {
+            let found = state.real_path(place)?;
+            if found.len() >= libc::PATH_MAX as usize {
+                return fail(libc::ENAMETOOLONG);
+            }
+            // SAFETY: the program gives room for the longest path, or null.
+            Ok(unsafe { give(&found, to, libc::PATH_MAX as usize) })
+        };
+    fn [__realpath_chk](path: *const c_char, to: *mut c_char, room: usize) -> *mut c_char,
+        (AT_FDCWD, path), Look, |state, place| {
+            let found = state.real_path(place)?;
+            // SAFETY: the program gives so much room, or null.
+            Ok(unsafe { give(&found, to, room.min(libc::PATH_MAX as usize)) })
+        };
+    fn [canonicalize_file_name](path: *const c_char) -> *mut c_char,
+        (AT_FDCWD, path), Look, |state, place| {
+            let found = state.real_path(place)?;
+            // SAFETY: new memory is asked for.
+            Ok(unsafe { give(&found, std::ptr::null_mut(), 0) })
+        };
+}

@@ -1,0 +1,187 @@
+//! Calls that start programs.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+use libc::{AT_FDCWD, pid_t};
+
+use crate::config;
+use crate::errors::{self, Failure};
+use crate::guard;
+use crate::programs::{Program, environment, script_arguments};
+use crate::report::{self, Call};
+use crate::route::{Route, route};
+use crate::start;
+
+type List = *const *const c_char;
+
+unsafe extern "C" {
+    static environ: List;
+}
+
+fn concerns() -> bool {
+    !config::get().mounts.is_empty() && !guard::is_inside()
+}
+
+fn kernel_execve(path: *const c_char, arguments: List, environment: List) -> c_int {
+    real!(execve(path => *const c_char, arguments => List, environment => List) -> c_int)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const c_char, arguments: List, given: List) -> c_int {
+    if !concerns() {
+        return kernel_execve(path, arguments, given);
+    }
+    // SAFETY: the program gives lists and a path as the manual asks for.
+    unsafe {
+        let environment = environment(given);
+        match route(AT_FDCWD, path) {
+            Route::Dafs(place) => {
+                report::served(Call::Program);
+                match guard::with(|state| state.program(&place)) {
+                    Err(failure) => guard::refused(&failure),
+                    Ok(program) => run(&program, path, arguments, environment.as_ptr()),
+                }
+            }
+            Route::Refused(errno) => guard::refused(&Failure::Errno(errno)),
+            Route::KernelAt(text) => {
+                start::leave();
+                kernel_execve(text.as_ptr(), arguments, environment.as_ptr())
+            }
+            Route::Kernel => {
+                start::leave();
+                kernel_execve(path, arguments, environment.as_ptr())
+            }
+        }
+    }
+}
+
+/// Runs a program that is in DAFS.
+///
+/// # Safety
+/// The path ends with a zero, the lists are as `exec` takes them.
+unsafe fn run(program: &Program, path: *const c_char, arguments: List, environment: List) -> c_int {
+    match program {
+        Program::Copy(number) => {
+            let text = CString::new(format!("/proc/self/fd/{number}")).unwrap_or_default();
+            start::leave();
+            kernel_execve(text.as_ptr(), arguments, environment)
+        }
+        Program::Script(interpreter, argument) => {
+            // SAFETY: by the caller's word.
+            let arguments = unsafe {
+                let script = CStr::from_ptr(path);
+                script_arguments(interpreter, argument.as_deref(), script, arguments)
+            };
+            // SAFETY: the lists were put together here, or came so.
+            unsafe { execve(interpreter.as_ptr(), arguments.as_ptr(), environment) }
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const c_char, arguments: List) -> c_int {
+    // SAFETY: the program gives a list and a path as the manual asks for.
+    unsafe { execve(path, arguments, environ) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const c_char, arguments: List, given: List) -> c_int {
+    if !concerns() || file.is_null() {
+        return real!(execvpe(file => *const c_char, arguments => List, given => List) -> c_int);
+    }
+    // SAFETY: the program gives lists and a name as the manual asks for.
+    unsafe {
+        let name = CStr::from_ptr(file).to_bytes();
+        if name.contains(&b'/') || name.is_empty() {
+            return execve(file, arguments, given);
+        }
+        let mut errno = libc::ENOENT;
+        let search = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+        for directory in std::env::split_paths(&search) {
+            use std::os::unix::ffi::OsStrExt;
+            let whole = [directory.as_os_str().as_bytes(), b"/", name].concat();
+            let Ok(whole) = CString::new(whole) else { continue };
+            if super::looking::access(whole.as_ptr(), libc::X_OK) != 0 {
+                if errors::get() == libc::EACCES {
+                    errno = libc::EACCES;
+                }
+                continue;
+            }
+            execve(whole.as_ptr(), arguments, given);
+            match errors::get() {
+                libc::ENOEXEC => return run_by_shell(whole.as_ptr(), arguments, given),
+                libc::EACCES => errno = libc::EACCES,
+                libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV => {}
+                _ => return -1,
+            }
+        }
+        errors::set(errno);
+        -1
+    }
+}
+
+/// A script without a first line that says what runs it.
+unsafe fn run_by_shell(path: *const c_char, arguments: List, given: List) -> c_int {
+    // SAFETY: by the caller's word.
+    unsafe {
+        let arguments = script_arguments(c"/bin/sh", None, CStr::from_ptr(path), arguments);
+        execve(c"/bin/sh".as_ptr(), arguments.as_ptr(), given)
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const c_char, arguments: List) -> c_int {
+    // SAFETY: the program gives a list and a name as the manual asks for.
+    unsafe { execvpe(file, arguments, environ) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(fd: c_int, arguments: List, given: List) -> c_int {
+    if !concerns() {
+        return real!(fexecve(fd => c_int, arguments => List, given => List) -> c_int);
+    }
+    // SAFETY: the program gives lists as the manual asks for.
+    let environment = unsafe { environment(given) };
+    start::leave();
+    real!(fexecve(fd => c_int, arguments => List, environment.as_ptr() => List) -> c_int)
+}
+
+/// A child of `vfork` works in its parent's memory, where what it did to descriptors would stand
+/// as if the parent had done it. One of `fork` has memory of its own, which POSIX allows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    // SAFETY: there is nothing to be said against a fork.
+    unsafe { libc::fork() }
+}
+
+macro_rules! spawning {
+    ($($name:ident)+) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(
+                process: *mut pid_t,
+                path: *const c_char,
+                actions: *const c_void,
+                attributes: *const c_void,
+                arguments: List,
+                given: List,
+            ) -> c_int {
+                if !concerns() {
+                    return real!($name(
+                        process => *mut pid_t, path => *const c_char, actions => *const c_void,
+                        attributes => *const c_void, arguments => List, given => List,
+                    ) -> c_int);
+                }
+                // SAFETY: the program gives a list as the manual asks for.
+                let environment = unsafe { environment(given) };
+                real!($name(
+                    process => *mut pid_t, path => *const c_char, actions => *const c_void,
+                    attributes => *const c_void, arguments => List,
+                    environment.as_ptr() => List,
+                ) -> c_int)
+            }
+        )+
+    };
+}
+
+spawning! { posix_spawn posix_spawnp }

@@ -1,0 +1,193 @@
+//! Calls that wait for descriptors. A file is always ready, as the kernel has it.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+
+use crate::errors;
+use crate::guard;
+use crate::report::{self, Miss};
+use crate::state::is_ours;
+
+/// What is ready of those that are ours; they are taken from the list meanwhile.
+unsafe fn ready<'p>(list: *mut pollfd, count: nfds_t) -> Option<(&'p mut [pollfd], Vec<c_int>)> {
+    if list.is_null() || count == 0 || guard::is_inside() {
+        return None;
+    }
+    // SAFETY: the program gives a list of this length.
+    let list = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
+    if !list.iter().any(|entry| is_ours(entry.fd)) {
+        return None;
+    }
+    let numbers = list.iter().map(|entry| entry.fd).collect();
+    for entry in list.iter_mut().filter(|entry| is_ours(entry.fd)) {
+        entry.fd = -1;
+    }
+    Some((list, numbers))
+}
+
+/// Puts those that are ours back, and says of them what is ready.
+fn put_back(list: &mut [pollfd], numbers: &[c_int], others: c_int) -> c_int {
+    let mut count = others.max(0);
+    for (entry, number) in list.iter_mut().zip(numbers) {
+        if entry.fd != *number {
+            entry.fd = *number;
+            entry.revents =
+                entry.events & (libc::POLLIN | libc::POLLOUT | libc::POLLRDNORM | libc::POLLWRNORM);
+            count += c_int::from(entry.revents != 0);
+        }
+    }
+    count
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
+    // SAFETY: the program gives a list of this length.
+    let taken = unsafe { ready(list, count) };
+    let now = if taken.is_some() { 0 } else { timeout_ms };
+    let answer = real!(poll(list => *mut pollfd, count => nfds_t, now => c_int) -> c_int);
+    match taken {
+        Some((list, numbers)) => put_back(list, &numbers, answer),
+        None => answer,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __poll_chk(
+    list: *mut pollfd,
+    count: nfds_t,
+    timeout_ms: c_int,
+    _room: usize,
+) -> c_int {
+    // SAFETY: the program gives a list of this length.
+    unsafe { poll(list, count, timeout_ms) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ppoll(
+    list: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program gives a list of this length.
+    let taken = unsafe { ready(list, count) };
+    let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = if taken.is_some() { &raw const zero } else { timeout };
+    let answer = real!(ppoll(
+        list => *mut pollfd, count => nfds_t, now => *const timespec, mask => *const sigset_t,
+    ) -> c_int);
+    match taken {
+        Some((list, numbers)) => put_back(list, &numbers, answer),
+        None => answer,
+    }
+}
+
+/// Takes what is ours out of a set. What it held of ours.
+unsafe fn taken_out(set: *mut fd_set, count: c_int) -> Vec<c_int> {
+    if set.is_null() {
+        return Vec::new();
+    }
+    let count = count.clamp(0, libc::FD_SETSIZE as c_int);
+    // SAFETY: the program gives a set that holds so many.
+    unsafe {
+        let held: Vec<c_int> =
+            (0..count).filter(|number| is_ours(*number) && libc::FD_ISSET(*number, set)).collect();
+        for number in &held {
+            libc::FD_CLR(*number, set);
+        }
+        held
+    }
+}
+
+/// A set's descriptors of ours, for the three sets of a call.
+struct Sets([*mut fd_set; 3], [Vec<c_int>; 3]);
+
+impl Sets {
+    unsafe fn take(sets: [*mut fd_set; 3], count: c_int) -> Option<Self> {
+        if guard::is_inside() {
+            return None;
+        }
+        // SAFETY: the program gives sets or null.
+        let held = sets.map(|set| unsafe { taken_out(set, count) });
+        let is_any = held.iter().any(|held| !held.is_empty());
+        is_any.then_some(Self(sets, held))
+    }
+
+    unsafe fn put_back(&self, others: c_int) -> c_int {
+        let mut count = others.max(0);
+        // Nothing is ever exceptional about a file.
+        for (set, held) in self.0.iter().zip(&self.1).take(2) {
+            for number in held {
+                // SAFETY: the number was in this set.
+                unsafe { libc::FD_SET(*number, *set) };
+                count += 1;
+            }
+        }
+        count
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn select(
+    count: c_int,
+    reads: *mut fd_set,
+    writes: *mut fd_set,
+    others: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the program gives sets or null.
+    let taken = unsafe { Sets::take([reads, writes, others], count) };
+    let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
+    let now = if taken.is_some() { &raw mut zero } else { timeout };
+    let answer = real!(select(
+        count => c_int, reads => *mut fd_set, writes => *mut fd_set, others => *mut fd_set,
+        now => *mut timeval,
+    ) -> c_int);
+    match taken {
+        // SAFETY: the sets are still the program's.
+        Some(sets) => unsafe { sets.put_back(answer) },
+        None => answer,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pselect(
+    count: c_int,
+    reads: *mut fd_set,
+    writes: *mut fd_set,
+    others: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the program gives sets or null.
+    let taken = unsafe { Sets::take([reads, writes, others], count) };
+    let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = if taken.is_some() { &raw const zero } else { timeout };
+    let answer = real!(pselect(
+        count => c_int, reads => *mut fd_set, writes => *mut fd_set, others => *mut fd_set,
+        now => *const timespec, mask => *const sigset_t,
+    ) -> c_int);
+    match taken {
+        // SAFETY: the sets are still the program's.
+        Some(sets) => unsafe { sets.put_back(answer) },
+        None => answer,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn epoll_ctl(
+    epoll: c_int,
+    operation: c_int,
+    fd: c_int,
+    event: *mut c_void,
+) -> c_int {
+    if is_ours(fd) && !guard::is_inside() {
+        report::missed(Miss::Epoll);
+        errors::set(libc::EPERM);
+        return -1;
+    }
+    real!(epoll_ctl(
+        epoll => c_int, operation => c_int, fd => c_int, event => *mut c_void,
+    ) -> c_int)
+}

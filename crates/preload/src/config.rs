@@ -1,0 +1,99 @@
+//! What is mapped where, as the environment says.
+//!
+//! Invariant: it is read once, when the program starts, and is the same in every program that
+//! one started with it starts.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use dafs_client::Location;
+
+/// A prefix of paths, and what is beneath it.
+#[derive(Debug)]
+pub struct Mount {
+    /// Absolute, its names joined by one slash each, without one at its end.
+    pub prefix: String,
+    /// What the server calls its beginning.
+    pub location: Location,
+}
+
+/// All of it.
+#[derive(Debug, Default)]
+pub struct Config {
+    /// The prefixes, longest first.
+    pub mounts: Vec<Mount>,
+    /// Where to report to at the end.
+    pub report: Option<PathBuf>,
+    /// What goes on to every program that this one starts: `NAME=value`.
+    pub environment: Vec<Vec<u8>>,
+}
+
+static CONFIG: OnceLock<Config> = OnceLock::new();
+
+/// The configuration; empty until it was read.
+pub fn get() -> &'static Config {
+    static NONE: Config = Config { mounts: Vec::new(), report: None, environment: Vec::new() };
+    CONFIG.get().unwrap_or(&NONE)
+}
+
+/// Reads it.
+pub fn read() {
+    let _ = CONFIG.set(from_environment());
+}
+
+fn from_environment() -> Config {
+    let mut config = Config::default();
+    for name in INHERITED {
+        if let Some(value) = std::env::var_os(name) {
+            config.environment.push([name.as_bytes(), b"=", value.as_bytes()].concat());
+        }
+    }
+    let Some(map) = std::env::var_os(MAP) else { return config };
+    for entry in map.as_bytes().split(|octet| matches!(octet, b';' | b'\n')) {
+        let text = String::from_utf8_lossy(entry);
+        if text.trim().is_empty() {
+            continue;
+        }
+        match mount(&text) {
+            Ok(mount) => config.mounts.push(mount),
+            Err(reason) => eprintln!("dafs: {MAP}: {text:?}: {reason}"),
+        }
+    }
+    config.mounts.sort_by_key(|mount| std::cmp::Reverse(mount.prefix.len()));
+    config.report = std::env::var_os(REPORT).filter(|path| !path.is_empty()).map(PathBuf::from);
+    config
+}
+
+fn mount(entry: &str) -> Result<Mount, String> {
+    let (prefix, url) =
+        entry.trim().split_once('=').ok_or("write /prefix=dafs://host/path".to_owned())?;
+    if !prefix.starts_with('/') {
+        return Err("a prefix begins with a slash".into());
+    }
+    let names = prefix.split('/').filter(|name| !name.is_empty() && *name != ".");
+    let prefix = names.fold(String::new(), |path, name| path + "/" + name);
+    if prefix.is_empty() || prefix.split('/').any(|name| name == "..") {
+        return Err("a prefix names a directory below the root, without ..".into());
+    }
+    let mut location = Location::parse(url).map_err(|error| error.to_string())?;
+    location.path = location.path.trim_end_matches('/').to_owned();
+    Ok(Mount { prefix, location })
+}
+
+/// Whether a variable is set to something.
+pub fn is_set(name: &str) -> bool {
+    std::env::var_os(name).is_some_and(|value| value != OsStr::new("") && value != OsStr::new("0"))
+}
+
+/// What is mapped: `/prefix=URL`, several with `;` between them.
+pub const MAP: &str = "DAFS_PRELOAD_MAP";
+/// File that reports are appended to.
+pub const REPORT: &str = "DAFS_PRELOAD_REPORT";
+/// The working directory, where it is beneath a prefix.
+pub const DIRECTORY: &str = "DAFS_PRELOAD_DIRECTORY";
+/// The dynamic linker's variable.
+pub const LIBRARIES: &str = "LD_PRELOAD";
+
+const INHERITED: &[&str] = &[LIBRARIES, MAP, REPORT];

@@ -1,0 +1,163 @@
+//! The sessions with the servers, made when a path beneath their prefix is first used.
+//!
+//! Invariants: the client's own descriptors are above those that programs look at
+//! ([`FLOOR`]), and are known, so that a program that closes whatever it finds leaves them; a
+//! child has sessions of its own.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, RawFd};
+
+use dafs_client::{
+    Buffer, Client, ClientConfig, Location, Login, Outcome as Brought, ServerName, Session,
+    SessionOptions, TlsClient, TlsClientFiles, TransportChoice,
+};
+use dafs_types::FileHandle;
+use rustix::fs::{Mode, OFlags};
+
+use crate::config;
+use crate::errors::{Failure, Outcome};
+use crate::state::note_own;
+
+/// Sessions, and memory that servers reach.
+#[derive(Default)]
+pub struct Connection {
+    client: Option<Client>,
+    mounts: Vec<Option<(Session, FileHandle)>>,
+    staging: Option<Buffer>,
+    own: BTreeSet<RawFd>,
+}
+
+impl Connection {
+    /// The session of a mount, and the handle of its beginning.
+    pub fn mount(&mut self, index: usize) -> Outcome<(Session, FileHandle)> {
+        if let Some(Some((session, root))) = self.mounts.get(index) {
+            return Ok((session.clone(), *root));
+        }
+        let Some(mount) = config::get().mounts.get(index) else {
+            return Err(Failure::Errno(libc::EIO));
+        };
+        let before = descriptors();
+        let connected = above_floor(|| self.connect(&mount.location));
+        for number in descriptors().difference(&before) {
+            note_own(*number, true);
+            self.own.insert(*number);
+        }
+        let made = connected.inspect_err(|reason| {
+            eprintln!("dafs: {}: {reason}", mount.prefix);
+        });
+        let (session, root) = made.map_err(|_| Failure::Errno(libc::EIO))?;
+        if self.mounts.len() <= index {
+            self.mounts.resize_with(index + 1, || None);
+        }
+        self.mounts[index] = Some((session.clone(), root));
+        Ok((session, root))
+    }
+
+    fn connect(&mut self, location: &Location) -> Result<(Session, FileHandle), String> {
+        let client = match &self.client {
+            Some(client) => client.clone(),
+            None => Client::new(ClientConfig::default()).map_err(|error| error.to_string())?,
+        };
+        if self.staging.is_none() {
+            self.staging = Some(client.allocate(STAGING_BYTES).map_err(|e| e.to_string())?);
+        }
+        self.client = Some(client.clone());
+        let mut location = location.clone();
+        if let (ServerName::Host { tls, .. }, true) =
+            (&mut location.server, config::is_set("DAFS_TLS"))
+        {
+            *tls = true;
+        }
+        let options = options(&location)?;
+        let session = client.connect(&location, &options).map_err(|error| error.to_string())?;
+        let chain = session.chain();
+        let chain = if location.path.is_empty() { chain } else { chain.lookup(&location.path) };
+        let found = chain.getattr().run().map_err(|failure| failure.error.to_string())?;
+        match found.last() {
+            Some(Brought::Metadata(metadata)) => Ok((session, metadata.handle)),
+            _ => Err("the server did not tell its root".into()),
+        }
+    }
+
+    /// Memory that servers move octets into and out of; there is some with the first session.
+    pub fn staging(&self) -> Outcome<Buffer> {
+        self.staging.clone().ok_or(Failure::Errno(libc::EIO))
+    }
+
+    /// The descriptors that are the client's own, in order.
+    pub fn own(&self) -> &BTreeSet<RawFd> {
+        &self.own
+    }
+
+    /// Lets it go in a child without a word.
+    pub fn forget(self) {
+        for number in &self.own {
+            // Where the parent's connection goes on, this process's copy of it must not keep
+            // it alive behind the parent's end.
+            note_own(*number, false);
+            real!(close(*number => i32) -> i32);
+        }
+        std::mem::forget(self);
+    }
+}
+
+/// What a session is asked for: what the environment says, as to the `dafs` command.
+fn options(location: &Location) -> Result<SessionOptions, String> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let transport = match variable("DAFS_TRANSPORT").as_deref() {
+        None | Some("auto") => TransportChoice::Automatic,
+        Some("shm") => TransportChoice::SharedMemory,
+        Some("tcp") => TransportChoice::Tcp,
+        Some(other) => return Err(format!("DAFS_TRANSPORT: {other:?} is none; auto, shm, tcp")),
+    };
+    let tls = match &location.server {
+        ServerName::Host { tls: true, .. } => Some(tls()?),
+        ServerName::Host { .. } | ServerName::Verbs { .. } | ServerName::Socket(_) => None,
+    };
+    Ok(SessionOptions {
+        transport,
+        login: Login::Automatic,
+        tls,
+        tls_name: variable("DAFS_TLS_NAME"),
+        fence_id: variable("DAFS_FENCE_ID").unwrap_or_default(),
+        ..SessionOptions::default()
+    })
+}
+
+fn tls() -> Result<TlsClient, String> {
+    let file = |name: &str| std::env::var_os(name).map(std::path::PathBuf::from);
+    let authorities = file("DAFS_TLS_CA").ok_or("TLS needs DAFS_TLS_CA".to_owned())?;
+    let identity = file("DAFS_TLS_CERT").zip(file("DAFS_TLS_KEY"));
+    TlsClient::load(&TlsClientFiles { authorities, identity }).map_err(|error| error.to_string())
+}
+
+/// The open descriptors of this process.
+pub fn descriptors() -> BTreeSet<RawFd> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return BTreeSet::new() };
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.collect()
+}
+
+/// Does something whose new descriptors have high numbers: the low ones are taken meanwhile.
+pub fn above_floor<T>(act: impl FnOnce() -> T) -> T {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let floor = limit.map_or(FLOOR, |limit| FLOOR.min(limit as RawFd / 2));
+    let mut fillers = Vec::new();
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    if let Ok(first) = rustix::fs::open("/", flags, Mode::empty()) {
+        fillers.push(first);
+        while fillers.last().is_some_and(|last| last.as_raw_fd() < floor - 1) {
+            let Ok(next) = rustix::io::fcntl_dupfd_cloexec(&fillers[0], 0) else { break };
+            if next.as_raw_fd() >= floor {
+                break;
+            }
+            fillers.push(next);
+        }
+    }
+    act()
+}
+
+/// The client's descriptors are not below, where there is room.
+const FLOOR: RawFd = 512;
+/// Octets moved at once.
+pub const STAGING_BYTES: usize = 1 << 20;

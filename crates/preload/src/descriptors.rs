@@ -1,0 +1,164 @@
+//! Descriptors: copied, closed, asked and set.
+//!
+//! Invariants: the kernel decides about every number and about closing at `exec`; what of a
+//! descriptor is DAFS's goes along with the number. The client's own descriptors are no business
+//! of the program's.
+
+use std::os::fd::RawFd;
+use std::rc::Rc;
+
+use crate::errors::{self, Failure, Outcome, fail};
+use crate::page::Kind;
+use crate::state::{DESCRIPTORS_MAX, Description, State};
+
+impl State {
+    /// Closes a descriptor.
+    pub fn close(&mut self, number: RawFd) -> Outcome<i32> {
+        let closed = self.let_go(number);
+        let answer = real!(close(number => RawFd) -> i32);
+        if answer == -1 {
+            return fail(errors::get());
+        }
+        closed.map(|()| 0)
+    }
+
+    /// What goes with a descriptor that is closed, but for the number.
+    pub fn let_go(&mut self, number: RawFd) -> Outcome<()> {
+        let Some(description) = self.take(number) else { return Ok(()) };
+        // Closing any descriptor of a file ends the process's locks on it (POSIX).
+        let identity = &description.identity;
+        drop(self.owned.remove(&(identity.mount, identity.handle)));
+        let Some(description) = Rc::into_inner(description) else { return Ok(()) };
+        drop(description.locks.into_inner());
+        match description.file.into_inner().and_then(Rc::into_inner) {
+            Some(file) => Ok(file.close()?),
+            None => Ok(()),
+        }
+    }
+
+    /// `dup2` and `dup3`, one of whose numbers is ours.
+    pub fn copy_onto(&mut self, from: RawFd, onto: RawFd, flags: i32) -> Outcome<i32> {
+        let is_same = from == onto;
+        if self.connection.own().contains(&onto) {
+            return fail(libc::EBUSY);
+        }
+        let answer = if is_same {
+            from
+        } else {
+            real!(dup3(from => RawFd, onto => RawFd, flags => i32) -> i32)
+        };
+        if answer == -1 {
+            return fail(errors::get());
+        }
+        if is_same {
+            return Ok(answer);
+        }
+        let copied = self.look(from);
+        // How the file ends that was there before is nobody's question.
+        let _ = self.let_go(onto);
+        if let Some(description) = copied {
+            self.enter(onto, description);
+        }
+        Ok(answer)
+    }
+
+    /// Copies a descriptor onto the lowest free number from one on.
+    pub fn copy(&mut self, from: RawFd, lowest: i32, command: i32) -> Outcome<i32> {
+        let description = self.get(from)?;
+        let number = real!(fcntl(from => RawFd, command => i32, lowest => i32) -> i32);
+        if number == -1 {
+            return fail(errors::get());
+        }
+        if number as usize >= DESCRIPTORS_MAX {
+            real!(close(number => RawFd) -> i32);
+            return fail(libc::EMFILE);
+        }
+        self.enter(number, description);
+        Ok(number)
+    }
+
+    /// `fcntl` but for locks.
+    pub fn control(&mut self, number: RawFd, command: i32, argument: usize) -> Outcome<i32> {
+        let description = self.get(number)?;
+        match command {
+            libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => self.copy(number, argument as i32, command),
+            libc::F_GETFL => Ok(flags(&description)),
+            libc::F_SETFL => {
+                let kept = description.page.flags() & !SETTABLE;
+                description.page.set_flags(kept | argument as i32 & SETTABLE);
+                Ok(0)
+            }
+            libc::F_GETFD | libc::F_SETFD => {
+                let answer =
+                    real!(fcntl(number => RawFd, command => i32, argument => usize) -> i32);
+                if answer == -1 { fail(errors::get()) } else { Ok(answer) }
+            }
+            _ => fail(libc::EINVAL),
+        }
+    }
+
+    /// `ioctl`: what every file answers.
+    pub fn ioctl(&mut self, number: RawFd, request: u64, argument: usize) -> Outcome<i32> {
+        let description = self.get(number)?;
+        match request {
+            libc::FIOCLEX => self.control(number, libc::F_SETFD, libc::FD_CLOEXEC as usize),
+            FIONCLEX => self.control(number, libc::F_SETFD, 0),
+            libc::FIONREAD if description.identity.kind == Kind::File => {
+                let size = self.metadata_of(&description)?.size;
+                let at = description.page.offset().load(std::sync::atomic::Ordering::Acquire);
+                let left = i32::try_from(size.saturating_sub(at)).unwrap_or(i32::MAX);
+                // SAFETY: the caller of this request gives the address of an int.
+                unsafe { *(argument as *mut i32) = left };
+                Ok(0)
+            }
+            FICLONE | FICLONERANGE => fail(libc::EOPNOTSUPP),
+            libc::FIONBIO => Ok(0),
+            _ => fail(libc::ENOTTY),
+        }
+    }
+
+    /// Closes a range of numbers, or has it closed at `exec`, but for the client's own.
+    pub fn close_range(&mut self, first: u32, last: u32, flags: i32) -> Outcome<i32> {
+        if first > last {
+            return fail(libc::EINVAL);
+        }
+        if flags & CLOSE_RANGE_CLOEXEC == 0 {
+            for number in self.numbers() {
+                if (first..=last).contains(&(number as u32)) {
+                    let _ = self.let_go(number);
+                }
+            }
+        }
+        let mut from = first;
+        let kept: Vec<u32> = self.connection.own().iter().map(|number| *number as u32).collect();
+        for kept in kept.into_iter().filter(|kept| (first..=last).contains(kept)) {
+            if from < kept {
+                close_between(from, kept - 1, flags)?;
+            }
+            from = kept + 1;
+        }
+        if from <= last {
+            close_between(from, last, flags)?;
+        }
+        Ok(0)
+    }
+}
+
+fn close_between(first: u32, last: u32, flags: i32) -> Outcome<()> {
+    let answer = real!(close_range(first => u32, last => u32, flags => i32) -> i32);
+    if answer == -1 { Err(Failure::Errno(errors::get())) } else { Ok(()) }
+}
+
+/// The flags that a program may ask for, O_LARGEFILE with them as from the kernel.
+fn flags(description: &Description) -> i32 {
+    description.page.flags() | LARGE_FILE
+}
+
+/// What F_SETFL sets.
+const SETTABLE: i32 =
+    libc::O_APPEND | libc::O_ASYNC | libc::O_DIRECT | libc::O_NOATIME | libc::O_NONBLOCK;
+const LARGE_FILE: i32 = 0o100_000;
+const FIONCLEX: u64 = 0x5450;
+const FICLONE: u64 = 0x4004_9409;
+const FICLONERANGE: u64 = 0x4020_940d;
+const CLOSE_RANGE_CLOEXEC: i32 = 4;

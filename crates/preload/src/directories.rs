@@ -1,0 +1,136 @@
+//! Directories read: streams of entries.
+//!
+//! Invariants: a stream shows what the directory held when it was opened or rewound; a stream of
+//! the C library's is told from one of ours by its first words, which only ours has.
+
+use std::ffi::c_int;
+use std::os::fd::RawFd;
+
+use dafs_client::block_on;
+use libc::dirent64;
+
+use crate::attributes::type_of;
+use crate::errors::{Outcome, fail};
+use crate::page::Kind;
+use crate::state::State;
+use crate::walk::attributes;
+
+/// A stream. Programs have its address.
+#[repr(C)]
+pub struct Stream {
+    /// Where the C library has a descriptor in its own.
+    mark: c_int,
+    number: RawFd,
+    /// This stream's own address.
+    own: *const Stream,
+    entries: Vec<Entry>,
+    next: usize,
+    shown: dirent64,
+}
+
+/// What a stream shows.
+pub struct Entry {
+    name: String,
+    inode: u64,
+    kind: u8,
+}
+
+impl Stream {
+    /// Whether an address is of one of ours.
+    ///
+    /// # Safety
+    /// It is null or of a stream, ours or the C library's, which is longer.
+    pub unsafe fn is_ours(stream: *const Stream) -> bool {
+        if stream.is_null() {
+            return false;
+        }
+        // SAFETY: by the caller's word so much can be read.
+        unsafe { (&raw const (*stream).mark).read() == MARK && (&raw const (*stream).own).read() == stream }
+    }
+
+    /// A stream of a directory that is open.
+    pub fn open(state: &mut State, number: RawFd) -> Outcome<*mut Stream> {
+        let entries = state.entries(number)?;
+        // SAFETY: zeros are a value of it.
+        let shown = unsafe { std::mem::zeroed() };
+        let own = std::ptr::null();
+        let stream = Self { mark: MARK, number, own, entries, next: 0, shown };
+        let stream = Box::into_raw(Box::new(stream));
+        // SAFETY: it was just made.
+        unsafe { (*stream).own = stream };
+        Ok(stream)
+    }
+
+    /// The next entry; null behind the last.
+    pub fn next(&mut self) -> *mut dirent64 {
+        let Some(entry) = self.entries.get(self.next) else { return std::ptr::null_mut() };
+        self.next += 1;
+        let length = entry.name.len().min(self.shown.d_name.len() - 1);
+        self.shown.d_ino = entry.inode;
+        self.shown.d_off = self.next as i64;
+        self.shown.d_type = entry.kind;
+        self.shown.d_reclen = (HEAD_BYTES + length + 1).next_multiple_of(8) as u16;
+        for (to, from) in self.shown.d_name.iter_mut().zip(&entry.name.as_bytes()[..length]) {
+            *to = *from as _;
+        }
+        self.shown.d_name[length] = 0;
+        &raw mut self.shown
+    }
+
+    /// Where it stands.
+    pub fn tell(&self) -> i64 {
+        self.next as i64
+    }
+
+    /// Stands somewhere else.
+    pub fn seek(&mut self, position: i64) {
+        self.next = usize::try_from(position).unwrap_or(0);
+    }
+
+    /// Its descriptor.
+    pub fn number(&self) -> RawFd {
+        self.number
+    }
+
+    /// Begins anew, with what the directory holds now.
+    pub fn rewind(&mut self, entries: Vec<Entry>) {
+        (self.entries, self.next) = (entries, 0);
+    }
+}
+
+impl State {
+    /// What a directory holds that is open.
+    pub fn entries(&mut self, number: RawFd) -> Outcome<Vec<Entry>> {
+        let description = self.get(number)?;
+        let identity = &description.identity;
+        if identity.kind != Kind::Directory {
+            return fail(if identity.kind == Kind::File { libc::ENOTDIR } else { libc::EBADF });
+        }
+        let (session, root) = self.connection.mount(identity.mount)?;
+        let client = session.client();
+        let listed = block_on(&client, session.list_async(identity.handle, &identity.path))?;
+        let own = attributes(&session, identity.handle)?.file_id;
+        let parent = match identity.handle == root {
+            true => own,
+            false => match session.chain().at(identity.handle).parent().getattr().run()?.last() {
+                Some(dafs_client::Outcome::Metadata(parent)) => parent.file_id,
+                _ => own,
+            },
+        };
+        let kind = libc::DT_DIR;
+        let mut entries = vec![
+            Entry { name: ".".into(), inode: own, kind },
+            Entry { name: "..".into(), inode: parent, kind },
+        ];
+        for entry in listed.into_iter().filter(|entry| !matches!(&*entry.name, "." | "..")) {
+            let Some(metadata) = entry.metadata else { continue };
+            let kind = (type_of(metadata.kind) >> 12) as u8;
+            entries.push(Entry { name: entry.name, inode: metadata.file_id, kind });
+        }
+        Ok(entries)
+    }
+}
+
+/// No descriptor has this number.
+const MARK: c_int = i32::MIN + 0x0da_f5d;
+const HEAD_BYTES: usize = std::mem::offset_of!(dirent64, d_name);

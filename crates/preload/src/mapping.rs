@@ -1,0 +1,297 @@
+//! Files mapped into memory: by copy.
+//!
+//! A private mapping, or one that is only read through a descriptor that cannot write, is
+//! anonymous memory into which the file was read. A shared one that is written to is memory that
+//! all processes of this user on this host share who map the same file so, and what has changed
+//! in it goes into the file at `msync`, `munmap` and exit.
+//!
+//! Invariants: shared memory of a file is filled from the file by the first who maps it, and is
+//! gone with the last; a page that nobody has changed is not written.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dafs_types::FileHandle;
+use libc::c_void;
+use rustix::fs::{FlockOperation, Mode, OFlags};
+
+use crate::data::Piece;
+use crate::errors::{self, Failure, Mapped, Outcome, fail};
+use crate::page::Kind;
+use crate::state::{Description, State};
+
+/// Whether this process has shared mappings, so that ends of mappings are looked at.
+static TRACKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether there may be shared mappings.
+pub fn is_tracked() -> bool {
+    TRACKED.load(Ordering::Relaxed)
+}
+
+/// A call of `mmap`.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    /// Where.
+    pub address: *mut c_void,
+    /// Octets.
+    pub length: usize,
+    /// How it may be used.
+    pub protection: i32,
+    /// Flags.
+    pub flags: i32,
+    /// Of which descriptor.
+    pub number: RawFd,
+    /// Where in the file.
+    pub offset: i64,
+}
+
+/// All shared mappings of this process.
+#[derive(Default)]
+pub struct Mappings {
+    regions: Vec<Region>,
+    objects: HashMap<FileHandle, Rc<SharedObject>>,
+}
+
+/// One of them.
+struct Region {
+    start: usize,
+    length: usize,
+    of: Rc<Description>,
+    offset: u64,
+    object: Rc<SharedObject>,
+    /// What it held when it was last in the file.
+    kept: Vec<u8>,
+}
+
+/// Memory that the processes of this user on this host share for a file.
+struct SharedObject {
+    file: File,
+    path: String,
+}
+
+impl Mappings {
+    /// A file was cut or extended: behind its end is nothing any more.
+    pub fn note_length(&mut self, of: &Description, length: u64) {
+        let Some(object) = self.objects.get(&of.identity.handle) else { return };
+        let Ok(held) = object.file.metadata().map(|metadata| metadata.size()) else { return };
+        // Its pages stay, or whoever looks at them would be killed.
+        let zeros = vec![0; held.saturating_sub(length) as usize];
+        let _ = object.file.write_all_at(&zeros, length);
+    }
+
+}
+
+impl State {
+    /// Maps a file.
+    pub fn map(&mut self, wish: Wish) -> Outcome<Mapped> {
+        let of = self.get(wish.number)?;
+        match of.identity.kind {
+            Kind::File => {}
+            Kind::Directory => return fail(libc::ENODEV),
+            Kind::Object => return fail(libc::EBADF),
+        }
+        if wish.length == 0 || wish.offset < 0 || wish.offset % PAGE as i64 != 0 {
+            return fail(libc::EINVAL);
+        }
+        if of.identity.access == libc::O_WRONLY {
+            return fail(libc::EACCES);
+        }
+        let is_private = wish.flags & MAP_TYPE == libc::MAP_PRIVATE;
+        let is_written = wish.protection & libc::PROT_WRITE != 0;
+        match (is_private, is_written, of.identity.access) {
+            (true, ..) => self.map_copy(&of, wish),
+            (false, true, libc::O_RDONLY) => fail(libc::EACCES),
+            (false, false, libc::O_RDONLY) => self.map_copy(&of, wish),
+            (false, true, _) => self.map_shared(of, wish),
+            // Whoever can write expects to see what is written, which a copy would not show;
+            // programs do without such a mapping where a file system has none.
+            (false, false, _) => fail(libc::ENODEV),
+        }
+    }
+
+    fn map_copy(&mut self, of: &Description, wish: Wish) -> Outcome<Mapped> {
+        let flags = wish.flags & !(MAP_TYPE | libc::MAP_POPULATE)
+            | libc::MAP_PRIVATE
+            | libc::MAP_ANONYMOUS;
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        let mapped = map(Wish { protection: writable, flags, number: -1, offset: 0, ..wish });
+        if mapped.0 == libc::MAP_FAILED {
+            return fail(errors::get());
+        }
+        let piece = Piece { start: mapped.0.cast(), length: wish.length };
+        if let Err(failure) = self.read_at(of, &[piece], wish.offset) {
+            // SAFETY: nobody knows of this memory yet.
+            unsafe { unmap(mapped.0, wish.length) };
+            return Err(failure);
+        }
+        if wish.protection != writable {
+            // SAFETY: the same.
+            unsafe { libc::mprotect(mapped.0, wish.length, wish.protection) };
+        }
+        Ok(mapped)
+    }
+
+    fn map_shared(&mut self, of: Rc<Description>, wish: Wish) -> Outcome<Mapped> {
+        let handle = of.identity.handle;
+        let _guard = SharedObject::guard()?;
+        let object = match self.mappings.objects.get(&handle) {
+            Some(object) => object.clone(),
+            None => Rc::new(SharedObject::open(&handle)?),
+        };
+        let needed = (wish.offset as u64 + wish.length as u64).next_multiple_of(PAGE as u64);
+        self.fill(&of, &object, needed)?;
+        let number = object.file.as_raw_fd();
+        let mapped = map(Wish { number, ..wish });
+        if mapped.0 == libc::MAP_FAILED {
+            return fail(errors::get());
+        }
+        TRACKED.store(true, Ordering::Relaxed);
+        self.mappings.objects.insert(handle, object.clone());
+        let mut kept = vec![0; wish.length];
+        let _ = object.file.read_exact_at(&mut kept, wish.offset as u64);
+        let (start, length, offset) = (mapped.0 as usize, wish.length, wish.offset as u64);
+        self.mappings.regions.push(Region { start, length, of, offset, object, kept });
+        Ok(mapped)
+    }
+
+    /// Makes an object as long as it is needed; what is new of it is what the file holds.
+    fn fill(&mut self, of: &Description, object: &SharedObject, needed: u64) -> Outcome<()> {
+        let io = |_| Failure::Errno(libc::ENOMEM);
+        let held = object.file.metadata().map_err(io)?.size();
+        if needed <= held {
+            return Ok(());
+        }
+        let mut bytes = vec![0; (needed - held) as usize];
+        let piece = Piece { start: bytes.as_mut_ptr(), length: bytes.len() };
+        let read = self.read_at(of, &[piece], held as i64)? as usize;
+        object.file.set_len(needed).map_err(io)?;
+        object.file.write_all_at(&bytes[..read], held).map_err(io)
+    }
+
+    /// Writes what has changed in the shared mappings that overlap a range.
+    pub fn write_back(&mut self, start: usize, length: usize, is_sync: bool) -> Outcome<i32> {
+        let end = start.saturating_add(length);
+        let mut regions = std::mem::take(&mut self.mappings.regions);
+        let mut done = Ok(0);
+        for region in &mut regions {
+            if region.start < end && start < region.start + region.length {
+                let written = self.write_region(region, is_sync);
+                done = done.and(written.map(|()| 0));
+            }
+        }
+        self.mappings.regions = regions;
+        done
+    }
+
+    fn write_region(&mut self, region: &mut Region, is_sync: bool) -> Outcome<()> {
+        let size = self.metadata_of(&region.of)?.size;
+        let end = size.saturating_sub(region.offset).min(region.length as u64) as usize;
+        let mut now = vec![0; region.length];
+        let _ = region.object.file.read_exact_at(&mut now, region.offset);
+        for at in (0..end).step_by(PAGE) {
+            let behind = (at + PAGE).min(end);
+            if now[at..behind] != region.kept[at..behind] {
+                let piece = Piece { start: now[at..].as_mut_ptr(), length: behind - at };
+                let offset = (region.offset + at as u64) as i64;
+                self.write_at(&region.of, &[piece], offset)?;
+            }
+        }
+        region.kept = now;
+        if is_sync { self.sync(&region.of).map(drop) } else { Ok(()) }
+    }
+
+    /// Lets the shared mappings go that lie in a range whole.
+    pub fn let_go_of_mappings(&mut self, start: usize, length: usize) {
+        let end = start.saturating_add(length);
+        let is_gone =
+            |region: &Region| start <= region.start && region.start + region.length <= end;
+        self.mappings.regions.retain(|region| !is_gone(region));
+        let Ok(_guard) = SharedObject::guard() else { return };
+        self.mappings.objects.retain(|_, object| {
+            // The table has it, and nobody else: no region is left.
+            let is_used = Rc::strong_count(object) > 1;
+            if !is_used {
+                object.remove_if_last();
+            }
+            is_used
+        });
+    }
+}
+
+impl SharedObject {
+    /// Makes or finds the memory of a file. Whoever finds that nobody uses it begins it anew.
+    fn open(handle: &FileHandle) -> Outcome<Self> {
+        let path = format!("{}-{}", stem(), name_of(handle));
+        let file = open_own(&path)?;
+        let alone = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if alone.is_ok() {
+            file.set_len(0).map_err(|_| Failure::Errno(libc::ENOMEM))?;
+        }
+        let shared = rustix::fs::flock(&file, FlockOperation::LockShared);
+        shared.map_err(|error| Failure::Errno(error.raw_os_error()))?;
+        Ok(Self { file, path })
+    }
+
+    /// Held while somebody decides whether an object is used.
+    fn guard() -> Outcome<File> {
+        let file = open_own(&format!("{}.lock", stem()))?;
+        let locked = rustix::fs::flock(&file, FlockOperation::LockExclusive);
+        locked.map_err(|error| Failure::Errno(error.raw_os_error()))?;
+        Ok(file)
+    }
+
+    fn remove_if_last(&self) {
+        let alone = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
+        if alone.is_ok() {
+            let _ = rustix::fs::unlink(&*self.path);
+        }
+    }
+}
+
+/// A file of this user's alone; one that somebody else has put there is refused.
+fn open_own(path: &str) -> Outcome<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
+    let opened = opened.map_err(|error| Failure::Errno(error.raw_os_error()))?;
+    let number = rustix::io::fcntl_dupfd_cloexec(&opened, HIGH).unwrap_or(opened);
+    let file = File::from(number);
+    let own = rustix::process::geteuid().as_raw();
+    match file.metadata() {
+        Ok(metadata) if metadata.uid() == own => Ok(file),
+        _ => fail(libc::EACCES),
+    }
+}
+
+fn stem() -> String {
+    format!("/dev/shm/dafs-{}", rustix::process::geteuid().as_raw())
+}
+
+fn name_of(handle: &FileHandle) -> String {
+    handle.0.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+fn map(wish: Wish) -> Mapped {
+    real!(mmap(
+        wish.address => *mut c_void,
+        wish.length => usize,
+        wish.protection => i32,
+        wish.flags => i32,
+        wish.number => RawFd,
+        wish.offset => i64,
+    ) -> Mapped)
+}
+
+/// # Safety
+/// Nothing refers to this memory any more.
+unsafe fn unmap(address: *mut c_void, length: usize) {
+    real!(munmap(address => *mut c_void, length => usize) -> i32);
+}
+
+const PAGE: usize = 4096;
+const MAP_TYPE: i32 = 0xf;
+/// Descriptors of shared memory are above those that programs look at.
+const HIGH: RawFd = 512;

@@ -1,0 +1,198 @@
+//! Names: made, removed, moved, linked, and what they stand for asked and set.
+//!
+//! Invariant: what the kernel would refuse for the sake of a name's kind (`rmdir` of a file,
+//! `unlink` of a directory) is refused before the server is asked.
+
+use dafs_client::{AccessMask, ObjectType, SetAttributes};
+
+use crate::errors::{Outcome, fail};
+use crate::opening::{must_have, new_mode, read_link};
+use crate::route::Place;
+use crate::state::State;
+use crate::walk::Slot;
+
+impl State {
+    /// Makes a directory.
+    pub fn make_directory(&mut self, place: &Place, mode: u32) -> Outcome<i32> {
+        let slot = self.slot(place)?;
+        slot.must_have_name(libc::EEXIST)?;
+        let mode = new_mode(mode);
+        slot.session.chain().at(slot.directory).create_dir(&slot.name, mode).run()?;
+        Ok(0)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_directory(&mut self, place: &Place) -> Outcome<i32> {
+        let slot = self.slot(place)?;
+        slot.must_have_name(libc::EBUSY)?;
+        match slot.look()?.map(|metadata| metadata.kind) {
+            None => fail(libc::ENOENT),
+            Some(ObjectType::Directory) => remove(&slot),
+            Some(_) => fail(libc::ENOTDIR),
+        }
+    }
+
+    /// Removes whatever is no directory.
+    pub fn unlink(&mut self, place: &Place) -> Outcome<i32> {
+        let slot = self.slot(place)?;
+        slot.must_have_name(libc::EISDIR)?;
+        match slot.look()?.map(|metadata| metadata.kind) {
+            None => fail(libc::ENOENT),
+            Some(ObjectType::Directory) => fail(libc::EISDIR),
+            Some(_) if slot.is_directory => fail(libc::ENOTDIR),
+            Some(_) => remove(&slot),
+        }
+    }
+
+    /// Removes either.
+    pub fn remove(&mut self, place: &Place) -> Outcome<i32> {
+        let slot = self.slot(place)?;
+        slot.must_have_name(libc::EBUSY)?;
+        remove(&slot)
+    }
+
+    /// Gives an object another place.
+    pub fn rename(&mut self, from: &Place, to: &Place, flags: u32) -> Outcome<i32> {
+        if flags != 0 {
+            // As a file system says that has none of them; programs then look by themselves.
+            return fail(libc::EINVAL);
+        }
+        if from.mount != to.mount {
+            return fail(libc::EXDEV);
+        }
+        let (from, to) = (self.slot(from)?, self.slot(to)?);
+        from.must_have_name(libc::EBUSY)?;
+        to.must_have_name(libc::EBUSY)?;
+        if from.is_directory || to.is_directory {
+            match from.look()? {
+                None => return fail(libc::ENOENT),
+                Some(metadata) if metadata.kind != ObjectType::Directory => {
+                    return fail(libc::ENOTDIR);
+                }
+                Some(_) => {}
+            }
+        }
+        let chain = to.session.chain().at(to.directory);
+        chain.rename(from.directory, &from.name, &to.name).run()?;
+        Ok(0)
+    }
+
+    /// Gives an object another name.
+    pub fn link(&mut self, from: &Place, to: &Place, follow: bool) -> Outcome<i32> {
+        if from.mount != to.mount {
+            return fail(libc::EXDEV);
+        }
+        let object = self.object(from, follow)?;
+        if object.metadata.kind == ObjectType::Directory {
+            return fail(libc::EPERM);
+        }
+        let slot = self.slot(to)?;
+        slot.must_have_name(libc::EEXIST)?;
+        if slot.is_directory {
+            return fail(libc::ENOENT);
+        }
+        let chain = slot.session.chain().at(slot.directory);
+        chain.link(object.metadata.handle, &slot.name).run()?;
+        Ok(0)
+    }
+
+    /// Makes a symbolic link.
+    pub fn symlink(&mut self, text: &[u8], place: &Place) -> Outcome<i32> {
+        if text.is_empty() {
+            return fail(libc::ENOENT);
+        }
+        let slot = self.slot(place)?;
+        slot.must_have_name(libc::EEXIST)?;
+        if slot.is_directory {
+            return fail(if slot.look()?.is_some() { libc::EEXIST } else { libc::ENOENT });
+        }
+        slot.session.chain().at(slot.directory).symlink(text, &slot.name).run()?;
+        Ok(0)
+    }
+
+    /// The text of a symbolic link.
+    pub fn link_text(&mut self, place: &Place) -> Outcome<String> {
+        let slot = self.slot(place)?;
+        slot.must_have_name(libc::EINVAL)?;
+        match slot.look()?.map(|metadata| metadata.kind) {
+            None => fail(libc::ENOENT),
+            Some(ObjectType::SymbolicLink) if !slot.is_directory => read_link(&slot),
+            Some(_) => fail(libc::EINVAL),
+        }
+    }
+
+    /// Makes a named pipe, whose octets go through the kernels of those who open it there.
+    pub fn make_fifo(&mut self, place: &Place, mode: u32) -> Outcome<i32> {
+        let slot = self.slot(place)?;
+        slot.must_have_name(libc::EEXIST)?;
+        if slot.look()?.is_some() {
+            return fail(libc::EEXIST);
+        }
+        let base = &crate::config::get().mounts[slot.mount].location.path;
+        slot.session.create_fifo(&format!("{base}{}", slot.path), new_mode(mode))?;
+        Ok(0)
+    }
+
+    /// Sets attributes.
+    pub fn set(&mut self, place: &Place, follow: bool, wanted: &SetAttributes) -> Outcome<i32> {
+        let object = self.object(place, follow)?;
+        object.session.set_attributes_by_handle(object.metadata.handle, wanted, &object.path)?;
+        Ok(0)
+    }
+
+    /// Sets a mode; symbolic links have none of their own.
+    pub fn set_mode(&mut self, place: &Place, follow: bool, mode: u32) -> Outcome<i32> {
+        let object = self.object(place, follow)?;
+        if object.metadata.kind == ObjectType::SymbolicLink {
+            return fail(libc::EOPNOTSUPP);
+        }
+        let wanted = SetAttributes { mode: Some(mode & 0o7777), ..SetAttributes::default() };
+        object.session.set_attributes_by_handle(object.metadata.handle, &wanted, &object.path)?;
+        Ok(0)
+    }
+
+    /// Cuts or extends a file.
+    pub fn truncate(&mut self, place: &Place, length: i64) -> Outcome<i32> {
+        if length < 0 {
+            return fail(libc::EINVAL);
+        }
+        let object = self.object(place, true)?;
+        match object.metadata.kind {
+            ObjectType::Directory => return fail(libc::EISDIR),
+            ObjectType::Regular => {}
+            _ => return fail(libc::EINVAL),
+        }
+        let wanted = SetAttributes { size: Some(length as u64), ..SetAttributes::default() };
+        object.session.set_attributes_by_handle(object.metadata.handle, &wanted, &object.path)?;
+        Ok(0)
+    }
+
+    /// Whether there are rights, as `access` asks for them.
+    pub fn access(&mut self, place: &Place, mode: i32, follow: bool) -> Outcome<i32> {
+        if mode & !(libc::R_OK | libc::W_OK | libc::X_OK) != 0 {
+            return fail(libc::EINVAL);
+        }
+        let object = self.object(place, follow)?;
+        if mode == libc::F_OK {
+            return Ok(0);
+        }
+        let is_directory = object.metadata.kind == ObjectType::Directory;
+        let mut rights = AccessMask(0);
+        if mode & libc::R_OK != 0 {
+            rights = rights | AccessMask::READ;
+        }
+        if mode & libc::W_OK != 0 {
+            rights = rights | AccessMask::MODIFY | AccessMask::EXTEND;
+        }
+        if mode & libc::X_OK != 0 {
+            rights = rights | if is_directory { AccessMask::LOOKUP } else { AccessMask::EXECUTE };
+        }
+        must_have(&object.session, object.metadata.handle, rights)?;
+        Ok(0)
+    }
+}
+
+fn remove(slot: &Slot) -> Outcome<i32> {
+    slot.session.chain().at(slot.directory).remove(&slot.name).run()?;
+    Ok(0)
+}

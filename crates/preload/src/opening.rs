@@ -1,0 +1,269 @@
+//! Opening: files, directories, and objects that are only named.
+//!
+//! Invariant: a descriptor is entered into the table before its number is told.
+
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use dafs_client::{
+    AccessMask, File, Metadata, ObjectType, OpenOptions, Outcome as Brought, Session, ShareAccess,
+    Status,
+};
+use dafs_types::FileHandle;
+
+use crate::config;
+use crate::errors::{Failure, Outcome, fail};
+use crate::page::{self, Identity, Kind};
+use crate::route::{LINKS_MAX, Place, Route, whole};
+use crate::state::{DESCRIPTORS_MAX, Description, State};
+use crate::walk::{Slot, attributes};
+
+/// Bits that new objects do not get.
+static UMASK: AtomicU32 = AtomicU32::new(0o022);
+
+/// The program's mask is another from now on.
+pub fn note_umask(mask: u32) {
+    UMASK.store(mask & 0o777, Ordering::Relaxed);
+}
+
+/// The mode of something new.
+pub fn new_mode(mode: u32) -> u32 {
+    mode & 0o7777 & !UMASK.load(Ordering::Relaxed)
+}
+
+impl State {
+    /// Opens what is at a place. Its descriptor.
+    pub fn open(&mut self, place: &Place, flags: i32, mode: u32) -> Outcome<RawFd> {
+        if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+            return fail(libc::EOPNOTSUPP);
+        }
+        if flags & libc::O_PATH != 0 || place.descriptor.is_some() {
+            return self.open_object(place, flags);
+        }
+        if place.is_directory || (flags & (libc::O_DIRECTORY | libc::O_CREAT) == libc::O_DIRECTORY)
+        {
+            if flags & libc::O_CREAT != 0 {
+                return fail(libc::EISDIR);
+            }
+            return self.open_directory(place, flags);
+        }
+        self.open_name(place, flags, mode, 0)
+    }
+
+    fn open_object(&mut self, place: &Place, flags: i32) -> Outcome<RawFd> {
+        let object = self.object(place, flags & libc::O_NOFOLLOW == 0)?;
+        let is_directory = object.metadata.kind == ObjectType::Directory;
+        if flags & libc::O_DIRECTORY != 0 && !is_directory {
+            return fail(libc::ENOTDIR);
+        }
+        let path = object.path;
+        let identity =
+            Identity::of(place.mount, Kind::Object, &object.metadata, path, libc::O_RDONLY);
+        self.place_descriptor(identity, flags, None)
+    }
+
+    fn open_directory(&mut self, place: &Place, flags: i32) -> Outcome<RawFd> {
+        let object = self.object(place, flags & libc::O_NOFOLLOW == 0)?;
+        if object.metadata.kind != ObjectType::Directory {
+            return fail(libc::ENOTDIR);
+        }
+        let session = object.session;
+        self.enter_directory(&session, &object.metadata, place.mount, object.path, flags)
+    }
+
+    fn enter_directory(
+        &mut self,
+        session: &Session,
+        metadata: &Metadata,
+        mount: usize,
+        path: String,
+        flags: i32,
+    ) -> Outcome<RawFd> {
+        if flags & libc::O_ACCMODE != libc::O_RDONLY {
+            return fail(libc::EISDIR);
+        }
+        must_have(session, metadata.handle, AccessMask::READ)?;
+        let identity = Identity::of(mount, Kind::Directory, metadata, path, libc::O_RDONLY);
+        self.place_descriptor(identity, flags, None)
+    }
+
+    fn open_name(&mut self, place: &Place, flags: i32, mode: u32, links: u32) -> Outcome<RawFd> {
+        if links > LINKS_MAX {
+            return fail(libc::ELOOP);
+        }
+        let slot = self.slot(place)?;
+        if slot.name.is_empty() {
+            let metadata = attributes(&slot.session, slot.directory)?;
+            if flags & libc::O_CREAT != 0 {
+                return fail(if is_exclusive(flags) { libc::EEXIST } else { libc::EISDIR });
+            }
+            let session = slot.session.clone();
+            return self.enter_directory(&session, &metadata, slot.mount, slot.path, flags);
+        }
+        match slot.session.open_in(slot.directory, &slot.name, &slot.path, &options(flags, mode)) {
+            Ok(file) => self.enter_file(&slot, file, flags),
+            Err(error) => match error.status() {
+                Some(Status::Symlink) => self.open_link(&slot, flags, mode, links),
+                Some(Status::IsDir | Status::BadType | Status::Inval) => {
+                    self.open_other(&slot, flags, error.into())
+                }
+                _ => Err(error.into()),
+            },
+        }
+    }
+
+    fn enter_file(&mut self, slot: &Slot, file: File, flags: i32) -> Outcome<RawFd> {
+        let identity = Identity {
+            mount: slot.mount,
+            kind: Kind::File,
+            handle: file.handle(),
+            path: slot.path.clone(),
+            access: flags & libc::O_ACCMODE,
+        };
+        self.place_descriptor(identity, flags, Some(file))
+    }
+
+    /// The name is of a symbolic link: where it leads is opened.
+    fn open_link(&mut self, slot: &Slot, flags: i32, mode: u32, links: u32) -> Outcome<RawFd> {
+        if is_exclusive(flags) {
+            return fail(libc::EEXIST);
+        }
+        if flags & libc::O_NOFOLLOW != 0 {
+            return fail(libc::ELOOP);
+        }
+        let text = read_link(slot)?;
+        let path = if text.starts_with('/') {
+            text
+        } else {
+            let directory = slot.path.rsplit_once('/').map_or("", |(directory, _)| directory);
+            format!("{}{directory}/{text}", config::get().mounts[slot.mount].prefix)
+        };
+        match whole(path.as_bytes()) {
+            Route::Dafs(place) if place.is_directory => self.open_directory(&place, flags),
+            Route::Dafs(place) => self.open_name(&place, flags, mode, links + 1),
+            Route::Refused(errno) => fail(errno),
+            Route::Kernel | Route::KernelAt(_) => Err(Failure::Elsewhere(path)),
+        }
+    }
+
+    /// The name is not of a file.
+    fn open_other(&mut self, slot: &Slot, flags: i32, failure: Failure) -> Outcome<RawFd> {
+        let Some(metadata) = slot.look()? else { return Err(failure) };
+        match metadata.kind {
+            ObjectType::Directory if flags & libc::O_CREAT != 0 => {
+                fail(if is_exclusive(flags) { libc::EEXIST } else { libc::EISDIR })
+            }
+            ObjectType::Directory => {
+                let session = slot.session.clone();
+                self.enter_directory(&session, &metadata, slot.mount, slot.path.clone(), flags)
+            }
+            ObjectType::Regular => Err(failure),
+            // What goes through a pipe or to a device is not the server's.
+            _ => fail(libc::ENXIO),
+        }
+    }
+
+    /// Gives an open file its descriptor.
+    fn place_descriptor(
+        &mut self,
+        identity: Identity,
+        flags: i32,
+        file: Option<File>,
+    ) -> Outcome<RawFd> {
+        let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC);
+        let (number, page) = page::make(&identity, kept, flags & libc::O_CLOEXEC != 0)?;
+        if number as usize >= DESCRIPTORS_MAX {
+            page::discard(number);
+            return fail(libc::EMFILE);
+        }
+        drop(self.enter(number, Description::new(identity, page, file)));
+        Ok(number)
+    }
+
+    /// The open of a description, made anew if this process has none.
+    pub fn file(&mut self, description: &Description) -> Outcome<Rc<File>> {
+        if let Some(file) = &*description.file.borrow() {
+            return Ok(file.clone());
+        }
+        let file = Rc::new(self.open_again(description, access_of(description.identity.access))?);
+        *description.file.borrow_mut() = Some(file.clone());
+        Ok(file)
+    }
+
+    /// Another open of the same file.
+    pub fn open_again(&mut self, of: &Description, access: ShareAccess) -> Outcome<File> {
+        match of.identity.kind {
+            Kind::File => {}
+            Kind::Directory => return fail(libc::EISDIR),
+            Kind::Object => return fail(libc::EBADF),
+        }
+        let (session, _) = self.connection.mount(of.identity.mount)?;
+        let options = OpenOptions { access, create: false, ..OpenOptions::write() };
+        again(self, &session, of, &options)
+    }
+}
+
+/// Opens a file once more that was opened by this process or one before it.
+fn again(
+    state: &mut State,
+    session: &Session,
+    of: &Description,
+    options: &OpenOptions,
+) -> Outcome<File> {
+    let names = of.identity.path.split('/').filter(|name| !name.is_empty()).map(str::to_owned);
+    let names = names.collect();
+    let mount = of.identity.mount;
+    let place = Place { mount, names, is_directory: false, descriptor: None };
+    let slot = state.slot(&place)?;
+    let file = session.open_in(slot.directory, &slot.name, &slot.path, options)?;
+    if file.handle() == of.identity.handle { Ok(file) } else { fail(libc::ESTALE) }
+}
+
+/// Fails with EACCES without these rights.
+pub fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> Outcome<()> {
+    let brought = session.chain().at(handle).access(rights).run()?;
+    match brought.last() {
+        Some(Brought::Access(given)) if given.0 & rights.0 == rights.0 => Ok(()),
+        Some(Brought::Access(_)) => fail(libc::EACCES),
+        _ => fail(libc::EIO),
+    }
+}
+
+/// The text of the symbolic link that a slot holds.
+pub fn read_link(slot: &Slot) -> Outcome<String> {
+    let chain = slot.session.chain().at(slot.directory);
+    match chain.lookup(&slot.name).read_link().run()?.into_iter().last() {
+        Some(Brought::LinkText(text)) => {
+            String::from_utf8(text).map_err(|_| Failure::Errno(libc::EILSEQ))
+        }
+        _ => fail(libc::EIO),
+    }
+}
+
+fn is_exclusive(flags: i32) -> bool {
+    flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL
+}
+
+/// What an access mode asks for.
+pub fn access_of(flags: i32) -> ShareAccess {
+    match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => ShareAccess::Read,
+        libc::O_WRONLY => ShareAccess::Write,
+        _ => ShareAccess::Both,
+    }
+}
+
+fn options(flags: i32, mode: u32) -> OpenOptions {
+    let truncate = flags & libc::O_TRUNC != 0;
+    // Whoever cuts must be able to write, as for the kernel.
+    let is_reader = flags & libc::O_ACCMODE == libc::O_RDONLY && truncate;
+    OpenOptions {
+        access: if is_reader { ShareAccess::Both } else { access_of(flags) },
+        create: flags & libc::O_CREAT != 0,
+        create_new: is_exclusive(flags),
+        truncate,
+        mode: new_mode(mode),
+        ..OpenOptions::read()
+    }
+}

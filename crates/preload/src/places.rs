@@ -1,0 +1,57 @@
+//! The working directory, and paths as the program sees them.
+//!
+//! Invariant: while the program stands beneath a prefix, the kernel's working directory is where
+//! it was before, and no path is relative to it.
+
+use dafs_client::{AccessMask, ObjectType};
+
+use crate::config;
+use crate::errors::{Outcome, fail};
+use crate::opening::must_have;
+use crate::page::Kind;
+use crate::route::{self, Place};
+use crate::state::{Description, State};
+
+impl State {
+    /// Stands at a place from now on.
+    pub fn change_directory(&mut self, place: &Place) -> Outcome<i32> {
+        let object = self.object(place, true)?;
+        if object.metadata.kind != ObjectType::Directory {
+            return fail(libc::ENOTDIR);
+        }
+        must_have(&object.session, object.metadata.handle, AccessMask::LOOKUP)?;
+        stand(Some(shown(object.mount, &object.path)));
+        Ok(0)
+    }
+
+    /// The same, by a descriptor.
+    pub fn change_directory_to(&mut self, of: &Description) -> Outcome<i32> {
+        let identity = &of.identity;
+        let is_directory = match identity.kind {
+            Kind::Directory => true,
+            Kind::File => false,
+            Kind::Object => self.metadata_of(of)?.kind == ObjectType::Directory,
+        };
+        if !is_directory {
+            return fail(libc::ENOTDIR);
+        }
+        stand(Some(shown(identity.mount, &identity.path)));
+        Ok(0)
+    }
+
+    /// A path without symbolic links, as the program sees it.
+    pub fn real_path(&mut self, place: &Place) -> Outcome<String> {
+        let object = self.object(place, true)?;
+        Ok(shown(object.mount, &object.path))
+    }
+}
+
+/// How the program names what is in a mount.
+pub fn shown(mount: usize, beneath: &str) -> String {
+    format!("{}{beneath}", config::get().mounts[mount].prefix)
+}
+
+/// Stands somewhere, or where the kernel says. Programs started from here are told.
+pub fn stand(path: Option<String>) {
+    route::set_directory(path);
+}

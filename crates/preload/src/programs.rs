@@ -1,0 +1,164 @@
+//! Programs that this one starts: what they are given, and those that are files in DAFS.
+//!
+//! Invariant: a program that is started from here maps what this one maps and stands where it
+//! stands, whatever environment it is given.
+
+use std::ffi::{CStr, CString, c_char};
+use std::os::fd::RawFd;
+
+use rustix::fs::MemfdFlags;
+
+use crate::config;
+use crate::data::Piece;
+use crate::errors::{Failure, Outcome, fail};
+use crate::route::{self, Place};
+use crate::state::State;
+
+/// A list of strings as `exec` takes it.
+pub struct Strings {
+    _held: Vec<CString>,
+    pointers: Vec<*const c_char>,
+}
+
+impl Strings {
+    fn new(held: Vec<CString>) -> Self {
+        let pointers = held.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect();
+        Self { _held: held, pointers }
+    }
+
+    /// The list.
+    pub fn as_ptr(&self) -> *const *const c_char {
+        self.pointers.as_ptr()
+    }
+}
+
+/// An environment with what programs need that are started from here.
+///
+/// # Safety
+/// It is null or a list as `exec` takes it.
+pub unsafe fn environment(given: *const *const c_char) -> Strings {
+    let own = &config::get().environment;
+    // SAFETY: by the caller's word.
+    let given = unsafe { strings(given) };
+    let is_ours = |text: &CString| {
+        let begins = |entry: &[u8]| {
+            let name = entry.split(|octet| *octet == b'=').next().unwrap_or_default();
+            let text = text.to_bytes();
+            text.starts_with(name) && text.get(name.len()) == Some(&b'=')
+        };
+        own.iter().any(|entry| begins(entry) && !entry.starts_with(config::LIBRARIES.as_bytes()))
+            || begins(config::DIRECTORY.as_bytes())
+    };
+    let mut held: Vec<CString> = given.into_iter().filter(|text| !is_ours(text)).collect();
+    for entry in own {
+        let libraries = format!("{}=", config::LIBRARIES);
+        match entry.strip_prefix(libraries.as_bytes()) {
+            // The program may have added to the list; it must only not lose us.
+            Some(library) => put_library(&mut held, &libraries, library),
+            None => held.extend(CString::new(entry.clone())),
+        }
+    }
+    if let Some(directory) = route::directory() {
+        held.extend(CString::new(format!("{}={directory}", config::DIRECTORY)));
+    }
+    Strings::new(held)
+}
+
+fn put_library(held: &mut Vec<CString>, name: &str, library: &[u8]) {
+    let given = held.iter().position(|text| text.to_bytes().starts_with(name.as_bytes()));
+    let before = given.map(|at| held.swap_remove(at).into_bytes()[name.len()..].to_vec());
+    let value = match before {
+        None => library.to_vec(),
+        Some(before) if before.windows(library.len()).any(|part| part == library) => before,
+        Some(before) => [library, b":", &before].concat(),
+    };
+    held.extend(CString::new([name.as_bytes(), &value].concat()));
+}
+
+/// # Safety
+/// As for [`environment`].
+unsafe fn strings(list: *const *const c_char) -> Vec<CString> {
+    let mut held = Vec::new();
+    if list.is_null() {
+        return held;
+    }
+    for index in 0.. {
+        // SAFETY: the list goes on to its null, and this is not behind it.
+        let text = unsafe { *list.add(index) };
+        if text.is_null() {
+            break;
+        }
+        // SAFETY: an entry of the list ends with a zero.
+        held.push(unsafe { CStr::from_ptr(text) }.to_owned());
+    }
+    held
+}
+
+/// How a program in DAFS is run.
+pub enum Program {
+    /// From a descriptor of a copy.
+    Copy(RawFd),
+    /// By an interpreter, with an argument perhaps, and the script's path.
+    Script(CString, Option<CString>),
+}
+
+impl State {
+    /// What it takes to run a program.
+    pub fn program(&mut self, place: &Place) -> Outcome<Program> {
+        self.access(place, libc::X_OK, true)?;
+        let number = self.open(place, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+        let copied = self.copy_of(number);
+        let _ = self.close(number);
+        let bytes = copied?;
+        if let Some(line) = bytes.strip_prefix(b"#!") {
+            return script(line);
+        }
+        let copy = rustix::fs::memfd_create("program", MemfdFlags::CLOEXEC);
+        let copy = copy.map_err(|error| Failure::Errno(error.raw_os_error()))?;
+        let mut copy = std::fs::File::from(copy);
+        use std::io::Write;
+        copy.write_all(&bytes).map_err(|_| Failure::Errno(libc::ENOMEM))?;
+        Ok(Program::Copy(std::os::fd::IntoRawFd::into_raw_fd(copy)))
+    }
+
+    /// All that a file holds.
+    fn copy_of(&mut self, number: RawFd) -> Outcome<Vec<u8>> {
+        let of = self.get(number)?;
+        let size = self.metadata_of(&of)?.size as usize;
+        let mut bytes = vec![0; size];
+        let piece = Piece { start: bytes.as_mut_ptr(), length: size };
+        let read = self.read_at(&of, &[piece], 0)? as usize;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+}
+
+fn script(line: &[u8]) -> Outcome<Program> {
+    let line = line.split(|octet| *octet == b'\n').next().unwrap_or_default().trim_ascii();
+    let at = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let (interpreter, argument) = (&line[..at], line[at..].trim_ascii());
+    let string = |text: &[u8]| CString::new(text).map_err(|_| Failure::Errno(libc::ENOEXEC));
+    if interpreter.is_empty() {
+        return fail(libc::ENOEXEC);
+    }
+    let argument = if argument.is_empty() { None } else { Some(string(argument)?) };
+    Ok(Program::Script(string(interpreter)?, argument))
+}
+
+/// The arguments of an interpreter that runs a script.
+///
+/// # Safety
+/// `given` is a list as `exec` takes it.
+pub unsafe fn script_arguments(
+    interpreter: &CStr,
+    argument: Option<&CStr>,
+    script: &CStr,
+    given: *const *const c_char,
+) -> Strings {
+    let mut held = vec![interpreter.to_owned()];
+    held.extend(argument.map(CStr::to_owned));
+    held.push(script.to_owned());
+    // SAFETY: by the caller's word.
+    held.extend(unsafe { strings(given) }.into_iter().skip(1));
+    Strings::new(held)
+}

@@ -1,0 +1,280 @@
+//! Which paths mean DAFS, and where the program stands.
+//!
+//! Invariant: a path that begins with a prefix means DAFS, as does one that begins where the
+//! program stands beneath a prefix, and one that begins at a descriptor of ours; `..` at a
+//! mount's beginning leads out of it. Every other path goes to the kernel as it is.
+
+use std::ffi::{CStr, CString, c_char};
+use std::os::fd::RawFd;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::config;
+use crate::errors::{Failure, Outcome};
+use crate::guard;
+use crate::state::is_ours;
+
+/// A path in DAFS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Number of the mount.
+    pub mount: usize,
+    /// Beneath it: names, perhaps `..` that does not lead out; without `.` and doubled slashes.
+    pub names: Vec<String>,
+    /// It ended with a slash or a dot: only a directory will do.
+    pub is_directory: bool,
+    /// A descriptor is meant itself, by an empty path.
+    pub descriptor: Option<RawFd>,
+}
+
+/// Where a call goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// To the kernel, as it is.
+    Kernel,
+    /// To the kernel, with this path.
+    KernelAt(CString),
+    /// To DAFS.
+    Dafs(Place),
+    /// Nowhere.
+    Refused(i32),
+}
+
+/// The working directory, where it is beneath a prefix: an absolute path.
+static DIRECTORY: RwLock<Option<String>> = RwLock::new(None);
+static IS_INSIDE_MOUNT: AtomicBool = AtomicBool::new(false);
+
+/// The working directory, where it is beneath a prefix.
+pub fn directory() -> Option<String> {
+    if !IS_INSIDE_MOUNT.load(Ordering::Acquire) {
+        return None;
+    }
+    DIRECTORY.read().map_or(None, |directory| directory.clone())
+}
+
+/// Stands somewhere else from now on.
+pub fn set_directory(path: Option<String>) {
+    let is_inside = path.is_some();
+    if let Ok(mut directory) = DIRECTORY.write() {
+        *directory = path;
+    }
+    IS_INSIDE_MOUNT.store(is_inside, Ordering::Release);
+}
+
+/// Where a call with a path goes.
+///
+/// # Safety
+/// The path is null or ends with a zero.
+pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
+    if config::get().mounts.is_empty() || guard::is_inside() {
+        return Route::Kernel;
+    }
+    let path = if path.is_null() {
+        // Some calls take a descriptor alone so.
+        if !is_ours(at) {
+            return Route::Kernel;
+        }
+        &[]
+    } else {
+        // SAFETY: by the caller's word it ends with a zero.
+        unsafe { CStr::from_ptr(path) }.to_bytes()
+    };
+    if path.first() == Some(&b'/') {
+        return absolute(path);
+    }
+    let base = if at == libc::AT_FDCWD {
+        match directory() {
+            Some(directory) => directory,
+            None => return Route::Kernel,
+        }
+    } else if is_ours(at) {
+        match base_of(at, path) {
+            Ok(Ok(base)) => base,
+            Ok(Err(place)) => return Route::Dafs(place),
+            Err(Failure::Errno(errno)) => return Route::Refused(errno),
+            Err(Failure::Elsewhere(_)) => return Route::Refused(libc::ENOENT),
+        }
+    } else {
+        return Route::Kernel;
+    };
+    if path.is_empty() {
+        return Route::Refused(libc::ENOENT);
+    }
+    whole(&[base.as_bytes(), b"/", path].concat())
+}
+
+/// The absolute path of a descriptor, or the place it is itself.
+fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<String, Place>> {
+    let description = guard::with(|state| {
+        let description = state.get(at)?;
+        Ok((description.identity.mount, description.identity.path.clone()))
+    });
+    let (mount, beneath) = description?;
+    if path.is_empty() {
+        let names = beneath.split('/').filter(|name| !name.is_empty()).map(str::to_owned);
+        let names = names.collect();
+        return Ok(Err(Place { mount, names, is_directory: false, descriptor: Some(at) }));
+    }
+    Ok(Ok(format!("{}{beneath}", config::get().mounts[mount].prefix)))
+}
+
+/// Where an absolute path leads that is the program's own.
+fn absolute(path: &[u8]) -> Route {
+    match claim(path) {
+        Some(Claim::Beneath(place)) => named(place),
+        Some(Claim::Out(path)) => outside(path),
+        None if has_parents(path) => match claim(normal(path).as_bytes()) {
+            // Over names that the kernel would have had to look at.
+            Some(Claim::Beneath(place)) => named(place),
+            _ => Route::Kernel,
+        },
+        None => Route::Kernel,
+    }
+}
+
+/// Where an absolute path leads that was put together here.
+pub fn whole(path: &[u8]) -> Route {
+    match absolute(path) {
+        Route::Kernel => outside(String::from_utf8_lossy(path).into_owned()),
+        route => route,
+    }
+}
+
+fn named(place: Result<Place, i32>) -> Route {
+    place.map_or_else(Route::Refused, Route::Dafs)
+}
+
+fn outside(path: String) -> Route {
+    match claim(path.as_bytes()) {
+        Some(Claim::Beneath(place)) => named(place),
+        _ => CString::new(path).map_or(Route::Refused(libc::EINVAL), Route::KernelAt),
+    }
+}
+
+enum Claim {
+    Beneath(Result<Place, i32>),
+    /// It begins with a prefix, and leads out again.
+    Out(String),
+}
+
+/// What mount an absolute path is beneath, if one.
+fn claim(path: &[u8]) -> Option<Claim> {
+    'mounts: for (mount, entry) in config::get().mounts.iter().enumerate() {
+        let mut names = path.split(|octet| *octet == b'/').filter(|name| is_name(name));
+        for wanted in entry.prefix[1..].split('/') {
+            if names.next() != Some(wanted.as_bytes()) {
+                continue 'mounts;
+            }
+        }
+        return Some(beneath(mount, path, names));
+    }
+    None
+}
+
+fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>) -> Claim {
+    if path.len() >= libc::PATH_MAX as usize {
+        return Claim::Beneath(Err(libc::ENAMETOOLONG));
+    }
+    let (mut depth, mut found) = (0_i64, Vec::new());
+    for name in names {
+        depth += if name == b".." { -1 } else { 1 };
+        if depth < 0 {
+            return Claim::Out(normal(path));
+        }
+        match std::str::from_utf8(name) {
+            Ok(name) => found.push(name.to_owned()),
+            Err(_) => return Claim::Beneath(Err(libc::EILSEQ)),
+        }
+    }
+    let ends = [&b"/"[..], b"/.", b"/.."];
+    let is_directory = ends.iter().any(|end| path.ends_with(end));
+    Claim::Beneath(Ok(Place { mount, names: found, is_directory, descriptor: None }))
+}
+
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"."
+}
+
+fn has_parents(path: &[u8]) -> bool {
+    path.windows(3).any(|three| three == b"/..")
+}
+
+/// A path without `.` and `..`, by its text alone.
+fn normal(path: &[u8]) -> String {
+    let mut names: Vec<&[u8]> = Vec::new();
+    for name in path.split(|octet| *octet == b'/').filter(|name| is_name(name)) {
+        if name == b".." {
+            names.pop();
+        } else {
+            names.push(name);
+        }
+    }
+    let joined = names.iter().fold(String::new(), |path, name| {
+        path + "/" + &String::from_utf8_lossy(name)
+    });
+    if joined.is_empty() { "/".into() } else { joined }
+}
+
+/// Where a path leads that the kernel did not find: perhaps over a symbolic link of its own to
+/// beneath a prefix.
+///
+/// # Safety
+/// As for [`route`].
+pub unsafe fn across(at: RawFd, path: *const c_char) -> Option<Place> {
+    if path.is_null() || config::get().mounts.is_empty() || guard::is_inside() {
+        return None;
+    }
+    // SAFETY: by the caller's word it ends with a zero.
+    let path = unsafe { CStr::from_ptr(path) }.to_str().ok()?;
+    let base = match (path.starts_with('/'), at) {
+        (true, _) => String::new(),
+        (false, libc::AT_FDCWD) => text(rustix::process::getcwd(Vec::new()).ok()?)?,
+        (false, at) => {
+            text(rustix::fs::readlink(format!("/proc/self/fd/{at}"), Vec::new()).ok()?)?
+        }
+    };
+    let mut left: Vec<String> = names_backwards(&format!("{base}/{path}"));
+    let (mut here, mut links) = (String::new(), 0);
+    while let Some(name) = left.pop() {
+        if name == ".." {
+            here.truncate(here.rfind('/').unwrap_or(0));
+            continue;
+        }
+        let next = format!("{here}/{name}");
+        if let Some(Claim::Beneath(Ok(_))) = claim(next.as_bytes()) {
+            let rest = left.iter().rev().fold(next, |path, name| path + "/" + name);
+            let rest = if path.ends_with('/') { rest + "/" } else { rest };
+            return match absolute(rest.as_bytes()) {
+                Route::Dafs(place) => Some(place),
+                _ => None,
+            };
+        }
+        match rustix::fs::readlink(&*next, Vec::new()) {
+            Ok(target) => {
+                links += 1;
+                if links > LINKS_MAX {
+                    return None;
+                }
+                let target = text(target)?;
+                if target.starts_with('/') {
+                    here.clear();
+                }
+                left.extend(names_backwards(&target));
+            }
+            Err(_) => here = next,
+        }
+    }
+    None
+}
+
+fn text(path: CString) -> Option<String> {
+    path.into_string().ok()
+}
+
+fn names_backwards(path: &str) -> Vec<String> {
+    let names = path.split('/').filter(|name| is_name(name.as_bytes()));
+    names.map(str::to_owned).rev().collect()
+}
+
+/// More symbolic links than this are ELOOP.
+pub const LINKS_MAX: u32 = 40;

@@ -1,0 +1,278 @@
+//! From a place to an object, over symbolic links as the program would see them: one that says
+//! an absolute path means the program's own root, not the server's.
+//!
+//! Invariant: what is found comes with its path without symbolic links and `..`; a path that
+//! leads out of its mount is told as such, to be tried anew where it leads.
+
+use dafs_client::{Metadata, ObjectType, Outcome as Brought, Session, Status};
+use dafs_types::FileHandle;
+
+use crate::config;
+use crate::errors::{Failure, Outcome, fail};
+use crate::route::{LINKS_MAX, Place, Route, whole};
+use crate::state::State;
+
+/// An object, and where it is.
+#[derive(Clone)]
+pub struct Object {
+    /// In which session.
+    pub session: Session,
+    /// Number of its mount.
+    pub mount: usize,
+    /// What is known of it.
+    pub metadata: Metadata,
+    /// Beneath the mount; empty for its beginning.
+    pub path: String,
+}
+
+/// A name in a directory, be there something or not.
+#[derive(Clone)]
+pub struct Slot {
+    /// In which session.
+    pub session: Session,
+    /// Number of the mount.
+    pub mount: usize,
+    /// The directory.
+    pub directory: FileHandle,
+    /// The name; empty for the mount's beginning.
+    pub name: String,
+    /// Its path beneath the mount.
+    pub path: String,
+    /// Only a directory will do.
+    pub is_directory: bool,
+}
+
+impl State {
+    /// What is at a place; a symbolic link at its end is followed where `follow` says so.
+    pub fn object(&mut self, place: &Place, follow: bool) -> Outcome<Object> {
+        if let Some(number) = place.descriptor {
+            let description = self.get(number)?;
+            let metadata = self.metadata_of(&description)?;
+            let path = description.identity.path.clone();
+            let (session, _) = self.connection.mount(place.mount)?;
+            return Ok(Object { session: session, mount: place.mount, metadata, path });
+        }
+        let follow = follow || place.is_directory;
+        let (session, root) = self.connection.mount(place.mount)?;
+        let mut walk = Walk::new(session.clone(), root, place);
+        let metadata = match walk.at_once(follow)? {
+            Some(metadata) => metadata,
+            None => match walk.step_by_step(follow)? {
+                Some(metadata) => metadata,
+                None => return fail(libc::ENOENT),
+            },
+        };
+        if place.is_directory && metadata.kind != ObjectType::Directory {
+            return fail(libc::ENOTDIR);
+        }
+        let path = walk.path();
+        Ok(Object { session: session, mount: place.mount, metadata, path })
+    }
+
+    /// The name a place ends with, and its directory.
+    pub fn slot(&mut self, place: &Place) -> Outcome<Slot> {
+        if place.descriptor.is_some() {
+            return fail(libc::ENOENT);
+        }
+        let (session, root) = self.connection.mount(place.mount)?;
+        let Some((name, before)) = place.names.split_last() else {
+            let (name, path) = (String::new(), String::new());
+            let (mount, is_directory) = (place.mount, true);
+            return Ok(Slot { session, mount, directory: root, name, path, is_directory });
+        };
+        if name == ".." {
+            return fail(libc::ENOTEMPTY);
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return fail(libc::ENAMETOOLONG);
+        }
+        let parent =
+            Place { names: before.to_vec(), is_directory: true, descriptor: None, ..*place };
+        // Names behind this one count as well if the way leads out.
+        let mut walk = Walk::new(session.clone(), root, &parent);
+        walk.behind = name.clone();
+        let metadata = match walk.at_once(true)? {
+            Some(metadata) => Some(metadata),
+            None => walk.step_by_step(true)?,
+        };
+        let Some(metadata) = metadata else { return fail(libc::ENOENT) };
+        if metadata.kind != ObjectType::Directory {
+            return fail(libc::ENOTDIR);
+        }
+        let path = format!("{}/{name}", walk.path());
+        let (mount, is_directory) = (place.mount, place.is_directory);
+        let (directory, name) = (metadata.handle, name.clone());
+        Ok(Slot { session, mount, directory, name, path, is_directory })
+    }
+}
+
+impl Slot {
+    /// What it holds; `None` if nothing.
+    pub fn look(&self) -> Outcome<Option<Metadata>> {
+        if self.name.is_empty() {
+            return attributes(&self.session, self.directory).map(Some);
+        }
+        look(&self.session, self.directory, &self.name)
+    }
+
+    /// It must be a name that something can be done to.
+    pub fn must_have_name(&self, errno: i32) -> Outcome<()> {
+        if self.name.is_empty() { fail(errno) } else { Ok(()) }
+    }
+}
+
+/// What a name in a directory stands for; `None` for nothing.
+pub fn look(session: &Session, directory: FileHandle, name: &str) -> Outcome<Option<Metadata>> {
+    match session.chain().at(directory).lookup(name).getattr().run() {
+        Ok(brought) => last_metadata(&brought).map(Some),
+        Err(failure) if failure.error.status() == Some(Status::NoEnt) => Ok(None),
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// Attributes of an object.
+pub fn attributes(session: &Session, handle: FileHandle) -> Outcome<Metadata> {
+    last_metadata(&session.chain().at(handle).getattr().run()?)
+}
+
+fn last_metadata(brought: &[Brought]) -> Outcome<Metadata> {
+    match brought.last() {
+        Some(Brought::Metadata(metadata)) => Ok((**metadata).clone()),
+        _ => fail(libc::EIO),
+    }
+}
+
+/// A way that is being gone.
+struct Walk<'p> {
+    session: Session,
+    root: FileHandle,
+    place: &'p Place,
+    /// What has been gone through, without links: names and their handles.
+    gone: Vec<(String, FileHandle)>,
+    /// A name that comes behind the place.
+    behind: String,
+}
+
+impl<'p> Walk<'p> {
+    fn new(session: Session, root: FileHandle, place: &'p Place) -> Self {
+        Self { session, root, place, gone: Vec::new(), behind: String::new() }
+    }
+
+    fn path(&self) -> String {
+        self.gone.iter().fold(String::new(), |path, (name, _)| path + "/" + name)
+    }
+
+    /// All names in one round trip. `None` if there is a link on the way, or `..`.
+    fn at_once(&mut self, follow: bool) -> Outcome<Option<Metadata>> {
+        let names = &self.place.names;
+        if names.is_empty() {
+            return attributes(&self.session, self.root).map(Some);
+        }
+        if names.len() > NAMES_AT_ONCE || names.iter().any(|name| name == "..") {
+            return Ok(None);
+        }
+        if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
+            return fail(libc::ENAMETOOLONG);
+        }
+        let chain = self.session.chain().at(self.root).lookup(&names.join("/")).getattr();
+        match chain.run() {
+            Ok(brought) => {
+                let metadata = last_metadata(&brought)?;
+                if follow && metadata.kind == ObjectType::SymbolicLink {
+                    return Ok(None);
+                }
+                self.gone = names.iter().map(|name| (name.clone(), metadata.handle)).collect();
+                Ok(Some(metadata))
+            }
+            Err(failure) if failure.error.status() == Some(Status::Symlink) => Ok(None),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// Name by name. `None` if the last is not there.
+    fn step_by_step(&mut self, follow: bool) -> Outcome<Option<Metadata>> {
+        let mut left: Vec<String> = self.place.names.iter().rev().cloned().collect();
+        let (mut links, mut last) = (0, None);
+        while let Some(name) = left.pop() {
+            if name == ".." {
+                if self.gone.pop().is_none() {
+                    return Err(self.out("/..", &left));
+                }
+                last = None;
+                continue;
+            }
+            if name.len() > NAME_BYTES_MAX {
+                return fail(libc::ENAMETOOLONG);
+            }
+            let Some(metadata) = look(&self.session, self.here(), &name)? else {
+                return if left.is_empty() { Ok(None) } else { fail(libc::ENOENT) };
+            };
+            let is_last = left.is_empty();
+            if metadata.kind == ObjectType::SymbolicLink && (!is_last || follow) {
+                links += 1;
+                if links > LINKS_MAX {
+                    return fail(libc::ELOOP);
+                }
+                self.through(&metadata, &mut left)?;
+                last = None;
+                continue;
+            }
+            if metadata.kind != ObjectType::Directory && !is_last {
+                return fail(libc::ENOTDIR);
+            }
+            self.gone.push((name, metadata.handle));
+            last = Some(metadata);
+        }
+        match last {
+            Some(metadata) => Ok(Some(metadata)),
+            None => attributes(&self.session, self.here()).map(Some),
+        }
+    }
+
+    fn here(&self) -> FileHandle {
+        self.gone.last().map_or(self.root, |(_, handle)| *handle)
+    }
+
+    /// Puts what a link says before what is left to go.
+    fn through(&mut self, link: &Metadata, left: &mut Vec<String>) -> Outcome<()> {
+        let brought = self.session.chain().at(link.handle).read_link().run()?;
+        let Some(Brought::LinkText(text)) = brought.into_iter().last() else {
+            return fail(libc::EIO);
+        };
+        let text = String::from_utf8(text).map_err(|_| Failure::Errno(libc::EILSEQ))?;
+        if text.is_empty() {
+            return fail(libc::ENOENT);
+        }
+        if text.starts_with('/') {
+            match whole(text.as_bytes()) {
+                Route::Dafs(place) if place.mount == self.place.mount => {
+                    self.gone.clear();
+                    left.extend(place.names.into_iter().rev());
+                    return Ok(());
+                }
+                _ => return Err(self.elsewhere(text, left)),
+            }
+        }
+        let names = text.split('/').filter(|name| !name.is_empty() && *name != ".");
+        left.extend(names.map(str::to_owned).rev());
+        Ok(())
+    }
+
+    /// The way leads out of the mount by a path from its beginning.
+    fn out(&self, path: &str, left: &[String]) -> Failure {
+        let prefix = &config::get().mounts[self.place.mount].prefix;
+        self.elsewhere(format!("{prefix}{path}"), left)
+    }
+
+    fn elsewhere(&self, start: String, left: &[String]) -> Failure {
+        let mut path = left.iter().rev().fold(start, |path, name| path + "/" + name);
+        if !self.behind.is_empty() {
+            path = path + "/" + &self.behind;
+        }
+        Failure::Elsewhere(path)
+    }
+}
+
+const NAME_BYTES_MAX: usize = 255;
+/// Names that one request takes.
+const NAMES_AT_ONCE: usize = 12;
