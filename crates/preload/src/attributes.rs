@@ -3,7 +3,8 @@
 //! Invariant: an object has the same device and inode number however it is asked for, in every
 //! process that maps the same prefixes.
 
-use dafs_client::{FileSystemAttributes, Metadata, ObjectType, SetAttributes, SetTime, Timestamp};
+use dafs_client::{FileSystemAttributes, Metadata, SetAttributes, SetTime, Timestamp};
+use dafs_posix::stat::Stat;
 use libc::{stat, statfs, statvfs, statx, statx_timestamp, timespec};
 
 use crate::errors::{Outcome, fail};
@@ -19,75 +20,63 @@ impl State {
     }
 }
 
-/// The type bits of a mode.
-pub fn type_of(kind: ObjectType) -> u32 {
-    match kind {
-        ObjectType::Directory => libc::S_IFDIR,
-        ObjectType::SymbolicLink => libc::S_IFLNK,
-        ObjectType::BlockDevice => libc::S_IFBLK,
-        ObjectType::CharacterDevice => libc::S_IFCHR,
-        ObjectType::Socket => libc::S_IFSOCK,
-        ObjectType::Fifo => libc::S_IFIFO,
-        _ => libc::S_IFREG,
-    }
-}
-
-/// Number of a user or group; those that are names here are nobody's.
-fn number(name: &str) -> u32 {
-    name.parse().unwrap_or(NOBODY)
-}
-
 fn device(mount: usize) -> u64 {
     libc::makedev(MAJOR, mount as u32 + 1)
 }
 
-/// As `stat` tells.
-pub fn to_stat(metadata: &Metadata, mount: usize) -> stat {
-    // SAFETY: zeros are a value of it.
-    let mut told: stat = unsafe { std::mem::zeroed() };
-    told.st_dev = device(mount);
-    told.st_ino = metadata.file_id;
-    told.st_mode = type_of(metadata.kind) | metadata.mode;
-    told.st_nlink = metadata.link_count.into();
-    told.st_uid = number(&metadata.owner);
-    told.st_gid = number(&metadata.owner_group);
-    told.st_size = metadata.size as i64;
-    told.st_blksize = BLOCK.into();
-    told.st_blocks = metadata.space_used.div_ceil(512) as i64;
-    (told.st_atime, told.st_atime_nsec) = seconds(&metadata.time_access);
-    (told.st_mtime, told.st_mtime_nsec) = seconds(&metadata.time_modify);
-    (told.st_ctime, told.st_ctime_nsec) = seconds(&metadata.time_metadata);
-    told
+impl State {
+    /// As `stat` tells.
+    pub fn shown(&self, metadata: &Metadata, mount: usize) -> stat {
+        let from = Stat::of(metadata, &self.names);
+        // SAFETY: zeros are a value of it.
+        let mut told: stat = unsafe { std::mem::zeroed() };
+        told.st_dev = device(mount);
+        told.st_ino = from.ino;
+        told.st_mode = from.mode;
+        told.st_nlink = from.links.into();
+        told.st_uid = from.uid;
+        told.st_gid = from.gid;
+        told.st_rdev = libc::makedev(metadata.device.major as u32, metadata.device.minor as u32);
+        told.st_size = from.size as i64;
+        told.st_blksize = BLOCK.into();
+        told.st_blocks = from.blocks as i64;
+        (told.st_atime, told.st_atime_nsec) = seconds(&from.accessed);
+        (told.st_mtime, told.st_mtime_nsec) = seconds(&from.modified);
+        (told.st_ctime, told.st_ctime_nsec) = seconds(&from.changed);
+        told
+    }
+
+    /// As `statx` tells.
+    pub fn shown_more(&self, metadata: &Metadata, mount: usize) -> statx {
+        let from = Stat::of(metadata, &self.names);
+        // SAFETY: zeros are a value of it.
+        let mut told: statx = unsafe { std::mem::zeroed() };
+        let stamp = |time: &Timestamp| {
+            // SAFETY: zeros are a value of it.
+            let mut stamp: statx_timestamp = unsafe { std::mem::zeroed() };
+            (stamp.tv_sec, stamp.tv_nsec) = (time.seconds, time.nanoseconds);
+            stamp
+        };
+        told.stx_mask = libc::STATX_BASIC_STATS;
+        told.stx_blksize = BLOCK;
+        told.stx_nlink = from.links;
+        (told.stx_uid, told.stx_gid) = (from.uid, from.gid);
+        told.stx_mode = from.mode as u16;
+        told.stx_ino = from.ino;
+        told.stx_size = from.size;
+        told.stx_blocks = from.blocks;
+        told.stx_atime = stamp(&from.accessed);
+        told.stx_ctime = stamp(&from.changed);
+        told.stx_mtime = stamp(&from.modified);
+        (told.stx_rdev_major, told.stx_rdev_minor) =
+            (metadata.device.major as u32, metadata.device.minor as u32);
+        (told.stx_dev_major, told.stx_dev_minor) = (MAJOR, mount as u32 + 1);
+        told
+    }
 }
 
 fn seconds(time: &Timestamp) -> (i64, i64) {
     (time.seconds, time.nanoseconds.into())
-}
-
-/// As `statx` tells.
-pub fn to_statx(metadata: &Metadata, mount: usize) -> statx {
-    // SAFETY: zeros are a value of it.
-    let mut told: statx = unsafe { std::mem::zeroed() };
-    let stamp = |time: &Timestamp| {
-        // SAFETY: zeros are a value of it.
-        let mut stamp: statx_timestamp = unsafe { std::mem::zeroed() };
-        (stamp.tv_sec, stamp.tv_nsec) = (time.seconds, time.nanoseconds);
-        stamp
-    };
-    told.stx_mask = libc::STATX_BASIC_STATS;
-    told.stx_blksize = BLOCK;
-    told.stx_nlink = metadata.link_count;
-    told.stx_uid = number(&metadata.owner);
-    told.stx_gid = number(&metadata.owner_group);
-    told.stx_mode = (type_of(metadata.kind) | metadata.mode) as u16;
-    told.stx_ino = metadata.file_id;
-    told.stx_size = metadata.size;
-    told.stx_blocks = metadata.space_used.div_ceil(512);
-    told.stx_atime = stamp(&metadata.time_access);
-    told.stx_ctime = stamp(&metadata.time_metadata);
-    told.stx_mtime = stamp(&metadata.time_modify);
-    (told.stx_dev_major, told.stx_dev_minor) = (MAJOR, mount as u32 + 1);
-    told
 }
 
 /// As `statvfs` tells.
@@ -144,8 +133,6 @@ pub fn owners(user: u32, group: u32) -> Option<SetAttributes> {
     is_wanted.then(|| SetAttributes { owner, owner_group, ..SetAttributes::default() })
 }
 
-/// Number of a user that is none.
-const NOBODY: u32 = 65534;
 /// No device of Linux has this major number.
 const MAJOR: u32 = 0xdaf;
 /// Octets that programs do well to move at once.

@@ -7,9 +7,9 @@ use std::ffi::c_int;
 use std::os::fd::RawFd;
 
 use dafs_client::block_on;
+use dafs_posix::stat::type_bits;
 use libc::dirent64;
 
-use crate::attributes::type_of;
 use crate::errors::{Outcome, fail};
 use crate::page::Kind;
 use crate::state::State;
@@ -124,7 +124,7 @@ impl State {
         ];
         for entry in listed.into_iter().filter(|entry| !matches!(&*entry.name, "." | "..")) {
             let Some(metadata) = entry.metadata else { continue };
-            let kind = (type_of(metadata.kind) >> 12) as u8;
+            let kind = (type_bits(metadata.kind) >> 12) as u8;
             entries.push(Entry { name: entry.name, inode: metadata.file_id, kind });
         }
         Ok(entries)

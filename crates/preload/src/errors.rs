@@ -3,7 +3,8 @@
 //! Invariant: whatever a server or a connection does, a program gets a number that its manual
 //! knows for such a call.
 
-use dafs_client::{ChainFailure, ClientError, Status};
+use dafs_client::{ChainFailure, ClientError};
+use dafs_posix::errno::errno;
 
 /// Why a call is not answered with success.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,33 +24,20 @@ pub fn fail<T>(errno: i32) -> Outcome<T> {
 }
 
 impl From<i32> for Failure {
-    fn from(errno: i32) -> Self {
-        Self::Errno(errno)
+    fn from(number: i32) -> Self {
+        Self::Errno(number)
     }
 }
 
 impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Self {
-        Self::Errno(number(&error))
+        Self::Errno(errno(&error))
     }
 }
 
 impl From<ChainFailure> for Failure {
     fn from(failure: ChainFailure) -> Self {
-        Self::Errno(number(&failure.error))
-    }
-}
-
-fn number(error: &ClientError) -> i32 {
-    match (error, error.status()) {
-        (_, Some(Status::Locked | Status::Denied | Status::ShareDenied)) => libc::EAGAIN,
-        (_, Some(Status::Symlink)) => libc::ELOOP,
-        (ClientError::TooManyLinks(_), _) => libc::ELOOP,
-        (_, Some(status)) => status.errno(),
-        (ClientError::Range { .. } | ClientError::Foreign { .. }, _) => libc::EINVAL,
-        (ClientError::TimedOut, _) => libc::ETIMEDOUT,
-        // Whatever else has gone wrong between here and the server.
-        (_, None) => libc::EIO,
+        Self::Errno(errno(&failure.error))
     }
 }
 

@@ -88,14 +88,6 @@ pub fn with<T>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     done.unwrap_or(Err(Failure::Errno(libc::EIO)))
 }
 
-/// As [`with`]; a failure becomes the call's answer and the thread's error number.
-pub fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> T {
-    match with(act) {
-        Ok(answer) => answer,
-        Err(failure) => refused(&failure),
-    }
-}
-
 /// A call's answer that says why it failed.
 pub fn refused<T: Answer>(failure: &Failure) -> T {
     errors::set(match failure {

@@ -1,7 +1,6 @@
 //! Advisory locks, which the server keeps so that all processes and hosts see each other.
 //!
-//! DAFS locks are mandatory, so advisory ones stand where no data is: those of `fcntl` as far
-//! behind 2^63 as they are meant from a file's beginning, `flock` at one octet behind them all.
+//! Where they stand on the server, so that they are in nobody's way, `dafs_posix` says.
 //!
 //! Invariants: a process's locks on a file stand on one open of their own, which ends when the
 //! process closes any descriptor of it (POSIX); those of a description on another, which ends
@@ -10,7 +9,8 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use dafs_client::{File, LockHolder, LockKind, LockOptions, ShareAccess};
+use dafs_client::{File, LockHolder, LockKind, LockOptions, ShareAccess, block_on};
+use dafs_posix::locks::{LockRange, Record, WHOLE_FILE};
 use libc::flock;
 
 use crate::errors::{Outcome, fail};
@@ -26,16 +26,16 @@ pub enum Owner {
     Description,
 }
 
-/// Where a lock stands on the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Range {
-    offset: u64,
-    length: u64,
-}
-
 impl State {
-    /// Takes or gives up a lock of `fcntl`, without waiting. False if somebody else has it.
-    pub fn lock(&mut self, of: &Description, asked: &flock, owner: Owner) -> Outcome<bool> {
+    /// Takes or gives up a lock of `fcntl`, without waiting; one who
+    /// waits gets a place in the queue. False if somebody else has it.
+    pub fn lock(
+        &mut self,
+        of: &Description,
+        asked: &flock,
+        owner: Owner,
+        waits: bool,
+    ) -> Outcome<bool> {
         let range = self.range(of, asked)?;
         let kind = match i32::from(asked.l_type) {
             libc::F_UNLCK => {
@@ -51,7 +51,7 @@ impl State {
             _ => return fail(libc::EINVAL),
         };
         let file = self.owner(of, owner)?;
-        take(&file, kind, range)
+        take(&file, kind, range, waits)
     }
 
     /// Whose lock stands in the way of one, told as `fcntl` does.
@@ -73,7 +73,7 @@ impl State {
     /// `flock` without waiting. False if somebody else has it.
     pub fn lock_whole(&mut self, of: &Description, operation: i32) -> Outcome<bool> {
         of.must_be_open()?;
-        let range = Range { offset: WHOLE, length: 1 };
+        let range = WHOLE_FILE;
         let kind = match operation & !libc::LOCK_NB {
             libc::LOCK_UN => {
                 if let Some(file) = self.known_owner(of, Owner::Description) {
@@ -90,7 +90,7 @@ impl State {
             return Ok(true);
         }
         let file = self.owner(of, Owner::Description)?;
-        take(&file, kind, range)
+        take(&file, kind, range, operation & libc::LOCK_NB == 0)
     }
 
     fn known_owner(&self, of: &Description, owner: Owner) -> Option<Rc<File>> {
@@ -119,7 +119,7 @@ impl State {
         Ok(file)
     }
 
-    fn range(&mut self, of: &Description, asked: &flock) -> Outcome<Range> {
+    fn range(&mut self, of: &Description, asked: &flock) -> Outcome<LockRange> {
         if of.identity.kind != Kind::File {
             return fail(if of.identity.kind == Kind::Object { libc::EBADF } else { libc::EINVAL });
         }
@@ -130,46 +130,33 @@ impl State {
             _ => return fail(libc::EINVAL),
         };
         let Some(start) = base.checked_add(asked.l_start) else { return fail(libc::EOVERFLOW) };
-        let (first, length) = match asked.l_len {
-            length @ ..0 => (start.saturating_add(length), length.unsigned_abs()),
-            length => (start, length as u64),
-        };
-        if first < 0 {
-            return fail(libc::EINVAL);
+        match Record::of_flock(start, asked.l_len) {
+            Some(record) => Ok(record.range()),
+            None => fail(libc::EINVAL),
         }
-        Ok(to_server(first as u64, length))
     }
 }
 
-fn take(file: &File, kind: LockKind, range: Range) -> Outcome<bool> {
-    let options = LockOptions::default();
-    Ok(file.try_lock(kind, range.offset, range.length, options)?.is_none())
-}
-
-/// Where an advisory lock stands; a length of 0 is all to the end.
-fn to_server(first: u64, length: u64) -> Range {
-    let first = first.min(SPAN - 1);
-    let length = if length == 0 { SPAN - first } else { length.min(SPAN - first) };
-    Range { offset: BASE + first, length }
+fn take(file: &File, kind: LockKind, range: LockRange, waits: bool) -> Outcome<bool> {
+    let (offset, length, options) = (range.offset, range.length, LockOptions::default());
+    let holder = if waits {
+        let client = file.session().client();
+        block_on(&client, file.queue_lock_async(kind, offset, length, options))?
+    } else {
+        file.try_lock(kind, offset, length, options)?
+    };
+    Ok(holder.is_none())
 }
 
 fn tell(holder: &LockHolder, asked: &mut flock) {
-    let first = holder.offset.saturating_sub(BASE).min(SPAN - 1);
-    let is_open = holder.length >= SPAN - first;
+    let record = Record::of_range(holder.offset, holder.length);
+    let (start, length) = record.map_or((0, 0), Record::to_flock);
     asked.l_type = match holder.kind {
         LockKind::Shared => libc::F_RDLCK,
         LockKind::Exclusive => libc::F_WRLCK,
     } as _;
     asked.l_whence = libc::SEEK_SET as _;
-    asked.l_start = first as i64;
-    asked.l_len = if is_open { 0 } else { holder.length as i64 };
+    (asked.l_start, asked.l_len) = (start, length);
     // Which process it is, and on which host, the server does not tell.
     asked.l_pid = -1;
 }
-
-/// Where locks of `fcntl` begin.
-const BASE: u64 = 1 << 63;
-/// Octets of a file that they tell apart.
-const SPAN: u64 = 1 << 62;
-/// Where `flock` stands.
-const WHOLE: u64 = u64::MAX - 1;

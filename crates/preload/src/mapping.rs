@@ -22,6 +22,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use crate::data::Piece;
 use crate::errors::{self, Failure, Mapped, Outcome, fail};
 use crate::page::Kind;
+use crate::report::{Miss, missed};
 use crate::state::{Description, State};
 
 /// Whether this process has shared mappings, so that ends of mappings are looked at.
@@ -109,7 +110,10 @@ impl State {
             (false, true, _) => self.map_shared(of, wish),
             // Whoever can write expects to see what is written, which a copy would not show;
             // programs do without such a mapping where a file system has none.
-            (false, false, _) => fail(libc::ENODEV),
+            (false, false, _) => {
+                missed(Miss::Mapping);
+                fail(libc::ENODEV)
+            }
         }
     }
 

@@ -199,25 +199,9 @@ impl State {
             Kind::Object => return fail(libc::EBADF),
         }
         let (session, _) = self.connection.mount(of.identity.mount)?;
-        let options = OpenOptions { access, create: false, ..OpenOptions::write() };
-        again(self, &session, of, &options)
+        let options = OpenOptions { access, ..OpenOptions::read() };
+        Ok(session.open_handle(of.identity.handle, &of.identity.path, &options)?)
     }
-}
-
-/// Opens a file once more that was opened by this process or one before it.
-fn again(
-    state: &mut State,
-    session: &Session,
-    of: &Description,
-    options: &OpenOptions,
-) -> Outcome<File> {
-    let names = of.identity.path.split('/').filter(|name| !name.is_empty()).map(str::to_owned);
-    let names = names.collect();
-    let mount = of.identity.mount;
-    let place = Place { mount, names, is_directory: false, descriptor: None };
-    let slot = state.slot(&place)?;
-    let file = session.open_in(slot.directory, &slot.name, &slot.path, options)?;
-    if file.handle() == of.identity.handle { Ok(file) } else { fail(libc::ESTALE) }
 }
 
 /// Fails with EACCES without these rights.

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use dafs_client::File;
+use dafs_posix::stat::Names;
 use dafs_types::FileHandle;
 
 use crate::connection::Connection;
@@ -52,6 +53,8 @@ pub struct State {
     table: Vec<Option<Rc<Description>>>,
     /// This process's locks by `fcntl`: the open they stand on.
     pub owned: HashMap<(usize, FileHandle), Rc<File>>,
+    /// Users and groups.
+    pub names: Names,
     /// Mapped memory.
     pub mappings: Mappings,
 }

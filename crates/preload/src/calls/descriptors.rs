@@ -99,7 +99,7 @@ fn lock(fd: c_int, command: c_int, asked: *mut Lock) -> c_int {
     // SAFETY: the same.
     let asked = unsafe { *asked };
     let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
-    until_taken(fd, waits, |state, it| state.lock(it, &asked, owner))
+    until_taken(fd, waits, |state, it| state.lock(it, &asked, owner, waits))
 }
 
 /// Asks for a lock, again and again where the program waits.

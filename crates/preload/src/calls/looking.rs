@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 
-use crate::attributes::{to_stat, to_statfs, to_statvfs, to_statx};
+use crate::attributes::{to_statfs, to_statvfs};
 use crate::config;
 use crate::errors::{Outcome, fail};
 use crate::route::Place;
@@ -22,7 +22,7 @@ fn put<T>(to: *mut T, value: T) -> Outcome<c_int> {
 
 fn look(state: &mut State, place: &Place, follow: bool, to: *mut libc::stat) -> Outcome<c_int> {
     let object = state.object(place, follow)?;
-    put(to, to_stat(&object.metadata, object.mount))
+    put(to, state.shown(&object.metadata, object.mount))
 }
 
 fn look_at(state: &mut State, place: &Place, flags: c_int, to: *mut libc::stat) -> Outcome<c_int> {
@@ -37,7 +37,7 @@ fn must_be_empty_by_flag(place: &Place, flags: c_int) -> Outcome<()> {
 
 fn look_open(state: &mut State, it: &Description, to: *mut libc::stat) -> Outcome<c_int> {
     let metadata = state.metadata_of(it)?;
-    put(to, to_stat(&metadata, it.identity.mount))
+    put(to, state.shown(&metadata, it.identity.mount))
 }
 
 fn file_system(state: &mut State, mount: usize, path: &str) -> Outcome<dafs_client::FileSystemAttributes> {
@@ -83,7 +83,7 @@ on_path! {
         (at, path), Look, |state, place| {
             must_be_empty_by_flag(place, flags)?;
             let object = state.object(place, flags & AT_SYMLINK_NOFOLLOW == 0)?;
-            put(to, to_statx(&object.metadata, object.mount))
+            put(to, state.shown_more(&object.metadata, object.mount))
         };
     fn [access](path: *const c_char, mode: c_int) -> c_int,
         (AT_FDCWD, path), Look, |state, place| state.access(place, mode, true);

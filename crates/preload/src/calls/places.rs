@@ -23,7 +23,7 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     // SAFETY: the program gives a path that ends with a zero, or null.
     let answer = unsafe { dafs_chdir(path) };
     answer.unwrap_or_else(|path| {
-        let answer = kernel::chdir(path.0);
+        let answer = kernel::chdir(path.0.as_ptr());
         if answer == 0 {
             stand(None);
         }
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
 }
 
 /// A path for the kernel, with what holds it.
-struct ForKernel(*const c_char, Option<CString>);
+struct ForKernel(CString);
 
 unsafe fn dafs_chdir(path: *const c_char) -> Result<c_int, ForKernel> {
     // SAFETY: by the caller's word.
@@ -51,7 +51,7 @@ unsafe fn dafs_chdir(path: *const c_char) -> Result<c_int, ForKernel> {
                 errors::set(errno);
                 return Ok(-1);
             }
-            Route::KernelAt(text) => return Err(ForKernel(text.as_ptr(), Some(text))),
+            Route::KernelAt(text) => return Err(ForKernel(text)),
             Route::Kernel => {
                 if kernel::chdir(path) == 0 {
                     stand(None);
