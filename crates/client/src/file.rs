@@ -549,35 +549,17 @@ impl File {
         }
         let (slice, buffer) = self.stage_exactly(bytes.len())?;
         buffer.write(0, bytes);
-        self.append_from(slice, Stability::DataSync)
-    }
-
-    /// Appends a slice of a registered buffer, all or nothing; it lasts as is said. Returns the
-    /// offset it was put at.
-    ///
-    /// # Errors
-    /// As [`File::append`]; [`ClientError::Foreign`] if the buffer is of another client.
-    pub fn append_from(&self, slice: Slice, stability: Stability) -> Result<u64> {
-        if !slice.buffer.belongs_to(&self.session.shared) {
-            return Err(ClientError::Foreign { what: self.path.clone() });
-        }
         let checksums = {
             let core = self.session.shared.borrow();
             core.sessions[self.session.index].checksums
         };
-        let checksum = match checksums {
-            true => {
-                Checksum::of(&slice.buffer.memory.to_vec(slice.offset, slice.length as usize))
-            }
-            false => Checksum::NONE,
-        };
         let request = Request::AppendDirect(AppendDirect {
             file: self.handle(),
             state: self.state(),
-            stability,
+            stability: Stability::DataSync,
             length: slice.length,
             hint: CacheHint::default(),
-            checksum,
+            checksum: if checksums { Checksum::of(bytes) } else { Checksum::NONE },
             buffer: slice.direct_in(&self.session),
         });
         self.session.call(&request, |status, response| match response {

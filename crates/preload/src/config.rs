@@ -24,6 +24,8 @@ pub struct Mount {
 pub struct Config {
     /// The prefixes, longest first.
     pub mounts: Vec<Mount>,
+    /// Whether appends are writes where this process sees the end.
+    pub appends_locally: bool,
     /// Where to report to at the end.
     pub report: Option<PathBuf>,
     /// What goes on to every program that this one starts: `NAME=value`.
@@ -34,7 +36,12 @@ static CONFIG: OnceLock<Config> = OnceLock::new();
 
 /// The configuration; empty until it was read.
 pub fn get() -> &'static Config {
-    static NONE: Config = Config { mounts: Vec::new(), report: None, environment: Vec::new() };
+    static NONE: Config = Config {
+        mounts: Vec::new(),
+        appends_locally: false,
+        report: None,
+        environment: Vec::new(),
+    };
     CONFIG.get().unwrap_or(&NONE)
 }
 
@@ -62,6 +69,7 @@ fn from_environment() -> Config {
         }
     }
     config.mounts.sort_by_key(|mount| std::cmp::Reverse(mount.prefix.len()));
+    config.appends_locally = is_set(LOCAL_APPEND);
     config.report = std::env::var_os(REPORT).filter(|path| !path.is_empty()).map(PathBuf::from);
     config
 }
@@ -96,4 +104,7 @@ pub const DIRECTORY: &str = "DAFS_PRELOAD_DIRECTORY";
 /// The dynamic linker's variable.
 pub const LIBRARIES: &str = "LD_PRELOAD";
 
-const INHERITED: &[&str] = &[LIBRARIES, MAP, REPORT];
+/// Set where appends need not be one with those of others.
+pub const LOCAL_APPEND: &str = "DAFS_PRELOAD_LOCAL_APPEND";
+
+const INHERITED: &[&str] = &[LIBRARIES, MAP, REPORT, LOCAL_APPEND];

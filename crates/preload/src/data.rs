@@ -5,9 +5,10 @@
 
 use std::sync::atomic::Ordering;
 
-use dafs_client::{ObjectType, SetAttributes, Stability};
+use dafs_client::{ObjectType, Outcome as Brought, SetAttributes};
 use dafs_types::limits::APPEND_BYTES_MAX;
 
+use crate::config;
 use crate::connection::STAGING_BYTES;
 use crate::errors::{Outcome, fail};
 use crate::page::Kind;
@@ -146,17 +147,24 @@ impl State {
                 &whole
             }
         };
+        let (session, _) = self.connection.mount(of.identity.mount)?;
+        if config::get().appends_locally {
+            end = self.metadata_of(of)?.size;
+            let written = self.put(of, pieces, end)?;
+            return Ok((end + written as u64, written));
+        }
         for part in bytes.chunks(STAGING_BYTES) {
             staging.write(0, part);
-            let slice = staging.slice(0, part.len())?;
-            match file.append_from(slice, Stability::Unstable) {
-                Ok(offset) => end = offset + part.len() as u64,
+            let chain = session.chain().of(&file);
+            let appended = chain.append_from(staging.slice(0, part.len())?).run();
+            match appended.as_deref() {
+                Ok([Brought::Appended { offset, .. }]) => end = offset + part.len() as u64,
+                Ok(_) => return fail(libc::EIO),
                 Err(_) if done > 0 => return Ok((end, done as isize)),
-                Err(error) => return Err(error.into()),
+                Err(failure) => return Err(failure.clone().into()),
             }
             done += part.len();
         }
-        self.settle(of)?;
         Ok((end, done as isize))
     }
 

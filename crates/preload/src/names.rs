@@ -3,7 +3,7 @@
 //! Invariant: what the kernel would refuse for the sake of a name's kind (`rmdir` of a file,
 //! `unlink` of a directory) is refused before the server is asked.
 
-use dafs_client::{AccessMask, ObjectType, SetAttributes};
+use dafs_client::{AccessMask, ObjectType, SetAttributes, block_on};
 
 use crate::errors::{Outcome, fail};
 use crate::opening::{must_have, new_mode, read_link};
@@ -53,8 +53,8 @@ impl State {
 
     /// Gives an object another place.
     pub fn rename(&mut self, from: &Place, to: &Place, flags: u32) -> Outcome<i32> {
-        if flags != 0 {
-            // As a file system says that has none of them; programs then look by themselves.
+        if flags & !libc::RENAME_NOREPLACE != 0 {
+            // As a file system says that has none of them.
             return fail(libc::EINVAL);
         }
         if from.mount != to.mount {
@@ -71,6 +71,12 @@ impl State {
                 }
                 Some(_) => {}
             }
+        }
+        if flags == libc::RENAME_NOREPLACE {
+            let (old, new) = ((from.directory, &*from.name), (to.directory, &*to.name));
+            let renaming = to.session.rename_new_in_async(old, new, &to.path);
+            block_on(&to.session.client(), renaming)?;
+            return Ok(0);
         }
         let chain = to.session.chain().at(to.directory);
         chain.rename(from.directory, &from.name, &to.name).run()?;
