@@ -36,6 +36,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-posix", &["dafs-client"]),
     ("dafs-python", &["dafs-client", "dafs-share"]),
     ("dafs-fuse", &["dafs-types", "dafs-memory", "dafs-wire", "dafs-client", "dafs-posix"]),
+    ("dafs-preload", &["dafs-types", "dafs-posix", "dafs-client"]),
     (
         "dafs-bench",
         &[
@@ -86,7 +87,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that may contain `unsafe`.
-const UNSAFE: &[&str] = &["memory", "dat", "gss", "share", "capi", "python"];
+const UNSAFE: &[&str] = &["memory", "dat", "gss", "share", "capi", "python", "preload"];
 
 /// Lines of code a file may have before its tests.
 const LINES_MAX: usize = 800;

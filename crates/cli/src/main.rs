@@ -7,6 +7,7 @@ mod copy;
 mod demo;
 mod doctor;
 mod durability;
+mod exec;
 mod fence;
 mod files;
 mod generate;
@@ -62,6 +63,8 @@ enum Command {
     Ln(files::ln::Arguments),
     /// Show the space of the file system a path is in.
     Df(files::df::Arguments),
+    /// Run a program whose calls beneath chosen paths go to DAFS, without the kernel.
+    Exec(exec::Arguments),
     /// Say who may reach a file or a file system, and shut others out (cluster fencing).
     Fence(fence::Arguments),
     /// Show who is connected to a server of this machine, and what limits them.
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Command::Mkdir(arguments) => files::mkdir::run(&arguments),
         Command::Ln(arguments) => files::ln::run(&arguments),
         Command::Df(arguments) => files::df::run(&arguments),
+        Command::Exec(arguments) => exec::run(&arguments),
         Command::Fence(arguments) => fence::run(&arguments),
         Command::Sessions(target) => status::sessions::run(&target),
         Command::Lock(arguments) => lock::run(&arguments),

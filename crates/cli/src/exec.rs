@@ -1,0 +1,111 @@
+//! `dafs exec`: a program whose calls beneath chosen paths go to DAFS, by the preload library.
+//!
+//! Invariant: the program is run as it is, in this process; what it is told, it is told by its
+//! environment.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_client::Location;
+
+/// Arguments of `dafs exec`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// What is beneath a path: /dafs=dafs://host/path. May be given several times.
+    #[arg(long, value_name = "PREFIX=URL", required_unless_present = "maps_there")]
+    map: Vec<String>,
+    /// Set by an outer `dafs exec`.
+    #[arg(id = "maps_there", long, hide = true, env = MAP)]
+    maps_there: Option<String>,
+    /// File to which every process appends what was served and what was not, at its end.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Appends go where the program sees the end: fast, and not for files to which several append.
+    #[arg(long)]
+    local_append: bool,
+    /// The program and its arguments.
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Becomes the program.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    for map in &arguments.map {
+        check(map).with_context(|| format!("--map {map}"))?;
+    }
+    let library = library()?;
+    let Some((program, rest)) = arguments.program.split_first() else { bail!("no program") };
+    let mut command = Command::new(program);
+    command.args(rest).env("LD_PRELOAD", preloaded(&library));
+    if !arguments.map.is_empty() {
+        command.env(MAP, arguments.map.join("\n"));
+    }
+    if let Some(report) = &arguments.report {
+        // The program may go elsewhere before it ends.
+        let report = std::path::absolute(report).context("--report")?;
+        command.env("DAFS_PRELOAD_REPORT", report);
+    }
+    if arguments.local_append {
+        command.env("DAFS_PRELOAD_LOCAL_APPEND", "1");
+    }
+    let error = command.exec();
+    Err(error).with_context(|| format!("running {}", Path::new(program).display()))
+}
+
+/// A mapping must be right before the program starts: within it nobody would see the mistake.
+fn check(map: &str) -> Result<()> {
+    let (prefix, url) = map.split_once('=').context("write PREFIX=URL, as /dafs=dafs://host/")?;
+    if !prefix.starts_with('/') || prefix.trim_matches('/').is_empty() {
+        bail!("{prefix:?} is no absolute path below the root");
+    }
+    if map.contains([';', '\n']) {
+        bail!("a mapping has neither semicolons nor line ends");
+    }
+    Location::parse(url)?;
+    Ok(())
+}
+
+/// The library before whatever is preloaded already.
+fn preloaded(library: &Path) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    match std::env::var_os("LD_PRELOAD") {
+        Some(before) if before == library.as_os_str() => {}
+        Some(before) if !before.is_empty() => {
+            list.push(OsStr::new(":"));
+            list.push(before);
+        }
+        _ => {}
+    }
+    list
+}
+
+/// Where the library is.
+fn library() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os("DAFS_PRELOAD_LIBRARY").map(PathBuf::from) {
+        if !named.is_file() {
+            bail!("DAFS_PRELOAD_LIBRARY names {}, which is no file", named.display());
+        }
+        return std::path::absolute(named).context("DAFS_PRELOAD_LIBRARY");
+    }
+    let binary = std::env::current_exe().context("finding this program")?;
+    let beside = binary.parent().unwrap_or(Path::new("/"));
+    let places = [beside.join(NAME), beside.join("../lib/dafs").join(NAME)];
+    for place in &places {
+        if place.is_file() {
+            return place.canonicalize().context("finding the preload library");
+        }
+    }
+    bail!(
+        "{NAME} is neither at {} nor at {}; build it with `cargo build --release -p dafs-preload`, \
+         or say where it is by DAFS_PRELOAD_LIBRARY",
+        places[0].display(),
+        places[1].display()
+    )
+}
+
+const NAME: &str = "libdafs_preload.so";
+const MAP: &str = "DAFS_PRELOAD_MAP";
