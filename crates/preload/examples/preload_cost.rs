@@ -1,8 +1,8 @@
 //! What the library costs: the start of a program, and a read of 4 KiB, against the same without
 //! it and against the Rust client over the same shared memory, in one run.
 //!
-//! `cargo build --release -p dafs-preload && cargo run --release -p dafs-preload --example
-//! preload_cost`; the first builds the library, which the example looks for beside itself.
+//! `cargo run --release -p dafs-preload --example
+//! preload_cost`
 
 #[path = "../tests/common/mod.rs"]
 #[allow(dead_code)]

@@ -113,6 +113,7 @@ impl State {
 
     fn put(&mut self, of: &Description, pieces: &[Piece], mut at: u64) -> Outcome<isize> {
         let file = self.file(of)?;
+        of.times.take();
         let staging = self.connection.staging()?;
         let mut done = 0;
         for piece in pieces {
@@ -250,6 +251,10 @@ impl State {
     pub fn set_attributes(&mut self, of: &Description, wanted: &SetAttributes) -> Outcome<i32> {
         let (session, _) = self.connection.mount(of.identity.mount)?;
         session.set_attributes_by_handle(of.identity.handle, wanted, &of.identity.path)?;
+        let is_writer = of.identity.access != libc::O_RDONLY;
+        if is_writer && (wanted.time_modify.is_some() || wanted.time_access.is_some()) {
+            *of.times.borrow_mut() = Some(wanted.clone());
+        }
         Ok(0)
     }
 }

@@ -26,14 +26,21 @@ impl State {
     pub fn let_go(&mut self, number: RawFd) -> Outcome<()> {
         let Some(description) = self.take(number) else { return Ok(()) };
         // Closing any descriptor of a file ends the process's locks on it (POSIX).
-        let identity = &description.identity;
-        drop(self.owned.remove(&(identity.mount, identity.handle)));
+        let of = (description.identity.mount, description.identity.handle);
+        drop(self.owned.remove(&of));
         let Some(description) = Rc::into_inner(description) else { return Ok(()) };
         drop(description.locks.into_inner());
-        match description.file.into_inner().and_then(Rc::into_inner) {
-            Some(file) => Ok(file.close()?),
+        let (identity, times) = (description.identity, description.times.into_inner());
+        let closed = match description.file.into_inner().and_then(Rc::into_inner) {
+            Some(file) => file.close(),
             None => Ok(()),
+        };
+        if let (Some(times), Ok(_)) = (times, &closed) {
+            let (session, _) = self.connection.mount(identity.mount)?;
+            // A file that has no name any more needs no times.
+            let _ = session.set_attributes_by_handle(identity.handle, &times, &identity.path);
         }
+        Ok(closed?)
     }
 
     /// `dup2` and `dup3`, one of whose numbers is ours.

@@ -93,6 +93,17 @@ impl State {
         take(&file, kind, range, operation & libc::LOCK_NB == 0)
     }
 
+    /// Gives up all of this process's locks, and waits until they are: whoever waits for its
+    /// end finds them gone, as with the kernel's.
+    pub fn give_up_locks(&mut self) {
+        let owned = std::mem::take(&mut self.owned).into_values();
+        let described = self.descriptions().filter_map(|of| of.locks.take()).collect::<Vec<_>>();
+        for file in owned.chain(described).filter_map(Rc::into_inner) {
+            // Who ends has nobody to tell.
+            let _ = file.close();
+        }
+    }
+
     fn known_owner(&self, of: &Description, owner: Owner) -> Option<Rc<File>> {
         match owner {
             Owner::Process => self.owned.get(&(of.identity.mount, of.identity.handle)).cloned(),

@@ -141,6 +141,10 @@ impl State {
 
     /// Sets attributes.
     pub fn set(&mut self, place: &Place, follow: bool, wanted: &SetAttributes) -> Outcome<i32> {
+        if let Some(number) = place.descriptor {
+            let of = self.get(number)?;
+            return self.set_attributes(&of, wanted);
+        }
         let object = self.object(place, follow)?;
         object.session.set_attributes_by_handle(object.metadata.handle, wanted, &object.path)?;
         Ok(0)

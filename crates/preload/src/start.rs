@@ -88,9 +88,18 @@ pub fn leave() {
     guard::aside(report::tell);
 }
 
+/// Before the process ends.
+pub fn finish() {
+    leave();
+    let _ = guard::with(|state| {
+        state.give_up_locks();
+        Ok(())
+    });
+}
+
 extern "C" fn end() {
     let _ = std::panic::catch_unwind(|| {
         streams::flush_all();
-        leave();
+        finish();
     });
 }

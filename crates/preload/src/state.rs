@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use dafs_client::File;
+use dafs_client::{File, SetAttributes};
 use dafs_posix::stat::Names;
 use dafs_types::FileHandle;
 
@@ -27,6 +27,9 @@ pub struct Description {
     pub page: Page,
     /// This process's open; made when it is wanted.
     pub file: RefCell<Option<Rc<File>>>,
+    /// Times that were set behind what was last written. The server writes that to its disk
+    /// when the file is closed, which gives it others: they are set once more then.
+    pub times: RefCell<Option<SetAttributes>>,
     /// The open that `flock` and open-file-description locks stand on.
     pub locks: RefCell<Option<Rc<File>>>,
 }
@@ -34,8 +37,8 @@ pub struct Description {
 impl Description {
     /// One whose open is not made yet, if there is to be one.
     pub fn new(identity: Identity, page: Page, file: Option<File>) -> Rc<Self> {
-        let (file, locks) = (RefCell::new(file.map(Rc::new)), RefCell::new(None));
-        Rc::new(Self { identity, page, file, locks })
+        let (file, times) = (RefCell::new(file.map(Rc::new)), RefCell::new(None));
+        Rc::new(Self { identity, page, file, times, locks: RefCell::new(None) })
     }
 
     /// What fails with EBADF on a descriptor without an open.
@@ -90,6 +93,11 @@ impl State {
         let taken = self.table.get_mut(index)?.take();
         MARKS[index].store(0, Ordering::Release);
         taken
+    }
+
+    /// What descriptors stand for; what several share comes as often.
+    pub fn descriptions(&self) -> impl Iterator<Item = &Rc<Description>> {
+        self.table.iter().flatten()
     }
 
     /// The numbers of all descriptors.

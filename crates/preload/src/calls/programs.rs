@@ -154,6 +154,23 @@ pub unsafe extern "C" fn vfork() -> pid_t {
     unsafe { libc::fork() }
 }
 
+macro_rules! ending {
+    ($($name:ident)+) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(status: c_int) -> ! {
+                if concerns() {
+                    start::finish();
+                }
+                real!($name(status => c_int) -> ());
+                std::process::abort();
+            }
+        )+
+    };
+}
+
+ending! { _exit _Exit }
+
 macro_rules! spawning {
     ($($name:ident)+) => {
         $(

@@ -92,7 +92,7 @@ pub fn printed(output: &Output) -> String {
 /// The library, as it was built with the tests.
 pub fn library() -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    let built = own.parent().and_then(Path::parent).unwrap().join("libdafs_preload.so");
+    let built = own.parent().and_then(Path::parent).unwrap().join("deps/libdafs_preload.so");
     assert!(built.is_file(), "{} was not built", built.display());
     built
 }
