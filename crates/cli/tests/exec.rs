@@ -1,6 +1,8 @@
 //! `dafs exec`: programs that are sent to a server, and what it says of mistakes.
 
 mod place;
+// Nothing is waited for here.
+#[allow(dead_code)]
 mod program;
 
 use std::path::{Path, PathBuf};

@@ -3,6 +3,8 @@
 //! Invariant: while the program stands beneath a prefix, the kernel's working directory is where
 //! it was before, and no path is relative to it.
 
+use std::ffi::{CStr, CString};
+
 use dafs_client::{AccessMask, ObjectType};
 
 use crate::config;
@@ -51,7 +53,24 @@ pub fn shown(mount: usize, beneath: &str) -> String {
     format!("{}{beneath}", config::get().mounts[mount].prefix)
 }
 
-/// Stands somewhere, or where the kernel says. Programs started from here are told.
+/// Stands somewhere, or where the kernel says. Programs started from here are told, also those
+/// that the C library starts without a call that could be seen (`execl`, `system`, `popen`).
 pub fn stand(path: Option<String>) {
+    if route::directory() == path {
+        return;
+    }
+    let value = path.as_ref().and_then(|path| CString::new(path.as_str()).ok());
+    // SAFETY: both texts end with a zero. As for every change of the environment, it is the
+    // program's care that no other thread looks meanwhile; one that changes its working directory
+    // takes that care already.
+    unsafe {
+        match value {
+            Some(value) => libc::setenv(DIRECTORY.as_ptr(), value.as_ptr(), 1),
+            None => libc::unsetenv(DIRECTORY.as_ptr()),
+        };
+    }
     route::set_directory(path);
 }
+
+/// [`config::DIRECTORY`], for the C library.
+const DIRECTORY: &CStr = c"DAFS_PRELOAD_DIRECTORY";

@@ -50,7 +50,7 @@ impl State {
             let metadata = self.metadata_of(&description)?;
             let path = description.identity.path.clone();
             let (session, _) = self.connection.mount(place.mount)?;
-            return Ok(Object { session: session, mount: place.mount, metadata, path });
+            return Ok(Object { session, mount: place.mount, metadata, path });
         }
         let follow = follow || place.is_directory;
         let (session, root) = self.connection.mount(place.mount)?;
@@ -66,7 +66,7 @@ impl State {
             return fail(libc::ENOTDIR);
         }
         let path = walk.path();
-        Ok(Object { session: session, mount: place.mount, metadata, path })
+        Ok(Object { session, mount: place.mount, metadata, path })
     }
 
     /// The name a place ends with, and its directory.

@@ -98,6 +98,10 @@ static void programs_inherit(const char *self) {
     }
     CHECK(child_ends(child) == 0 && lseek(fd, 0, SEEK_CUR) == 4);
     char *arguments[] = {(char *)self, "child", number, other, 0}, *bare[] = {"A=b", 0};
+    CHECK(mkdir("/dafs/stood", 0755) == 0 && chdir("/dafs/stood") == 0);
+    CHECK(system("test \"$(/bin/pwd)\" = /dafs/stood && echo x > made") == 0);
+    CHECK(access("/dafs/stood/made", F_OK) == 0 && chdir("/tmp") == 0);
+    CHECK(system("test \"$(/bin/pwd)\" = /tmp") == 0);
     lseek(fd, 2, SEEK_SET);
     CHECK(posix_spawn(&child, self, 0, 0, arguments, bare) == 0 && child_ends(child) == 0);
     CHECK(lseek(fd, 0, SEEK_CUR) == 4);
