@@ -1,23 +1,19 @@
 //! `dafs exec`: programs that are sent to a server, and what it says of mistakes.
 
 mod place;
+// Each test program uses what it needs of it.
+#[allow(dead_code)]
+mod preloaded;
 // Nothing is waited for here.
 #[allow(dead_code)]
 mod program;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Output;
 
 use place::Place;
+use preloaded::library;
 use program::dafs;
-
-/// The library, as it was built with the tests.
-fn library() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    let built = own.parent().and_then(Path::parent).unwrap().join("deps/libdafs_preload.so");
-    assert!(built.is_file(), "{} was not built", built.display());
-    built
-}
 
 fn text(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -616,11 +616,21 @@ impl File {
     /// # Errors
     /// As the server says, with the path.
     pub fn set_attributes(&self, wanted: &SetAttributes) -> Result<()> {
+        self.session.run(self.set_attributes_async(wanted))
+    }
+
+    /// The same; under way at once.
+    pub fn set_attributes_async(
+        &self,
+        wanted: &SetAttributes,
+    ) -> impl Future<Output = Result<()>> + use<'_> {
         let set = self.session.set_with(self.handle(), self.state(), wanted, &self.path);
-        self.session.run(set).map_err(|error| match error.status() {
-            Some(status) => self.refused(status),
-            None => error,
-        })
+        async move {
+            set.await.map_err(|error| match error.status() {
+                Some(status) => self.refused(status),
+                None => error,
+            })
+        }
     }
 
     /// Cuts or extends the file.

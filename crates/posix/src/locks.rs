@@ -7,6 +7,7 @@
 //! | octets | what |
 //! |---|---|
 //! | 2^63 + n, n < 2^62 | octet n for the record locks of `fcntl` (POSIX and OFD locks) |
+//! | 2^63 + 2^62 + 1 + n, n < 2^61 | hosts with the number n that share memory of the file |
 //! | 2^64 - 2 | the lock of `flock` |
 //!
 //! Record locks on octets from 2^62 - 1 on are all one octet: they are in each other's way
@@ -39,6 +40,25 @@ pub const LAST: u64 = i64::MAX as u64;
 
 /// Where `flock` locks.
 pub const WHOLE_FILE: LockRange = LockRange { offset: u64::MAX - 1, length: 1 };
+
+/// Where those lock, as readers, who have a file mapped into memory that they share with others
+/// on their host. A copy of such memory on another host would not be kept alike: whoever wants to
+/// share it locks here first and then looks whether anybody does [elsewhere](elsewhere). Two who
+/// come at once may both be refused, and never are both let in.
+#[must_use]
+pub fn shared_memory(host: u64) -> LockRange {
+    LockRange { offset: SHARERS + host % HOSTS, length: 1 }
+}
+
+/// Where nobody may lock who is on another host.
+#[must_use]
+pub fn elsewhere(host: u64) -> [LockRange; 2] {
+    let own = host % HOSTS;
+    // One octet more on either side, so that no range is empty.
+    let before = LockRange { offset: SHARERS - 1, length: own + 1 };
+    let behind = LockRange { offset: SHARERS + own + 1, length: HOSTS - own };
+    [before, behind]
+}
 
 /// Where everything of one owner lies, to be given up at once.
 pub const EVERYTHING: LockRange = LockRange { offset: RECORDS, length: u64::MAX - RECORDS };
@@ -117,6 +137,10 @@ const MARK: &[u8; 4] = b"posx";
 const RECORDS: u64 = 1 << 63;
 /// Octets they can tell apart.
 const OCTETS: u64 = 1 << 62;
+/// Behind the record locks, and an octet that nobody locks.
+const SHARERS: u64 = RECORDS + OCTETS + 1;
+/// Hosts that can be told apart.
+const HOSTS: u64 = 1 << 61;
 
 #[cfg(test)]
 mod tests {
@@ -145,6 +169,19 @@ mod tests {
         assert_eq!(Record::of_range(range.offset, range.length), Some(record));
         assert_eq!(record.to_flock(), (100, 20));
         assert_eq!(Record::of_flock(100, 0).unwrap().to_flock(), (100, 0));
+    }
+
+    #[test]
+    fn hosts_that_share_memory_keep_others_out_and_nothing_else() {
+        let end = |range: LockRange| range.offset + range.length;
+        for host in [0, 1, 12345, HOSTS - 1, HOSTS, u64::MAX] {
+            let own = shared_memory(host);
+            let [before, behind] = elsewhere(host);
+            assert!(before.offset >= end(Record { first: 0, last: LAST }.range()));
+            assert_eq!((end(before), end(own)), (own.offset, behind.offset));
+            assert!(before.length > 0 && behind.length > 0);
+            assert!(end(behind) <= WHOLE_FILE.offset);
+        }
     }
 
     #[test]

@@ -84,6 +84,17 @@ impl Connection {
         self.staging.clone().ok_or(Failure::Errno(libc::EIO))
     }
 
+    /// The client; there is one with the first session.
+    pub fn client(&self) -> Option<Client> {
+        self.client.clone()
+    }
+
+    /// Another memory in its place.
+    pub fn renew_staging(&mut self) {
+        let renewed = self.client.as_ref().and_then(|client| client.allocate(STAGING_BYTES).ok());
+        self.staging = renewed.or(self.staging.take());
+    }
+
     /// The descriptors that are the client's own, in order.
     pub fn own(&self) -> &BTreeSet<RawFd> {
         &self.own

@@ -5,14 +5,16 @@
 
 use std::sync::atomic::Ordering;
 
-use dafs_client::{ObjectType, Outcome as Brought, SetAttributes};
+use dafs_client::{Buffer, File, ObjectType, Outcome as Brought, SetAttributes};
 use dafs_types::limits::APPEND_BYTES_MAX;
 
 use crate::config;
 use crate::connection::STAGING_BYTES;
-use crate::errors::{Outcome, fail};
+use crate::errors::{Failure, Outcome, fail};
+use crate::mapping::is_tracked;
 use crate::page::Kind;
 use crate::state::{Description, State};
+use crate::waiting::{settle, wait};
 
 /// Memory of the program's.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +52,10 @@ impl State {
     pub fn read_at(&mut self, of: &Description, pieces: &[Piece], offset: i64) -> Outcome<isize> {
         let mut at = position(offset)?;
         must_read(of)?;
+        if is_tracked() {
+            // What this process has changed in memory is in the file for who reads it.
+            self.write_back_of(&of.identity.handle)?;
+        }
         let file = self.file(of)?;
         let staging = self.connection.staging()?;
         let mut done = 0;
@@ -57,7 +63,7 @@ impl State {
             // SAFETY: the program gave it to be read into.
             let bytes = unsafe { piece.as_mut() };
             for part in bytes.chunks_mut(STAGING_BYTES) {
-                let read = file.read_into(at, staging.slice(0, part.len())?)?.length as usize;
+                let read = self.moved(read_whole(&file, at, &staging, part.len()))?;
                 staging.read(0, &mut part[..read]);
                 done += read;
                 at += read as u64;
@@ -111,7 +117,8 @@ impl State {
         written
     }
 
-    fn put(&mut self, of: &Description, pieces: &[Piece], mut at: u64) -> Outcome<isize> {
+    /// Writes at an offset, whatever the descriptor's flags.
+    pub fn put(&mut self, of: &Description, pieces: &[Piece], mut at: u64) -> Outcome<isize> {
         let file = self.file(of)?;
         of.times.take();
         let staging = self.connection.staging()?;
@@ -120,10 +127,11 @@ impl State {
             // SAFETY: the program gave it to be written from.
             for part in unsafe { piece.as_ref() }.chunks(STAGING_BYTES) {
                 staging.write(0, part);
-                match file.write_from(at, staging.slice(0, part.len())?) {
-                    Ok(_) => {}
+                match self.moved(write_whole(&file, at, &staging, part.len())) {
+                    Ok(()) if is_tracked() => self.mappings.note_written(of, at, part),
+                    Ok(()) => {}
                     Err(_) if done > 0 => return Ok(done as isize),
-                    Err(error) => return Err(error.into()),
+                    Err(failure) => return Err(failure),
                 }
                 done += part.len();
                 at += part.len() as u64;
@@ -157,22 +165,44 @@ impl State {
         for part in bytes.chunks(STAGING_BYTES) {
             staging.write(0, part);
             let chain = session.chain().of(&file);
-            let appended = chain.append_from(staging.slice(0, part.len())?).run();
-            match appended.as_deref() {
+            let appending = chain.append_from(staging.slice(0, part.len())?).run_async();
+            let appended = wait(&session.client(), appending).and_then(|it| Ok(it?));
+            match self.keeping_staging(appended).as_deref() {
                 Ok([Brought::Appended { offset, .. }]) => end = offset + part.len() as u64,
                 Ok(_) => return fail(libc::EIO),
                 Err(_) if done > 0 => return Ok((end, done as isize)),
-                Err(failure) => return Err(failure.clone().into()),
+                Err(failure) => return Err(failure.clone()),
             }
             done += part.len();
         }
         Ok((end, done as isize))
     }
 
+    /// Waits for octets that move to or from the staging memory.
+    fn moved<T>(&mut self, moving: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        let Some(client) = self.connection.client() else { return fail(libc::EIO) };
+        let moved = settle(&client, moving);
+        self.keeping_staging(moved)
+    }
+
+    /// What was not waited for may still move: that memory is used no more.
+    fn keeping_staging<T>(&mut self, moved: Outcome<T>) -> Outcome<T> {
+        if matches!(moved, Err(Failure::Errno(libc::EINTR))) {
+            self.connection.renew_staging();
+        }
+        moved
+    }
+
+    fn commit(&mut self, of: &Description) -> Outcome<()> {
+        let file = self.file(of)?;
+        let done = settle(&file.session().client(), file.commit_async())?;
+        Ok(file.note_committed(done.verifier)?)
+    }
+
     /// Makes what was written last, where the descriptor promises it.
     fn settle(&mut self, of: &Description) -> Outcome<()> {
         if of.page.flags() & (libc::O_SYNC | libc::O_DSYNC) != 0 {
-            self.file(of)?.commit()?;
+            self.commit(of)?;
         }
         Ok(())
     }
@@ -180,7 +210,7 @@ impl State {
     /// Brings what was written to stable storage. A directory's names are the server's care.
     pub fn sync(&mut self, of: &Description) -> Outcome<i32> {
         if of.identity.kind == Kind::File {
-            self.file(of)?.commit()?;
+            self.commit(of)?;
         }
         Ok(0)
     }
@@ -221,8 +251,10 @@ impl State {
         if length < 0 || of.identity.access == libc::O_RDONLY || of.identity.kind != Kind::File {
             return fail(libc::EINVAL);
         }
-        self.file(of)?.set_len(length as u64)?;
-        self.mappings.note_length(of, length as u64);
+        let file = self.file(of)?;
+        let wanted = SetAttributes { size: Some(length as u64), ..SetAttributes::default() };
+        settle(&file.session().client(), file.set_attributes_async(&wanted))?;
+        self.mappings.note_length(&of.identity.handle, length as u64);
         Ok(0)
     }
 
@@ -250,13 +282,45 @@ impl State {
     /// Sets attributes of what a descriptor stands for.
     pub fn set_attributes(&mut self, of: &Description, wanted: &SetAttributes) -> Outcome<i32> {
         let (session, _) = self.connection.mount(of.identity.mount)?;
-        session.set_attributes_by_handle(of.identity.handle, wanted, &of.identity.path)?;
+        let identity = &of.identity;
+        let setting = session.set_attributes_async(identity.handle, wanted, &identity.path);
+        settle(&session.client(), setting)?;
         let is_writer = of.identity.access != libc::O_RDONLY;
         if is_writer && (wanted.time_modify.is_some() || wanted.time_access.is_some()) {
             *of.times.borrow_mut() = Some(wanted.clone());
         }
         Ok(0)
     }
+}
+
+/// Reads so much; less only at the file's end.
+async fn read_whole(file: &File, at: u64, staging: &Buffer, length: usize) -> Outcome<usize> {
+    let mut done = 0;
+    loop {
+        let slice = staging.slice(done, length - done)?;
+        let moved = file.read_async(at + done as u64, slice).await?;
+        done += moved.length as usize;
+        if done >= length || moved.end_of_file {
+            return Ok(done);
+        }
+        if moved.length == 0 {
+            return fail(libc::EIO);
+        }
+    }
+}
+
+async fn write_whole(file: &File, at: u64, staging: &Buffer, length: usize) -> Outcome<()> {
+    let mut done = 0;
+    while done < length {
+        let slice = staging.slice(done, length - done)?;
+        let moved = file.write_async(at + done as u64, slice).await?;
+        file.note_unstable(moved.verifier)?;
+        done += moved.length as usize;
+        if moved.length == 0 {
+            return fail(libc::EIO);
+        }
+    }
+    Ok(())
 }
 
 fn position(offset: i64) -> Outcome<u64> {

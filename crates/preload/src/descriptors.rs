@@ -10,6 +10,7 @@ use std::rc::Rc;
 use crate::errors::{self, Failure, Outcome, fail};
 use crate::page::Kind;
 use crate::state::{DESCRIPTORS_MAX, Description, State};
+use crate::waiting::{settle, wait};
 
 impl State {
     /// Closes a descriptor.
@@ -32,15 +33,19 @@ impl State {
         drop(description.locks.into_inner());
         let (identity, times) = (description.identity, description.times.into_inner());
         let closed = match description.file.into_inner().and_then(Rc::into_inner) {
-            Some(file) => file.close(),
+            Some(file) => {
+                let client = file.session().client();
+                settle(&client, file.close_async())
+            }
             None => Ok(()),
         };
         if let (Some(times), Ok(_)) = (times, &closed) {
             let (session, _) = self.connection.mount(identity.mount)?;
             // A file that has no name any more needs no times.
-            let _ = session.set_attributes_by_handle(identity.handle, &times, &identity.path);
+            let setting = session.set_attributes_async(identity.handle, &times, &identity.path);
+            let _ = wait(&session.client(), setting)?;
         }
-        Ok(closed?)
+        closed
     }
 
     /// `dup2` and `dup3`, one of whose numbers is ours.

@@ -6,13 +6,15 @@
 use std::ffi::c_int;
 use std::os::fd::RawFd;
 
-use dafs_client::block_on;
+use dafs_client::{Metadata, Outcome as Brought, Session};
 use dafs_posix::stat::type_bits;
+use dafs_types::FileHandle;
 use libc::dirent64;
 
 use crate::errors::{Outcome, fail};
 use crate::page::Kind;
 use crate::state::State;
+use crate::waiting::settle;
 use crate::walk::attributes;
 
 /// A stream. Programs have its address.
@@ -108,13 +110,13 @@ impl State {
         }
         let (session, root) = self.connection.mount(identity.mount)?;
         let client = session.client();
-        let listed = block_on(&client, session.list_async(identity.handle, &identity.path))?;
+        let listed = settle(&client, session.list_async(identity.handle, &identity.path))?;
         let own = attributes(&session, identity.handle)?.file_id;
         let parent = match identity.handle == root {
             true => own,
-            false => match session.chain().at(identity.handle).parent().getattr().run()?.last() {
-                Some(dafs_client::Outcome::Metadata(parent)) => parent.file_id,
-                _ => own,
+            false => match parent(&session, identity.handle)? {
+                Some(parent) => parent.file_id,
+                None => own,
             },
         };
         let kind = libc::DT_DIR;
@@ -129,6 +131,15 @@ impl State {
         }
         Ok(entries)
     }
+}
+
+/// What a directory is in.
+fn parent(session: &Session, directory: FileHandle) -> Outcome<Option<Metadata>> {
+    let asking = session.chain().at(directory).parent().getattr().run_async();
+    Ok(match settle(&session.client(), asking)?.into_iter().last() {
+        Some(Brought::Metadata(metadata)) => Some(*metadata),
+        _ => None,
+    })
 }
 
 /// No descriptor has this number.

@@ -2,13 +2,13 @@
 //! chosen paths from DAFS servers, without the kernel.
 //!
 //! It stands before the C library: each function that opens, names or uses files is here once
-//! more ([`calls`]), looks whether DAFS is meant, and otherwise goes on to the C library's
-//! ([`real`]). What it serves and what it does not is in `docs/preload.md`.
+//! more (`calls`), looks whether DAFS is meant, and otherwise goes on to the C library's
+//! (`real`). What it serves and what it does not is in `docs/preload.md`.
 //!
 //! Invariants: a call that does not mean DAFS reaches the C library with the arguments it came
 //! with, and costs no more than a look into a table or at the beginning of a path; nothing
 //! connects before a path beneath a prefix is used; what this library itself asks of the C
-//! library is never taken for a call of the program's ([`guard`]); no panic leaves it.
+//! library is never taken for a call of the program's (`guard`); no panic leaves it.
 //!
 //! It is for glibc on 64-bit machines. Elsewhere it is empty, and programs run without it.
 #![cfg_attr(
@@ -31,5 +31,5 @@ macro_rules! modules {
 
 modules! {
     attributes calls config connection data descriptors directories errors guard locks
-    mapping names opening page places programs report route start state streams walk
+    mapping names opening page places programs report route start state streams waiting walk
 }

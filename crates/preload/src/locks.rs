@@ -9,13 +9,14 @@
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-use dafs_client::{File, LockHolder, LockKind, LockOptions, ShareAccess, block_on};
+use dafs_client::{File, LockHolder, LockKind, LockOptions, ShareAccess};
 use dafs_posix::locks::{LockRange, Record, WHOLE_FILE};
 use libc::flock;
 
 use crate::errors::{Outcome, fail};
 use crate::page::Kind;
 use crate::state::{Description, State};
+use crate::waiting::{settle, wait_while_there};
 
 /// Whose lock it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ impl State {
         let kind = match i32::from(asked.l_type) {
             libc::F_UNLCK => {
                 if let Some(file) = self.known_owner(of, owner) {
-                    file.unlock(range.offset, range.length)?;
+                    settle(&file.session().client(), file.unlock_async(range.offset, range.length))?;
                 }
                 return Ok(true);
             }
@@ -63,7 +64,8 @@ impl State {
             _ => return fail(libc::EINVAL),
         };
         let file = self.owner(of, owner)?;
-        match file.test_lock(kind, range.offset, range.length)? {
+        let testing = file.test_lock_async(kind, range.offset, range.length);
+        match settle(&file.session().client(), testing)? {
             None => asked.l_type = libc::F_UNLCK as _,
             Some(holder) => tell(&holder, asked),
         }
@@ -77,7 +79,7 @@ impl State {
         let kind = match operation & !libc::LOCK_NB {
             libc::LOCK_UN => {
                 if let Some(file) = self.known_owner(of, Owner::Description) {
-                    file.unlock(range.offset, range.length)?;
+                    settle(&file.session().client(), file.unlock_async(range.offset, range.length))?;
                 }
                 return Ok(true);
             }
@@ -99,8 +101,9 @@ impl State {
         let owned = std::mem::take(&mut self.owned).into_values();
         let described = self.descriptions().filter_map(|of| of.locks.take()).collect::<Vec<_>>();
         for file in owned.chain(described).filter_map(Rc::into_inner) {
-            // Who ends has nobody to tell.
-            let _ = file.close();
+            // Who ends has nobody to tell, and does not wait for a server that is not there.
+            let client = file.session().client();
+            let _ = wait_while_there(&client, file.close_async());
         }
     }
 
@@ -150,11 +153,11 @@ impl State {
 
 fn take(file: &File, kind: LockKind, range: LockRange, waits: bool) -> Outcome<bool> {
     let (offset, length, options) = (range.offset, range.length, LockOptions::default());
+    let client = file.session().client();
     let holder = if waits {
-        let client = file.session().client();
-        block_on(&client, file.queue_lock_async(kind, offset, length, options))?
+        settle(&client, file.queue_lock_async(kind, offset, length, options))?
     } else {
-        file.try_lock(kind, offset, length, options)?
+        settle(&client, file.try_lock_async(kind, offset, length, options))?
     };
     Ok(holder.is_none())
 }

@@ -3,27 +3,35 @@
 //! A private mapping, or one that is only read through a descriptor that cannot write, is
 //! anonymous memory into which the file was read. A shared one that is written to is memory that
 //! all processes of this user on this host share who map the same file so, and what has changed
-//! in it goes into the file at `msync`, `munmap` and exit.
+//! in it goes into the file at `msync`, `munmap`, exit, and before this process reads the file.
 //!
 //! Invariants: shared memory of a file is filled from the file by the first who maps it, and is
-//! gone with the last; a page that nobody has changed is not written.
+//! gone with the last; what nobody has changed is not written; there is no such memory of a file
+//! on two hosts at once, nor of two users or under two names of the server
+//! ([`dafs_posix::locks::shared_memory`]).
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dafs_client::{LockKind, LockOptions, ShareAccess};
+use dafs_posix::locks;
 use dafs_types::FileHandle;
 use libc::c_void;
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 
+use crate::config;
 use crate::data::Piece;
 use crate::errors::{self, Failure, Mapped, Outcome, fail};
 use crate::page::Kind;
 use crate::report::{Miss, missed};
 use crate::state::{Description, State};
+use crate::waiting::settle;
 
 /// Whether this process has shared mappings, so that ends of mappings are looked at.
 static TRACKED: AtomicBool = AtomicBool::new(false);
@@ -72,18 +80,44 @@ struct Region {
 struct SharedObject {
     file: File,
     path: String,
+    /// The open that the right to share it stands on.
+    claim: RefCell<Option<Rc<dafs_client::File>>>,
 }
 
 impl Mappings {
     /// A file was cut or extended: behind its end is nothing any more.
-    pub fn note_length(&mut self, of: &Description, length: u64) {
-        let Some(object) = self.objects.get(&of.identity.handle) else { return };
+    pub fn note_length(&mut self, handle: &FileHandle, length: u64) {
+        let Some(object) = self.objects.get(handle) else { return };
         let Ok(held) = object.file.metadata().map(|metadata| metadata.size()) else { return };
         // Its pages stay, or whoever looks at them would be killed.
         let zeros = vec![0; held.saturating_sub(length) as usize];
         let _ = object.file.write_all_at(&zeros, length);
     }
 
+    /// This process has written to a file: whoever has it mapped sees it.
+    pub fn note_written(&mut self, of: &Description, offset: u64, bytes: &[u8]) {
+        let Some(object) = self.objects.get(&of.identity.handle) else { return };
+        let Ok(held) = object.file.metadata().map(|metadata| metadata.size()) else { return };
+        let length = held.saturating_sub(offset).min(bytes.len() as u64) as usize;
+        let _ = object.file.write_all_at(&bytes[..length], offset);
+        let end = offset + length as u64;
+        for region in &mut self.regions {
+            let (start, behind) = (region.offset, region.offset + region.length as u64);
+            if region.of.identity.handle != of.identity.handle || start >= end || offset >= behind {
+                continue;
+            }
+            let (from, to) = (offset.max(start), end.min(behind));
+            let kept = &mut region.kept[(from - start) as usize..(to - start) as usize];
+            kept.copy_from_slice(&bytes[(from - offset) as usize..(to - offset) as usize]);
+        }
+    }
+
+    /// In a child: the rights stand on the parent's connection.
+    pub fn forget_claims(&mut self) {
+        for object in self.objects.values() {
+            std::mem::forget(object.claim.take());
+        }
+    }
 }
 
 impl State {
@@ -144,8 +178,9 @@ impl State {
         let _guard = SharedObject::guard()?;
         let object = match self.mappings.objects.get(&handle) {
             Some(object) => object.clone(),
-            None => Rc::new(SharedObject::open(&handle)?),
+            None => Rc::new(SharedObject::open(of.identity.mount, &handle)?),
         };
+        self.claim(&of, &object)?;
         let needed = (wish.offset as u64 + wish.length as u64).next_multiple_of(PAGE as u64);
         self.fill(&of, &object, needed)?;
         let number = object.file.as_raw_fd();
@@ -162,6 +197,32 @@ impl State {
         Ok(mapped)
     }
 
+    /// Sees to it that nobody elsewhere has memory of this file, nor gets any.
+    fn claim(&mut self, of: &Description, object: &SharedObject) -> Outcome<()> {
+        if object.claim.borrow().is_some() {
+            return Ok(());
+        }
+        let host = host_of(of.identity.mount);
+        let file = self.open_again(of, ShareAccess::Both)?;
+        let client = file.session().client();
+        let own = locks::shared_memory(host);
+        let options = LockOptions::default();
+        let locking = file.try_lock_async(LockKind::Shared, own.offset, own.length, options);
+        let mut is_free = settle(&client, locking)?.is_none();
+        for other in locks::elsewhere(host) {
+            let testing = file.test_lock_async(LockKind::Exclusive, other.offset, other.length);
+            is_free = is_free && settle(&client, testing)?.is_none();
+        }
+        if is_free {
+            *object.claim.borrow_mut() = Some(Rc::new(file));
+            return Ok(());
+        }
+        missed(Miss::Elsewhere);
+        let path = crate::places::shown(of.identity.mount, &of.identity.path);
+        eprintln!("dafs: {path}: another host, user or name of the server shares its memory");
+        fail(libc::EAGAIN)
+    }
+
     /// Makes an object as long as it is needed; what is new of it is what the file holds.
     fn fill(&mut self, of: &Description, object: &SharedObject, needed: u64) -> Outcome<()> {
         let io = |_| Failure::Errno(libc::ENOMEM);
@@ -172,7 +233,10 @@ impl State {
         let mut bytes = vec![0; (needed - held) as usize];
         let piece = Piece { start: bytes.as_mut_ptr(), length: bytes.len() };
         let read = self.read_at(of, &[piece], held as i64)? as usize;
-        object.file.set_len(needed).map_err(io)?;
+        // Memory that is not there when it is touched would be the program's end.
+        let room = FallocateFlags::empty();
+        rustix::fs::fallocate(&object.file, room, held, needed - held)
+            .map_err(|error| Failure::Errno(error.raw_os_error()))?;
         object.file.write_all_at(&bytes[..read], held).map_err(io)
     }
 
@@ -191,18 +255,31 @@ impl State {
         done
     }
 
+    /// The same for one file.
+    pub fn write_back_of(&mut self, handle: &FileHandle) -> Outcome<()> {
+        if !self.mappings.objects.contains_key(handle) {
+            return Ok(());
+        }
+        let mut regions = std::mem::take(&mut self.mappings.regions);
+        let mut concerned = regions.iter_mut().filter(|it| it.of.identity.handle == *handle);
+        let done = concerned.try_for_each(|region| self.write_region(region, false));
+        self.mappings.regions = regions;
+        done
+    }
+
     fn write_region(&mut self, region: &mut Region, is_sync: bool) -> Outcome<()> {
+        self.claim(&region.of, &region.object)?;
         let size = self.metadata_of(&region.of)?.size;
         let end = size.saturating_sub(region.offset).min(region.length as u64) as usize;
         let mut now = vec![0; region.length];
         let _ = region.object.file.read_exact_at(&mut now, region.offset);
         for at in (0..end).step_by(PAGE) {
             let behind = (at + PAGE).min(end);
-            if now[at..behind] != region.kept[at..behind] {
-                let piece = Piece { start: now[at..].as_mut_ptr(), length: behind - at };
-                let offset = (region.offset + at as u64) as i64;
-                self.write_at(&region.of, &[piece], offset)?;
-            }
+            let Some((from, to)) = changed(&now[at..behind], &region.kept[at..behind]) else {
+                continue;
+            };
+            let piece = Piece { start: now[at + from..].as_mut_ptr(), length: to - from };
+            self.put(&region.of, &[piece], region.offset + (at + from) as u64)?;
         }
         region.kept = now;
         if is_sync { self.sync(&region.of).map(drop) } else { Ok(()) }
@@ -228,8 +305,8 @@ impl State {
 
 impl SharedObject {
     /// Makes or finds the memory of a file. Whoever finds that nobody uses it begins it anew.
-    fn open(handle: &FileHandle) -> Outcome<Self> {
-        let path = format!("{}-{}", stem(), name_of(handle));
+    fn open(mount: usize, handle: &FileHandle) -> Outcome<Self> {
+        let path = format!("{}-{:016x}-{}", stem(), server_of(mount), name_of(handle));
         let file = open_own(&path)?;
         let alone = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
         if alone.is_ok() {
@@ -237,7 +314,7 @@ impl SharedObject {
         }
         let shared = rustix::fs::flock(&file, FlockOperation::LockShared);
         shared.map_err(|error| Failure::Errno(error.raw_os_error()))?;
-        Ok(Self { file, path })
+        Ok(Self { file, path, claim: RefCell::new(None) })
     }
 
     /// Held while somebody decides whether an object is used.
@@ -268,6 +345,31 @@ fn open_own(path: &str) -> Outcome<File> {
         Ok(metadata) if metadata.uid() == own => Ok(file),
         _ => fail(libc::EACCES),
     }
+}
+
+/// The first octet that differs, and the one behind the last that does.
+fn changed(now: &[u8], kept: &[u8]) -> Option<(usize, usize)> {
+    let differs = |(one, other): (&u8, &u8)| one != other;
+    let first = now.iter().zip(kept).position(differs)?;
+    let last = now.iter().zip(kept).rposition(differs)?;
+    Some((first, last + 1))
+}
+
+/// A server by its name: who knows it by another shares no memory.
+fn server_of(mount: usize) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    config::get().mounts[mount].location.server.to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Those who share memory: this host (this `/dev/shm`, where there are several), this user, this
+/// name of the server.
+fn host_of(mount: usize) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let memory = std::fs::metadata("/dev/shm").map(|it| (it.dev(), it.ino())).ok();
+    (boot, memory, rustix::process::geteuid().as_raw(), server_of(mount)).hash(&mut hasher);
+    hasher.finish()
 }
 
 fn stem() -> String {

@@ -3,13 +3,14 @@
 //! Invariant: what the kernel would refuse for the sake of a name's kind (`rmdir` of a file,
 //! `unlink` of a directory) is refused before the server is asked.
 
-use dafs_client::{AccessMask, ObjectType, SetAttributes, block_on};
+use dafs_client::{AccessMask, NewObject, ObjectType, SetAttributes};
 
 use crate::errors::{Outcome, fail};
 use crate::opening::{must_have, new_mode, read_link};
 use crate::route::Place;
 use crate::state::State;
-use crate::walk::Slot;
+use crate::waiting::settle;
+use crate::walk::{Object, Slot};
 
 impl State {
     /// Makes a directory.
@@ -17,7 +18,8 @@ impl State {
         let slot = self.slot(place)?;
         slot.must_have_name(libc::EEXIST)?;
         let mode = new_mode(mode);
-        slot.session.chain().at(slot.directory).create_dir(&slot.name, mode).run()?;
+        let chain = slot.session.chain().at(slot.directory).create_dir(&slot.name, mode);
+        settle(&slot.session.client(), chain.run_async())?;
         Ok(0)
     }
 
@@ -75,11 +77,12 @@ impl State {
         if flags == libc::RENAME_NOREPLACE {
             let (old, new) = ((from.directory, &*from.name), (to.directory, &*to.name));
             let renaming = to.session.rename_new_in_async(old, new, &to.path);
-            block_on(&to.session.client(), renaming)?;
+            settle(&to.session.client(), renaming)?;
             return Ok(0);
         }
         let chain = to.session.chain().at(to.directory);
-        chain.rename(from.directory, &from.name, &to.name).run()?;
+        let renaming = chain.rename(from.directory, &from.name, &to.name).run_async();
+        settle(&to.session.client(), renaming)?;
         Ok(0)
     }
 
@@ -98,7 +101,8 @@ impl State {
             return fail(libc::ENOENT);
         }
         let chain = slot.session.chain().at(slot.directory);
-        chain.link(object.metadata.handle, &slot.name).run()?;
+        let linking = chain.link(object.metadata.handle, &slot.name).run_async();
+        settle(&slot.session.client(), linking)?;
         Ok(0)
     }
 
@@ -112,7 +116,8 @@ impl State {
         if slot.is_directory {
             return fail(if slot.look()?.is_some() { libc::EEXIST } else { libc::ENOENT });
         }
-        slot.session.chain().at(slot.directory).symlink(text, &slot.name).run()?;
+        let chain = slot.session.chain().at(slot.directory).symlink(text, &slot.name);
+        settle(&slot.session.client(), chain.run_async())?;
         Ok(0)
     }
 
@@ -134,8 +139,11 @@ impl State {
         if slot.look()?.is_some() {
             return fail(libc::EEXIST);
         }
-        let base = &crate::config::get().mounts[slot.mount].location.path;
-        slot.session.create_fifo(&format!("{base}{}", slot.path), new_mode(mode))?;
+        let wanted = SetAttributes { mode: Some(new_mode(mode)), ..SetAttributes::default() };
+        let (name, fifo) = (&*slot.name, NewObject::Fifo);
+        let making =
+            slot.session.create_in_async(slot.directory, name, &slot.path, fifo, &wanted);
+        settle(&slot.session.client(), making)?;
         Ok(0)
     }
 
@@ -146,7 +154,7 @@ impl State {
             return self.set_attributes(&of, wanted);
         }
         let object = self.object(place, follow)?;
-        object.session.set_attributes_by_handle(object.metadata.handle, wanted, &object.path)?;
+        set(&object, wanted)?;
         Ok(0)
     }
 
@@ -157,7 +165,7 @@ impl State {
             return fail(libc::EOPNOTSUPP);
         }
         let wanted = SetAttributes { mode: Some(mode & 0o7777), ..SetAttributes::default() };
-        object.session.set_attributes_by_handle(object.metadata.handle, &wanted, &object.path)?;
+        set(&object, &wanted)?;
         Ok(0)
     }
 
@@ -173,7 +181,8 @@ impl State {
             _ => return fail(libc::EINVAL),
         }
         let wanted = SetAttributes { size: Some(length as u64), ..SetAttributes::default() };
-        object.session.set_attributes_by_handle(object.metadata.handle, &wanted, &object.path)?;
+        set(&object, &wanted)?;
+        self.mappings.note_length(&object.metadata.handle, length as u64);
         Ok(0)
     }
 
@@ -202,7 +211,14 @@ impl State {
     }
 }
 
+fn set(object: &Object, wanted: &SetAttributes) -> Outcome<()> {
+    let session = &object.session;
+    let setting = session.set_attributes_async(object.metadata.handle, wanted, &object.path);
+    settle(&session.client(), setting)
+}
+
 fn remove(slot: &Slot) -> Outcome<i32> {
-    slot.session.chain().at(slot.directory).remove(&slot.name).run()?;
+    let chain = slot.session.chain().at(slot.directory).remove(&slot.name);
+    settle(&slot.session.client(), chain.run_async())?;
     Ok(0)
 }

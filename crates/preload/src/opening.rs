@@ -17,6 +17,7 @@ use crate::errors::{Failure, Outcome, fail};
 use crate::page::{self, Identity, Kind};
 use crate::route::{LINKS_MAX, Place, Route, whole};
 use crate::state::{DESCRIPTORS_MAX, Description, State};
+use crate::waiting::{settle, wait};
 use crate::walk::{Slot, attributes};
 
 /// Bits that new objects do not get.
@@ -101,8 +102,15 @@ impl State {
             let session = slot.session.clone();
             return self.enter_directory(&session, &metadata, slot.mount, slot.path, flags);
         }
-        match slot.session.open_in(slot.directory, &slot.name, &slot.path, &options(flags, mode)) {
-            Ok(file) => self.enter_file(&slot, file, flags),
+        let (session, options) = (&slot.session, options(flags, mode));
+        let opening = session.open_in_async(slot.directory, &slot.name, &slot.path, &options);
+        match wait(&session.client(), opening)? {
+            Ok(file) => {
+                if flags & libc::O_TRUNC != 0 {
+                    self.mappings.note_length(&file.handle(), 0);
+                }
+                self.enter_file(&slot, file, flags)
+            }
             Err(error) => match error.status() {
                 Some(Status::Symlink) => self.open_link(&slot, flags, mode, links),
                 Some(Status::IsDir | Status::BadType | Status::Inval) => {
@@ -200,13 +208,15 @@ impl State {
         }
         let (session, _) = self.connection.mount(of.identity.mount)?;
         let options = OpenOptions { access, ..OpenOptions::read() };
-        Ok(session.open_handle(of.identity.handle, &of.identity.path, &options)?)
+        let opening = session.open_handle_async(of.identity.handle, &of.identity.path, &options);
+        settle(&session.client(), opening)
     }
 }
 
 /// Fails with EACCES without these rights.
 pub fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> Outcome<()> {
-    let brought = session.chain().at(handle).access(rights).run()?;
+    let asking = session.chain().at(handle).access(rights).run_async();
+    let brought = settle(&session.client(), asking)?;
     match brought.last() {
         Some(Brought::Access(given)) if given.0 & rights.0 == rights.0 => Ok(()),
         Some(Brought::Access(_)) => fail(libc::EACCES),
@@ -217,7 +227,8 @@ pub fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> O
 /// The text of the symbolic link that a slot holds.
 pub fn read_link(slot: &Slot) -> Outcome<String> {
     let chain = slot.session.chain().at(slot.directory);
-    match chain.lookup(&slot.name).read_link().run()?.into_iter().last() {
+    let asking = chain.lookup(&slot.name).read_link().run_async();
+    match settle(&slot.session.client(), asking)?.into_iter().last() {
         Some(Brought::LinkText(text)) => {
             String::from_utf8(text).map_err(|_| Failure::Errno(libc::EILSEQ))
         }

@@ -72,6 +72,8 @@ missed! {
     Attributes = "extended attributes: ENOTSUP",
     /// Kinds of mappings.
     Mapping = "mmap that a copy cannot stand for: refused",
+    /// Memory that others share already.
+    Elsewhere = "mmap of memory that another host or user shares: EAGAIN",
     /// Flags and requests.
     Refused = "calls that failed in DAFS with an error number",
     /// Waiting.

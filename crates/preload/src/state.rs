@@ -114,6 +114,7 @@ impl State {
             std::mem::forget(entry.locks.take());
         }
         std::mem::forget(std::mem::take(&mut self.owned));
+        self.mappings.forget_claims();
         std::mem::take(&mut self.connection).forget();
     }
 }

@@ -11,6 +11,7 @@ use crate::config;
 use crate::errors::{Failure, Outcome, fail};
 use crate::route::{LINKS_MAX, Place, Route, whole};
 use crate::state::State;
+use crate::waiting::{settle, wait};
 
 /// An object, and where it is.
 #[derive(Clone)]
@@ -123,7 +124,8 @@ impl Slot {
 
 /// What a name in a directory stands for; `None` for nothing.
 pub fn look(session: &Session, directory: FileHandle, name: &str) -> Outcome<Option<Metadata>> {
-    match session.chain().at(directory).lookup(name).getattr().run() {
+    let asking = session.chain().at(directory).lookup(name).getattr().run_async();
+    match wait(&session.client(), asking)? {
         Ok(brought) => last_metadata(&brought).map(Some),
         Err(failure) if failure.error.status() == Some(Status::NoEnt) => Ok(None),
         Err(failure) => Err(failure.into()),
@@ -132,7 +134,8 @@ pub fn look(session: &Session, directory: FileHandle, name: &str) -> Outcome<Opt
 
 /// Attributes of an object.
 pub fn attributes(session: &Session, handle: FileHandle) -> Outcome<Metadata> {
-    last_metadata(&session.chain().at(handle).getattr().run()?)
+    let asking = session.chain().at(handle).getattr().run_async();
+    last_metadata(&settle(&session.client(), asking)?)
 }
 
 fn last_metadata(brought: &[Brought]) -> Outcome<Metadata> {
@@ -175,7 +178,7 @@ impl<'p> Walk<'p> {
             return fail(libc::ENAMETOOLONG);
         }
         let chain = self.session.chain().at(self.root).lookup(&names.join("/")).getattr();
-        match chain.run() {
+        match wait(&self.session.client(), chain.run_async())? {
             Ok(brought) => {
                 let metadata = last_metadata(&brought)?;
                 if follow && metadata.kind == ObjectType::SymbolicLink {
@@ -235,7 +238,8 @@ impl<'p> Walk<'p> {
 
     /// Puts what a link says before what is left to go.
     fn through(&mut self, link: &Metadata, left: &mut Vec<String>) -> Outcome<()> {
-        let brought = self.session.chain().at(link.handle).read_link().run()?;
+        let asking = self.session.chain().at(link.handle).read_link().run_async();
+        let brought = settle(&self.session.client(), asking)?;
         let Some(Brought::LinkText(text)) = brought.into_iter().last() else {
             return fail(libc::EIO);
         };

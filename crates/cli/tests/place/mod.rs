@@ -1,5 +1,6 @@
 //! A directory, and a server of it that can be killed and started again.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
@@ -30,9 +31,20 @@ impl Place {
     }
 
     pub fn serve(&mut self) {
+        let export = self.path("export");
+        self.start(&[export.as_os_str()]);
+    }
+
+    /// Serves memory of so many octets instead of the directory.
+    #[allow(dead_code)]
+    pub fn serve_memory(&mut self, size: &str) {
+        self.start(&["--memory".as_ref(), size.as_ref()]);
+    }
+
+    fn start(&mut self, what: &[&OsStr]) {
         let mut server = dafs()
             .arg("serve")
-            .arg(self.path("export"))
+            .args(what)
             .args(["--no-tcp", "--cache", "256M", "--lease", "1", "--socket"])
             .arg(self.path("socket"))
             .arg("--state")

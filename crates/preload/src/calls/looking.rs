@@ -2,13 +2,15 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
+use dafs_client::FileSystemAttributes;
+use dafs_types::FileHandle;
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 
 use crate::attributes::{to_statfs, to_statvfs};
-use crate::config;
 use crate::errors::{Outcome, fail};
 use crate::route::Place;
 use crate::state::{Description, State};
+use crate::waiting::settle;
 
 /// Writes what was found where the program wants it.
 fn put<T>(to: *mut T, value: T) -> Outcome<c_int> {
@@ -40,16 +42,18 @@ fn look_open(state: &mut State, it: &Description, to: *mut libc::stat) -> Outcom
     put(to, state.shown(&metadata, it.identity.mount))
 }
 
-fn file_system(state: &mut State, mount: usize, path: &str) -> Outcome<dafs_client::FileSystemAttributes> {
+fn file_system(
+    state: &mut State,
+    mount: usize,
+    handle: FileHandle,
+) -> Outcome<FileSystemAttributes> {
     let (session, _) = state.connection.mount(mount)?;
-    let base = &config::get().mounts[mount].location.path;
-    let whole = format!("{base}{path}");
-    Ok(session.file_system(if whole.is_empty() { "/" } else { &whole })?)
+    settle(&session.client(), session.file_system_async(handle, ""))
 }
 
-fn file_system_of(state: &mut State, place: &Place) -> Outcome<dafs_client::FileSystemAttributes> {
+fn file_system_of(state: &mut State, place: &Place) -> Outcome<FileSystemAttributes> {
     let object = state.object(place, true)?;
-    file_system(state, object.mount, &object.path)
+    file_system(state, object.mount, object.metadata.handle)
 }
 
 /// Puts a text where the program wants it, without a zero, cut where there is no more room.
@@ -121,10 +125,10 @@ on_descriptor! {
         fd, Look, |state, it| look_open(state, &it, to);
     fn [fstatfs fstatfs64](fd: c_int, to: *mut libc::statfs) -> c_int,
         fd, Look, |state, it| {
-            put(to, to_statfs(&file_system(state, it.identity.mount, "")?))
+            put(to, to_statfs(&file_system(state, it.identity.mount, it.identity.handle)?))
         };
     fn [fstatvfs fstatvfs64](fd: c_int, to: *mut libc::statvfs) -> c_int,
         fd, Look, |state, it| {
-            put(to, to_statvfs(&file_system(state, it.identity.mount, "")?))
+            put(to, to_statvfs(&file_system(state, it.identity.mount, it.identity.handle)?))
         };
 }
