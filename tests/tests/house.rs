@@ -83,11 +83,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-fuse",
         ],
     ),
+    ("dafs-posix-suite", &[]),
     ("dafs-tests", &[]),
 ];
 
 /// Crates that may contain `unsafe`.
-const UNSAFE: &[&str] = &["memory", "dat", "gss", "share", "capi", "python", "preload"];
+const UNSAFE: &[&str] =
+    &["memory", "dat", "gss", "share", "capi", "python", "preload", "posix-suite"];
 
 /// Lines of code a file may have before its tests.
 const LINES_MAX: usize = 800;

@@ -28,11 +28,7 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::fencing_list`].
-    pub async fn fencing_list_async(
-        &self,
-        path: &str,
-        object: FenceObject,
-    ) -> Result<Vec<String>> {
+    pub async fn fencing_list_async(&self, path: &str, object: FenceObject) -> Result<Vec<String>> {
         let file = self.resolve_fenced(path).await?;
         let file = match object {
             FenceObject::File => file,

@@ -14,8 +14,8 @@ use dafs_journal::RecordNumber;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, FileHandle, QuickMap, SequenceNumber, Stability, StateId, StreamId};
-use dafs_wire::{AttributeBitmap, DirectBuffer};
 use dafs_wire::messages::{Close, Unlock};
+use dafs_wire::{AttributeBitmap, DirectBuffer};
 
 use crate::batch::sealed::SealedBatch;
 use crate::batch::strand::Strand;

@@ -85,8 +85,7 @@ impl Host {
         if !options.is_empty() {
             mount.args(["-o", options]);
         }
-        let mut process =
-            mount.arg(self.url()).arg(&place).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = mount.arg(self.url()).arg(&place).stdout(Stdio::piped()).spawn().unwrap();
         let line = first_line(&mut process);
         assert!(line.contains("is mounted on"), "{line:?}");
         self.mounts.push(Mount { place: place.clone(), process });

@@ -5,7 +5,7 @@ mod data;
 mod failures;
 mod host;
 mod options;
-mod programs;
 #[path = "../program/mod.rs"]
 mod program;
+mod programs;
 mod xattrs;

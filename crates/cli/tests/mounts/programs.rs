@@ -14,8 +14,7 @@ fn write_rows(places: &[&Path], writers: usize, rows: usize) {
         let mut sqlite = Command::new("sqlite3");
         let place = places[writer % places.len()];
         sqlite.arg("-bail").arg(place.join("data.db")).stdin(Stdio::piped());
-        let mut child =
-            sqlite.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = sqlite.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
         child
     };

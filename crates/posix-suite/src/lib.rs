@@ -1,0 +1,19 @@
+//! What POSIX asks of a file system, as a table of cases.
+//!
+//! Programs that know nothing of DAFS and work on any directory:
+//!
+//! - `posix-suite DIR`: the cases of `src/tables`, in the manner of pjdfstest ([`suite`]).
+//!
+//! Invariant: every call that is judged goes through [`raw`], and so through the C library.
+
+pub mod names;
+mod octets;
+pub mod perform;
+mod perform_files;
+mod perform_more;
+mod perform_names;
+pub mod raw;
+pub mod script;
+pub mod suite;
+pub mod tables;
+pub mod worker;
