@@ -11,7 +11,7 @@ use dafs_types::limits::APPEND_BYTES_MAX;
 
 use crate::abi::{Fields, Header, Message, WRITE_HEADER_BYTES};
 use crate::engine::{Answer, Answered, DATA_AT, Engine};
-use crate::files::OpenFile;
+use crate::files::{OpenFile, of_data};
 use crate::slab::Slab;
 
 /// Transfers under way, by the number they were submitted with.
@@ -127,7 +127,11 @@ impl Engine {
     }
 
     fn fail_transfer(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
-        let errno = self.failed(error);
+        let errno = of_data(self.failed(error));
+        if !transfer.is_read && error.status().is_some() {
+            // The server has said what became of what was written before, too.
+            transfer.open.has_lost.set(false);
+        }
         if let Some(unique) = transfer.unique {
             self.device.fail(unique, errno);
         }
@@ -189,7 +193,7 @@ impl Engine {
                 Ok(_) => return Err(EIO),
                 // Told how much was written; the rest comes once more, and fails by itself.
                 Err(_) if done > 0 => break,
-                Err(failure) => return Err(self.failed(&failure.error)),
+                Err(failure) => return Err(of_data(self.failed(&failure.error))),
             }
         }
         let mut message = Message::default();

@@ -51,6 +51,13 @@ impl OpenFile {
         (file.0 == epoch).then(|| file.1.clone())
     }
 
+    /// What the server says of write-back comes before what is known here: it knows why data
+    /// was lost, such as for want of room.
+    pub fn told(&self, by_server: Answered<()>) -> Answered<()> {
+        let lost = self.take_loss();
+        by_server.and(lost)
+    }
+
     /// What the server has lost is told once.
     fn take_loss(&self) -> Answered<()> {
         if self.has_lost.take() { Err(EIO) } else { Ok(()) }
@@ -169,29 +176,36 @@ impl Engine {
     pub async fn flush(self: Rc<Self>, node: u64, number: u64, owner: u64) -> Answered<Answer> {
         self.release_owner(node, owner, false);
         let open = self.file(number)?;
-        open.take_loss()?;
         if !open.is_dirty.take() {
+            open.take_loss()?;
             return Ok(Answer::Done);
         }
         // The end of an open makes the server hand over what was written, and tell how that
         // went. This one's goes on: other descriptors may share it.
         let (session, _) = self.session();
-        self.current(&open).await?;
-        let file = self.open_handle(&session, open.handle, ShareAccess::Write).await?;
-        file.close_async().await.map_err(|error| self.failed(&error))?;
-        open.take_loss()?;
+        let handed_over = async {
+            self.current(&open).await?;
+            let file = self.open_handle(&session, open.handle, ShareAccess::Write).await?;
+            file.close_async().await.map_err(|error| self.failed(&error))
+        };
+        open.told(handed_over.await)?;
         Ok(Answer::Done)
     }
 
     pub async fn fsync(self: Rc<Self>, number: u64) -> Answered<Answer> {
         let open = self.file(number)?;
         let file = self.current(&open).await?;
-        let committed = file.commit_async().await.map_err(|error| self.failed(&error))?;
-        if file.note_unstable(committed.verifier).is_err() {
-            open.has_lost.set(true);
-        }
+        let committed = match file.commit_async().await {
+            Ok(committed) => {
+                if file.note_unstable(committed.verifier).is_err() {
+                    open.has_lost.set(true);
+                }
+                Ok(())
+            }
+            Err(error) => Err(of_data(self.failed(&error))),
+        };
         open.is_dirty.set(false);
-        open.take_loss()?;
+        open.told(committed)?;
         Ok(Answer::Done)
     }
 
@@ -201,6 +215,12 @@ impl Engine {
         self.node(node)?;
         Ok(Answer::Done)
     }
+}
+
+/// The error number of a transfer. The kernel has judged who may do it when the file was opened:
+/// a server that refuses it then has fenced this host out.
+pub(crate) fn of_data(errno: i32) -> i32 {
+    if errno == EACCES { EIO } else { errno }
 }
 
 /// What an open may do. The kernel reads pages of what it writes, so that nobody who writes only
@@ -219,3 +239,4 @@ const O_WRONLY: u32 = 1;
 const O_APPEND: u32 = 0o2000;
 const EIO: i32 = 5;
 const EBADF: i32 = 9;
+const EACCES: i32 = 13;

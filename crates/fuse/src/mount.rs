@@ -159,7 +159,10 @@ impl Mount {
         let device = self.fuse.as_fd().try_clone_to_owned().and_then(Device::new);
         let device = device.map_err(failed)?;
         let engine = Engine::new(device, session, root, session_options, options);
-        engine.serve().map_err(failed)
+        engine.serve().map_err(failed)?;
+        // It is gone. `fuser` does not know, and would take away whatever lay beneath.
+        std::mem::forget(self.fuse);
+        Ok(())
     }
 }
 

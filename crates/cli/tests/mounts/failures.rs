@@ -1,1 +1,254 @@
-//! To come.
+//! What programs see of a mount when something fails, and that they go on when it is mended.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::host::{Host, have, run, shell};
+use crate::program::{await_that, dafs};
+
+/// Whether a process waits for an answer of a mount.
+fn waits_in_fuse(child: &Child) -> bool {
+    let read = |name: &str| {
+        std::fs::read_to_string(format!("/proc/{}/{name}", child.id())).unwrap_or_default()
+    };
+    ["wchan", "stack"].iter().any(|name| {
+        let text = read(name);
+        text.contains("fuse") || text.contains("request_wait_answer")
+    })
+}
+
+#[test]
+fn programs_go_on_when_a_killed_server_is_back() {
+    let Some(mut host) = Host::mounted("attr_timeout=0,entry_timeout=0") else { return };
+    const RECORD: usize = 4096;
+    let record = |number: u64| [number as u8; RECORD];
+    let path = host.at("records");
+    let written = AtomicU64::new(0);
+    let lost = AtomicU64::new(0);
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (written, lost, is_over, path) = (&written, &lost, &is_over, &path);
+        scope.spawn(move || {
+            let file = File::create(path).unwrap();
+            let mut number = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                file.write_all_at(&record(number), number * RECORD as u64).unwrap();
+                match file.sync_data() {
+                    Ok(()) => {
+                        number += 1;
+                        written.store(number, Ordering::Relaxed);
+                    }
+                    // What the server lost before it was synced is told, and written again.
+                    Err(error) => {
+                        assert_eq!(error.raw_os_error(), Some(5), "{error}");
+                        lost.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            }
+        });
+        for life in 1..=4 {
+            let before = written.load(Ordering::Relaxed);
+            await_that("some records", || written.load(Ordering::Relaxed) > before + 20);
+            host.kill_server();
+            host.serve();
+            assert!(lost.load(Ordering::Relaxed) <= life, "a loss is told once");
+        }
+        let before = written.load(Ordering::Relaxed);
+        await_that("records after all", || written.load(Ordering::Relaxed) > before + 20);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let content = std::fs::read(host.exported("records")).unwrap();
+    for number in 0..written.load(Ordering::Relaxed) {
+        let at = number as usize * RECORD;
+        assert!(content[at..at + RECORD] == record(number), "record {number}");
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_server_can_be_interrupted() {
+    let Some(mut host) = Host::mounted("attr_timeout=0,entry_timeout=0") else { return };
+    std::fs::write(host.at("file"), "text").unwrap();
+    let open = File::open(host.at("file")).unwrap();
+    host.kill_server();
+    for command in ["cat file", "ls -l", "touch new", "rm file"] {
+        let words: Vec<_> = command.split(' ').collect();
+        let mut child = Command::new(words[0]);
+        for word in &words[1..] {
+            match word.starts_with('-') {
+                true => child.arg(word),
+                false => child.arg(host.at(word)),
+            };
+        }
+        if words.len() == 2 && words[1].starts_with('-') {
+            child.arg(host.at(""));
+        }
+        let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        await_that(command, || waits_in_fuse(&child));
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(2), "{command}");
+    }
+    host.serve();
+    let mut text = [0; 4];
+    open.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"text");
+    assert_eq!(std::fs::read_to_string(host.at("file")).unwrap(), "text");
+}
+
+#[test]
+fn whoever_waits_for_a_lock_can_be_interrupted() {
+    if !have(&["flock"]) {
+        return;
+    }
+    let Some(host) = Host::mounted("") else { return };
+    let holder = File::create(host.at("file")).unwrap();
+    holder.lock().unwrap();
+    let mut waiter = Command::new("flock").arg(host.at("file")).arg("true").spawn().unwrap();
+    await_that("the lock is waited for", || waits_in_fuse(&waiter));
+    kill_process(Pid::from_child(&waiter), Signal::INT).unwrap();
+    assert_eq!(waiter.wait().unwrap().signal(), Some(2));
+    holder.unlock().unwrap();
+    assert_eq!(run(&host.at(""), "flock -n file echo had"), "had\n");
+}
+
+/// A served directory of a few MiB.
+struct Small(std::path::PathBuf, tempfile::TempDir);
+
+impl Small {
+    fn new() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return crate::host::missing("root, to mount a tmpfs");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("small");
+        std::fs::create_dir(&place).unwrap();
+        run(directory.path(), "mount -t tmpfs -o size=4m none small");
+        Some(Self(place, directory))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = shell(self.1.path(), "umount -l small");
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_as_such() {
+    let Some(small) = Small::new() else { return };
+    let Some(mut host) = Host::of(Some(small.0.clone())) else { return };
+    host.mount("");
+    for how in ["bs=1M", "bs=4k", "bs=64k conv=fsync", "bs=512k conv=fdatasync", "bs=700k"] {
+        for round in 0..3 {
+            let write = format!("dd if=/dev/zero of=big count=8M iflag=count_bytes {how}");
+            let output = shell(&host.at(""), &write);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(!output.status.success(), "{how}, {round}: {said}");
+            assert!(said.contains("No space left on device"), "{how}, {round}: {said}");
+            assert!(!said.contains("Input/output"), "{how}, {round}: {said}");
+            std::fs::remove_file(host.at("big")).unwrap();
+        }
+    }
+    // There is room again.
+    std::fs::write(host.at("little"), "text").unwrap();
+    assert_eq!(std::fs::read_to_string(host.exported("little")).unwrap(), "text");
+}
+
+#[test]
+fn a_session_that_has_ended_is_an_input_output_error_until_there_is_another() {
+    let options = "attr_timeout=0,entry_timeout=0,giveup=1";
+    let Some(mut host) = Host::mounted(options) else { return };
+    std::fs::write(host.at("file"), "text").unwrap();
+    let open = File::options().read(true).write(true).open(host.at("file")).unwrap();
+    host.kill_server();
+    let failed = std::fs::metadata(host.at("file")).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(5));
+    let failed = File::open(host.at("file")).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(5));
+    host.serve();
+    await_that("another session", || std::fs::metadata(host.at("file")).is_ok());
+    open.write_all_at(b"more", 4).unwrap();
+    open.sync_all().unwrap();
+    let mut text = [0; 8];
+    open.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"textmore");
+}
+
+#[test]
+fn a_mount_in_use_is_unmounted_lazily_alone() {
+    let Some(mut host) = Host::mounted("") else { return };
+    std::fs::write(host.at("file"), "text").unwrap();
+    let mut open = File::open(host.at("file")).unwrap();
+    let place = host.at("");
+    let refused = dafs().arg("unmount").arg(&place).output().unwrap();
+    assert!(!refused.status.success());
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("--lazy"), "{said}");
+    assert!(dafs().args(["unmount", "--lazy"]).arg(&place).status().unwrap().success());
+    assert!(!host.at("file").exists());
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "text");
+    assert!(host.process(0).try_wait().unwrap().is_none());
+    drop(open);
+    assert!(host.process(0).wait().unwrap().success());
+}
+
+#[test]
+fn a_mount_can_be_taken_away_from_a_server_that_is_gone() {
+    let Some(mut host) = Host::mounted("") else { return };
+    std::fs::write(host.at("file"), "text").unwrap();
+    host.kill_server();
+    let place = host.at("");
+    assert!(dafs().arg("unmount").arg(&place).status().unwrap().success());
+    assert!(host.process(0).wait().unwrap().success());
+    assert!(!Path::new(&host.at("file")).exists());
+}
+
+#[test]
+fn what_lies_beneath_a_mount_stays_when_it_goes() {
+    let Some(mut host) = Host::mounted("") else { return };
+    std::fs::write(host.at("file"), "text").unwrap();
+    let over = host.at("");
+    let mut above = dafs()
+        .args(["mount", "--foreground", &host.url()])
+        .arg(&over)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 1];
+    above.stdout.take().unwrap().read_exact(&mut line).unwrap();
+    assert!(dafs().arg("unmount").arg(&over).status().unwrap().success());
+    assert!(above.wait().unwrap().success());
+    assert_eq!(std::fs::read_to_string(host.at("file")).unwrap(), "text");
+    assert!(host.process(0).try_wait().unwrap().is_none());
+}
+
+#[test]
+fn a_fenced_host_has_input_output_errors() {
+    let Some(mut host) = Host::new() else { return };
+    host.mount_with("attr_timeout=0,entry_timeout=0", &["--fence-id", "one"]);
+    let mut file = File::create(host.at("file")).unwrap();
+    file.write_all(b"before").unwrap();
+    file.sync_all().unwrap();
+    let fence = |verb: &str, who: &str| {
+        let url = host.url();
+        let mut fence = dafs();
+        fence.args(["fence", verb, "--file-system", &url]).args(who.split_whitespace());
+        let output = fence.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    fence("set", "two");
+    let wrote = file.write_all(b"after").and_then(|()| file.sync_all());
+    assert_eq!(wrote.unwrap_err().raw_os_error(), Some(5));
+    fence("clear", "");
+    file.write_all_at(b"lifted", 6).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(std::fs::read(host.exported("file")).unwrap(), b"beforelifted");
+}
