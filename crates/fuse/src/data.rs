@@ -129,8 +129,7 @@ impl Engine {
     fn fail_transfer(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
         let errno = of_data(self.failed(error));
         if !transfer.is_read && error.status().is_some() {
-            // The server has said what became of what was written before, too.
-            transfer.open.has_lost.set(false);
+            transfer.open.forget_unstable();
         }
         if let Some(unique) = transfer.unique {
             self.device.fail(unique, errno);

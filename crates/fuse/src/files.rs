@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use dafs_client::{File, Metadata, OpenOptions, Session};
-use dafs_types::{DeleteDisposition, FileHandle, ShareAccess, ShareDeny};
+use dafs_types::{DeleteDisposition, FileHandle, ShareAccess, ShareDeny, Verifier};
 use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
 use dafs_wire::{Path, Request, Response};
 
@@ -55,7 +55,17 @@ impl OpenFile {
     /// was lost, such as for want of room.
     pub fn told(&self, by_server: Answered<()>) -> Answered<()> {
         let lost = self.take_loss();
+        if by_server.is_err() {
+            self.forget_unstable();
+        }
         by_server.and(lost)
+    }
+
+    /// The server has said what became of what was written. That it says so by another verifier,
+    /// too, is no second loss.
+    pub fn forget_unstable(&self) {
+        self.has_lost.set(false);
+        let _ = self.file.borrow().1.note_committed(Verifier([0; 8]));
     }
 
     /// What the server has lost is told once.

@@ -1,6 +1,6 @@
 //! A served directory, and mounts of it.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -11,6 +11,7 @@ pub struct Host {
     directory: tempfile::TempDir,
     export: PathBuf,
     server: Option<Child>,
+    next: Option<Child>,
     mounts: Vec<Mount>,
 }
 
@@ -35,7 +36,7 @@ impl Host {
         let directory = tempfile::tempdir().unwrap();
         let export = export.unwrap_or_else(|| directory.path().join("export"));
         let _ = std::fs::create_dir(&export);
-        let mut host = Self { directory, export, server: None, mounts: Vec::new() };
+        let mut host = Self { directory, export, server: None, next: None, mounts: Vec::new() };
         host.serve();
         Some(host)
     }
@@ -47,18 +48,27 @@ impl Host {
         Some(host)
     }
 
+    /// Starts a server. Its process is there before it is needed: to start one closes what this
+    /// process has open, and a file of the mount is closed when its server says so.
     pub fn serve(&mut self) {
-        let mut server = dafs()
-            .args(["serve", "--squash", "none", "--no-tcp", "--cache", "32M", "--lease", "2"])
-            .arg("--socket")
-            .args([self.path("socket"), "--state".into(), self.path("state")])
-            .arg(&self.export)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut server = self.next.take().unwrap_or_else(|| self.prepare());
+        server.stdin.take().unwrap().write_all(b"begin\n").unwrap();
         let line = first_line(&mut server);
         assert!(line.starts_with("ready"), "{line:?}");
         self.server = Some(server);
+        self.next = Some(self.prepare());
+    }
+
+    fn prepare(&self) -> Child {
+        Command::new("sh")
+            .args(["-c", "read word && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_dafs"), "serve"])
+            .args(["--squash", "none", "--no-tcp", "--cache", "32M", "--lease", "2", "--socket"])
+            .args([self.path("socket"), "--state".into(), self.path("state")])
+            .arg(&self.export)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap()
     }
 
     /// SIGKILL.
@@ -125,7 +135,7 @@ impl Drop for Host {
                 let _ = mount.process.wait();
             }
         }
-        if let Some(server) = &mut self.server {
+        for server in [&mut self.server, &mut self.next].into_iter().flatten() {
             let _ = server.kill();
             let _ = server.wait();
         }
