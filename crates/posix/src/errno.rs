@@ -44,6 +44,8 @@ pub fn of_status(status: Status) -> i32 {
         Status::Grace | Status::Delay => EIO,
         Status::LockRange => EINVAL,
         Status::Resource => ENOLCK,
+        // Another thing than a lock that somebody has: what it guarded may be half done.
+        Status::LockBroken => EUCLEAN,
         other => other.errno(),
     }
 }
@@ -56,6 +58,7 @@ const EINVAL: i32 = 22;
 const ENOLCK: i32 = 37;
 const ELOOP: i32 = 40;
 const ETIMEDOUT: i32 = 110;
+const EUCLEAN: i32 = 117;
 
 #[cfg(test)]
 mod tests {
@@ -69,5 +72,6 @@ mod tests {
         assert_eq!(errno(&full), 28);
         let denied = ClientError::Status { what: "x".into(), status: Status::Access };
         assert_eq!(errno(&denied), EACCES);
+        assert_ne!(of_status(Status::LockBroken), of_status(Status::Denied));
     }
 }
