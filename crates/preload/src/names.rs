@@ -17,7 +17,8 @@ impl State {
     pub fn make_directory(&mut self, place: &Place, mode: u32) -> Outcome<i32> {
         let slot = self.slot(place)?;
         slot.must_have_name(libc::EEXIST)?;
-        let mode = new_mode(mode);
+        // As Linux has it: only chmod sets the other bits of a directory.
+        let mode = new_mode(mode & 0o1777);
         let chain = slot.session.chain().at(slot.directory).create_dir(&slot.name, mode);
         settle(&slot.session.client(), chain.run_async())?;
         Ok(0)
@@ -92,13 +93,15 @@ impl State {
             return fail(libc::EXDEV);
         }
         let object = self.object(from, follow)?;
-        if object.metadata.kind == ObjectType::Directory {
-            return fail(libc::EPERM);
-        }
         let slot = self.slot(to)?;
         slot.must_have_name(libc::EEXIST)?;
-        if slot.is_directory {
-            return fail(libc::ENOENT);
+        let is_directory = object.metadata.kind == ObjectType::Directory;
+        if is_directory || slot.is_directory {
+            return fail(match slot.look()? {
+                Some(_) => libc::EEXIST,
+                None if slot.is_directory => libc::ENOENT,
+                None => libc::EPERM,
+            });
         }
         let chain = slot.session.chain().at(slot.directory);
         let linking = chain.link(object.metadata.handle, &slot.name).run_async();
@@ -113,9 +116,7 @@ impl State {
         }
         let slot = self.slot(place)?;
         slot.must_have_name(libc::EEXIST)?;
-        if slot.is_directory {
-            return fail(if slot.look()?.is_some() { libc::EEXIST } else { libc::ENOENT });
-        }
+        slot.must_not_be_directory()?;
         let chain = slot.session.chain().at(slot.directory).symlink(text, &slot.name);
         settle(&slot.session.client(), chain.run_async())?;
         Ok(0)
@@ -125,9 +126,14 @@ impl State {
     pub fn link_text(&mut self, place: &Place) -> Outcome<String> {
         let slot = self.slot(place)?;
         slot.must_have_name(libc::EINVAL)?;
+        if slot.is_directory {
+            // It is what the link leads to that is asked for.
+            self.object(place, true)?;
+            return fail(libc::EINVAL);
+        }
         match slot.look()?.map(|metadata| metadata.kind) {
             None => fail(libc::ENOENT),
-            Some(ObjectType::SymbolicLink) if !slot.is_directory => read_link(&slot),
+            Some(ObjectType::SymbolicLink) => read_link(&slot),
             Some(_) => fail(libc::EINVAL),
         }
     }
@@ -136,9 +142,7 @@ impl State {
     pub fn make_fifo(&mut self, place: &Place, mode: u32) -> Outcome<i32> {
         let slot = self.slot(place)?;
         slot.must_have_name(libc::EEXIST)?;
-        if slot.look()?.is_some() {
-            return fail(libc::EEXIST);
-        }
+        slot.must_not_be_directory()?;
         let wanted = SetAttributes { mode: Some(new_mode(mode)), ..SetAttributes::default() };
         let (name, fifo) = (&*slot.name, NewObject::Fifo);
         let making =

@@ -44,9 +44,6 @@ impl State {
         }
         if place.is_directory || (flags & (libc::O_DIRECTORY | libc::O_CREAT) == libc::O_DIRECTORY)
         {
-            if flags & libc::O_CREAT != 0 {
-                return fail(libc::EISDIR);
-            }
             return self.open_directory(place, flags);
         }
         self.open_name(place, flags, mode, 0)
@@ -65,6 +62,10 @@ impl State {
     }
 
     fn open_directory(&mut self, place: &Place, flags: i32) -> Outcome<RawFd> {
+        if flags & libc::O_CREAT != 0 {
+            self.slot(place)?;
+            return fail(libc::EISDIR);
+        }
         let object = self.object(place, flags & libc::O_NOFOLLOW == 0)?;
         if object.metadata.kind != ObjectType::Directory {
             return fail(libc::ENOTDIR);

@@ -63,7 +63,8 @@ impl State {
                 None => return fail(libc::ENOENT),
             },
         };
-        if place.is_directory && metadata.kind != ObjectType::Directory {
+        let must_be = place.is_directory || walk.leads_to_directory;
+        if must_be && metadata.kind != ObjectType::Directory {
             return fail(libc::ENOTDIR);
         }
         let path = walk.path();
@@ -91,7 +92,7 @@ impl State {
             Place { names: before.to_vec(), is_directory: true, descriptor: None, ..*place };
         // Names behind this one count as well if the way leads out.
         let mut walk = Walk::new(session.clone(), root, &parent);
-        walk.behind = name.clone();
+        walk.behind = if place.is_directory { format!("{name}/") } else { name.clone() };
         let metadata = match walk.at_once(true)? {
             Some(metadata) => Some(metadata),
             None => walk.step_by_step(true)?,
@@ -114,6 +115,14 @@ impl Slot {
             return attributes(&self.session, self.directory).map(Some);
         }
         look(&self.session, self.directory, &self.name)
+    }
+
+    /// What is made there is no directory, and its name must not end with a slash.
+    pub fn must_not_be_directory(&self) -> Outcome<()> {
+        if !self.is_directory {
+            return Ok(());
+        }
+        fail(if self.look()?.is_some() { libc::EEXIST } else { libc::ENOENT })
     }
 
     /// It must be a name that something can be done to.
@@ -154,11 +163,13 @@ struct Walk<'p> {
     gone: Vec<(String, FileHandle)>,
     /// A name that comes behind the place.
     behind: String,
+    /// The last link says that it is of a directory.
+    leads_to_directory: bool,
 }
 
 impl<'p> Walk<'p> {
     fn new(session: Session, root: FileHandle, place: &'p Place) -> Self {
-        Self { session, root, place, gone: Vec::new(), behind: String::new() }
+        Self { session, root, place, gone: Vec::new(), behind: String::new(), leads_to_directory: false }
     }
 
     fn path(&self) -> String {
@@ -247,6 +258,9 @@ impl<'p> Walk<'p> {
         if text.is_empty() {
             return fail(libc::ENOENT);
         }
+        if left.is_empty() {
+            self.leads_to_directory |= text.ends_with('/') || text.ends_with("/.");
+        }
         if text.starts_with('/') {
             match whole(text.as_bytes()) {
                 Route::Dafs(place) if place.mount == self.place.mount => {
@@ -272,6 +286,8 @@ impl<'p> Walk<'p> {
         let mut path = left.iter().rev().fold(start, |path, name| path + "/" + name);
         if !self.behind.is_empty() {
             path = path + "/" + &self.behind;
+        } else if self.place.is_directory && !path.ends_with('/') {
+            path += "/";
         }
         Failure::Elsewhere(path)
     }

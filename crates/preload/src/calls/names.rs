@@ -4,17 +4,18 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use libc::{AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW};
 
-use crate::errors::{Failure, fail};
+use crate::errors::{Failure, Outcome, fail};
 use crate::guard;
 use crate::report::{self, Call, Miss};
-use crate::route::{Place, Route, route};
+use crate::route::{LINKS_MAX, Place, Route, route, whole};
 use crate::state::State;
 
 /// Makes what `mknod` asks for that a server can have.
-fn make_node(state: &mut State, place: &Place, mode: u32) -> crate::errors::Outcome<c_int> {
+fn make_node(state: &mut State, place: &Place, mode: u32) -> Outcome<c_int> {
     match mode & libc::S_IFMT {
         libc::S_IFIFO => state.make_fifo(place, mode & 0o7777),
         0 | libc::S_IFREG => {
+            state.slot(place)?.must_not_be_directory()?;
             let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
             let number = state.open(place, flags, mode & 0o7777)?;
             state.close(number)
@@ -66,35 +67,78 @@ enum Pair {
     Kernel(Route, Route),
 }
 
-/// Serves a call with two paths, if both are in DAFS.
+/// Serves a call with two paths, if both are in DAFS; the first is followed where it is a link
+/// and `follow` says so.
 unsafe fn pair(
     from: (c_int, *const c_char),
     to: (c_int, *const c_char),
-    act: impl Fn(&mut State, &Place, &Place) -> crate::errors::Outcome<c_int>,
+    follow: bool,
+    act: impl Fn(&mut State, &Place, &Place) -> Outcome<c_int>,
 ) -> Pair {
     // SAFETY: the program gives paths that end with a zero, or null.
-    let (from, to) = unsafe { (route(from.0, from.1), route(to.0, to.1)) };
-    match (from, to) {
-        (Route::Dafs(from), Route::Dafs(to)) => {
-            report::served(Call::Name);
-            let done = guard::with(|state| act(state, &from, &to));
-            // A directory on the way is a link that leads out: that is over the border.
-            let done = done.map_err(|failure| match failure {
-                Failure::Elsewhere(_) => Failure::Errno(libc::EXDEV),
-                errno => errno,
-            });
-            if done.is_err() {
-                report::missed(Miss::Refused);
+    let (mut from, mut to) = unsafe { (route(from.0, from.1), route(to.0, to.1)) };
+    for _ in 0..LINKS_MAX {
+        (from, to) = match (from, to) {
+            (Route::Dafs(from), Route::Dafs(to)) => {
+                report::served(Call::Name);
+                match guard::with(|state| act(state, &from, &to)) {
+                    Ok(answer) => return Pair::Done(answer),
+                    // One of the directories is a link that leads out.
+                    Err(Failure::Elsewhere(_)) => (moved(from, follow), moved(to, false)),
+                    Err(failure) => return Pair::Done(refused(&failure)),
+                }
             }
-            Pair::Done(done.unwrap_or_else(|failure| guard::refused(&failure)))
+            (Route::Refused(errno), _) | (_, Route::Refused(errno)) => {
+                return Pair::Done(refused(&Failure::Errno(errno)));
+            }
+            (Route::Dafs(inside), outside) => {
+                let found = within(&inside).and(beyond(&outside));
+                return Pair::Done(refused(&found.err().unwrap_or(ACROSS)));
+            }
+            (outside, Route::Dafs(inside)) => {
+                let found = beyond(&outside).and_then(|()| within(&inside));
+                return Pair::Done(refused(&found.err().unwrap_or(ACROSS)));
+            }
+            (from, to) => return Pair::Kernel(from, to),
         }
-        (Route::Refused(errno), _) | (_, Route::Refused(errno)) => {
-            Pair::Done(guard::refused(&Failure::Errno(errno)))
-        }
-        (Route::Dafs(_), _) | (_, Route::Dafs(_)) => {
-            Pair::Done(guard::refused(&Failure::Errno(libc::EXDEV)))
-        }
-        (from, to) => Pair::Kernel(from, to),
+    }
+    Pair::Done(refused(&Failure::Errno(libc::ELOOP)))
+}
+
+fn refused(failure: &Failure) -> c_int {
+    report::missed(Miss::Refused);
+    guard::refused(failure)
+}
+
+/// Where the directory of a place leads, or the place itself.
+fn moved(place: Place, follow: bool) -> Route {
+    let found = guard::with(|state| {
+        state.slot(&place)?;
+        if follow || place.is_directory { state.object(&place, true).map(drop) } else { Ok(()) }
+    });
+    match found {
+        Err(Failure::Elsewhere(path)) => whole(path.as_bytes()),
+        Ok(()) | Err(Failure::Errno(_)) => Route::Dafs(place),
+    }
+}
+
+/// Nothing goes over the border; but a directory that is not there is told first.
+const ACROSS: Failure = Failure::Errno(libc::EXDEV);
+
+fn within(place: &Place) -> Outcome<()> {
+    match guard::with(|state| state.slot(place).map(drop)) {
+        Err(Failure::Elsewhere(_)) => Err(ACROSS),
+        found => found,
+    }
+}
+
+fn beyond(route: &Route) -> Outcome<()> {
+    let Route::KernelAt(path) = route else { return Ok(()) };
+    match path.to_str().ok().and_then(|path| path.rsplit_once('/')) {
+        Some((parent, _)) if !parent.is_empty() => rustix::fs::stat(parent)
+            .map(drop)
+            .map_err(|error| Failure::Errno(error.raw_os_error())),
+        _ => Ok(()),
     }
 }
 
@@ -116,7 +160,7 @@ pub unsafe extern "C" fn renameat2(
 ) -> c_int {
     let act = |state: &mut State, from: &Place, to: &Place| state.rename(from, to, flags);
     // SAFETY: the program's paths.
-    match unsafe { pair((from_at, from), (to_at, to), act) } {
+    match unsafe { pair((from_at, from), (to_at, to), false, act) } {
         Pair::Done(answer) => answer,
         Pair::Kernel(first, second) => {
             let (from, to) = (path_of(&first, from), path_of(&second, to));
@@ -156,7 +200,7 @@ pub unsafe extern "C" fn linkat(
     let follow = flags & AT_SYMLINK_FOLLOW != 0;
     let act = |state: &mut State, from: &Place, to: &Place| state.link(from, to, follow);
     // SAFETY: the program's paths.
-    match unsafe { pair((from_at, from), (to_at, to), act) } {
+    match unsafe { pair((from_at, from), (to_at, to), follow, act) } {
         Pair::Done(answer) => answer,
         Pair::Kernel(first, second) => {
             let (from, to) = (path_of(&first, from), path_of(&second, to));
