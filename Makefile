@@ -2,7 +2,7 @@
 CARGO ?= cargo
 
 .PHONY: run test test-interop test-python test-python-torch bench bench-python check fuzz soak \
-  install-c fio-engine
+  install-c install-preload fio-engine
 
 # Serves a directory (DIR=..., by default the Rust toolchain), copies it whole over
 # shared memory and TCP, verifies every octet and prints the speeds.
@@ -63,6 +63,19 @@ ifeq ($(ARCHIVE),)
 	$(CARGO) build --release --quiet --package dafs-capi
 endif
 	crates/capi/install "$(or $(ARCHIVE),$(or $(CARGO_TARGET_DIR),target)/release/libdafs.a)" "$(PREFIX)"
+
+# libdafs_preload.so, where `dafs exec` of PREFIX/bin finds it. PRELOAD names one that is there
+# already.
+PRELOAD ?=
+install-preload:
+ifeq ($(PRELOAD),)
+	$(CARGO) build --release --quiet --package dafs-preload
+endif
+	install -d "$(DESTDIR)$(PREFIX)/lib/dafs"
+	install -m 644 "$(or $(PRELOAD),$(or $(CARGO_TARGET_DIR),target)/release/libdafs_preload.so)" \
+	  "$(DESTDIR)$(PREFIX)/lib/dafs/libdafs_preload.so.new"
+	mv -f "$(DESTDIR)$(PREFIX)/lib/dafs/libdafs_preload.so.new" \
+	  "$(DESTDIR)$(PREFIX)/lib/dafs/libdafs_preload.so"
 
 # The engine for fio, target/fio/dafs.so; takes fio's source from apt, or FIO_SOURCE=DIR.
 fio-engine:

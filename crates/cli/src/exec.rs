@@ -100,8 +100,8 @@ fn library() -> Result<PathBuf> {
         }
     }
     bail!(
-        "{NAME} is neither at {} nor at {}; build it with `cargo build --release -p dafs-preload`, \
-         or say where it is by DAFS_PRELOAD_LIBRARY",
+        "{NAME} is neither at {} nor at {}; `make install-preload PREFIX=...` puts \
+         it there for a dafs in PREFIX/bin; or say where it is by DAFS_PRELOAD_LIBRARY",
         places[0].display(),
         places[1].display()
     )

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Output;
 
 use place::Place;
-use preloaded::library;
+use preloaded::{has, library};
 use program::dafs;
 
 fn text(output: &Output) -> (String, String) {
@@ -41,6 +41,37 @@ fn programs_find_servers_beneath_their_paths() {
     assert_eq!(std::fs::read(place.path("export/deep/copy")).unwrap(), b"of the server\n");
     let reported = std::fs::read_to_string(report).unwrap();
     assert!(reported.contains("dafs: cat, process"), "{reported}");
+}
+
+#[test]
+fn an_installed_command_finds_the_installed_library() {
+    if !has(&["make", "install", "cat"]) {
+        return;
+    }
+    let place = Place::new();
+    std::fs::write(place.path("export/file"), "of the server\n").unwrap();
+    let command = place.path("prefix/bin/dafs");
+    std::fs::create_dir_all(command.parent().unwrap()).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_dafs"), &command).unwrap();
+    let exec = || {
+        let mut command = std::process::Command::new(&command);
+        command.env_remove("DAFS_PRELOAD_LIBRARY");
+        let map = format!("/here={}", place.url(""));
+        text(&command.args(["exec", "--map", &map, "--", "cat", "/here/file"]).output().unwrap())
+    };
+    let (told, errors) = exec();
+    assert_eq!(told, "");
+    assert!(errors.contains("libdafs_preload.so is neither at"), "{errors}");
+    assert!(errors.contains("make install-preload"), "{errors}");
+    let made = std::process::Command::new("make")
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .args(["--silent", "install-preload"])
+        .arg(format!("PRELOAD={}", library().display()))
+        .arg(format!("PREFIX={}", place.path("prefix").display()))
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", text(&made).1);
+    assert_eq!(exec(), ("of the server\n".to_owned(), String::new()));
 }
 
 #[test]

@@ -4,6 +4,9 @@
 #[allow(dead_code)]
 mod common;
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
 use common::{Place, has, printed};
 
 #[test]
@@ -42,6 +45,54 @@ fn core_utilities_do_what_they_do_elsewhere() {
     told = told.replace(&sum, "a9e7a2ce");
     assert_eq!(told, wanted);
     assert_eq!(std::fs::read(place.local("a")).unwrap().len(), 300_000);
+}
+
+#[test]
+fn core_utilities_copy_list_and_install() {
+    if !has(&["bash", "cp", "install", "tee", "diff"]) {
+        return;
+    }
+    let place = Place::new();
+    let text = place.script(
+        r#"
+        mkdir -p t/d/e; for i in 1 2 3; do seq $i 500 > t/d/f$i; done; ln -s d/f1 t/l; ln t/d/f1 t/d/e/h
+        chmod 640 t/d/f2; chmod 2750 t/d/e; mkfifo t/p; find t -exec touch -h -d '2011-02-03 04:05:06 UTC' {} +
+        listed() { (cd "$1"; ls -lR --time-style=full-iso | grep -v ^total); }
+        cp -a t /dafs/t; diff <(listed t) <(listed /dafs/t); diff -r --no-dereference t/d /dafs/t/d
+        cp -a /dafs/t /dafs/u; diff <(listed t) <(listed /dafs/u)
+        cp -a /dafs/u back; diff <(listed t) <(listed back); stat -c %h /dafs/u/d/f1 back/d/e/h
+        mv /dafs/u /dafs/v; mv /dafs/v w; diff <(listed t) <(listed w); mv w /dafs/w; test ! -e w
+        diff <(listed t) <(listed /dafs/w); diff <(du -a --apparent-size t/d | sort) \
+            <(cd /dafs/w/..; du -a --apparent-size w/d | sed s,w/d,t/d, | sort)
+        install -D -m 751 t/d/f1 /dafs/in/st/all; stat -c %a /dafs/in/st/all; cmp t/d/f1 /dafs/in/st/all
+        seq 5 | tee /dafs/tee1 /dafs/tee2 | tail -n 1; seq 6 9 | tee -a /dafs/tee1 > /dev/null
+        cmp <(seq 9) /dafs/tee1; head -c 3 /dafs/tee1; tail -c 4 /dafs/tee1; tail -n +8 /dafs/tee1
+        touch -r t/d/f1 /dafs/tee1; stat -c %Y /dafs/tee1; touch /dafs/new; test /dafs/new -nt /dafs/tee1
+        chmod -R go= /dafs/t; find /dafs/t -perm /077 ! -type l | wc -l; rm -r /dafs/t /dafs/w
+        seq 20000 | shuf | split -l 5000 - /dafs/part.; sort -n -m <(sort -n /dafs/part.aa) \
+            <(cat /dafs/part.a[bcd] | sort -n -T /dafs -S 100k) | cmp - <(seq 20000); ls /dafs | wc -l
+        dd if=/dafs/tee1 of=/dafs/dd bs=1 skip=2 seek=1 count=4 conv=fsync status=none; od -An -c /dafs/dd
+        dd if=/dafs/tee2 of=/dafs/dd oflag=append conv=notrunc status=none; wc -c < /dafs/dd
+        "#,
+    );
+    let told = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    let wanted = [
+        "2",
+        "2",
+        "751",
+        "5",
+        "1",
+        "28",
+        "9",
+        "8",
+        "9",
+        "1296705906",
+        "0",
+        "8",
+        "\\0 2 \\n 3 \\n",
+        "15",
+    ];
+    assert_eq!(told.collect::<Vec<_>>(), wanted);
 }
 
 #[test]
@@ -148,6 +199,79 @@ fn databases_are_shared_by_processes_in_both_modes() {
         .arg("select count(*) from a")
         .output();
     assert_eq!(printed(&output.unwrap()).trim(), "45");
+}
+
+#[test]
+fn a_database_outlives_processes_that_are_killed() {
+    if !has(&["bash", "sqlite3"]) {
+        return;
+    }
+    let place = Place::new();
+    for mode in ["delete", "wal"] {
+        let text = place.script(&format!(
+            r#"
+            rm -f /dafs/k.db*; sqlite3 /dafs/k.db 'pragma journal_mode={mode}; create table a(x);'
+            work() {{ while :; do echo 'insert into a values(1);'; done; }}
+            read_on() {{ while :; do echo 'select count(*) from a where x != 1;'; done; }}
+            lines() {{ test "$(wc -l < $1)" -ge $2; }}
+            for round in 1 2 3; do
+                : > seen; : > done
+                work | while read -r line; do echo "$line"; echo >> done; done                     | sqlite3 -cmd '.timeout 60000' /dafs/k.db 2>>errors & one=$!
+                work | sqlite3 -cmd '.timeout 60000' /dafs/k.db 2>>errors & two=$!
+                read_on | sqlite3 -cmd '.timeout 60000' /dafs/k.db >> seen 2>>errors & three=$!
+                until lines seen 20; do :; done
+                kill -KILL $one $two; kill -KILL $three; wait || :
+                ! grep -qv '^0$' seen
+                sqlite3 -cmd '.timeout 60000' /dafs/k.db 'pragma integrity_check'
+            done
+            ! grep -E 'malformed|I/O' errors
+            sqlite3 -cmd '.timeout 60000' /dafs/k.db 'select count(*) > 0 from a where x = 1'
+            "#
+        ));
+        assert_eq!(text.lines().collect::<Vec<_>>(), [mode, "ok", "ok", "ok", "1"]);
+    }
+}
+
+#[test]
+fn memory_is_shared_on_one_host_and_not_with_another() {
+    if !has(&["python3"]) {
+        return;
+    }
+    let place = Place::new();
+    std::fs::write(place.local("shared"), vec![0; 8192]).unwrap();
+    // The server by another name is as far as another host.
+    std::os::unix::fs::symlink(place.beside("socket"), place.beside("other")).unwrap();
+    let far_url = format!("/dafs=dafs+shm://{}!/", place.beside("other").display());
+    let mapping = "import mmap, sys; f = open('/dafs/shared', 'r+b')\n";
+    let python = |text: &str| {
+        let mut program = place.program("python3");
+        program.arg("-c").arg(format!("{mapping}{text}"));
+        program
+    };
+    let mut first = python(
+        "m = mmap.mmap(f.fileno(), 0); m[0] = 1; print('mapped', flush=True); sys.stdin.read(1); \
+         assert m[1] == 3",
+    )
+    .stdin(Stdio::piped())
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let mut line = String::new();
+    BufReader::new(first.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "mapped\n");
+    let near = python("m = mmap.mmap(f.fileno(), 0); assert m[0] == 1; m[1] = 3").output().unwrap();
+    printed(&near);
+    let far = || {
+        let mut program = python("m = mmap.mmap(f.fileno(), 0); print(m[0], m[1])");
+        program.env("DAFS_PRELOAD_MAP", &far_url).output().unwrap()
+    };
+    let refused = far();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("dafs: /dafs/shared: another host"), "{told}");
+    assert!(told.contains("BlockingIOError"), "{told}");
+    drop(first.stdin.take());
+    assert!(first.wait().unwrap().success());
+    assert_eq!(printed(&far()), "1 3\n");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use dafs_dat::Address;
 use dafs_server::{LedgerError, Server, ServerConfig, ServerStats, Stopper};
@@ -30,6 +31,8 @@ impl Place {
             gid: rustix::process::getgid().as_raw(),
             groups: Box::default(),
         });
+        // What a process that was killed has locked is kept for it so long.
+        config.filer.lease = Duration::from_secs(1);
         let state = directory.path().join("state");
         let store = LocalStore::new(&LocalConfig::new(exported, state)).unwrap();
         let server = Server::new(&config, Arc::new(store)).unwrap();
