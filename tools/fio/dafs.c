@@ -3,7 +3,7 @@
  * registered: ioengine=external:/path/to/dafs.so, dafs_url=dafs://host/directory.
  *
  * Files are named beneath the URL's path. What a job reads and is not long enough is written
- * before the jobs start, as fio does with local files.
+ * before the jobs start, as fio does with local files. docs/fio.md has an example.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,6 +19,8 @@ struct dafs_options {
 	/* fio wants something before the first option. */
 	void *unused;
 	char *url;
+	/* A flag of dap_connect_options. */
+	unsigned int transport;
 };
 
 /* What a job has; each has a session of its own. */
@@ -30,6 +32,10 @@ struct dafs_job {
 	dap_completion *completions;
 };
 
+/* Requests outstanding, unless more are asked for, and at most. */
+#define DEFAULT_CREDITS 64
+#define CREDITS_MAX 1024
+
 static struct fio_option options[] = {
 	{
 		.name = "dafs_url",
@@ -37,6 +43,21 @@ static struct fio_option options[] = {
 		.type = FIO_OPT_STR_STORE,
 		.help = "Where the files are, such as dafs://localhost/directory",
 		.off1 = offsetof(struct dafs_options, url),
+		.category = FIO_OPT_C_ENGINE,
+		.group = FIO_OPT_G_INVALID,
+	},
+	{
+		.name = "dafs_transport",
+		.lname = "Transport to a DAFS server",
+		.type = FIO_OPT_STR,
+		.help = "How the server is reached",
+		.off1 = offsetof(struct dafs_options, transport),
+		.def = "auto",
+		.posval = {
+			{ .ival = "auto", .oval = 0, .help = "Shared memory on this host, TCP elsewhere" },
+			{ .ival = "shm", .oval = DAP_CONNECT_SHARED_MEMORY, .help = "Shared memory" },
+			{ .ival = "tcp", .oval = DAP_CONNECT_TCP, .help = "TCP" },
+		},
 		.category = FIO_OPT_C_ENGINE,
 		.group = FIO_OPT_G_INVALID,
 	},
@@ -55,6 +76,7 @@ static struct dafs_job *job_of(struct thread_data *td)
 {
 	struct dafs_options *chosen = td->eo;
 	struct dafs_job *job = td->io_ops_data;
+	dap_connect_options wanted = { .size = sizeof(wanted), .flags = chosen->transport };
 	int64_t result;
 
 	if (job)
@@ -67,9 +89,12 @@ static struct dafs_job *job_of(struct thread_data *td)
 	job = calloc(1, sizeof(*job));
 	if (!job)
 		return NULL;
+	/* What goes beyond waits within the library. */
+	if (td->o.iodepth > DEFAULT_CREDITS)
+		wanted.credits = td->o.iodepth < CREDITS_MAX ? td->o.iodepth : CREDITS_MAX;
 	result = dap_client_create(NULL, &job->client);
 	if (result == 0)
-		result = dap_connect(job->client, chosen->url, NULL, &job->session);
+		result = dap_connect(job->client, chosen->url, &wanted, &job->session);
 	if (result == 0)
 		result = dap_group_create(job->client, &job->group);
 	job->completions = calloc(td->o.iodepth, sizeof(*job->completions));
@@ -131,10 +156,18 @@ static int lay_out(struct thread_data *td, struct dafs_job *job, struct fio_file
 /* Before the jobs are forked: says how long the files are. */
 static int dafs_setup(struct thread_data *td)
 {
-	struct dafs_job *job = job_of(td);
+	struct dafs_job *job;
 	struct fio_file *f;
 	unsigned int i;
-	int result = job ? 0 : 1;
+	int result;
+
+	if (td_trim(td)) {
+		log_err("dafs: the protocol has nothing to trim with\n");
+		td_verror(td, EOPNOTSUPP, "rw");
+		return 1;
+	}
+	job = job_of(td);
+	result = job ? 0 : 1;
 
 	for_each_file(td, f, i) {
 		dap_attributes found;
@@ -246,6 +279,7 @@ static enum fio_q_status dafs_queue(struct thread_data *td, struct io_u *io_u)
 		result = -EOPNOTSUPP;
 	if (result == 0)
 		return FIO_Q_QUEUED;
+	io_u->engine_data = NULL;
 	io_u->error = (int)-result;
 	td_verror(td, io_u->error, "submitting");
 	return FIO_Q_COMPLETED;
@@ -256,10 +290,14 @@ static int dafs_getevents(struct thread_data *td, unsigned int min, unsigned int
 {
 	struct dafs_job *job = td->io_ops_data;
 	int64_t timeout = t ? t->tv_sec * 1000 + t->tv_nsec / 1000000 : DAP_FOREVER;
+	int64_t result;
 
 	if (max > td->o.iodepth)
 		max = td->o.iodepth;
-	return (int)dap_wait(job->group, min, min ? timeout : 0, job->completions, max);
+	result = dap_wait(job->group, min, min ? timeout : 0, job->completions, max);
+	if (result < 0)
+		failed(td, "waiting", "for transfers", result);
+	return (int)result;
 }
 
 static struct io_u *dafs_event(struct thread_data *td, int event)
@@ -268,11 +306,21 @@ static struct io_u *dafs_event(struct thread_data *td, int event)
 	const dap_completion *done = &job->completions[event];
 	struct io_u *io_u = done->context;
 
+	/* Text of a failure, until the next wait. */
+	io_u->engine_data = (void *)done->text;
 	if (done->result < 0)
 		io_u->error = (int)-done->result;
 	else if (!ddir_sync(io_u->ddir))
 		io_u->resid = io_u->xfer_buflen - (unsigned long)done->result;
 	return io_u;
+}
+
+/* Why a transfer failed; fio frees it. */
+static char *dafs_errdetails(struct io_u *io_u)
+{
+	const char *text = io_u->engine_data;
+
+	return strdup(text ? text : dap_error_text());
 }
 
 /* fio looks for this name. */
@@ -284,6 +332,7 @@ struct ioengine_ops ioengine = {
 	.queue = dafs_queue,
 	.getevents = dafs_getevents,
 	.event = dafs_event,
+	.errdetails = dafs_errdetails,
 	.cleanup = dafs_cleanup,
 	.open_file = dafs_open,
 	.close_file = dafs_close,

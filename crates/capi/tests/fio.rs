@@ -1,0 +1,128 @@
+//! fio with the engine in `tools/fio`: blocks that are checked, and errors that say why.
+//!
+//! Where fio or its source is missing (`FIO_SOURCE`, or `target/fio` once `make fio-engine` has
+//! fetched it), this is skipped.
+
+mod support;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use support::{Served, TRANSPORTS, Transport, has, library, repository, succeed};
+
+/// The engine, built for the fio that is installed.
+fn engine(place: &Path) -> Option<PathBuf> {
+    if !has("fio") {
+        return None;
+    }
+    let said = succeed(Command::new("fio").arg("--version"));
+    let version = String::from_utf8_lossy(&said.stdout).trim().replace("fio-", "");
+    let fetched = repository(&format!("target/fio/fio-{version}"));
+    let source = std::env::var_os("FIO_SOURCE").map_or(fetched, PathBuf::from);
+    let is_required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|value| value == "1");
+    let mut build = Command::new(repository("tools/fio/build"));
+    if source.join("fio.h").exists() {
+        build.env("FIO_SOURCE", &source);
+    } else if !is_required {
+        // Past the harness, which keeps what it captures.
+        let what = format!("the source of fio {version} is missing (FIO_SOURCE)");
+        let _ = writeln!(std::io::stderr(), "{what}: what needs it is skipped");
+        return None;
+    }
+    let engine = place.join("dafs.so");
+    succeed(build.env("DAFS_LIBDIR", library()).env("FIO_OUTPUT", &engine));
+    Some(engine)
+}
+
+/// A run of fio: its engine, the server, and what else it is told.
+fn fio(place: &Path, engine: &Path, url: Option<&str>, arguments: &str) -> Output {
+    let mut fio = Command::new("fio");
+    // It leaves notes in its directory.
+    fio.current_dir(place).arg(format!("--ioengine=external:{}", engine.display()));
+    fio.args(["--name=job", "--size=1m"]).args(arguments.split_whitespace());
+    if let Some(url) = url {
+        fio.arg(format!("--dafs_url={url}"));
+    }
+    fio.output().unwrap()
+}
+
+/// A run that must not fail, nor find a block that is not what it was.
+fn works(place: &Path, engine: &Path, url: &str, arguments: &str) -> String {
+    let output = fio(place, engine, Some(url), arguments);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments}: {said}{complained}");
+    assert!(said.contains("err= 0"), "{arguments}: {said}");
+    assert_eq!(complained, "", "{arguments}");
+    said
+}
+
+#[test]
+fn blocks_are_what_was_written() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(engine) = engine(place.path()) else { return };
+    for transport in TRANSPORTS {
+        let served = Served::start(transport);
+        let works = |arguments: &str| works(place.path(), &engine, &served.url, arguments);
+        let checked = "--bs=4k --iodepth=32 --verify=crc32c";
+        for way in ["write", "randwrite", "randrw"] {
+            works(&format!("--filename={way} --rw={way} {checked}"));
+            assert_eq!(std::fs::metadata(served.local(way)).unwrap().len(), 1 << 20);
+        }
+        // Of another run's.
+        for way in ["read", "randread"] {
+            works(&format!("--filename=write --rw={way} {checked}"));
+        }
+        works(&format!("--rw=randrw --numjobs=3 {checked}"));
+        works(&format!("--rw=randrw --numjobs=3 --thread {checked}"));
+        works(&format!("--rw=randrw --nrfiles=5 {checked}"));
+        works(&format!("--rw=randrw --iodepth=200 --bs=512 {checked}"));
+        let synced = works("--rw=write --bs=4k --iodepth=4 --fsync=8 --end_fsync=1");
+        assert!(synced.contains("fsync/fdatasync"), "{synced}");
+        works("--rw=write --bs=64k --fdatasync=4 --unlink=1 --filename=gone");
+        assert!(!served.local("gone").exists());
+        works("--rw=randread --bs=4k --iodepth=32 --time_based --runtime=1");
+        works("--rw=read --bs=1m --iodepth=2 --verify=crc32c --filename=write --verify_interval=4k");
+    }
+}
+
+#[test]
+fn it_and_fios_own_engines_read_what_the_other_has_written() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(engine) = engine(place.path()) else { return };
+    let served = Served::start(Transport::SharedMemory);
+    let checked = "--bs=4k --verify=crc32c";
+    let local = |way: &str| {
+        let mut fio = Command::new("fio");
+        fio.current_dir(place.path()).args(["--ioengine=psync", "--name=job", "--size=1m", way]);
+        fio.arg(format!("--filename={}", served.local("x").display()));
+        succeed(fio.args(checked.split_whitespace()));
+    };
+    local("--rw=write");
+    works(place.path(), &engine, &served.url, &format!("--rw=read --filename=x {checked}"));
+    let anew = format!("--rw=randwrite --filename=x --randseed=7 --end_fsync=1 {checked}");
+    works(place.path(), &engine, &served.url, &anew);
+    local("--rw=read");
+}
+
+#[test]
+fn errors_say_why() {
+    let place = tempfile::tempdir().unwrap();
+    let Some(engine) = engine(place.path()) else { return };
+    let served = Served::start(Transport::Tcp);
+    let fails = |url: Option<&str>, arguments: &str, why: &str| {
+        let output = fio(place.path(), &engine, url, arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(why), "{arguments}: {said}");
+    };
+    let url = Some(&*served.url);
+    fails(None, "--rw=read", "dafs_url says where the files are");
+    fails(Some("nonsense"), "--rw=read", "is no DAFS URL");
+    fails(Some("dafs://127.0.0.1:1/"), "--rw=read", "Connection refused");
+    fails(url, "--rw=read --dafs_transport=pigeon", "dafs_transport");
+    fails(url, "--rw=randtrim", "nothing to trim with");
+    fails(url, "--rw=write --filename=none/x", "no such file or directory");
+    std::fs::create_dir(served.local("directory")).unwrap();
+    fails(url, "--rw=write --filename=directory", "is a directory");
+}
