@@ -83,7 +83,9 @@ fn blocks_are_what_was_written() {
         works("--rw=write --bs=64k --fdatasync=4 --unlink=1 --filename=gone");
         assert!(!served.local("gone").exists());
         works("--rw=randread --bs=4k --iodepth=32 --time_based --runtime=1");
-        works("--rw=read --bs=1m --iodepth=2 --verify=crc32c --filename=write --verify_interval=4k");
+        works(
+            "--rw=read --bs=1m --iodepth=2 --verify=crc32c --filename=write --verify_interval=4k",
+        );
     }
 }
 

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 use crate::core::{Begin, Core, State};
-use crate::tasks::{Outcome, Work};
+use crate::tasks::{Outcome, Whose, Work};
 
 /// A call that has not begun.
 #[pyclass(frozen, module = "dafs._dafs")]
@@ -55,6 +55,20 @@ impl Operation {
                 return Err(interrupt);
             }
         }
+    }
+
+    /// Begins it, and does not wait: nobody hears how it ends.
+    fn begin(&self, py: Python<'_>) -> PyResult<()> {
+        let begin = self.take()?;
+        py.detach(|| {
+            self.core.visit(|client, state| {
+                state.tasks.spawn(begin(state.clone()), Whose::Nobody);
+                // It goes out now: there may be no call behind it.
+                client.turn(Some(Duration::ZERO));
+                state.tasks.poll_ready();
+            })
+        })?;
+        Ok(())
     }
 }
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -15,6 +18,7 @@ import numpy as np
 import pytest
 
 import dafs
+import dafs.aio
 from conftest import Server, options_of
 
 
@@ -65,6 +69,175 @@ def test_ctrl_c_ends_connecting_and_waiting_for_a_lock(own_server: Server) -> No
     with interrupted(0.05):
         dafs.connect(own_server.tcp, transport="tcp")
     own_server.process.send_signal(signal.SIGCONT)
+
+
+def test_ctrl_c_ends_whatever_waits(own_server: Server) -> None:
+    for url in places(own_server):
+        with dafs.connect(url, **options_of(url)) as session:
+            session.write_bytes("/x", b"x")
+            session.symlink("x", f"/link-{session.address[:3]}")
+            link = f"/link-{session.address[:3]}"
+            with session.open("/x", "r+b", buffering=0) as file:
+                calls: list[Callable[[], object]] = [
+                    session.ping,
+                    lambda: session.stat(link),
+                    lambda: session.stat("/.."),
+                    lambda: session.open(link, "rb"),
+                    lambda: session.read_bytes(link),
+                    lambda: session.open_unlinked("/"),
+                    lambda: session.listdir("/"),
+                    lambda: session.fencing_list("/x"),
+                    lambda: session.batch().read_into(file, 0, bytearray(9)).run(),
+                    lambda: file.hint("willneed"),
+                    file.lock_holder,
+                    file.commit,
+                    file.stat,
+                ]
+                for call in calls:
+                    # Whatever goes on unseen is over.
+                    session.ping()
+                    own_server.process.send_signal(signal.SIGSTOP)
+                    with interrupted(0.02):
+                        call()
+                    own_server.process.send_signal(signal.SIGCONT)
+                assert file.read_at(9, 0) == b"x"
+
+
+def test_other_threads_go_on_while_one_waits(own_server: Server) -> None:
+    for url in places(own_server):
+        with dafs.connect(url, **options_of(url)) as session:
+            session.write_bytes("/x", b"x")
+            session.makedirs("/d", exist_ok=True)
+            found: list[int] = []
+            own_server.process.send_signal(signal.SIGSTOP)
+            # `..` is understood by the client, name by name.
+            finding = [
+                threading.Thread(target=lambda: found.append(session.stat("/d/../x").st_size))
+                for _ in range(3)
+            ]
+            for thread in finding:
+                thread.start()
+            # It looks at the client, which one that waits inside would keep until its end.
+            for _ in range(200):
+                assert session.describe()["credits"] > 0
+            assert found == []
+            own_server.process.send_signal(signal.SIGCONT)
+            for thread in finding:
+                thread.join()
+            assert found == [1, 1, 1]
+
+
+PROGRAM = """
+import sys, dafs
+with dafs.connect(sys.argv[1]) as session:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print("begun", flush=True)
+    session.stat("/x")
+"""
+
+PROGRAM_AIO = """
+import asyncio, sys, dafs.aio
+async def main():
+    async with await dafs.aio.connect(sys.argv[1]) as session:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        print("begun", flush=True)
+        await session.read_bytes("/x")
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("program", [PROGRAM, PROGRAM_AIO], ids=["blocking", "asyncio"])
+def test_a_program_ends_by_ctrl_c(own_server: Server, program: str) -> None:
+    with dafs.connect(own_server.shm) as session:
+        session.write_bytes("/x", b"x" * 100_000)
+    for url in places(own_server):
+        running = subprocess.Popen(
+            [sys.executable, "-c", program, url],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert running.stdin and running.stdout
+        assert running.stdout.readline() == "ready\n"
+        own_server.process.send_signal(signal.SIGSTOP)
+        running.stdin.write("\n")
+        running.stdin.flush()
+        assert running.stdout.readline() == "begun\n"
+        running.send_signal(signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+        own_server.process.send_signal(signal.SIGCONT)
+        assert said.splitlines()[-1] == "KeyboardInterrupt", said
+        assert running.returncode == -signal.SIGINT
+
+
+def test_ctrl_c_leaves_a_with_block_at_once(own_server: Server) -> None:
+    for url in places(own_server):
+        with interrupted(0.05), dafs.connect(url, **options_of(url)) as session:
+            own_server.process.send_signal(signal.SIGSTOP)
+            session.ping()
+        assert session.closed
+        with pytest.raises(dafs.Closed):
+            session.ping()
+        own_server.process.send_signal(signal.SIGCONT)
+
+
+def test_a_killed_server_under_asyncio(own_server: Server) -> None:
+    async def main(url: str) -> None:
+        async with await dafs.aio.connect(url, **options_of(url)) as session:
+            async with await session.open("/x", "w+b") as file:
+                await file.write(b"before", 0)
+                await file.commit()
+                own_server.kill()
+                reading = asyncio.ensure_future(file.read(6, 0))
+                await asyncio.sleep(0)
+                own_server.start(own_server.port)
+                assert await reading == b"before"
+        options = {"recovery": None, **options_of(url)}
+        session = await dafs.aio.connect(url, **options)
+        own_server.kill()
+        with pytest.raises(dafs.ConnectionLost):
+            await session.read_bytes("/x")
+        own_server.start(own_server.port)
+
+    for url in places(own_server):
+        asyncio.run(main(url))
+
+
+HOLDER = """
+import sys, dafs
+session = dafs.connect(sys.argv[1])
+file = session.open("/x", "r+b", buffering=0)
+file.lock(persist=True).acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_broken_lock_is_not_one_that_is_held(own_server: Server) -> None:
+    for url in places(own_server):
+        with dafs.connect(url, **options_of(url)) as session:
+            session.write_bytes("/x", b"x" * 10)
+            holder = subprocess.Popen(
+                [sys.executable, "-c", HOLDER, url],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            )  # fmt: skip
+            assert holder.stdin and holder.stdout
+            assert holder.stdout.readline() == "held\n"
+            with session.open("/x", "r+b", buffering=0) as file:
+                with pytest.raises(dafs.Locked) as held, file.lock(wait=False):
+                    pass
+                assert not isinstance(held.value, dafs.LockBroken)
+                holder.kill()
+                holder.communicate()
+                # When its lease is over.
+                with pytest.raises(dafs.LockBroken) as broken, file.lock():
+                    pass
+                assert not isinstance(broken.value, dafs.Locked)
+                assert (broken.value.errno, broken.value.status) == (11, "LockBroken")
+                with file.lock(repair=True):
+                    pass
+                with file.lock(wait=False):
+                    pass
 
 
 def test_a_session_comes_back_when_the_server_does(own_server: Server) -> None:

@@ -228,7 +228,8 @@ fn a_child_is_told_and_drops_nothing() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: nothing is left anywhere.
-        let is_told = unsafe { client.enter() }.is_err() && client.is_forked();
+        let is_told = unsafe { client.enter() }.is_err() && client.hand_over().is_err();
+        let is_told = is_told && client.is_forked();
         drop(file);
         drop(session);
         drop(client);
@@ -242,4 +243,22 @@ fn a_child_is_told_and_drops_nothing() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child");
     there_and_back(&file, 0, 3);
+}
+
+#[test]
+fn a_client_is_handed_over_by_whoever_has_connected_it() {
+    let served = Served::start("shm");
+    let client = SharedClient::new(ClientConfig::default()).unwrap();
+    let (connecting, location) = (client.clone(), served.location.clone());
+    let session = std::thread::spawn(move || connect(&connecting, &location)).join().unwrap();
+    client.hand_over().unwrap();
+    let file = open(&session, "/x");
+    there_and_back(&file, 0, 7);
+    // Another comes all the same.
+    std::thread::scope(|scope| {
+        scope.spawn(|| there_and_back(&file, 1, 8));
+        there_and_back(&file, 2, 9);
+    });
+    client.hand_over().unwrap();
+    there_and_back(&file, 3, 10);
 }

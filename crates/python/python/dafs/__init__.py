@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from . import _dafs
 from ._dafs import STRAIGHT_MIN, Memory
@@ -34,7 +34,7 @@ from ._errors import (
 )
 from ._file import BufferedRandom, BufferedReader, BufferedWriter, Lock, RawFile
 from ._session import Batch, Session
-from ._types import Counters, DirEntry, LockHolder, Stat, StatVfs
+from ._types import ConnectOptions, Counters, DirEntry, LockHolder, Stat, StatVfs
 
 __all__ = [
     "STRAIGHT_MIN",
@@ -45,6 +45,7 @@ __all__ = [
     "Cancelled",
     "Closed",
     "ConnectFailed",
+    "ConnectOptions",
     "ConnectionLost",
     "Counters",
     "DataLost",
@@ -69,7 +70,7 @@ __all__ = [
 ]
 
 
-def connect(url: str, **options: Any) -> Session:
+def connect(url: str, **options: Unpack[ConnectOptions]) -> Session:
     """Connects to the server of a URL: ``dafs://[user@]host[:port]/``, ``dafs+tls://``,
     ``dafs+verbs://``, or ``dafs+shm:///socket!/``.
 

@@ -10,6 +10,7 @@ STRAIGHT_MIN: int
 @final
 class Operation:
     def wait(self) -> Any: ...
+    def begin(self) -> None: ...
 
 @final
 class Memory:

@@ -34,6 +34,7 @@ class RawFile(io.RawIOBase):
 
     @property
     def name(self) -> str:
+        """The path it was opened by."""
         return self._native.path
 
     def __repr__(self) -> str:
@@ -66,6 +67,7 @@ class RawFile(io.RawIOBase):
         self._native.commit().wait()
 
     def stat(self) -> Stat:
+        """Attributes now."""
         return Stat(*self._native.stat().wait())
 
     def hint(self, pattern: str, offset: int = 0, length: int = 0) -> None:
@@ -85,11 +87,14 @@ class RawFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
+        """Reads into a buffer at the position, which goes on by what was read."""
         count = self.readinto_at(buffer, self._position)
         self._position += count
         return count
 
     def read(self, size: int | None = -1) -> bytes:
+        """Reads so many octets at the position, fewer only at the end of the file; all that is
+        left without a number."""
         if size is None or size < 0:
             return self.readall()
         data = self.read_at(size, self._position)
@@ -109,6 +114,7 @@ class RawFile(io.RawIOBase):
                 return b"".join(pieces) if len(pieces) != 1 else pieces[0]
 
     def write(self, data: Any) -> int:
+        """Writes all of a buffer at the position, or at the end in mode ``a``."""
         length = memoryview(data).nbytes
         if self._sinks:
             return length

@@ -34,13 +34,18 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            # Whoever has lost patience with a server does not wait for its farewell.
+            self._native.close().begin()
+        else:
+            self.close()
 
     def __repr__(self) -> str:
         return f"<dafs.Session with {self._native.url}>"
 
     @property
     def url(self) -> str:
+        """What it was connected by."""
         return self._native.url
 
     @property
@@ -55,6 +60,7 @@ class Session:
 
     @property
     def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
         return self._native.closed
 
     @property
@@ -147,19 +153,24 @@ class Session:
     # ---- names and attributes -------------------------------------------------------------
 
     def stat(self, path: Path, *, follow_symlinks: bool = True) -> Stat:
+        """Attributes of what a path leads to."""
         return Stat(*self._native.stat(fspath(path), follow_symlinks).wait())
 
     def lstat(self, path: Path) -> Stat:
+        """Attributes of the object itself, be it a symbolic link."""
         return self.stat(path, follow_symlinks=False)
 
     def exists(self, path: Path) -> bool:
+        """Whether a path leads to something."""
         return self._kind(path) is not None
 
     def is_file(self, path: Path) -> bool:
+        """Whether a path leads to a regular file."""
         found = self._kind(path)
         return found is not None and found.is_file()
 
     def is_dir(self, path: Path) -> bool:
+        """Whether a path leads to a directory."""
         found = self._kind(path)
         return found is not None and found.is_dir()
 
@@ -175,6 +186,7 @@ class Session:
         return [DirEntry(directory, *entry) for entry in self._native.list(directory).wait()]
 
     def listdir(self, path: Path = "/") -> list[str]:
+        """The names in a directory."""
         return [entry.name for entry in self.scandir(path)]
 
     def walk(self, top: Path = "/") -> Iterator[tuple[str, list[str], list[str]]]:
@@ -186,9 +198,11 @@ class Session:
             yield from self.walk(posixpath.join(fspath(top), name))
 
     def mkdir(self, path: Path, mode: int = 0o777) -> None:
+        """Makes a directory."""
         self._native.mkdir(fspath(path), mode).wait()
 
     def makedirs(self, path: Path, mode: int = 0o777, exist_ok: bool = False) -> None:
+        """Makes a directory, and those it is to be in."""
         text = fspath(path)
         try:
             self.mkdir(text, mode)
@@ -215,6 +229,7 @@ class Session:
     remove = unlink
 
     def rmdir(self, path: Path) -> None:
+        """Removes an empty directory."""
         text = fspath(path)
         if not self.lstat(text).is_dir():
             raise NotADirectoryError(20, os.strerror(20), text)
@@ -238,9 +253,11 @@ class Session:
         self._native.link(fspath(path), fspath(new_path)).wait()
 
     def readlink(self, path: Path) -> str:
+        """What a symbolic link says."""
         return os.fsdecode(self._native.read_link(fspath(path)).wait())
 
     def chmod(self, path: Path, mode: int, *, follow_symlinks: bool = True) -> None:
+        """Sets the permissions."""
         self._set(path, follow_symlinks, mode=mode & 0o7777)
 
     def chown(
@@ -251,6 +268,7 @@ class Session:
         *,
         follow_symlinks: bool = True,
     ) -> None:
+        """Sets the owner, the group or both: numbers, or names that the server knows."""
         named = {
             "owner": None if owner in (None, -1) else str(owner),
             "group": None if group in (None, -1) else str(group),
@@ -265,6 +283,7 @@ class Session:
         ns: tuple[int, int] | None = None,
         follow_symlinks: bool = True,
     ) -> None:
+        """Sets the times of access and modification, in seconds or nanoseconds since 1970."""
         if ns is None:
             if times is None:
                 raise ValueError("give times or ns")
@@ -272,6 +291,7 @@ class Session:
         self._set(path, follow_symlinks, atime=ns[0], mtime=ns[1])
 
     def truncate(self, path: Path, length: int) -> None:
+        """Cuts or extends a file."""
         self._set(path, True, size=length)
 
     def _set(self, path: Path, follow: bool, **wanted: Any) -> None:

@@ -5,10 +5,31 @@ from __future__ import annotations
 import os
 import posixpath
 import stat as _stat
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 #: An object's attributes as the native part gives them.
 RawStat = tuple[int, int, int, int, int, int, int, int, str, str, int]
+
+
+class ConnectOptions(TypedDict, total=False):
+    """What :func:`dafs.connect` may be told, which says what each is."""
+
+    transport: Literal["auto", "shm", "tcp"]
+    login: Literal["auto", "none", "kerberos", "password"]
+    user: str | None
+    password: str | None
+    credits: int
+    checksums: bool
+    fence_id: str
+    client_name: str
+    delegations: bool
+    own_memory: Literal["auto", "straight"]
+    recovery: float | None
+    answer_timeout: float | None
+    tls_ca: str | None
+    tls_certificate: str | None
+    tls_key: str | None
+    tls_name: str | None
 
 
 class Stat(NamedTuple):
@@ -32,35 +53,44 @@ class Stat(NamedTuple):
 
     @property
     def st_atime(self) -> float:
+        """Last read, in seconds since 1970."""
         return self.st_atime_ns / 1e9
 
     @property
     def st_mtime(self) -> float:
+        """Last change of data, in seconds since 1970."""
         return self.st_mtime_ns / 1e9
 
     @property
     def st_ctime(self) -> float:
+        """Last change of anything, in seconds since 1970."""
         return self.st_ctime_ns / 1e9
 
     @property
     def st_uid(self) -> int:
+        """The owner's number; -1 if the server names it otherwise."""
         return int(self.owner) if self.owner.isdecimal() else -1
 
     @property
     def st_gid(self) -> int:
+        """The group's number; -1 if the server names it otherwise."""
         return int(self.group) if self.group.isdecimal() else -1
 
     @property
     def st_blocks(self) -> int:
+        """Storage, in blocks of 512 octets."""
         return -(-self.space_used // 512)
 
     def is_dir(self) -> bool:
+        """Whether it is a directory."""
         return _stat.S_ISDIR(self.st_mode)
 
     def is_file(self) -> bool:
+        """Whether it is a regular file."""
         return _stat.S_ISREG(self.st_mode)
 
     def is_symlink(self) -> bool:
+        """Whether it is a symbolic link."""
         return _stat.S_ISLNK(self.st_mode)
 
 
@@ -83,12 +113,15 @@ class DirEntry(os.PathLike[str]):
         return self._stat
 
     def is_dir(self, *, follow_symlinks: bool = False) -> bool:
+        """Whether it is a directory."""
         return self._stat is not None and self._stat.is_dir()
 
     def is_file(self, *, follow_symlinks: bool = False) -> bool:
+        """Whether it is a regular file."""
         return self._stat is not None and self._stat.is_file()
 
     def is_symlink(self) -> bool:
+        """Whether it is a symbolic link."""
         return self._stat is not None and self._stat.is_symlink()
 
     def __fspath__(self) -> str:

@@ -14,13 +14,14 @@ import posixpath
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from . import _dafs
 from ._errors import Locked, TimedOut
 from ._session import Path
 from ._types import (
     TO_END,
+    ConnectOptions,
     Counters,
     DirEntry,
     LockHolder,
@@ -36,7 +37,7 @@ from ._types import (
 __all__ = ["Batch", "File", "Lock", "Session", "connect"]
 
 
-async def connect(url: str, **options: Any) -> Session:
+async def connect(url: str, **options: Unpack[ConnectOptions]) -> Session:
     """Connects to the server of a URL; options as :func:`dafs.connect`."""
     loop = asyncio.get_running_loop()
     # Looking a name up blocks, and so does a login by Kerberos.
@@ -117,13 +118,18 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.close()
+        if kind is not None and issubclass(kind, asyncio.CancelledError):
+            # Nobody waits for the farewell of a server that may have been waited for too long.
+            self._leave()
+        else:
+            await self.close()
 
     def __repr__(self) -> str:
         return f"<dafs.aio.Session with {self._native.url}>"
 
     @property
     def url(self) -> str:
+        """What it was connected by."""
         return self._native.url
 
     @property
@@ -146,10 +152,21 @@ class Session:
 
     async def close(self) -> None:
         """Leaves in order; files that are open are closed."""
-        await self._driver.run(self._native.close())
-        self._driver.stop()
+        await self._leave()
+
+    def _leave(self) -> asyncio.Future[Any]:
+        def end(left: asyncio.Future[Any]) -> None:
+            self._driver.stop()
+            if not left.cancelled():
+                # Whoever waits for it hears of it.
+                left.exception()
+
+        leaving = self._driver.run(self._native.close())
+        leaving.add_done_callback(end)
+        return leaving
 
     async def ping(self) -> None:
+        """A round trip that does nothing but renew the lease."""
         await self._driver.run(self._native.ping())
 
     # ---- files --------------------------------------------------------------------------
@@ -206,9 +223,11 @@ class Session:
     # ---- names and attributes -------------------------------------------------------------
 
     async def stat(self, path: Path, *, follow_symlinks: bool = True) -> Stat:
+        """Attributes of what a path leads to."""
         return Stat(*await self._driver.run(self._native.stat(fspath(path), follow_symlinks)))
 
     async def exists(self, path: Path) -> bool:
+        """Whether a path leads to something."""
         try:
             await self.stat(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -216,17 +235,21 @@ class Session:
         return True
 
     async def scandir(self, path: Path = "/") -> list[DirEntry]:
+        """The entries of a directory, with their attributes."""
         directory = fspath(path)
         entries = await self._driver.run(self._native.list(directory))
         return [DirEntry(directory, *entry) for entry in entries]
 
     async def listdir(self, path: Path = "/") -> list[str]:
+        """The names in a directory."""
         return [entry.name for entry in await self.scandir(path)]
 
     async def mkdir(self, path: Path, mode: int = 0o777) -> None:
+        """Makes a directory."""
         await self._driver.run(self._native.mkdir(fspath(path), mode))
 
     async def makedirs(self, path: Path, mode: int = 0o777, exist_ok: bool = False) -> None:
+        """Makes a directory, and those it is to be in."""
         text = fspath(path)
         try:
             await self.mkdir(text, mode)
@@ -238,6 +261,7 @@ class Session:
                 raise
 
     async def rename(self, source: Path, target: Path) -> None:
+        """Renames, replacing what is there."""
         await self._driver.run(self._native.rename(fspath(source), fspath(target)))
 
     async def remove(self, path: Path) -> None:
@@ -245,12 +269,15 @@ class Session:
         await self._driver.run(self._native.remove(fspath(path)))
 
     async def symlink(self, text: str, path: Path) -> None:
+        """Makes a symbolic link at ``path`` that says ``text``."""
         await self._driver.run(self._native.symlink(text, fspath(path)))
 
     async def link(self, path: Path, new_path: Path) -> None:
+        """Gives the object at ``path`` another name."""
         await self._driver.run(self._native.link(fspath(path), fspath(new_path)))
 
     async def readlink(self, path: Path) -> str:
+        """What a symbolic link says."""
         return os.fsdecode(await self._driver.run(self._native.read_link(fspath(path))))
 
     async def set_attributes(
@@ -261,6 +288,7 @@ class Session:
         await self._driver.run(setting)
 
     async def statvfs(self, path: Path = "/") -> StatVfs:
+        """The file system that a path is in."""
         return StatVfs(*await self._driver.run(self._native.space(fspath(path))))
 
 
@@ -287,10 +315,12 @@ class File:
 
     @property
     def name(self) -> str:
+        """The path it was opened by."""
         return self._native.path
 
     @property
     def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
         return self._native.closed
 
     async def read(self, size: int, offset: int) -> bytes:
@@ -315,12 +345,15 @@ class File:
         await self._run(self._native.commit())
 
     async def stat(self) -> Stat:
+        """Attributes now."""
         return Stat(*await self._run(self._native.stat()))
 
     async def truncate(self, size: int) -> None:
+        """Cuts or extends the file."""
         await self._run(self._native.truncate(size))
 
     async def close(self) -> None:
+        """Closes the file, when all that is under way with it has ended."""
         if not self.closed:
             await self._run(self._native.close())
 
@@ -344,6 +377,7 @@ class File:
     async def lock_holder(
         self, *, exclusive: bool = True, offset: int = 0, length: int | None = None
     ) -> LockHolder | None:
+        """Whose lock would stand in the way of one."""
         end = TO_END if length is None else length
         return lock_holder(await self._run(self._native.test_lock(exclusive, offset, end)))
 

@@ -453,18 +453,22 @@ class DafsFile(io.IOBase):
 
     @property
     def name(self) -> str:
+        """Its path."""
         return self.path
 
     @property
     def full_name(self) -> str:
+        """Its URL."""
         return self.fs.unstrip_protocol(self.path)
 
     @property
     def size(self) -> int:
+        """Octets now."""
         return int(self.f.stat().st_size)
 
     @property
     def details(self) -> dict[str, Any]:
+        """As :meth:`DafsFileSystem.info`."""
         return self.fs.info(self.path)  # type: ignore[no-any-return]
 
     def commit(self) -> None:
@@ -483,15 +487,19 @@ class DafsFile(io.IOBase):
     # ---- the io module's ----------------------------------------------------------------
 
     def read(self, size: int | None = -1) -> bytes:
+        """Reads so many octets, or all that is left."""
         return self.f.read(size)  # type: ignore[no-any-return]
 
     def read1(self, size: int = -1) -> bytes:
+        """Reads what is buffered, or what one request brings."""
         return self.f.read1(size)  # type: ignore[no-any-return]
 
     def readinto(self, buffer: Any) -> int:
+        """Reads into a buffer."""
         return self.f.readinto(buffer)  # type: ignore[no-any-return]
 
     def readinto1(self, buffer: Any) -> int:
+        """Reads into a buffer what is buffered, or what one request brings."""
         return self.f.readinto1(buffer)  # type: ignore[no-any-return]
 
     def readline(self, size: int | None = -1) -> bytes:
@@ -501,6 +509,7 @@ class DafsFile(io.IOBase):
         return self.f.readlines(-1 if hint is None else hint)  # type: ignore[no-any-return]
 
     def write(self, data: Any) -> int:
+        """Writes all of a buffer."""
         return self.f.write(data)  # type: ignore[no-any-return]
 
     def writelines(self, lines: Iterable[Any]) -> None:
@@ -530,6 +539,7 @@ class DafsFile(io.IOBase):
 
     @property
     def closed(self) -> bool:
+        """Whether :meth:`close` was called."""
         return bool(self.f.closed)
 
     def close(self) -> None:
