@@ -128,8 +128,8 @@ impl Engine {
 
     fn fail_transfer(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
         let errno = of_data(self.failed(error));
-        if !transfer.is_read && error.status().is_some() {
-            transfer.open.forget_unstable();
+        if !transfer.is_read {
+            transfer.open.note_want(errno);
         }
         if let Some(unique) = transfer.unique {
             self.device.fail(unique, errno);
@@ -155,6 +155,7 @@ impl Engine {
         transfer.done += moved.length as usize;
         if !transfer.is_read {
             transfer.open.is_dirty.set(true);
+            transfer.open.is_unstable.set(true);
             if transfer.file.note_unstable(moved.verifier).is_err() {
                 transfer.open.has_lost.set(true);
             }

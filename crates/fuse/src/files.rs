@@ -8,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use dafs_client::{File, Metadata, OpenOptions, Session};
-use dafs_types::{DeleteDisposition, FileHandle, ShareAccess, ShareDeny, Verifier};
+use dafs_types::{DeleteDisposition, FileHandle, ShareAccess, ShareDeny};
 use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
 use dafs_wire::{Path, Request, Response};
 
@@ -24,8 +24,13 @@ pub(crate) struct OpenFile {
     file: RefCell<(u32, Rc<File>)>,
     /// Something was written since errors of write-back were last asked for.
     pub is_dirty: Cell<bool>,
+    /// Something was written since the last FSYNC.
+    pub is_unstable: Cell<bool>,
     /// The server has lost what was written; told at the next FLUSH or FSYNC.
     pub has_lost: Cell<bool>,
+    /// Why the server refused a write since the last FSYNC, if it was for want of room: that is
+    /// why it loses what it had taken, too.
+    pub want: Cell<Option<i32>>,
 }
 
 impl OpenFile {
@@ -36,7 +41,9 @@ impl OpenFile {
             access: access_of(flags),
             file: RefCell::new((epoch, Rc::new(file))),
             is_dirty: Cell::new(false),
+            is_unstable: Cell::new(false),
             has_lost: Cell::new(false),
+            want: Cell::new(None),
         }
     }
 
@@ -52,25 +59,25 @@ impl OpenFile {
     }
 
     /// What the server says of write-back comes before what is known here: it knows why data
-    /// was lost, such as for want of room.
+    /// was lost.
     pub fn told(&self, by_server: Answered<()>) -> Answered<()> {
-        let lost = self.take_loss();
-        if by_server.is_err() {
-            self.forget_unstable();
+        if let Err(errno) = by_server {
+            self.note_want(errno);
         }
+        let lost = self.take_loss();
         by_server.and(lost)
     }
 
-    /// The server has said what became of what was written. That it says so by another verifier,
-    /// too, is no second loss.
-    pub fn forget_unstable(&self) {
-        self.has_lost.set(false);
-        let _ = self.file.borrow().1.note_committed(Verifier([0; 8]));
+    /// The server has refused to write, perhaps for want of room.
+    pub fn note_want(&self, errno: i32) {
+        if matches!(errno, ENOSPC | EDQUOT) {
+            self.want.set(Some(errno));
+        }
     }
 
     /// What the server has lost is told once.
     fn take_loss(&self) -> Answered<()> {
-        if self.has_lost.take() { Err(EIO) } else { Ok(()) }
+        if self.has_lost.take() { Err(self.want.get().unwrap_or(EIO)) } else { Ok(()) }
     }
 }
 
@@ -86,7 +93,8 @@ impl Engine {
             return Ok(file);
         }
         // What was not committed went with the session, as far as anybody knows.
-        if open.is_dirty.take() {
+        open.is_dirty.set(false);
+        if open.is_unstable.take() {
             open.has_lost.set(true);
         }
         let file = Rc::new(self.open_handle(&session, open.handle, open.access).await?);
@@ -205,17 +213,29 @@ impl Engine {
     pub async fn fsync(self: Rc<Self>, number: u64) -> Answered<Answer> {
         let open = self.file(number)?;
         let file = self.current(&open).await?;
+        // What is written from here on the commit does not vouch for.
+        let was_unstable = open.is_unstable.take();
+        open.is_dirty.set(false);
         let committed = match file.commit_async().await {
             Ok(committed) => {
-                if file.note_unstable(committed.verifier).is_err() {
+                if file.note_committed(committed.verifier).is_err() {
                     open.has_lost.set(true);
                 }
                 Ok(())
             }
-            Err(error) => Err(of_data(self.failed(&error))),
+            Err(error) => {
+                if error.status().is_some() {
+                    file.forget_unstable();
+                    open.has_lost.set(false);
+                } else {
+                    open.is_unstable.set(was_unstable);
+                }
+                Err(of_data(self.failed(&error)))
+            }
         };
-        open.is_dirty.set(false);
-        open.told(committed)?;
+        let told = open.told(committed);
+        open.want.set(None);
+        told?;
         Ok(Answer::Done)
     }
 
@@ -248,5 +268,7 @@ const O_RDONLY: u32 = 0;
 const O_WRONLY: u32 = 1;
 const O_APPEND: u32 = 0o2000;
 const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
 const EBADF: i32 = 9;
 const EACCES: i32 = 13;

@@ -22,8 +22,9 @@ use crate::session::Session;
 #[pyfunction]
 #[pyo3(signature = (
     url, *, transport="auto", login="auto", user=None, password=None, credits=64,
-    checksums=false, fence_id="", client_name="", delegations=false, own_memory="auto", recovery=Some(120.0),
-    answer_timeout=Some(120.0), tls_ca=None, tls_certificate=None, tls_key=None, tls_name=None,
+    checksums=false, fence_id="", client_name="", delegations=false, own_memory="auto",
+    recovery=Some(120.0), answer_timeout=Some(120.0), tls_ca=None, tls_certificate=None,
+    tls_key=None, tls_name=None,
 ))]
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub fn connect(
