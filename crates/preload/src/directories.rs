@@ -5,6 +5,8 @@
 
 use std::ffi::c_int;
 use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use dafs_client::{Metadata, Outcome as Brought, Session};
 use dafs_posix::stat::type_bits;
@@ -13,7 +15,7 @@ use libc::dirent64;
 
 use crate::errors::{Outcome, fail};
 use crate::page::Kind;
-use crate::state::State;
+use crate::state::{Description, State};
 use crate::waiting::settle;
 use crate::walk::attributes;
 
@@ -130,6 +132,42 @@ impl State {
             entries.push(Entry { name: entry.name, inode: metadata.file_id, kind });
         }
         Ok(entries)
+    }
+}
+
+impl State {
+    /// Puts entries into memory as the kernel has them, from where the descriptor stands. Octets.
+    pub fn entries_into(
+        &mut self,
+        number: RawFd,
+        of: &Description,
+        room: &mut [u8],
+    ) -> Outcome<isize> {
+        let mut next = of.page.offset().load(Ordering::Acquire) as usize;
+        if next == 0 {
+            *of.listing.borrow_mut() = Rc::new(self.entries(number)?);
+        } else if of.identity.kind != Kind::Directory {
+            return fail(libc::ENOTDIR);
+        }
+        let listing = of.listing.borrow().clone();
+        let mut put = 0;
+        for entry in listing.iter().skip(next) {
+            let length = (HEAD_BYTES + entry.name.len() + 1).next_multiple_of(8);
+            let Some(record) = room.get_mut(put..put + length) else { break };
+            next += 1;
+            record.fill(0);
+            record[..8].copy_from_slice(&entry.inode.to_ne_bytes());
+            record[8..16].copy_from_slice(&(next as u64).to_ne_bytes());
+            record[16..18].copy_from_slice(&(length as u16).to_ne_bytes());
+            record[18] = entry.kind;
+            record[HEAD_BYTES..][..entry.name.len()].copy_from_slice(entry.name.as_bytes());
+            put += length;
+        }
+        if put == 0 && next < listing.len() {
+            return fail(libc::EINVAL);
+        }
+        of.page.offset().store(next as u64, Ordering::Release);
+        Ok(put as isize)
     }
 }
 

@@ -33,10 +33,10 @@ use crate::report::{Miss, missed};
 use crate::state::{Description, State};
 use crate::waiting::settle;
 
-/// Whether this process has shared mappings, so that ends of mappings are looked at.
+/// Whether this process has mapped files, so that ends of mappings are looked at.
 static TRACKED: AtomicBool = AtomicBool::new(false);
 
-/// Whether there may be shared mappings.
+/// Whether there may be such memory.
 pub fn is_tracked() -> bool {
     TRACKED.load(Ordering::Relaxed)
 }
@@ -62,6 +62,8 @@ pub struct Wish {
 #[derive(Default)]
 pub struct Mappings {
     regions: Vec<Region>,
+    /// Copies: where they begin, and octets.
+    copies: Vec<(usize, usize)>,
     objects: HashMap<FileHandle, Rc<SharedObject>>,
 }
 
@@ -110,6 +112,14 @@ impl Mappings {
             let kept = &mut region.kept[(from - start) as usize..(to - start) as usize];
             kept.copy_from_slice(&bytes[(from - offset) as usize..(to - offset) as usize]);
         }
+    }
+
+    /// Whether any of the memory of a range stands for a file.
+    pub fn has(&self, start: usize, length: usize) -> bool {
+        let end = start.saturating_add(length);
+        let meets = |at: usize, length: usize| at < end && start < at + length;
+        self.regions.iter().any(|region| meets(region.start, region.length))
+            || self.copies.iter().any(|(at, length)| meets(*at, *length))
     }
 
     /// In a child: the rights stand on the parent's connection.
@@ -170,6 +180,8 @@ impl State {
             // SAFETY: the same.
             unsafe { libc::mprotect(mapped.0, wish.length, wish.protection) };
         }
+        self.mappings.copies.push((mapped.0 as usize, wish.length));
+        TRACKED.store(true, Ordering::Relaxed);
         Ok(mapped)
     }
 
@@ -291,6 +303,22 @@ impl State {
         let is_gone =
             |region: &Region| start <= region.start && region.start + region.length <= end;
         self.mappings.regions.retain(|region| !is_gone(region));
+        let outside = |(at, length): (usize, usize)| {
+            let before = (at, start.saturating_sub(at).min(length));
+            let behind = (at + length).saturating_sub(end).min(length);
+            [before, (at + length - behind, behind)].into_iter().filter(|(_, length)| *length > 0)
+        };
+        let copies = std::mem::take(&mut self.mappings.copies);
+        self.mappings.copies = copies
+            .into_iter()
+            .flat_map(|copy| match copy.0 >= end || copy.0 + copy.1 <= start {
+                true => vec![copy],
+                false => outside(copy).collect(),
+            })
+            .collect();
+        if self.mappings.objects.is_empty() {
+            return;
+        }
         let Ok(_guard) = SharedObject::guard() else { return };
         self.mappings.objects.retain(|_, object| {
             // The table has it, and nobody else: no region is left.

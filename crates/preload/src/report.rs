@@ -76,6 +76,10 @@ missed! {
     Elsewhere = "mmap of memory that another host or user shares: EAGAIN",
     /// Flags and requests.
     Refused = "calls that failed in DAFS with an error number",
+    /// Watches.
+    Watch = "inotify of a file in DAFS: EOPNOTSUPP",
+    /// Rings.
+    Ring = "io_uring was set up: the kernel serves it, to which files in DAFS are not open",
     /// Waiting.
     Epoll = "epoll of a file: EPERM, as for any file",
 }

@@ -15,6 +15,7 @@ use dafs_posix::stat::Names;
 use dafs_types::FileHandle;
 
 use crate::connection::Connection;
+use crate::directories::Entry;
 use crate::errors::{Failure, Outcome};
 use crate::mapping::Mappings;
 use crate::page::{Identity, Kind, Page};
@@ -30,6 +31,8 @@ pub struct Description {
     /// Times that were set behind what was last written. The server writes that to its disk
     /// when the file is closed, which gives it others: they are set once more then.
     pub times: RefCell<Option<SetAttributes>>,
+    /// What a directory held when it was last listed from its beginning by `getdents64`.
+    pub listing: RefCell<Rc<Vec<Entry>>>,
     /// The open that `flock` and open-file-description locks stand on.
     pub locks: RefCell<Option<Rc<File>>>,
 }
@@ -38,7 +41,8 @@ impl Description {
     /// One whose open is not made yet, if there is to be one.
     pub fn new(identity: Identity, page: Page, file: Option<File>) -> Rc<Self> {
         let (file, times) = (RefCell::new(file.map(Rc::new)), RefCell::new(None));
-        Rc::new(Self { identity, page, file, times, locks: RefCell::new(None) })
+        let listing = RefCell::default();
+        Rc::new(Self { identity, page, file, times, listing, locks: RefCell::new(None) })
     }
 
     /// What fails with EBADF on a descriptor without an open.

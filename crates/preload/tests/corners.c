@@ -3,16 +3,21 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <linux/falloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -330,7 +335,139 @@ static void threads_share_and_fork(void) {
     for (int i = 0; i < 4; i++) pthread_join(all[i], 0);
 }
 
+static void programs_are_spawned(const char *self) {
+    /* By actions on files, from a directory, and of a program that are all in DAFS. */
+    posix_spawn_file_actions_t actions;
+    pid_t child;
+    struct stat st;
+    char *arguments[] = {"sh", "-c", "read a; /bin/pwd; echo $a >&2", 0}, b[64] = {0};
+    CHECK(mkdir("/dafs/spawn", 0755) == 0 && make("/dafs/spawn/in", "input\n") >= 0);
+    CHECK(posix_spawn_file_actions_init(&actions) == 0);
+    CHECK(posix_spawn_file_actions_addchdir_np(&actions, "/dafs/spawn") == 0);
+    CHECK(posix_spawn_file_actions_addopen(&actions, 0, "in", O_RDONLY, 0) == 0);
+    CHECK(posix_spawn_file_actions_addopen(&actions, 1, "out", O_WRONLY | O_CREAT, 0640) == 0);
+    CHECK(posix_spawn_file_actions_addopen(&actions, 9, "/dafs/spawn/err", O_WRONLY | O_CREAT, 0600) == 0);
+    CHECK(posix_spawn_file_actions_adddup2(&actions, 9, 2) == 0);
+    CHECK(posix_spawn_file_actions_addclose(&actions, 9) == 0);
+    CHECK(posix_spawnp(&child, "sh", &actions, 0, arguments, environ) == 0 && child_ends(child) == 0);
+    int fd = open("/dafs/spawn/out", O_RDONLY);
+    CHECK(read(fd, b, sizeof b) == 12 && !memcmp(b, "/dafs/spawn\n", 12) && close(fd) == 0);
+    fd = open("/dafs/spawn/err", O_RDONLY);
+    CHECK(read(fd, b, sizeof b) == 6 && !memcmp(b, "input\n", 6) && close(fd) == 0);
+    CHECK(stat("/dafs/spawn/out", &st) == 0 && (st.st_mode & 0777) == 0640);
+    CHECK(posix_spawn_file_actions_addopen(&actions, 3, "/dafs/none", O_RDONLY, 0) == 0);
+    CHECK(posix_spawnp(&child, "sh", &actions, 0, arguments, environ) == ENOENT);
+    CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+    /* The program itself is a file in DAFS: a copy of this one, and a script. */
+    char *copy[] = {"cp", (char *)self, "/dafs/spawn/self", 0};
+    CHECK(posix_spawnp(&child, "cp", 0, 0, copy, environ) == 0 && child_ends(child) == 0);
+    char *again[] = {"self", "argument", 0};
+    CHECK(posix_spawn(&child, "/dafs/spawn/self", 0, 0, again, environ) == 0 && child_ends(child) == 42);
+    CHECK(posix_spawn(&child, "/dafs/spawn/none", 0, 0, again, environ) == ENOENT);
+    CHECK(posix_spawn(&child, "/dafs/spawn/in", 0, 0, again, environ) == EACCES);
+    fd = open("/dafs/spawn/self", O_RDONLY | O_CLOEXEC);
+    if ((child = fork()) == 0) _exit(fexecve(fd, again, environ));
+    CHECK(child_ends(child) == 42 && close(fd) == 0);
+    fd = open("/dafs/spawn", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if ((child = fork()) == 0) _exit(execveat(fd, "self", again, environ, 0));
+    CHECK(child_ends(child) == 42 && close(fd) == 0);
+    FILE *pipe = popen("cat /dafs/spawn/in; echo more >> /dafs/spawn/in", "r");
+    CHECK(pipe && fgets(b, sizeof b, pipe) && !strcmp(b, "input\n") && pclose(pipe) == 0);
+    CHECK(stat("/dafs/spawn/in", &st) == 0 && st.st_size == 11);
+    CHECK((pipe = popen("cat > /dafs/spawn/piped", "w")) && fputs("abc", pipe) >= 0);
+    CHECK(pclose(pipe) == 0 && stat("/dafs/spawn/piped", &st) == 0 && st.st_size == 3);
+}
+
+static void what_few_ask_for_is_answered(void) {
+    char b[4096];
+    struct dirent64 *e;
+    struct stat st;
+    glob_t found;
+    CHECK(mkdir("/dafs/few", 0755) == 0 && make("/dafs/few/a.c", "x") >= 0);
+    CHECK(make("/dafs/few/b.c", "y") >= 0 && mkdir("/dafs/few/d", 0755) == 0);
+    CHECK(make("/dafs/few/d/e.c", "z") >= 0 && make("/dafs/few/no", "") >= 0);
+    CHECK(glob("/dafs/few/*.c", 0, 0, &found) == 0 && found.gl_pathc == 2);
+    CHECK(!strcmp(found.gl_pathv[1], "/dafs/few/b.c"));
+    CHECK(glob("/dafs/*/d/[e]*", GLOB_APPEND, 0, &found) == 0 && found.gl_pathc == 3);
+    globfree(&found);
+    CHECK(glob("/dafs/few/*.h", 0, 0, &found) == GLOB_NOMATCH);
+    int fd = open("/dafs/few", O_RDONLY | O_DIRECTORY), count = 0;
+    ssize_t length;
+    for (int round = 0; round < 2; round++) {
+        while ((length = getdents64(fd, b, 100)) > 0)
+            for (ssize_t at = 0; at < length; at += e->d_reclen, count++) {
+                e = (struct dirent64 *)(b + at);
+                CHECK(fstatat(fd, e->d_name, &st, 0) == 0);
+                CHECK(!strcmp(e->d_name, "..") || st.st_ino == e->d_ino);
+            }
+        CHECK(length == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    }
+    CHECK(count == 12 && getdents64(fd, b, 8) == -1 && errno == EINVAL);
+    CHECK(pathconf("/dafs/few", _PC_NAME_MAX) == 255 && fpathconf(fd, _PC_PATH_MAX) == 4096);
+    int watch = inotify_init1(IN_CLOEXEC);
+    CHECK(inotify_add_watch(watch, "/dafs/few", IN_CREATE) == -1 && errno == EOPNOTSUPP);
+    CHECK(inotify_add_watch(watch, "/tmp", IN_CREATE) >= 0);
+    CHECK(syscall(SYS_renameat2, fd, "no", AT_FDCWD, "/dafs/few/yes", RENAME_NOREPLACE) == 0);
+    CHECK(syscall(SYS_statx, fd, "yes", 0, STATX_SIZE, b) == 0 && syscall(SYS_getpid) == getpid());
+    /* Memory that stands for a file is neither moved nor forgotten. */
+    int file = make("/dafs/few/map", "0123456789");
+    char *map = mmap(0, 10, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
+    CHECK(map != MAP_FAILED && mremap(map, 10, 20000, MREMAP_MAYMOVE) == MAP_FAILED);
+    CHECK(madvise(map, 10, MADV_DONTNEED) == 0 && map[9] == '9' && munmap(map, 10) == 0);
+    CHECK(fallocate(file, 0, 0, 5000) == 0 && fstat(file, &st) == 0 && st.st_size == 5000);
+    CHECK(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 10) == -1 && errno == EOPNOTSUPP);
+    CHECK(lseek(file, 0, SEEK_DATA) == 0 && lseek(file, 0, SEEK_HOLE) == 5000);
+    CHECK(lseek(file, 5000, SEEK_DATA) == -1 && errno == ENXIO);
+    int epoll = epoll_create1(0);
+    struct epoll_event event = {.events = EPOLLIN};
+    CHECK(epoll_ctl(epoll, EPOLL_CTL_ADD, file, &event) == -1 && errno == EPERM);
+    CHECK(close(file) == 0 && close(fd) == 0 && close(watch) == 0 && close(epoll) == 0);
+}
+
+static void memory_and_calls_show_the_same(void) {
+    int fd = make("/dafs/same", "0123456789");
+    char b[10], *map = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED);
+    map[0] = 'A';
+    CHECK(pread(fd, b, 10, 0) == 10 && b[0] == 'A' && b[1] == '1');
+    CHECK(pwrite(fd, "B", 1, 1) == 1 && map[1] == 'B');
+    map[2] = 'C';
+    CHECK(pwrite(fd, "DE", 2, 3) == 2 && pread(fd, b, 10, 0) == 10 && !memcmp(b, "ABCDE56789", 10));
+    CHECK(ftruncate(fd, 4) == 0 && map[4] == 0 && ftruncate(fd, 10) == 0);
+    CHECK(pread(fd, b, 10, 0) == 10 && !memcmp(b, "ABCD\0\0\0\0\0\0", 10));
+    CHECK(truncate("/dafs/same", 2) == 0 && map[3] == 0 && munmap(map, 4096) == 0);
+    CHECK(lseek(fd, 0, SEEK_END) == 2 && close(fd) == 0);
+}
+
+static void ranges_close(void) {
+    int one = make("/dafs/ranges", "x"), two = dup2(one, 60), three = dup2(one, 61);
+    CHECK(two == 60 && three == 61 && close_range(60, 61, CLOSE_RANGE_CLOEXEC) == 0);
+    CHECK(fcntl(60, F_GETFD) == FD_CLOEXEC && fcntl(one, F_GETFD) == 0);
+    CHECK(close_range(60, 60, 0) == 0 && fcntl(60, F_GETFD) == -1 && fcntl(61, F_GETFD) == 1);
+    CHECK(close_range(9, 8, 0) == -1 && errno == EINVAL && close(61) == 0 && close(one) == 0);
+}
+
+static void modes_of_streams_are_kept(void) {
+    char b[8] = {0};
+    FILE *f = fopen("/dafs/modes", "wx");
+    CHECK(f && fputs("abc", f) >= 0 && fclose(f) == 0);
+    CHECK(!fopen("/dafs/modes", "wx") && errno == EEXIST && !fopen("/dafs/modes", "q") && errno == EINVAL);
+    f = fopen("/dafs/modes", "r+e");
+    CHECK(f && fcntl(fileno(f), F_GETFD) == FD_CLOEXEC && getc(f) == 'a');
+    CHECK(fseek(f, 0, SEEK_CUR) == 0 && putc('B', f) == 'B' && fclose(f) == 0);
+    f = fopen("/dafs/modes", "a+");
+    CHECK(f && fread(b, 1, 8, f) == 3 && !strcmp(b, "aBc") && fputs("d", f) >= 0);
+    CHECK(fseek(f, 0, SEEK_SET) == 0 && fgets(b, 8, f) && !strcmp(b, "aBcd") && fclose(f) == 0);
+    f = fopen("/dafs/modes", "r");
+    CHECK(f && putc('x', f) == EOF && ferror(f) && ungetc('q', f) == 'q' && getc(f) == 'q' && fclose(f) == 0);
+    f = fopen("/dafs/modes", "w");
+    CHECK(f && getc(f) == EOF && setvbuf(f, 0, _IONBF, 0) == 0 && putc('u', f) == 'u');
+    int fd = open("/dafs/modes", O_RDONLY);
+    CHECK(read(fd, b, 8) == 1 && b[0] == 'u' && fclose(f) == 0 && close(fd) == 0);
+}
+
 int main(int count, char **arguments) {
+    if (count == 2) return 42;
     if (count == 4) return be_child(atoi(arguments[2]), atoi(arguments[3]));
     copies_share_their_offset();
     children_share_offsets_and_keep_files_without_names();
@@ -344,6 +481,11 @@ int main(int count, char **arguments) {
     errors_are_the_kernels();
     directories_are_listed();
     threads_share_and_fork();
+    programs_are_spawned(arguments[0]);
+    what_few_ask_for_is_answered();
+    memory_and_calls_show_the_same();
+    ranges_close();
+    modes_of_streams_are_kept();
     printf("all is well\n");
     return 0;
 }

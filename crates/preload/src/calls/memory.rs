@@ -2,10 +2,10 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::errors::Mapped;
+use crate::errors::{self, Mapped};
 use crate::guard;
 use crate::mapping::{Wish, is_tracked};
-use crate::report::{self, Call};
+use crate::report::{self, Call, Miss, missed};
 use crate::state::is_ours;
 
 macro_rules! mapping {
@@ -20,6 +20,10 @@ macro_rules! mapping {
                 number: c_int,
                 offset: i64,
             ) -> Mapped {
+                if flags & libc::MAP_FIXED != 0 {
+                    // Whatever was there is gone.
+                    let_go(address, length);
+                }
                 if is_ours(number) && flags & libc::MAP_ANONYMOUS == 0 && !guard::is_inside() {
                     report::served(Call::Map);
                     let wish = Wish { address, length, protection, flags, number, offset };
@@ -36,8 +40,7 @@ macro_rules! mapping {
 
 mapping! { mmap mmap64 }
 
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
+fn let_go(address: *mut c_void, length: usize) {
     if is_tracked() && !guard::is_inside() {
         // What cannot be written is lost with the mapping, as on a disk that fails.
         let _ = guard::with(|state| {
@@ -46,6 +49,11 @@ pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
             written
         });
     }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn munmap(address: *mut c_void, length: usize) -> c_int {
+    let_go(address, length);
     real!(munmap(address => *mut c_void, length => usize) -> c_int)
 }
 
@@ -60,4 +68,43 @@ pub unsafe extern "C" fn msync(address: *mut c_void, length: usize, flags: c_int
         }
     }
     real!(msync(address => *mut c_void, length => usize, flags => c_int) -> c_int)
+}
+
+/// Whether any of a range stands for a file.
+fn stands_for_a_file(address: *mut c_void, length: usize) -> bool {
+    let found = || guard::with(|state| Ok(state.mappings.has(address as usize, length)));
+    is_tracked() && !guard::is_inside() && found().unwrap_or(false)
+}
+
+/// A copy would not grow with its file, and one that moves would be lost sight of.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mremap(
+    address: *mut c_void,
+    old: usize,
+    new: usize,
+    flags: c_int,
+    to: *mut c_void,
+) -> Mapped {
+    if stands_for_a_file(address, old) {
+        missed(Miss::Mapping);
+        errors::set(libc::ENOMEM);
+        return Mapped(libc::MAP_FAILED);
+    }
+    real!(mremap(
+        address => *mut c_void, old => usize, new => usize, flags => c_int, to => *mut c_void,
+    ) -> Mapped)
+}
+
+/// What is not needed of a file can be read again; of a copy it cannot.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int {
+    let forgets = matches!(advice, libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE);
+    if forgets && stands_for_a_file(address, length) {
+        if advice == libc::MADV_DONTNEED {
+            return 0;
+        }
+        errors::set(libc::EINVAL);
+        return -1;
+    }
+    real!(madvise(address => *mut c_void, length => usize, advice => c_int) -> c_int)
 }

@@ -91,9 +91,11 @@ pub mod looking;
 pub mod memory;
 pub mod names;
 pub mod opening;
+pub mod others;
 pub mod places;
 pub mod programs;
 pub mod setting;
+pub mod spawning;
 pub mod streams;
 pub mod waiting;
 

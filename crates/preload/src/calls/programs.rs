@@ -1,6 +1,6 @@
 //! Calls that start programs.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int};
 
 use libc::{AT_FDCWD, pid_t};
 
@@ -8,17 +8,20 @@ use crate::config;
 use crate::errors::{self, Failure};
 use crate::guard;
 use crate::programs::{Program, environment, script_arguments};
+pub use crate::programs::environment as environment_of;
 use crate::report::{self, Call};
 use crate::route::{Route, route};
 use crate::start;
 
-type List = *const *const c_char;
+/// A list of strings as `exec` takes it.
+pub type List = *const *const c_char;
 
 unsafe extern "C" {
     static environ: List;
 }
 
-fn concerns() -> bool {
+/// Whether programs that are started may have to do with DAFS.
+pub fn concerns() -> bool {
     !config::get().mounts.is_empty() && !guard::is_inside()
 }
 
@@ -140,10 +143,31 @@ pub unsafe extern "C" fn fexecve(fd: c_int, arguments: List, given: List) -> c_i
     if !concerns() {
         return real!(fexecve(fd => c_int, arguments => List, given => List) -> c_int);
     }
+    if crate::state::is_ours(fd) {
+        let whole = whole_path(fd, c"");
+        // SAFETY: the program gives lists as the manual asks for.
+        return unsafe { execve(whole.as_ptr(), arguments, given) };
+    }
     // SAFETY: the program gives lists as the manual asks for.
     let environment = unsafe { environment(given) };
     start::leave();
     real!(fexecve(fd => c_int, arguments => List, environment.as_ptr() => List) -> c_int)
+}
+
+/// A path that may begin at a descriptor of ours, as a path alone.
+fn whole_path(at: c_int, path: &CStr) -> CString {
+    let shown = guard::with(|state| {
+        let it = state.get(at)?;
+        Ok(crate::places::shown(it.identity.mount, &it.identity.path))
+    });
+    match shown {
+        Ok(shown) if path.is_empty() => CString::new(shown).unwrap_or_default(),
+        Ok(shown) if !path.to_bytes().starts_with(b"/") => {
+            let whole = [shown.as_bytes(), b"/", path.to_bytes()].concat();
+            CString::new(whole).unwrap_or_default()
+        }
+        _ => path.to_owned(),
+    }
 }
 
 /// A child of `vfork` works in its parent's memory, where what it did to descriptors would stand
@@ -171,34 +195,31 @@ macro_rules! ending {
 
 ending! { _exit _Exit }
 
-macro_rules! spawning {
-    ($($name:ident)+) => {
-        $(
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(
-                process: *mut pid_t,
-                path: *const c_char,
-                actions: *const c_void,
-                attributes: *const c_void,
-                arguments: List,
-                given: List,
-            ) -> c_int {
-                if !concerns() {
-                    return real!($name(
-                        process => *mut pid_t, path => *const c_char, actions => *const c_void,
-                        attributes => *const c_void, arguments => List, given => List,
-                    ) -> c_int);
-                }
-                // SAFETY: the program gives a list as the manual asks for.
-                let environment = unsafe { environment(given) };
-                real!($name(
-                    process => *mut pid_t, path => *const c_char, actions => *const c_void,
-                    attributes => *const c_void, arguments => List,
-                    environment.as_ptr() => List,
-                ) -> c_int)
-            }
-        )+
-    };
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execveat(
+    at: c_int,
+    path: *const c_char,
+    arguments: List,
+    given: List,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program gives lists and a path as the manual asks for.
+    unsafe {
+        if concerns() && matches!(route(at, path), Route::Dafs(_)) {
+            let whole = whole_path(at, CStr::from_ptr(path));
+            return execve(whole.as_ptr(), arguments, given);
+        }
+    }
+    if !concerns() {
+        return real!(execveat(
+            at => c_int, path => *const c_char, arguments => List, given => List, flags => c_int,
+        ) -> c_int);
+    }
+    // SAFETY: the program gives lists as the manual asks for.
+    let environment = unsafe { environment(given) };
+    start::leave();
+    real!(execveat(
+        at => c_int, path => *const c_char, arguments => List, environment.as_ptr() => List,
+        flags => c_int,
+    ) -> c_int)
 }
-
-spawning! { posix_spawn posix_spawnp }

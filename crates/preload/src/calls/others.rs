@@ -1,0 +1,167 @@
+//! Calls that fit nowhere else: patterns of names, limits, watches, entries as the kernel gives
+//! them, and system calls by number.
+
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+
+use libc::{AT_FDCWD, dirent64, stat};
+
+use crate::config;
+use crate::errors::fail;
+use crate::guard;
+use crate::report::{Miss, missed};
+
+on_path! {
+    fn [pathconf](path: *const c_char, name: c_int) -> c_long,
+        (AT_FDCWD, path), Look, |state, place| {
+            state.object(place, true)?;
+            limit(name)
+        };
+    fn [inotify_add_watch](fd: c_int, path: *const c_char, mask: c_uint) -> c_int,
+        (AT_FDCWD, path), Look, |state, place| {
+            state.object(place, true)?;
+            missed(Miss::Watch);
+            fail(libc::EOPNOTSUPP)
+        };
+}
+
+on_descriptor! {
+    fn [fpathconf](fd: c_int, name: c_int) -> c_long,
+        fd, Look, |_state, _it| limit(name);
+    fn [getdents64](fd: c_int, to: *mut c_void, size: usize) -> isize,
+        fd, List, |state, it| {
+            // SAFETY: the program gives so much memory.
+            let room = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), size) };
+            state.entries_into(fd, &it, room)
+        };
+}
+
+/// What is the same for all files. Without a limit the answer is -1 and no error.
+fn limit(name: c_int) -> crate::errors::Outcome<c_long> {
+    Ok(match name {
+        libc::_PC_NAME_MAX => 255,
+        libc::_PC_PATH_MAX | libc::_PC_PIPE_BUF | libc::_PC_REC_MIN_XFER_SIZE => 4096,
+        libc::_PC_REC_XFER_ALIGN | libc::_PC_ALLOC_SIZE_MIN => 4096,
+        libc::_PC_LINK_MAX => 65000,
+        libc::_PC_FILESIZEBITS => 64,
+        libc::_PC_CHOWN_RESTRICTED | libc::_PC_NO_TRUNC | libc::_PC_2_SYMLINKS => 1,
+        libc::_PC_VDISABLE => 0,
+        libc::_PC_MAX_CANON | libc::_PC_MAX_INPUT => 255,
+        _ => -1,
+    })
+}
+
+/// What the C library's `glob` asks and answers: its first fields, and how it looks.
+#[repr(C)]
+pub struct Glob {
+    count: usize,
+    paths: *mut *mut c_char,
+    offset: usize,
+    flags: c_int,
+    closedir: Option<unsafe extern "C" fn(*mut c_void)>,
+    readdir: Option<unsafe extern "C" fn(*mut c_void) -> *mut dirent64>,
+    opendir: Option<unsafe extern "C" fn(*const c_char) -> *mut c_void>,
+    lstat: Option<unsafe extern "C" fn(*const c_char, *mut stat) -> c_int>,
+    stat: Option<unsafe extern "C" fn(*const c_char, *mut stat) -> c_int>,
+}
+
+type OnError = Option<unsafe extern "C" fn(*const c_char, c_int) -> c_int>;
+
+unsafe extern "C" fn closedir(stream: *mut c_void) {
+    // SAFETY: the C library gives a stream that it was given.
+    unsafe { super::directories::closedir(stream) };
+}
+
+macro_rules! globbing {
+    ($($name:ident)+) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name(
+                pattern: *const c_char,
+                flags: c_int,
+                on_error: OnError,
+                found: *mut Glob,
+            ) -> c_int {
+                let mut flags = flags;
+                let is_ours = !config::get().mounts.is_empty() && !guard::is_inside();
+                if is_ours && !found.is_null() && flags & GLOB_ALTDIRFUNC == 0 {
+                    flags |= GLOB_ALTDIRFUNC;
+                    // SAFETY: the program gives such a structure, of which these fields are read
+                    // where this flag is set alone.
+                    unsafe {
+                        (*found).closedir = Some(closedir);
+                        (*found).readdir = Some(super::directories::readdir64);
+                        (*found).opendir = Some(super::directories::opendir);
+                        (*found).lstat = Some(super::looking::lstat);
+                        (*found).stat = Some(super::looking::stat);
+                    }
+                }
+                real!($name(
+                    pattern => *const c_char, flags => c_int, on_error => OnError,
+                    found => *mut Glob,
+                ) -> c_int)
+            }
+        )+
+    };
+}
+
+globbing! { glob glob64 }
+
+/// Calls by number that programs make where their C library may lack a function for them.
+///
+/// # Safety
+/// As each call's manual asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
+    if !config::get().mounts.is_empty() && !guard::is_inside() {
+        // SAFETY: the program gives what the call's manual asks for, whose types these are.
+        unsafe {
+            let path = |address: usize| address as *const c_char;
+            match number {
+                libc::SYS_renameat2 => {
+                    let (from, to) = (path(b), path(d));
+                    return super::names::renameat2(a as _, from, c as _, to, e as _).into();
+                }
+                libc::SYS_statx => {
+                    let (flags, mask) = (c as c_int, d as c_uint);
+                    return super::looking::statx(a as _, path(b), flags, mask, e as _).into();
+                }
+                libc::SYS_faccessat2 => {
+                    return super::looking::faccessat(a as _, path(b), c as _, d as _).into();
+                }
+                libc::SYS_close_range => {
+                    return super::descriptors::close_range(a as _, b as _, c as _).into();
+                }
+                libc::SYS_getdents64 => return getdents64(a as _, b as _, c) as c_long,
+                libc::SYS_copy_file_range => {
+                    let (to, at) = (c as c_int, d as *mut i64);
+                    let (from, from_at) = (a as c_int, b as *mut i64);
+                    let moved =
+                        super::data::copy_file_range(from, from_at, to, at, e, f as c_uint);
+                    return moved as c_long;
+                }
+                libc::SYS_execveat => {
+                    let (arguments, given) = (c as *const _, d as *const _);
+                    let flags = e as c_int;
+                    return super::programs::execveat(a as _, path(b), arguments, given, flags)
+                        .into();
+                }
+                libc::SYS_io_uring_setup => missed(Miss::Ring),
+                _ => {}
+            }
+        }
+    }
+    real!(syscall(
+        number => c_long, a => usize, b => usize, c => usize, d => usize, e => usize, f => usize,
+    ) -> c_long)
+}
+
+/// The C library looks by functions that it is given.
+const GLOB_ALTDIRFUNC: c_int = 1 << 9;
