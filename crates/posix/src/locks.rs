@@ -43,7 +43,7 @@ pub const WHOLE_FILE: LockRange = LockRange { offset: u64::MAX - 1, length: 1 };
 
 /// Where those lock, as readers, who have a file mapped into memory that they share with others
 /// on their host. A copy of such memory on another host would not be kept alike: whoever wants to
-/// share it locks here first and then looks whether anybody does [elsewhere](elsewhere). Two who
+/// share it locks here first and then looks whether anybody does [elsewhere]. Two who
 /// come at once may both be refused, and never are both let in.
 #[must_use]
 pub fn shared_memory(host: u64) -> LockRange {

@@ -84,6 +84,11 @@ impl Connection {
         self.staging.clone().ok_or(Failure::Errno(libc::EIO))
     }
 
+    /// The process is somebody else: new sessions are made, while what is open keeps its own.
+    pub fn change_identity(&mut self) {
+        self.mounts.clear();
+    }
+
     /// The client; there is one with the first session.
     pub fn client(&self) -> Option<Client> {
         self.client.clone()

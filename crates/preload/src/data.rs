@@ -152,7 +152,8 @@ impl State {
             [piece] => unsafe { piece.as_ref() },
             pieces => {
                 // SAFETY: the same.
-                whole = pieces.iter().flat_map(|piece| unsafe { piece.as_ref() }).copied().collect();
+                let parts = pieces.iter().map(|piece| unsafe { piece.as_ref() });
+                whole = parts.flatten().copied().collect();
                 &whole
             }
         };

@@ -49,7 +49,10 @@ impl Stream {
             return false;
         }
         // SAFETY: by the caller's word so much can be read.
-        unsafe { (&raw const (*stream).mark).read() == MARK && (&raw const (*stream).own).read() == stream }
+        unsafe {
+            let own = &raw const (*stream).own;
+            (&raw const (*stream).mark).read() == MARK && own.read() == stream
+        }
     }
 
     /// A stream of a directory that is open.

@@ -41,7 +41,8 @@ impl State {
         let kind = match i32::from(asked.l_type) {
             libc::F_UNLCK => {
                 if let Some(file) = self.known_owner(of, owner) {
-                    settle(&file.session().client(), file.unlock_async(range.offset, range.length))?;
+                    let unlocking = file.unlock_async(range.offset, range.length);
+                    settle(&file.session().client(), unlocking)?;
                 }
                 return Ok(true);
             }
@@ -79,7 +80,8 @@ impl State {
         let kind = match operation & !libc::LOCK_NB {
             libc::LOCK_UN => {
                 if let Some(file) = self.known_owner(of, Owner::Description) {
-                    settle(&file.session().client(), file.unlock_async(range.offset, range.length))?;
+                    let unlocking = file.unlock_async(range.offset, range.length);
+                    settle(&file.session().client(), unlocking)?;
                 }
                 return Ok(true);
             }

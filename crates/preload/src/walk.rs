@@ -169,7 +169,8 @@ struct Walk<'p> {
 
 impl<'p> Walk<'p> {
     fn new(session: Session, root: FileHandle, place: &'p Place) -> Self {
-        Self { session, root, place, gone: Vec::new(), behind: String::new(), leads_to_directory: false }
+        let (gone, behind) = (Vec::new(), String::new());
+        Self { session, root, place, gone, behind, leads_to_directory: false }
     }
 
     fn path(&self) -> String {

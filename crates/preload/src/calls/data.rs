@@ -67,8 +67,10 @@ on_descriptor! {
         fd, Write, |state, it| {
             // SAFETY: the program gives a list of this length.
             let list = unsafe { pieces(list, count) };
-            let written =
-                if offset == -1 { state.write(&it, &list) } else { state.write_at(&it, &list, offset) };
+            let written = match offset {
+                -1 => state.write(&it, &list),
+                _ => state.write_at(&it, &list, offset),
+            };
             if written.is_ok() && flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
                 state.sync(&it)?;
             }

@@ -34,7 +34,8 @@ fn look_at(state: &mut State, place: &Place, flags: c_int, to: *mut libc::stat) 
 
 /// A descriptor itself is meant only by who says so.
 fn must_be_empty_by_flag(place: &Place, flags: c_int) -> Outcome<()> {
-    if place.descriptor.is_some() && flags & AT_EMPTY_PATH == 0 { fail(libc::ENOENT) } else { Ok(()) }
+    let is_meant = place.descriptor.is_none() || flags & AT_EMPTY_PATH != 0;
+    if is_meant { Ok(()) } else { fail(libc::ENOENT) }
 }
 
 fn look_open(state: &mut State, it: &Description, to: *mut libc::stat) -> Outcome<c_int> {
@@ -80,7 +81,8 @@ on_path! {
         (at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int,
         (at, path), Look, |state, place| look_at(state, place, flags, to);
     fn [__fxstatat __fxstatat64]
-        (version: c_int, at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int) -> c_int,
+        (version: c_int, at: c_int, path: *const c_char, to: *mut libc::stat, flags: c_int)
+        -> c_int,
         (at, path), Look, |state, place| look_at(state, place, flags, to);
     fn [statx]
         (at: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut libc::statx) -> c_int,

@@ -87,6 +87,7 @@ pub mod data;
 pub mod descriptors;
 pub mod directories;
 pub mod extended;
+pub mod identity;
 pub mod looking;
 pub mod memory;
 pub mod names;

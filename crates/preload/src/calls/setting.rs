@@ -28,8 +28,10 @@ unsafe fn two(given: *const timespec) -> [timespec; 2] {
 /// # Safety
 /// It is null or of two.
 unsafe fn two_micro(given: *const timeval) -> [timespec; 2] {
-    let exact =
-        |time: timeval| timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec.saturating_mul(1000) };
+    let exact = |time: timeval| {
+        let tv_nsec = time.tv_usec.saturating_mul(1000);
+        timespec { tv_sec: time.tv_sec, tv_nsec }
+    };
     // SAFETY: by the caller's word.
     if given.is_null() { [NOW, NOW] } else { unsafe { [exact(*given), exact(*given.add(1))] } }
 }
@@ -41,7 +43,12 @@ unsafe fn two_micro(given: *const timeval) -> [timespec; 2] {
 unsafe fn two_whole(given: *const utimbuf) -> [timespec; 2] {
     let whole = |seconds| timespec { tv_sec: seconds, tv_nsec: 0 };
     // SAFETY: by the caller's word.
-    if given.is_null() { [NOW, NOW] } else { unsafe { [whole((*given).actime), whole((*given).modtime)] } }
+    unsafe {
+        match given.is_null() {
+            true => [NOW, NOW],
+            false => [whole((*given).actime), whole((*given).modtime)],
+        }
+    }
 }
 
 fn set_times(state: &mut State, place: &Place, follow: bool, to: [timespec; 2]) -> Outcome<c_int> {
@@ -92,17 +99,20 @@ on_path! {
             set_owners(state, place, follows(flags), user, group)
         };
     fn [utimes](path: *const c_char, to: *const timeval) -> c_int,
+        (AT_FDCWD, path), Set,
         // SAFETY: the program gives two times or null.
-        (AT_FDCWD, path), Set, |state, place| set_times(state, place, true, unsafe { two_micro(to) });
+        |state, place| set_times(state, place, true, unsafe { two_micro(to) });
     fn [lutimes](path: *const c_char, to: *const timeval) -> c_int,
+        (AT_FDCWD, path), Set,
         // SAFETY: the program gives two times or null.
-        (AT_FDCWD, path), Set, |state, place| set_times(state, place, false, unsafe { two_micro(to) });
+        |state, place| set_times(state, place, false, unsafe { two_micro(to) });
     fn [futimesat](at: c_int, path: *const c_char, to: *const timeval) -> c_int,
         // SAFETY: the program gives two times or null.
         (at, path), Set, |state, place| set_times(state, place, true, unsafe { two_micro(to) });
     fn [utime](path: *const c_char, to: *const utimbuf) -> c_int,
+        (AT_FDCWD, path), Set,
         // SAFETY: the program gives two times or null.
-        (AT_FDCWD, path), Set, |state, place| set_times(state, place, true, unsafe { two_whole(to) });
+        |state, place| set_times(state, place, true, unsafe { two_whole(to) });
     fn [utimensat](at: c_int, path: *const c_char, to: *const timespec, flags: c_int) -> c_int,
         // SAFETY: the program gives two times or null. Without a path it is the descriptor's.
         (at, path), Set, |state, place| set_times(state, place, follows(flags), unsafe { two(to) });

@@ -51,7 +51,8 @@ macro_rules! opening {
                     return unsafe { open(path, mode) };
                 }
                 let before = errors::get();
-                let stream = real!($name(path => *const c_char, mode => *const c_char) -> *mut FILE);
+                let stream =
+                    real!($name(path => *const c_char, mode => *const c_char) -> *mut FILE);
                 if stream.is_null() && errors::get() == libc::ENOENT {
                     // SAFETY: the same.
                     unsafe {

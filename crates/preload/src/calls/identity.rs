@@ -1,0 +1,44 @@
+//! Calls that change who the process is: what it does by paths from then on it does as that, over
+//! sessions of their own. What is open stays open.
+
+use std::ffi::{c_int, c_void};
+
+use libc::{gid_t, uid_t};
+
+use crate::config;
+use crate::guard;
+
+/// Whoever connects next is somebody else.
+fn note(answer: c_int) -> c_int {
+    if answer == 0 && !config::get().mounts.is_empty() && !guard::is_inside() {
+        let _ = guard::with(|state| {
+            state.connection.change_identity();
+            Ok(())
+        });
+    }
+    answer
+}
+
+macro_rules! becoming {
+    ($(fn $name:ident($($argument:ident: $type:ty),*);)+) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+                note(real!($name($($argument => $type),*) -> c_int))
+            }
+        )+
+    };
+}
+
+becoming! {
+    fn setuid(user: uid_t);
+    fn seteuid(user: uid_t);
+    fn setreuid(real: uid_t, effective: uid_t);
+    fn setresuid(real: uid_t, effective: uid_t, saved: uid_t);
+    fn setgid(group: gid_t);
+    fn setegid(group: gid_t);
+    fn setregid(real: gid_t, effective: gid_t);
+    fn setresgid(real: gid_t, effective: gid_t, saved: gid_t);
+    fn setgroups(count: usize, groups: *const c_void);
+    fn initgroups(user: *const c_void, group: gid_t);
+}
