@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, overload
 
 from . import _dafs
-from ._file import RawFile, wrap
+from ._file import BufferedRandom, BufferedReader, BufferedWriter, RawFile, wrap
 from ._types import Counters, DirEntry, Mode, Stat, StatVfs, fspath, open_arguments
 
 Path = str | os.PathLike[str]
+TextMode = Literal[
+    "r", "w", "x", "a", "r+", "w+", "x+", "a+", "rt", "wt", "xt", "at", "r+t", "w+t", "a+t", "rt+"
+]
+ReadMode = Literal["rb", "br"]
+WriteMode = Literal["wb", "bw", "xb", "bx", "ab", "ba"]
+UpdateMode = Literal["r+b", "rb+", "w+b", "wb+", "x+b", "xb+", "a+b", "ab+"]
 
 
 class Session:
@@ -86,6 +93,102 @@ class Session:
         return Counters(**self._native.counters())
 
     # ---- files --------------------------------------------------------------------------
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: str,
+        buffering: Literal[0],
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        permissions: int = ...,
+        deny: str = ...,
+        key: int | None = ...,
+        keep_name: bool = ...,
+    ) -> RawFile: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: TextMode = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        permissions: int = ...,
+        deny: str = ...,
+        key: int | None = ...,
+        keep_name: bool = ...,
+    ) -> io.TextIOWrapper: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: ReadMode,
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        permissions: int = ...,
+        deny: str = ...,
+        key: int | None = ...,
+        keep_name: bool = ...,
+    ) -> BufferedReader: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: WriteMode,
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        permissions: int = ...,
+        deny: str = ...,
+        key: int | None = ...,
+        keep_name: bool = ...,
+    ) -> BufferedWriter: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: UpdateMode,
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        permissions: int = ...,
+        deny: str = ...,
+        key: int | None = ...,
+        keep_name: bool = ...,
+    ) -> BufferedRandom: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: str,
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        *,
+        permissions: int = ...,
+        deny: str = ...,
+        key: int | None = ...,
+        keep_name: bool = ...,
+    ) -> Any: ...
 
     def open(
         self,

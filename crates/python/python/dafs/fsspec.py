@@ -31,7 +31,7 @@ _PIECE = 4 << 20
 _SCHEMES = ("dafs", "dafs+tls", "dafs+verbs", "dafs+shm")
 
 
-class DafsFileSystem(AsyncFileSystem):
+class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
     """Files of a DAFS server.
 
     :param server: URL of the server, by default ``dafs://localhost``; from a path's URL where
@@ -132,7 +132,8 @@ class DafsFileSystem(AsyncFileSystem):
         if not detail:
             return sorted(entry.path for entry in entries)
         entries.sort(key=lambda entry: entry.name)
-        return [info for entry in entries if (info := await self._entry(session, entry))]
+        found = [await self._entry(session, entry) for entry in entries]
+        return [info for info in found if info is not None]
 
     async def _entry(self, session: aio.Session, entry: DirEntry) -> dict[str, Any] | None:
         try:
