@@ -232,6 +232,7 @@ impl Reactor {
                 Task::Write(answer, write) => self.step_write(id, *answer, write),
                 Task::Commit(answer, commit) => self.step_commit(*answer, commit),
                 Task::Size(answer, size) => self.step_size(id, *answer, size),
+                Task::Times(answer, times) => self.step_times(*answer, times),
                 Task::Fetch(answer, fetch) => self.step_fetch(*answer, fetch),
                 Task::Grant(answer, grant) => self.step_grant(*answer, grant),
                 Task::Strand(answer, strand) => self.step_strand(id, *answer, strand),

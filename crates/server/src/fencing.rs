@@ -357,6 +357,7 @@ impl Reactor {
                 | Task::Read(..)
                 | Task::Commit(..)
                 | Task::Size(..)
+                | Task::Times(..)
                 | Task::Fetch(..)
                 | Task::Grant(..) => None,
             },
@@ -372,9 +373,12 @@ fn passes_again(task: &Task) -> bool {
         Task::Write(_, write) => matches!(write.source, WriteSource::Sealed { .. }),
         Task::Fetch(..) | Task::SealedBatch(..) => true,
         // Those that wait for a file or for room pass again at once.
-        Task::Read(..) | Task::Commit(..) | Task::Size(..) | Task::Grant(..) | Task::Strand(..) => {
-            false
-        }
+        Task::Read(..)
+        | Task::Commit(..)
+        | Task::Size(..)
+        | Task::Times(..)
+        | Task::Grant(..)
+        | Task::Strand(..) => false,
     }
 }
 

@@ -3,8 +3,10 @@
 //! Invariant: attributes of a file that the cache holds are those of its cached
 //! content, dirty data included.
 
+use std::sync::Arc;
+
 use dafs_filer::{IoKind, Touch};
-use dafs_store::cache::{Progress, SizeStep};
+use dafs_store::cache::{CachedFile, CommitStep, Progress, SizeStep};
 use dafs_store::{
     AttributeChanges, Attributes, ExtraChanges, Extras, ExtrasWanted, FileVersion, StoreError,
 };
@@ -19,13 +21,12 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{AttributeBitmap, FileAttributeBlock, FsAttributeBlock, Response};
 
+use crate::credentials::Asker;
 use crate::data::Step;
 use crate::jobs::Job;
 use crate::names::changes_of;
 use crate::reactor::Reactor;
-use crate::task::{
-    Answer, CommitReply, CommitTask, FetchTask, SizeReply, SizeTask, Task, TaskId, Wait,
-};
+use crate::task::{Answer, FetchTask, SizeReply, SizeTask, Task, TaskId, TimesTask, Wait};
 use crate::undo::UndoGate;
 
 impl Reactor {
@@ -143,36 +144,7 @@ impl Reactor {
         let truncate = changes.0.size == Some(0);
         self.touch(answer, &request.file, Touch::SetAttributes { truncate })?;
         let wanted = request.attributes.valid();
-        let (handle, state) = (request.file, request.state);
-        match self.cache.find(&handle) {
-            Some(file) if is_undone_by_writing(&changes) && !self.cache.is_written(file) => {
-                let ticket = self.cache.commit_begin(file, 0, 0, Stability::Unstable);
-                let changes = changes.0;
-                let reply = CommitReply::SetAttributes { handle, state, changes, wanted };
-                let commit = CommitTask { ticket, file, reply, borrowed: false };
-                self.start(Task::Commit(answer, commit));
-                Ok(())
-            }
-            _ => self.change(answer, &handle, state, changes, wanted),
-        }
-    }
-
-    /// What was written is in the file; attributes follow.
-    pub(crate) fn set_flushed(
-        &mut self,
-        answer: Answer,
-        handle: &FileHandle,
-        state: StateId,
-        changes: AttributeChanges,
-        wanted: AttributeBitmap,
-    ) {
-        let changes = (changes, ExtraChanges::default());
-        // A fence may have fallen meanwhile.
-        let passed = self.pass_file(answer, handle);
-        let set = passed.and_then(|()| self.change(answer, handle, state, changes, wanted));
-        if let Err(status) = set {
-            self.reply_set(answer, status, AttributeBitmap::NONE);
-        }
+        self.change(answer, &request.file, request.state, changes, wanted)
     }
 
     pub(crate) fn set_attributes_direct(
@@ -229,14 +201,18 @@ impl Reactor {
     ) -> Result<(), Status> {
         let who = self.who(answer);
         let Some(size) = changes.size else {
-            if !changes.is_empty() || extras.is_empty() {
+            let times = self.times_behind_data(handle, &mut changes);
+            if !changes.is_empty() || extras.is_empty() && times.is_none() {
                 who.store().set_attributes(&who, handle, &changes)?;
             }
             let added = who.store().set_extras(&who, handle, &extras);
             self.revalidate(handle);
-            match added {
-                Ok(()) => self.reply_set(answer, Status::Ok, wanted),
-                Err(error) => self.reply_set(answer, error.into(), wanted.without(EXTRAS)),
+            match (added, times) {
+                (Ok(()), Some((file, times))) => {
+                    self.set_times(answer, who, (*handle, file), times, wanted);
+                }
+                (Ok(()), None) => self.reply_set(answer, Status::Ok, wanted),
+                (Err(error), _) => self.reply_set(answer, error.into(), wanted.without(EXTRAS)),
             }
             return Ok(());
         };
@@ -295,6 +271,71 @@ impl Reactor {
             self.give_back(io.file, io.borrowed);
         }
         Ok(())
+    }
+
+    /// Takes the times, and a mode with set-id bits, out of what is to be set if the file's data is
+    /// still on its way, which would change them: they are set when it is there.
+    fn times_behind_data(
+        &self,
+        handle: &FileHandle,
+        changes: &mut AttributeChanges,
+    ) -> Option<(CachedFile, AttributeChanges)> {
+        let sets_id = changes.mode.is_some_and(|mode| mode & SET_ID_BITS != 0);
+        if changes.time_modify.is_none() && !sets_id {
+            return None;
+        }
+        let file = self.cache.find(handle).filter(|file| !self.cache.is_written(*file))?;
+        let mode = if sets_id { changes.mode.take() } else { None };
+        let (time_access, time_modify) = (changes.time_access.take(), changes.time_modify.take());
+        let behind =
+            AttributeChanges { mode, time_access, time_modify, ..AttributeChanges::default() };
+        Some((file, behind))
+    }
+
+    fn set_times(
+        &mut self,
+        answer: Answer,
+        who: Arc<Asker>,
+        (handle, file): (FileHandle, CachedFile),
+        times: AttributeChanges,
+        wanted: AttributeBitmap,
+    ) {
+        let ticket = self.cache.commit_begin(file, 0, 0, Stability::Unstable);
+        let set = wanted.0;
+        self.start(Task::Times(answer, TimesTask { who, file, handle, ticket, times, set }));
+    }
+
+    pub(crate) fn step_times(&mut self, answer: Answer, task: &mut TimesTask) -> Step {
+        loop {
+            match self.cache.commit_step(&mut task.ticket) {
+                CommitStep::Flush(job) => {
+                    if !self.run_or_submit(Job::Flush(job)) {
+                        return Step::Wait(Wait::File(task.file));
+                    }
+                }
+                // It asks for none.
+                CommitStep::Sync(_) | CommitStep::Wait => {
+                    return Step::Wait(Wait::File(task.file));
+                }
+                CommitStep::Done(Ok(())) => break,
+                CommitStep::Done(Err(error)) => {
+                    // For who asks about the data.
+                    self.cache.tell_again(task.file, error);
+                    break;
+                }
+            }
+        }
+        let (who, wanted) = (&task.who, AttributeBitmap(task.set));
+        let set = match self.is_barred(answer, task.file) {
+            true => Err(StoreError::Access),
+            false => who.store().set_attributes(who, &task.handle, &task.times).map(|_| ()),
+        };
+        self.revalidate(&task.handle);
+        match set {
+            Ok(()) => self.reply_set(answer, Status::Ok, wanted),
+            Err(error) => self.reply_set(answer, error.into(), wanted.without(BEHIND_DATA)),
+        }
+        Step::Done
     }
 
     /// Our own change of attributes must not be taken for somebody else's.
@@ -359,15 +400,22 @@ impl Reactor {
                 self.reply_set(answer, error.into(), AttributeBitmap::NONE);
             }
             (SizeReply::SetAttributes, Ok(())) => {
-                let rest = if task.rest.is_empty() {
-                    Ok(())
-                } else {
-                    task.who.store().set_attributes(&task.who, &task.handle, &task.rest).map(|_| ())
+                let mut rest = task.rest;
+                let times = self.times_behind_data(&task.handle, &mut rest);
+                let rest = match rest.is_empty() {
+                    true => Ok(()),
+                    false => {
+                        task.who.store().set_attributes(&task.who, &task.handle, &rest).map(|_| ())
+                    }
                 };
                 self.revalidate(&task.handle);
-                match rest {
-                    Ok(()) => self.reply_set(answer, Status::Ok, AttributeBitmap(task.set)),
-                    Err(error) => {
+                let wanted = AttributeBitmap(task.set);
+                match (rest, times) {
+                    (Ok(()), Some((file, times))) => {
+                        self.set_times(answer, task.who, (task.handle, file), times, wanted);
+                    }
+                    (Ok(()), None) => self.reply_set(answer, Status::Ok, wanted),
+                    (Err(error), _) => {
                         let size = dafs_wire::attributes::file::bits::OBJECT_SIZE;
                         self.reply_set(answer, error.into(), size);
                     }
@@ -408,13 +456,6 @@ impl Reactor {
         }
         Ok(())
     }
-}
-
-/// Whether bringing what was written to the file would change what is to be set: its time, and
-/// its set-id bits. A list or a MIME type beside them is rare enough to do without.
-fn is_undone_by_writing((changes, extras): &(AttributeChanges, ExtraChanges)) -> bool {
-    let sets_id = changes.mode.is_some_and(|mode| mode & SET_ID_BITS != 0);
-    extras.is_empty() && (changes.time_modify.is_some() || sets_id)
 }
 
 /// Stands for a task whose content has been moved out.
@@ -483,6 +524,13 @@ pub(crate) fn extras_of(attributes: &FileAttributeBlock<'_>) -> Result<ExtraChan
 /// Attributes that are set by a call of their own.
 const EXTRAS: AttributeBitmap =
     dafs_wire::attributes::file::bits::ACL.with(dafs_wire::attributes::file::bits::MIME_TYPE);
+/// Attributes that may be set when data has gone its way.
+const BEHIND_DATA: AttributeBitmap = {
+    use dafs_wire::attributes::file::bits as b;
+    b::TIME_ACCESS_SET.with(b::TIME_MODIFY_SET).with(b::MODE)
+};
+/// Set-user-id and set-group-id.
+const SET_ID_BITS: u32 = 0o6000;
 /// Attributes a local file system can tell.
 const SUPPORTED: AttributeBitmap = {
     use dafs_wire::attributes::file::bits as b;
@@ -509,5 +557,3 @@ const SUPPORTED: AttributeBitmap = {
         .with(b::OWNER_GROUP)
 };
 const PREFERRED_IO_BYTES: u32 = 1 << 20;
-/// Set-user-id and set-group-id.
-const SET_ID_BITS: u32 = 0o6000;

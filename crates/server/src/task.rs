@@ -13,9 +13,9 @@ use dafs_filer::locks::{ByteRange, LockMode};
 use dafs_journal::RecordNumber;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
-use dafs_types::{CacheHint, FileHandle, QuickMap, SequenceNumber, Stability, StateId, StreamId};
+use dafs_types::{CacheHint, FileHandle, QuickMap, SequenceNumber, Stability, StreamId};
+use dafs_wire::DirectBuffer;
 use dafs_wire::messages::{Close, Unlock};
-use dafs_wire::{AttributeBitmap, DirectBuffer};
 
 use crate::batch::sealed::SealedBatch;
 use crate::batch::strand::Strand;
@@ -197,13 +197,6 @@ pub enum CommitReply {
     Batches,
     /// What ends auto-recovery locks comes behind it.
     Ending(Ending),
-    /// Attributes are set behind it, which the way to the file would change.
-    SetAttributes {
-        handle: FileHandle,
-        state: StateId,
-        changes: AttributeChanges,
-        wanted: AttributeBitmap,
-    },
 }
 
 /// A request that makes final what was changed under auto-recovery locks.
@@ -240,6 +233,18 @@ pub(crate) struct SizeTask {
     pub reply: SizeReply,
 }
 
+/// Times to be set, once what was written before is in the file: its way there sets them, too.
+#[derive(Debug)]
+pub(crate) struct TimesTask {
+    /// Who asked; the connection may be gone by the time it is done.
+    pub who: Arc<Asker>,
+    pub file: CachedFile,
+    pub handle: FileHandle,
+    pub ticket: CommitTicket,
+    pub times: AttributeChanges,
+    pub set: u64,
+}
+
 /// Who asked for a change of size.
 #[derive(Clone, Debug)]
 pub enum SizeReply {
@@ -266,6 +271,7 @@ pub(crate) enum Task {
     Write(Answer, WriteTask),
     Commit(Answer, CommitTask),
     Size(Answer, SizeTask),
+    Times(Answer, TimesTask),
     Fetch(Answer, FetchTask),
     Grant(Answer, GrantTask),
     Strand(Answer, Box<Strand>),
@@ -280,6 +286,7 @@ impl Task {
             | Task::Write(answer, _)
             | Task::Commit(answer, _)
             | Task::Size(answer, _)
+            | Task::Times(answer, _)
             | Task::Fetch(answer, _)
             | Task::Grant(answer, _)
             | Task::Strand(answer, _)
@@ -294,6 +301,7 @@ impl Task {
             Task::Write(_, task) => Some(task.file),
             Task::Commit(_, task) => Some(task.file),
             Task::Size(_, task) => Some(task.file),
+            Task::Times(_, task) => Some(task.file),
             Task::Strand(_, strand) => Some(strand.file),
             Task::Fetch(..) | Task::Grant(..) | Task::SealedBatch(..) => None,
         }
@@ -413,7 +421,11 @@ impl Tasks {
                 strand.file == file && minds && meets(strand.offset, strand.length)
             }
             Task::Size(_, size) => size.file == file && size.size <= range.last(),
-            Task::Commit(..) | Task::Fetch(..) | Task::Grant(..) | Task::SealedBatch(..) => false,
+            Task::Commit(..)
+            | Task::Times(..)
+            | Task::Fetch(..)
+            | Task::Grant(..)
+            | Task::SealedBatch(..) => false,
         })
     }
 
@@ -446,6 +458,7 @@ impl Tasks {
             }
             Task::Read(..)
             | Task::Commit(..)
+            | Task::Times(..)
             | Task::Fetch(..)
             | Task::Grant(..)
             | Task::SealedBatch(..) => false,
@@ -460,7 +473,11 @@ impl Tasks {
             Task::Strand(_, strand) => strand.file == file && !strand.is_read(),
             // Its octets pass everything again once they have been looked at.
             Task::SealedBatch(..) => false,
-            Task::Read(..) | Task::Commit(..) | Task::Fetch(..) | Task::Grant(..) => false,
+            Task::Read(..)
+            | Task::Commit(..)
+            | Task::Times(..)
+            | Task::Fetch(..)
+            | Task::Grant(..) => false,
         })
     }
 

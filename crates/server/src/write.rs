@@ -421,9 +421,6 @@ impl Reactor {
                     self.fail(answer, status);
                 }
             }
-            (Ok(()), CommitReply::SetAttributes { handle, state, changes, wanted }) => {
-                self.set_flushed(answer, &handle, state, changes, wanted);
-            }
             (Ok(()), CommitReply::Close { .. } | CommitReply::Batches) => {}
         }
     }

@@ -52,6 +52,31 @@ fn attributes_are_told_and_set() {
     });
 }
 
+/// What was written goes to the file later, which is no change of its own.
+#[test]
+fn times_that_are_set_are_those_of_the_file_though_data_is_on_its_way() {
+    over_each(|fixture, transport| {
+        let (_, session) = fixture.connect(transport);
+        let options = OpenOptions { create: true, ..OpenOptions::write() };
+        let file = session.open("/file", &options).unwrap();
+        file.write_at(&[7; 10_000], 0).unwrap();
+        let time = |seconds| Timestamp { seconds, nanoseconds: 5_000 };
+        let wanted = SetAttributes {
+            mode: Some(0o640),
+            time_access: Some(SetTime::Client(time(2_000_000))),
+            time_modify: Some(SetTime::Client(time(1_000_000))),
+            ..SetAttributes::default()
+        };
+        session.set_attributes("/file", &wanted).unwrap();
+        assert_eq!(session.metadata("/file").unwrap().time_modify, time(1_000_000));
+        file.close().unwrap();
+        let after = session.metadata("/file").unwrap();
+        assert_eq!((after.mode, after.size), (0o640, 10_000));
+        assert_eq!((after.time_access, after.time_modify), (time(2_000_000), time(1_000_000)));
+        assert_eq!(std::fs::read(fixture.local("file")).unwrap(), vec![7; 10_000]);
+    });
+}
+
 #[test]
 fn symbolic_links_are_followed_by_the_client() {
     over_each(|fixture, transport| {

@@ -45,6 +45,11 @@ impl Cache {
         !is_at_work && entry.dirty.is_empty() && entry.error.is_none()
     }
 
+    /// Has an error that a commit has brought told once more: by the next commit, close or write.
+    pub fn tell_again(&mut self, file: CachedFile, error: StoreError) {
+        self.files.get_mut(file).error.get_or_insert(error);
+    }
+
     /// What a commit needs next.
     pub fn commit_step(&mut self, ticket: &mut CommitTicket) -> CommitStep {
         let file = ticket.file;
