@@ -1,17 +1,20 @@
-//! What POSIX asks of a file system, as a table of cases.
+//! What POSIX asks of a file system, as a table of cases; and random testers.
 //!
 //! Programs that know nothing of DAFS and work on any directory:
 //!
 //! - `posix-suite DIR`: the cases of `src/tables`, in the manner of pjdfstest ([`suite`]).
+//! - `posix-fsx FILE`: random calls on one file, against a model in memory ([`fsx`]).
 //!
 //! Invariant: every call that is judged goes through [`raw`], and so through the C library.
 
+pub mod fsx;
 pub mod names;
 mod octets;
 pub mod perform;
 mod perform_files;
 mod perform_more;
 mod perform_names;
+pub mod random;
 pub mod raw;
 pub mod script;
 pub mod suite;

@@ -1,0 +1,48 @@
+//! `posix-fsx FILE`: random calls on a file, compared with a model in memory.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use dafs_posix_suite::fsx::{Fsx, Limits};
+
+/// Makes random calls on a file, and compares what it holds with what it must; exits with 1 upon
+/// a difference.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// The file; made, or emptied, and removed when there was no difference.
+    file: String,
+    /// Seconds to go on.
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+    /// Calls at most. Default: a million, or what the time allows.
+    #[arg(long, value_name = "N")]
+    ops: Option<u64>,
+    /// The same seed makes the same calls.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// The longest the file gets, in octets.
+    #[arg(long, value_name = "N", default_value_t = 1 << 20)]
+    length: usize,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let time = arguments.seconds.map(Duration::from_secs);
+    let usual = if time.is_some() { u64::MAX } else { 1_000_000 };
+    let calls = arguments.ops.unwrap_or(usual);
+    let limits = Limits { calls, time, length_max: arguments.length.max(8192) };
+    let seed = arguments.seed;
+    let said = Fsx::new(&arguments.file, seed, limits).and_then(|mut fsx| fsx.run());
+    match said {
+        Ok(said) => {
+            println!("fsx, seed {seed}: {said}");
+            let _ = std::fs::remove_file(&arguments.file);
+            ExitCode::SUCCESS
+        }
+        Err(difference) => {
+            println!("fsx, seed {seed}: DIFFERENCE: {difference:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
