@@ -4,6 +4,8 @@
 //!
 //! - `posix-suite DIR`: the cases of `src/tables`, in the manner of pjdfstest ([`suite`]).
 //! - `posix-fsx FILE`: random calls on one file, against a model in memory ([`fsx`]).
+//! - `posix-stress DIR`: random calls on trees, by many processes: each on a tree of its own, against
+//!   a model ([`stress`]), and all on one ([`shared`]).
 //!
 //! Invariant: every call that is judged goes through [`raw`], and so through the C library.
 
@@ -17,6 +19,9 @@ mod perform_names;
 pub mod random;
 pub mod raw;
 pub mod script;
+pub mod shared;
+pub mod stress;
 pub mod suite;
 pub mod tables;
+pub mod tree;
 pub mod worker;

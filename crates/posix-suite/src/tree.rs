@@ -1,0 +1,245 @@
+//! What a tree of directories must be: a model of names and objects in memory.
+//!
+//! Invariant: each call here does what the same call of POSIX does to a tree that nobody else
+//! touches, or fails with the same error.
+
+use std::collections::BTreeMap;
+
+use crate::raw::Errno;
+
+/// Names an object of the model.
+pub type NodeId = usize;
+
+/// What an object is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// With what is in it.
+    File(Vec<u8>),
+    /// With the names in it.
+    Directory(BTreeMap<String, NodeId>),
+    /// With its text.
+    Link(String),
+}
+
+/// An object.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What it is.
+    pub kind: Kind,
+    /// Permission bits.
+    pub mode: u32,
+    /// Names that lead to it.
+    pub links: u64,
+    /// Extended attributes.
+    pub attributes: BTreeMap<String, Vec<u8>>,
+}
+
+/// A tree.
+#[derive(Debug)]
+pub struct Tree {
+    nodes: BTreeMap<NodeId, Node>,
+    next: NodeId,
+}
+
+/// Where a name is: its directory, and the name in it.
+pub type Place<'p> = (&'p str, &'p str);
+
+impl Default for Tree {
+    fn default() -> Self {
+        let root = Node::new(Kind::Directory(BTreeMap::new()), 0o755);
+        Self { nodes: BTreeMap::from([(ROOT, root)]), next: ROOT + 1 }
+    }
+}
+
+impl Node {
+    fn new(kind: Kind, mode: u32) -> Self {
+        Self { kind, mode, links: 1, attributes: BTreeMap::new() }
+    }
+
+    /// What is in a file; nothing for others.
+    pub fn data(&mut self) -> Option<&mut Vec<u8>> {
+        match &mut self.kind {
+            Kind::File(data) => Some(data),
+            Kind::Directory(_) | Kind::Link(_) => None,
+        }
+    }
+
+    /// The names in a directory; none for others.
+    pub fn names(&self) -> Option<&BTreeMap<String, NodeId>> {
+        match &self.kind {
+            Kind::Directory(names) => Some(names),
+            Kind::File(_) | Kind::Link(_) => None,
+        }
+    }
+
+    fn is_directory(&self) -> bool {
+        matches!(self.kind, Kind::Directory(_))
+    }
+}
+
+impl Tree {
+    /// An object; it is there as long as a name or [`Tree::keep`] has it.
+    pub fn node(&mut self, id: NodeId) -> &mut Node {
+        self.nodes.get_mut(&id).expect("an object is there as long as somebody has it")
+    }
+
+    /// Every directory, by its path from the root, which is empty.
+    pub fn directories(&self) -> Vec<String> {
+        let mut found = vec![String::new()];
+        let mut index = 0;
+        while index < found.len() {
+            let path = found[index].clone();
+            let id = self.walk(&path).unwrap_or(ROOT);
+            for (name, child) in self.nodes[&id].names().into_iter().flatten() {
+                if self.nodes[child].is_directory() {
+                    found.push(format!("{path}/{name}"));
+                }
+            }
+            index += 1;
+        }
+        found
+    }
+
+    fn walk(&self, path: &str) -> Option<NodeId> {
+        path.split('/')
+            .filter(|part| !part.is_empty())
+            .try_fold(ROOT, |at, part| self.nodes.get(&at)?.names()?.get(part).copied())
+    }
+
+    /// What a name leads to.
+    pub fn find(&self, (directory, name): Place<'_>) -> Result<NodeId, Errno> {
+        let directory = self.walk(directory).ok_or(libc::ENOENT)?;
+        let names = self.nodes[&directory].names().ok_or(libc::ENOTDIR)?;
+        names.get(name).copied().ok_or(libc::ENOENT)
+    }
+
+    /// What a path leads to.
+    pub fn at(&self, path: &str) -> Option<NodeId> {
+        self.walk(path)
+    }
+
+    fn names_of(&mut self, directory: &str) -> &mut BTreeMap<String, NodeId> {
+        let id = self.walk(directory).expect("directories are taken from the tree");
+        match &mut self.nodes.get_mut(&id).expect("just found").kind {
+            Kind::Directory(names) => names,
+            Kind::File(_) | Kind::Link(_) => unreachable!("directories are taken from the tree"),
+        }
+    }
+
+    /// Makes an object.
+    pub fn make(&mut self, place: Place<'_>, kind: Kind, mode: u32) -> Result<NodeId, Errno> {
+        if self.find(place).is_ok() {
+            return Err(libc::EEXIST);
+        }
+        let id = self.next;
+        self.next += 1;
+        self.nodes.insert(id, Node::new(kind, mode));
+        self.names_of(place.0).insert(place.1.into(), id);
+        Ok(id)
+    }
+
+    /// Makes another name.
+    pub fn link(&mut self, from: Place<'_>, to: Place<'_>) -> Result<(), Errno> {
+        let id = self.find(from)?;
+        if self.find(to).is_ok() {
+            return Err(libc::EEXIST);
+        }
+        if self.nodes[&id].is_directory() {
+            return Err(libc::EPERM);
+        }
+        self.names_of(to.0).insert(to.1.into(), id);
+        self.node(id).links += 1;
+        Ok(())
+    }
+
+    /// Removes a name.
+    pub fn unlink(&mut self, place: Place<'_>) -> Result<(), Errno> {
+        let id = self.find(place)?;
+        if self.nodes[&id].is_directory() {
+            return Err(libc::EISDIR);
+        }
+        self.names_of(place.0).remove(place.1);
+        self.node(id).links -= 1;
+        Ok(())
+    }
+
+    /// Removes a directory.
+    pub fn rmdir(&mut self, place: Place<'_>) -> Result<(), Errno> {
+        let id = self.find(place)?;
+        let names = self.nodes[&id].names().ok_or(libc::ENOTDIR)?;
+        if !names.is_empty() {
+            return Err(libc::ENOTEMPTY);
+        }
+        self.names_of(place.0).remove(place.1);
+        self.nodes.remove(&id);
+        Ok(())
+    }
+
+    /// Forgets objects without a name that nobody keeps.
+    pub fn forget_lost(&mut self, is_kept: impl Fn(NodeId) -> bool) {
+        self.nodes.retain(|id, node| node.links > 0 || is_kept(*id));
+    }
+
+    /// Moves a name.
+    pub fn rename(&mut self, from: Place<'_>, to: Place<'_>) -> Result<(), Errno> {
+        let path = |(directory, name): Place<'_>| format!("{directory}/{name}");
+        let is_within = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'))
+        };
+        let id = self.find(from)?;
+        if is_within(&path(to), &path(from)) {
+            return Err(libc::EINVAL);
+        }
+        if is_within(&path(from), &path(to)) {
+            return Err(libc::ENOTEMPTY);
+        }
+        if let Ok(there) = self.find(to) {
+            if there == id {
+                return Ok(());
+            }
+            let (moved, replaced) = (&self.nodes[&id], &self.nodes[&there]);
+            match (moved.is_directory(), replaced.names()) {
+                (true, None) => return Err(libc::ENOTDIR),
+                (false, Some(_)) => return Err(libc::EISDIR),
+                (true, Some(names)) if !names.is_empty() => return Err(libc::ENOTEMPTY),
+                (true, Some(_)) => drop(self.nodes.remove(&there)),
+                (false, None) => self.node(there).links -= 1,
+            }
+        }
+        self.names_of(from.0).remove(from.1);
+        self.names_of(to.0).insert(to.1.into(), id);
+        Ok(())
+    }
+}
+
+const ROOT: NodeId = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file() -> Kind {
+        Kind::File(Vec::new())
+    }
+
+    #[test]
+    fn names_come_and_go() {
+        let mut tree = Tree::default();
+        let f = tree.make(("", "f"), file(), 0o644).unwrap();
+        assert_eq!(tree.make(("", "f"), file(), 0o644), Err(libc::EEXIST));
+        tree.make(("", "d"), Kind::Directory(BTreeMap::new()), 0o755).unwrap();
+        tree.link(("", "f"), ("/d", "g")).unwrap();
+        assert_eq!(tree.node(f).links, 2);
+        assert_eq!(tree.rmdir(("", "d")), Err(libc::ENOTEMPTY));
+        assert_eq!(tree.rename(("", "d"), ("/d", "x")), Err(libc::EINVAL));
+        assert_eq!(tree.rename(("/d", "g"), ("", "d")), Err(libc::ENOTEMPTY));
+        assert_eq!(tree.rename(("", "f"), ("/d", "g")), Ok(()), "they are one");
+        assert_eq!(tree.node(f).links, 2);
+        tree.unlink(("/d", "g")).unwrap();
+        assert_eq!(tree.rename(("", "f"), ("", "d")), Err(libc::EISDIR));
+        assert_eq!(tree.rename(("", "d"), ("", "f")), Err(libc::ENOTDIR));
+        tree.rename(("", "f"), ("/d", "h")).unwrap();
+        assert_eq!(tree.directories(), ["", "/d"]);
+        assert_eq!(tree.find(("/d", "h")), Ok(f));
+    }
+}
