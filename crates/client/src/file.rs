@@ -600,13 +600,6 @@ impl File {
         }
     }
 
-    /// Forgets what was written and not committed: the server has refused to commit it, which is
-    /// known. Otherwise it is told once more, as data that was lost.
-    pub fn forget_unstable(&self) {
-        self.unstable.set(None);
-        self.opened.note_commit(self.opened.writes());
-    }
-
     /// Attributes now.
     ///
     /// # Errors

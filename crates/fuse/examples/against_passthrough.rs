@@ -1,9 +1,9 @@
 //! Reads through a mount of a server against reads through a plain passthrough file system over
 //! the same file, in turns, in one run.
 //!
-//!     against_passthrough DAFS PASSTHROUGH [DIRECTORY] [MIB] [SECONDS]
+//!     against_passthrough DAFS PASSTHROUGH [DIRECTORY] [MIB] [SECONDS] [OPTIONS]
 //!
-//! DAFS and PASSTHROUGH are the programs. Both serve a file of MIB in DIRECTORY, which is in
+//! DAFS and PASSTHROUGH are the programs, and OPTIONS those of `dafs mount -o`. Both serve a file of MIB in DIRECTORY, which is in
 //! memory on both sides: in the kernel's page cache here, in the server's cache there. Reads are
 //! O_DIRECT, so that the page cache above the mounts has no part in them, and once through it,
 //! dropped before each pass. First the file is read whole through both, and compared.
@@ -24,15 +24,19 @@ type Failure = Box<dyn std::error::Error>;
 fn main() -> Result<(), Failure> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [dafs, passthrough, rest @ ..] = &arguments[..] else {
-        eprintln!("usage: against_passthrough DAFS PASSTHROUGH [DIRECTORY] [MIB] [SECONDS]");
+        eprintln!(
+            "usage: against_passthrough DAFS PASSTHROUGH [DIRECTORY] [MIB] [SECONDS] [OPTIONS]"
+        );
         std::process::exit(2);
     };
     let base = rest.first().map_or_else(std::env::temp_dir, PathBuf::from);
     let mib: usize = rest.get(1).map_or(Ok(256), |text| text.parse())?;
     let seconds: f64 = rest.get(2).map_or(Ok(2.0), |text| text.parse())?;
+    let options = rest.get(3).map_or("", String::as_str);
     let place = base.join(format!("against_passthrough.{}", std::process::id()));
     std::fs::create_dir_all(&place)?;
-    let outcome = measure(dafs, passthrough, &place, mib, Duration::from_secs_f64(seconds));
+    let outcome =
+        measure([dafs, options, passthrough], &place, mib, Duration::from_secs_f64(seconds));
     std::fs::remove_dir_all(&place)?;
     outcome
 }
@@ -121,8 +125,7 @@ impl Drop for Started {
 }
 
 fn measure(
-    dafs: &str,
-    passthrough: &str,
+    [dafs, options, passthrough]: [&str; 3],
     place: &Path,
     mib: usize,
     time: Duration,
@@ -147,7 +150,7 @@ fn measure(
     )?;
     started.mounts = vec![at("through_server"), at("through_passthrough")];
     let url = format!("dafs+shm://{}!/", at("socket").display());
-    let mount = ["mount", "--foreground", &url];
+    let mount = ["mount", "--foreground", "-o", options, &url];
     started.start(Command::new(dafs).args(mount).arg(at("through_server")))?;
     started.start(Command::new(passthrough).arg(at("export")).arg(at("through_passthrough")))?;
     let paths = [at("through_server/file"), at("through_passthrough/file")];

@@ -115,6 +115,9 @@ impl Engine {
         let brought = chain.setattr(&wanted).getattr().run_async().await;
         let outcomes = brought.map_err(|failure| self.failed(&failure.error))?;
         let metadata = last_metadata(outcomes)?;
+        if wish.has(set::SIZE) {
+            self.unstable_of(handle).cut(wish.size);
+        }
         Ok(self.attributes_answer(node, &metadata))
     }
 

@@ -11,7 +11,7 @@ use dafs_types::limits::APPEND_BYTES_MAX;
 
 use crate::abi::{Fields, Header, Message, WRITE_HEADER_BYTES};
 use crate::engine::{Answer, Answered, DATA_AT, Engine};
-use crate::files::{OpenFile, of_data};
+use crate::files::{OpenFile, of_data, tells_of_loss};
 use crate::slab::Slab;
 
 /// Transfers under way, by the number they were submitted with.
@@ -28,6 +28,8 @@ pub(crate) struct Transfer {
     offset: u64,
     wanted: usize,
     done: usize,
+    /// Its buffer is held for the case that the server loses what it has written.
+    is_held: bool,
 }
 
 impl Transfers {
@@ -98,6 +100,17 @@ impl Engine {
         });
     }
 
+    /// Sends a write that had to wait, in the session of the moment.
+    pub fn submit_anew(self: &Rc<Self>, transfer: Transfer) {
+        let engine = self.clone();
+        self.tasks.spawn(0, async move {
+            match engine.current(&transfer.open).await {
+                Ok(file) => engine.submit(Transfer { file, ..transfer }),
+                Err(errno) => engine.refuse(&transfer, errno),
+            }
+        });
+    }
+
     /// Has the rest of a transfer moved.
     fn submit(self: &Rc<Self>, transfer: Transfer) {
         let Transfer { ref file, ref buffer, offset, wanted, done, is_read, .. } = transfer;
@@ -109,6 +122,13 @@ impl Engine {
         if wanted == done {
             return self.end(transfer);
         }
+        let transfer = match is_read {
+            true => transfer,
+            false => match transfer.open.unstable.clone().admit(transfer) {
+                Some(transfer) => transfer,
+                None => return,
+            },
+        };
         let mut all = self.transfers.borrow_mut();
         let number = all.0.insert(transfer);
         drop(all);
@@ -121,16 +141,28 @@ impl Engine {
         if let Err(error) = submitted {
             let transfer = self.transfers.borrow_mut().0.remove(number);
             if let Some(transfer) = transfer {
-                self.fail_transfer(transfer, &error);
+                self.fail_sent(transfer, &error);
             }
         }
     }
 
+    /// A transfer that was sent has failed.
+    fn fail_sent(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
+        if !transfer.is_read {
+            transfer.open.unstable.ended();
+            if tells_of_loss(dafs_posix::errno::errno(error)) {
+                transfer.open.unstable.is_told();
+            }
+        }
+        self.fail_transfer(transfer, error);
+    }
+
     fn fail_transfer(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
         let errno = of_data(self.failed(error));
-        if !transfer.is_read {
-            transfer.open.note_want(errno);
-        }
+        self.refuse(&transfer, errno);
+    }
+
+    fn refuse(&self, transfer: &Transfer, errno: i32) {
         if let Some(unique) = transfer.unique {
             self.device.fail(unique, errno);
         }
@@ -145,19 +177,23 @@ impl Engine {
             let Some(transfer) = transfer else { continue };
             match completion.result {
                 Ok(moved) => self.moved(transfer, moved),
-                Err(error) => self.fail_transfer(transfer, &error),
+                Err(error) => self.fail_sent(transfer, &error),
             }
         }
         has_worked
     }
 
     fn moved(self: &Rc<Self>, mut transfer: Transfer, moved: Transferred) {
-        transfer.done += moved.length as usize;
+        let (before, length) = (transfer.done, moved.length as usize);
+        transfer.done += length;
         if !transfer.is_read {
             transfer.open.is_dirty.set(true);
-            transfer.open.is_unstable.set(true);
-            if transfer.file.note_unstable(moved.verifier).is_err() {
-                transfer.open.has_lost.set(true);
+            let unstable = transfer.open.unstable.clone();
+            unstable.ended();
+            let (offset, at) = (transfer.offset + before as u64, DATA_AT + before);
+            transfer.is_held |= unstable.hold(offset, &transfer.buffer, at, length);
+            if !unstable.note(moved.verifier) {
+                self.mend(&unstable);
             }
         }
         let is_over = transfer.done >= transfer.wanted || moved.end_of_file || moved.length == 0;
@@ -172,7 +208,9 @@ impl Engine {
             let mut message = Message::default();
             message.u32(u32::try_from(transfer.done).unwrap_or(u32::MAX)).u32(0);
             self.device.body(unique, &message.0);
-            self.keep_receiver(transfer.buffer);
+            if !transfer.is_held {
+                self.keep_receiver(transfer.buffer);
+            }
         }
     }
 
@@ -223,6 +261,7 @@ impl Begin {
             offset: self.offset,
             wanted: self.wanted,
             done: 0,
+            is_held: false,
         }
     }
 }

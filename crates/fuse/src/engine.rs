@@ -5,7 +5,8 @@
 //! server is a task or a transfer, and the thread turns to the next meanwhile.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::collections::HashMap;
+use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
 use dafs_client::{Buffer, Client, ClientError, Group, Session, SessionEvent, SessionOptions};
@@ -25,6 +26,7 @@ use crate::options::MountOptions;
 use crate::reply::{Device, Lifetimes};
 use crate::slab::Slab;
 use crate::tasks::Tasks;
+use crate::unstable::Unstable;
 
 /// What a request came to: its answer, or an error number.
 pub(crate) type Answered<T> = Result<T, i32>;
@@ -54,6 +56,15 @@ struct Link {
     is_reconnecting: bool,
 }
 
+/// What is known of the connection.
+#[derive(Default)]
+struct News {
+    /// It is lost, and comes back perhaps.
+    is_down: Cell<bool>,
+    /// It is back, and leads to a server that has restarted.
+    has_restarted: Cell<bool>,
+}
+
 /// Everything of a mount.
 pub(crate) struct Engine {
     pub client: Client,
@@ -67,8 +78,10 @@ pub(crate) struct Engine {
     pub directories: RefCell<Slab<Rc<OpenDirectory>>>,
     pub locks: RefCell<Locks>,
     pub transfers: RefCell<Transfers>,
-    /// The connection is lost, and comes back perhaps.
-    is_down: Rc<Cell<bool>>,
+    /// What may be lost with the server, by file, and how much of it is held here.
+    pub unstable: RefCell<HashMap<FileHandle, Weak<Unstable>>>,
+    pub held: Rc<Cell<usize>>,
+    news: Rc<News>,
     link: RefCell<Link>,
     session_options: SessionOptions,
     receiver: RefCell<Option<Buffer>>,
@@ -86,8 +99,8 @@ impl Engine {
         options: MountOptions,
     ) -> Rc<Self> {
         let client = session.client();
-        let is_down = Rc::new(Cell::new(false));
-        listen(&session, &is_down);
+        let news = Rc::<News>::default();
+        listen(&session, &news);
         Rc::new(Self {
             group: client.group(),
             client,
@@ -101,7 +114,9 @@ impl Engine {
             directories: RefCell::default(),
             locks: RefCell::default(),
             transfers: RefCell::default(),
-            is_down,
+            unstable: RefCell::default(),
+            held: Rc::default(),
+            news,
             link: RefCell::new(Link { session, epoch: 0, is_reconnecting: false }),
             session_options,
             receiver: RefCell::default(),
@@ -125,6 +140,9 @@ impl Engine {
                 }
             }
             self.client.turn(Some(Duration::ZERO));
+            if self.news.has_restarted.take() {
+                self.mend_all();
+            }
             has_worked |= self.complete_transfers();
             let until_timer = self.tasks.tick();
             has_worked |= self.tasks.run();
@@ -243,7 +261,7 @@ impl Engine {
     /// everything while the server is away, since nobody knows for how long.
     pub fn interrupt(&self, unique: u64) {
         let waits_for_lock = self.locks.borrow_mut().take_waiting(unique);
-        if !waits_for_lock && !self.is_down.get() {
+        if !waits_for_lock && !self.news.is_down.get() {
             return;
         }
         if self.tasks.cancel(unique) || self.transfers.borrow_mut().give_up(unique) {
@@ -304,13 +322,14 @@ impl Engine {
                 match connected {
                     Ok(session) => {
                         tracing::warn!("connected again to {}", session.address());
-                        listen(&session, &engine.is_down);
-                        engine.is_down.set(false);
+                        listen(&session, &engine.news);
+                        engine.news.is_down.set(false);
                         let mut link = engine.link.borrow_mut();
                         link.session = session;
                         link.epoch += 1;
                         link.is_reconnecting = false;
-                        return;
+                        drop(link);
+                        return engine.mend_all();
                     }
                     Err(error) => tracing::info!(%error, "no session yet"),
                 }
@@ -320,17 +339,18 @@ impl Engine {
     }
 }
 
-/// Has it known whether a session's connection stands.
-fn listen(session: &Session, is_down: &Rc<Cell<bool>>) {
-    let is_down = is_down.clone();
+/// Has it known what becomes of a session's connection.
+fn listen(session: &Session, news: &Rc<News>) {
+    let news = news.clone();
     session.on_event(move |event| match event {
         SessionEvent::Lost { reason } => {
             tracing::warn!(reason, "the connection is lost");
-            is_down.set(true);
+            news.is_down.set(true);
         }
-        SessionEvent::Recovered { .. } => {
+        SessionEvent::Recovered { server_restarted, .. } => {
             tracing::warn!("the connection is back");
-            is_down.set(false);
+            news.is_down.set(false);
+            news.has_restarted.set(news.has_restarted.get() || *server_restarted);
         }
         event => tracing::info!(?event, "session"),
     });

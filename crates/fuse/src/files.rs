@@ -14,6 +14,7 @@ use dafs_wire::{Path, Request, Response};
 
 use crate::abi::{Message, RELEASE_FLOCK_UNLOCK, open};
 use crate::engine::{Answer, Answered, Engine};
+use crate::unstable::Unstable;
 
 /// An open file of the kernel's.
 pub(crate) struct OpenFile {
@@ -24,26 +25,19 @@ pub(crate) struct OpenFile {
     file: RefCell<(u32, Rc<File>)>,
     /// Something was written since errors of write-back were last asked for.
     pub is_dirty: Cell<bool>,
-    /// Something was written since the last FSYNC.
-    pub is_unstable: Cell<bool>,
-    /// The server has lost what was written; told at the next FLUSH or FSYNC.
-    pub has_lost: Cell<bool>,
-    /// Why the server refused a write since the last FSYNC, if it was for want of room: that is
-    /// why it loses what it had taken, too.
-    pub want: Cell<Option<i32>>,
+    /// What of the file may be lost.
+    pub unstable: Rc<Unstable>,
 }
 
 impl OpenFile {
-    pub fn new(file: File, epoch: u32, flags: u32) -> Self {
+    pub fn new(file: File, epoch: u32, flags: u32, unstable: Rc<Unstable>) -> Self {
         Self {
             handle: file.handle(),
             flags,
             access: access_of(flags),
             file: RefCell::new((epoch, Rc::new(file))),
             is_dirty: Cell::new(false),
-            is_unstable: Cell::new(false),
-            has_lost: Cell::new(false),
-            want: Cell::new(None),
+            unstable,
         }
     }
 
@@ -59,25 +53,28 @@ impl OpenFile {
     }
 
     /// What the server says of write-back comes before what is known here: it knows why data
-    /// was lost.
-    pub fn told(&self, by_server: Answered<()>) -> Answered<()> {
-        if let Err(errno) = by_server {
-            self.note_want(errno);
+    /// was lost, such as for want of room.
+    fn told(&self, by_server: Answered<()>) -> Answered<()> {
+        match by_server {
+            Ok(()) => self.take_loss(),
+            Err(errno) => {
+                if tells_of_loss(errno) {
+                    self.unstable.is_told();
+                } else {
+                    // It may be well yet.
+                    self.is_dirty.set(true);
+                }
+                Err(errno)
+            }
         }
-        let lost = self.take_loss();
-        by_server.and(lost)
     }
 
-    /// The server has refused to write, perhaps for want of room.
-    pub fn note_want(&self, errno: i32) {
-        if matches!(errno, ENOSPC | EDQUOT) {
-            self.want.set(Some(errno));
-        }
-    }
-
-    /// What the server has lost is told once.
+    /// What the server has lost is told once, to who writes.
     fn take_loss(&self) -> Answered<()> {
-        if self.has_lost.take() { Err(self.want.get().unwrap_or(EIO)) } else { Ok(()) }
+        match self.flags & O_ACCMODE {
+            O_RDONLY => Ok(()),
+            _ => self.unstable.take_loss().map_or(Ok(()), Err),
+        }
     }
 }
 
@@ -91,11 +88,6 @@ impl Engine {
         let (session, epoch) = self.session();
         if let Some(file) = open.in_session(epoch) {
             return Ok(file);
-        }
-        // What was not committed went with the session, as far as anybody knows.
-        open.is_dirty.set(false);
-        if open.is_unstable.take() {
-            open.has_lost.set(true);
         }
         let file = Rc::new(self.open_handle(&session, open.handle, open.access).await?);
         *open.file.borrow_mut() = (epoch, file.clone());
@@ -143,7 +135,7 @@ impl Engine {
         let handle = self.node(node)?.handle;
         let (session, epoch) = self.session();
         let file = self.open_handle(&session, handle, access_of(flags)).await?;
-        let file = OpenFile::new(file, epoch, flags);
+        let file = OpenFile::new(file, epoch, flags, self.unstable_of(handle));
         let metadata = self.metadata(handle).await?;
         let open_flags = self.open_flags(&file, node, &metadata);
         let handle = self.files.borrow_mut().insert(Rc::new(file));
@@ -192,51 +184,59 @@ impl Engine {
 
     /// CLOSE of a descriptor: what write-back came to is told now.
     pub async fn flush(self: Rc<Self>, node: u64, number: u64, owner: u64) -> Answered<Answer> {
-        self.release_owner(node, owner, false);
-        let open = self.file(number)?;
-        if !open.is_dirty.take() {
-            open.take_loss()?;
-            return Ok(Answer::Done);
-        }
-        // The end of an open makes the server hand over what was written, and tell how that
-        // went. This one's goes on: other descriptors may share it.
-        let (session, _) = self.session();
-        let handed_over = async {
-            self.current(&open).await?;
-            let file = self.open_handle(&session, open.handle, ShareAccess::Write).await?;
-            file.close_async().await.map_err(|error| self.failed(&error))
+        let open = self.file(number);
+        let told = match &open {
+            Ok(open) if open.is_dirty.take() => {
+                let handed_over = self.hand_over(&open.unstable).await;
+                open.told(handed_over)
+            }
+            Ok(open) => open.take_loss(),
+            Err(errno) => Err(*errno),
         };
-        open.told(handed_over.await)?;
-        Ok(Answer::Done)
+        self.release_owner(node, owner, false);
+        told.map(|()| Answer::Done)
+    }
+
+    /// Has the server hand what was written to its file system, and tell how that went.
+    pub async fn hand_over(self: &Rc<Self>, unstable: &Unstable) -> Answered<()> {
+        self.mended(unstable).await;
+        let mark = unstable.mark();
+        // The end of an open does it. This one's goes on: other descriptors may share it.
+        let (session, _) = self.session();
+        let file = self.open_handle(&session, unstable.handle(), ShareAccess::Write).await?;
+        file.close_async().await.map_err(|error| of_data(self.failed(&error)))?;
+        if !unstable.is_mending() {
+            unstable.handed_over(mark);
+        }
+        Ok(())
     }
 
     pub async fn fsync(self: Rc<Self>, number: u64) -> Answered<Answer> {
         let open = self.file(number)?;
-        let file = self.current(&open).await?;
-        // What is written from here on the commit does not vouch for.
-        let was_unstable = open.is_unstable.take();
         open.is_dirty.set(false);
-        let committed = match file.commit_async().await {
-            Ok(committed) => {
-                if file.note_committed(committed.verifier).is_err() {
-                    open.has_lost.set(true);
-                }
-                Ok(())
-            }
-            Err(error) => {
-                if error.status().is_some() {
-                    file.forget_unstable();
-                    open.has_lost.set(false);
-                } else {
-                    open.is_unstable.set(was_unstable);
-                }
-                Err(of_data(self.failed(&error)))
-            }
-        };
-        let told = open.told(committed);
-        open.want.set(None);
-        told?;
+        let committed = self.commit(&open).await;
+        open.told(committed)?;
         Ok(Answer::Done)
+    }
+
+    /// Makes all that was written stable, also what must be written again for that.
+    async fn commit(self: &Rc<Self>, open: &Rc<OpenFile>) -> Answered<()> {
+        let unstable = &open.unstable;
+        for _ in 0..COMMITS_MAX {
+            self.mended(unstable).await;
+            let mark = unstable.mark();
+            let file = self.current(open).await?;
+            let committed = file.commit_async().await;
+            let committed = committed.map_err(|error| of_data(self.failed(&error)))?;
+            let is_same = unstable.note(committed.verifier);
+            if !is_same {
+                self.mend(unstable);
+            } else if !unstable.is_mending() {
+                unstable.committed(mark);
+                return Ok(());
+            }
+        }
+        Err(EIO)
     }
 
     /// Names last when the server's file system has written its journal; there is no request
@@ -245,6 +245,11 @@ impl Engine {
         self.node(node)?;
         Ok(Answer::Done)
     }
+}
+
+/// Whether an error is the server's word that what was written found no room, and is gone.
+pub(crate) fn tells_of_loss(errno: i32) -> bool {
+    matches!(errno, EFBIG | ENOSPC | EDQUOT)
 }
 
 /// The error number of a transfer. The kernel has judged who may do it when the file was opened:
@@ -263,12 +268,15 @@ fn access_of(flags: u32) -> ShareAccess {
     }
 }
 
+/// Commits that are tried while servers come and go.
+const COMMITS_MAX: u32 = 8;
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
 const O_WRONLY: u32 = 1;
 const O_APPEND: u32 = 0o2000;
 const EIO: i32 = 5;
-const ENOSPC: i32 = 28;
-const EDQUOT: i32 = 122;
 const EBADF: i32 = 9;
 const EACCES: i32 = 13;
+const EFBIG: i32 = 27;
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;

@@ -26,6 +26,7 @@ mod options;
 mod reply;
 mod slab;
 mod tasks;
+mod unstable;
 mod xattrs;
 
 pub use mount::{Mount, MountError, Unmounted, Unmounter, unmount};

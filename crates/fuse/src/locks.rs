@@ -16,6 +16,7 @@ use dafs_wire::{Request, Response};
 
 use crate::abi::{Fields, LK_FLOCK, Message};
 use crate::engine::{Answer, Answered, Engine};
+use crate::files::tells_of_loss;
 
 /// Who has locks of a file: its node, the kernel's name of the owner, and whether by FLOCK.
 type Key = (u64, u64, bool);
@@ -83,6 +84,7 @@ impl LockWish {
 impl Engine {
     pub async fn setlk(self: Rc<Self>, unique: u64, node: u64, wish: LockWish) -> Answered<Answer> {
         if wish.kind == F_UNLCK {
+            self.hand_over_for_others(node).await;
             self.unlock(node, wish).await?;
             return Ok(Answer::Done);
         }
@@ -100,6 +102,22 @@ impl Engine {
         }
         drop(locks);
         locked.map(|()| Answer::Done)
+    }
+
+    /// What was written under a lock is not to be written again over what the next one writes:
+    /// the server's file system has it first. How that went is told by `close` or `fsync`.
+    async fn hand_over_for_others(self: &Rc<Self>, node: u64) {
+        let Ok(node) = self.node(node) else { return };
+        let unstable = self.unstable_of(node.handle);
+        if unstable.holds_any()
+            && let Err(errno) = self.hand_over(&unstable).await
+        {
+            tracing::debug!(errno, "handing over before a lock is given back");
+            if tells_of_loss(errno) {
+                unstable.is_told();
+                unstable.set_lost(errno);
+            }
+        }
     }
 
     async fn lock(self: &Rc<Self>, node: u64, wish: LockWish) -> Answered<()> {

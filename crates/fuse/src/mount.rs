@@ -158,6 +158,9 @@ impl Mount {
         let failed = |source| MountError::Service { path: self.path.clone(), source };
         let device = self.fuse.as_fd().try_clone_to_owned().and_then(Device::new);
         let device = device.map_err(failed)?;
+        if let Err(error) = read_ahead(&self.path, options.read_ahead_kib) {
+            tracing::info!(%error, "the kernel reads ahead as far as it likes");
+        }
         let engine = Engine::new(device, session, root, session_options, options);
         engine.serve().map_err(failed)?;
         // It is gone. `fuser` does not know, and would take away whatever lay beneath.
@@ -207,6 +210,26 @@ pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
     }
+}
+
+/// How far the kernel reads ahead: it gives file systems of this kind 128 KiB, and lets root say
+/// otherwise.
+fn read_ahead(path: &Path, kib: u32) -> io::Result<()> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    // Number, parent, device, root, place. The last one at a place is the one that is seen.
+    let device = mounts.lines().rev().find_map(|line| {
+        let mut fields = line.split(' ').skip(2);
+        let (device, place) = (fields.next()?, fields.nth(1)?);
+        (place == escaped(path)).then(|| device.to_owned())
+    });
+    let device = device.ok_or(io::ErrorKind::NotFound)?;
+    std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string())
+}
+
+/// A path as `/proc` shows it.
+fn escaped(path: &Path) -> String {
+    let text = path.to_string_lossy().replace('\\', "\\134");
+    text.replace(' ', "\\040").replace('\t', "\\011").replace('\n', "\\012")
 }
 
 fn detach(path: &Path) -> io::Result<()> {

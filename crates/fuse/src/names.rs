@@ -133,8 +133,9 @@ impl Engine {
         let outcomes = chain.run_async().await.map_err(|failure| self.failed(&failure.error))?;
         let Some(&Outcome::Opened { file, state }) = outcomes.first() else { return Err(EIO) };
         let metadata = last_metadata(outcomes)?;
+        let unstable = self.unstable_of(file);
         let file = session.opened(file, state, name);
-        Ok((OpenFile::new(file, epoch, flags), metadata))
+        Ok((OpenFile::new(file, epoch, flags, unstable), metadata))
     }
 
     pub async fn create(

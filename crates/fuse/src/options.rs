@@ -36,6 +36,8 @@ pub struct MountOptions {
     pub names_owners: bool,
     /// How long answers are waited for without sleeping: `spin`, in microseconds.
     pub spin: Duration,
+    /// How far the kernel reads ahead, in KiB: `readahead`. Root alone may say so.
+    pub read_ahead_kib: u32,
     /// How long a lost server is looked for before programs get EIO: `giveup`, in seconds.
     pub give_up: Option<Duration>,
     /// What `df` and `mount` show as its source.
@@ -59,6 +61,7 @@ impl Default for MountOptions {
             no_access_times: false,
             names_owners: false,
             spin: Duration::from_micros(20),
+            read_ahead_kib: 1024,
             give_up: None,
             source: "dafs".into(),
         }
@@ -72,7 +75,7 @@ pub enum OptionError {
     #[error("{0:?} is no option of a mount; `dafs mount --help` names them")]
     Unknown(String),
     /// Its value is no number.
-    #[error("{option}={value}: give a number of seconds, such as {option}=1.5")]
+    #[error("{option}={value}: give a number, such as {option}=2")]
     Value {
         /// Its name.
         option: String,
@@ -107,6 +110,12 @@ impl MountOptions {
             "attr_timeout" => self.attribute_timeout = seconds()?,
             "entry_timeout" => self.entry_timeout = seconds()?,
             "negative_timeout" => self.negative_timeout = seconds()?,
+            "readahead" => {
+                self.read_ahead_kib = value.parse().map_err(|_| OptionError::Value {
+                    option: name.to_owned(),
+                    value: value.to_owned(),
+                })?;
+            }
             "giveup" => self.give_up = Some(seconds()?),
             "spin" => self.spin = seconds()? / 1_000_000,
             "direct_io" => self.direct_io = true,

@@ -1,0 +1,381 @@
+//! What was written and may still be lost with the server.
+//!
+//! Invariant: what a program was told is written is held here until it is on stable storage, or
+//! handed to the server's file system by a close, up to a bound for the mount. When the server's
+//! verifier changes, all that is held is written again, in the order it was written in, before
+//! anything else is; what was let go for want of room is told as lost, once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use dafs_client::{Buffer, ClientError, File, OpenOptions, Session};
+use dafs_types::{FileHandle, ShareAccess, Status, Verifier};
+
+use crate::data::Transfer;
+use crate::engine::{Answered, DATA_AT, Engine};
+
+/// What of one file may be lost.
+pub(crate) struct Unstable {
+    handle: FileHandle,
+    pieces: RefCell<VecDeque<Piece>>,
+    /// The number of the first of them; numbers go up.
+    first: Cell<u64>,
+    /// Octets held by the whole mount.
+    held: Rc<Cell<usize>>,
+    verifier: Cell<Option<Verifier>>,
+    /// Something was let go before it was stable.
+    is_incomplete: Cell<bool>,
+    /// It is being written again, and who writes waits.
+    is_mending: Cell<bool>,
+    /// The session has ended before all was written again: the next one begins with that.
+    is_behind: Cell<bool>,
+    in_flight: Cell<u32>,
+    waiting: RefCell<Vec<Transfer>>,
+    /// Why data is lost, which nobody was told yet.
+    loss: Cell<Option<i32>>,
+}
+
+struct Piece {
+    offset: u64,
+    data: Data,
+}
+
+enum Data {
+    /// A small one is copied, since buffers are large.
+    Octets(Vec<u8>),
+    Buffer(Buffer, usize, usize),
+}
+
+impl Data {
+    fn length(&self) -> usize {
+        match self {
+            Self::Octets(octets) => octets.len(),
+            Self::Buffer(_, _, length) => *length,
+        }
+    }
+
+    fn truncate(&mut self, to: usize) {
+        match self {
+            Self::Octets(octets) => octets.truncate(to),
+            Self::Buffer(_, _, length) => *length = to.min(*length),
+        }
+    }
+}
+
+impl Unstable {
+    pub fn new(handle: FileHandle, held: Rc<Cell<usize>>) -> Self {
+        Self {
+            handle,
+            pieces: RefCell::default(),
+            first: Cell::default(),
+            held,
+            verifier: Cell::default(),
+            is_incomplete: Cell::default(),
+            is_mending: Cell::default(),
+            is_behind: Cell::default(),
+            in_flight: Cell::default(),
+            waiting: RefCell::default(),
+            loss: Cell::default(),
+        }
+    }
+
+    /// A write is about to be sent: `None` if it may be, else it waits.
+    pub fn admit(&self, transfer: Transfer) -> Option<Transfer> {
+        if self.is_mending.get() {
+            self.waiting.borrow_mut().push(transfer);
+            return None;
+        }
+        self.in_flight.set(self.in_flight.get() + 1);
+        Some(transfer)
+    }
+
+    /// A write that was sent has ended.
+    pub fn ended(&self) {
+        self.in_flight.set(self.in_flight.get() - 1);
+    }
+
+    /// Holds what was written. True if the buffer is needed for that.
+    pub fn hold(&self, offset: u64, buffer: &Buffer, at: usize, length: usize) -> bool {
+        if self.held.get() + length > HELD_BYTES_MAX {
+            self.let_go();
+            self.is_incomplete.set(true);
+            return false;
+        }
+        let is_small = length < COPIED_BYTES_MAX;
+        let data = match is_small {
+            true => Data::Octets(buffer.memory().to_vec(at, length)),
+            false => Data::Buffer(buffer.clone(), at, length),
+        };
+        self.held.set(self.held.get() + length);
+        self.pieces.borrow_mut().push_back(Piece { offset, data });
+        !is_small
+    }
+
+    /// The verifier that came with an answer. False if what was written before must be again.
+    pub fn note(&self, verifier: Verifier) -> bool {
+        self.verifier.replace(Some(verifier)).is_none_or(|before| before == verifier)
+    }
+
+    /// The number of the next piece: what came before is stable when a commit that begins now has
+    /// ended.
+    pub fn mark(&self) -> u64 {
+        self.first.get() + self.pieces.borrow().len() as u64
+    }
+
+    /// What was held at a mark is stable.
+    pub fn settle(&self, mark: u64) {
+        let mut pieces = self.pieces.borrow_mut();
+        while self.first.get() < mark
+            && let Some(piece) = pieces.pop_front()
+        {
+            self.first.set(self.first.get() + 1);
+            self.held.set(self.held.get() - piece.data.length());
+        }
+    }
+
+    /// As before, and all that was written before is.
+    pub fn committed(&self, mark: u64) {
+        self.is_incomplete.set(false);
+        self.settle(mark);
+    }
+
+    /// The server's file system has what was held at a mark, and may yet lose it.
+    pub fn handed_over(&self, mark: u64) {
+        if mark > self.first.get() {
+            self.is_incomplete.set(true);
+        }
+        self.settle(mark);
+    }
+
+    pub fn let_go(&self) {
+        self.settle(self.mark());
+    }
+
+    /// The server has refused to take what was written, for want of room: to write it again is no
+    /// use. What it did take of that it may yet lose.
+    pub fn is_told(&self) {
+        if self.holds_any() {
+            self.is_incomplete.set(true);
+        }
+        self.let_go();
+        self.verifier.set(None);
+        self.loss.set(None);
+    }
+
+    /// Why data was lost, if nobody was told.
+    pub fn take_loss(&self) -> Option<i32> {
+        self.loss.take()
+    }
+
+    /// Data is lost, as the next is to be told who asks.
+    pub fn set_lost(&self, errno: i32) {
+        self.loss.set(Some(errno));
+    }
+
+    /// The file was cut: what lay behind is not to come back.
+    pub fn cut(&self, size: u64) {
+        let mut gone = 0;
+        for piece in self.pieces.borrow_mut().iter_mut() {
+            let before = piece.data.length();
+            let left = usize::try_from(size.saturating_sub(piece.offset)).unwrap_or(usize::MAX);
+            piece.data.truncate(left);
+            gone += before - piece.data.length();
+        }
+        self.held.set(self.held.get() - gone);
+    }
+
+    pub fn handle(&self) -> FileHandle {
+        self.handle
+    }
+
+    pub fn holds_any(&self) -> bool {
+        !self.pieces.borrow().is_empty()
+    }
+
+    pub fn is_mending(&self) -> bool {
+        self.is_mending.get()
+    }
+}
+
+/// Why data was not written again.
+enum Failed {
+    /// There is no session any more; what is held stays.
+    Session,
+    Errno(i32),
+}
+
+impl Drop for Unstable {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+impl Engine {
+    /// What of a file may be lost, shared by all its opens.
+    pub fn unstable_of(&self, handle: FileHandle) -> Rc<Unstable> {
+        let mut all = self.unstable.borrow_mut();
+        if let Some(known) = all.get(&handle).and_then(std::rc::Weak::upgrade) {
+            return known;
+        }
+        all.retain(|_, unstable| unstable.strong_count() > 0);
+        let new = Rc::new(Unstable::new(handle, self.held.clone()));
+        all.insert(handle, Rc::downgrade(&new));
+        new
+    }
+
+    /// The server is another than before: whatever may have been lost with that is written again.
+    pub fn mend_all(self: &Rc<Self>) {
+        let all: Vec<_> =
+            self.unstable.borrow().values().filter_map(std::rc::Weak::upgrade).collect();
+        for unstable in all {
+            let is_touched = unstable.verifier.get().is_some() || unstable.is_incomplete.get();
+            if is_touched || unstable.is_behind.get() || unstable.in_flight.get() > 0 {
+                self.mend(&unstable);
+            }
+        }
+    }
+
+    /// Writes again what is held of a file. Whoever writes to it waits meanwhile.
+    pub fn mend(self: &Rc<Self>, unstable: &Rc<Unstable>) {
+        if unstable.is_mending.replace(true) {
+            return;
+        }
+        let (engine, unstable) = (self.clone(), unstable.clone());
+        self.tasks.spawn(0, async move {
+            while unstable.in_flight.get() > 0 {
+                engine.tasks.sleep(PAUSE).await;
+            }
+            if unstable.is_incomplete.take() {
+                unstable.set_lost(EIO);
+            }
+            loop {
+                let (_, epoch) = engine.session();
+                match engine.write_again(&unstable).await {
+                    Ok(()) => {}
+                    // There is another already.
+                    Err(Failed::Session) if engine.session().1 != epoch => continue,
+                    Err(Failed::Session) => unstable.is_behind.set(true),
+                    Err(Failed::Errno(errno)) => {
+                        tracing::warn!(errno, "what the server has lost cannot be written again");
+                        unstable.let_go();
+                        unstable.set_lost(errno);
+                    }
+                }
+                break;
+            }
+            unstable.is_mending.set(false);
+            let waiting = std::mem::take(&mut *unstable.waiting.borrow_mut());
+            for transfer in waiting {
+                engine.submit_anew(transfer);
+            }
+        });
+    }
+
+    async fn write_again(self: &Rc<Self>, unstable: &Rc<Unstable>) -> Result<(), Failed> {
+        let numbers = unstable.first.get()..unstable.mark();
+        if numbers.is_empty() {
+            unstable.verifier.set(None);
+            return Ok(());
+        }
+        let count = numbers.end - numbers.start;
+        tracing::warn!(count, "the server may have lost data: it is written again");
+        'anew: for _ in 0..ATTEMPTS_MAX {
+            let (session, _) = self.session();
+            let file = self.open_to_mend(&session, unstable.handle).await?;
+            unstable.verifier.set(None);
+            unstable.is_behind.set(false);
+            for number in numbers.clone() {
+                let piece = self.piece(unstable, number).map_err(Failed::Errno)?;
+                let Some((offset, buffer, at, length)) = piece else {
+                    // It has become stable meanwhile.
+                    continue;
+                };
+                let mut done = 0;
+                while done < length {
+                    let slice = buffer.slice(at + done, length - done);
+                    let slice = slice.map_err(|error| self.failed_to_mend(&error))?;
+                    let chain = session.chain().of(&file).write_from(offset + done as u64, slice);
+                    let outcomes = chain.run_async().await;
+                    let outcomes =
+                        outcomes.map_err(|failure| self.failed_to_mend(&failure.error))?;
+                    let moved = outcomes.first().and_then(|outcome| outcome.transferred());
+                    let moved = moved.filter(|moved| moved.length > 0).ok_or(Failed::Errno(EIO))?;
+                    if !unstable.note(moved.verifier) {
+                        continue 'anew;
+                    }
+                    done += moved.length as usize;
+                }
+            }
+            // It closes by itself. To close it now would have the server hand everything over.
+            return Ok(());
+        }
+        Err(Failed::Errno(EIO))
+    }
+
+    /// Opens a file to write it again: a server that puts everybody off is asked until it does not.
+    async fn open_to_mend(
+        self: &Rc<Self>,
+        session: &Session,
+        handle: FileHandle,
+    ) -> Result<File, Failed> {
+        let options = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
+        loop {
+            match session.open_handle_async(handle, "", &options).await {
+                Ok(file) => return Ok(file),
+                Err(error) if matches!(error.status(), Some(Status::Grace | Status::Delay)) => {
+                    self.tasks.sleep(LONG_PAUSE).await;
+                }
+                Err(error) => return Err(self.failed_to_mend(&error)),
+            }
+        }
+    }
+
+    fn failed_to_mend(self: &Rc<Self>, error: &ClientError) -> Failed {
+        let errno = self.failed(error);
+        match error {
+            ClientError::SessionEnded { .. } => Failed::Session,
+            _ => Failed::Errno(errno),
+        }
+    }
+
+    /// A piece that is held, in registered memory.
+    fn piece(
+        self: &Rc<Self>,
+        unstable: &Unstable,
+        number: u64,
+    ) -> Answered<Option<(u64, Buffer, usize, usize)>> {
+        let pieces = unstable.pieces.borrow();
+        let index = number.checked_sub(unstable.first.get());
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        let Some(piece) = index.and_then(|index| pieces.get(index)) else { return Ok(None) };
+        Ok(Some(match &piece.data {
+            Data::Buffer(buffer, at, length) => (piece.offset, buffer.clone(), *at, *length),
+            Data::Octets(octets) => {
+                let buffer = self.client.allocate(DATA_AT + octets.len()).map_err(|_| ENOMEM)?;
+                buffer.write(DATA_AT, octets);
+                (piece.offset, buffer, DATA_AT, octets.len())
+            }
+        }))
+    }
+
+    /// Waits until nothing of a file is being written again.
+    pub async fn mended(&self, unstable: &Unstable) {
+        while unstable.is_mending() {
+            self.tasks.sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Octets that a mount holds at most.
+const HELD_BYTES_MAX: usize = 64 << 20;
+/// Writes below are copied.
+const COPIED_BYTES_MAX: usize = 128 << 10;
+/// Times that data is written again to a server that restarts meanwhile.
+const ATTEMPTS_MAX: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(1);
+/// Between two looks whether a server lets others in again.
+const LONG_PAUSE: Duration = Duration::from_millis(100);
+const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
