@@ -352,6 +352,7 @@ fn listen(session: &Session, news: &Rc<News>) {
             news.is_down.set(false);
             news.has_restarted.set(news.has_restarted.get() || *server_restarted);
         }
+        SessionEvent::GaveUp { reason } => tracing::warn!(reason, "the server is given up"),
         event => tracing::info!(?event, "session"),
     });
 }

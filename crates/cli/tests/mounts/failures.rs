@@ -86,8 +86,8 @@ fn whoever_waits_for_a_server_can_be_interrupted() {
         }
         let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         await_that(command, || waits_in_fuse(&child));
-        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-        assert_eq!(child.wait().unwrap().signal(), Some(2), "{command}");
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(15), "{command}");
     }
     host.serve();
     let mut text = [0; 4];
@@ -106,8 +106,8 @@ fn whoever_waits_for_a_lock_can_be_interrupted() {
     holder.lock().unwrap();
     let mut waiter = Command::new("flock").arg(host.at("file")).arg("true").spawn().unwrap();
     await_that("the lock is waited for", || waits_in_fuse(&waiter));
-    kill_process(Pid::from_child(&waiter), Signal::INT).unwrap();
-    assert_eq!(waiter.wait().unwrap().signal(), Some(2));
+    kill_process(Pid::from_child(&waiter), Signal::TERM).unwrap();
+    assert_eq!(waiter.wait().unwrap().signal(), Some(15));
     holder.unlock().unwrap();
     assert_eq!(run(&host.at(""), "flock -n file echo had"), "had\n");
 }
