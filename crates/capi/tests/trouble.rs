@@ -59,6 +59,16 @@ fn a_server_that_goes_is_told_of_and_one_that_comes_back_is_used() {
 }
 
 #[test]
+fn a_full_disk_is_told_of_and_room_again_is_used() {
+    for transport in TRANSPORTS {
+        let served = Served::of_memory(transport, 4 << 20);
+        let place = tempfile::tempdir().unwrap();
+        let program = compile(&crate_path("examples/full.c"), place.path());
+        succeed(Command::new(program).arg(&served.url));
+    }
+}
+
+#[test]
 fn a_callback_proves_who_a_program_is() {
     let served = Served::start(Transport::Tcp);
     let place = tempfile::tempdir().unwrap();

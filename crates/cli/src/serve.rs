@@ -258,7 +258,9 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
         }
         let bytes_max = octets(size).context("--memory")?;
         let limits = MemoryLimits { bytes_max, object_count_max: 1 << 20 };
-        return Ok(Arc::new(MemoryStore::new(limits)));
+        // Whoever serves it may write to it.
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        return Ok(Arc::new(MemoryStore::owned_by(limits, uid.as_raw(), gid.as_raw())));
     }
     let named = arguments.export.iter().filter_map(|export| Some((export, export.path.clone()?)));
     if arguments.directories.is_empty() && named.clone().count() == 0 {

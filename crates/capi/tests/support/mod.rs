@@ -14,6 +14,7 @@ use dafs_server::{
     JournalConfig, LedgerError, PasswordFile, Server, ServerConfig, ServerStats, Stopper,
 };
 use dafs_store::local::{LocalConfig, LocalStore, Squash};
+use dafs_store::memory::{MemoryLimits, MemoryStore};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
@@ -28,11 +29,22 @@ pub struct Served {
     pub url: String,
     address: Address,
     place: tempfile::TempDir,
+    /// Octets of a store in memory, in place of a directory.
+    memory: Option<u64>,
     running: Option<(Stopper, JoinHandle<Result<ServerStats, LedgerError>>)>,
 }
 
 impl Served {
     pub fn start(transport: Transport) -> Self {
+        Self::with(transport, None)
+    }
+
+    /// One that has room for so many octets.
+    pub fn of_memory(transport: Transport, octets: u64) -> Self {
+        Self::with(transport, Some(octets))
+    }
+
+    fn with(transport: Transport, memory: Option<u64>) -> Self {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join("export")).unwrap();
         let socket = place.path().join("socket");
@@ -40,7 +52,7 @@ impl Served {
             Transport::Tcp => Address::Tcp("127.0.0.1:0".parse().unwrap()),
             Transport::SharedMemory => Address::Shm(socket.clone()),
         };
-        let mut served = Self { url: String::new(), address, place, running: None };
+        let mut served = Self { url: String::new(), address, place, memory, running: None };
         served.run();
         served.url = match &served.address {
             Address::Tcp(address) => format!("dafs://{address}/"),
@@ -64,7 +76,16 @@ impl Served {
     /// A server at the same address, of the same directory.
     pub fn run(&mut self) {
         let path = |name| self.place.path().join(name);
-        let store = LocalStore::new(&LocalConfig::new(path("export"), path("state"))).unwrap();
+        let store: Arc<dyn dafs_store::Store> = match self.memory {
+            Some(bytes_max) => {
+                let limits = MemoryLimits { bytes_max, object_count_max: 100 };
+                let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+                Arc::new(MemoryStore::owned_by(limits, uid.as_raw(), gid.as_raw()))
+            }
+            None => {
+                Arc::new(LocalStore::new(&LocalConfig::new(path("export"), path("state"))).unwrap())
+            }
+        };
         let mut config =
             ServerConfig { listen: vec![self.address.clone()], ..ServerConfig::default() };
         config.cache.arena_bytes = 64 << 20;
@@ -85,7 +106,7 @@ impl Served {
             log: LogConfig::default(),
             undo: UndoConfig::default(),
         });
-        let server = Server::new(&config, Arc::new(store)).unwrap();
+        let server = Server::new(&config, store).unwrap();
         self.address = server.addresses()[0].clone();
         let stopper = server.stopper();
         self.running = Some((stopper, std::thread::spawn(move || server.run())));

@@ -30,6 +30,12 @@ impl MemoryStore {
     /// An empty tree whose root belongs to the superuser with mode 0755.
     #[must_use]
     pub fn new(limits: MemoryLimits) -> Self {
-        Self { tree: Arc::new(Mutex::new(Tree::new(limits))) }
+        Self::owned_by(limits, 0, 0)
+    }
+
+    /// The same, with a root that belongs to a user and a group.
+    #[must_use]
+    pub fn owned_by(limits: MemoryLimits, uid: u32, gid: u32) -> Self {
+        Self { tree: Arc::new(Mutex::new(Tree::new(limits, (uid, gid)))) }
     }
 }

@@ -91,10 +91,10 @@ impl Entries {
 }
 
 impl Tree {
-    pub fn new(limits: MemoryLimits) -> Self {
+    pub fn new(limits: MemoryLimits, owner: (u32, u32)) -> Self {
         let mut tree = Self { limits, inodes: HashMap::new(), bytes: 0, next: ROOT, clock: 0 };
         let content = Content::Directory { parent: ROOT, entries: Entries::default() };
-        tree.insert(ObjectType::Directory, content, 0o755, (0, 0));
+        tree.insert(ObjectType::Directory, content, 0o755, owner);
         tree
     }
 

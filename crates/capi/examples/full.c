@@ -1,0 +1,34 @@
+/* A disk that is full, and has room again: full URL */
+#include "example.h"
+
+#include <errno.h>
+
+static char octets[1 << 20];
+
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    dap_session *session;
+    dap_file *file;
+    MUST(dap_connect(NULL, arguments[1], NULL, &session));
+    MUST(dap_open(session, "/x", DAP_WRITE | DAP_CREATE, 0644, NULL, &file));
+    /* The server keeps what it is given for a while, and finds out when it puts it away: by then
+     * it may have to say of octets of before that they are lost, which is EIO. */
+    long long result = 0;
+    for (uint64_t at = 0; result != -ENOSPC; at += sizeof octets) {
+        CHECK(at < 64 * sizeof octets);
+        result = dap_pwrite(file, octets, sizeof octets, at);
+        if (result >= 0) result = dap_fsync(file);
+        CHECK(result == 0 || result == -ENOSPC || result == -EIO);
+    }
+    CHECK(strlen(dap_error_text()) > 0);
+    /* What could not be kept is told once more at the end. */
+    dap_close(file);
+    MUST(dap_unlink(session, "/x"));
+
+    MUST(dap_open(session, "/y", DAP_WRITE | DAP_CREATE, 0644, NULL, &file));
+    MUST(dap_pwrite(file, "there is room", 13, 0));
+    MUST(dap_fsync(file));
+    MUST(dap_close(file));
+    MUST(dap_disconnect(session));
+    return 0;
+}
