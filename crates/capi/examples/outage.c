@@ -2,6 +2,7 @@
 #include "example.h"
 
 #include <errno.h>
+#include <pthread.h>
 
 /* Says what is to happen, and waits until somebody has seen to it. */
 static void stage(const char *what) {
@@ -9,6 +10,14 @@ static void stage(const char *what) {
     printf("%s\n", what);
     fflush(stdout);
     CHECK(fgets(line, sizeof line, stdin) != NULL);
+}
+
+/* Waits for the server. */
+static void *look(void *session) {
+    dap_attributes found;
+    MUST(dap_stat(session, "/log", &found));
+    CHECK(found.size >= 6);
+    return NULL;
 }
 
 int main(int count, char **arguments) {
@@ -34,7 +43,15 @@ int main(int count, char **arguments) {
     CHECK(strlen(dap_error_text()) > 0 && dap_ping(frail) == -ECONNRESET);
     CHECK(dap_disconnect(frail) == -ECONNRESET);
     dap_close(lost);
-    /* One that comes back has its operations wait. */
+    /* One that comes back has its operations wait, by whatever thread, and no other thread for
+     * those: it goes on. */
+    pthread_t looking[2];
+    for (int number = 0; number < 2; number++) {
+        CHECK(pthread_create(&looking[number], NULL, look, session) == 0);
+    }
+    for (int round = 0; round < 1000; round++) {
+        CHECK(MUST(dap_session_address(session, text, sizeof text)) > 0);
+    }
     dap_group *group;
     MUST(dap_group_create(NULL, &group));
     dap_memory memory = {text, sizeof text, NULL};
@@ -45,6 +62,7 @@ int main(int count, char **arguments) {
     stage("start it again");
     CHECK(MUST(dap_wait(group, 1, DAP_FOREVER, &completion, 1)) == 1);
     CHECK(completion.result == 6 && memcmp(text, "before", 6) == 0);
+    for (int number = 0; number < 2; number++) CHECK(pthread_join(looking[number], NULL) == 0);
     /* The open and the lock were taken back. */
     CHECK(MUST(dap_pwrite(file, "after", 5, 6)) == 5);
     MUST(dap_fsync(file));

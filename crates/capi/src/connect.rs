@@ -40,14 +40,16 @@ impl SessionObject {
         self.session.get(entered)
     }
 
-    /// Asks the server something by the client's own calls.
+    /// Asks the server something. Others come and go meanwhile.
     pub fn ask<T>(
         &self,
-        question: impl FnOnce(&Session) -> std::result::Result<T, dafs_client::ClientError>,
+        question: impl AsyncFnOnce(&Session) -> std::result::Result<T, dafs_client::ClientError>,
     ) -> Result<T> {
+        let inside = async |entered: &Entered<'_>| question(self.session(entered)).await;
         // SAFETY: nothing of the client's is in the answers that are asked for here, which are
         // numbers and texts.
-        unsafe { self.client.within(|entered| Ok(question(self.session(entered))?)) }
+        let answer = unsafe { self.client.shared.run(inside)? };
+        Ok(answer?)
     }
 
     /// A path from C, from the server's root.
@@ -204,7 +206,7 @@ unsafe fn tls(given: &dap_connect_options) -> Result<Option<TlsClient>> {
 pub unsafe extern "C" fn dap_disconnect(session: *mut dap_session) -> c_int {
     done(|| {
         let object = handles::remove::<SessionObject, _>(session)?;
-        object.ask(|session| session.clone().disconnect())
+        object.ask(async |session| session.clone().disconnect_async().await)
     })
 }
 
@@ -213,7 +215,9 @@ pub unsafe extern "C" fn dap_disconnect(session: *mut dap_session) -> c_int {
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_ping(session: *mut dap_session) -> c_int {
-    done(|| handles::get::<SessionObject, _>(session)?.ask(Session::ping))
+    done(|| {
+        handles::get::<SessionObject, _>(session)?.ask(async |session| session.ping_async().await)
+    })
 }
 
 /// Puts the transport address in use into `buffer`, such as tcp:127.0.0.1:2050 or
@@ -229,7 +233,7 @@ pub unsafe extern "C" fn dap_session_address(
 ) -> i64 {
     counted(|| {
         let object = handles::get::<SessionObject, _>(session)?;
-        let address = object.ask(|session| Ok(session.address().to_string()))?;
+        let address = object.ask(async |session| Ok(session.address().to_string()))?;
         // SAFETY: the caller's promise.
         unsafe { put_text(address.as_bytes(), buffer, size, "buffer") }
     })

@@ -34,7 +34,10 @@ pub unsafe extern "C" fn dap_opendir(
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise.
         let path = unsafe { session.path(path, "path")? };
-        let found = session.ask(|session| session.read_dir(&path))?;
+        let found = session.ask(async |session| {
+            let handle = session.resolve_async(&path, true).await?;
+            session.list_async(handle, &path).await
+        })?;
         let mut entries = Vec::with_capacity(found.len());
         for entry in &found {
             entries.push((name_text(&entry.name)?, entry.metadata.as_ref().map(attributes_of)));

@@ -53,7 +53,9 @@ pub unsafe extern "C" fn dap_fence(
             // SAFETY: the caller's promise.
             names.push(unsafe { check::text(*pointer, "one of fence_ids")? });
         }
-        session.ask(|session| session.set_fence(&path, object, access, update, &names))
+        session.ask(async |session| {
+            session.set_fence_async(&path, object, access, update, &names).await
+        })
     })
 }
 
@@ -75,7 +77,7 @@ pub unsafe extern "C" fn dap_fence_list(
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise.
         let path = unsafe { session.path(path, "path")? };
-        let names = session.ask(|session| session.fencing_list(&path, object))?;
+        let names = session.ask(async |session| session.fencing_list_async(&path, object).await)?;
         let octets: Vec<u8> =
             names.iter().flat_map(|name| name.bytes().chain(std::iter::once(0))).collect();
         if octets.len() > size {

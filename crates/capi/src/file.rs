@@ -6,8 +6,8 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
 use dafs_client::{
-    CacheHint, CachePattern, ClientError, DeleteDisposition, File, OpenOptions, ShareAccess,
-    ShareDeny, ShareKey,
+    CacheHint, CachePattern, ClientError, DeleteDisposition, File, OpenOptions, SetAttributes,
+    ShareAccess, ShareDeny, ShareKey,
 };
 use dafs_share::{Entered, Held};
 
@@ -34,13 +34,27 @@ impl FileObject {
         &self.session.client
     }
 
-    /// Asks the server something by the client's own calls.
+    /// Asks the server something. Others come and go meanwhile.
+    pub fn wait_for<T>(
+        &self,
+        question: impl AsyncFnOnce(&File) -> std::result::Result<T, ClientError>,
+    ) -> Result<T> {
+        // SAFETY: what is asked for here are numbers and texts.
+        unsafe { self.run(async |file: &File, _: &Entered<'_>| Ok(question(file).await?)) }
+    }
+
+    /// Asks the server something by the client's own calls, which keep others out.
     pub fn ask<T>(
         &self,
         question: impl FnOnce(&File) -> std::result::Result<T, ClientError>,
     ) -> Result<T> {
         // SAFETY: what is asked for here are numbers and texts.
         unsafe { self.client().within(|entered| Ok(question(self.file.get(entered))?)) }
+    }
+
+    fn set_size(&self, size: u64) -> Result<()> {
+        let wanted = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        self.wait_for(async |file| file.set_attributes_async(&wanted).await)
     }
 
     /// Runs what is asynchronous with the file. Others come and go meanwhile.
@@ -87,18 +101,25 @@ pub unsafe extern "C" fn dap_open(
         }
         // SAFETY: the file is held.
         let opened = unsafe {
-            session.client.within(|entered| {
+            if session.keeps_reads {
+                session.client.within(|entered| {
+                    session.session(entered).prepare_delegations();
+                    Ok(())
+                })?;
+            }
+            let open = async |entered: &Entered<'_>| -> Result<Held<File>> {
                 let asked = session.session(entered);
                 let opened = match flags & DAP_NAMELESS != 0 {
-                    true => asked.create_unlinked(&path, &options)?,
-                    false => asked.open(&path, &options)?,
+                    true => asked.create_unlinked_async(&path, &options).await?,
+                    false => asked.open_async(&path, &options).await?,
                 };
                 if let Some((pattern, hint)) = expected {
                     // A hint: whoever serves none opens all the same.
-                    let _ = opened.hint(0, WHOLE, pattern, hint);
+                    let _ = opened.hint_async(0, WHOLE, pattern, hint).await;
                 }
                 Ok(entered.hold(opened))
-            })?
+            };
+            session.client.shared.run(open)??
         };
         let handle = handles::insert(Arc::new(FileObject { session, file: opened }))?;
         // SAFETY: the caller's promise.
@@ -168,7 +189,7 @@ pub unsafe extern "C" fn dap_hint(
         let file: Arc<FileObject> = handles::get(file)?;
         let (pattern, hint) = self::hint(pattern, hint)?;
         let length = u32::try_from(length).unwrap_or(WHOLE);
-        file.ask(|file| file.hint(offset, length, pattern, hint))
+        file.wait_for(async |file| file.hint_async(offset, length, pattern, hint).await)
     })
 }
 
@@ -180,7 +201,14 @@ pub unsafe extern "C" fn dap_fstat(file: *mut dap_file, attributes: *mut dap_att
     done(|| {
         check::place(attributes, "attributes")?;
         let file: Arc<FileObject> = handles::get(file)?;
-        let found = attributes_of(&file.ask(File::metadata)?);
+        let found = match file.session.keeps_reads {
+            // It may be kept.
+            true => file.ask(File::metadata)?,
+            false => file.wait_for(async |file| {
+                file.session().metadata_async(file.handle(), file.path()).await
+            })?,
+        };
+        let found = attributes_of(&found);
         // SAFETY: the caller's promise.
         unsafe { check::put(attributes, found, "attributes") }
     })
@@ -191,7 +219,7 @@ pub unsafe extern "C" fn dap_fstat(file: *mut dap_file, attributes: *mut dap_att
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_ftruncate(file: *mut dap_file, size: u64) -> c_int {
-    done(|| handles::get::<FileObject, _>(file)?.ask(|file| file.set_len(size)))
+    done(|| handles::get::<FileObject, _>(file)?.set_size(size))
 }
 
 /// Brings everything written to stable storage.

@@ -132,7 +132,9 @@ pub unsafe extern "C" fn dap_lock_test(
     let look = || {
         let file: Arc<FileObject> = handles::get(file)?;
         let kind = kind_of(kind)?;
-        let Some(held_by) = file.ask(|file| file.test_lock(kind, offset, length))? else {
+        let Some(held_by) =
+            file.wait_for(async |file| file.test_lock_async(kind, offset, length).await)?
+        else {
             return Ok(0);
         };
         if !holder.is_null() {
@@ -150,7 +152,10 @@ pub unsafe extern "C" fn dap_lock_test(
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_unlock(file: *mut dap_file, offset: u64, length: u64) -> c_int {
-    done(|| handles::get::<FileObject, _>(file)?.ask(|file| file.unlock(offset, length)))
+    done(|| {
+        handles::get::<FileObject, _>(file)?
+            .wait_for(async |file| file.unlock_async(offset, length).await)
+    })
 }
 
 /// Has everything rolled back that was changed in a range under locks with DAP_LOCK_AUTO_RECOVERY.
@@ -159,7 +164,10 @@ pub unsafe extern "C" fn dap_unlock(file: *mut dap_file, offset: u64, length: u6
 /// Returns 0, or a negative error number.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_lock_abort(file: *mut dap_file, offset: u64, length: u64) -> c_int {
-    done(|| handles::get::<FileObject, _>(file)?.ask(|file| file.abort_lock(offset, length)))
+    done(|| {
+        handles::get::<FileObject, _>(file)?
+            .wait_for(async |file| file.abort_lock_async(offset, length).await)
+    })
 }
 
 fn kind_of(kind: u32) -> Result<LockKind> {

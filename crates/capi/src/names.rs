@@ -5,7 +5,10 @@
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
-use dafs_client::{AccessMask, ClientError, Metadata, ObjectType, Session, Status, Timestamp};
+use dafs_client::{
+    AccessMask, ClientError, Metadata, NewObject, ObjectType, Resolved, Session, SetAttributes,
+    Status, Timestamp,
+};
 
 use crate::check;
 use crate::connect::{SessionObject, put_text};
@@ -23,7 +26,7 @@ pub unsafe extern "C" fn dap_stat(
     attributes: *mut dap_attributes,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { look(session, path, attributes, Session::metadata) }
+    unsafe { look(session, path, attributes, true) }
 }
 
 /// Attributes of the object at a path, be it a symbolic link.
@@ -36,7 +39,7 @@ pub unsafe extern "C" fn dap_lstat(
     attributes: *mut dap_attributes,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { look(session, path, attributes, Session::symlink_metadata) }
+    unsafe { look(session, path, attributes, false) }
 }
 
 /// # Safety
@@ -45,17 +48,28 @@ unsafe fn look(
     session: *mut dap_session,
     path: *const c_char,
     attributes: *mut dap_attributes,
-    ask: fn(&Session, &str) -> Result<Metadata, ClientError>,
+    follows: bool,
 ) -> c_int {
     done(|| {
         check::place(attributes, "attributes")?;
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise.
         let path = unsafe { session.path(path, "path")? };
-        let found = attributes_of(&session.ask(|session| ask(session, &path))?);
+        let found = session.ask(async |session| find(session, &path, follows).await)?;
+        let found = attributes_of(&found);
         // SAFETY: the caller's promise.
         unsafe { check::put(attributes, found, "attributes") }
     })
+}
+
+/// What a path leads to.
+pub(crate) async fn find(
+    session: &Session,
+    path: &str,
+    follows: bool,
+) -> Result<Metadata, ClientError> {
+    let handle = session.resolve_async(path, follows).await?;
+    session.metadata_async(handle, path).await
 }
 
 /// What C is told of attributes.
@@ -104,7 +118,10 @@ pub unsafe extern "C" fn dap_access(
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise.
         let path = unsafe { session.path(path, "path")? };
-        let granted = session.ask(|session| session.access(&path, AccessMask(wanted)))?;
+        let granted = session.ask(async |session| {
+            let handle = session.resolve_async(&path, true).await?;
+            session.access_async(handle, AccessMask(wanted), &path).await
+        })?;
         Ok(u64::from(granted.0))
     })
 }
@@ -128,7 +145,10 @@ pub unsafe extern "C" fn dap_statfs(
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise.
         let path = unsafe { session.path(path, "path")? };
-        let found = session.ask(|session| session.file_system(&path))?;
+        let found = session.ask(async |session| {
+            let handle = session.resolve_async(&path, true).await?;
+            session.file_system_async(handle, &path).await
+        })?;
         let told = dap_filesystem {
             space_total: found.space_total.unwrap_or(0),
             space_free: found.space_free.unwrap_or(0),
@@ -160,7 +180,11 @@ pub unsafe extern "C" fn dap_mkdir(
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise.
         let path = unsafe { session.path(path, "path")? };
-        session.ask(|session| session.create_dir(&path, mode))
+        session.ask(async |session| {
+            let parent = session.resolve_parent_async(&path).await?;
+            let made = session.create_dir_in_async(parent.directory, &parent.name, &path, mode);
+            made.await.map(drop)
+        })
     })
 }
 
@@ -178,7 +202,12 @@ pub unsafe extern "C" fn dap_mkfifo(
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise.
         let path = unsafe { session.path(path, "path")? };
-        session.ask(|session| session.create_fifo(&path, mode))
+        session.ask(async |session| {
+            let Resolved { directory, name } = session.resolve_parent_async(&path).await?;
+            let wanted = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+            let fifo = NewObject::Fifo;
+            session.create_in_async(directory, &name, &path, fifo, &wanted).await.map(drop)
+        })
     })
 }
 
@@ -207,14 +236,18 @@ unsafe fn remove(session: *mut dap_session, path: *const c_char, wants_directory
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise.
         let path = unsafe { session.path(path, "path")? };
-        session.ask(|session| {
+        session.ask(async |session| {
             // The server's REMOVE takes either.
-            let is_directory = session.symlink_metadata(&path)?.kind == ObjectType::Directory;
+            let found = find(session, &path, false).await?;
+            let is_directory = found.kind == ObjectType::Directory;
             let refused = |status| Err(ClientError::Status { what: path.to_string(), status });
             match (is_directory, wants_directory) {
                 (true, false) => refused(Status::IsDir),
                 (false, true) => refused(Status::NotDir),
-                (true, true) | (false, false) => session.remove(&path),
+                (true, true) | (false, false) => {
+                    let parent = session.resolve_parent_async(&path).await?;
+                    session.remove_in_async(parent.directory, &parent.name, &path).await
+                }
             }
         })
     })
@@ -230,7 +263,15 @@ pub unsafe extern "C" fn dap_rename(
     new_path: *const c_char,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { with_two(session, path, new_path, Session::rename) }
+    unsafe {
+        with_two(session, path, new_path, async |session, path, new_path| {
+            let from = session.resolve_parent_async(path).await?;
+            let to = session.resolve_parent_async(new_path).await?;
+            let (source, target) = ((from.directory, &*from.name), (to.directory, &*to.name));
+            let what = format!("{path} -> {new_path}");
+            session.rename_in_async(source, target, &what).await
+        })
+    }
 }
 
 /// Gives the object at `path` another name; a symbolic link is not followed.
@@ -243,7 +284,14 @@ pub unsafe extern "C" fn dap_link(
     new_path: *const c_char,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    unsafe { with_two(session, path, new_path, Session::hard_link) }
+    unsafe {
+        with_two(session, path, new_path, async |session, path, new_path| {
+            let source = session.resolve_async(path, false).await?;
+            let Resolved { directory, name } = session.resolve_parent_async(new_path).await?;
+            let what = format!("{path} -> {new_path}");
+            session.link_in_async(source, directory, &name, &what).await
+        })
+    }
 }
 
 /// # Safety
@@ -252,13 +300,13 @@ unsafe fn with_two(
     session: *mut dap_session,
     path: *const c_char,
     new_path: *const c_char,
-    ask: fn(&Session, &str, &str) -> Result<(), ClientError>,
+    ask: impl AsyncFnOnce(&Session, &str, &str) -> Result<(), ClientError>,
 ) -> c_int {
     done(|| {
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise.
         let paths = unsafe { (session.path(path, "path")?, session.path(new_path, "new_path")?) };
-        session.ask(|session| ask(session, &paths.0, &paths.1))
+        session.ask(async |session| ask(session, &paths.0, &paths.1).await)
     })
 }
 
@@ -276,7 +324,11 @@ pub unsafe extern "C" fn dap_symlink(
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise. What a link says is any octets.
         let (text, path) = unsafe { (std::ffi::CStr::from_ptr(text), session.path(path, "path")?) };
-        session.ask(|session| session.symlink(text.to_bytes(), &path))
+        session.ask(async |session| {
+            let Resolved { directory, name } = session.resolve_parent_async(&path).await?;
+            let made = session.symlink_in_async(directory, &name, &path, text.to_bytes());
+            made.await.map(drop)
+        })
     })
 }
 
@@ -294,7 +346,10 @@ pub unsafe extern "C" fn dap_readlink(
         let session: Arc<SessionObject> = handles::get(session)?;
         // SAFETY: the caller's promise.
         let path = unsafe { session.path(path, "path")? };
-        let text = session.ask(|session| session.read_link(&path))?;
+        let text = session.ask(async |session| {
+            let link = session.resolve_async(&path, false).await?;
+            session.read_link_async(link, &path).await
+        })?;
         // SAFETY: the caller's promise.
         unsafe { put_text(&text, buffer, size, "buffer") }
     })

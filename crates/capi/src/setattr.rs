@@ -49,7 +49,7 @@ pub unsafe extern "C" fn dap_fsetattr(file: *mut dap_file, changes: *const dap_c
         // SAFETY: the caller's promise.
         let given = unsafe { check::options(changes)? };
         let wanted = wanted(&given, 0)?;
-        file.ask(|file| file.set_attributes(&wanted))
+        file.wait_for(async |file| file.set_attributes_async(&wanted).await)
     })
 }
 
@@ -150,12 +150,9 @@ unsafe fn set(
     let session: Arc<SessionObject> = handles::get(session)?;
     // SAFETY: the caller's promise.
     let path = unsafe { session.path(path, "path")? };
-    session.ask(|session| {
-        if !follows {
-            return session.set_attributes(&path, wanted);
-        }
-        let handle = session.metadata(&path)?.handle;
-        session.set_attributes_by_handle(handle, wanted, &path)
+    session.ask(async |session| {
+        let handle = session.resolve_async(&path, follows).await?;
+        session.set_attributes_async(handle, wanted, &path).await
     })
 }
 

@@ -79,6 +79,7 @@ pub use groups::Group;
 pub use locks::{LockHolder, LockKind, POLL_MAX as LOCK_POLL_MAX};
 pub use login::{CredentialSource, Identity, Login, ServiceName, Tickets};
 pub use names::{DirectoryEntry, Metadata};
+pub use path::Resolved;
 pub use recovery::{Recovery, RecoveryOptions, SessionEvent};
 pub use session::{Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};

@@ -15,7 +15,8 @@ use crate::session::Session;
 use crate::typed::failed;
 
 /// Where a path leads: its parent directory and last name, or the root itself.
-pub(crate) struct Resolved {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
     /// The parent; the root for the root itself.
     pub directory: FileHandle,
     /// The last name; empty for a path that ends in a directory without a name (`/`).
@@ -43,8 +44,12 @@ impl Session {
         self.run(self.resolve_parent_async(path))
     }
 
-    /// The same; under way once it is polled.
-    pub(crate) async fn resolve_parent_async(&self, path: &str) -> Result<Resolved> {
+    /// The directory and the name of a path whose last component need not exist, by round trips of
+    /// which each waits for the one before.
+    ///
+    /// # Errors
+    /// As [`Session::resolve_async`].
+    pub async fn resolve_parent_async(&self, path: &str) -> Result<Resolved> {
         let trimmed = path.trim_end_matches('/');
         let (parent, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
         let mut links = 0;
