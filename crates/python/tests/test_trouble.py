@@ -170,6 +170,26 @@ def test_a_program_ends_by_ctrl_c(own_server: Server, program: str) -> None:
         assert running.returncode == -signal.SIGINT
 
 
+def test_a_silent_server_is_given_up(own_server: Server) -> None:
+    async def main(url: str) -> None:
+        options = {"recovery": None, "answer_timeout": 0.3, **options_of(url)}
+        session = await dafs.aio.connect(url, **options)
+        own_server.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(dafs.ConnectionLost, match="no answer"):
+            await session.ping()
+        own_server.process.send_signal(signal.SIGCONT)
+
+    for url in places(own_server):
+        # Whoever has asked for nothing is owed nothing.
+        session = dafs.connect(url, recovery=None, answer_timeout=0.3, **options_of(url))
+        session.ping()
+        own_server.process.send_signal(signal.SIGSTOP)
+        with pytest.raises(dafs.ConnectionLost, match="no answer"):
+            session.ping()
+        own_server.process.send_signal(signal.SIGCONT)
+        asyncio.run(main(url))
+
+
 def test_ctrl_c_leaves_a_with_block_at_once(own_server: Server) -> None:
     for url in places(own_server):
         with interrupted(0.05), dafs.connect(url, **options_of(url)) as session:

@@ -155,6 +155,11 @@ impl SharedClient {
             self.outside(state, || self.await_descriptors(limit));
         }
         state.turner_sleeps.set(false);
+        self.turn_at_once(state);
+    }
+
+    /// Takes what is there, or gives up who has been silent for too long.
+    fn turn_at_once(&self, state: &State) -> usize {
         let count = state.client.turn(Some(Duration::ZERO));
         self.note(state, count);
         let silence = state.heard.get().elapsed();
@@ -162,6 +167,14 @@ impl SharedClient {
             state.client.give_up_silent(silence);
             call_hearers(state);
         }
+        count
+    }
+
+    pub(crate) fn turn_for_loop(&self, state: &State) -> usize {
+        state.begin_to_listen();
+        let count = self.turn_at_once(state);
+        state.end_to_listen();
+        count
     }
 
     /// Sleeps until the turner calls: what this thread waits for is there, or the place of the
@@ -236,6 +249,21 @@ impl SharedClient {
     }
 }
 
+impl State {
+    /// A silence goes on, though it is waited for by one short wait after the other, if an answer
+    /// was owed all the while and somebody has listened. Otherwise one begins.
+    fn begin_to_listen(&self) {
+        let (at, was_owed) = self.left.get();
+        if !was_owed || at.elapsed() > LISTENED {
+            self.heard.set(Instant::now());
+        }
+    }
+
+    fn end_to_listen(&self) {
+        self.left.set((Instant::now(), self.client.patience().is_some()));
+    }
+}
+
 impl Wait {
     fn is_over(&self) -> bool {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
@@ -255,7 +283,7 @@ impl<'s> Turning<'s> {
     fn begin(state: &'s State, wait: &Wait) -> Self {
         let turner = Waiting { seat: wait.seat.clone(), hears_all: wait.hears_all };
         state.turner.replace(Some(turner));
-        state.heard.set(Instant::now());
+        state.begin_to_listen();
         Self(state)
     }
 }
@@ -263,6 +291,7 @@ impl<'s> Turning<'s> {
 impl Drop for Turning<'_> {
     fn drop(&mut self) {
         self.0.turner.replace(None);
+        self.0.end_to_listen();
         call_heir(self.0);
     }
 }
@@ -287,5 +316,9 @@ fn call_hearers(state: &State) {
 const QUICK_MAX: Duration = Duration::from_millis(1);
 /// Longest time that the turner looks again and again before it sleeps.
 const SPIN_MAX: Duration = Duration::from_micros(50);
+/// Longest time between two waits that are one silence.
+const LISTENED: Duration = Duration::from_secs(1);
+/// How often an event loop listens for what is owed.
+pub(crate) const LISTEN_EVERY: Duration = Duration::from_millis(400);
 /// Longest sleep of the turner.
 const SLEEP_MAX: Duration = Duration::from_secs(5);

@@ -27,7 +27,7 @@ use std::ops::Deref;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dafs_client::{Client, ClientConfig, ClientError};
 use parking_lot::{ReentrantMutex, ReentrantMutexGuard};
@@ -58,8 +58,10 @@ struct State {
     /// The turner sleeps, without the lock: whoever makes progress arms the descriptor again.
     turner_sleeps: Cell<bool>,
     waiting: RefCell<Vec<Waiting>>,
-    /// When something last came in, or somebody began to wait.
+    /// When something last came in, or somebody began to wait for what was asked.
     heard: Cell<Instant>,
+    /// When somebody last stopped waiting, and whether an answer was owed then.
+    left: Cell<(Instant, bool)>,
     /// Visits of the thread that is inside.
     depth: Cell<u32>,
     /// Who was here last.
@@ -105,6 +107,7 @@ impl SharedClient {
             turner_sleeps: Cell::new(false),
             waiting: RefCell::default(),
             heard: Cell::new(Instant::now()),
+            left: Cell::new((Instant::now(), false)),
             depth: Cell::new(0),
             last: Cell::new(seat::this_thread()),
         };
@@ -196,6 +199,19 @@ impl Deref for Entered<'_> {
 }
 
 impl Entered<'_> {
+    /// For event loops, in place of [`Client::turn`]: makes what progress there is, without
+    /// waiting, and gives up sessions that have been silent for too long. How many events came.
+    pub fn turn_for_loop(&self) -> usize {
+        self.shared.turn_for_loop(&self.guard)
+    }
+
+    /// For event loops, in place of [`Client::until_timer`]: when to turn again if nothing comes.
+    #[must_use]
+    pub fn until_turn(&self) -> Option<Duration> {
+        let listening = self.guard.client.patience().map(|_| drive::LISTEN_EVERY);
+        listening.into_iter().chain(self.guard.client.until_timer()).min()
+    }
+
     /// Keeps a value of the client's beyond this visit.
     #[must_use]
     pub fn hold<V>(&self, value: V) -> Held<V> {
