@@ -210,6 +210,7 @@ impl State {
 
     /// Brings what was written to stable storage. A directory's names are the server's care.
     pub fn sync(&mut self, of: &Description) -> Outcome<i32> {
+        of.must_be_open()?;
         if of.identity.kind == Kind::File {
             self.commit(of)?;
         }

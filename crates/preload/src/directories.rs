@@ -119,9 +119,10 @@ impl State {
         let own = attributes(&session, identity.handle)?.file_id;
         let parent = match identity.handle == root {
             true => own,
-            false => match parent(&session, identity.handle)? {
-                Some(parent) => parent.file_id,
-                None => own,
+            false => match parent(&session, identity.handle) {
+                Ok(Some(parent)) => parent.file_id,
+                // Who may not search it is not told.
+                Ok(None) | Err(_) => own,
             },
         };
         let kind = libc::DT_DIR;
@@ -130,9 +131,11 @@ impl State {
             Entry { name: "..".into(), inode: parent, kind },
         ];
         for entry in listed.into_iter().filter(|entry| !matches!(&*entry.name, "." | "..")) {
-            let Some(metadata) = entry.metadata else { continue };
-            let kind = (type_bits(metadata.kind) >> 12) as u8;
-            entries.push(Entry { name: entry.name, inode: metadata.file_id, kind });
+            let known = entry.metadata.as_ref();
+            // Who may not search it is told names alone.
+            let inode = known.map_or(own, |metadata| metadata.file_id);
+            let kind = known.map_or(libc::DT_UNKNOWN, |it| (type_bits(it.kind) >> 12) as u8);
+            entries.push(Entry { name: entry.name, inode, kind });
         }
         Ok(entries)
     }

@@ -31,5 +31,5 @@ macro_rules! modules {
 
 modules! {
     attributes calls config connection data descriptors directories errors guard locks
-    mapping names opening page places programs report route start state streams waiting walk
+    mapping names opening page places programs report route sockets start state streams waiting walk
 }

@@ -384,7 +384,7 @@ fn changed(now: &[u8], kept: &[u8]) -> Option<(usize, usize)> {
 }
 
 /// A server by its name: who knows it by another shares no memory.
-fn server_of(mount: usize) -> u64 {
+pub fn server_of(mount: usize) -> u64 {
     let mut hasher = DefaultHasher::new();
     config::get().mounts[mount].location.server.to_string().hash(&mut hasher);
     hasher.finish()
@@ -400,11 +400,13 @@ fn host_of(mount: usize) -> u64 {
     hasher.finish()
 }
 
-fn stem() -> String {
+/// What everything of this user's in memory begins with.
+pub fn stem() -> String {
     format!("/dev/shm/dafs-{}", rustix::process::geteuid().as_raw())
 }
 
-fn name_of(handle: &FileHandle) -> String {
+/// A handle as text.
+pub fn name_of(handle: &FileHandle) -> String {
     handle.0.iter().map(|octet| format!("{octet:02x}")).collect()
 }
 

@@ -3,11 +3,12 @@
 //! Invariant: what the kernel would refuse for the sake of a name's kind (`rmdir` of a file,
 //! `unlink` of a directory) is refused before the server is asked.
 
-use dafs_client::{AccessMask, NewObject, ObjectType, SetAttributes};
+use dafs_client::{AccessMask, Metadata, NewObject, ObjectType, SetAttributes};
 
 use crate::errors::{Outcome, fail};
 use crate::opening::{must_have, new_mode, read_link};
 use crate::route::Place;
+use crate::sockets;
 use crate::state::State;
 use crate::waiting::settle;
 use crate::walk::{Object, Slot};
@@ -15,7 +16,7 @@ use crate::walk::{Object, Slot};
 impl State {
     /// Makes a directory.
     pub fn make_directory(&mut self, place: &Place, mode: u32) -> Outcome<i32> {
-        let slot = self.slot(place)?;
+        let slot = self.named_slot(place, libc::EEXIST)?;
         slot.must_have_name(libc::EEXIST)?;
         // As Linux has it: only chmod sets the other bits of a directory.
         let mode = new_mode(mode & 0o1777);
@@ -26,7 +27,9 @@ impl State {
 
     /// Removes an empty directory.
     pub fn remove_directory(&mut self, place: &Place) -> Outcome<i32> {
-        let slot = self.slot(place)?;
+        let is_parent = place.names.last().is_some_and(|name| name == "..");
+        let dots = if is_parent { libc::ENOTEMPTY } else { libc::EINVAL };
+        let slot = self.named_slot(place, dots)?;
         slot.must_have_name(libc::EBUSY)?;
         match slot.look()?.map(|metadata| metadata.kind) {
             None => fail(libc::ENOENT),
@@ -37,19 +40,27 @@ impl State {
 
     /// Removes whatever is no directory.
     pub fn unlink(&mut self, place: &Place) -> Outcome<i32> {
-        let slot = self.slot(place)?;
+        let slot = self.named_slot(place, libc::EISDIR)?;
         slot.must_have_name(libc::EISDIR)?;
-        match slot.look()?.map(|metadata| metadata.kind) {
+        let found = slot.look()?;
+        match found.as_ref().map(|metadata| metadata.kind) {
             None => fail(libc::ENOENT),
             Some(ObjectType::Directory) => fail(libc::EISDIR),
             Some(_) if slot.is_directory => fail(libc::ENOTDIR),
-            Some(_) => remove(&slot),
+            Some(_) => {
+                remove(&slot)?;
+                let is_last = |it: &Metadata| it.kind == ObjectType::Fifo && it.link_count < 2;
+                if let Some(pipe) = found.filter(is_last) {
+                    sockets::forget_pipe(slot.mount, &pipe);
+                }
+                Ok(0)
+            }
         }
     }
 
     /// Removes either.
     pub fn remove(&mut self, place: &Place) -> Outcome<i32> {
-        let slot = self.slot(place)?;
+        let slot = self.named_slot(place, libc::EBUSY)?;
         slot.must_have_name(libc::EBUSY)?;
         remove(&slot)
     }
@@ -63,7 +74,7 @@ impl State {
         if from.mount != to.mount {
             return fail(libc::EXDEV);
         }
-        let (from, to) = (self.slot(from)?, self.slot(to)?);
+        let (from, to) = (self.named_slot(from, libc::EBUSY)?, self.named_slot(to, libc::EBUSY)?);
         from.must_have_name(libc::EBUSY)?;
         to.must_have_name(libc::EBUSY)?;
         if from.is_directory || to.is_directory {
@@ -93,7 +104,7 @@ impl State {
             return fail(libc::EXDEV);
         }
         let object = self.object(from, follow)?;
-        let slot = self.slot(to)?;
+        let slot = self.named_slot(to, libc::EEXIST)?;
         slot.must_have_name(libc::EEXIST)?;
         let is_directory = object.metadata.kind == ObjectType::Directory;
         if is_directory || slot.is_directory {
@@ -114,7 +125,7 @@ impl State {
         if text.is_empty() {
             return fail(libc::ENOENT);
         }
-        let slot = self.slot(place)?;
+        let slot = self.named_slot(place, libc::EEXIST)?;
         slot.must_have_name(libc::EEXIST)?;
         slot.must_not_be_directory()?;
         let chain = slot.session.chain().at(slot.directory).symlink(text, &slot.name);
@@ -138,15 +149,14 @@ impl State {
         }
     }
 
-    /// Makes a named pipe, whose octets go through the kernels of those who open it there.
-    pub fn make_fifo(&mut self, place: &Place, mode: u32) -> Outcome<i32> {
-        let slot = self.slot(place)?;
+    /// Makes a named pipe, a device or a socket: names alone, for those whose kernels see them.
+    pub fn make_special(&mut self, place: &Place, object: NewObject<'_>, mode: u32) -> Outcome<i32> {
+        let slot = self.named_slot(place, libc::EEXIST)?;
         slot.must_have_name(libc::EEXIST)?;
         slot.must_not_be_directory()?;
         let wanted = SetAttributes { mode: Some(new_mode(mode)), ..SetAttributes::default() };
-        let (name, fifo) = (&*slot.name, NewObject::Fifo);
-        let making =
-            slot.session.create_in_async(slot.directory, name, &slot.path, fifo, &wanted);
+        let (name, path) = (&*slot.name, &*slot.path);
+        let making = slot.session.create_in_async(slot.directory, name, path, object, &wanted);
         settle(&slot.session.client(), making)?;
         Ok(0)
     }

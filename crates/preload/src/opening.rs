@@ -16,6 +16,7 @@ use crate::config;
 use crate::errors::{Failure, Outcome, fail};
 use crate::page::{self, Identity, Kind};
 use crate::route::{LINKS_MAX, Place, Route, whole};
+use crate::sockets;
 use crate::state::{DESCRIPTORS_MAX, Description, State};
 use crate::waiting::{settle, wait};
 use crate::walk::{Slot, attributes};
@@ -82,7 +83,7 @@ impl State {
         path: String,
         flags: i32,
     ) -> Outcome<RawFd> {
-        if flags & libc::O_ACCMODE != libc::O_RDONLY {
+        if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
             return fail(libc::EISDIR);
         }
         must_have(session, metadata.handle, AccessMask::READ)?;
@@ -123,6 +124,12 @@ impl State {
     }
 
     fn enter_file(&mut self, slot: &Slot, file: File, flags: i32) -> Outcome<RawFd> {
+        // The server lets those read who may only run a file. The superuser reads everything.
+        let reads = flags & libc::O_ACCMODE != libc::O_WRONLY;
+        let is_asked = flags & (libc::O_CREAT | TO_RUN) == 0;
+        if reads && is_asked && !rustix::process::geteuid().is_root() {
+            must_have(&slot.session, file.handle(), AccessMask::READ)?;
+        }
         let identity = Identity {
             mount: slot.mount,
             kind: Kind::File,
@@ -168,7 +175,9 @@ impl State {
                 self.enter_directory(&session, &metadata, slot.mount, slot.path.clone(), flags)
             }
             ObjectType::Regular => Err(failure),
-            // What goes through a pipe or to a device is not the server's.
+            ObjectType::Fifo => Err(Failure::Elsewhere(sockets::pipe(slot.mount, &metadata)?)),
+            // As where no devices are served (`nodev`); nobody is asked behind a socket.
+            ObjectType::BlockDevice | ObjectType::CharacterDevice => fail(libc::EACCES),
             _ => fail(libc::ENXIO),
         }
     }
@@ -180,7 +189,7 @@ impl State {
         flags: i32,
         file: Option<File>,
     ) -> Outcome<RawFd> {
-        let kept = flags & !(libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC);
+        let kept = flags & !(TO_RUN | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC);
         let (number, page) = page::make(&identity, kept, flags & libc::O_CLOEXEC != 0)?;
         if number as usize >= DESCRIPTORS_MAX {
             page::discard(number);
@@ -236,6 +245,9 @@ pub fn read_link(slot: &Slot) -> Outcome<String> {
         _ => fail(libc::EIO),
     }
 }
+
+/// A flag that no program can give: the file is to be run, for which nobody needs to read it.
+pub const TO_RUN: i32 = i32::MIN;
 
 fn is_exclusive(flags: i32) -> bool {
     flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL

@@ -11,6 +11,7 @@ use rustix::fs::MemfdFlags;
 use crate::config;
 use crate::data::Piece;
 use crate::errors::{Failure, Outcome, fail};
+use crate::opening::TO_RUN;
 use crate::route::{self, Place};
 use crate::state::State;
 
@@ -106,7 +107,7 @@ impl State {
     /// What it takes to run a program.
     pub fn program(&mut self, place: &Place) -> Outcome<Program> {
         self.access(place, libc::X_OK, true)?;
-        let number = self.open(place, libc::O_RDONLY | libc::O_CLOEXEC, 0)?;
+        let number = self.open(place, libc::O_RDONLY | libc::O_CLOEXEC | TO_RUN, 0)?;
         let copied = self.copy_of(number);
         let _ = self.close(number);
         let bytes = copied?;

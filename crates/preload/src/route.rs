@@ -23,6 +23,8 @@ pub struct Place {
     pub names: Vec<String>,
     /// It ended with a slash or a dot: only a directory will do.
     pub is_directory: bool,
+    /// It ended with a dot or two, which is no name that anything can be done to.
+    pub is_dot: bool,
     /// A descriptor is meant itself, by an empty path.
     pub descriptor: Option<RawFd>,
 }
@@ -79,6 +81,9 @@ pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
         // SAFETY: by the caller's word it ends with a zero.
         unsafe { CStr::from_ptr(path) }.to_bytes()
     };
+    if path.len() >= libc::PATH_MAX as usize {
+        return Route::Refused(libc::ENAMETOOLONG);
+    }
     if path.first() == Some(&b'/') {
         return absolute(path);
     }
@@ -113,7 +118,8 @@ fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<String, Place>> {
     if path.is_empty() {
         let names = beneath.split('/').filter(|name| !name.is_empty()).map(str::to_owned);
         let names = names.collect();
-        return Ok(Err(Place { mount, names, is_directory: false, descriptor: Some(at) }));
+        let (is_directory, is_dot) = (false, false);
+        return Ok(Err(Place { mount, names, is_directory, is_dot, descriptor: Some(at) }));
     }
     Ok(Ok(format!("{}{beneath}", config::get().mounts[mount].prefix)))
 }
@@ -172,9 +178,6 @@ fn claim(path: &[u8]) -> Option<Claim> {
 }
 
 fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>) -> Claim {
-    if path.len() >= libc::PATH_MAX as usize {
-        return Claim::Beneath(Err(libc::ENAMETOOLONG));
-    }
     let (mut depth, mut found) = (0_i64, Vec::new());
     for name in names {
         depth += if name == b".." { -1 } else { 1 };
@@ -188,7 +191,9 @@ fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>)
     }
     let ends = [&b"/"[..], b"/.", b"/.."];
     let is_directory = ends.iter().any(|end| path.ends_with(end));
-    Claim::Beneath(Ok(Place { mount, names: found, is_directory, descriptor: None }))
+    let last = path.rsplit(|octet| *octet == b'/').find(|name| !name.is_empty());
+    let is_dot = matches!(last, Some(b"." | b".."));
+    Claim::Beneath(Ok(Place { mount, names: found, is_directory, is_dot, descriptor: None }))
 }
 
 fn is_name(name: &[u8]) -> bool {

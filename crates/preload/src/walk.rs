@@ -71,6 +71,16 @@ impl State {
         Ok(Object { session, mount: place.mount, metadata, path })
     }
 
+    /// The same for what makes, removes or moves a name; `.` and `..` are refused so.
+    pub fn named_slot(&mut self, place: &Place, dots: i32) -> Outcome<Slot> {
+        if place.is_dot {
+            // What is not there at all is told first.
+            self.object(place, true)?;
+            return fail(dots);
+        }
+        self.slot(place)
+    }
+
     /// The name a place ends with, and its directory.
     pub fn slot(&mut self, place: &Place) -> Outcome<Slot> {
         if place.descriptor.is_some() {

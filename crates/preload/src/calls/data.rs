@@ -219,6 +219,22 @@ unsafe fn copy(from: End, to: End, length: usize) -> isize {
     done as isize
 }
 
+/// Whether both ends are of one file and meet.
+///
+/// # Safety
+/// The offsets are null or some.
+unsafe fn overlap(from: End, to: End, length: usize) -> bool {
+    let is_one_file = guard::with(|state| {
+        let (from, to) = (state.get(from.number)?, state.get(to.number)?);
+        Ok(from.identity.mount == to.identity.mount && from.identity.handle == to.identity.handle)
+    });
+    // SAFETY: by the caller's word; any descriptor can be asked.
+    let place = |end: End| unsafe {
+        if end.offset.is_null() { lseek(end.number, 0, libc::SEEK_CUR) } else { *end.offset }
+    };
+    is_one_file.unwrap_or(false) && place(from).abs_diff(place(to)) < length as u64
+}
+
 fn is_served(one: c_int, other: c_int) -> bool {
     (is_ours(one) || is_ours(other)) && !guard::is_inside()
 }
@@ -261,8 +277,15 @@ pub unsafe extern "C" fn copy_file_range(
 ) -> isize {
     if is_served(to, from) {
         let from = End { number: from, offset: from_offset };
+        let to = End { number: to, offset: to_offset };
         // SAFETY: the program gives offsets or null.
-        return unsafe { copy(from, End { number: to, offset: to_offset }, length) };
+        return unsafe {
+            if flags != 0 || overlap(from, to, length) {
+                errors::set(libc::EINVAL);
+                return -1;
+            }
+            copy(from, to, length)
+        };
     }
     real!(copy_file_range(
         from => c_int, from_offset => *mut off_t, to => c_int, to_offset => *mut off_t,

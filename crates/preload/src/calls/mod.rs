@@ -96,6 +96,7 @@ pub mod others;
 pub mod places;
 pub mod programs;
 pub mod setting;
+pub mod sockets;
 pub mod spawning;
 pub mod streams;
 pub mod waiting;

@@ -2,7 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-use libc::{AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW};
+use dafs_client::{DeviceNumber, NewObject};
+use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW};
 
 use crate::errors::{Failure, Outcome, fail};
 use crate::guard;
@@ -11,16 +12,22 @@ use crate::route::{LINKS_MAX, Place, Route, route, whole};
 use crate::state::State;
 
 /// Makes what `mknod` asks for that a server can have.
-fn make_node(state: &mut State, place: &Place, mode: u32) -> Outcome<c_int> {
+fn make_node(state: &mut State, place: &Place, mode: u32, device: u64) -> Outcome<c_int> {
+    let number =
+        DeviceNumber { major: libc::major(device).into(), minor: libc::minor(device).into() };
     match mode & libc::S_IFMT {
-        libc::S_IFIFO => state.make_fifo(place, mode & 0o7777),
+        libc::S_IFIFO => state.make_special(place, NewObject::Fifo, mode & 0o7777),
         0 | libc::S_IFREG => {
-            state.slot(place)?.must_not_be_directory()?;
+            state.named_slot(place, libc::EEXIST)?.must_not_be_directory()?;
             let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
             let number = state.open(place, flags, mode & 0o7777)?;
             state.close(number)
         }
-        libc::S_IFSOCK | libc::S_IFCHR | libc::S_IFBLK => fail(libc::EPERM),
+        libc::S_IFSOCK => state.make_special(place, NewObject::Socket, mode & 0o7777),
+        libc::S_IFCHR => {
+            state.make_special(place, NewObject::CharacterDevice(number), mode & 0o7777)
+        }
+        libc::S_IFBLK => state.make_special(place, NewObject::BlockDevice(number), mode & 0o7777),
         _ => fail(libc::EINVAL),
     }
 }
@@ -43,13 +50,13 @@ on_path! {
     fn [remove](path: *const c_char) -> c_int,
         (AT_FDCWD, path), Name, |state, place| state.remove(place);
     fn [mkfifo](path: *const c_char, mode: c_uint) -> c_int,
-        (AT_FDCWD, path), Name, |state, place| state.make_fifo(place, mode);
+        (AT_FDCWD, path), Name, |state, place| state.make_special(place, NewObject::Fifo, mode);
     fn [mkfifoat](at: c_int, path: *const c_char, mode: c_uint) -> c_int,
-        (at, path), Name, |state, place| state.make_fifo(place, mode);
+        (at, path), Name, |state, place| state.make_special(place, NewObject::Fifo, mode);
     fn [mknod](path: *const c_char, mode: c_uint, device: u64) -> c_int,
-        (AT_FDCWD, path), Name, |state, place| make_node(state, place, mode);
+        (AT_FDCWD, path), Name, |state, place| make_node(state, place, mode, device);
     fn [mknodat](at: c_int, path: *const c_char, mode: c_uint, device: u64) -> c_int,
-        (at, path), Name, |state, place| make_node(state, place, mode);
+        (at, path), Name, |state, place| make_node(state, place, mode, device);
     fn [symlink](text: *const c_char, path: *const c_char) -> c_int,
         (AT_FDCWD, path), Name,
         // SAFETY: the program gives a text that ends with a zero.
@@ -197,6 +204,9 @@ pub unsafe extern "C" fn linkat(
     to: *const c_char,
     flags: c_int,
 ) -> c_int {
+    if flags & !(AT_SYMLINK_FOLLOW | AT_EMPTY_PATH) != 0 {
+        return guard::refused(&Failure::Errno(libc::EINVAL));
+    }
     let follow = flags & AT_SYMLINK_FOLLOW != 0;
     let act = |state: &mut State, from: &Place, to: &Place| state.link(from, to, follow);
     // SAFETY: the program's paths.
