@@ -68,8 +68,6 @@ macro_rules! missed {
 missed! {
     /// A path over the border.
     Out = "paths that lead out of DAFS by .. or a symbolic link: the kernel served them",
-    /// Extended attributes.
-    Attributes = "extended attributes: ENOTSUP",
     /// Kinds of mappings.
     Mapping = "mmap that a copy cannot stand for: refused",
     /// Memory that others share already.
