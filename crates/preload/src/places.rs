@@ -6,6 +6,7 @@
 use std::ffi::{CStr, CString};
 
 use dafs_client::{AccessMask, ObjectType};
+use dafs_types::FileHandle;
 
 use crate::config;
 use crate::errors::{Outcome, fail};
@@ -22,7 +23,7 @@ impl State {
             return fail(libc::ENOTDIR);
         }
         must_have(&object.session, object.metadata.handle, AccessMask::LOOKUP)?;
-        stand(Some(shown(object.mount, &object.path)));
+        stand(Some(shown(object.mount, &object.path)), Some(object.metadata.handle));
         Ok(0)
     }
 
@@ -37,7 +38,7 @@ impl State {
         if !is_directory {
             return fail(libc::ENOTDIR);
         }
-        stand(Some(shown(identity.mount, &identity.path)));
+        stand(Some(shown(identity.mount, &identity.path)), Some(identity.handle));
         Ok(0)
     }
 
@@ -55,8 +56,9 @@ pub fn shown(mount: usize, beneath: &str) -> String {
 
 /// Stands somewhere, or where the kernel says. Programs started from here are told, also those
 /// that the C library starts without a call that could be seen (`execl`, `system`, `popen`).
-pub fn stand(path: Option<String>) {
+pub fn stand(path: Option<String>, handle: Option<FileHandle>) {
     if route::directory() == path {
+        route::set_directory(path, handle);
         return;
     }
     let value = path.as_ref().and_then(|path| CString::new(path.as_str()).ok());
@@ -69,7 +71,7 @@ pub fn stand(path: Option<String>) {
             None => libc::unsetenv(DIRECTORY.as_ptr()),
         };
     }
-    route::set_directory(path);
+    route::set_directory(path, handle);
 }
 
 /// [`config::DIRECTORY`], for the C library.

@@ -9,6 +9,8 @@ use std::os::fd::RawFd;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use dafs_types::FileHandle;
+
 use crate::config;
 use crate::errors::{Failure, Outcome};
 use crate::guard;
@@ -27,6 +29,17 @@ pub struct Place {
     pub is_dot: bool,
     /// A descriptor is meant itself, by an empty path.
     pub descriptor: Option<RawFd>,
+    /// A directory on the way that is known, whatever its name is by now.
+    pub start: Option<Box<Start>>,
+}
+
+/// A directory that a relative path begins at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// How many of a place's names lead to it.
+    pub depth: usize,
+    /// Its handle.
+    pub handle: FileHandle,
 }
 
 /// Where a call goes.
@@ -43,7 +56,7 @@ pub enum Route {
 }
 
 /// The working directory, where it is beneath a prefix: an absolute path.
-static DIRECTORY: RwLock<Option<String>> = RwLock::new(None);
+static DIRECTORY: RwLock<Option<(String, Option<FileHandle>)>> = RwLock::new(None);
 static IS_INSIDE_MOUNT: AtomicBool = AtomicBool::new(false);
 
 /// The working directory, where it is beneath a prefix.
@@ -51,14 +64,19 @@ pub fn directory() -> Option<String> {
     if !IS_INSIDE_MOUNT.load(Ordering::Acquire) {
         return None;
     }
+    standing().map(|(path, _)| path)
+}
+
+/// The same with its handle, where that is known.
+fn standing() -> Option<(String, Option<FileHandle>)> {
     DIRECTORY.read().map_or(None, |directory| directory.clone())
 }
 
 /// Stands somewhere else from now on.
-pub fn set_directory(path: Option<String>) {
+pub fn set_directory(path: Option<String>, handle: Option<FileHandle>) {
     let is_inside = path.is_some();
     if let Ok(mut directory) = DIRECTORY.write() {
-        *directory = path;
+        *directory = path.map(|path| (path, handle));
     }
     IS_INSIDE_MOUNT.store(is_inside, Ordering::Release);
 }
@@ -87,14 +105,14 @@ pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
     if path.first() == Some(&b'/') {
         return absolute(path);
     }
-    let base = if at == libc::AT_FDCWD {
-        match directory() {
-            Some(directory) => directory,
+    let (base, handle) = if at == libc::AT_FDCWD {
+        match IS_INSIDE_MOUNT.load(Ordering::Acquire).then(standing).flatten() {
+            Some(standing) => standing,
             None => return Route::Kernel,
         }
     } else if is_ours(at) {
         match base_of(at, path) {
-            Ok(Ok(base)) => base,
+            Ok(Ok((base, handle))) => (base, Some(handle)),
             Ok(Err(place)) => return Route::Dafs(place),
             Err(Failure::Errno(errno)) => return Route::Refused(errno),
             Err(Failure::Elsewhere(_)) => return Route::Refused(libc::ENOENT),
@@ -105,23 +123,33 @@ pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
     if path.is_empty() {
         return Route::Refused(libc::ENOENT);
     }
-    whole(&[base.as_bytes(), b"/", path].concat())
+    let mut route = whole(&[base.as_bytes(), b"/", path].concat());
+    if let (Route::Dafs(place), Some(handle)) = (&mut route, handle)
+        && let Route::Dafs(base) = whole(base.as_bytes())
+        && base.mount == place.mount
+        && place.names.starts_with(&base.names)
+    {
+        place.start = Some(Box::new(Start { depth: base.names.len(), handle }));
+    }
+    route
 }
 
-/// The absolute path of a descriptor, or the place it is itself.
-fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<String, Place>> {
+/// The absolute path of a descriptor with its handle, or the place it is itself.
+fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<(String, FileHandle), Place>> {
     let description = guard::with(|state| {
         let description = state.get(at)?;
-        Ok((description.identity.mount, description.identity.path.clone()))
+        let identity = &description.identity;
+        Ok((identity.mount, identity.path.clone(), identity.handle))
     });
-    let (mount, beneath) = description?;
+    let (mount, beneath, handle) = description?;
     if path.is_empty() {
         let names = beneath.split('/').filter(|name| !name.is_empty()).map(str::to_owned);
         let names = names.collect();
         let (is_directory, is_dot) = (false, false);
-        return Ok(Err(Place { mount, names, is_directory, is_dot, descriptor: Some(at) }));
+        let (descriptor, start) = (Some(at), None);
+        return Ok(Err(Place { mount, names, is_directory, is_dot, descriptor, start }));
     }
-    Ok(Ok(format!("{}{beneath}", config::get().mounts[mount].prefix)))
+    Ok(Ok((format!("{}{beneath}", config::get().mounts[mount].prefix), handle)))
 }
 
 /// Where an absolute path leads that is the program's own.
@@ -193,7 +221,8 @@ fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>)
     let is_directory = ends.iter().any(|end| path.ends_with(end));
     let last = path.rsplit(|octet| *octet == b'/').find(|name| !name.is_empty());
     let is_dot = matches!(last, Some(b"." | b".."));
-    Claim::Beneath(Ok(Place { mount, names: found, is_directory, is_dot, descriptor: None }))
+    let (descriptor, start) = (None, None);
+    Claim::Beneath(Ok(Place { mount, names: found, is_directory, is_dot, descriptor, start }))
 }
 
 fn is_name(name: &[u8]) -> bool {

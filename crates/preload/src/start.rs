@@ -31,7 +31,7 @@ extern "C" fn start() {
             rustix::process::umask(mask);
             opening::note_umask(mask.bits());
             if let Ok(directory) = std::env::var(config::DIRECTORY) {
-                places::stand(Some(directory));
+                places::stand(Some(directory), None);
             }
         });
         adopt();

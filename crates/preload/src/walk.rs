@@ -98,8 +98,9 @@ impl State {
         if name.len() > NAME_BYTES_MAX {
             return fail(libc::ENAMETOOLONG);
         }
-        let parent =
-            Place { names: before.to_vec(), is_directory: true, descriptor: None, ..*place };
+        let start = place.start.clone().filter(|start| start.depth <= before.len());
+        let names = before.to_vec();
+        let parent = Place { names, is_directory: true, descriptor: None, start, ..*place };
         // Names behind this one count as well if the way leads out.
         let mut walk = Walk::new(session.clone(), root, &parent);
         walk.behind = if place.is_directory { format!("{name}/") } else { name.clone() };
@@ -171,6 +172,9 @@ struct Walk<'p> {
     place: &'p Place,
     /// What has been gone through, without links: names and their handles.
     gone: Vec<(String, FileHandle)>,
+    /// So many of them come before the directory that the way began at: of those but the last
+    /// the handle is not known.
+    unknown: usize,
     /// A name that comes behind the place.
     behind: String,
     /// The last link says that it is of a directory.
@@ -179,8 +183,12 @@ struct Walk<'p> {
 
 impl<'p> Walk<'p> {
     fn new(session: Session, root: FileHandle, place: &'p Place) -> Self {
-        let (gone, behind) = (Vec::new(), String::new());
-        Self { session, root, place, gone, behind, leads_to_directory: false }
+        let unknown = place.start.as_ref().map_or(0, |start| start.depth);
+        let gone = place.names[..unknown].iter().cloned();
+        let handle = place.start.as_ref().map_or(root, |start| start.handle);
+        let gone = gone.map(|name| (name, handle)).collect();
+        let behind = String::new();
+        Self { session, root, place, gone, unknown, behind, leads_to_directory: false }
     }
 
     fn path(&self) -> String {
@@ -189,9 +197,9 @@ impl<'p> Walk<'p> {
 
     /// All names in one round trip. `None` if there is a link on the way, or `..`.
     fn at_once(&mut self, follow: bool) -> Outcome<Option<Metadata>> {
-        let names = &self.place.names;
+        let names = &self.place.names[self.unknown..];
         if names.is_empty() {
-            return attributes(&self.session, self.root).map(Some);
+            return attributes(&self.session, self.here()).map(Some);
         }
         if names.len() > NAMES_AT_ONCE || names.iter().any(|name| name == "..") {
             return Ok(None);
@@ -199,14 +207,15 @@ impl<'p> Walk<'p> {
         if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
             return fail(libc::ENAMETOOLONG);
         }
-        let chain = self.session.chain().at(self.root).lookup(&names.join("/")).getattr();
+        let chain = self.session.chain().at(self.here()).lookup(&names.join("/")).getattr();
         match wait(&self.session.client(), chain.run_async())? {
             Ok(brought) => {
                 let metadata = last_metadata(&brought)?;
                 if follow && metadata.kind == ObjectType::SymbolicLink {
                     return Ok(None);
                 }
-                self.gone = names.iter().map(|name| (name.clone(), metadata.handle)).collect();
+                let more = names.iter().map(|name| (name.clone(), metadata.handle));
+                self.gone.extend(more);
                 Ok(Some(metadata))
             }
             Err(failure) if failure.error.status() == Some(Status::Symlink) => Ok(None),
@@ -216,13 +225,15 @@ impl<'p> Walk<'p> {
 
     /// Name by name. `None` if the last is not there.
     fn step_by_step(&mut self, follow: bool) -> Outcome<Option<Metadata>> {
-        let mut left: Vec<String> = self.place.names.iter().rev().cloned().collect();
+        let names = &self.place.names[self.unknown..];
+        let mut left: Vec<String> = names.iter().rev().cloned().collect();
         let (mut links, mut last) = (0, None);
         while let Some(name) = left.pop() {
             if name == ".." {
-                if self.gone.pop().is_none() {
+                let Some((_, handle)) = self.gone.pop() else {
                     return Err(self.out("/..", &left));
-                }
+                };
+                self.learn(handle)?;
                 last = None;
                 continue;
             }
@@ -254,6 +265,19 @@ impl<'p> Walk<'p> {
         }
     }
 
+    /// The way has gone up from a directory: where that is now, if it was not come from.
+    fn learn(&mut self, from: FileHandle) -> Outcome<()> {
+        if self.gone.len() >= self.unknown {
+            return Ok(());
+        }
+        self.unknown = self.gone.len();
+        if let Some((_, handle)) = self.gone.last_mut() {
+            let asking = self.session.chain().at(from).parent().getattr().run_async();
+            *handle = last_metadata(&settle(&self.session.client(), asking)?)?.handle;
+        }
+        Ok(())
+    }
+
     fn here(&self) -> FileHandle {
         self.gone.last().map_or(self.root, |(_, handle)| *handle)
     }
@@ -276,6 +300,7 @@ impl<'p> Walk<'p> {
             match whole(text.as_bytes()) {
                 Route::Dafs(place) if place.mount == self.place.mount => {
                     self.gone.clear();
+                    self.unknown = 0;
                     left.extend(place.names.into_iter().rev());
                     return Ok(());
                 }

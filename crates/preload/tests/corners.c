@@ -439,6 +439,26 @@ static void memory_and_calls_show_the_same(void) {
     CHECK(lseek(fd, 0, SEEK_END) == 2 && close(fd) == 0);
 }
 
+static void directories_are_found_under_other_names(void) {
+    char b[64];
+    struct stat st;
+    CHECK(mkdir("/dafs/moving", 0755) == 0 && mkdir("/dafs/moving/in", 0755) == 0);
+    CHECK(make("/dafs/moving/in/file", "x") >= 0 && make("/dafs/moving/beside", "yy") >= 0);
+    int outer = open("/dafs/moving", O_RDONLY | O_DIRECTORY), inner = openat(outer, "in", O_RDONLY);
+    CHECK(chdir("/dafs/moving/in") == 0 && rename("/dafs/moving", "/dafs/moved") == 0);
+    CHECK(mkdir("/dafs/moving", 0755) == 0 && stat("/dafs/moving/in", &st) == -1);
+    CHECK(stat("file", &st) == 0 && st.st_size == 1 && stat("../beside", &st) == 0 && st.st_size == 2);
+    CHECK(fstatat(inner, "file", &st, 0) == 0 && fstatat(inner, "../beside", &st, 0) == 0);
+    CHECK(fstatat(outer, "in/../beside", &st, 0) == 0 && fstatat(inner, "../../moved", &st, 0) == 0);
+    int fd = openat(outer, "new", O_CREAT | O_WRONLY, 0644);
+    CHECK(fd >= 0 && access("/dafs/moved/new", F_OK) == 0 && close(fd) == 0);
+    CHECK(symlinkat("../beside", inner, "link") == 0 && access("/dafs/moved/in/link", F_OK) == 0);
+    CHECK(fstatat(inner, "link", &st, 0) == 0 && st.st_size == 2 && readlink("link", b, 64) == 9);
+    CHECK(renameat(inner, "file", outer, "out") == 0 && unlinkat(outer, "out", 0) == 0);
+    CHECK(fchdir(outer) == 0 && unlink("in/link") == 0 && rmdir("in") == 0 && rmdir(".") == -1);
+    CHECK(errno == EINVAL && chdir("/") == 0 && close(outer) == 0 && close(inner) == 0);
+}
+
 static void ranges_close(void) {
     int one = make("/dafs/ranges", "x"), two = dup2(one, 60), three = dup2(one, 61);
     CHECK(two == 60 && three == 61 && close_range(60, 61, CLOSE_RANGE_CLOEXEC) == 0);
@@ -484,6 +504,7 @@ int main(int count, char **arguments) {
     programs_are_spawned(arguments[0]);
     what_few_ask_for_is_answered();
     memory_and_calls_show_the_same();
+    directories_are_found_under_other_names();
     ranges_close();
     modes_of_streams_are_kept();
     printf("all is well\n");

@@ -25,7 +25,7 @@ pub unsafe extern "C" fn chdir(path: *const c_char) -> c_int {
     answer.unwrap_or_else(|path| {
         let answer = kernel::chdir(path.0.as_ptr());
         if answer == 0 {
-            stand(None);
+            stand(None, None);
         }
         answer
     })
@@ -54,7 +54,7 @@ unsafe fn dafs_chdir(path: *const c_char) -> Result<c_int, ForKernel> {
             Route::KernelAt(text) => return Err(ForKernel(text)),
             Route::Kernel => {
                 if kernel::chdir(path) == 0 {
-                    stand(None);
+                    stand(None, None);
                     return Ok(0);
                 }
                 if errors::get() != libc::ENOENT {
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
     }
     let answer = real!(fchdir(fd => c_int) -> c_int);
     if answer == 0 && !crate::guard::is_inside() {
-        stand(None);
+        stand(None, None);
     }
     answer
 }
