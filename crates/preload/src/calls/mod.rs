@@ -130,6 +130,9 @@ fn settle<T: Answer>(call: Call, done: Outcome<T>) -> Result<T, Route> {
         }
         Err(failure) => {
             report::missed(Miss::Refused);
+            // A directory that a path begins at was removed.
+            let is_gone = failure == Failure::Errno(libc::ESTALE);
+            let failure = if is_gone { Failure::Errno(libc::ENOENT) } else { failure };
             Ok(guard::refused(&failure))
         }
     }
