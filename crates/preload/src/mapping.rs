@@ -82,6 +82,8 @@ struct Region {
 struct SharedObject {
     file: File,
     path: String,
+    /// The process that opened it: a child has the same lock on it, and does not remove it.
+    process: u32,
     /// The open that the right to share it stands on.
     claim: RefCell<Option<Rc<dafs_client::File>>>,
 }
@@ -342,7 +344,8 @@ impl SharedObject {
         }
         let shared = rustix::fs::flock(&file, FlockOperation::LockShared);
         shared.map_err(|error| Failure::Errno(error.raw_os_error()))?;
-        Ok(Self { file, path, claim: RefCell::new(None) })
+        let (process, claim) = (std::process::id(), RefCell::new(None));
+        Ok(Self { file, path, process, claim })
     }
 
     /// Held while somebody decides whether an object is used.
@@ -354,6 +357,9 @@ impl SharedObject {
     }
 
     fn remove_if_last(&self) {
+        if self.process != std::process::id() {
+            return;
+        }
         let alone = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
         if alone.is_ok() {
             let _ = rustix::fs::unlink(&*self.path);

@@ -150,7 +150,12 @@ impl State {
     }
 
     /// Makes a named pipe, a device or a socket: names alone, for those whose kernels see them.
-    pub fn make_special(&mut self, place: &Place, object: NewObject<'_>, mode: u32) -> Outcome<i32> {
+    pub fn make_special(
+        &mut self,
+        place: &Place,
+        object: NewObject<'_>,
+        mode: u32,
+    ) -> Outcome<i32> {
         let slot = self.named_slot(place, libc::EEXIST)?;
         slot.must_have_name(libc::EEXIST)?;
         slot.must_not_be_directory()?;

@@ -189,7 +189,8 @@ impl State {
         flags: i32,
         file: Option<File>,
     ) -> Outcome<RawFd> {
-        let kept = flags & !(TO_RUN | libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC);
+        let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC;
+        let kept = flags & !(TO_RUN | once);
         let (number, page) = page::make(&identity, kept, flags & libc::O_CLOEXEC != 0)?;
         if number as usize >= DESCRIPTORS_MAX {
             page::discard(number);
