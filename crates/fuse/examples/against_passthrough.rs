@@ -165,7 +165,8 @@ fn measure(
         for path in &paths {
             pass(way, path, mib, time / 10)?;
         }
-        // In turns, and the better of each: whatever else the machine does has less part in it.
+        // In many short turns, and the best of each: whatever else the machine does has less part
+        // in it.
         let mut best = [0.0_f64; 2];
         for _ in 0..ROUNDS {
             for (best, path) in best.iter_mut().zip(&paths) {
@@ -238,4 +239,4 @@ fn read(way: &Way, file: &File, number: u64, blocks: u64, until: Instant) -> std
     Ok(count)
 }
 
-const ROUNDS: u32 = 5;
+const ROUNDS: u32 = 40;

@@ -252,6 +252,8 @@ fn configuration(options: &MountOptions, is_root: bool) -> Config {
         MountOption::FSName(options.source.clone()),
         // The kernel takes the subtype as an option, be it from here or from the helper.
         MountOption::CUSTOM("subtype=dafs".into()),
+        // A longer read is several at once: the server has the next ready while one is answered.
+        MountOption::CUSTOM(format!("max_read={}", u64::from(options.read_kib_max) << 10)),
         MountOption::DefaultPermissions,
         choose(options.read_only, MountOption::RO, MountOption::RW),
         choose(options.devices, MountOption::Dev, MountOption::NoDev),

@@ -38,6 +38,8 @@ pub struct MountOptions {
     pub spin: Duration,
     /// How far the kernel reads ahead, in KiB: `readahead`. Root alone may say so.
     pub read_ahead_kib: u32,
+    /// Largest read, in KiB: `maxread`.
+    pub read_kib_max: u32,
     /// How long a lost server is looked for before programs get EIO: `giveup`, in seconds.
     pub give_up: Option<Duration>,
     /// What `df` and `mount` show as its source.
@@ -62,6 +64,7 @@ impl Default for MountOptions {
             names_owners: false,
             spin: Duration::from_micros(20),
             read_ahead_kib: 1024,
+            read_kib_max: 256,
             give_up: None,
             source: "dafs".into(),
         }
@@ -106,16 +109,16 @@ impl MountOptions {
                 value: value.to_owned(),
             })
         };
+        let number = || {
+            let number = value.parse();
+            number.map_err(|_| OptionError::Value { option: name.into(), value: value.into() })
+        };
         match name {
             "attr_timeout" => self.attribute_timeout = seconds()?,
             "entry_timeout" => self.entry_timeout = seconds()?,
             "negative_timeout" => self.negative_timeout = seconds()?,
-            "readahead" => {
-                self.read_ahead_kib = value.parse().map_err(|_| OptionError::Value {
-                    option: name.to_owned(),
-                    value: value.to_owned(),
-                })?;
-            }
+            "readahead" => self.read_ahead_kib = number()?,
+            "maxread" => self.read_kib_max = number()?.clamp(4, 1024),
             "giveup" => self.give_up = Some(seconds()?),
             "spin" => self.spin = seconds()? / 1_000_000,
             "direct_io" => self.direct_io = true,
