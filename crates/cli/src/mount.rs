@@ -29,9 +29,9 @@ pub struct Arguments {
     /// that the kernel believes what it was told; 1, 1 and 0), direct_io (no page cache),
     /// writeback (writes stay in the page cache for a while), local_append (appends go where
     /// this host sees the end, without a sync each), giveup (seconds after which a lost server
-    /// is EIO; 120), readahead (KiB that root has the kernel read ahead; 1024), spin
-    /// (microseconds to look for answers before sleeping), allow_other (for others than root),
-    /// ro, dev, suid, noexec, noatime.
+    /// is EIO; 120), readahead (KiB that root has the kernel read ahead; 1024), maxread (KiB that
+    /// are asked for at once; 256), spin (microseconds to look for answers before sleeping),
+    /// allow_other (for others than root), ro, dev, suid, noexec, noatime.
     #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground; the mount ends with this process.
