@@ -169,6 +169,9 @@ mod tests {
         options.apply("spin=50,writeback,,direct_io").unwrap();
         assert_eq!(options.spin, Duration::from_micros(50));
         assert!(options.writeback && options.direct_io);
+        options.apply("readahead=0,maxread=4096").unwrap();
+        assert_eq!((options.read_ahead_kib, options.read_kib_max), (0, 1024));
+        assert!(options.apply("maxread=much").is_err());
     }
 
     #[test]
