@@ -65,9 +65,18 @@ impl Wish {
 
 impl Engine {
     pub async fn getattr(self: Rc<Self>, node: u64) -> Answered<Answer> {
-        let handle = self.node(node)?.handle;
-        let metadata = self.metadata(handle).await?;
-        Ok(self.attributes_answer(node, &metadata))
+        let known = self.node(node)?;
+        match (self.metadata(known.handle).await, known.removed_directory()) {
+            (Ok(metadata), _) => Ok(self.attributes_answer(node, &metadata)),
+            // Whoever works in it may look at it, and finds that it is not there when making
+            // something in it.
+            (Err(ESTALE), Some(stat)) => {
+                let mut message = Message::default();
+                message.attributes_out(&stat, 0, self.lifetimes());
+                Ok(Answer::Body(message.0))
+            }
+            (Err(errno), _) => Err(errno),
+        }
     }
 
     pub async fn metadata(self: &Rc<Self>, handle: FileHandle) -> Answered<Metadata> {
@@ -174,3 +183,4 @@ const BLOCK_BYTES: u32 = 1 << 20;
 /// What blocks are counted in.
 const FRAGMENT_BYTES: u32 = 4096;
 const EIO: i32 = 5;
+const ESTALE: i32 = 116;

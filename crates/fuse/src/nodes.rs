@@ -21,6 +21,8 @@ pub(crate) struct Node {
     pub mode: u32,
     /// The group then.
     pub gid: u32,
+    /// All that was seen then; nothing of the root before it was looked at.
+    pub last: Option<Stat>,
     /// Its change attribute when the page cache was last known to be good.
     pub cached_change: Option<u64>,
 }
@@ -29,6 +31,14 @@ impl Node {
     /// It was looked at.
     pub fn seen(&mut self, stat: &Stat) {
         (self.mode, self.gid) = (stat.mode, stat.gid);
+        self.last = Some(*stat);
+    }
+
+    /// What is shown of a directory that is not there any more, as a local file system shows one
+    /// that somebody still works in: nothing leads to it. `None` for others.
+    pub fn removed_directory(&self) -> Option<Stat> {
+        let is_directory = self.mode & FILE_TYPE == DIRECTORY;
+        self.last.filter(|_| is_directory).map(|stat| Stat { links: 0, ..stat })
     }
 }
 
@@ -43,7 +53,8 @@ pub(crate) struct Nodes {
 impl Nodes {
     /// The root alone.
     pub fn new(root: FileHandle) -> Self {
-        let node = Node { handle: root, lookups: 1, mode: 0, gid: 0, cached_change: None };
+        let node =
+            Node { handle: root, lookups: 1, mode: 0, gid: 0, last: None, cached_change: None };
         Self {
             by_number: HashMap::from([(ROOT, node)]),
             by_handle: HashMap::from([(root, ROOT)]),
@@ -71,6 +82,7 @@ impl Nodes {
             lookups: 0,
             mode: 0,
             gid: 0,
+            last: None,
             cached_change: None,
         });
         node.lookups += 1;
@@ -89,6 +101,9 @@ impl Nodes {
         }
     }
 }
+
+const FILE_TYPE: u32 = 0o170_000;
+const DIRECTORY: u32 = 0o040_000;
 
 #[cfg(test)]
 mod tests {
@@ -130,6 +145,18 @@ mod tests {
         nodes.forget(number, 1);
         assert!(nodes.get(number).is_none());
         assert_ne!(nodes.look_up(&object(1), &shown(1)), number, "numbers are not used again");
+    }
+
+    #[test]
+    fn only_directories_are_shown_when_they_are_removed() {
+        let mut nodes = Nodes::new(FileHandle::NULL);
+        let file = nodes.look_up(&object(1), &shown(1));
+        assert_eq!(nodes.get(file).unwrap().removed_directory(), None);
+        let directory = Metadata { kind: ObjectType::Directory, link_count: 2, ..object(2) };
+        let stat = Stat::of(&directory, &Names::default());
+        let directory = nodes.look_up(&directory, &stat);
+        let removed = nodes.get(directory).unwrap().removed_directory();
+        assert_eq!(removed, Some(Stat { links: 0, ..stat }));
     }
 
     #[test]
