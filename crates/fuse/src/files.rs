@@ -168,6 +168,7 @@ impl Engine {
         if how & RELEASE_FLOCK_UNLOCK != 0 {
             self.release_owner(node, owner, true);
         }
+        self.release_owners_by(number);
         let Some(open) = self.files.borrow_mut().remove(number) else { return Ok(Answer::Done) };
         let (_, epoch) = self.session();
         let file = open.in_session(epoch);

@@ -34,6 +34,8 @@ struct Owner {
     /// Its open, and in which session it is.
     file: RefCell<Option<(u32, Rc<File>)>>,
     has_locks: Cell<bool>,
+    /// The kernel's number of the open file it came by first.
+    came_by: u64,
 }
 
 impl Locks {
@@ -46,6 +48,7 @@ impl Locks {
 /// What a GETLK or SETLK is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockWish {
+    file: u64,
     owner: u64,
     record: Record,
     kind: u32,
@@ -57,10 +60,10 @@ pub(crate) struct LockWish {
 impl LockWish {
     /// `struct fuse_lk_in`.
     pub fn read(fields: &mut Fields<'_>, waits: bool) -> Option<Self> {
-        let (_file, owner) = (fields.u64()?, fields.u64()?);
+        let (file, owner) = (fields.u64()?, fields.u64()?);
         let (first, last, kind, pid) = (fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?);
         let is_flock = fields.u32()? & LK_FLOCK != 0;
-        Some(Self { owner, record: Record { first, last }, kind, pid, is_flock, waits })
+        Some(Self { file, owner, record: Record { first, last }, kind, pid, is_flock, waits })
     }
 
     fn range(&self) -> LockRange {
@@ -172,7 +175,7 @@ impl Engine {
         let known = self.locks.borrow().owners.get(&key).cloned();
         let owner = known.unwrap_or_else(|| {
             let name = owner(self.next_owner(), wish.pid);
-            let owner = Rc::new(Owner { name, ..Owner::default() });
+            let owner = Rc::new(Owner { name, came_by: wish.file, ..Owner::default() });
             self.locks.borrow_mut().owners.insert(key, owner.clone());
             owner
         });
@@ -237,6 +240,20 @@ impl Engine {
         if let Ok(file) = Rc::try_unwrap(file) {
             // Whoever closes need not wait for it.
             self.tasks.spawn(0, async move { drop(file.close_async().await) });
+        }
+    }
+
+    /// An open file is gone: so are the locks of the open file description (`F_OFD_SETLK`), of
+    /// whose end the kernel tells nothing else. Locks of processes that came by it have gone
+    /// with the close before.
+    pub fn release_owners_by(self: &Rc<Self>, file: u64) {
+        let gone: Vec<Key> = {
+            let locks = self.locks.borrow();
+            let came_by = locks.owners.iter().filter(|(_, owner)| owner.came_by == file);
+            came_by.map(|(key, _)| *key).filter(|(_, _, is_flock)| !is_flock).collect()
+        };
+        for (node, owner, is_flock) in gone {
+            self.release_owner(node, owner, is_flock);
         }
     }
 
