@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 
 /// Every test whose name the arguments have; all, if they have none.
 fn tests(arguments: &[String]) -> Result<()> {
-    let all: [(&str, fn() -> Result<()>); 4] = [
+    let all: [Test; 4] = [
         ("the_suite_passes_over_shared_memory", || suite(Transport::Memory)),
         ("the_suite_passes_over_tcp", || suite(Transport::Tcp)),
         ("random_calls_on_a_file_agree_with_memory", random_file),
@@ -62,6 +62,9 @@ fn tests(arguments: &[String]) -> Result<()> {
     }
     Ok(())
 }
+
+/// A name, and what it does.
+type Test = (&'static str, fn() -> Result<()>);
 
 fn can_mount() -> Result<bool> {
     let has_device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
