@@ -1,7 +1,7 @@
 # The targets of everyday work. `make run` shows the product, `make test` proves it.
 CARGO ?= cargo
 
-.PHONY: run test test-interop test-python test-python-torch bench bench-python check fuzz soak \
+.PHONY: run test test-posix test-interop test-python test-python-torch bench bench-python check fuzz soak \
   install-c install-preload fio-engine
 
 # Serves a directory (DIR=..., by default the Rust toolchain), copies it whole over
@@ -19,6 +19,12 @@ test:
 ROWS ?=
 test-interop:
 	@tests/interop/run $(ROWS) || [ $$? = 77 ]
+
+# What POSIX asks of a file system, of mount and preload: 1,100 cases, and so many SECONDS of random
+# calls on each.
+SECONDS ?= 60
+test-posix:
+	@crates/posix-suite/run $(SECONDS) || [ $$? = 77 ]
 
 # The Python package: its wheel in a clean virtual environment, with pyarrow, DuckDB, zarr, pandas
 # and xarray; and with PyTorch, which is large. `make test` has it with numpy and fsspec alone.
