@@ -134,7 +134,15 @@ impl Engine {
     pub async fn open(self: Rc<Self>, node: u64, flags: u32) -> Answered<Answer> {
         let handle = self.node(node)?.handle;
         let (session, epoch) = self.session();
-        let file = self.open_handle(&session, handle, access_of(flags)).await?;
+        let wide = self.widened(flags);
+        let opened = self.open_handle(&session, handle, access_of(wide)).await;
+        let (file, flags) = match opened {
+            // Who may only write on the server writes whole pages, or fails.
+            Err(EACCES) if wide != flags => {
+                (self.open_handle(&session, handle, access_of(flags)).await?, flags)
+            }
+            opened => (opened?, wide),
+        };
         let file = OpenFile::new(file, epoch, flags, self.unstable_of(handle));
         let metadata = self.metadata(handle).await?;
         let open_flags = self.open_flags(&file, node, &metadata);
@@ -142,6 +150,15 @@ impl Engine {
         let mut message = Message::default();
         message.opened(handle, open_flags);
         Ok(Answer::Body(message.0))
+    }
+
+    /// The flags that a file is opened with on the server: a page cache that keeps writes reads
+    /// the pages that are written in part, for those who only write, too.
+    pub fn widened(&self, flags: u32) -> u32 {
+        match (self.options.writeback, flags & O_ACCMODE) {
+            (true, O_WRONLY) => flags & !O_ACCMODE | O_RDWR,
+            _ => flags,
+        }
     }
 
     /// What the kernel may do with its page cache of a file that was just opened.
@@ -274,6 +291,7 @@ const COMMITS_MAX: u32 = 8;
 const O_ACCMODE: u32 = 3;
 const O_RDONLY: u32 = 0;
 const O_WRONLY: u32 = 1;
+const O_RDWR: u32 = 2;
 const O_APPEND: u32 = 0o2000;
 const EIO: i32 = 5;
 const EBADF: i32 = 9;

@@ -147,7 +147,7 @@ impl Engine {
         flags: u32,
     ) -> Answered<Answer> {
         let parent = self.node(directory)?;
-        let made = self.make_file(caller, &parent, &name, mode, flags).await;
+        let made = self.make_file(caller, &parent, &name, mode, self.widened(flags)).await;
         let (file, metadata) = match made {
             // Somebody else was faster. The kernel has not judged whether this one may have it:
             // told that its names are stale, it looks again, and opens what it finds.
