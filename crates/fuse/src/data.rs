@@ -7,9 +7,11 @@
 use std::rc::Rc;
 
 use dafs_client::{Buffer, File, Outcome, Stability, Transferred};
+use dafs_types::SetAttributes;
 use dafs_types::limits::APPEND_BYTES_MAX;
 
 use crate::abi::{Fields, Header, Message, WRITE_HEADER_BYTES};
+use crate::attributes::last_metadata;
 use crate::engine::{Answer, Answered, DATA_AT, Engine};
 use crate::files::{OpenFile, of_data, tells_of_loss};
 use crate::slab::Slab;
@@ -79,11 +81,49 @@ impl Engine {
         }
         let begin = Begin { unique, is_read: false, open, buffer, offset, wanted };
         let is_cached = flags & WRITE_CACHE != 0;
-        if begin.open.appends() && !is_cached && !self.options.local_append {
+        let appends = begin.open.appends() && !is_cached && !self.options.local_append;
+        if let (false, Some(mode)) = (is_cached, self.mode_behind_write(header)) {
             let engine = self.clone();
-            return self.answer(unique, async move { engine.append(begin).await });
+            self.tasks.spawn(unique, async move {
+                match engine.take_set_ids(header.node, mode).await {
+                    Ok(()) => engine.write_now(begin, appends),
+                    Err(errno) => engine.device.fail(unique, errno),
+                }
+            });
+            return;
+        }
+        self.write_now(begin, appends);
+    }
+
+    fn write_now(self: &Rc<Self>, begin: Begin, appends: bool) {
+        if appends {
+            let engine = self.clone();
+            return self.answer(begin.unique, async move { engine.append(begin).await });
         }
         self.begin(begin);
+    }
+
+    /// The mode that a file has once somebody else than the superuser has written it, if that is
+    /// another one: the set-id bits go. The kernel sees to it itself for what goes through its
+    /// page cache, and has the mode changed before; for what does not, it leaves it to us.
+    fn mode_behind_write(&self, header: Header) -> Option<u32> {
+        let mode = self.node(header.node).ok()?.mode;
+        let group = if mode & GROUP_EXECUTE != 0 { SET_GROUP_ID } else { 0 };
+        let behind = mode & !(SET_USER_ID | group);
+        (header.uid != 0 && behind != mode).then_some(behind)
+    }
+
+    async fn take_set_ids(self: &Rc<Self>, node: u64, mode: u32) -> Answered<()> {
+        let handle = self.node(node)?.handle;
+        let wanted = SetAttributes { mode: Some(mode & 0o7777), ..SetAttributes::default() };
+        let (session, _) = self.session();
+        let brought = session.chain().at(handle).setattr(&wanted).getattr().run_async().await;
+        let outcomes = brought.map_err(|failure| self.failed(&failure.error))?;
+        let stat = self.stat(&last_metadata(outcomes)?);
+        if let Some(node) = self.nodes.borrow_mut().get_mut(node) {
+            node.seen(&stat);
+        }
+        Ok(())
     }
 
     fn begin(self: &Rc<Self>, begin: Begin) {
@@ -269,6 +309,9 @@ impl Begin {
 const _: () = assert!(WRITE_HEADER_BYTES < DATA_AT);
 /// The write comes from the page cache.
 const WRITE_CACHE: u32 = 1;
+const SET_USER_ID: u32 = 0o4000;
+const SET_GROUP_ID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
 const EIO: i32 = 5;
 const EBADF: i32 = 9;
 const ENOMEM: i32 = 12;
