@@ -37,9 +37,13 @@ fn main() -> ExitCode {
 
 /// Every test whose name the arguments have; all, if they have none.
 fn tests(arguments: &[String]) -> Result<()> {
-    let all: [Test; 4] = [
-        ("the_suite_passes_over_shared_memory", || suite(Transport::Memory)),
-        ("the_suite_passes_over_tcp", || suite(Transport::Tcp)),
+    let all: [Test; 6] = [
+        ("the_suite_passes_over_shared_memory", || suite(Transport::Memory, UNCACHED, &[])),
+        ("the_suite_passes_over_tcp", || suite(Transport::Tcp, UNCACHED, &[])),
+        ("a_page_cache_that_keeps_writes_passes", || {
+            suite(Transport::Memory, "writeback", ABOUT_DATA)
+        }),
+        ("no_page_cache_passes", || suite(Transport::Memory, "direct_io", ABOUT_DATA)),
         ("random_calls_on_a_file_agree_with_memory", random_file),
         ("random_calls_on_trees_agree_with_a_model", random_trees),
     ];
@@ -142,14 +146,21 @@ fn first_line(child: &mut Child) -> Result<String> {
     Ok(line)
 }
 
-fn suite(transport: Transport) -> Result<()> {
-    let mounted = Mounted::new(transport, "attr_timeout=0,entry_timeout=0")?;
-    let mut suite = Suite::new(&std::env::current_exe()?, &mounted.path())?;
-    for lack in suite.lacks().keys() {
-        ensure!(LACKS.contains(lack), "a mount has no {lack}");
+/// Runs cases whose names begin with one of these; all, if there are none.
+fn suite(transport: Transport, options: &str, groups: &[&str]) -> Result<()> {
+    let mounted = Mounted::new(transport, options)?;
+    let program = std::env::current_exe()?;
+    let served = Suite::new(&program, &mounted.directory.path().join("export"))?;
+    let mut suite = Suite::new(&program, &mounted.path())?;
+    for (lack, why) in suite.lacks() {
+        let is_known = LACKS.contains(lack) || served.lacks().contains_key(lack);
+        ensure!(is_known, "a mount has no {lack}: {why}");
     }
+    let is_wanted = |name: &str| groups.iter().any(|group| name.starts_with(group));
+    let mut cases = tables::all()?;
+    cases.retain(|case| groups.is_empty() || is_wanted(&case.name));
     let mut failures = Vec::new();
-    for case in tables::all()? {
+    for case in cases {
         if let Verdict::Failed(how) = suite.run(&case)? {
             failures.push(format!("{}: {how}", case.name));
         }
@@ -178,5 +189,8 @@ fn random_trees() -> Result<()> {
 /// How long random calls go on.
 const TIME: Duration = Duration::from_secs(20);
 /// What a mount need not have; `docs/operating/mount.md` says why.
-const LACKS: &[&str] =
-    &["exchange", "fallocate", "punch", "zero-range", "tmpfile", "xattr", "device"];
+const LACKS: &[&str] = &["exchange", "fallocate", "punch", "zero-range", "tmpfile"];
+/// The kernel believes nothing for any time.
+const UNCACHED: &str = "attr_timeout=0,entry_timeout=0";
+/// Where it matters what the page cache does.
+const ABOUT_DATA: &[&str] = &["chown/", "data/", "maps/", "open/", "stat/", "times/", "truncate/"];
