@@ -362,7 +362,7 @@ pub(crate) const DATA_AT: usize = 4096;
 /// Most octets of a WRITE.
 pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
 /// The longest request there is.
-const RECEIVE_BYTES: usize = DATA_AT + WRITE_BYTES_MAX + 4096;
+pub(crate) const RECEIVE_BYTES: usize = DATA_AT + WRITE_BYTES_MAX + 4096;
 /// Requests taken in before the server's answers are looked for.
 const REQUESTS_PER_ROUND: usize = 32;
 /// Between two attempts to get a new session.

@@ -26,6 +26,7 @@ mod options;
 mod reply;
 mod slab;
 mod tasks;
+mod uncovered;
 mod unstable;
 mod xattrs;
 

@@ -1,9 +1,11 @@
 //! What was written and may still be lost with the server.
 //!
-//! Invariant: what a program was told is written is held here until it is on stable storage, or
-//! handed to the server's file system by a close, up to a bound for the mount. When the server's
-//! verifier changes, all that is held is written again, in the order it was written in, before
-//! anything else is; what was let go for want of room is told as lost, once.
+//! Invariant: what a program was told is written is held here until it is on stable storage, up to
+//! a bound for the mount. When the server's verifier changes, what was not handed to the server's
+//! file system by a close is written again, in the order it was written in, before anything else
+//! is. What was handed over outlives a server, if not its host, and others may have written over
+//! it since: it is only compared. What is not there, and what was let go for want of room, is told
+//! as lost, once.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,7 +16,8 @@ use dafs_client::{Buffer, ClientError, File, OpenOptions, Session};
 use dafs_types::{FileHandle, ShareAccess, Status, Verifier};
 
 use crate::data::Transfer;
-use crate::engine::{Answered, DATA_AT, Engine};
+use crate::engine::{Answered, DATA_AT, Engine, RECEIVE_BYTES};
+use crate::uncovered::uncovered;
 
 /// What of one file may be lost.
 pub(crate) struct Unstable {
@@ -40,6 +43,8 @@ pub(crate) struct Unstable {
 struct Piece {
     offset: u64,
     data: Data,
+    /// The server's file system has it, and all before it.
+    is_handed_over: bool,
 }
 
 enum Data {
@@ -109,7 +114,7 @@ impl Unstable {
             false => Data::Buffer(buffer.clone(), at, length),
         };
         self.held.set(self.held.get() + length);
-        self.pieces.borrow_mut().push_back(Piece { offset, data });
+        self.pieces.borrow_mut().push_back(Piece { offset, data, is_handed_over: false });
         !is_small
     }
 
@@ -141,12 +146,11 @@ impl Unstable {
         self.settle(mark);
     }
 
-    /// The server's file system has what was held at a mark, and may yet lose it.
+    /// The server's file system has what was held at a mark.
     pub fn handed_over(&self, mark: u64) {
-        if mark > self.first.get() {
-            self.is_incomplete.set(true);
-        }
-        self.settle(mark);
+        let count = usize::try_from(mark.saturating_sub(self.first.get())).unwrap_or(usize::MAX);
+        let mut pieces = self.pieces.borrow_mut();
+        pieces.iter_mut().take(count).for_each(|piece| piece.is_handed_over = true);
     }
 
     pub fn let_go(&self) {
@@ -156,7 +160,7 @@ impl Unstable {
     /// The server has refused to take what was written, for want of room: to write it again is no
     /// use. What it did take of that it may yet lose.
     pub fn is_told(&self) {
-        if self.holds_any() {
+        if !self.pieces.borrow().is_empty() {
             self.is_incomplete.set(true);
         }
         self.let_go();
@@ -190,8 +194,34 @@ impl Unstable {
         self.handle
     }
 
+    /// Whether anything is held that was not handed over.
     pub fn holds_any(&self) -> bool {
-        !self.pieces.borrow().is_empty()
+        self.pieces.borrow().back().is_some_and(|piece| !piece.is_handed_over)
+    }
+
+    /// Of what was handed over, all that was not written over since: the number of the piece, how
+    /// many octets of it come before, and how many there are.
+    fn to_compare(&self) -> Vec<(u64, usize, usize)> {
+        let pieces = self.pieces.borrow();
+        let range = |piece: &Piece| piece.offset..piece.offset + piece.data.length() as u64;
+        let written: Vec<_> = pieces.iter().map(range).collect();
+        let mut found = Vec::new();
+        for (index, ranges) in uncovered(&written).into_iter().enumerate() {
+            if !pieces[index].is_handed_over {
+                break;
+            }
+            let start = written[index].start;
+            found.extend(ranges.into_iter().map(|range| {
+                let (skipped, length) = (range.start - start, range.end - range.start);
+                (self.first.get() + index as u64, skipped as usize, length as usize)
+            }));
+        }
+        found
+    }
+
+    fn is_handed_over(&self, number: u64) -> bool {
+        let index = usize::try_from(number.saturating_sub(self.first.get())).unwrap_or(usize::MAX);
+        self.pieces.borrow().get(index).is_none_or(|piece| piece.is_handed_over)
     }
 
     pub fn is_mending(&self) -> bool {
@@ -283,10 +313,10 @@ impl Engine {
         tracing::warn!(count, "the server may have lost data: it is written again");
         'anew: for _ in 0..ATTEMPTS_MAX {
             let (session, _) = self.session();
-            let file = self.open_to_mend(&session, unstable.handle).await?;
+            let (file, may_read) = self.open_to_mend(&session, unstable.handle).await?;
             unstable.verifier.set(None);
             unstable.is_behind.set(false);
-            for number in numbers.clone() {
+            for number in numbers.clone().filter(|number| !unstable.is_handed_over(*number)) {
                 let piece = self.piece(unstable, number).map_err(Failed::Errno)?;
                 let Some((offset, buffer, at, length)) = piece else {
                     // It has become stable meanwhile.
@@ -308,22 +338,69 @@ impl Engine {
                     done += moved.length as usize;
                 }
             }
+            if !self.is_there_yet(unstable, &file, may_read).await? {
+                tracing::warn!("what a close handed to the server's file system is not there");
+                unstable.set_lost(EIO);
+            }
             // It closes by itself. To close it now would have the server hand everything over.
             return Ok(());
         }
         Err(Failed::Errno(EIO))
     }
 
-    /// Opens a file to write it again: a server that puts everybody off is asked until it does not.
+    /// Whether what was handed over is in the file.
+    async fn is_there_yet(
+        self: &Rc<Self>,
+        unstable: &Unstable,
+        file: &File,
+        may_read: bool,
+    ) -> Result<bool, Failed> {
+        let mut found = None;
+        for (number, skipped, length) in unstable.to_compare() {
+            if !may_read {
+                return Ok(false);
+            }
+            let piece = self.piece(unstable, number).map_err(Failed::Errno)?;
+            // It has become stable meanwhile, or was cut off.
+            let Some((offset, buffer, at, held)) = piece else { continue };
+            let length = length.min(held.saturating_sub(skipped));
+            let found = match &found {
+                Some(found) => found,
+                None => {
+                    let made = self.client.allocate(RECEIVE_BYTES);
+                    found.insert(made.map_err(|_| Failed::Errno(ENOMEM))?)
+                }
+            };
+            let slice = found.slice(0, length).map_err(|error| self.failed_to_mend(&error))?;
+            let reading = file.read_async(offset + skipped as u64, slice);
+            let read = reading.await.map_err(|error| self.failed_to_mend(&error))?;
+            let is_whole = read.length as usize == length;
+            let held = || buffer.memory().to_vec(at + skipped, length);
+            if !is_whole || found.memory().to_vec(0, length) != held() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Opens a file to write it again, and to see what is there if that may be: a server that
+    /// puts everybody off is asked until it does not.
     async fn open_to_mend(
         self: &Rc<Self>,
         session: &Session,
         handle: FileHandle,
-    ) -> Result<File, Failed> {
-        let options = OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() };
+    ) -> Result<(File, bool), Failed> {
+        let mut access = ShareAccess::Both;
         loop {
+            let options = OpenOptions { access, ..OpenOptions::read() };
             match session.open_handle_async(handle, "", &options).await {
-                Ok(file) => return Ok(file),
+                Ok(file) => return Ok((file, access == ShareAccess::Both)),
+                // Who may only write sees nothing.
+                Err(error)
+                    if error.status() == Some(Status::Access) && access == ShareAccess::Both =>
+                {
+                    access = ShareAccess::Write;
+                }
                 Err(error) if matches!(error.status(), Some(Status::Grace | Status::Delay)) => {
                     self.tasks.sleep(LONG_PAUSE).await;
                 }

@@ -1,6 +1,6 @@
 //! Random calls on one file, in the manner of fsx.
 //!
-//! Invariant: what the file must hold is in memory ([`Fsx::model`]), and changes with each call;
+//! Invariant: what the file must hold is in memory (`Fsx::model`), and changes with each call;
 //! every octet that is read, by whatever way, is compared with it.
 
 use std::collections::{BTreeMap, VecDeque};

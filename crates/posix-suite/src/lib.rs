@@ -4,8 +4,8 @@
 //!
 //! - `posix-suite DIR`: the cases of `src/tables`, in the manner of pjdfstest ([`suite`]).
 //! - `posix-fsx FILE`: random calls on one file, against a model in memory ([`fsx`]).
-//! - `posix-stress DIR`: random calls on trees, by many processes: each on a tree of its own, against
-//!   a model ([`stress`]), and all on one ([`shared`]); [`many`] starts them.
+//! - `posix-stress DIR`: random calls on trees, by many processes: each on a tree of its own,
+//!   against a model ([`stress`]), and all on one ([`shared`]); [`many`] starts them.
 //!
 //! Invariant: every call that is judged goes through [`raw`], and so through the C library.
 

@@ -78,7 +78,7 @@ impl Node {
 }
 
 impl Tree {
-    /// An object; it is there as long as a name or [`Tree::keep`] has it.
+    /// An object; it is there as long as a name or an open file has it.
     pub fn node(&mut self, id: NodeId) -> &mut Node {
         self.nodes.get_mut(&id).expect("an object is there as long as somebody has it")
     }

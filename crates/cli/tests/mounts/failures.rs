@@ -67,6 +67,28 @@ fn programs_go_on_when_a_killed_server_is_back() {
 }
 
 #[test]
+fn what_a_close_handed_over_is_neither_lost_nor_written_over() {
+    let Some(mut host) = Host::mounted("attr_timeout=0,entry_timeout=0") else { return };
+    let file = File::create_new(host.at("file")).unwrap();
+    let write_and_close_one_of_two = |text: &[u8]| {
+        file.write_all_at(text, 0).unwrap();
+        drop(file.try_clone().unwrap());
+    };
+    write_and_close_one_of_two(b"first");
+    host.kill_server();
+    host.serve();
+    file.sync_all().unwrap();
+    write_and_close_one_of_two(b"again");
+    host.kill_server();
+    std::fs::write(host.exported("file"), "other").unwrap();
+    host.serve();
+    // What was written is not there: whether it was lost or replaced nobody knows.
+    assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
+    file.sync_all().unwrap();
+    assert_eq!(std::fs::read(host.exported("file")).unwrap(), b"other");
+}
+
+#[test]
 fn whoever_waits_for_a_server_can_be_interrupted() {
     let Some(mut host) = Host::mounted("attr_timeout=0,entry_timeout=0") else { return };
     std::fs::write(host.at("file"), "text").unwrap();

@@ -1,6 +1,6 @@
 //! A served directory, and mounts of it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -53,22 +53,30 @@ impl Host {
     pub fn serve(&mut self) {
         let mut server = self.next.take().unwrap_or_else(|| self.prepare());
         server.stdin.take().unwrap().write_all(b"begin\n").unwrap();
-        let line = first_line(&mut server);
+        let line = next_line(&mut server);
         assert!(line.starts_with("ready"), "{line:?}");
         self.server = Some(server);
         self.next = Some(self.prepare());
     }
 
     fn prepare(&self) -> Child {
-        Command::new("sh")
-            .args(["-c", "read word && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_dafs"), "serve"])
+        let mut child = Command::new("sh")
+            .args([
+                "-c",
+                "echo there; read word && exec \"$@\"",
+                "sh",
+                env!("CARGO_BIN_EXE_dafs"),
+                "serve",
+            ])
             .args(["--squash", "none", "--no-tcp", "--cache", "32M", "--lease", "2", "--socket"])
             .args([self.path("socket"), "--state".into(), self.path("state")])
             .arg(&self.export)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .unwrap()
+            .unwrap();
+        assert_eq!(next_line(&mut child), "there\n");
+        child
     }
 
     /// SIGKILL.
@@ -96,7 +104,7 @@ impl Host {
             mount.args(["-o", options]);
         }
         let mut process = mount.arg(self.url()).arg(&place).stdout(Stdio::piped()).spawn().unwrap();
-        let line = first_line(&mut process);
+        let line = next_line(&mut process);
         assert!(line.contains("is mounted on"), "{line:?}");
         self.mounts.push(Mount { place: place.clone(), process });
         place
@@ -176,9 +184,17 @@ pub fn run(directory: &Path, command: &str) -> String {
     said.into_owned()
 }
 
-fn first_line(child: &mut Child) -> String {
-    let mut line = String::new();
-    let output = child.stdout.take().unwrap();
-    BufReader::new(output).read_line(&mut line).unwrap();
-    line
+/// The next line that it writes.
+#[expect(clippy::unbuffered_bytes, reason = "what follows is for the next")]
+fn next_line(child: &mut Child) -> String {
+    let output = child.stdout.as_mut().unwrap();
+    let octets = output.bytes().map(Result::unwrap);
+    let mut line = Vec::new();
+    for octet in octets {
+        line.push(octet);
+        if octet == b'\n' {
+            break;
+        }
+    }
+    String::from_utf8(line).unwrap()
 }
