@@ -1,37 +1,54 @@
 //! fio with the engine in `tools/fio`: blocks that are checked, and errors that say why.
 //!
 //! Where fio or its source is missing (`FIO_SOURCE`, or `target/fio` once `make fio-engine` has
-//! fetched it), this is skipped.
+//! fetched it), this is skipped. With `DAFS_REQUIRE_FACES=1` the source is fetched, if it can be.
 
 mod support;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use support::{Served, TRANSPORTS, Transport, has, library, repository, succeed};
 
-/// The engine, built for the fio that is installed.
-fn engine(place: &Path) -> Option<PathBuf> {
-    if !has("fio") {
-        return None;
-    }
-    let said = succeed(Command::new("fio").arg("--version"));
-    let version = String::from_utf8_lossy(&said.stdout).trim().replace("fio-", "");
-    let fetched = repository(&format!("target/fio/fio-{version}"));
-    let source = std::env::var_os("FIO_SOURCE").map_or(fetched, PathBuf::from);
-    let is_required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|value| value == "1");
-    let mut build = Command::new(repository("tools/fio/build"));
-    if source.join("fio.h").exists() {
-        build.env("FIO_SOURCE", &source);
-    } else if !is_required {
+/// The source of the fio that is installed.
+fn source() -> Option<&'static Path> {
+    static SOURCE: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let said = succeed(Command::new("fio").arg("--version"));
+        let version = String::from_utf8_lossy(&said.stdout).trim().replace("fio-", "");
+        let fetched = repository(&format!("target/fio/fio-{version}"));
+        let source = std::env::var_os("FIO_SOURCE").map_or(fetched, PathBuf::from);
+        let is_wanted = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|value| value == "1");
+        if !source.join("fio.h").exists() && is_wanted {
+            // Who has no network, or no package of that version, goes without.
+            let _ = Command::new(repository("tools/fio/build")).arg("--source").status();
+        }
+        if source.join("fio.h").exists() {
+            return Some(source);
+        }
         // Past the harness, which keeps what it captures.
         let what = format!("the source of fio {version} is missing (FIO_SOURCE)");
         let _ = writeln!(std::io::stderr(), "{what}: what needs it is skipped");
+        None
+    };
+    SOURCE.get_or_init(find).as_deref()
+}
+
+/// The engine, built for the fio that is installed.
+fn engine(place: &Path) -> Option<PathBuf> {
+    static BUILT: Mutex<()> = Mutex::new(());
+    if !has("fio") {
         return None;
     }
+    let source = source()?;
+    // The first configures the source.
+    let _alone = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     let engine = place.join("dafs.so");
-    succeed(build.env("DAFS_LIBDIR", library()).env("FIO_OUTPUT", &engine));
+    let mut build = Command::new(repository("tools/fio/build"));
+    build.env("FIO_SOURCE", source).env("DAFS_LIBDIR", library());
+    succeed(build.env("FIO_OUTPUT", &engine));
     Some(engine)
 }
 
