@@ -1,5 +1,7 @@
-//! What the library costs: the start of a program, and a read of 4 KiB, against the same without
-//! it and against the Rust client over the same shared memory, in one run.
+//! What the library costs: the start of a program against the same without it, and a read of 4 KiB
+//! against the Rust client over the same shared memory, in one run: by the call that does the same
+//! (`File::read_at`, into memory of the program's own), and by the one that copies nothing
+//! (`File::read_into`, into registered memory, which is not looked at but for an octet).
 //!
 //! `cargo run --release -p dafs-preload --example
 //! preload_cost`
@@ -20,6 +22,7 @@ fn main() {
     match arguments.get(1).map(String::as_str) {
         Some("pread") => println!("{}", by_preload(&arguments[2])),
         Some("client") => println!("{}", by_client(&arguments[2])),
+        Some("straight") => println!("{}", straight_by_client(&arguments[2])),
         _ => measure(),
     }
 }
@@ -28,21 +31,24 @@ fn measure() {
     let place = Place::new();
     std::fs::write(place.local("file"), vec![7; FILE_BYTES]).unwrap();
     let own = std::env::current_exe().unwrap();
-    let (mut ratios, mut client_ns, mut preload_ns) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        let client = printed(&Command::new(&own).args(["client", &place.url()]).output().unwrap());
-        let preload = printed(&place.program(&own).args(["pread", "/dafs/file"]).output().unwrap());
-        let (client, preload): (f64, f64) =
-            (client.trim().parse().unwrap(), preload.trim().parse().unwrap());
-        ratios.push(preload / client);
-        client_ns.push(client);
-        preload_ns.push(preload);
-    }
+    let by = |how: &str| -> f64 {
+        let output = match how {
+            "pread" => place.program(&own).args([how, "/dafs/file"]).output(),
+            _ => Command::new(&own).args([how, &place.url()]).output(),
+        };
+        printed(&output.unwrap()).trim().parse().unwrap()
+    };
+    let rounds: Vec<[f64; 3]> =
+        (0..ROUNDS).map(|_| ["client", "straight", "pread"].map(by)).collect();
+    let of =
+        |value: fn(&[f64; 3]) -> f64| median(&mut rounds.iter().map(value).collect::<Vec<_>>());
+    println!("pread of 4 KiB by the library: {:.0} ns (medians of {ROUNDS})", of(|ns| ns[2]));
     println!(
-        "pread of 4 KiB: Rust client {:.0} ns, preload {:.0} ns, ratio {:.2} (medians of {ROUNDS})",
-        median(&mut client_ns),
-        median(&mut preload_ns),
-        median(&mut ratios)
+        "Rust client, the same: {:.0} ns, ratio {:.2}; into registered memory: {:.0} ns, ratio {:.2}",
+        of(|ns| ns[0]),
+        of(|ns| ns[2] / ns[0]),
+        of(|ns| ns[1]),
+        of(|ns| ns[2] / ns[1])
     );
     let (mut plain, mut mapped, mut using) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..STARTS {
@@ -81,8 +87,21 @@ fn by_preload(path: &str) -> f64 {
     })
 }
 
-/// The same by the client, straight into its buffer.
+/// The same by the client.
 fn by_client(url: &str) -> f64 {
+    let client = Client::new(ClientConfig::default()).unwrap();
+    let location = Location::parse(url).unwrap();
+    let session = client.connect(&location, &SessionOptions::default()).unwrap();
+    let file = session.open("/file", &OpenOptions::read()).unwrap();
+    let mut bytes = [0; READ_BYTES];
+    per_read(|offset| {
+        assert_eq!(file.read_at(&mut bytes, offset).unwrap(), READ_BYTES);
+        assert_eq!(bytes[READ_BYTES - 1], 7);
+    })
+}
+
+/// By the client, straight into its buffer.
+fn straight_by_client(url: &str) -> f64 {
     let client = Client::new(ClientConfig::default()).unwrap();
     let location = Location::parse(url).unwrap();
     let session = client.connect(&location, &SessionOptions::default()).unwrap();
