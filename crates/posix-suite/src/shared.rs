@@ -52,21 +52,33 @@ impl Racer {
     fn step(&mut self) -> Result<()> {
         let (path, other) = (self.path(), self.path());
         let which = self.random.below(14);
-        let outcome = match which {
-            0 => raw::mkdir(&path, 0o755),
-            1 => raw::rmdir(&path),
-            2 => raw::unlink(&path),
-            3 | 4 => raw::rename(&path, &other),
-            5 => raw::link(&path, &other),
-            6 => raw::symlink("s0", &path),
-            7 => raw::lstat(&path).map(|_| ()),
+        match which {
             8 => return self.list(&path),
             9 => return self.append(),
-            10 => raw::truncate(&path, 512 * self.random.below(40) as i64),
-            11 => self.read(&path),
-            _ => self.write(&path),
-        };
+            _ => {}
+        }
+        let mut outcome = self.attempt(which, &path, &other);
+        for _ in 0..RETRIES_MAX {
+            if outcome == Err(libc::ESTALE) {
+                outcome = self.attempt(which, &path, &other);
+            }
+        }
         self.allow(which, &path, outcome)
+    }
+
+    fn attempt(&mut self, which: usize, path: &str, other: &str) -> Result<(), Errno> {
+        match which {
+            0 => raw::mkdir(path, 0o755),
+            1 => raw::rmdir(path),
+            2 => raw::unlink(path),
+            3 | 4 => raw::rename(path, other),
+            5 => raw::link(path, other),
+            6 => raw::symlink("s0", path),
+            7 => raw::lstat(path).map(|_| ()),
+            10 => raw::truncate(path, 512 * self.random.below(40) as i64),
+            11 => self.read(path),
+            _ => self.write(path),
+        }
     }
 
     fn allow(&self, which: usize, path: &str, outcome: Result<(), Errno>) -> Result<()> {
@@ -78,7 +90,13 @@ impl Racer {
     }
 
     fn list(&self, path: &str) -> Result<()> {
-        let names = match raw::Directory::open(path) {
+        let mut opened = raw::Directory::open(path);
+        for _ in 0..RETRIES_MAX {
+            if matches!(opened, Err(libc::ESTALE)) {
+                opened = raw::Directory::open(path);
+            }
+        }
+        let names = match opened {
             Ok(_) => names_in(path),
             Err(errno) => return self.allow(8, path, Err(errno)),
         };
@@ -191,5 +209,8 @@ const ALLOWED: &[Errno] = &[
     libc::ELOOP,
     libc::EPERM,
 ];
+/// A file system of a server may say ESTALE of what is gone since a path was walked. The kernel
+/// walks once more, and may find it outdated again; a program does as well. Not for ever, though.
+const RETRIES_MAX: u32 = 4;
 /// Octets of a record.
 const RECORD_BYTES: usize = 512;
