@@ -24,6 +24,21 @@ pub enum Verdict {
     Skipped(String),
 }
 
+/// Cases that are known to differ, with why, from a file's lines: NAME, two blanks, why.
+///
+/// # Errors
+/// The file cannot be read, or a line has no two blanks.
+pub fn known(path: &Path) -> Result<BTreeMap<String, String>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let (name, why) = line.split_once("  ").with_context(|| format!("{line}: no why"))?;
+            Ok((name.trim().into(), why.trim().into()))
+        })
+        .collect()
+}
+
 /// Where cases run.
 #[derive(Debug)]
 pub struct Suite {

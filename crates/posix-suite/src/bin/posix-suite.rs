@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use dafs_posix_suite::suite::{Suite, Verdict};
+use dafs_posix_suite::suite::{self, Suite, Verdict};
 use dafs_posix_suite::{tables, worker};
 
 /// Asks a file system what POSIX asks of one; exits with 1 if anything differs.
@@ -72,7 +72,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
         cases.iter().for_each(|case| println!("{}", case.name));
         return Ok(true);
     }
-    let known = known(arguments)?;
+    let known = arguments.known.as_deref().map_or_else(|| Ok(BTreeMap::new()), suite::known)?;
     for name in known.keys() {
         if is_wanted(name) && !cases.iter().any(|case| case.name == *name) {
             bail!("{name} is known to differ, and there is no such case");
@@ -129,17 +129,4 @@ fn say(arguments: &Arguments, index: usize, name: &str, verdict: &Verdict) {
         (false, Verdict::Skipped(why)) if arguments.skipped => println!("skip {name}: {why}"),
         (false, _) => {}
     }
-}
-
-/// Cases that are known to differ, with why.
-fn known(arguments: &Arguments) -> Result<BTreeMap<String, String>> {
-    let Some(path) = &arguments.known else { return Ok(BTreeMap::new()) };
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let (name, why) = line.split_once("  ").with_context(|| format!("{line}: no why"))?;
-            Ok((name.trim().into(), why.trim().into()))
-        })
-        .collect()
 }
