@@ -90,6 +90,16 @@ pub(crate) struct Engine {
     next_owner: Cell<u64>,
 }
 
+/// What the kernel has done with a mount that is served no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It is gone.
+    Unmounted,
+    /// It talks no more, by `/sys/fs/fuse/connections` or as it took the last of a detached mount
+    /// away; a name of it may be left.
+    Aborted,
+}
+
 impl Engine {
     pub fn new(
         device: Device,
@@ -127,7 +137,7 @@ impl Engine {
     // ---- the loop -------------------------------------------------------------------
 
     /// Serves until the mount is gone.
-    pub fn serve(self: &Rc<Self>) -> std::io::Result<()> {
+    pub fn serve(self: &Rc<Self>) -> std::io::Result<Ended> {
         let mut idle_since: Option<Instant> = None;
         loop {
             let mut has_worked = false;
@@ -135,7 +145,8 @@ impl Engine {
                 match self.receive() {
                     Ok(true) => has_worked = true,
                     Ok(false) => break,
-                    Err(Errno::NODEV) => return Ok(()),
+                    Err(Errno::NODEV) => return Ok(Ended::Unmounted),
+                    Err(Errno::CONNABORTED) => return Ok(Ended::Aborted),
                     Err(error) => return Err(error.into()),
                 }
             }

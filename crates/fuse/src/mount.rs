@@ -13,7 +13,7 @@ use dafs_types::FileHandle;
 use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL, SessionUnmounter};
 use rustix::mount::UnmountFlags;
 
-use crate::engine::{Engine, WRITE_BYTES_MAX};
+use crate::engine::{Ended, Engine, WRITE_BYTES_MAX};
 use crate::options::MountOptions;
 use crate::reply::Device;
 
@@ -162,9 +162,13 @@ impl Mount {
             tracing::info!(%error, "the kernel reads ahead as far as it likes");
         }
         let engine = Engine::new(device, session, root, session_options, options);
-        engine.serve().map_err(failed)?;
+        let ended = engine.serve().map_err(failed)?;
         // It is gone. `fuser` does not know, and would take away whatever lay beneath.
         std::mem::forget(self.fuse);
+        if ended == Ended::Aborted && is_dead(&self.path) {
+            tracing::warn!(path = %self.path.display(), "the kernel has aborted the mount");
+            detach(&self.path).map_err(failed)?;
+        }
         Ok(())
     }
 }
@@ -232,6 +236,13 @@ fn escaped(path: &Path) -> String {
     text.replace(' ', "\\040").replace('\t', "\\011").replace('\n', "\\012")
 }
 
+/// Whether a mount is there whose kernel's half talks to nobody any more.
+fn is_dead(path: &Path) -> bool {
+    // Attributes the kernel may know without asking.
+    let error = std::fs::read_dir(path).err();
+    error.and_then(|error| error.raw_os_error()) == Some(ENOTCONN)
+}
+
 fn detach(path: &Path) -> io::Result<()> {
     unmount(path, true)
 }
@@ -270,3 +281,4 @@ fn configuration(options: &MountOptions, is_root: bool) -> Config {
 /// Most requests that the kernel sends without anybody waiting, such as reading ahead.
 const BACKGROUND_MAX: u16 = 64;
 const EBUSY: i32 = 16;
+const ENOTCONN: i32 = 107;

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -217,6 +217,23 @@ fn a_mount_in_use_is_unmounted_lazily_alone() {
     assert!(host.process(0).try_wait().unwrap().is_none());
     drop(open);
     assert!(host.process(0).wait().unwrap().success());
+}
+
+#[test]
+fn a_mount_that_the_kernel_aborts_is_gone() {
+    let Some(mut host) = Host::mounted("") else { return };
+    let control = tempfile::tempdir().unwrap();
+    let device = std::fs::metadata(host.at("")).unwrap().dev();
+    // Their file system is mounted nowhere on some hosts. Such devices have major number 0.
+    let at = control.path().display();
+    run(control.path(), &format!("mount -t fusectl none {at}"));
+    let abort = control.path().join(rustix::fs::minor(device).to_string()).join("abort");
+    let aborted = std::fs::write(abort, "1");
+    run(Path::new("/"), &format!("umount {at}"));
+    aborted.unwrap();
+    assert!(host.process(0).wait().unwrap().success());
+    assert!(!Path::new(&host.at("file")).exists());
+    assert_eq!(std::fs::read_dir(host.at("")).unwrap().count(), 0);
 }
 
 #[test]
