@@ -83,13 +83,15 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-fuse",
         ],
     ),
+    // Other people's servers, for benchmarks and tests.
+    ("dafs-peers", &[]),
     ("dafs-posix-suite", &[]),
     ("dafs-tests", &[]),
 ];
 
 /// Crates that may contain `unsafe`.
 const UNSAFE: &[&str] =
-    &["memory", "dat", "gss", "share", "capi", "python", "preload", "posix-suite"];
+    &["memory", "dat", "gss", "share", "capi", "python", "preload", "posix-suite", "peers"];
 
 /// Lines of code a file may have before its tests.
 const LINES_MAX: usize = 800;

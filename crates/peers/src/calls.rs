@@ -1,0 +1,446 @@
+//! The calls of libnfs, made safe.
+//!
+//! Invariant: what libnfs may still look at (a request's buffer, the place of its answer) lives
+//! on the heap, owned by the request under way, until libnfs has called back for it, which it
+//! does once for each request it has accepted; a handle is given to libnfs only while it is open.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::ffi::{CStr, CString, c_int, c_void};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::PeerError;
+use crate::library::{Context, Handle, Library, Stat};
+use crate::nfs::{Answer, Attributes, Completion, FileId, Request, Ticket};
+
+/// A context of libnfs with a mounted export.
+pub(crate) struct Mount {
+    library: Arc<Library>,
+    context: Context,
+    files: Vec<Option<Handle>>,
+    ended: Arc<Mutex<VecDeque<Ended>>>,
+    next: u64,
+    under_way: usize,
+}
+
+// SAFETY: libnfs keeps no thread's own data for a context; it must not be used by two threads at
+// once, and all use of it here is by `&mut self`, or reads numbers that no call changes.
+unsafe impl Send for Mount {}
+
+/// A request that libnfs has: its address goes there and comes back with the callback.
+struct Pending {
+    library: Arc<Library>,
+    ended: Arc<Mutex<VecDeque<Ended>>>,
+    ticket: Ticket,
+    kind: Kind,
+}
+
+/// What the answer of a request is made of.
+enum Kind {
+    Plain(&'static str),
+    Open,
+    Read(Vec<u8>),
+    Write(Vec<u8>),
+    Stat,
+}
+
+/// What a callback has left.
+struct Ended {
+    ticket: Ticket,
+    result: Result<Yield, PeerError>,
+}
+
+enum Yield {
+    Answer(Answer),
+    /// An open file's handle, of the context whose callback it was.
+    Handle(Handle),
+}
+
+// SAFETY: a handle is an address that only its context's owner gives to libnfs (see `Mount`).
+unsafe impl Send for Yield {}
+
+impl Mount {
+    /// Connects to an NFSv3 server whose ports are known, and mounts an export of it.
+    pub(crate) fn new(
+        server: &CStr,
+        export: &str,
+        nfs_port: u16,
+        mount_port: u16,
+    ) -> Result<Self, PeerError> {
+        let library = Library::load()?;
+        // SAFETY: it takes nothing, and returns a new context or null.
+        let context = unsafe { (library.nfs_init_context)() };
+        if context.is_null() {
+            return Err(failure("making a context", libc::ENOMEM, "there is no memory".into()));
+        }
+        let (files, ended) = (Vec::new(), Arc::default());
+        let mount = Self { library, context, files, ended, next: 0, under_way: 0 };
+        let host = server.to_string_lossy();
+        let url = format!("nfs://{host}{export}?nfsport={nfs_port}&mountport={mount_port}");
+        let (url, export) = (text(&url)?, text(export)?);
+        let library = &mount.library;
+        // SAFETY: the context is alive, the texts end with a NUL and are copied; the URL, whose
+        // ports and version the context has taken on, is freed once and not used after.
+        let status = unsafe {
+            let parsed = (library.nfs_parse_url_dir)(context, url.as_ptr());
+            if parsed.is_null() {
+                return Err(mount.failed("reading the server's URL", -libc::EINVAL));
+            }
+            (library.nfs_destroy_url)(parsed);
+            (library.nfs_set_autoreconnect)(context, 0);
+            (library.nfs_mount)(context, server.as_ptr(), export.as_ptr())
+        };
+        if status == 0 { Ok(mount) } else { Err(mount.failed("mounting", status)) }
+    }
+
+    pub(crate) fn read_bytes_max(&self) -> u64 {
+        // SAFETY: the context is alive; the number is fixed since the mount.
+        unsafe { (self.library.nfs_get_readmax)(self.context) }
+    }
+
+    pub(crate) fn write_bytes_max(&self) -> u64 {
+        // SAFETY: the context is alive; the number is fixed since the mount.
+        unsafe { (self.library.nfs_get_writemax)(self.context) }
+    }
+
+    pub(crate) fn under_way(&self) -> usize {
+        self.under_way
+    }
+
+    pub(crate) fn submit(&mut self, request: Request<'_>) -> Result<Ticket, PeerError> {
+        match request {
+            Request::Open { path, flags, mode } => {
+                let (path, mode) = (text(path)?, mode as c_int);
+                self.send("opening", Kind::Open, |library, context, pending| {
+                    // SAFETY: as `send` says; the path ends with a NUL and is copied.
+                    unsafe {
+                        let path = path.as_ptr();
+                        (library.nfs_open2_async)(context, path, flags, mode, called, pending)
+                    }
+                })
+            }
+            Request::Close(file) => self.close(file),
+            Request::Read { file, offset, buffer } => self.read(file, offset, buffer),
+            Request::Write { file, offset, buffer } => self.write(file, offset, buffer),
+            Request::Sync(file) => {
+                let handle = self.handle(file)?;
+                self.send_plain("syncing", |library, context, pending| {
+                    // SAFETY: as `send` says; the handle is open.
+                    unsafe { (library.nfs_fsync_async)(context, handle, called, pending) }
+                })
+            }
+            Request::SetLength(file, length) => {
+                let handle = self.handle(file)?;
+                self.send_plain("setting a length", |library, context, pending| {
+                    // SAFETY: as `send` says; the handle is open.
+                    unsafe {
+                        (library.nfs_ftruncate_async)(context, handle, length, called, pending)
+                    }
+                })
+            }
+            other => self.by_name(other),
+        }
+    }
+
+    /// Requests that name what they are about.
+    fn by_name(&mut self, request: Request<'_>) -> Result<Ticket, PeerError> {
+        let (first, second) = match &request {
+            Request::Truncate { path, .. }
+            | Request::Unlink(path)
+            | Request::MakeDirectory(path, _)
+            | Request::RemoveDirectory(path)
+            | Request::Stat(path) => (text(path)?, None),
+            Request::Rename(from, to) => (text(from)?, Some(text(to)?)),
+            other => unreachable!("{other:?} is about an open file"),
+        };
+        let path = first.as_ptr();
+        match request {
+            Request::Truncate { length, .. } => {
+                self.send_plain("truncating", |library, context, pending| {
+                    // SAFETY: as `send` says; paths end with a NUL and are copied.
+                    unsafe { (library.nfs_truncate_async)(context, path, length, called, pending) }
+                })
+            }
+            Request::Unlink(_) => {
+                self.send_plain("removing a file", |library, context, pending| {
+                    // SAFETY: as `send` says; paths end with a NUL and are copied.
+                    unsafe { (library.nfs_unlink_async)(context, path, called, pending) }
+                })
+            }
+            Request::MakeDirectory(_, mode) => {
+                self.send_plain("making a directory", |library, context, pending| {
+                    // SAFETY: as `send` says; paths end with a NUL and are copied.
+                    unsafe {
+                        (library.nfs_mkdir2_async)(context, path, mode as c_int, called, pending)
+                    }
+                })
+            }
+            Request::RemoveDirectory(_) => {
+                self.send_plain("removing a directory", |library, context, pending| {
+                    // SAFETY: as `send` says; paths end with a NUL and are copied.
+                    unsafe { (library.nfs_rmdir_async)(context, path, called, pending) }
+                })
+            }
+            Request::Rename(..) => {
+                let to = second.as_ref().map_or(path, |to| to.as_ptr());
+                self.send_plain("renaming", |library, context, pending| {
+                    // SAFETY: as `send` says; paths end with a NUL and are copied.
+                    unsafe { (library.nfs_rename_async)(context, path, to, called, pending) }
+                })
+            }
+            _ => self.send("asking for attributes", Kind::Stat, |library, context, pending| {
+                // SAFETY: as `send` says; the path ends with a NUL and is copied.
+                unsafe { (library.nfs_stat64_async)(context, path, called, pending) }
+            }),
+        }
+    }
+
+    fn close(&mut self, file: FileId) -> Result<Ticket, PeerError> {
+        let handle = self.handle(file)?;
+        // It is libnfs's to free from here on, however the request ends.
+        self.files[file.0] = None;
+        self.send_plain("closing", |library, context, pending| {
+            // SAFETY: as `send` says; the handle is open, and nobody can name it any more.
+            unsafe { (library.nfs_close_async)(context, handle, called, pending) }
+        })
+    }
+
+    fn read(&mut self, file: FileId, offset: u64, buffer: Vec<u8>) -> Result<Ticket, PeerError> {
+        let (handle, length) = (self.handle(file)?, buffer.len() as u64);
+        if buffer.is_empty() {
+            return Ok(self.end_at_once(buffer));
+        }
+        self.send("reading", Kind::Read(buffer), |library, context, pending| {
+            // SAFETY: as `send` says; the handle is open. libnfs reads into memory of its own.
+            unsafe { (library.nfs_pread_async)(context, handle, offset, length, called, pending) }
+        })
+    }
+
+    fn write(&mut self, file: FileId, offset: u64, buffer: Vec<u8>) -> Result<Ticket, PeerError> {
+        let handle = self.handle(file)?;
+        if buffer.is_empty() {
+            return Ok(self.end_at_once(buffer));
+        }
+        let (octets, length) = (buffer.as_ptr(), buffer.len() as u64);
+        self.send("writing", Kind::Write(buffer), |library, context, pending| {
+            // SAFETY: as `send` says; the handle is open. The octets are the heap's of the
+            // buffer, which the pending request owns and nobody touches until it has ended.
+            unsafe {
+                let octets = octets.cast();
+                let (call, pending) = (library.nfs_pwrite_async, pending);
+                call(context, handle, offset, length, octets, called, pending)
+            }
+        })
+    }
+
+    /// libnfs would ask the server for nothing, and take its answer for an error.
+    fn end_at_once(&mut self, buffer: Vec<u8>) -> Ticket {
+        let ticket = self.ticket();
+        let result = Ok(Yield::Answer(Answer::Moved { count: 0, buffer }));
+        lock(&self.ended).push_back(Ended { ticket, result });
+        ticket
+    }
+
+    fn send_plain(
+        &mut self,
+        what: &'static str,
+        call: impl FnOnce(&Library, Context, *mut c_void) -> c_int,
+    ) -> Result<Ticket, PeerError> {
+        self.send(what, Kind::Plain(what), call)
+    }
+
+    /// Gives libnfs a request. `call` gets the context, which is alive, and the address of the
+    /// request, which `called` takes back; if it does not return 0 there is no callback.
+    fn send(
+        &mut self,
+        what: &'static str,
+        kind: Kind,
+        call: impl FnOnce(&Library, Context, *mut c_void) -> c_int,
+    ) -> Result<Ticket, PeerError> {
+        let ticket = self.ticket();
+        let (library, ended) = (Arc::clone(&self.library), Arc::clone(&self.ended));
+        let pending = Box::into_raw(Box::new(Pending { library, ended, ticket, kind }));
+        let status = call(&self.library, self.context, pending.cast());
+        if status == 0 {
+            return Ok(ticket);
+        }
+        self.under_way -= 1;
+        // SAFETY: libnfs has not accepted the request and has kept nothing of it.
+        drop(unsafe { Box::from_raw(pending) });
+        Err(self.failed(what, status))
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        self.under_way += 1;
+        ticket
+    }
+
+    pub(crate) fn wait(&mut self) -> Result<Completion, PeerError> {
+        loop {
+            if let Some(completion) = self.ended() {
+                return Ok(completion);
+            }
+            if self.under_way == 0 {
+                let said = "nothing was asked for".to_owned();
+                return Err(failure("waiting", libc::EINVAL, said));
+            }
+            self.serve(None)?;
+        }
+    }
+
+    pub(crate) fn poll(&mut self) -> Result<Option<Completion>, PeerError> {
+        if let Some(completion) = self.ended() {
+            return Ok(Some(completion));
+        }
+        if self.under_way > 0 {
+            self.serve(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+        }
+        Ok(self.ended())
+    }
+
+    fn ended(&mut self) -> Option<Completion> {
+        let Ended { ticket, result } = lock(&self.ended).pop_front()?;
+        self.under_way -= 1;
+        let result = result.map(|done| match done {
+            Yield::Answer(answer) => answer,
+            Yield::Handle(handle) => {
+                self.files.push(Some(handle));
+                Answer::Opened(FileId(self.files.len() - 1))
+            }
+        });
+        Some(Completion { ticket, result })
+    }
+
+    /// Has libnfs send and take in what it can, after waiting for the socket.
+    fn serve(&mut self, timeout: Option<&Timespec>) -> Result<(), PeerError> {
+        let library = &self.library;
+        // SAFETY: the context is alive.
+        let (number, wanted) = unsafe {
+            ((library.nfs_get_fd)(self.context), (library.nfs_which_events)(self.context))
+        };
+        if number < 0 {
+            return Err(self.failed("waiting", -libc::ENOTCONN));
+        }
+        // SAFETY: the socket is the context's, which does not close it before it is served next.
+        let socket = unsafe { BorrowedFd::borrow_raw(number) };
+        let wanted = PollFlags::from_bits_truncate(wanted as u16);
+        let mut sockets = [PollFd::new(&socket, wanted)];
+        match poll(&mut sockets, timeout) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(PeerError::host("waiting for libnfs")(error.into())),
+        }
+        let events = c_int::from(sockets[0].revents().bits());
+        // SAFETY: the context is alive; callbacks are `called` alone.
+        let status = unsafe { (library.nfs_service)(self.context, events) };
+        if status < 0 { Err(self.failed("serving the connection", status)) } else { Ok(()) }
+    }
+
+    fn handle(&self, file: FileId) -> Result<Handle, PeerError> {
+        self.files.get(file.0).copied().flatten().ok_or(PeerError::NotOpen)
+    }
+
+    fn failed(&self, what: &'static str, status: c_int) -> PeerError {
+        // SAFETY: the context is alive.
+        failure(what, status.saturating_abs(), unsafe { said(&self.library, self.context) })
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // SAFETY: the context is alive, and nobody uses it after. What is under way is called
+        // back for, and so freed; open files' handles are lost.
+        unsafe { (self.library.nfs_destroy_context)(self.context) }
+    }
+}
+
+/// libnfs's callback for every request.
+///
+/// # Safety
+/// `request` is of a `Pending` that `send` has given away, and is given back once. `data` is
+/// what `nfsc/libnfs.h` says of a request of its kind.
+unsafe extern "C" fn called(
+    status: c_int,
+    context: Context,
+    data: *mut c_void,
+    request: *mut c_void,
+) {
+    // SAFETY: the caller's promise.
+    let pending = unsafe { Box::from_raw(request.cast::<Pending>()) };
+    let Pending { library, ended, ticket, kind } = *pending;
+    let result = if status < 0 {
+        let what = match kind {
+            Kind::Plain(what) => what,
+            Kind::Open => "opening",
+            Kind::Read(_) => "reading",
+            Kind::Write(_) => "writing",
+            Kind::Stat => "asking for attributes",
+        };
+        // SAFETY: the context is the one that calls back.
+        Err(failure(what, status.saturating_abs(), unsafe { said(&library, context) }))
+    } else {
+        // SAFETY: the caller's promise; the request has not failed.
+        Ok(unsafe { yielded(kind, status.unsigned_abs() as usize, data) })
+    };
+    lock(&ended).push_back(Ended { ticket, result });
+}
+
+/// What a request that has not failed yields.
+///
+/// # Safety
+/// As `called`.
+unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
+    match kind {
+        Kind::Plain(_) => Yield::Answer(Answer::Done),
+        Kind::Open => Yield::Handle(data),
+        Kind::Read(mut buffer) => {
+            let count = count.min(buffer.len());
+            if count > 0 {
+                // SAFETY: libnfs has so many octets there, in memory of its own.
+                let octets = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
+                buffer[..count].copy_from_slice(octets);
+            }
+            Yield::Answer(Answer::Moved { count, buffer })
+        }
+        Kind::Write(buffer) => Yield::Answer(Answer::Moved { count, buffer }),
+        Kind::Stat => {
+            // SAFETY: it is a `struct nfs_stat_64`, which lives until the callback returns.
+            let stat = unsafe { data.cast::<Stat>().read_unaligned() };
+            let mode = u32::try_from(stat.mode).unwrap_or(0);
+            let (size, modified) = (stat.size, stat.modified);
+            Yield::Answer(Answer::Attributes(Attributes { size, mode, modified }))
+        }
+    }
+}
+
+/// What libnfs says of its last error.
+///
+/// # Safety
+/// The context is alive.
+unsafe fn said(library: &Library, context: Context) -> String {
+    // SAFETY: the caller's promise; the text is the context's and is copied before it changes.
+    unsafe {
+        let text = (library.nfs_get_error)(context);
+        if text.is_null() {
+            return "libnfs does not say why".to_owned();
+        }
+        CStr::from_ptr(text).to_string_lossy().into_owned()
+    }
+}
+
+fn failure(what: &'static str, errno: i32, said: String) -> PeerError {
+    PeerError::Request { what, said, errno }
+}
+
+fn text(path: &str) -> Result<CString, PeerError> {
+    CString::new(path).map_err(|_| PeerError::Nul)
+}
+
+fn lock(ended: &Mutex<VecDeque<Ended>>) -> std::sync::MutexGuard<'_, VecDeque<Ended>> {
+    ended.lock().unwrap_or_else(PoisonError::into_inner)
+}
