@@ -11,6 +11,7 @@ use dafs_types::limits::APPEND_BYTES_MAX;
 use crate::config;
 use crate::connection::STAGING_BYTES;
 use crate::errors::{Failure, Outcome, fail};
+use crate::given::{Purpose, must_have};
 use crate::mapping::is_tracked;
 use crate::page::Kind;
 use crate::state::{Description, State};
@@ -26,24 +27,34 @@ pub struct Piece {
 }
 
 impl Piece {
+    /// Parts of it that the staging memory has room for.
+    fn parts(self) -> impl Iterator<Item = Self> {
+        (0..self.length).step_by(STAGING_BYTES).map(move |at| Self {
+            start: self.start.wrapping_add(at),
+            length: STAGING_BYTES.min(self.length - at),
+        })
+    }
+
     /// # Safety
     /// The program gave this memory to be written to, for the time of the call.
-    unsafe fn as_mut<'m>(self) -> &'m mut [u8] {
+    unsafe fn as_mut<'m>(self) -> Outcome<&'m mut [u8]> {
         if self.length == 0 {
-            return &mut [];
+            return Ok(&mut []);
         }
-        // SAFETY: by the caller's word.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
+        must_have(self.start, self.length, Purpose::Writing)?;
+        // SAFETY: by the caller's word, and it is there.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.start, self.length) })
     }
 
     /// # Safety
     /// The program gave this memory to be read from, for the time of the call.
-    unsafe fn as_ref<'m>(self) -> &'m [u8] {
+    unsafe fn as_ref<'m>(self) -> Outcome<&'m [u8]> {
         if self.length == 0 {
-            return &[];
+            return Ok(&[]);
         }
-        // SAFETY: by the caller's word.
-        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+        must_have(self.start, self.length, Purpose::Reading)?;
+        // SAFETY: by the caller's word, and it is there.
+        Ok(unsafe { std::slice::from_raw_parts(self.start, self.length) })
     }
 }
 
@@ -60,14 +71,17 @@ impl State {
         let staging = self.connection.staging()?;
         let mut done = 0;
         for piece in pieces {
-            // SAFETY: the program gave it to be read into.
-            let bytes = unsafe { piece.as_mut() };
-            for part in bytes.chunks_mut(STAGING_BYTES) {
-                let read = self.moved(read_whole(&file, at, &staging, part.len()))?;
-                staging.read(0, &mut part[..read]);
+            for part in piece.parts() {
+                let read = self.moved(read_whole(&file, at, &staging, part.length))?;
+                // SAFETY: the program gave it to be read into.
+                match unsafe { Piece { length: read, ..part }.as_mut() } {
+                    Ok(bytes) => staging.read(0, bytes),
+                    Err(_) if done > 0 => return Ok(done as isize),
+                    Err(failure) => return Err(failure),
+                }
                 done += read;
                 at += read as u64;
-                if read < part.len() {
+                if read < part.length {
                     return Ok(done as isize);
                 }
             }
@@ -124,8 +138,13 @@ impl State {
         let staging = self.connection.staging()?;
         let mut done = 0;
         for piece in pieces {
-            // SAFETY: the program gave it to be written from.
-            for part in unsafe { piece.as_ref() }.chunks(STAGING_BYTES) {
+            for part in piece.parts() {
+                // SAFETY: the program gave it to be written from.
+                let part = match unsafe { part.as_ref() } {
+                    Ok(part) => part,
+                    Err(_) if done > 0 => return Ok(done as isize),
+                    Err(failure) => return Err(failure),
+                };
                 staging.write(0, part);
                 match self.moved(write_whole(&file, at, &staging, part.len())) {
                     Ok(()) if is_tracked() => self.mappings.note_written(of, at, part),
@@ -149,11 +168,14 @@ impl State {
         let whole: Vec<u8>;
         let bytes = match pieces {
             // SAFETY: the program gave it to be written from.
-            [piece] => unsafe { piece.as_ref() },
+            [piece] => unsafe { piece.as_ref() }?,
             pieces => {
-                // SAFETY: the same.
-                let parts = pieces.iter().map(|piece| unsafe { piece.as_ref() });
-                whole = parts.flatten().copied().collect();
+                let mut together = Vec::new();
+                for piece in pieces {
+                    // SAFETY: the same.
+                    together.extend_from_slice(unsafe { piece.as_ref() }?);
+                }
+                whole = together;
                 &whole
             }
         };

@@ -175,7 +175,10 @@ impl State {
                 self.enter_directory(&session, &metadata, slot.mount, slot.path.clone(), flags)
             }
             ObjectType::Regular => Err(failure),
-            ObjectType::Fifo => Err(Failure::Elsewhere(sockets::pipe(slot.mount, &metadata)?)),
+            ObjectType::Fifo => {
+                must_have(&slot.session, metadata.handle, rights_of(flags))?;
+                Err(Failure::Elsewhere(sockets::pipe(slot.mount, &metadata)?))
+            }
             // As where no devices are served (`nodev`); nobody is asked behind a socket.
             ObjectType::BlockDevice | ObjectType::CharacterDevice => fail(libc::EACCES),
             _ => fail(libc::ENXIO),
@@ -260,6 +263,16 @@ pub fn access_of(flags: i32) -> ShareAccess {
         libc::O_RDONLY => ShareAccess::Read,
         libc::O_WRONLY => ShareAccess::Write,
         _ => ShareAccess::Both,
+    }
+}
+
+/// What whoever opens something must be allowed to do with it.
+fn rights_of(flags: i32) -> AccessMask {
+    let written = AccessMask::MODIFY | AccessMask::EXTEND;
+    match access_of(flags) {
+        ShareAccess::Read => AccessMask::READ,
+        ShareAccess::Write => written,
+        _ => AccessMask::READ | written,
     }
 }
 

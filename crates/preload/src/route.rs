@@ -4,7 +4,7 @@
 //! program stands beneath a prefix, and one that begins at a descriptor of ours; `..` at a
 //! mount's beginning leads out of it. Every other path goes to the kernel as it is.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CString, c_char};
 use std::os::fd::RawFd;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use dafs_types::FileHandle;
 
 use crate::config;
 use crate::errors::{Failure, Outcome};
+use crate::given;
 use crate::guard;
 use crate::state::is_ours;
 
@@ -84,7 +85,7 @@ pub fn set_directory(path: Option<String>, handle: Option<FileHandle>) {
 /// Where a call with a path goes.
 ///
 /// # Safety
-/// The path is null or ends with a zero.
+/// The path is null or the program's to give, and stays as it is.
 pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
     if config::get().mounts.is_empty() || guard::is_inside() {
         return Route::Kernel;
@@ -96,8 +97,11 @@ pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
         }
         &[]
     } else {
-        // SAFETY: by the caller's word it ends with a zero.
-        unsafe { CStr::from_ptr(path) }.to_bytes()
+        // SAFETY: by the caller's word.
+        match unsafe { given::text(path) } {
+            Ok(text) => text,
+            Err(_) => return Route::Refused(libc::EFAULT),
+        }
     };
     if path.len() >= libc::PATH_MAX as usize {
         return Route::Refused(libc::ENAMETOOLONG);
@@ -258,8 +262,8 @@ pub unsafe fn across(at: RawFd, path: *const c_char) -> Option<Place> {
     if path.is_null() || config::get().mounts.is_empty() || guard::is_inside() {
         return None;
     }
-    // SAFETY: by the caller's word it ends with a zero.
-    let path = unsafe { CStr::from_ptr(path) }.to_str().ok()?;
+    // SAFETY: by the caller's word.
+    let path = std::str::from_utf8(unsafe { given::text(path) }.ok()?).ok()?;
     let base = match (path.starts_with('/'), at) {
         (true, _) => String::new(),
         (false, libc::AT_FDCWD) => text(rustix::process::getcwd(Vec::new()).ok()?)?,

@@ -486,6 +486,38 @@ static void modes_of_streams_are_kept(void) {
     CHECK(read(fd, b, 8) == 1 && b[0] == 'u' && fclose(f) == 0 && close(fd) == 0);
 }
 
+static void memory_that_is_not_there_is_not_touched(void) {
+    const size_t page = 4096;
+    char *good = mmap(0, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(good != MAP_FAILED);
+    memset(good, '/', 2 * page);
+    char *bad = good + page;
+    int fd = make("/dafs/good", "abcdefgh");
+    struct stat it;
+    CHECK(pread(fd, bad, 8, 0) == 8 && munmap(bad, page) == 0);
+#define BAD(call) CHECK((call) == -1 && errno == EFAULT)
+    BAD(open(bad, O_RDONLY));
+    BAD(open(bad - 1, O_RDONLY));
+    BAD(mkdir(bad, 0755));
+    BAD(stat(bad, &it));
+    BAD(stat("/dafs/good", (struct stat *)bad));
+    BAD(unlink(bad));
+    BAD(rename("/dafs/good", bad));
+    BAD(rename(0, "/dafs/good"));
+    BAD(link(bad, "/dafs/other"));
+    BAD(symlink(bad, "/dafs/other"));
+    BAD(pread(fd, bad, 8, 0));
+    BAD(pread(fd, bad - 4, 8, 0));
+    BAD(pwrite(fd, bad, 8, 0));
+    BAD(readv(fd, (struct iovec *)bad, 1));
+    struct iovec list[2] = {{good, 4}, {bad, 4}};
+    CHECK(preadv(fd, list, 2, 0) == 4 && !memcmp(good, "abcd", 4));
+    CHECK(pwritev(fd, list, 2, 4) == 4 && pread(fd, good, 8, 0) == 8);
+    CHECK(!memcmp(good, "abcdabcd", 8));
+    errno = 0;
+    CHECK(pread(fd, bad, 0, 0) == 0 && close(fd) == 0 && munmap(good, page) == 0);
+}
+
 int main(int count, char **arguments) {
     if (count == 2) return 42;
     if (count == 4) return be_child(atoi(arguments[2]), atoi(arguments[3]));
@@ -507,6 +539,7 @@ int main(int count, char **arguments) {
     directories_are_found_under_other_names();
     ranges_close();
     modes_of_streams_are_kept();
+    memory_that_is_not_there_is_not_touched();
     printf("all is well\n");
     return 0;
 }

@@ -5,7 +5,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, off_t};
 
 use crate::data::Piece;
-use crate::errors;
+use crate::errors::{self, Outcome, fail};
+use crate::given::{Purpose, must_have};
 use crate::guard;
 use crate::state::is_ours;
 
@@ -18,11 +19,12 @@ fn piece(start: *const c_void, length: usize) -> Piece {
 ///
 /// # Safety
 /// The program gives so many.
-unsafe fn pieces(list: *const iovec, count: c_int) -> Vec<Piece> {
-    let count = usize::try_from(count).unwrap_or(0);
-    // SAFETY: by the caller's word.
+unsafe fn pieces(list: *const iovec, count: c_int) -> Outcome<Vec<Piece>> {
+    let Ok(count @ ..=LIST_MAX) = usize::try_from(count) else { return fail(libc::EINVAL) };
+    must_have(list.cast(), count * size_of::<iovec>(), Purpose::Reading)?;
+    // SAFETY: by the caller's word, and there are so many.
     let list = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } };
-    list.iter().map(|part| piece(part.iov_base, part.iov_len)).collect()
+    Ok(list.iter().map(|part| piece(part.iov_base, part.iov_len)).collect())
 }
 
 on_descriptor! {
@@ -37,16 +39,16 @@ on_descriptor! {
         fd, Read, |state, it| state.read_at(&it, &[piece(buffer, count.min(size))], offset);
     fn [readv](fd: c_int, list: *const iovec, count: c_int) -> isize,
         // SAFETY: the program gives a list of this length.
-        fd, Read, |state, it| state.read(&it, &unsafe { pieces(list, count) });
+        fd, Read, |state, it| state.read(&it, &unsafe { pieces(list, count) }?);
     fn [preadv preadv64]
         (fd: c_int, list: *const iovec, count: c_int, offset: off_t) -> isize,
         // SAFETY: the program gives a list of this length.
-        fd, Read, |state, it| state.read_at(&it, &unsafe { pieces(list, count) }, offset);
+        fd, Read, |state, it| state.read_at(&it, &unsafe { pieces(list, count) }?, offset);
     fn [preadv2 preadv64v2]
         (fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize,
         fd, Read, |state, it| {
             // SAFETY: the program gives a list of this length.
-            let list = unsafe { pieces(list, count) };
+            let list = unsafe { pieces(list, count) }?;
             // Flags are hints but for one, which says that nobody waits.
             let _ = flags;
             if offset == -1 { state.read(&it, &list) } else { state.read_at(&it, &list, offset) }
@@ -57,16 +59,16 @@ on_descriptor! {
         fd, Write, |state, it| state.write_at(&it, &[piece(buffer, count)], offset);
     fn [writev](fd: c_int, list: *const iovec, count: c_int) -> isize,
         // SAFETY: the program gives a list of this length.
-        fd, Write, |state, it| state.write(&it, &unsafe { pieces(list, count) });
+        fd, Write, |state, it| state.write(&it, &unsafe { pieces(list, count) }?);
     fn [pwritev pwritev64]
         (fd: c_int, list: *const iovec, count: c_int, offset: off_t) -> isize,
         // SAFETY: the program gives a list of this length.
-        fd, Write, |state, it| state.write_at(&it, &unsafe { pieces(list, count) }, offset);
+        fd, Write, |state, it| state.write_at(&it, &unsafe { pieces(list, count) }?, offset);
     fn [pwritev2 pwritev64v2]
         (fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> isize,
         fd, Write, |state, it| {
             // SAFETY: the program gives a list of this length.
-            let list = unsafe { pieces(list, count) };
+            let list = unsafe { pieces(list, count) }?;
             let written = match offset {
                 -1 => state.write(&it, &list),
                 _ => state.write_at(&it, &list, offset),
@@ -314,5 +316,7 @@ pub unsafe extern "C" fn splice(
 }
 
 /// What Linux moves at most in one call.
+/// Most pieces that a call names (IOV_MAX).
+const LIST_MAX: usize = 1024;
 const MOVED_MAX: usize = 0x7fff_f000;
 const COPIED_AT_ONCE: usize = 1 << 18;

@@ -1,20 +1,14 @@
 //! Calls about extended attributes.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void};
 
 use libc::AT_FDCWD;
 
 use crate::errors::{Outcome, fail};
 use crate::extended::Bearer;
+use crate::given::{self, Purpose, must_have};
 
 type Text = *const c_char;
-
-/// # Safety
-/// It ends with a zero.
-unsafe fn octets<'t>(name: Text) -> &'t [u8] {
-    // SAFETY: by the caller's word.
-    unsafe { CStr::from_ptr(name) }.to_bytes()
-}
 
 /// Gives a program what it has room for; without any it is told how much it is.
 ///
@@ -25,7 +19,8 @@ unsafe fn give(value: &[u8], to: *mut c_void, size: usize) -> Outcome<isize> {
         if value.len() > size {
             return fail(libc::ERANGE);
         }
-        // SAFETY: by the caller's word.
+        must_have(to.cast(), value.len(), Purpose::Writing)?;
+        // SAFETY: there is.
         unsafe { std::ptr::copy_nonoverlapping(value.as_ptr(), to.cast(), value.len()) };
     }
     Ok(value.len() as isize)
@@ -35,7 +30,7 @@ unsafe fn give(value: &[u8], to: *mut c_void, size: usize) -> Outcome<isize> {
 /// As the manual of `getxattr` asks.
 unsafe fn get(of: &Bearer, name: Text, to: *mut c_void, size: usize) -> Outcome<isize> {
     // SAFETY: by the caller's word.
-    unsafe { give(&of.get(octets(name))?, to, size) }
+    unsafe { give(&of.get(given::text(name)?)?, to, size) }
 }
 
 /// # Safety
@@ -54,11 +49,12 @@ unsafe fn set(
     size: usize,
     flags: c_int,
 ) -> Outcome<c_int> {
-    // SAFETY: by the caller's word.
+    must_have(value.cast(), size, Purpose::Reading)?;
+    // SAFETY: by the caller's word, and there is so much.
     unsafe {
         let value =
             if size == 0 { &[] } else { std::slice::from_raw_parts(value.cast::<u8>(), size) };
-        of.set(octets(name), value, flags)
+        of.set(given::text(name)?, value, flags)
     }
 }
 
@@ -66,7 +62,7 @@ unsafe fn set(
 /// As the manual of `removexattr` asks.
 unsafe fn remove(of: &Bearer, name: Text) -> Outcome<c_int> {
     // SAFETY: by the caller's word.
-    of.remove(unsafe { octets(name) })
+    of.remove(unsafe { given::text(name) }?)
 }
 
 on_path! {

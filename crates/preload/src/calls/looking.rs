@@ -8,16 +8,15 @@ use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW};
 
 use crate::attributes::{to_statfs, to_statvfs};
 use crate::errors::{Outcome, fail};
+use crate::given::{Purpose, must_have};
 use crate::route::Place;
 use crate::state::{Description, State};
 use crate::waiting::settle;
 
 /// Writes what was found where the program wants it.
 fn put<T>(to: *mut T, value: T) -> Outcome<c_int> {
-    if to.is_null() {
-        return fail(libc::EFAULT);
-    }
-    // SAFETY: the program gives memory for it.
+    must_have(to.cast(), size_of::<T>(), Purpose::Writing)?;
+    // SAFETY: the program has memory for it.
     unsafe { to.write(value) };
     Ok(0)
 }
@@ -63,7 +62,8 @@ fn put_text(text: &str, to: *mut c_char, size: usize) -> Outcome<isize> {
         return fail(libc::EINVAL);
     }
     let length = text.len().min(size);
-    // SAFETY: the program gives so much memory.
+    must_have(to.cast(), length, Purpose::Writing)?;
+    // SAFETY: the program has so much memory.
     unsafe { std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, length) };
     Ok(length as isize)
 }

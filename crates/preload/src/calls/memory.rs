@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 
 use crate::errors::{self, Mapped};
+use crate::given;
 use crate::guard;
 use crate::mapping::{Wish, is_tracked};
 use crate::report::{self, Call, Miss, missed};
@@ -41,6 +42,7 @@ macro_rules! mapping {
 mapping! { mmap mmap64 }
 
 fn let_go(address: *mut c_void, length: usize) {
+    given::forget();
     if is_tracked() && !guard::is_inside() {
         // What cannot be written is lost with the mapping, as on a disk that fails.
         let _ = guard::with(|state| {

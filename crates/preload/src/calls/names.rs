@@ -1,11 +1,12 @@
 //! Calls that change names.
 
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint};
 
 use dafs_client::{DeviceNumber, NewObject};
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW};
 
 use crate::errors::{Failure, Outcome, fail};
+use crate::given;
 use crate::guard;
 use crate::report::{self, Call, Miss};
 use crate::route::{LINKS_MAX, Place, Route, route, whole};
@@ -59,12 +60,12 @@ on_path! {
         (at, path), Name, |state, place| make_node(state, place, mode, device);
     fn [symlink](text: *const c_char, path: *const c_char) -> c_int,
         (AT_FDCWD, path), Name,
-        // SAFETY: the program gives a text that ends with a zero.
-        |state, place| state.symlink(unsafe { CStr::from_ptr(text) }.to_bytes(), place);
+        // SAFETY: the text stays as it is.
+        |state, place| state.symlink(unsafe { given::text(text) }?, place);
     fn [symlinkat](text: *const c_char, at: c_int, path: *const c_char) -> c_int,
         (at, path), Name,
-        // SAFETY: the program gives a text that ends with a zero.
-        |state, place| state.symlink(unsafe { CStr::from_ptr(text) }.to_bytes(), place);
+        // SAFETY: the text stays as it is.
+        |state, place| state.symlink(unsafe { given::text(text) }?, place);
 }
 
 /// What becomes of a call with two paths.
@@ -82,7 +83,10 @@ unsafe fn pair(
     follow: bool,
     act: impl Fn(&mut State, &Place, &Place) -> Outcome<c_int>,
 ) -> Pair {
-    // SAFETY: the program gives paths that end with a zero, or null.
+    if from.1.is_null() || to.1.is_null() {
+        return Pair::Done(refused(&Failure::Errno(libc::EFAULT)));
+    }
+    // SAFETY: the program gives paths.
     let (mut from, mut to) = unsafe { (route(from.0, from.1), route(to.0, to.1)) };
     for _ in 0..LINKS_MAX {
         (from, to) = match (from, to) {

@@ -1,0 +1,222 @@
+//! Memory that the program names in its calls.
+//!
+//! Invariant: memory that the program has not is told as EFAULT, as the kernel does, and is not
+//! touched. A page that was found good is not asked about again until the program gives memory
+//! back by a call that is seen here; one that goes unseen (`free`) and is used all the same ends
+//! the program, as it would without DAFS sooner or later.
+
+use std::ffi::c_char;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::mm::Advice;
+
+use crate::errors::{Outcome, fail};
+
+/// What memory is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Octets are taken from it.
+    Reading = 0,
+    /// Octets are put there.
+    Writing = 1,
+}
+
+/// Sees to it that so many octets are the program's.
+///
+/// # Errors
+/// EFAULT.
+pub fn must_have(start: *const u8, length: usize, purpose: Purpose) -> Outcome<()> {
+    let start = start as usize;
+    let Some(last) = length.checked_sub(1) else { return Ok(()) };
+    let Some(last) = start.checked_add(last) else { return fail(libc::EFAULT) };
+    let unknown = |page: &usize| !is_known(*page, purpose);
+    let pages = start / PAGE..=last / PAGE;
+    let Some(first) = pages.clone().find(unknown) else { return Ok(()) };
+    let last = pages.rev().find(unknown).unwrap_or(first);
+    if !has(first, last, purpose) {
+        return fail(libc::EFAULT);
+    }
+    (first..=last).for_each(|page| know(page, purpose));
+    Ok(())
+}
+
+/// A text of the program's, without the zero at its end; of one that is longer than a path may
+/// be, so much.
+///
+/// # Safety
+/// What is the program's of it stays as it is for the time of the call.
+///
+/// # Errors
+/// EFAULT.
+pub unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
+    let start = start.cast::<u8>();
+    let mut length = 0;
+    while length < TEXT_BYTES_MAX {
+        let here = start.wrapping_add(length);
+        let left = PAGE - here as usize % PAGE;
+        must_have(here, left, Purpose::Reading)?;
+        // SAFETY: this page was just looked at.
+        let part = unsafe { std::slice::from_raw_parts(here, left) };
+        if let Some(end) = part.iter().position(|octet| *octet == 0) {
+            length += end;
+            break;
+        }
+        length += left;
+    }
+    // SAFETY: all pages of it were looked at.
+    Ok(unsafe { std::slice::from_raw_parts(start, length) })
+}
+
+/// Memory was given back, or is another's.
+pub fn forget() {
+    if KNOWS_ANY.swap(false, Ordering::AcqRel) {
+        KNOWN.iter().flatten().for_each(|page| page.store(0, Ordering::Relaxed));
+    }
+}
+
+/// Pages by number, one for each place.
+static KNOWN: [[AtomicUsize; KNOWN_COUNT]; 2] =
+    [const { [const { AtomicUsize::new(0) }; KNOWN_COUNT] }; 2];
+static KNOWS_ANY: AtomicBool = AtomicBool::new(false);
+
+fn is_known(page: usize, purpose: Purpose) -> bool {
+    page != 0 && KNOWN[purpose as usize][page % KNOWN_COUNT].load(Ordering::Relaxed) == page
+}
+
+fn know(page: usize, purpose: Purpose) {
+    if page != 0 {
+        KNOWN[purpose as usize][page % KNOWN_COUNT].store(page, Ordering::Relaxed);
+        KNOWS_ANY.store(true, Ordering::Release);
+    }
+}
+
+/// Asks the kernel about pages. Those it will not make present itself, such as a device's, or
+/// none where it is too old, are looked up among the mappings.
+fn has(first: usize, last: usize, purpose: Purpose) -> bool {
+    let (start, length) = (first * PAGE, (last - first + 1) * PAGE);
+    let advice = match purpose {
+        Purpose::Reading => Advice::LinuxPopulateRead,
+        Purpose::Writing => Advice::LinuxPopulateWrite,
+    };
+    // SAFETY: it changes no octet, and says so if there is no memory.
+    let populated = unsafe { rustix::mm::madvise(start as *mut _, length, advice) };
+    populated.is_ok() || mappings().is_none_or(|text| covers(&text, start, start + length, purpose))
+}
+
+/// The process's mappings as text, read past this library.
+fn mappings() -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::open(c"/proc/self/maps", flags, Mode::empty()).ok()?;
+    let mut text = Vec::new();
+    let mut part = [0; PAGE];
+    loop {
+        match rustix::io::read(&file, &mut part).ok()? {
+            0 => return Some(text),
+            count => text.extend_from_slice(&part[..count]),
+        }
+    }
+}
+
+/// Whether mappings that allow it cover a range without a gap.
+fn covers(mappings: &[u8], start: usize, end: usize, purpose: Purpose) -> bool {
+    let mut from = start;
+    for line in mappings.split(|octet| *octet == b'\n') {
+        let Some((low, high, allows)) = std::str::from_utf8(line).ok().and_then(mapping) else {
+            continue;
+        };
+        if low <= from && from < high {
+            if !allows[purpose as usize] {
+                return false;
+            }
+            from = high;
+        }
+    }
+    from >= end
+}
+
+/// Where a mapping begins and ends, and whether it may be read and written.
+fn mapping(line: &str) -> Option<(usize, usize, [bool; 2])> {
+    let mut fields = line.split(' ');
+    let (low, high) = fields.next()?.split_once('-')?;
+    let rights = fields.next()?;
+    let number = |text| usize::from_str_radix(text, 16).ok();
+    Some((number(low)?, number(high)?, [rights.contains('r'), rights.contains('w')]))
+}
+
+/// Of the smallest pages there are.
+const PAGE: usize = 4096;
+/// 2 MiB, of which a program reads again and again.
+const KNOWN_COUNT: usize = 512;
+/// A path with its zero, and a little more: what is longer is refused for that.
+const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize + 1;
+
+#[cfg(test)]
+mod tests {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+    use super::*;
+    use crate::errors::Failure;
+
+    fn mapped(pages: usize, protection: ProtFlags) -> *mut u8 {
+        let length = pages * PAGE;
+        // SAFETY: a new mapping, of nobody else's concern.
+        let start = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE).unwrap()
+        };
+        start.cast()
+    }
+
+    const BAD: Outcome<()> = Err(Failure::Errno(libc::EFAULT));
+
+    #[test]
+    fn memory_is_had_as_its_mappings_allow() {
+        let both = mapped(3, ProtFlags::READ | ProtFlags::WRITE);
+        assert_eq!(must_have(both, 3 * PAGE, Purpose::Writing), Ok(()));
+        assert_eq!(must_have(both.wrapping_add(PAGE - 1), 2, Purpose::Reading), Ok(()));
+        let read = mapped(1, ProtFlags::READ);
+        assert_eq!(must_have(read, PAGE, Purpose::Reading), Ok(()));
+        assert_eq!(must_have(read, 1, Purpose::Writing), BAD);
+        let none = mapped(1, ProtFlags::empty());
+        assert_eq!(must_have(none, 1, Purpose::Reading), BAD);
+        assert_eq!(must_have(std::ptr::null(), 1, Purpose::Reading), BAD);
+        assert_eq!(must_have(usize::MAX as *const u8, 2, Purpose::Reading), BAD);
+        assert_eq!(must_have(std::ptr::null(), 0, Purpose::Reading), Ok(()));
+    }
+
+    #[test]
+    fn a_range_that_ends_in_nothing_is_refused_and_what_was_given_back_forgotten() {
+        let start = mapped(2, ProtFlags::READ | ProtFlags::WRITE);
+        assert_eq!(must_have(start, 2 * PAGE, Purpose::Writing), Ok(()));
+        // SAFETY: the second page is this test's.
+        unsafe { munmap(start.wrapping_add(PAGE).cast(), PAGE).unwrap() };
+        forget();
+        assert_eq!(must_have(start, PAGE, Purpose::Writing), Ok(()));
+        assert_eq!(must_have(start, PAGE + 1, Purpose::Writing), BAD);
+    }
+
+    #[test]
+    fn texts_end_at_their_zero_and_not_beyond_their_memory() {
+        let start = mapped(2, ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: both pages are this test's, the second until it is unmapped.
+        unsafe {
+            start.write_bytes(b'x', 2 * PAGE);
+            start.add(PAGE + 1).write(0);
+            assert_eq!(text(start.add(PAGE - 2).cast()).unwrap(), b"xxx");
+            munmap(start.add(PAGE).cast(), PAGE).unwrap();
+            forget();
+            assert_eq!(text(start.add(PAGE - 2).cast()), Err(Failure::Errno(libc::EFAULT)));
+        }
+    }
+
+    #[test]
+    fn mappings_are_read_as_the_kernel_writes_them() {
+        let text = b"1000-3000 r--p 00000000 00:00 0\n3000-4000 rw-p 00000000 00:00 0 [heap]\n";
+        assert!(covers(text, 0x1000, 0x4000, Purpose::Reading));
+        assert!(!covers(text, 0x1000, 0x4000, Purpose::Writing));
+        assert!(covers(text, 0x3000, 0x4000, Purpose::Writing));
+        assert!(!covers(text, 0x3000, 0x5000, Purpose::Reading));
+        assert!(covers(&mappings().unwrap(), text.as_ptr() as usize, text.as_ptr() as usize + 1,
+            Purpose::Reading));
+    }
+}
