@@ -77,6 +77,8 @@ impl Racer {
             7 => raw::lstat(path).map(|_| ()),
             10 => raw::truncate(path, 512 * self.random.below(40) as i64),
             11 => self.read(path),
+            // Renames put directories into each other; without this the tree grows ever deeper.
+            12 if self.random.below(16) == 0 => remove_whole(path),
             _ => self.write(path),
         }
     }
@@ -132,6 +134,11 @@ impl Racer {
         self.appended += 1;
         Ok(())
     }
+}
+
+/// Removes a directory with what is in it, while others make more.
+fn remove_whole(path: &str) -> Result<(), Errno> {
+    std::fs::remove_dir_all(path).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 /// Looks at what all have left, when nobody works any more.

@@ -88,6 +88,12 @@ pub trait File: Send + Sync {
     /// `Io` and `NoSpace` if earlier writes could not be made stable.
     fn sync(&self, data_only: bool) -> Result<()>;
 
+    /// The mode that an object of this one has once what is to be written has been: without set-id
+    /// bits, where somebody other than the superuser may have written it.
+    fn mode_behind_writes(&self, mode: u32) -> u32 {
+        mode
+    }
+
     /// Present attributes.
     ///
     /// # Errors

@@ -430,7 +430,7 @@ impl Cache {
     }
 
     /// Corrects attributes read from the store for what only the cache has: size, space,
-    /// change and modification time.
+    /// change and modification time, and the mode that writing leaves.
     pub fn overlay(&self, file: CachedFile, attributes: &mut Attributes) {
         let entry = self.files.get(file);
         attributes.change = attributes.change.wrapping_add(entry.change_count);
@@ -439,6 +439,9 @@ impl Cache {
             attributes.space_used = attributes.space_used.max(entry.size);
             attributes.time_modify = attributes.time_modify.max(entry.written_at);
             attributes.time_metadata = attributes.time_metadata.max(entry.written_at);
+            if let Some(file) = &entry.file {
+                attributes.mode = file.mode_behind_writes(attributes.mode);
+            }
         }
     }
 

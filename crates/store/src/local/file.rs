@@ -80,13 +80,19 @@ impl LocalFile {
     fn strip_set_id(&self, fd: BorrowedFd<'_>) -> Result<()> {
         if self.strips_set_id.swap(false, Ordering::Relaxed) {
             let mode = sys::status(fd)?.attributes.mode;
-            let gone = if mode & 0o010 != 0 { 0o6000 } else { 0o4000 };
-            if mode & gone != 0 {
-                rustix::fs::fchmod(fd, Mode::from_raw_mode(mode & !gone))?;
+            let left = without_set_id(mode);
+            if left != mode {
+                rustix::fs::fchmod(fd, Mode::from_raw_mode(left))?;
             }
         }
         Ok(())
     }
+}
+
+/// What a write by somebody other than the superuser leaves of a mode; a set-group-id bit without
+/// the group's right to run means something else.
+fn without_set_id(mode: u32) -> u32 {
+    mode & !(if mode & 0o010 != 0 { 0o6000 } else { 0o4000 })
 }
 
 impl File for LocalFile {
@@ -123,6 +129,10 @@ impl File for LocalFile {
         let fd = self.write_fd()?;
         self.strip_set_id(fd)?;
         Ok(memory.write_file(memory_offset, length, fd, offset)?)
+    }
+
+    fn mode_behind_writes(&self, mode: u32) -> u32 {
+        if self.strips_set_id.load(Ordering::Relaxed) { without_set_id(mode) } else { mode }
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
