@@ -17,51 +17,79 @@ use dafs_server::{
 };
 use dafs_store::local::Squash;
 use dafs_types::Credentials;
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::serve::Arguments;
 
-/// A rule: whom it speaks of, and what it says. Which of this may stand in it depends on
-/// where it stands.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// A rule: whom it speaks of, and what it says. Each list that is there must have a match; a
+/// rule without lists speaks of everybody. Of several rules the first that speaks of a client
+/// decides. Which of this may stand in a rule depends on where it stands.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Rule {
+    /// `"allow"` or `"deny"`: in `[[connect]]`, and only there.
     action: Option<String>,
+    /// Where a client comes from: `"local"` (shared memory), an address, a network such as
+    /// `"192.0.2.0/24"`.
     from: Vec<String>,
+    /// What a client comes over: `"shm"`, `"tcp"` (with or without TLS), `"tls"` (whether
+    /// with a certificate of its own, `principals` can ask), `"verbs"`.
     transport: Vec<String>,
+    /// How it has proved who it is: `"none"`, `"password"`, `"kerberos"`. Over shared memory
+    /// `"none"` is the kernel's word.
     authentication: Vec<String>,
+    /// Who it is: `"uid:1000"` (the kernel's word), `"user:ann"` (by password),
+    /// `"kerberos:ann@REALM"`, `"certificate:NAME"`, `"anonymous"`; `*` stands for anything.
     principals: Vec<String>,
+    /// Refuse its changes: in the rules of an export.
     read_only: Option<bool>,
+    /// Whose identity does not count: `"root"`, `"all"` or `"none"`; in the rules of an export.
     squash: Option<String>,
+    /// Who they are then, as `"UID:GID"`: in the rules of an export.
     anonymous: Option<String>,
 }
 
 /// An export and who sees it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ExportTable {
     /// Its name.
     pub name: String,
     /// Its directory; without one it is one of `directories`.
     pub path: Option<PathBuf>,
+    /// Refuse changes in it.
     read_only: Option<bool>,
+    /// Whose identity does not count in it: `"root"` (user 0, and group 0), `"all"` or
+    /// `"none"`. Default: what the key outside of the table says.
     squash: Option<String>,
+    /// Who they are then, as `"UID:GID"`.
     anonymous: Option<String>,
+    /// Who sees it, and on which terms. Without such rules everybody does; with some, whoever
+    /// none speaks of finds it neither in the root directory nor by a handle.
     #[serde(default)]
     clients: Vec<Rule>,
 }
 
 /// Authentication by Kerberos.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct KerberosTable {
+    /// File with the server's keys, read again for each client.
     keytab: Option<PathBuf>,
+    /// Accept tickets for this service alone, as `"dafs@host"`, not for every key in the keytab.
     service: Option<String>,
+    /// File that keeps what was seen lately, so that nobody repeats it. Default: the system's.
     replay_cache: Option<PathBuf>,
+    /// Local users by principal, before all other rules.
     users: BTreeMap<String, String>,
+    /// Whether `auth_to_local` of krb5.conf names the others.
     host_rules: bool,
+    /// Whether a principal may be user 0.
     allow_root: bool,
+    /// Refuse tokens that are not made for the very session. Our clients' are.
     require_binding: bool,
+    /// The longest ticket taken over TCP, in octets, at most 61440. Default: 15360.
     max_token: Option<u32>,
 }
 

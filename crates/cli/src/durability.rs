@@ -12,7 +12,9 @@ use dafs_server::JournalConfig;
 use crate::serve::Arguments;
 
 /// Where the response cache is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Durability {
     /// In the journal.

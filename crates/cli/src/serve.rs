@@ -15,6 +15,7 @@ use dafs_server::{Server, ServerConfig, ServerError, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::access::{self, ExportTable, KerberosTable, Rule};
@@ -23,7 +24,7 @@ use crate::place::DEFAULT_PORT;
 use crate::status;
 
 /// Arguments of `dafs serve`; the configuration file has the same keys.
-#[derive(Clone, Debug, Default, Args, Deserialize)]
+#[derive(Clone, Debug, Default, Args, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Arguments {
     /// Directories to serve, each a path or NAME=PATH.

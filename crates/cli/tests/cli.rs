@@ -452,7 +452,57 @@ fn completions_and_pages_are_generated() {
     assert!(ok(&["completions", "bash"]).contains("_dafs"));
     let place = tempfile::tempdir().unwrap();
     ok(&["man", place.path().to_str().unwrap()]);
-    assert!(std::fs::read_dir(place.path()).unwrap().count() > 10);
+    let pages: Vec<PathBuf> =
+        std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    for wanted in ["dafs.1", "dafs-serve.1", "dafs-fence-set.1", "dafs.toml.5"] {
+        assert!(place.path().join(wanted).exists(), "{wanted}");
+    }
+    let all = ok(&["--help"]);
+    let commands = all.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let named = commands.take_while(|line| !line.is_empty()).filter_map(|line| {
+        // A description that is long goes on further to the right.
+        let name = line.strip_prefix("  ")?.split(' ').next()?;
+        (!name.is_empty() && name != "help").then(|| format!("dafs-{name}.1"))
+    });
+    let mut count = 0;
+    for page in named {
+        assert!(place.path().join(&page).exists(), "{page}");
+        count += 1;
+    }
+    assert!(count > 20, "{all}");
+    for page in pages.iter().chain(&own_pages()) {
+        is_sound(page);
+    }
+}
+
+/// The pages that are written by hand.
+fn own_pages() -> Vec<PathBuf> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let directory = std::fs::read_dir(root.join("dist/man")).unwrap();
+    let mut pages: Vec<PathBuf> = directory.map(|entry| entry.unwrap().path()).collect();
+    assert!(pages.len() >= 2);
+    pages.push(root.join("crates/capi/dafs.3"));
+    pages
+}
+
+/// Nothing to complain of, for the formatters that are here.
+fn is_sound(page: &std::path::Path) {
+    let formatters: [&[&str]; 2] =
+        [&["groff", "-ww", "-z", "-man", "-Tutf8"], &["mandoc", "-Tlint", "-Werror"]];
+    for formatter in formatters {
+        let done = Command::new(formatter[0]).args(&formatter[1..]).arg(page).output();
+        match done {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                eprintln!("{} is missing: it is not asked about {page:?}", formatter[0]);
+            }
+            done => {
+                let done = done.unwrap();
+                let said = [done.stdout, done.stderr].concat();
+                let said = String::from_utf8_lossy(&said);
+                assert!(done.status.success() && said.is_empty(), "{page:?}: {said}");
+            }
+        }
+    }
 }
 
 #[test]
