@@ -2,7 +2,7 @@
 CARGO ?= cargo
 
 .PHONY: run test test-posix test-interop test-python test-python-torch bench bench-python check fuzz soak \
-  install-c install-preload fio-engine
+  install-c install-preload fio-engine deb test-packages
 
 # Serves a directory (DIR=..., by default the Rust toolchain), copies it whole over
 # shared memory and TCP, verifies every octet and prints the speeds.
@@ -86,3 +86,13 @@ endif
 # The engine for fio, target/fio/dafs.so; takes fio's source from apt, or FIO_SOURCE=DIR.
 fio-engine:
 	tools/fio/build
+
+# Debian packages in target/debian: server and command, C library, Python (docs/operating/install.md).
+# What is not built is built as a release; python3-dafs needs maturin, which pip fetches.
+deb:
+	$(CARGO) build --release --quiet -p dafs-cli -p dafs-capi -p dafs-preload
+	wheel=$$(crates/python/run wheel) || [ $$? = 77 ]; DAFS_WHEEL=$$wheel dist/debian/build
+
+# The packages in a clean Debian with its own systemd: installed, used, upgraded, removed. As root.
+test-packages:
+	@dist/test-packages || [ $$? = 77 ]
