@@ -30,6 +30,7 @@ macro_rules! modules {
 }
 
 modules! {
-    attributes calls config connection data descriptors directories errors extended given guard locks
-    mapping names opening page places programs report route sockets start state streams waiting walk
+    attributes calls config connection data descriptors directories errors extended given guard
+    locks mapping names opening page places programs report route sockets start state streams
+    waiting walk
 }
