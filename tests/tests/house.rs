@@ -49,6 +49,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-journal",
             "dafs-server",
             "dafs-client",
+            "dafs-peers",
         ],
     ),
     (

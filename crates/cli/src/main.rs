@@ -11,6 +11,7 @@ mod exec;
 mod fence;
 mod files;
 mod generate;
+mod gzip;
 mod lock;
 mod mount;
 mod passwd;
@@ -65,6 +66,10 @@ enum Command {
     Df(files::df::Arguments),
     /// Run a program whose calls beneath chosen paths go to DAFS, without the kernel.
     Exec(exec::Arguments),
+    /// Compress files here or on servers, as gzip does.
+    Gzip(Box<gzip::Arguments>),
+    /// Decompress files here or on servers, as gunzip does.
+    Gunzip(Box<gzip::Arguments>),
     /// Say who may reach a file or a file system, and shut others out (cluster fencing).
     Fence(fence::Arguments),
     /// Show who is connected to a server of this machine, and what limits them.
@@ -114,6 +119,8 @@ fn main() -> ExitCode {
         Command::Ln(arguments) => files::ln::run(&arguments),
         Command::Df(arguments) => files::df::run(&arguments),
         Command::Exec(arguments) => exec::run(&arguments),
+        Command::Gzip(arguments) => gzip::run(&arguments),
+        Command::Gunzip(arguments) => gzip::gunzip(*arguments),
         Command::Fence(arguments) => fence::run(&arguments),
         Command::Sessions(target) => status::sessions::run(&target),
         Command::Lock(arguments) => lock::run(&arguments),

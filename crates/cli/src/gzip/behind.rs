@@ -1,0 +1,147 @@
+//! Writing behind: blocks go to the server while the next ones are made.
+//!
+//! Invariant: a buffer that was submitted is touched again only after its write has ended. A
+//! server that restarts meanwhile may have lost what it had taken: that is an error, for the
+//! output is made anew from its input, which is still there.
+
+use std::io;
+
+use anyhow::{Result, bail};
+use dafs_client::{Buffer, Client, Completion, File, Group, Stability};
+
+/// Writes a file from its beginning.
+pub struct WriteBehind<'f> {
+    file: &'f File,
+    client: Client,
+    group: Group,
+    slots: Vec<Slot>,
+    /// Slots that nothing is under way for.
+    free: Vec<usize>,
+    /// The slot being filled.
+    filling: Option<usize>,
+    /// Where the next block goes.
+    offset: u64,
+}
+
+struct Slot {
+    buffer: Buffer,
+    offset: u64,
+    /// Octets in it, and of those what the server has taken.
+    length: usize,
+    done: usize,
+}
+
+impl<'f> WriteBehind<'f> {
+    pub fn new(file: &'f File) -> Self {
+        let client = file.session().client();
+        let group = client.group();
+        Self { file, client, group, slots: Vec::new(), free: Vec::new(), filling: None, offset: 0 }
+    }
+
+    /// Sends the rest, and waits until the server has taken all.
+    pub fn finish(mut self) -> Result<()> {
+        self.send()?;
+        while self.free.len() < self.slots.len() {
+            self.reap(true)?;
+        }
+        Ok(())
+    }
+
+    /// A slot to be filled; waits for one if all are under way.
+    fn slot(&mut self) -> Result<usize> {
+        if let Some(index) = self.filling {
+            return Ok(index);
+        }
+        self.reap(false)?;
+        while self.free.is_empty() {
+            if self.slots.len() < BLOCKS {
+                let buffer = self.client.allocate(BLOCK_BYTES)?;
+                self.slots.push(Slot { buffer, offset: 0, length: 0, done: 0 });
+                self.free.push(self.slots.len() - 1);
+            } else {
+                self.reap(true)?;
+            }
+        }
+        let Some(index) = self.free.pop() else { bail!("no buffer is free") };
+        let slot = &mut self.slots[index];
+        (slot.offset, slot.length, slot.done) = (self.offset, 0, 0);
+        self.filling = Some(index);
+        Ok(index)
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let Some(index) = self.filling.take() else { return Ok(()) };
+        self.offset += self.slots[index].length as u64;
+        self.submit(index)
+    }
+
+    fn submit(&mut self, index: usize) -> Result<()> {
+        let Slot { buffer, offset, length, done } = &self.slots[index];
+        let slice = buffer.slice(*done, length - done)?;
+        let (session, at, unstable) =
+            (self.file.session(), offset + *done as u64, Stability::Unstable);
+        session.submit_write(self.file, at, slice, unstable, self.group, index as u64)?;
+        Ok(())
+    }
+
+    /// Takes in what has ended; waits for something if it must.
+    fn reap(&mut self, waits: bool) -> Result<()> {
+        if waits {
+            self.client.wait(self.group, 1, None);
+        } else if self.slots.len() > self.free.len() {
+            self.client.poll(self.group);
+        }
+        while let Some(completion) = self.client.next(self.group) {
+            self.take(completion)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, completion: Completion) -> Result<()> {
+        let done = completion.result?;
+        self.file.note_unstable(done.verifier)?;
+        let index = completion.context as usize;
+        let slot = &mut self.slots[index];
+        slot.done += done.length as usize;
+        if slot.done >= slot.length {
+            self.free.push(index);
+            return Ok(());
+        }
+        if done.length == 0 {
+            bail!("{}: the server takes no more", self.file.path());
+        }
+        self.submit(index)
+    }
+}
+
+impl io::Write for WriteBehind<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let index = self.slot().map_err(io::Error::other)?;
+        let slot = &mut self.slots[index];
+        let count = bytes.len().min(BLOCK_BYTES - slot.length);
+        slot.buffer.write(slot.length, &bytes[..count]);
+        slot.length += count;
+        if slot.length == BLOCK_BYTES {
+            self.send().map_err(io::Error::other)?;
+        }
+        Ok(count)
+    }
+
+    /// Nothing: half blocks go out when they are full or the last.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for WriteBehind<'_> {
+    fn drop(&mut self) {
+        self.client.release_group(self.group);
+    }
+}
+
+/// Blocks under way at once, and octets of each.
+const BLOCKS: usize = 4;
+const BLOCK_BYTES: usize = 256 << 10;

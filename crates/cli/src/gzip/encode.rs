@@ -1,0 +1,172 @@
+//! Compression into one member of a gzip file (RFC 1952).
+//!
+//! Invariant: whatever the number of workers, the result is one member that any gunzip takes; one
+//! worker alone makes one stream, without the cuts between blocks.
+
+use std::io::{Read, Write};
+
+use anyhow::Result;
+use flate2::{Compression, GzBuilder};
+
+use super::Lengths;
+use super::parallel::in_blocks;
+use super::source::Source;
+
+/// What a member says of its file.
+#[derive(Clone, Debug, Default)]
+pub struct Header {
+    pub name: Option<Vec<u8>>,
+    /// Seconds since 1970, or 0.
+    pub modified: u32,
+}
+
+impl Header {
+    pub fn of(source: &Source, is_nameless: bool) -> Self {
+        if is_nameless {
+            return Self::default();
+        }
+        let modified = source.attributes.modified.map_or(0, |time| time.seconds);
+        Self {
+            // A name ends with a NUL there.
+            name: source
+                .name
+                .as_ref()
+                .filter(|name| !name.contains('\0'))
+                .map(|name| name.clone().into_bytes()),
+            modified: u32::try_from(modified).unwrap_or(0),
+        }
+    }
+
+    fn builder(&self) -> GzBuilder {
+        let builder = GzBuilder::new().mtime(self.modified).operating_system(UNIX);
+        match &self.name {
+            Some(name) => builder.filename(name.clone()),
+            None => builder,
+        }
+    }
+
+    /// The header alone, as it begins a member.
+    pub fn octets(&self, level: u32) -> Vec<u8> {
+        let hint = match level {
+            9 => 2,
+            1 => 4,
+            _ => 0,
+        };
+        let flags = if self.name.is_some() { HAS_NAME } else { 0 };
+        let mut octets = vec![0x1f, 0x8b, 8, flags];
+        octets.extend(self.modified.to_le_bytes());
+        octets.extend([hint, UNIX]);
+        if let Some(name) = &self.name {
+            octets.extend(name);
+            octets.push(0);
+        }
+        octets
+    }
+}
+
+/// Compresses all there is to read.
+pub fn compress(
+    reader: &mut dyn Read,
+    writer: &mut dyn Write,
+    header: &Header,
+    level: u32,
+    workers: usize,
+) -> Result<Lengths> {
+    let mut counted = Counted { writer, count: 0 };
+    let input = if workers > 1 {
+        in_blocks(reader, &mut counted, header, level, workers)?
+    } else {
+        in_one(reader, &mut counted, header, level)?
+    };
+    Ok(Lengths { input, output: counted.count })
+}
+
+fn in_one(
+    reader: &mut dyn Read,
+    writer: &mut dyn Write,
+    header: &Header,
+    level: u32,
+) -> Result<u64> {
+    let mut encoder = header.builder().write(writer, Compression::new(level));
+    let (mut chunk, mut length) = (vec![0; CHUNK_BYTES], 0);
+    loop {
+        let count = match reader.read(&mut chunk) {
+            Ok(0) => break,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            count => count?,
+        };
+        encoder.write_all(&chunk[..count])?;
+        length += count as u64;
+    }
+    encoder.finish()?;
+    Ok(length)
+}
+
+struct Counted<'w> {
+    writer: &'w mut dyn Write,
+    count: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let count = self.writer.write(bytes)?;
+        self.count += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+/// Read at once: stays in the processor's cache until it is compressed.
+const CHUNK_BYTES: usize = 128 << 10;
+/// RFC 1952 2.3.1: flags and operating systems.
+const HAS_NAME: u8 = 8;
+const UNIX: u8 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode::decompress;
+    use super::*;
+
+    fn text(length: usize) -> Vec<u8> {
+        let mut state = 1_u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            state >> 24
+        };
+        let words: [&[u8]; 4] = [b"direct ", b"access ", b"file ", b"system\n"];
+        let mut text = Vec::new();
+        while text.len() < length {
+            match next() {
+                number @ 0..240 => text.extend(words[number as usize % 4]),
+                number => text.push(number as u8),
+            }
+        }
+        text.truncate(length);
+        text
+    }
+
+    #[test]
+    fn what_is_compressed_comes_back_with_any_number_of_workers() {
+        for length in [0, 1, 1000, 131_072, 131_073, 700_001] {
+            let plain = text(length);
+            for workers in [1, 2, 5] {
+                for level in [1, 6, 9] {
+                    let header = Header { name: Some(b"name".to_vec()), modified: 7 };
+                    let mut packed = Vec::new();
+                    let lengths =
+                        compress(&mut &plain[..], &mut packed, &header, level, workers).unwrap();
+                    assert_eq!(lengths.input, length as u64);
+                    assert_eq!(lengths.output, packed.len() as u64);
+                    assert!(packed.len() <= length / 2 + 64, "{length} became {}", packed.len());
+                    let mut back = Vec::new();
+                    let decoded = decompress(&mut &packed[..], &mut back).unwrap();
+                    assert!(back == plain, "{length} octets, {workers} workers, level {level}");
+                    assert_eq!(decoded.garbage_at, None);
+                }
+            }
+        }
+    }
+}

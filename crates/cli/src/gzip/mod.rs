@@ -1,0 +1,370 @@
+//! `dafs gzip` and `dafs gunzip`: compression of files here and on servers, with gzip's manners.
+//!
+//! Invariant: an output has its name only when it is whole, and an input goes only after that.
+
+mod behind;
+mod decode;
+mod encode;
+mod output;
+mod parallel;
+mod source;
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_client::{Client, ClientConfig, Location, Session};
+use dafs_types::Timestamp;
+
+use self::output::Output;
+use self::source::Source;
+use crate::place::{Access, Place, connect_by};
+
+/// Arguments of `dafs gzip` and `dafs gunzip`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Files here, or on servers by their URLs; `-` is standard input.
+    #[arg(default_value = "-")]
+    files: Vec<String>,
+    /// Write to standard output, and keep the files.
+    #[arg(short = 'c', long = "stdout", visible_alias = "to-stdout")]
+    to_stdout: bool,
+    /// Decompress.
+    #[arg(short, long, visible_alias = "uncompress")]
+    decompress: bool,
+    /// Only see whether compressed files are whole.
+    #[arg(short, long)]
+    test: bool,
+    /// Only list what compressed files hold; decompresses them to know it.
+    #[arg(short, long, conflicts_with = "test")]
+    list: bool,
+    /// Keep the files that were compressed or decompressed.
+    #[arg(short, long)]
+    keep: bool,
+    /// Replace outputs that are there, take files with several names, write to a terminal.
+    #[arg(short, long)]
+    force: bool,
+    /// Where the output of a single file goes, here or on a server; the file is kept.
+    #[arg(short, long, value_name = "PLACE", conflicts_with = "to_stdout")]
+    output: Option<String>,
+    /// Put neither name nor time into the compressed file.
+    #[arg(short, long)]
+    no_name: bool,
+    /// Have the output on stable storage before it takes its name. So it is anyhow unless the
+    /// input is kept.
+    #[arg(long, visible_alias = "synchronous")]
+    sync: bool,
+    /// Threads that compress. One compresses without cutting the file into blocks.
+    #[arg(short = 'p', long, visible_alias = "processes", value_name = "COUNT",
+          default_value_t = processors(), value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+    #[command(flatten)]
+    level: Level,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// How hard to try; the last wins, as with gzip.
+#[derive(Clone, Copy, Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "gzip has nine such options")]
+struct Level {
+    /// Fastest.
+    #[arg(short = '1', long = "fast", overrides_with_all = LEVELS)]
+    one: bool,
+    #[arg(short = '2', hide = true, overrides_with_all = LEVELS)]
+    two: bool,
+    #[arg(short = '3', hide = true, overrides_with_all = LEVELS)]
+    three: bool,
+    #[arg(short = '4', hide = true, overrides_with_all = LEVELS)]
+    four: bool,
+    #[arg(short = '5', hide = true, overrides_with_all = LEVELS)]
+    five: bool,
+    /// What it is without any: between fast and small.
+    #[arg(short = '6', overrides_with_all = LEVELS)]
+    six: bool,
+    #[arg(short = '7', hide = true, overrides_with_all = LEVELS)]
+    seven: bool,
+    #[arg(short = '8', hide = true, overrides_with_all = LEVELS)]
+    eight: bool,
+    /// Smallest.
+    #[arg(short = '9', long = "best", overrides_with_all = LEVELS)]
+    nine: bool,
+}
+
+const LEVELS: [&str; 9] = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
+
+impl Level {
+    fn number(self) -> u32 {
+        let Self { one, two, three, four, five, six, seven, eight, nine } = self;
+        let given = [one, two, three, four, five, six, seven, eight, nine];
+        given.iter().zip(1..).find_map(|(is_given, number)| is_given.then_some(number)).unwrap_or(6)
+    }
+}
+
+fn processors() -> u16 {
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    u16::try_from(count).unwrap_or(u16::MAX).clamp(1, 256)
+}
+
+/// What is done with each file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    Compress,
+    Decompress,
+    Test,
+    List,
+}
+
+/// What is known of an input, and put onto its output.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attributes {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// When its content changed last.
+    pub modified: Option<Timestamp>,
+}
+
+/// `dafs gunzip`: as `dafs gzip --decompress`.
+pub fn gunzip(arguments: Arguments) -> Result<()> {
+    run(&Arguments { decompress: true, ..arguments })
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let task = match arguments {
+        Arguments { list: true, .. } => Task::List,
+        Arguments { test: true, .. } => Task::Test,
+        Arguments { decompress: true, .. } => Task::Decompress,
+        _ => Task::Compress,
+    };
+    if arguments.output.is_some() && arguments.files.len() > 1 {
+        bail!("--output is for a single file");
+    }
+    let mut run = Run::new(arguments, task)?;
+    if task == Task::List {
+        println!("{:>19} {:>19} {:>6} name", "compressed", "uncompressed", "ratio");
+    }
+    let mut failures = 0;
+    for file in &arguments.files {
+        if let Err(error) = run.one(file) {
+            if crate::is_broken_pipe(&error) {
+                return Err(error);
+            }
+            eprintln!("dafs: {file}: {error:#}");
+            failures += 1;
+        }
+        if run.interrupted.load(Ordering::Relaxed) {
+            bail!("interrupted; nothing half is left behind");
+        }
+    }
+    if failures > 0 {
+        bail!("{failures} of {} files: see above", arguments.files.len());
+    }
+    if run.has_warned {
+        drop(run);
+        // As gzip's, a warning is neither success nor failure.
+        std::process::exit(WARNING);
+    }
+    Ok(())
+}
+
+/// One run over some files.
+struct Run<'a> {
+    arguments: &'a Arguments,
+    task: Task,
+    client: Client,
+    sessions: Vec<(Location, Session)>,
+    /// Set by signals that want an end.
+    interrupted: Arc<AtomicBool>,
+    has_warned: bool,
+}
+
+impl<'a> Run<'a> {
+    fn new(arguments: &'a Arguments, task: Task) -> Result<Self> {
+        let interrupted = Arc::new(AtomicBool::new(false));
+        for signal in signal_hook::consts::TERM_SIGNALS {
+            // A second one ends without mercy.
+            let again = Arc::clone(&interrupted);
+            signal_hook::flag::register_conditional_shutdown(*signal, 130, again)?;
+            signal_hook::flag::register(*signal, Arc::clone(&interrupted))?;
+        }
+        let client = Client::new(ClientConfig::default())?;
+        Ok(Self { arguments, task, client, sessions: Vec::new(), interrupted, has_warned: false })
+    }
+
+    /// A session with the server of a location, the same for all its files.
+    fn session(&mut self, location: &Location) -> Result<Session> {
+        let server = Location { path: "/".to_owned(), ..location.clone() };
+        if let Some((_, session)) = self.sessions.iter().find(|(known, _)| *known == server) {
+            return Ok(session.clone());
+        }
+        let session = connect_by(&self.client, location, &self.arguments.access)?;
+        self.sessions.push((server, session.clone()));
+        Ok(session)
+    }
+
+    fn one(&mut self, file: &str) -> Result<()> {
+        let place = if file == "-" { None } else { Some(Place::parse(file)?) };
+        let source = match &place {
+            None => Source::standard(),
+            Some(Place::Local(path)) => Source::local(path)?,
+            Some(Place::Remote(location)) => {
+                Source::remote(&self.session(location)?, &location.path)?
+            }
+        };
+        if self.replaces_input() && source.link_count > 1 && !self.arguments.force {
+            bail!("has {} other names; give --force or --keep", source.link_count - 1);
+        }
+        let Some(output) = self.output(place.as_ref(), &source)? else { return Ok(()) };
+        let length = self.carry(file, &source, output)?;
+        if self.replaces_input() && place.is_some() {
+            source.remove()?;
+        }
+        if self.task == Task::List {
+            list(file, length);
+        }
+        Ok(())
+    }
+
+    /// Whether the output takes the input's place.
+    fn replaces_input(&self) -> bool {
+        let Arguments { keep, to_stdout, output, .. } = self.arguments;
+        let writes = matches!(self.task, Task::Compress | Task::Decompress);
+        writes && !keep && !to_stdout && output.is_none()
+    }
+
+    /// Where the output goes; `None` if the file is passed over.
+    fn output(&mut self, place: Option<&Place>, source: &Source) -> Result<Option<Output>> {
+        let arguments = self.arguments;
+        if matches!(self.task, Task::Test | Task::List) {
+            return Ok(Some(Output::Nowhere));
+        }
+        let named = match (&arguments.output, place) {
+            (Some(output), _) => Some(Place::parse(output)?),
+            (None, Some(place)) if !arguments.to_stdout => match self.beside(place)? {
+                Some(place) => Some(place),
+                None => return Ok(None),
+            },
+            (None, _) => None,
+        };
+        let output = match named {
+            None => {
+                let is_compressed = self.task == Task::Compress;
+                if is_compressed && !arguments.force && std::io::stdout().is_terminal() {
+                    bail!("compressed data is not written to a terminal; give --force to do so");
+                }
+                Output::Standard
+            }
+            Some(Place::Local(path)) => Output::local(path, source.attributes, arguments.force)?,
+            Some(Place::Remote(location)) => {
+                let session = self.session(&location)?;
+                Output::remote(&session, &location.path, source.attributes, arguments.force)?
+            }
+        };
+        Ok(Some(output))
+    }
+
+    /// The place of the output of a file, beside it.
+    fn beside(&mut self, place: &Place) -> Result<Option<Place>> {
+        let name = match place {
+            Place::Local(path) => path.to_str().context("the name is not UTF-8")?,
+            Place::Remote(location) => &location.path,
+        };
+        let named = match self.task {
+            Task::Compress if name.ends_with(SUFFIX) && !self.arguments.force => {
+                self.warn(&format!("{name}: has the suffix {SUFFIX} already; left as it is"));
+                return Ok(None);
+            }
+            Task::Compress => format!("{name}{SUFFIX}"),
+            _ => match decompressed_name(name) {
+                Some(named) => named,
+                None => {
+                    self.warn(&format!("{name}: has no known suffix; left as it is"));
+                    return Ok(None);
+                }
+            },
+        };
+        Ok(Some(match place {
+            Place::Local(_) => Place::Local(PathBuf::from(named)),
+            Place::Remote(location) => Place::Remote(Location { path: named, ..location.clone() }),
+        }))
+    }
+
+    fn warn(&mut self, what: &str) {
+        eprintln!("dafs: {what}");
+        self.has_warned = true;
+    }
+
+    /// Reads the input, and writes the output and gives it its name.
+    fn carry(&mut self, file: &str, source: &Source, output: Output) -> Result<Lengths> {
+        let syncs = self.arguments.sync || self.replaces_input();
+        let (task, arguments) = (self.task, self.arguments);
+        let interrupted = Arc::clone(&self.interrupted);
+        let mut garbage = None;
+        let lengths = source.read(&interrupted, |reader| {
+            output.write(|writer| {
+                if task == Task::Compress {
+                    let header = encode::Header::of(source, arguments.no_name);
+                    let (level, workers) = (arguments.level.number(), arguments.workers.into());
+                    return encode::compress(reader, writer, &header, level, workers);
+                }
+                let decoded = decode::decompress(reader, writer)?;
+                garbage = decoded.garbage_at;
+                Ok(decoded.lengths)
+            })
+        })?;
+        output.finish(source.attributes, arguments.force, syncs)?;
+        if let Some(offset) = garbage {
+            self.warn(&format!("{file}: what follows octet {offset} is not compressed; left out"));
+        }
+        Ok(lengths)
+    }
+}
+
+/// Octets in and out.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lengths {
+    /// Read.
+    pub input: u64,
+    /// Written.
+    pub output: u64,
+}
+
+fn list(file: &str, Lengths { input, output }: Lengths) {
+    let saved = if output == 0 { 0.0 } else { 100.0 - 100.0 * input as f64 / output as f64 };
+    let name = decompressed_name(file).unwrap_or_else(|| file.to_owned());
+    let mut out = std::io::stdout().lock();
+    // A reader that has gone is told by the next file's output.
+    let _ = writeln!(out, "{input:>19} {output:>19} {saved:>5.1}% {name}");
+}
+
+/// A compressed file's name without its suffix.
+fn decompressed_name(name: &str) -> Option<String> {
+    let base = name.rsplit('/').next().unwrap_or(name);
+    for (suffix, instead) in [(SUFFIX, ""), ("-gz", ""), (".tgz", ".tar"), (".taz", ".tar")] {
+        if base.len() > suffix.len() && base.ends_with(suffix) {
+            return Some(format!("{}{instead}", &name[..name.len() - suffix.len()]));
+        }
+    }
+    None
+}
+
+const SUFFIX: &str = ".gz";
+/// The exit status of gzip's warnings.
+const WARNING: i32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suffixes_go_as_gzip_takes_them() {
+        assert_eq!(decompressed_name("a/b.gz").as_deref(), Some("a/b"));
+        assert_eq!(decompressed_name("b.tgz").as_deref(), Some("b.tar"));
+        assert_eq!(decompressed_name("b-gz").as_deref(), Some("b"));
+        assert_eq!(decompressed_name("a/.gz"), None);
+        assert_eq!(decompressed_name("b.txt"), None);
+    }
+}

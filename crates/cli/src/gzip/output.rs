@@ -1,0 +1,204 @@
+//! Where the result goes.
+//!
+//! Invariant: until it is whole, a file has a name that nobody looks for, and loses it if the
+//! work fails or is interrupted.
+
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use dafs_client::{
+    File, ObjectType, OpenOptions, Session, SetAttributes, SetTime, Status, block_on,
+};
+use tempfile::NamedTempFile;
+
+use super::Attributes;
+use super::behind::WriteBehind;
+
+/// An output, not yet in its place.
+pub enum Output {
+    /// Counted alone.
+    Nowhere,
+    Standard,
+    Local(NamedTempFile, PathBuf),
+    Remote(Box<Temporary>),
+}
+
+/// A file on a server that goes unless it gets its name.
+pub struct Temporary {
+    session: Session,
+    file: Option<File>,
+    path: String,
+    temporary: String,
+}
+
+impl Output {
+    /// `force` replaces what is there.
+    pub fn local(path: PathBuf, attributes: Attributes, force: bool) -> Result<Self> {
+        match std::fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => check(&path.display(), found?.is_file(), force)?,
+        }
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        // Nobody else's until it is whole; without an input that says its mode, as any new file.
+        let mode = if attributes.mode.is_some() { 0o600 } else { 0o666 };
+        let file = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(std::fs::Permissions::from_mode(mode))
+            .tempfile_in(directory)
+            .with_context(|| format!("making a file in {}", directory.display()))?;
+        Ok(Self::Local(file, path))
+    }
+
+    /// `force` replaces what is there.
+    pub fn remote(
+        session: &Session,
+        path: &str,
+        attributes: Attributes,
+        force: bool,
+    ) -> Result<Self> {
+        match session.symlink_metadata(path) {
+            Err(error) if error.status() == Some(Status::NoEnt) => {}
+            found => check(&path, found?.kind == ObjectType::Regular, force)?,
+        }
+        let (directory, _) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        let mode = if attributes.mode.is_some() { 0o600 } else { 0o644 };
+        let options = OpenOptions { create_new: true, mode, ..OpenOptions::write() };
+        let (temporary, file) = loop {
+            let temporary = format!("{directory}/{PREFIX}{:016x}", random());
+            match session.open(&temporary, &options) {
+                Err(error) if error.status() == Some(Status::Exist) => {}
+                opened => break (temporary, opened?),
+            }
+        };
+        let (session, path) = (session.clone(), path.to_owned());
+        Ok(Self::Remote(Box::new(Temporary { session, file: Some(file), path, temporary })))
+    }
+
+    /// Has `body` write it.
+    pub fn write<T>(&self, body: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
+        match self {
+            Self::Nowhere => body(&mut io::sink()),
+            Self::Standard => {
+                let mut out = io::stdout().lock();
+                let done = body(&mut out)?;
+                out.flush()?;
+                Ok(done)
+            }
+            Self::Local(file, _) => body(&mut file.as_file()),
+            Self::Remote(temporary) => {
+                let file = temporary.file.as_ref().context("the output is closed")?;
+                let mut stream = WriteBehind::new(file);
+                let done = body(&mut stream)?;
+                stream.finish()?;
+                Ok(done)
+            }
+        }
+    }
+
+    /// Gives it the input's attributes and then its name.
+    pub fn finish(self, attributes: Attributes, force: bool, syncs: bool) -> Result<()> {
+        match self {
+            Self::Nowhere | Self::Standard => Ok(()),
+            Self::Local(file, path) => {
+                finish_local(file.as_file(), attributes, syncs)?;
+                let persisted =
+                    if force { file.persist(&path) } else { file.persist_noclobber(&path) };
+                persisted
+                    .map_err(|error| error.error)
+                    .with_context(|| format!("naming {}", path.display()))?;
+                Ok(())
+            }
+            Self::Remote(mut temporary) => temporary.finish(attributes, force, syncs),
+        }
+    }
+}
+
+fn finish_local(file: &std::fs::File, attributes: Attributes, syncs: bool) -> Result<()> {
+    if let Some(mode) = attributes.mode {
+        // The bits that make a program run as its owner are not handed on.
+        file.set_permissions(std::fs::Permissions::from_mode(mode & 0o777))?;
+    }
+    if let Some(modified) = attributes.modified {
+        let tv_nsec = modified.nanoseconds.into();
+        let modified = rustix::fs::Timespec { tv_sec: modified.seconds, tv_nsec };
+        let omitted = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+        let times = rustix::fs::Timestamps { last_access: omitted, last_modification: modified };
+        rustix::fs::futimens(file, &times)?;
+    }
+    if syncs {
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+impl Temporary {
+    fn finish(&mut self, attributes: Attributes, force: bool, syncs: bool) -> Result<()> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        if syncs {
+            file.commit()?;
+        }
+        let handle = file.handle();
+        // First: what the server still writes would change the time again.
+        file.close()?;
+        let wanted = SetAttributes {
+            mode: attributes.mode.map(|mode| mode & 0o777),
+            time_modify: attributes.modified.map(SetTime::Client),
+            ..SetAttributes::default()
+        };
+        let (session, path, temporary) = (&self.session, &self.path, &self.temporary);
+        if wanted != SetAttributes::default() {
+            session.set_attributes_by_handle(handle, &wanted, temporary)?;
+        }
+        if force {
+            session.rename(temporary, path)?;
+            return Ok(());
+        }
+        let client = session.client();
+        let named = block_on(&client, async {
+            let from = session.resolve_parent_async(temporary).await?;
+            let to = session.resolve_parent_async(path).await?;
+            let names = ((from.directory, &*from.name), (to.directory, &*to.name));
+            session.rename_new_in_async(names.0, names.1, path).await
+        });
+        if named.is_err() {
+            // The file is whole, but what took its name meanwhile stays.
+            self.remove();
+        }
+        Ok(named?)
+    }
+
+    fn remove(&self) {
+        // A server that cannot be reached keeps it.
+        let _ = self.session.remove(&self.temporary);
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.take() {
+            drop(file);
+            self.remove();
+        }
+    }
+}
+
+fn check(name: &dyn std::fmt::Display, is_file: bool, force: bool) -> Result<()> {
+    if !is_file {
+        bail!("{name} is there and is no regular file; it is left as it is");
+    }
+    if !force {
+        bail!("{name} is there already; give --force to replace it");
+    }
+    Ok(())
+}
+
+/// Octets that nobody else has had.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher};
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+const PREFIX: &str = ".dafs-gzip-";
