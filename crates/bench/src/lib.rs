@@ -11,11 +11,13 @@
 //! the work is known to be real.
 #![forbid(unsafe_code)]
 
+mod bars;
 mod goals;
 mod idle;
 mod measure;
 mod peers;
 mod plot;
+pub mod postmark;
 mod report;
 
 use std::path::PathBuf;
@@ -23,9 +25,13 @@ use std::path::PathBuf;
 use dafs_client::SessionOptions;
 use dafs_dat::Address;
 
+pub use bars::{Bar, Bars, bars};
+pub use dafs_peers::{
+    Answer, Completion, Entrance, Ganesha, Nfs, PeerError, Request, Ticket, flag,
+};
 pub use goals::{Goal, goals};
 pub use idle::Idle;
-pub use measure::Figure;
+pub use measure::{Figure, process_cpu, thread_cpu};
 pub use peers::{Kind, Label, serve_child};
 pub use plot::plot;
 pub use report::{Report, report};

@@ -123,12 +123,15 @@ fn median(values: &mut [f64]) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-fn thread_cpu() -> Duration {
+/// CPU time of the calling thread so far.
+#[must_use]
+pub fn thread_cpu() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// CPU time of a process so far, from its scheduler statistics.
+/// CPU time of a process so far, from its scheduler statistics; `None` if it is not there.
+#[must_use]
 pub fn process_cpu(process: u32) -> Option<Duration> {
     let mut total = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {

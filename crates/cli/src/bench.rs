@@ -1,10 +1,16 @@
 //! `dafs bench`: the measurements of `dafs_bench` against a server of our own, or one
 //! that is there already.
 
+mod figures;
+mod gzip;
+mod host;
+mod nfs_pipe;
+mod postmark;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, Subcommand};
 use dafs_bench::Options;
 use dafs_client::{Client, ClientConfig, Location};
 
@@ -13,7 +19,28 @@ use crate::served::Served;
 
 /// Arguments of `dafs bench`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    application: Option<Application>,
+    #[command(flatten)]
+    blocks: Blocks,
+}
+
+/// What is measured other than blocks.
+#[derive(Debug, Subcommand)]
+enum Application {
+    /// Compress files here, on a server of ours, and through NFS.
+    Gzip(gzip::Arguments),
+    /// Read, make and remove small files here, on a server of ours, and through NFS.
+    Postmark(postmark::Arguments),
+    /// Draw every figure of the papers that one machine can have.
+    Figures(figures::Arguments),
+}
+
+/// Reads and writes of blocks.
+#[derive(Debug, Args)]
+pub struct Blocks {
     /// A directory on a server to measure instead of a server of our own; needs room
     /// for a file of 256 MiB.
     url: Option<String>,
@@ -40,6 +67,16 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    match &arguments.application {
+        None => blocks(&arguments.blocks).map(drop),
+        Some(Application::Gzip(arguments)) => gzip::run(arguments).map(drop),
+        Some(Application::Postmark(arguments)) => postmark::run(arguments).map(drop),
+        Some(Application::Figures(arguments)) => figures::run(arguments),
+    }
+}
+
+/// Measures, prints, and writes what was asked for; returns the plots.
+fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
     let scratch = tempfile::tempdir().context("making a temporary directory")?;
     let mut options = options(arguments)?;
     let _servers = match &arguments.url {
@@ -57,6 +94,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         None => own(scratch.path(), &mut options)?,
     };
     let report = dafs_bench::report(&mut std::io::stdout(), &options)?;
+    let mut plots = Vec::new();
     if let Some(directory) = &arguments.output {
         std::fs::create_dir_all(directory)
             .with_context(|| format!("making {}", directory.display()))?;
@@ -64,11 +102,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         std::fs::write(&path, serde_json::to_vec_pretty(&report)?)
             .with_context(|| format!("writing {}", path.display()))?;
         println!("\nwritten: {}", path.display());
-        for path in dafs_bench::plot(&report, directory)? {
+        plots = dafs_bench::plot(&report, directory)?;
+        for path in &plots {
             println!("written: {}", path.display());
         }
     }
-    Ok(())
+    Ok(plots)
 }
 
 /// Starts a server to be busy and one to be idle.
@@ -82,11 +121,11 @@ fn own(scratch: &Path, options: &mut Options) -> Result<Vec<Served>> {
     Ok(vec![busy, idle])
 }
 
-fn options(arguments: &Arguments) -> Result<Options> {
+fn options(arguments: &Blocks) -> Result<Options> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut options = match arguments {
-        Arguments { tiny: true, .. } => Options::tiny(program),
-        Arguments { quick: true, .. } => Options::quick(program),
+        Blocks { tiny: true, .. } => Options::tiny(program),
+        Blocks { quick: true, .. } => Options::quick(program),
         _ => Options::full(program),
     };
     if !arguments.block.is_empty() {
@@ -114,10 +153,21 @@ fn start(place: &Path) -> Result<Served> {
 /// Arguments of `dafs bench-peer`: what a process does that is measured against.
 #[derive(Debug, Args)]
 pub struct PeerArguments {
-    /// echo, stream, blocks or busy.
+    /// echo, stream, blocks, busy, nfs-read, nfs-write or gzip-memory.
     work: String,
+    /// For NFS: a process in the server's network, and a file's path there. For gzip: a level and
+    /// files.
+    #[arg(allow_hyphen_values = true)]
+    more: Vec<String>,
 }
 
 pub fn serve_peer(arguments: &PeerArguments) -> Result<()> {
+    match (arguments.work.as_str(), arguments.more.as_slice()) {
+        ("gzip-memory", [level, paths @ ..]) => return gzip::in_memory(level, paths),
+        (work @ ("nfs-read" | "nfs-write"), [process, path]) => {
+            return nfs_pipe::run(work, process, path);
+        }
+        _ => {}
+    }
     dafs_bench::serve_child(&arguments.work)
 }

@@ -16,6 +16,7 @@ mod lock;
 mod mount;
 mod passwd;
 mod place;
+mod postmark;
 mod recover;
 mod serve;
 mod served;
@@ -89,6 +90,8 @@ enum Command {
     Ping(files::ping::Arguments),
     /// Manage a password file.
     Passwd(passwd::Arguments),
+    /// Read, make and remove small files as a mail server does, and say how many a second.
+    Postmark(postmark::Arguments),
     /// Measure reads and writes against local file access and the machine's limits.
     Bench(bench::Arguments),
     /// Be what `bench` measures against.
@@ -130,6 +133,7 @@ fn main() -> ExitCode {
         Command::Unmount(arguments) => mount::unmount(&arguments),
         Command::Ping(arguments) => files::ping::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
+        Command::Postmark(arguments) => postmark::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::BenchPeer(arguments) => bench::serve_peer(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

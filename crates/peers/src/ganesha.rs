@@ -187,6 +187,18 @@ impl Drop for Ganesha {
 }
 
 impl Entrance {
+    /// The entrance by which a process of the server's network is, for another process.
+    #[must_use]
+    pub fn of(process: u32) -> Self {
+        Self { process }
+    }
+
+    /// A process in the server's network, for [`Entrance::of`].
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.process
+    }
+
     /// As [`Ganesha::mount`].
     ///
     /// # Errors

@@ -91,7 +91,8 @@ impl<'s> Chain<'s> {
     }
 
     /// Octets that fit a request behind WRITE_INLINE's arguments.
-    pub(super) fn inline_bytes_max(&self) -> usize {
+    #[must_use]
+    pub fn inline_bytes_max(&self) -> usize {
         self.draft().request_bytes_max.saturating_sub(INLINE_HEAD_BYTES)
     }
 

@@ -1,0 +1,234 @@
+//! One lane: a sequence of steps over files that are its own.
+//!
+//! Invariant: at any time at most one step is under way, and the pool is what the steps before
+//! have left.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use super::Workload;
+
+/// A file: where it is, and what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The directory's number.
+    pub directory: usize,
+    /// The file's number, unique in the run; its name.
+    pub number: u64,
+    /// Octets.
+    pub size: usize,
+}
+
+/// What is to be done next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Open, read the whole file, close.
+    Read(Target),
+    /// Open, which makes the file, write it, close.
+    Create(Target),
+    /// Remove.
+    Remove(Target),
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// Transactions.
+    pub transactions: u64,
+    /// Files read.
+    pub read: u64,
+    /// Files made, those of the beginning among them.
+    pub created: u64,
+    /// Files removed, those of the end among them.
+    pub removed: u64,
+    /// Octets read and written.
+    pub octets: u64,
+    /// A sum over all steps and the octets that were read.
+    pub checksum: u64,
+}
+
+impl Work {
+    /// Adds another lane's work; the order does not matter.
+    pub fn add(&mut self, other: &Self) {
+        self.transactions += other.transactions;
+        self.read += other.read;
+        self.created += other.created;
+        self.removed += other.removed;
+        self.octets += other.octets;
+        self.checksum = self.checksum.wrapping_add(other.checksum);
+    }
+}
+
+/// A sequence of steps.
+#[derive(Debug)]
+pub struct Lane {
+    pool: Vec<Target>,
+    random: u64,
+    next_number: u64,
+    numbers_apart: u64,
+    directories: usize,
+    sizes: (usize, usize),
+    /// Files still to be made, transactions to be done, in their phases.
+    to_create: usize,
+    to_do: usize,
+    share: usize,
+    is_removing: bool,
+    /// The transaction's second step, which follows its read.
+    second: Option<Step>,
+    /// What it has done.
+    pub work: Work,
+    /// What files hold, each from somewhere in it on.
+    pattern: std::rc::Rc<Vec<u8>>,
+}
+
+impl Lane {
+    /// The lane of this index, with the creation of its share of the pool to be done.
+    #[must_use]
+    pub fn new(workload: &Workload, index: usize) -> Self {
+        let lanes = workload.in_flight;
+        let share = |all: usize| all / lanes + usize::from(index < all % lanes);
+        let mut lane = Self {
+            pool: Vec::new(),
+            random: mixed(workload.seed.wrapping_mul(0x9e37_79b9).wrapping_add(index as u64 + 1)),
+            next_number: index as u64,
+            numbers_apart: lanes as u64,
+            directories: workload.directories,
+            sizes: (workload.size_min, workload.size_max),
+            to_create: share(workload.files),
+            to_do: 0,
+            share: share(workload.transactions),
+            is_removing: false,
+            second: None,
+            work: Work::default(),
+            pattern: std::rc::Rc::default(),
+        };
+        lane.pattern = std::rc::Rc::new(pattern());
+        lane
+    }
+
+    /// Begins the transactions; returns how many there are.
+    pub fn begin_transactions(&mut self) -> usize {
+        self.to_do = self.share;
+        self.share
+    }
+
+    /// Begins to remove what is left; returns how much that is.
+    pub fn begin_removal(&mut self) -> usize {
+        self.is_removing = true;
+        self.pool.len()
+    }
+
+    /// The next step of this phase.
+    pub fn next_step(&mut self) -> Option<Step> {
+        if let Some(second) = self.second.take() {
+            return Some(second);
+        }
+        if self.to_create > 0 {
+            self.to_create -= 1;
+            return Some(Step::Create(self.new_target()));
+        }
+        if self.to_do > 0 {
+            self.to_do -= 1;
+            self.work.transactions += 1;
+            return Some(self.transaction());
+        }
+        if self.is_removing { self.pool.pop().map(Step::Remove) } else { None }
+    }
+
+    /// Decides a transaction; its read comes first.
+    fn transaction(&mut self) -> Step {
+        let index = self.below(self.pool.len());
+        let read = self.pool[index];
+        // The pool keeps a file to be read.
+        let creates = self.pool.len() < 2 || self.below(2) == 0;
+        self.second = Some(if creates {
+            Step::Create(self.new_target())
+        } else {
+            let index = self.below(self.pool.len());
+            Step::Remove(self.pool.swap_remove(index))
+        });
+        Step::Read(read)
+    }
+
+    /// A file that is in the pool when its step is over, which is before the next one.
+    fn new_target(&mut self) -> Target {
+        let (smallest, largest) = self.sizes;
+        let number = self.next_number;
+        self.next_number += self.numbers_apart;
+        let size = smallest + self.below(largest - smallest + 1);
+        let target = Target { directory: number as usize % self.directories, number, size };
+        self.pool.push(target);
+        target
+    }
+
+    /// What a file holds.
+    #[must_use]
+    pub fn content(&self, target: Target) -> &[u8] {
+        let begin = target.number as usize * 8 % PATTERN_SPARE;
+        &self.pattern[begin..begin + target.size]
+    }
+
+    /// Takes note that a step is done.
+    ///
+    /// # Errors
+    /// If a read has read something else than was written.
+    pub fn done(&mut self, step: Step, octets: &[u8]) -> Result<()> {
+        let (kind, target) = match step {
+            Step::Read(target) => {
+                if octets != self.content(target) {
+                    bail!("file {} does not hold what was written to it", target.name());
+                }
+                self.work.read += 1;
+                self.work.octets += target.size as u64;
+                (1, target)
+            }
+            Step::Create(target) => {
+                self.work.created += 1;
+                self.work.octets += target.size as u64;
+                (2, target)
+            }
+            Step::Remove(target) => {
+                self.work.removed += 1;
+                (3, target)
+            }
+        };
+        let last = octets.last().copied().unwrap_or(0);
+        let step = mixed(target.number << 2 | kind) ^ mixed(target.size as u64) ^ u64::from(last);
+        self.work.checksum = self.work.checksum.wrapping_add(step);
+        Ok(())
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.random >> 33) as usize % bound
+    }
+}
+
+impl Target {
+    /// Its name in its directory.
+    #[must_use]
+    pub fn name(&self) -> String {
+        self.number.to_string()
+    }
+}
+
+/// The name of a directory.
+pub(super) fn directory_name(index: usize) -> String {
+    format!("s{index}")
+}
+
+fn mixed(word: u64) -> u64 {
+    let word = (word ^ word >> 31).wrapping_mul(0x7fb5_d329_728e_a185);
+    word ^ word >> 27
+}
+
+/// Octets without order.
+fn pattern() -> Vec<u8> {
+    let words = (super::SIZE_MAX + PATTERN_SPARE) / 8;
+    (1..=words as u64)
+        .flat_map(|index| mixed(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes())
+        .collect()
+}
+
+/// Where contents may begin.
+const PATTERN_SPARE: usize = 64 << 10;

@@ -1,0 +1,162 @@
+//! The workload on a DAFS server.
+//!
+//! Invariant: a step is one chain, and so one round trip: open, read or write, close. Each lane
+//! has a future; it is polled again when something it waits for has come.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+
+use anyhow::{Context, Result, bail};
+use dafs_client::{Buffer, FileHandle, OpenOptions, Outcome, Session, ShareAccess};
+
+use super::lane::{Lane, Step, Target, directory_name};
+use super::{SIZE_MAX, Store};
+
+/// A directory on a server.
+pub struct Served {
+    session: Session,
+    top: String,
+    stable: bool,
+    directories: Vec<FileHandle>,
+    buffers: Vec<Buffer>,
+}
+
+impl Served {
+    /// Works beneath `top`, a path of the session's server.
+    #[must_use]
+    pub fn new(session: &Session, top: &str, stable: bool) -> Self {
+        let top = top.trim_end_matches('/').to_owned();
+        let (directories, buffers) = (Vec::new(), Vec::new());
+        Self { session: session.clone(), top, stable, directories, buffers }
+    }
+
+    async fn lane(&self, lane: &mut Lane, buffer: &Buffer) -> Result<()> {
+        let mut octets = vec![0; SIZE_MAX + 1];
+        while let Some(step) = lane.next_step() {
+            match step {
+                Step::Read(target) => {
+                    let count = self.read(target, buffer).await?;
+                    buffer.read(0, &mut octets[..count]);
+                    lane.done(step, &octets[..count])?;
+                }
+                Step::Create(target) => {
+                    self.create(target, lane.content(target), buffer).await?;
+                    lane.done(step, &[])?;
+                }
+                Step::Remove(target) => {
+                    let directory = self.directories[target.directory];
+                    let name = target.name();
+                    self.session.remove_in_async(directory, &name, &name).await?;
+                    lane.done(step, &[])?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens, reads one octet more than there should be, closes.
+    async fn read(&self, target: Target, buffer: &Buffer) -> Result<usize> {
+        let slice = buffer.slice(0, target.size + 1)?;
+        let chain = self.session.chain().at(self.directories[target.directory]);
+        let chain = chain.open(&target.name(), &OpenOptions::read());
+        let done = chain.read_into(0, slice).close().run_async().await;
+        let done = done.with_context(|| format!("reading file {}", target.name()))?;
+        let moved = done.iter().find_map(Outcome::transferred).context("nothing was read")?;
+        Ok(moved.length as usize)
+    }
+
+    /// Opens, writes, closes.
+    async fn create(&self, target: Target, octets: &[u8], buffer: &Buffer) -> Result<()> {
+        let options =
+            OpenOptions { access: ShareAccess::Write, create_new: true, ..OpenOptions::write() };
+        let chain = self.session.chain().at(self.directories[target.directory]);
+        let chain = chain.open(&target.name(), &options);
+        let chain = if octets.len() <= chain.inline_bytes_max() {
+            chain.write_inline(0, octets)
+        } else {
+            buffer.write(0, octets);
+            chain.write_from(0, buffer.slice(0, octets.len())?)
+        };
+        let chain = if self.stable { chain.commit() } else { chain };
+        let done = chain.close().run_async().await;
+        let done = done.with_context(|| format!("making file {}", target.name()))?;
+        let moved = done.iter().find_map(Outcome::transferred).context("nothing was written")?;
+        if moved.length as usize != octets.len() {
+            bail!("the server wrote {} of {} octets", moved.length, octets.len());
+        }
+        Ok(())
+    }
+}
+
+impl Store for Served {
+    fn make_directories(&mut self, count: usize) -> Result<()> {
+        for index in 0..count {
+            let path = format!("{}/{}", self.top, directory_name(index));
+            self.session.create_dir(&path, 0o755)?;
+            self.directories.push(self.session.metadata(&path)?.handle);
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, lanes: &mut [Lane]) -> Result<()> {
+        let client = self.session.client();
+        while self.buffers.len() < lanes.len() {
+            self.buffers.push(client.allocate(SIZE_MAX + 1)?);
+        }
+        let store = &*self;
+        let futures = lanes.iter_mut().zip(&store.buffers);
+        let futures = futures.map(|(lane, buffer)| store.lane(lane, buffer));
+        all(futures, || client.turn_for(1))
+    }
+
+    fn remove_directories(&mut self, count: usize) -> Result<()> {
+        for index in 0..count {
+            self.session.remove(&format!("{}/{}", self.top, directory_name(index)))?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs futures side by side to the end of all, or the first error. `turn` waits for something
+/// to come, and returns whether anything can.
+fn all<F: Future<Output = Result<()>>>(
+    futures: impl Iterator<Item = F>,
+    mut turn: impl FnMut() -> bool,
+) -> Result<()> {
+    let mut running: Vec<Option<Pin<Box<F>>>> = futures.map(|one| Some(Box::pin(one))).collect();
+    let ready: Arc<Mutex<Vec<usize>>> = Arc::new(Mutex::new((0..running.len()).collect()));
+    let wakers: Vec<Waker> = (0..running.len())
+        .map(|index| Waker::from(Arc::new(Wakeup { index, ready: Arc::clone(&ready) })))
+        .collect();
+    let mut left = running.len();
+    let mut now = Vec::new();
+    while left > 0 {
+        std::mem::swap(&mut now, &mut *ready.lock().unwrap_or_else(PoisonError::into_inner));
+        if now.is_empty() && !turn() {
+            bail!("requests were lost; this is a fault of the client library");
+        }
+        for index in now.drain(..) {
+            let Some(future) = &mut running[index] else { continue };
+            let mut context = TaskContext::from_waker(&wakers[index]);
+            if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
+                running[index] = None;
+                left -= 1;
+                result?;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Wakeup {
+    index: usize,
+    ready: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Wake for Wakeup {
+    fn wake(self: Arc<Self>) {
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner).push(self.index);
+    }
+}

@@ -1,0 +1,101 @@
+//! `dafs bench figures`: every figure of the papers that one machine can have, as a plot.
+//!
+//! Invariant: each plot shows the limit and the peers of the same run; the numbers are beside them
+//! as JSON.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use dafs_bench::{Bars, bars};
+use serde::Serialize;
+
+use super::{Blocks, gzip, postmark};
+use crate::place::Access;
+
+/// Arguments of `dafs bench figures`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Directory for the plots and their numbers.
+    #[arg(long, default_value = "docs/figures")]
+    output: PathBuf,
+    /// Only the figures whose name contains this: blocks, gzip, postmark.
+    #[arg(long)]
+    only: Option<String>,
+    /// Where the applications' files are; by default where temporary files go.
+    #[arg(long)]
+    place: Option<PathBuf>,
+    /// Show that everything works; the figures mean nothing.
+    #[arg(long, hide = true)]
+    tiny: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let directory = arguments.output.as_path();
+    std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    let wants = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only));
+    if wants("blocks") {
+        println!("== Figures 4 to 7 of the DAFS paper: blocks");
+        super::blocks(&Blocks {
+            url: None,
+            output: Some(directory.to_owned()),
+            quick: false,
+            tiny: arguments.tiny,
+            only: None,
+            block: Vec::new(),
+            rounds: None,
+            access: arguments.access.clone(),
+        })?;
+    }
+    if wants("gzip") {
+        println!("\n== Figure 8 of the DAFS paper: gzip");
+        draw_gzip(arguments, directory)?;
+    }
+    if wants("postmark") {
+        println!("\n== Postmark, after Federated DAFS");
+        draw_postmark(arguments, directory)?;
+    }
+    Ok(())
+}
+
+fn draw_gzip(arguments: &Arguments, directory: &Path) -> Result<()> {
+    let full = || gzip::Arguments::full(arguments.place.clone());
+    let report = gzip::run(&if arguments.tiny { gzip::Arguments::tiny() } else { full() })?;
+    keep(directory, "gzip.json", &report)?;
+    let (seconds, outside) = report.bars();
+    let title = format!("gzip -{} of 2 x {} MiB", report.level, report.megabytes);
+    draw(directory, "figure-8-gzip.svg", &title, "seconds; less is better", seconds)?;
+    let title = "gzip: processor time outside compression, one process";
+    draw(directory, "figure-8-gzip-cpu.svg", title, "seconds; less is better", outside)
+}
+
+fn draw_postmark(arguments: &Arguments, directory: &Path) -> Result<()> {
+    let full = || postmark::Arguments::full(arguments.place.clone());
+    let report = postmark::run(&if arguments.tiny { postmark::Arguments::tiny() } else { full() })?;
+    keep(directory, "postmark.json", &report)?;
+    let title = "Postmark, 4 KiB (who, in flight, what survives what)";
+    draw(directory, "postmark.svg", title, "transactions a second", report.bars())
+}
+
+fn draw(
+    directory: &Path,
+    file: &str,
+    title: &str,
+    axis: &str,
+    rows: Vec<dafs_bench::Bar>,
+) -> Result<()> {
+    let path = directory.join(file);
+    bars(&Bars { title, axis, rows }, &path)?;
+    println!("written: {}", path.display());
+    Ok(())
+}
+
+fn keep(directory: &Path, file: &str, report: &impl Serialize) -> Result<()> {
+    let path = directory.join(file);
+    std::fs::write(&path, serde_json::to_vec_pretty(report)?)
+        .with_context(|| path.display().to_string())?;
+    println!("written: {}", path.display());
+    Ok(())
+}

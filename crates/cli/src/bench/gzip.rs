@@ -1,0 +1,455 @@
+//! `dafs bench gzip`: compression of files that are here, on a server of ours, and on nfs-ganesha,
+//! by one process, and by two of which each has half. After section 5.2 of the DAFS paper.
+//!
+//! Invariant: everybody compresses the same octets at the same level, in rounds that take turns;
+//! every result is decompressed by GNU gzip and compared.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_bench::{Bar, Ganesha};
+use serde::Serialize;
+
+use super::host::{Cost, Host, Mounted, cost, ganesha, has, median, together};
+
+/// Arguments of `dafs bench gzip`.
+#[derive(Clone, Debug, Args)]
+pub struct Arguments {
+    /// MiB of each of the two halves.
+    #[arg(long, default_value_t = 128)]
+    megabytes: usize,
+    /// Level, 1 to 9.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=9))]
+    level: u8,
+    /// Rounds for each median.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Where the files are; by default where temporary files go.
+    #[arg(long)]
+    place: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Shows that everything works; the figures mean nothing.
+    pub fn tiny() -> Self {
+        Self { megabytes: 1, level: 6, rounds: 1, place: None }
+    }
+
+    /// What `dafs bench figures` measures.
+    pub fn full(place: Option<PathBuf>) -> Self {
+        Self { megabytes: 128, level: 6, rounds: 5, place }
+    }
+}
+
+/// One way to compress, and what it has cost. Seconds, medians.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub who: &'static str,
+    /// One process for both halves.
+    pub one: f64,
+    /// Two processes, of which each has a half.
+    pub two: f64,
+    /// Processor time of the one process and of what else the client needs.
+    pub cpu: f64,
+    /// Of the server.
+    pub server_cpu: f64,
+    /// `cpu` without what the same compressor needs for the same octets in memory.
+    pub outside: f64,
+}
+
+/// All rows, and what the project promises itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub megabytes: usize,
+    pub level: u8,
+    /// Processor seconds of compressing the same in memory: GNU gzip's, ours.
+    pub in_memory: [f64; 2],
+    pub rows: Vec<Row>,
+    /// Octets of the results.
+    pub compressed: u64,
+    /// Ratio, its bound, whether it is the least or the most, and what of.
+    pub goals: Vec<(f64, f64, &'static str, String)>,
+}
+
+impl Report {
+    fn row(&self, who: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.who == who)
+    }
+
+    /// For the plots: seconds, and processor seconds outside compression.
+    pub fn bars(&self) -> (Vec<Bar>, Vec<Bar>) {
+        let bar = |who: &str, what: &str, value: f64| Bar {
+            label: format!("{who}{what}"),
+            value,
+            group: usize::from(!who.starts_with("dafs")),
+        };
+        let mut seconds = vec![
+            bar("GNU gzip", ", in memory (limit)", self.in_memory[0]),
+            bar("dafs gzip", ", in memory (limit)", self.in_memory[1]),
+        ];
+        let mut outside = Vec::new();
+        for row in &self.rows {
+            seconds.push(bar(row.who, ", one process", row.one));
+            seconds.push(bar(row.who, ", two", row.two));
+            outside.push(bar(row.who, "", row.outside));
+        }
+        (seconds, outside)
+    }
+}
+
+/// Somebody who compresses both halves.
+struct Contestant<'a> {
+    who: &'static str,
+    is_ours: bool,
+    /// A process, or several in a pipe, for each half; or one for both.
+    commands: Box<dyn Fn(&[usize]) -> Result<Vec<Command>> + 'a>,
+    server: Box<dyn Fn() -> Duration + 'a>,
+    helper: Box<dyn Fn() -> Duration + 'a>,
+    results: Vec<PathBuf>,
+}
+
+/// The name of a half.
+fn half(index: usize) -> String {
+    format!("half-{index}")
+}
+
+pub fn run(arguments: &Arguments) -> Result<Report> {
+    if !has("gzip") {
+        bail!("there is no gzip to compare with: install the package gzip");
+    }
+    let host = Host::start(arguments.place.as_deref(), &[])?;
+    let local = host.beside("local")?;
+    let nfs = host.beside("nfs")?;
+    for directory in [&local, &nfs, &host.exported()] {
+        for index in 0..HALVES {
+            fill(&directory.join(half(index)), arguments.megabytes << 20, index as u64)?;
+        }
+    }
+    let ganesha = ganesha(&nfs)?;
+    let mount = host.mount()?;
+    let level = format!("-{}", arguments.level);
+    let mut contestants = vec![
+        gnu(&level, "GNU gzip, local", &local),
+        ours(&host, &level, "dafs gzip, local", Some(&local), "shm"),
+        ours(&host, &level, "dafs gzip, shm", None, "shm"),
+        ours(&host, &level, "dafs gzip, tcp", None, "tcp"),
+    ];
+    if let Some(mount) = &mount {
+        contestants.push(on_mount(&host, &level, mount));
+    }
+    if let Some(ganesha) = &ganesha {
+        contestants.push(over_nfs(&host, &level, ganesha, &nfs));
+    }
+    let report = measure(arguments, &host, &local, &contestants)?;
+    print(&report);
+    Ok(report)
+}
+
+fn nothing() -> Duration {
+    Duration::ZERO
+}
+
+fn gnu<'a>(level: &'a str, who: &'static str, directory: &'a Path) -> Contestant<'a> {
+    let commands = move |halves: &[usize]| {
+        let mut command = Command::new("gzip");
+        command.args(["-k", "-f", level]);
+        command.args(halves.iter().map(|&index| directory.join(half(index))));
+        Ok(vec![command])
+    };
+    Contestant {
+        who,
+        is_ours: false,
+        commands: Box::new(commands),
+        server: Box::new(nothing),
+        helper: Box::new(nothing),
+        results: results(directory),
+    }
+}
+
+fn on_mount<'a>(host: &'a Host, level: &'a str, mount: &'a Mounted) -> Contestant<'a> {
+    Contestant {
+        server: Box::new(|| host.server_cpu()),
+        helper: Box::new(|| mount.cpu()),
+        results: results(&host.exported()),
+        ..gnu(level, "GNU gzip, dafs mount", &mount.directory)
+    }
+}
+
+fn ours<'a>(
+    host: &'a Host,
+    level: &'a str,
+    who: &'static str,
+    local: Option<&'a Path>,
+    transport: &'static str,
+) -> Contestant<'a> {
+    let commands = move |halves: &[usize]| {
+        // One thread: what is compared is what files cost, not how many threads there are.
+        let mut command = host.dafs(&["gzip", "--workers", "1", "-k", "-f", level]);
+        command.args(["--transport", transport]);
+        for &index in halves {
+            match local {
+                Some(directory) => command.arg(directory.join(half(index))),
+                None => command.arg(host.url(transport, &half(index))?),
+            };
+        }
+        Ok(vec![command])
+    };
+    let is_local = local.is_some();
+    let server = move || if is_local { Duration::ZERO } else { host.server_cpu() };
+    Contestant {
+        who,
+        is_ours: true,
+        commands: Box::new(commands),
+        server: Box::new(server),
+        helper: Box::new(nothing),
+        results: results(local.unwrap_or(&host.exported())),
+    }
+}
+
+/// A pipe for each half: libnfs reads, GNU gzip compresses, libnfs writes.
+fn over_nfs<'a>(
+    host: &'a Host,
+    level: &'a str,
+    ganesha: &'a Ganesha,
+    directory: &Path,
+) -> Contestant<'a> {
+    let commands = move |halves: &[usize]| {
+        let process = ganesha.entrance().process().to_string();
+        let program = host.program.display().to_string();
+        let script = format!(
+            "for half in {}; do \
+               '{program}' bench-peer nfs-read {process} /$half | gzip {level} | \
+               '{program}' bench-peer nfs-write {process} /$half.gz || exit 1; \
+             done",
+            halves.iter().map(|&index| half(index)).collect::<Vec<_>>().join(" ")
+        );
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]);
+        Ok(vec![command])
+    };
+    Contestant {
+        who: "GNU gzip, libnfs",
+        is_ours: false,
+        commands: Box::new(commands),
+        server: Box::new(|| ganesha.cpu().unwrap_or_default()),
+        helper: Box::new(nothing),
+        results: results(directory),
+    }
+}
+
+fn results(directory: &Path) -> Vec<PathBuf> {
+    (0..HALVES).map(|index| directory.join(format!("{}.gz", half(index)))).collect()
+}
+
+/// What one contestant's rounds have cost.
+#[derive(Default)]
+struct Rounds {
+    one: Vec<f64>,
+    two: Vec<f64>,
+    cpu: Vec<f64>,
+    server: Vec<f64>,
+}
+
+fn measure(
+    arguments: &Arguments,
+    host: &Host,
+    local: &Path,
+    contestants: &[Contestant<'_>],
+) -> Result<Report> {
+    let mut rounds: Vec<Rounds> = contestants.iter().map(|_| Rounds::default()).collect();
+    let (mut in_memory, mut compressed) = ([Vec::new(), Vec::new()], 0);
+    for round in 0..arguments.rounds {
+        for (of, cpu) in in_memory.iter_mut().zip(in_memory_cpu(arguments, host, local)?) {
+            of.push(cpu.as_secs_f64());
+        }
+        for (contestant, rounds) in contestants.iter().zip(&mut rounds) {
+            one_round(contestant, rounds)?;
+            if round == 0 {
+                compressed += check(contestant, local)?;
+            }
+        }
+    }
+    let in_memory = in_memory.map(median);
+    let mut report = Report {
+        megabytes: arguments.megabytes,
+        level: arguments.level,
+        in_memory,
+        rows: Vec::new(),
+        compressed,
+        goals: Vec::new(),
+    };
+    for (contestant, rounds) in contestants.iter().zip(rounds) {
+        let cpu = median(rounds.cpu);
+        report.rows.push(Row {
+            who: contestant.who,
+            one: median(rounds.one),
+            two: median(rounds.two),
+            cpu,
+            server_cpu: median(rounds.server),
+            outside: cpu - in_memory[usize::from(contestant.is_ours)],
+        });
+    }
+    report.goals = goals(&report);
+    Ok(report)
+}
+
+fn one_round(contestant: &Contestant<'_>, rounds: &mut Rounds) -> Result<()> {
+    let all: Vec<usize> = (0..HALVES).collect();
+    let run = |commands| cost(|| together(commands));
+    let (server, helper) = ((contestant.server)(), (contestant.helper)());
+    let Cost { wall, cpu, .. } =
+        run((contestant.commands)(&all)?).with_context(|| contestant.who)?;
+    rounds.one.push(wall.as_secs_f64());
+    rounds.cpu.push((cpu + (contestant.helper)().saturating_sub(helper)).as_secs_f64());
+    rounds.server.push((contestant.server)().saturating_sub(server).as_secs_f64());
+    let mut both = Vec::new();
+    for index in all {
+        both.extend((contestant.commands)(&[index])?);
+    }
+    rounds.two.push(run(both).with_context(|| contestant.who)?.wall.as_secs_f64());
+    Ok(())
+}
+
+/// What compressing takes without files: GNU gzip's time as itself, for it cannot do without; ours
+/// from memory to nowhere.
+fn in_memory_cpu(arguments: &Arguments, host: &Host, local: &Path) -> Result<[Duration; 2]> {
+    let level = format!("-{}", arguments.level);
+    let mut gnu = Command::new("gzip");
+    gnu.args(["-c", &level]).args((0..HALVES).map(|index| local.join(half(index))));
+    gnu.stdout(Stdio::null());
+    let gnu = cost(|| together(vec![gnu]))?.user;
+    let mut ours = host.dafs(&["bench-peer", "gzip-memory", &level]);
+    ours.args((0..HALVES).map(|index| local.join(half(index)))).stdout(Stdio::piped());
+    let output = ours.output().context("compressing in memory")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let ours = text.trim().parse().context("compressing in memory says no time")?;
+    Ok([gnu, Duration::from_nanos(ours)])
+}
+
+/// Compresses files that it has read before, to nowhere, and says the nanoseconds.
+pub fn in_memory(level: &str, paths: &[String]) -> Result<()> {
+    let level = level.trim_start_matches('-').parse().context("a level")?;
+    let mut spent = Duration::ZERO;
+    for path in paths {
+        let octets = std::fs::read(path).with_context(|| path.clone())?;
+        let before = dafs_bench::thread_cpu();
+        crate::gzip::compress_in_memory(&octets, level)?;
+        spent += dafs_bench::thread_cpu() - before;
+    }
+    println!("{}", spent.as_nanos());
+    Ok(())
+}
+
+/// GNU gzip must find in the results what was compressed.
+fn check(contestant: &Contestant<'_>, local: &Path) -> Result<u64> {
+    let mut length = 0;
+    for (index, result) in contestant.results.iter().enumerate() {
+        length += result.metadata().with_context(|| contestant.who)?.len();
+        let output = Command::new("gzip").arg("-dc").arg(result).output()?;
+        let is_same =
+            output.status.success() && output.stdout == std::fs::read(local.join(half(index)))?;
+        if !is_same {
+            bail!("{}: {} is not what was compressed", contestant.who, result.display());
+        }
+    }
+    Ok(length)
+}
+
+fn goals(report: &Report) -> Vec<(f64, f64, &'static str, String)> {
+    let mut goals = Vec::new();
+    let (local, nfs) = (report.row("dafs gzip, local"), report.row("GNU gzip, libnfs"));
+    for who in ["dafs gzip, shm", "dafs gzip, tcp"] {
+        let Some(row) = report.row(who) else { continue };
+        goals.push((row.one / row.two, 1.95, "at least", format!("{who}: two processes' speedup")));
+        if let Some(local) = local {
+            goals.push((
+                row.one / local.one,
+                1.02,
+                "at most",
+                format!("{who}: time against local"),
+            ));
+        }
+        if let Some(nfs) = nfs {
+            let ratio = row.outside / nfs.outside;
+            let what = format!("{who}: processor time outside compression against libnfs'");
+            goals.push((ratio, 1.0 / 3.0, "at most", what));
+        }
+    }
+    goals
+}
+
+fn print(report: &Report) {
+    let Report { megabytes, level, in_memory, compressed, .. } = report;
+    println!("gzip -{level} of two files of {megabytes} MiB, seconds; results {compressed} octets");
+    println!("in memory: GNU gzip {:.3}, ours {:.3}", in_memory[0], in_memory[1]);
+    println!(
+        "{:22} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9}",
+        "", "one", "two", "speedup", "cpu", "outside", "server"
+    );
+    for Row { who, one, two, cpu, server_cpu, outside } in &report.rows {
+        let speedup = one / two;
+        println!(
+            "{who:22} {one:8.3} {two:8.3} {speedup:8.2} {cpu:9.3} {outside:9.3} {server_cpu:9.3}"
+        );
+    }
+    for (ratio, bound, kind, what) in &report.goals {
+        let is_met = if *kind == "at least" { ratio >= bound } else { ratio <= bound };
+        let verdict = if is_met { "met" } else { "MISSED" };
+        println!("{ratio:8.3}, {kind} {bound:.3}, {verdict}: {what}");
+    }
+}
+
+/// Text-like octets, a little below a third of which gzip leaves.
+fn fill(path: &Path, length: usize, seed: u64) -> Result<()> {
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let (mut state, mut left) = (seed.wrapping_mul(0x9e37_79b9).wrapping_add(1), length);
+    let mut line = String::new();
+    while left > 0 {
+        line.clear();
+        for _ in 0..10 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
+            let word = WORDS[(state >> 40) as usize % WORDS.len()];
+            line.push_str(word);
+            line.push(' ');
+        }
+        line.push_str(&(state >> 20).to_string());
+        line.push('\n');
+        let count = line.len().min(left);
+        out.write_all(&line.as_bytes()[..count])?;
+        left -= count;
+    }
+    Ok(out.flush()?)
+}
+
+const HALVES: usize = 2;
+const WORDS: [&str; 24] = [
+    "direct",
+    "access",
+    "file",
+    "system",
+    "memory",
+    "to",
+    "network",
+    "the",
+    "of",
+    "registered",
+    "buffer",
+    "client",
+    "server",
+    "credit",
+    "session",
+    "lock",
+    "fence",
+    "a",
+    "chain",
+    "batch",
+    "transport",
+    "remote",
+    "and",
+    "write",
+];

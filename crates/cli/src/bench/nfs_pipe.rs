@@ -1,0 +1,82 @@
+//! A file of an NFS server to standard output, or standard input to a file there, by libnfs: what
+//! programs that know nothing of NFS get from its client in user space.
+//!
+//! Invariant: several blocks are under way, and come out in their order.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{Read, Write};
+
+use anyhow::{Context, Result, bail};
+use dafs_bench::{Answer, Completion, Entrance, Nfs, Request, Ticket, flag};
+
+/// `nfs-read` or `nfs-write`.
+pub fn run(work: &str, process: &str, path: &str) -> Result<()> {
+    let mut nfs = Entrance::of(process.parse().context("the number of a process")?).mount()?;
+    match work {
+        "nfs-read" => read(&mut nfs, path, &mut std::io::stdout().lock()),
+        "nfs-write" => write(&mut nfs, path, &mut std::io::stdin().lock()),
+        other => bail!("NFS cannot do {other:?}; it knows nfs-read and nfs-write"),
+    }
+}
+
+fn read(nfs: &mut Nfs, path: &str, out: &mut dyn Write) -> Result<()> {
+    let file = nfs.open(path, flag::READ, 0)?;
+    let (mut offset, mut under_way) = (0, VecDeque::new());
+    let mut there: HashMap<Ticket, (usize, Vec<u8>)> = HashMap::new();
+    let mut ask = |nfs: &mut Nfs, buffer: Vec<u8>| {
+        let request = Request::Read { file, offset, buffer };
+        offset += BLOCK_BYTES as u64;
+        nfs.submit(request)
+    };
+    for _ in 0..BLOCKS {
+        under_way.push_back(ask(nfs, vec![0; BLOCK_BYTES])?);
+    }
+    while let Some(first) = under_way.pop_front() {
+        while !there.contains_key(&first) {
+            let (ticket, count, buffer) = moved(nfs.wait()?)?;
+            there.insert(ticket, (count, buffer));
+        }
+        let Some((count, buffer)) = there.remove(&first) else { continue };
+        out.write_all(&buffer[..count])?;
+        if count < BLOCK_BYTES {
+            break;
+        }
+        under_way.push_back(ask(nfs, buffer)?);
+    }
+    Ok(out.flush()?)
+}
+
+fn write(nfs: &mut Nfs, path: &str, input: &mut dyn Read) -> Result<()> {
+    let file = nfs.open(path, flag::WRITE | flag::CREATE | flag::TRUNCATE, 0o644)?;
+    let mut offset = 0;
+    loop {
+        let mut buffer = if nfs.under_way() < BLOCKS {
+            Vec::with_capacity(BLOCK_BYTES)
+        } else {
+            moved(nfs.wait()?)?.2
+        };
+        buffer.clear();
+        input.take(BLOCK_BYTES as u64).read_to_end(&mut buffer)?;
+        if buffer.is_empty() {
+            break;
+        }
+        let count = buffer.len() as u64;
+        nfs.submit(Request::Write { file, offset, buffer })?;
+        offset += count;
+    }
+    while nfs.under_way() > 0 {
+        moved(nfs.wait()?)?;
+    }
+    Ok(nfs.close(file)?)
+}
+
+fn moved(completion: Completion) -> Result<(Ticket, usize, Vec<u8>)> {
+    match completion.result? {
+        Answer::Moved { count, buffer } => Ok((completion.ticket, count, buffer)),
+        other => bail!("NFS has answered {other:?}"),
+    }
+}
+
+/// Blocks under way, and octets of each.
+const BLOCKS: usize = 4;
+const BLOCK_BYTES: usize = 256 << 10;

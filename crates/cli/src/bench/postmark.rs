@@ -1,0 +1,269 @@
+//! `dafs bench postmark`: Postmark on a server of ours, through libnfs on nfs-ganesha, and in a
+//! local directory, all on one file system; and the real postmark through the mount and the preload
+//! library.
+//!
+//! Invariant: everybody does the same work, which its checksum shows, in rounds that take turns.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_bench::Bar;
+use dafs_bench::postmark::{self, Directory, Served, Store, Workload};
+use dafs_client::{Client, ClientConfig, Session, SessionOptions};
+use serde::Serialize;
+
+use super::host::{Host, cost, ganesha, has, median, with_input};
+use crate::postmark::Numbers;
+
+/// Arguments of `dafs bench postmark`.
+#[derive(Clone, Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    numbers: Numbers,
+    /// Rounds for each median.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Where the files are; by default where temporary files go.
+    #[arg(long)]
+    place: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Shows that everything works; the figures mean nothing.
+    pub fn tiny() -> Self {
+        let numbers = Numbers {
+            files: 20,
+            transactions: 40,
+            directories: 2,
+            size: (4096, 4096),
+            in_flight: 2,
+            seed: 1,
+            stable: false,
+        };
+        Self { numbers, rounds: 1, place: None }
+    }
+
+    /// What `dafs bench figures` measures.
+    pub fn full(place: Option<PathBuf>) -> Self {
+        let numbers =
+            Numbers { files: 500, transactions: 20_000, in_flight: 8, ..Self::tiny().numbers };
+        Self { numbers: Numbers { directories: 10, ..numbers }, rounds: 5, place }
+    }
+}
+
+/// Who does it, and how fast.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    pub who: String,
+    /// What survives what.
+    pub durability: &'static str,
+    pub in_flight: usize,
+    /// Transactions a second, the median.
+    pub transactions_per_second: f64,
+    #[serde(skip)]
+    rounds: Vec<f64>,
+}
+
+/// All rows, and what the project promises itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub workload: Workload,
+    pub rows: Vec<Row>,
+    /// A sum over the work, the same for everybody.
+    pub checksum: u64,
+    /// Ratio, what it should be at least, and what of.
+    pub goals: Vec<(f64, f64, String)>,
+}
+
+impl Report {
+    fn rate(&self, who: &str, in_flight: usize) -> Option<f64> {
+        let mut rows = self.rows.iter();
+        let row = rows.find(|row| row.who == who && row.in_flight == in_flight)?;
+        Some(row.transactions_per_second)
+    }
+
+    /// For the plot.
+    pub fn bars(&self) -> Vec<Bar> {
+        let rows = self.rows.iter();
+        rows.map(|row| Bar {
+            label: format!("{} x{} ({})", row.who, row.in_flight, row.durability),
+            value: row.transactions_per_second,
+            group: usize::from(!row.who.contains("dafs")),
+        })
+        .collect()
+    }
+}
+
+/// Somebody with a store of his own, measured with one and with several in flight.
+struct Contestant {
+    who: &'static str,
+    durability: &'static str,
+    store: Box<dyn Store>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Report> {
+    let workload = arguments.numbers.workload();
+    let journaled = Host::start(arguments.place.as_deref(), &[])?;
+    let remembered = Host::start(arguments.place.as_deref(), &["--exactly-once", "memory"])?;
+    let nfs_directory = journaled.beside("nfs")?;
+    let ganesha = ganesha(&nfs_directory)?;
+    let stable = workload.stable;
+    let mut contestants = Vec::new();
+    let local = Directory::new(&journaled.beside("local")?, stable)?;
+    contestants.push(Contestant { who: "local", durability: NOTHING, store: Box::new(local) });
+    for (transport, who, host, durability) in [
+        ("shm", "dafs shm", &remembered, MEMORY),
+        ("tcp", "dafs tcp", &remembered, MEMORY),
+        ("shm", "dafs shm, journal", &journaled, JOURNAL),
+        ("tcp", "dafs tcp, journal", &journaled, JOURNAL),
+    ] {
+        let session = session(host, transport)?;
+        let store = Box::new(Served::new(&session, "/", stable));
+        contestants.push(Contestant { who, durability, store });
+    }
+    if let Some(ganesha) = &ganesha {
+        let store = Box::new(postmark::Mounted::new(ganesha.mount()?, stable));
+        contestants.push(Contestant { who: "libnfs", durability: COMMITTED, store });
+    }
+    let mut report = measure(&workload, arguments.rounds, &mut contestants)?;
+    drop(contestants);
+    real(&workload, arguments.rounds, &remembered, &mut report)?;
+    report.goals = goals(&report);
+    print(&report);
+    Ok(report)
+}
+
+fn session(host: &Host, transport: &str) -> Result<Session> {
+    let client = Client::new(ClientConfig::default())?;
+    Ok(client.connect_to(host.address(transport)?, &SessionOptions::default())?)
+}
+
+/// Everybody, with one in flight and with as many as were asked for.
+fn measure(workload: &Workload, rounds: usize, contestants: &mut [Contestant]) -> Result<Report> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut checksum = 0;
+    let mut depths = vec![1, workload.in_flight];
+    depths.dedup();
+    for depth in depths {
+        let workload = Workload { in_flight: depth, ..workload.clone() };
+        let first = rows.len();
+        rows.extend(contestants.iter().map(|Contestant { who, durability, .. }| Row {
+            who: (*who).to_owned(),
+            durability,
+            in_flight: depth,
+            transactions_per_second: 0.0,
+            rounds: Vec::new(),
+        }));
+        let mut works = Vec::new();
+        for _ in 0..rounds {
+            for (contestant, row) in contestants.iter_mut().zip(&mut rows[first..]) {
+                let outcome = postmark::run(&workload, contestant.store.as_mut())
+                    .with_context(|| contestant.who.to_owned())?;
+                row.rounds.push(outcome.transactions_per_second);
+                works.push(outcome.work);
+            }
+        }
+        if works.iter().any(|work| *work != works[0]) {
+            bail!("not everybody has done the same work: {works:?}");
+        }
+        checksum = works[0].checksum.wrapping_add(checksum);
+    }
+    for row in &mut rows {
+        row.transactions_per_second = median(std::mem::take(&mut row.rounds));
+    }
+    Ok(Report { workload: workload.clone(), rows, checksum, goals: Vec::new() })
+}
+
+/// The real postmark, whole runs by the clock: it counts in seconds itself.
+fn real(workload: &Workload, rounds: usize, host: &Host, report: &mut Report) -> Result<()> {
+    if !has("postmark") {
+        println!("there is no postmark: install the package postmark to see the real one");
+        return Ok(());
+    }
+    let local = host.beside("postmark")?;
+    let exported = host.exported().join("postmark");
+    std::fs::create_dir(&exported)?;
+    let mount = host.mount()?;
+    let map = format!("/dafs={}", host.url("shm", "")?);
+    let mut rates = [Vec::new(), Vec::new(), Vec::new()];
+    for _ in 0..rounds {
+        let mut places = vec![(0, local.clone(), std::process::Command::new("postmark"))];
+        if let Some(mount) = &mount {
+            let place = mount.directory.join("postmark");
+            places.push((1, place, std::process::Command::new("postmark")));
+        }
+        let preloaded = host.dafs(&["exec", "--map", &map, "postmark"]);
+        places.push((2, "/dafs/postmark".into(), preloaded));
+        for (index, place, command) in places {
+            let input = instructions(workload, &place);
+            let spent = cost(|| with_input(command, &input))?;
+            rates[index].push(workload.transactions as f64 / spent.wall.as_secs_f64());
+        }
+    }
+    let names = ["postmark, local", "postmark, dafs mount", "postmark, dafs preload"];
+    for ((who, rates), durability) in names.into_iter().zip(rates).zip([NOTHING, MEMORY, MEMORY]) {
+        if !rates.is_empty() {
+            let transactions_per_second = median(rates);
+            let (who, rounds) = (who.to_owned(), Vec::new());
+            let in_flight = 1;
+            report.rows.push(Row { who, durability, in_flight, transactions_per_second, rounds });
+        }
+    }
+    Ok(())
+}
+
+/// What postmark is told. Its own workload: reads or appends, paired with creations or removals.
+fn instructions(workload: &Workload, place: &std::path::Path) -> String {
+    let Workload { files, transactions, directories, size_min, size_max, seed, .. } = workload;
+    let place = place.display();
+    format!(
+        "set location {place}\nset number {files}\nset transactions {transactions}\n\
+         set subdirectories {directories}\nset size {size_min} {size_max}\nset seed {seed}\n\
+         set buffering false\nrun\nquit\n"
+    )
+}
+
+fn goals(report: &Report) -> Vec<(f64, f64, String)> {
+    let depth = report.workload.in_flight;
+    let wanted = [
+        ("dafs tcp", "libnfs", depth, 5.0),
+        ("dafs tcp", "libnfs", 1, 5.0),
+        ("dafs tcp, journal", "libnfs", depth, 5.0),
+        ("dafs shm", "local", depth, 0.5),
+        ("dafs shm", "local", 1, 0.5),
+        ("postmark, dafs preload", "postmark, dafs mount", 1, 2.0),
+    ];
+    let goals = wanted.into_iter().filter_map(|(ours, theirs, depth, least)| {
+        let ratio = report.rate(ours, depth)? / report.rate(theirs, depth)?;
+        Some((ratio, least, format!("{ours} x{depth} against {theirs}")))
+    });
+    goals.collect()
+}
+
+fn print(report: &Report) {
+    let Workload { files, transactions, size_min, size_max, .. } = report.workload;
+    println!(
+        "Postmark: {files} files of {size_min} to {size_max} octets, {transactions} transactions, \
+         each a read and a creation or removal; checksum {:016x}",
+        report.checksum
+    );
+    println!("{:26} {:>9} {:>15}  survives", "", "in flight", "transactions/s");
+    for Row { who, durability, in_flight, transactions_per_second, .. } in &report.rows {
+        println!("{who:26} {in_flight:>9} {transactions_per_second:>15.0}  {durability}");
+    }
+    println!(
+        "local with {} in flight is one thread as well: it takes turns.",
+        report.workload.in_flight
+    );
+    for (ratio, least, what) in &report.goals {
+        let verdict = if ratio >= least { "met" } else { "MISSED" };
+        println!("{ratio:8.2} of at least {least:.1}, {verdict}: {what}");
+    }
+}
+
+/// What each leaves behind, if it is not asked for more.
+const NOTHING: &str = "a killed process";
+const MEMORY: &str = "a killed client";
+const JOURNAL: &str = "names: loss of power; data: a killed client";
+const COMMITTED: &str = "data: loss of power, committed at close";

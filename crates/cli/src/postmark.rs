@@ -1,0 +1,126 @@
+//! `dafs postmark`: the Postmark workload on a server or in a local directory.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_bench::postmark::{self, Directory, Outcome, Served, Workload};
+
+use crate::place::{Access, Place, connect};
+
+/// Arguments of `dafs postmark`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The directory to work in, on a server or here. The work's own directories, s0 and so on,
+    /// must not be there; nothing stays.
+    place: String,
+    #[command(flatten)]
+    numbers: Numbers,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// The workload's numbers.
+#[derive(Clone, Debug, Args)]
+pub struct Numbers {
+    /// Files in the pool before the first transaction.
+    #[arg(long, default_value_t = 500)]
+    pub files: usize,
+    /// Transactions: each a read, and a creation or a removal.
+    #[arg(long, default_value_t = 10_000)]
+    pub transactions: usize,
+    /// Directories that the files are spread over.
+    #[arg(long, default_value_t = 10)]
+    pub directories: usize,
+    /// Octets of each file, as 4096 or 4K, or from 2K-16K; 64 KiB at most.
+    #[arg(long, default_value = "4K", value_parser = sizes)]
+    pub size: (usize, usize),
+    /// Steps under way at once.
+    #[arg(long, default_value_t = 8)]
+    pub in_flight: usize,
+    /// What chance begins with.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Have each file on stable storage before it counts as made.
+    #[arg(long)]
+    pub stable: bool,
+}
+
+impl Numbers {
+    pub fn workload(&self) -> Workload {
+        let &Self { files, transactions, directories, size, in_flight, seed, stable } = self;
+        let (size_min, size_max) = size;
+        Workload { files, transactions, directories, size_min, size_max, in_flight, seed, stable }
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let workload = arguments.numbers.workload();
+    let outcome = match Place::parse(&arguments.place)? {
+        Place::Local(path) => {
+            postmark::run(&workload, &mut Directory::new(&path, workload.stable)?)?
+        }
+        Place::Remote(location) => {
+            let session = connect(&location, &arguments.access)?;
+            let mut served = Served::new(&session, &location.path, workload.stable);
+            postmark::run(&workload, &mut served)?
+        }
+    };
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&outcome)?);
+    } else {
+        print(&workload, &outcome);
+    }
+    Ok(())
+}
+
+fn print(workload: &Workload, outcome: &Outcome) {
+    let work = &outcome.work;
+    println!(
+        "{:.0} transactions/s, {} in flight",
+        outcome.transactions_per_second, workload.in_flight
+    );
+    println!(
+        "{:.0} files made/s, {:.0} removed/s",
+        outcome.created_per_second, outcome.removed_per_second
+    );
+    println!(
+        "{} transactions in {:.3} s: {} files read, {} made and {} removed with the pool's; \
+         checksum {:016x}",
+        work.transactions, outcome.seconds, work.read, work.created, work.removed, work.checksum
+    );
+}
+
+/// `4096`, `4K` or `2K-16K`.
+fn sizes(text: &str) -> Result<(usize, usize)> {
+    let (smallest, largest) = text.split_once('-').unwrap_or((text, text));
+    let sizes = (octets(smallest)?, octets(largest)?);
+    if sizes.0 > sizes.1 {
+        bail!("{text}: the smaller size comes first");
+    }
+    Ok(sizes)
+}
+
+fn octets(text: &str) -> Result<usize> {
+    let (number, factor) = match text.strip_suffix(['K', 'k']) {
+        Some(number) => (number, 1024),
+        None => (text, 1),
+    };
+    let number: usize = number.parse().with_context(|| format!("{text:?} is no size"))?;
+    number.checked_mul(factor).with_context(|| format!("{text} is too much"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_numbers_or_ranges() {
+        assert_eq!(sizes("4096").unwrap(), (4096, 4096));
+        assert_eq!(sizes("2K-16k").unwrap(), (2048, 16384));
+        for wrong in ["", "K", "4K-2K", "4M", "-1"] {
+            assert!(sizes(wrong).is_err(), "{wrong}");
+        }
+    }
+}
