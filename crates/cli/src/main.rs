@@ -91,9 +91,9 @@ enum Command {
     /// Manage a password file.
     Passwd(passwd::Arguments),
     /// Read, make and remove small files as a mail server does, and say how many a second.
-    Postmark(postmark::Arguments),
+    Postmark(Box<postmark::Arguments>),
     /// Measure reads and writes against local file access and the machine's limits.
-    Bench(bench::Arguments),
+    Bench(Box<bench::Arguments>),
     /// Be what `bench` measures against.
     #[command(hide = true)]
     BenchPeer(bench::PeerArguments),

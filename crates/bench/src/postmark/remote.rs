@@ -112,6 +112,7 @@ impl Store for Served {
     }
 
     fn remove_directories(&mut self, count: usize) -> Result<()> {
+        self.directories.clear();
         for index in 0..count {
             self.session.remove(&format!("{}/{}", self.top, directory_name(index)))?;
         }

@@ -102,12 +102,15 @@ impl Report {
     }
 }
 
+/// The commands that compress these halves, in one process or one pipe.
+type Commands<'a> = dyn Fn(&[usize]) -> Result<Vec<Command>> + 'a;
+
 /// Somebody who compresses both halves.
 struct Contestant<'a> {
     who: &'static str,
     is_ours: bool,
     /// A process, or several in a pipe, for each half; or one for both.
-    commands: Box<dyn Fn(&[usize]) -> Result<Vec<Command>> + 'a>,
+    commands: Box<Commands<'a>>,
     server: Box<dyn Fn() -> Duration + 'a>,
     helper: Box<dyn Fn() -> Duration + 'a>,
     results: Vec<PathBuf>,

@@ -4,7 +4,8 @@
 //!
 //! Invariant: everybody does the same work, which its checksum shows, in rounds that take turns.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -186,15 +187,18 @@ fn real(workload: &Workload, rounds: usize, host: &Host, report: &mut Report) ->
     std::fs::create_dir(&exported)?;
     let mount = host.mount()?;
     let map = format!("/dafs={}", host.url("shm", "")?);
+    let preloads = host.dafs(&["exec", "--map", &map, "true"]).status()?.success();
     let mut rates = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..rounds {
-        let mut places = vec![(0, local.clone(), std::process::Command::new("postmark"))];
+        let mut places = vec![(0, local.clone(), Command::new("postmark"))];
         if let Some(mount) = &mount {
             let place = mount.directory.join("postmark");
-            places.push((1, place, std::process::Command::new("postmark")));
+            places.push((1, place, Command::new("postmark")));
         }
-        let preloaded = host.dafs(&["exec", "--map", &map, "postmark"]);
-        places.push((2, "/dafs/postmark".into(), preloaded));
+        if preloads {
+            let preloaded = host.dafs(&["exec", "--map", &map, "postmark"]);
+            places.push((2, "/dafs/postmark".into(), preloaded));
+        }
         for (index, place, command) in places {
             let input = instructions(workload, &place);
             let spent = cost(|| with_input(command, &input))?;
@@ -214,7 +218,7 @@ fn real(workload: &Workload, rounds: usize, host: &Host, report: &mut Report) ->
 }
 
 /// What postmark is told. Its own workload: reads or appends, paired with creations or removals.
-fn instructions(workload: &Workload, place: &std::path::Path) -> String {
+fn instructions(workload: &Workload, place: &Path) -> String {
     let Workload { files, transactions, directories, size_min, size_max, seed, .. } = workload;
     let place = place.display();
     format!(

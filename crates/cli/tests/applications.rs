@@ -1,0 +1,337 @@
+//! The applications as a person uses them: `dafs gzip` against GNU gzip, `dafs postmark`, and every
+//! figure of the papers in little.
+
+#[allow(dead_code)]
+mod preloaded;
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+fn dafs() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_dafs"))
+}
+
+/// A served directory, and the URLs of its root over shared memory and TCP.
+struct Served {
+    server: Child,
+    directory: tempfile::TempDir,
+    urls: [String; 2],
+}
+
+impl Served {
+    fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("export")).unwrap();
+        let mut server = dafs()
+            .arg("serve")
+            .arg(directory.path().join("export"))
+            .args(["--tcp", "127.0.0.1:0", "--anonymous"])
+            .arg(format!(
+                "{}:{}",
+                rustix::process::getuid().as_raw(),
+                rustix::process::getgid().as_raw()
+            ))
+            .args(["--squash", "none", "--while-stdin", "--socket"])
+            .arg(directory.path().join("socket"))
+            .arg("--state")
+            .arg(directory.path().join("state"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let tcp = line.split(' ').find_map(|word| word.trim().strip_prefix("tcp:")).expect(&line);
+        let shm = format!("dafs+shm://{}!", directory.path().join("socket").display());
+        let urls = [shm, format!("dafs://{tcp}")];
+        Self { server, directory, urls }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join("export").join(name)
+    }
+
+    /// What nobody should find there.
+    fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path("")).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.server.stdin.take();
+        let _ = self.server.wait();
+    }
+}
+
+fn run(arguments: &[&str]) -> Output {
+    dafs().args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn ok(arguments: &[&str]) -> Vec<u8> {
+    let output = run(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "dafs {arguments:?}: {said}");
+    output.stdout
+}
+
+/// The error of a command that must fail.
+fn refused(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    assert!(!output.status.success(), "dafs {arguments:?} should have failed");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// GNU gzip's output for this input.
+fn gnu(arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    let mut child = Command::new("gzip")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    let writer = std::thread::spawn(move || stdin.write_all(&input));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(output.status.success(), "gzip {arguments:?}");
+    output.stdout
+}
+
+/// Octets of which some repeat.
+fn content(length: usize) -> Vec<u8> {
+    let mut state = 7_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state >> 16
+    };
+    let mut content = Vec::with_capacity(length + 8);
+    while content.len() < length {
+        let number = next();
+        let text = format!("{} ", if number % 3 == 0 { number } else { number % 10 });
+        content.extend(text.into_bytes());
+    }
+    content.truncate(length);
+    content
+}
+
+#[test]
+fn files_go_to_gnu_gzip_and_back_over_every_transport() {
+    let served = Served::start();
+    for (index, url) in served.urls.iter().enumerate() {
+        for (length, workers) in [(0, "1"), (5, "3"), (3_000_001, "1"), (2_000_000, "2")] {
+            let plain = content(length);
+            let name = format!("file-{index}-{length}");
+            let path = served.path(&name);
+            std::fs::write(&path, &plain).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+            let modified = SystemTime::UNIX_EPOCH + Duration::new(1_234_567_890, 123_000_000);
+            std::fs::File::options()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_modified(modified)
+                .unwrap();
+
+            let remote = format!("{url}/{name}");
+            ok(&["gzip", "--workers", workers, &remote]);
+            assert!(!path.exists(), "the input goes when its output is there");
+            let packed = served.path(&format!("{name}.gz"));
+            let octets = std::fs::read(&packed).unwrap();
+            assert!(gnu(&["-dc"], &octets) == plain, "GNU gzip finds what was compressed");
+            let metadata = packed.metadata().unwrap();
+            assert_eq!(metadata.mode() & 0o7777, 0o640);
+            assert_eq!(metadata.modified().unwrap(), modified);
+            // Name and time are where RFC 1952 wants them.
+            assert_eq!(octets[4..8], 1_234_567_890_u32.to_le_bytes());
+            assert_eq!(&octets[10..10 + name.len()], name.as_bytes());
+
+            // What GNU gzip makes comes back; here it has several members.
+            let halves = plain.split_at(length / 2);
+            let theirs = [gnu(&["-9"], halves.0), gnu(&["-1"], halves.1)].concat();
+            std::fs::write(&packed, theirs).unwrap();
+            ok(&["gunzip", "--keep", &format!("{remote}.gz")]);
+            assert!(std::fs::read(&path).unwrap() == plain, "{name}");
+            assert!(ok(&["gzip", "-dc", &format!("{remote}.gz")]) == plain, "{name}");
+            std::fs::remove_file(packed).unwrap();
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    assert_eq!(served.names(), Vec::<String>::new());
+}
+
+#[test]
+fn manners_are_those_of_gzip() {
+    let served = Served::start();
+    let place = tempfile::tempdir().unwrap();
+    let plain = content(100_000);
+    let local = place.path().join("file").display().to_string();
+    std::fs::write(&local, &plain).unwrap();
+    for url in [format!("{}/file", served.urls[0]), local] {
+        if url.starts_with("dafs") {
+            std::fs::write(served.path("file"), &plain).unwrap();
+        }
+        let packed = format!("{url}.gz");
+        ok(&["gzip", "-k", &url]);
+        // What is there stays.
+        let said = refused(&["gzip", "-k", &url]);
+        assert!(said.contains("--force"), "{said}");
+        ok(&["gzip", "-k", "-f", "-9", &url]);
+        let said = refused(&["gunzip", "-k", &packed]);
+        assert!(said.contains("there already"), "{said}");
+        ok(&["gzip", "-t", &packed]);
+        let listed = String::from_utf8(ok(&["gzip", "-l", &packed])).unwrap();
+        assert!(listed.contains(" 100000 "), "{listed}");
+        // A file without the suffix is passed over, which is a warning.
+        let warned = run(&["gunzip", &url]);
+        assert_eq!(warned.status.code(), Some(2), "{}", String::from_utf8_lossy(&warned.stderr));
+        assert_eq!(run(&["gzip", "-k", &packed]).status.code(), Some(2));
+        // From one place to the other.
+        let other = place.path().join("other").display().to_string();
+        ok(&["gunzip", "--output", &other, &packed]);
+        assert_eq!(std::fs::read(&other).unwrap(), plain);
+        std::fs::remove_file(&other).unwrap();
+        ok(&["gunzip", "-f", &packed]);
+    }
+    let said = refused(&["gzip", place.path().to_str().unwrap()]);
+    assert!(said.contains("directory"), "{said}");
+    assert!(refused(&["gzip", &format!("{}/none", served.urls[1])]).contains("none"));
+    assert_eq!(served.names(), ["file"]);
+}
+
+#[test]
+fn standard_input_goes_through() {
+    let plain = content(300_000);
+    let pass = |arguments: &[&str], input: &[u8]| {
+        let mut child =
+            dafs().args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        let writer = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap().unwrap();
+        assert!(output.status.success());
+        output.stdout
+    };
+    let packed = pass(&["gzip", "-1"], &plain);
+    assert_eq!(gnu(&["-dc"], &packed), plain);
+    assert_eq!(pass(&["gunzip"], &gnu(&[], &plain)), plain);
+}
+
+#[test]
+fn what_is_cut_or_corrupt_is_told_and_leaves_nothing_behind() {
+    let served = Served::start();
+    let packed = gnu(&[], &content(200_000));
+    let mut corrupt = packed.clone();
+    let middle = corrupt.len() / 2;
+    corrupt[middle] ^= 0x55;
+    for url in &served.urls {
+        for (octets, expected) in
+            [(&packed[..middle], "cut off"), (&corrupt[..], "octet"), (b"text", "no gzip file")]
+        {
+            std::fs::write(served.path("bad.gz"), octets).unwrap();
+            for task in ["gunzip", "gzip"] {
+                let more: &[&str] = if task == "gzip" { &["-t"] } else { &[] };
+                let file = format!("{url}/bad.gz");
+                let said = refused(&[&[task], more, &[&file]].concat());
+                assert!(said.contains(expected) && said.contains("octet"), "{said}");
+                assert!(said.contains("bad.gz"), "{said}");
+            }
+            assert_eq!(served.names(), ["bad.gz"]);
+        }
+    }
+    // Trailing garbage is left out, with a warning.
+    std::fs::write(served.path("bad.gz"), [&packed[..], b"garbage"].concat()).unwrap();
+    let warned = run(&["gunzip", &format!("{}/bad.gz", served.urls[0])]);
+    assert_eq!(warned.status.code(), Some(2));
+    assert_eq!(std::fs::read(served.path("bad")).unwrap(), content(200_000));
+}
+
+#[test]
+fn postmark_does_the_same_work_everywhere() {
+    let served = Served::start();
+    let place = tempfile::tempdir().unwrap();
+    let numbers = [
+        "--files",
+        "30",
+        "--transactions",
+        "100",
+        "--directories",
+        "3",
+        "--size",
+        "2K-16K",
+        "--in-flight",
+        "4",
+        "--json",
+    ];
+    let work = |place: &str, more: &[&str]| {
+        let said = ok(&[&["postmark", place], &numbers[..], more].concat());
+        let outcome: serde_json::Value = serde_json::from_slice(&said).unwrap();
+        assert!(outcome["transactions_per_second"].as_f64().unwrap() > 0.0);
+        outcome["work"].clone()
+    };
+    let local = work(place.path().to_str().unwrap(), &[]);
+    assert_eq!(local["transactions"], 100);
+    assert_eq!(local["created"], local["removed"]);
+    for url in &served.urls {
+        assert_eq!(work(url, &[]), local);
+        assert_eq!(work(url, &["--stable"]), local);
+    }
+    assert_ne!(work(&served.urls[0], &["--seed", "2"]), local);
+    assert_eq!(served.names(), Vec::<String>::new());
+    let said = refused(&["postmark", &served.urls[0], "--files", "3"]);
+    assert!(said.contains("too few"), "{said}");
+}
+
+/// So that the command, the peers and the plots cannot rot. The figures mean nothing.
+#[test]
+fn every_figure_is_drawn_in_little() {
+    let place = tempfile::tempdir().unwrap();
+    let figures = place.path().join("figures");
+    let output = dafs()
+        .args(["bench", "figures", "--tiny", "--output"])
+        .arg(&figures)
+        .env("DAFS_PRELOAD_LIBRARY", preloaded::library())
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8(said).unwrap();
+    assert!(output.status.success(), "{said}");
+    let report = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(figures.join(name)).unwrap()).expect(name)
+    };
+    for plot in [
+        "figure-4-throughput-synchronous.svg",
+        "figure-5-throughput-in-flight.svg",
+        "figure-6-client-cpu-synchronous.svg",
+        "figure-7-client-cpu-in-flight.svg",
+        "figure-8-gzip.svg",
+        "figure-8-gzip-cpu.svg",
+        "postmark.svg",
+    ] {
+        let drawn = std::fs::read_to_string(figures.join(plot)).expect(plot);
+        assert!(drawn.contains("<svg") && drawn.contains("shm"), "{plot}");
+    }
+    let (gzip, postmark) = (report("gzip.json"), report("postmark.json"));
+    assert!(gzip["compressed"].as_u64().unwrap() > 0);
+    assert!(postmark["checksum"].as_u64().unwrap() > 0);
+    let is_required = |name| std::env::var(name).is_ok_and(|value| value == "1");
+    let shows = |report: &serde_json::Value, who: &str| {
+        report["rows"].as_array().unwrap().iter().any(|row| row["who"] == who)
+    };
+    assert!(shows(&gzip, "dafs gzip, tcp") && shows(&postmark, "dafs shm, journal"), "{said}");
+    if is_required("DAFS_REQUIRE_PEERS") {
+        assert!(shows(&gzip, "GNU gzip, libnfs") && shows(&postmark, "libnfs"), "{said}");
+    }
+    if is_required("DAFS_REQUIRE_FACES") {
+        assert!(shows(&gzip, "GNU gzip, dafs mount"), "{said}");
+    }
+}
