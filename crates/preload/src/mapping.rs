@@ -190,6 +190,9 @@ impl State {
     fn map_shared(&mut self, of: Rc<Description>, wish: Wish) -> Outcome<Mapped> {
         let handle = of.identity.handle;
         let _guard = SharedObject::guard()?;
+        if self.mappings.objects.is_empty() {
+            SharedObject::sweep();
+        }
         let object = match self.mappings.objects.get(&handle) {
             Some(object) => object.clone(),
             None => Rc::new(SharedObject::open(of.identity.mount, &handle)?),
@@ -354,6 +357,25 @@ impl SharedObject {
         let locked = rustix::fs::flock(&file, FlockOperation::LockExclusive);
         locked.map_err(|error| Failure::Errno(error.raw_os_error()))?;
         Ok(file)
+    }
+
+    /// Removes what this user's programs have left that were killed: nobody has a lock on it. The
+    /// guard is held.
+    fn sweep() {
+        let own = format!("{}-", stem());
+        for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
+            let path = entry.path();
+            let Some(text) = path.to_str().filter(|path| path.starts_with(&own)) else { continue };
+            // A pipe is what its name in DAFS stands for, as long as that is there.
+            if text.ends_with(".pipe") {
+                continue;
+            }
+            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let Ok(file) = rustix::fs::open(text, flags, Mode::empty()) else { continue };
+            if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                let _ = rustix::fs::unlink(text);
+            }
+        }
     }
 
     fn remove_if_last(&self) {

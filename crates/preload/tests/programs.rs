@@ -329,6 +329,35 @@ fn python_reads_writes_maps_and_starts_programs() {
 }
 
 #[test]
+fn what_killed_programs_leave_in_memory_is_removed() {
+    if !has(&["python3"]) {
+        return;
+    }
+    let place = Place::new();
+    let program = |script: &str| {
+        let script = format!("{MAPPED}{script}");
+        printed(&place.program("python3").args(["-c", &script]).output().unwrap())
+    };
+    let left =
+        program("if os.fork() == 0: first(); os.kill(os.getpid(), 9)\nos.wait(); print(own())");
+    let left: Vec<&str> = left.split_whitespace().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    // Somebody who uses his keeps it; this sweeps, and is swept away at its end.
+    program("first(); first('/dafs/other')");
+    assert!(!std::path::Path::new(left[0]).exists());
+}
+
+/// Maps a file, and tells what is in memory for it: one that is not there is made.
+const MAPPED: &str = r#"
+import glob, mmap, os
+begun = set(glob.glob('/dev/shm/dafs-*'))
+def own(): return ' '.join(name for name in set(glob.glob('/dev/shm/dafs-*')) - begun if 'lock' not in name)
+def first(path='/dafs/mapped'):
+    f = open(path, 'wb+'); f.write(b'x' * 4096); f.flush()
+    global kept; kept = mmap.mmap(f.fileno(), 0); kept[0] = 65
+"#;
+
+#[test]
 fn random_calls_do_what_they_do_to_a_local_file() {
     if !has(&["python3"]) {
         return;
