@@ -52,6 +52,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-peers",
         ],
     ),
+    ("dafs-watch", &["dafs-types", "dafs-wire", "dafs-filer", "dafs-server"]),
     (
         "dafs-sim",
         &[
@@ -82,6 +83,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-client",
             "dafs-bench",
             "dafs-fuse",
+            "dafs-watch",
         ],
     ),
     // Other people's servers, for benchmarks and tests.

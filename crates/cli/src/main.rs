@@ -75,6 +75,10 @@ enum Command {
     Fence(fence::Arguments),
     /// Show who is connected to a server of this machine, and what limits them.
     Sessions(status::Target),
+    /// Show what a server is about, live: throughput, latencies, sessions, cache.
+    Top(status::top::Arguments),
+    /// Show requests of a server of this machine one by one, as they are answered.
+    Follow(status::follow::Arguments),
     /// Hold a lock on a file while a command runs.
     Lock(lock::Arguments),
     /// Show the locks of a server of this machine, and who waits for them.
@@ -126,6 +130,8 @@ fn main() -> ExitCode {
         Command::Gunzip(arguments) => gzip::gunzip(*arguments),
         Command::Fence(arguments) => fence::run(&arguments),
         Command::Sessions(target) => status::sessions::run(&target),
+        Command::Top(arguments) => status::top::run(&arguments),
+        Command::Follow(arguments) => status::follow::run(&arguments),
         Command::Lock(arguments) => lock::run(&arguments),
         Command::Locks(target) => status::locks::run(&target),
         Command::RecoverTest(arguments) => recover::run(&arguments),

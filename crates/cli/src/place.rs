@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use dafs_client::{
-    Client, ClientConfig, Location, Login, ServerName, Session, SessionOptions, Tickets, TlsClient,
+    Client, ClientConfig, Label, Location, Login, ServerName, Session, SessionOptions, Tickets, TlsClient,
     TlsClientFiles, TransportChoice,
 };
 
@@ -29,6 +29,10 @@ pub struct Access {
     /// This client's fence identity, by which others can shut it out (`dafs fence`).
     #[arg(long, value_name = "ID", env = "DAFS_FENCE_ID", default_value = "")]
     pub fence_id: String,
+    /// Label all requests with this number of at most 40 bits in hexadecimal, so that they can
+    /// be followed at the server (`dafs follow`).
+    #[arg(long, value_name = "HEX", env = "DAFS_LABEL", default_value = "0", value_parser = label)]
+    pub label: Label,
     /// Checksum every message and all data.
     #[arg(long)]
     pub checksums: bool,
@@ -162,8 +166,16 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
         tls: access.tls.load(&location)?,
         tls_name,
         fence_id: access.fence_id.clone(),
+        label: access.label,
         ..SessionOptions::default()
     })
+}
+
+/// A label, in hexadecimal.
+fn label(text: &str) -> Result<Label> {
+    let number = u64::from_str_radix(text.trim_start_matches("0x"), 16);
+    let label = number.ok().and_then(Label::new);
+    label.with_context(|| format!("{text:?} is no label: write at most 10 hexadecimal digits"))
 }
 
 fn login(location: &Location, access: &Access) -> Result<Login> {

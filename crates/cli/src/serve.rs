@@ -15,7 +15,11 @@ use dafs_server::{Server, ServerConfig, ServerError, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
+<<<<<<< HEAD
 use schemars::JsonSchema;
+=======
+use dafs_watch::{Page, Traces, TracesOptions};
+>>>>>>> 80245c9 (server: requests are counted and timed; watch: metrics, page, traces, top and follow)
 use serde::Deserialize;
 
 use crate::access::{self, ExportTable, KerberosTable, Rule};
@@ -132,6 +136,24 @@ pub struct Arguments {
     /// Turn clients away that connect over TCP without TLS.
     #[arg(long)]
     pub tls_only: bool,
+    /// Serve a page to watch the server by, and metrics for Prometheus, at this address; without
+    /// one at 127.0.0.1:2051. Whoever can reach it can read who does what; nobody can change
+    /// anything.
+    #[arg(
+        long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:2051"
+    )]
+    pub http: Option<SocketAddr>,
+    /// Send a span for each request to this collector of OpenTelemetry, such as
+    /// http://127.0.0.1:4318. Default: what OTEL_EXPORTER_OTLP_ENDPOINT names.
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
+    /// Of requests without a label, send one in so many.
+    #[arg(long, value_name = "NUMBER")]
+    pub otlp_one_in: Option<u32>,
+    /// Count and time nothing.
+    #[arg(long, hide = true)]
+    #[serde(skip)]
+    pub no_metrics: bool,
     /// Stop at the end of the standard input: with the process that holds its other end.
     #[arg(long, hide = true)]
     #[serde(skip)]
@@ -150,13 +172,45 @@ pub fn run(flags: Arguments) -> Result<()> {
     }
     open_sockets_to_all(server.addresses());
     status::offer(server.addresses(), &server.inspector());
-    announce(server.addresses(), config.tls.is_some());
+    let traces = traces(&arguments, &server)?;
+    let page = page(&arguments, &server, traces.as_ref())?;
+    announce(server.addresses(), config.tls.is_some(), page.as_ref());
     let ended = server.run();
+    if let Some(traces) = traces {
+        traces.finish(TRACES_PATIENCE);
+    }
     // Without systemd there is nobody to tell.
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     let stats = ended?;
     tracing::info!(requests = stats.requests, hits = stats.cache.hit_count, "stopped");
     Ok(())
+}
+
+/// Sends traces, if anybody wants them.
+fn traces(arguments: &Arguments, server: &Server) -> Result<Option<Traces>> {
+    let is_wanted = arguments.otlp.is_some()
+        || ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]
+            .iter()
+            .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+    if !is_wanted {
+        return Ok(None);
+    }
+    let collector = arguments.otlp.clone();
+    let options = TracesOptions { collector, one_in: arguments.otlp_one_in.unwrap_or(1) };
+    Ok(Some(Traces::start(&server.inspector(), &options)?))
+}
+
+/// Serves the page, if anybody wants it.
+fn page(arguments: &Arguments, server: &Server, traces: Option<&Traces>) -> Result<Option<Page>> {
+    let Some(address) = arguments.http else { return Ok(None) };
+    if !address.ip().is_loopback() {
+        tracing::warn!(
+            %address,
+            "whoever can reach the page reads the names of clients and files; keep it to those              who may, by a firewall or a proxy that asks who they are"
+        );
+    }
+    let numbers = traces.map(Traces::numbers);
+    Ok(Some(Page::serve(address, server.inspector(), numbers)?))
 }
 
 /// Adds what to do where that is not plain from what went wrong.
@@ -176,10 +230,13 @@ fn explain(error: ServerError) -> anyhow::Error {
 }
 
 /// Says that the server is ready, to people and to systemd.
-fn announce(addresses: &[Address], is_tls: bool) {
+fn announce(addresses: &[Address], is_tls: bool, page: Option<&Page>) {
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    let text =
+    let mut text =
         format!("ready: {}\ntry:   dafs ls {}\n", list.join(" "), example(addresses, is_tls));
+    if let Some(page) = page {
+        text.push_str(&format!("watch: http://{}/\n", page.address()));
+    }
     // A server goes on serving when nobody listens to it, or there is no systemd.
     let _ = std::io::stdout().write_all(text.as_bytes());
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
@@ -245,6 +302,10 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         tls_client_ca: flags.tls_client_ca.or(file.tls_client_ca),
         tls_client_optional: flags.tls_client_optional || file.tls_client_optional,
         tls_only: flags.tls_only || file.tls_only,
+        http: flags.http.or(file.http),
+        otlp: flags.otlp.or(file.otlp),
+        otlp_one_in: flags.otlp_one_in.or(file.otlp_one_in),
+        no_metrics: flags.no_metrics,
         while_stdin: flags.while_stdin,
     })
 }
@@ -314,6 +375,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         config.filer.lease = Duration::from_secs(seconds.clamp(1, 3600));
     }
     config.password_file = arguments.password_file.clone();
+    config.metrics = !arguments.no_metrics;
     config.crc = arguments.crc;
     config.access = access::rules(arguments)?;
     config.kerberos = access::kerberos(arguments)?;
@@ -468,3 +530,6 @@ fn stop_with_stdin(stopper: Stopper) -> Result<()> {
         .context("starting the thread that watches the standard input")?;
     Ok(())
 }
+
+/// How long the end of the server waits for the last spans to be taken.
+const TRACES_PATIENCE: Duration = Duration::from_secs(3);

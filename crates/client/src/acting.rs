@@ -6,7 +6,8 @@
 //!
 //! A server that has restarted knows no credentials, and gives other handles for them. So a
 //! request has a number of the library's own in its header, in the field that is the sender's
-//! (`analyzer`), and the handle of the moment is put in when it is sent.
+//! (`analyzer`), and the handle of the moment is put in when it is sent. The number takes the
+//! field's upper 24 bits; the lower 40 are the session's label ([`crate::Label`]).
 
 use std::num::NonZeroU64;
 
@@ -14,7 +15,9 @@ use dafs_types::{ClientId, CredHandle};
 use dafs_wire::messages::{CredentialData, RegisterCred, ReleaseCred};
 use dafs_wire::{Request, Response};
 
+use crate::core::{Core, SessionState};
 use crate::error::Result;
+use crate::label::Label;
 use crate::session::Session;
 use crate::typed::done;
 
@@ -59,8 +62,7 @@ impl Session {
                 .and_then(|()| Err(self.protocol_error("REGISTER_CRED"))),
         })?;
         let mut core = self.shared.borrow_mut();
-        core.last_registered += 1;
-        let number = Registered(NonZeroU64::MIN.saturating_add(core.last_registered - 1));
+        let number = core.next_registered();
         let session = &mut core.sessions[self.index];
         session.registered.0.push(Registration { number, whom, handle, client });
         Ok(number)
@@ -175,19 +177,36 @@ impl Registrations {
     }
 }
 
+impl Core {
+    /// A number that none of the credentials has that are registered now.
+    fn next_registered(&mut self) -> Registered {
+        loop {
+            self.last_registered = self.last_registered % NUMBER_MAX + 1;
+            let number = Registered(NonZeroU64::MIN.saturating_add(self.last_registered - 1));
+            let has = |session: &SessionState| session.registered.0.iter().any(|r| r.number == number);
+            if !self.sessions.iter().any(has) {
+                return number;
+            }
+        }
+    }
+}
+
 /// What a request's header has for whom it is to be carried out.
 #[inline]
 pub(crate) fn label(whom: Option<Registered>) -> u64 {
-    whom.map_or(0, |Registered(number)| number.get())
+    whom.map_or(0, |Registered(number)| number.get() << Label::BITS)
 }
 
 /// For whom an encoded request is to be carried out.
 #[inline]
 pub(crate) fn acting_in(message: &[u8]) -> Option<Registered> {
     let octets = message.get(LABEL_AT..LABEL_AT + 8)?;
-    NonZeroU64::new(u64::from_ne_bytes(octets.try_into().ok()?)).map(Registered)
+    let number = u64::from_ne_bytes(octets.try_into().ok()?) >> Label::BITS;
+    NonZeroU64::new(number).map(Registered)
 }
 
+/// The greatest number of credentials.
+const NUMBER_MAX: u64 = u64::MAX >> Label::BITS;
 /// Where a request's header has its label and its credentials.
 const LABEL_AT: usize = 16;
 const HANDLE_AT: usize = 28;

@@ -134,6 +134,8 @@ pub(crate) struct SessionState {
     pub token_bytes_max: u32,
     /// Whom it may act for.
     pub registered: Registrations,
+    /// What its requests bear for whoever watches the server.
+    pub label: u64,
     pub back_wish: BackWish,
     /// What is kept under delegations, if it wants any.
     pub delegated: Option<Box<Delegated>>,
@@ -512,7 +514,7 @@ impl Core {
         let mut message = vec![0; session.request_bytes_max as usize];
         let header = RequestHeader {
             desired_credits: session.wish,
-            analyzer: label(self.acting),
+            analyzer: label(self.acting) | session.label,
             ..RequestHeader::new(StreamId(0), dafs_types::SequenceNumber(0))
         };
         let encoded = encode_request(ByteOrder::NATIVE, &header, request, &mut message);
@@ -556,7 +558,11 @@ impl Core {
             return;
         }
         let Some((stream, sequence)) = session.credits.take() else { return };
-        let header = RequestHeader { desired_credits: 1, ..RequestHeader::new(stream, sequence) };
+        let header = RequestHeader {
+            desired_credits: 1,
+            analyzer: session.label,
+            ..RequestHeader::new(stream, sequence)
+        };
         let mut message = [0; HEADER_BYTES];
         let request = Request::Null(dafs_wire::messages::Empty);
         let Ok(length) = encode_request(ByteOrder::NATIVE, &header, &request, &mut message) else {

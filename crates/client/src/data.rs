@@ -174,8 +174,11 @@ impl Core {
             return self.complete(&transfer, Err(error));
         }
         let session = &mut self.sessions[index];
-        let header =
-            RequestHeader { desired_credits: session.wish, ..RequestHeader::new(stream, sequence) };
+        let header = RequestHeader {
+            desired_credits: session.wish,
+            analyzer: session.label,
+            ..RequestHeader::new(stream, sequence)
+        };
         let endpoint = session.endpoint;
         let checksums = session.checksums;
         let mut message = [0; REQUEST_BYTES];

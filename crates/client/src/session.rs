@@ -27,6 +27,7 @@ use crate::credits::Credits;
 use crate::decode::decode;
 use crate::error::{ClientError, Result};
 use crate::future::run;
+use crate::label::Label;
 use crate::login::{self, Identity, Login, message_bytes_max};
 use crate::reasons::TLS_REQUIRED_ADVICE;
 use crate::recovery::{Keeper, Places, Recovery, SessionEvent};
@@ -86,6 +87,9 @@ pub struct SessionOptions {
     /// Longest silence of the server while a call waits for its answer, after which the
     /// connection is given up; `None` waits for ever. [`Client::wait`] has a time of its own.
     pub answer_timeout: Option<Duration>,
+    /// What its requests bear, so that they can be followed at the server;
+    /// [`Session::set_label`] changes it.
+    pub label: Label,
 }
 
 impl Default for SessionOptions {
@@ -105,6 +109,7 @@ impl Default for SessionOptions {
             fence_id: String::new(),
             delegations: false,
             answer_timeout: Some(ANSWER_TIMEOUT),
+            label: Label::default(),
         }
     }
 }
@@ -281,6 +286,7 @@ impl Client {
             prover: None,
             token_bytes_max: 0,
             registered: Registrations::default(),
+            label: options.label.get(),
             back_wish: BackWish::default(),
             delegated: options.delegations.then(Box::default),
             answer_timeout: options.answer_timeout,

@@ -13,6 +13,7 @@ use crate::authorize::PeerFacts;
 use crate::chain::ChainId;
 use crate::channel::{Channel, RECEIVES_SPARE};
 use crate::credentials::Asker;
+use crate::meter::Traffic;
 use crate::reactor::Reactor;
 use crate::session::Exchange;
 
@@ -99,6 +100,7 @@ impl Reactor {
             reads_over: endpoint,
             open_chain: ChainId::NONE,
             batch_session: None,
+            traffic: Traffic::default(),
         };
         // If the connection is gone already, its end is on the way as an event.
         for _ in 0..=RECEIVES_SPARE {
@@ -117,6 +119,7 @@ impl Reactor {
                 self.release_open(&closed);
             }
             self.interface.deregister(channel.inbox.key());
+            self.meter.depart(channel.peer.transport, channel.traffic);
             self.drop_chains(endpoint);
             if let Some(session) = channel.batch_session {
                 self.end_batches(session);

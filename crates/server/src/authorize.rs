@@ -105,6 +105,11 @@ pub enum TransportKind {
     Verbs,
 }
 
+impl TransportKind {
+    /// Every transport, each at its own place.
+    pub const ALL: [Self; 4] = [Self::SharedMemory, Self::Tcp, Self::Tls, Self::Verbs];
+}
+
 /// Names of principals. `*` stands for any characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PrincipalPattern {

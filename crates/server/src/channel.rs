@@ -16,6 +16,7 @@ use crate::authorize::PeerFacts;
 use crate::back::BackChannel;
 use crate::chain::ChainId;
 use crate::credentials::Asker;
+use crate::meter::Traffic;
 
 /// A connection that was accepted.
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub(crate) struct Channel {
     pub open_chain: ChainId,
     /// Its session, once that has submitted a batch.
     pub batch_session: Option<SessionId>,
+    /// What has come over it.
+    pub traffic: Traffic,
 }
 
 /// What a state id stands for. Good as long as the filer says that the state is.
@@ -131,6 +134,11 @@ impl Channels {
     pub fn leaving(&self, is_due: impl Fn(Moment) -> bool) -> Vec<EndpointId> {
         let channels = self.slots.iter().flatten();
         channels.filter(|c| c.closing.is_some_and(&is_due)).map(|c| c.endpoint).collect()
+    }
+
+    /// Every connection.
+    pub fn iter(&self) -> impl Iterator<Item = &Channel> {
+        self.slots.iter().flatten()
     }
 
     /// Connections there are.

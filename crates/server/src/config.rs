@@ -41,6 +41,8 @@ pub struct ServerConfig {
     /// How long a change of a fencing list waits for transfers of a client that is fenced
     /// out; then its connection is broken.
     pub fence_patience: Duration,
+    /// Whether requests are counted and timed. Only measurements of what that costs go without.
+    pub metrics: bool,
     /// A defect on purpose, by which a test shows that it would be noticed.
     #[doc(hidden)]
     pub defect: Option<Defect>,
@@ -81,6 +83,7 @@ impl Default for ServerConfig {
             journal: None,
             tls: None,
             fence_patience: Duration::from_secs(2),
+            metrics: true,
             defect: None,
             connect_timeout: Duration::from_secs(10),
         }

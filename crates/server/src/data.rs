@@ -193,7 +193,8 @@ impl Reactor {
 
     /// Parks a task. Its file is held meanwhile: the open it came through may be closed,
     /// or go with its session.
-    pub(crate) fn park(&mut self, id: TaskId, task: Task, wait: Wait) {
+    pub(crate) fn park(&mut self, id: TaskId, mut task: Task, wait: Wait) {
+        self.meter.wait(&mut task.answer_mut().reading);
         if let Some(file) = task.file() {
             self.cache.hold(file);
         }

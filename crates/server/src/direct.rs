@@ -106,7 +106,7 @@ impl Reactor {
             self.fail(answer, Status::Io);
             return Ok(());
         }
-        self.tasks.park(id, Task::Fetch(answer, make(staging)), Wait::Transfers);
+        self.park(id, Task::Fetch(answer, make(staging)), Wait::Transfers);
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use dafs_wire::{Checksum, DirectBuffer, Response, TRANSFER_ANSWER_BYTES, encode_
 use crate::afterwards::Keeping;
 use crate::data::IoFile;
 use crate::direct::remote_of;
+use crate::meter::Moved;
 use crate::reactor::Reactor;
 use crate::read::{read_response, read_task};
 use crate::respond::{QUIET, blank, take_grant};
@@ -331,7 +332,13 @@ impl Reactor {
         let endpoint = hit.answer.endpoint;
         let member = hit.answer.chain.is_some().then_some(hit.answer);
         if let Some(channel) = self.channels.get_mut(endpoint) {
-            take_grant(&mut self.filer, channel, hit.answer, &mut hit.message);
+            let length = hit.local.length;
+            let moved = match hit.hold {
+                Hold::Read { .. } | Hold::Lent { .. } => Moved::Read(length),
+                Hold::Write { .. } => Moved::Written(length),
+            };
+            let books = (&mut self.filer, &mut self.meter);
+            take_grant(books, channel, hit.answer, moved, &mut hit.message);
         }
         let gather = [Gather::Bytes(&hit.message)];
         let silent = Cookie::Silent.pack();

@@ -3,14 +3,19 @@
 //! Invariant: looking costs the data path nothing: the reactor makes a copy when it has a
 //! tenth of a second behind it, and somebody waits for one.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use dafs_dat::Waker;
-use dafs_filer::SessionView;
 use dafs_filer::locks::{LockCondition, LockCounters, LockMode};
-use dafs_types::{ClientId, FileHandle};
+use dafs_filer::{FenceCounters, FenceInformation, FencedObject, SessionView};
+use dafs_types::{ClientId, FileHandle, Moment, QuickMap, SessionId};
 
+use crate::authorize::TransportKind;
+use crate::channel::Channel;
+use crate::follow::{self, Followed, Follower, Selection};
+use crate::meter::{ProcedureNumbers, Traffic, TransportNumbers};
 use crate::reactor::Reactor;
 use crate::server::ServerStats;
 
@@ -23,14 +28,54 @@ pub struct Inspection {
     pub lock_counters: LockCounters,
     /// Clients are taking back what they held before a restart.
     pub is_in_grace: bool,
-    /// Every session, with the nanoseconds since it was heard of.
-    pub sessions: Vec<(SessionView, u64)>,
+    /// Every session.
+    pub sessions: Vec<SessionInspection>,
     /// Every lock.
     pub locks: Vec<LockView>,
     /// Every request that waits for one.
     pub waiters: Vec<WaiterView>,
-    /// Octets of requests' credits that may be given out in all, and that are.
+    /// Every fence.
+    pub fences: Vec<FenceView>,
+    /// Numbers about fences.
+    pub fence_counters: FenceCounters,
+    /// Requests' credits that may be given out in all, and that are.
     pub credits: (u32, u32),
+    /// What every procedure that was asked for has come to.
+    pub procedures: Vec<ProcedureNumbers>,
+    /// What came over each transport.
+    pub transports: Vec<TransportNumbers>,
+    /// Octets of the data cache's arena.
+    pub cache_bytes: u64,
+    /// How long the server has run.
+    pub uptime: Duration,
+}
+
+/// A session.
+#[derive(Clone, Debug)]
+pub struct SessionInspection {
+    /// As the protocol sees it.
+    pub view: SessionView,
+    /// Nanoseconds since it was heard of.
+    pub silent_ns: u64,
+    /// The way it came.
+    pub transport: TransportKind,
+    /// Its address on a network, if it came by one.
+    pub address: Option<IpAddr>,
+    /// What has come over it.
+    pub traffic: Traffic,
+}
+
+/// A fence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FenceView {
+    /// The file it stands around; `None` for a whole file system.
+    pub file: Option<FileView>,
+    /// Handle of what it stands around: of a file, or of a file system.
+    pub handle: Box<[u8]>,
+    /// Who may enter; empty if everybody may.
+    pub fence_ids: Vec<String>,
+    /// Operations that a change of the list waits for, if there is one.
+    pub waits_for: Option<usize>,
 }
 
 /// A file, as well as it can be named.
@@ -105,6 +150,8 @@ struct Look {
     asked: u64,
     answered: u64,
     copy: Option<Arc<Inspection>>,
+    /// Who wants to follow requests, and is not known yet.
+    followers: Vec<Follower>,
 }
 
 impl Inspector {
@@ -125,6 +172,18 @@ impl Inspector {
         let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
         if timeout.timed_out() { None } else { state.copy.clone() }
     }
+
+    /// Has requests followed from a tenth of a second after this on; before [`Server::run`]
+    /// from the first. There is room for so many records that nobody has taken.
+    ///
+    /// [`Server::run`]: crate::Server::run
+    #[must_use]
+    pub fn follow(&self, selection: Selection, room: usize) -> Followed {
+        let (follower, followed) = follow::follow(selection, room);
+        self.window.lock().followers.push(follower);
+        self.waker.wake();
+        followed
+    }
 }
 
 impl Window {
@@ -137,7 +196,8 @@ impl Reactor {
     /// Makes a copy for whoever waits for one.
     pub(crate) fn show_itself(&mut self) {
         let asked = {
-            let state = self.window.lock();
+            let mut state = self.window.lock();
+            state.followers.drain(..).for_each(|follower| self.meter.be_followed(follower));
             if state.asked == state.answered {
                 return;
             }
@@ -152,10 +212,6 @@ impl Reactor {
     }
 
     fn inspection(&self) -> Inspection {
-        let silence = |view: SessionView| {
-            let silent = self.now.since(view.last_heard).as_nanos();
-            (view, u64::try_from(silent).unwrap_or(u64::MAX))
-        };
         let locks = self.filer.locks().map(|lock| LockView {
             file: self.file_view(lock.file),
             client: lock.client,
@@ -178,14 +234,56 @@ impl Reactor {
             waits_for: waiter.waits_for.iter().map(|(client, _)| *client).collect(),
         });
         let stats = self.stats();
+        let live = self.channels.iter().map(|channel| (channel.peer.transport, channel.traffic));
         Inspection {
             stats,
             lock_counters: self.filer.lock_counters(),
             is_in_grace: self.filer.is_in_grace(),
-            sessions: self.filer.session_views().map(silence).collect(),
+            sessions: self.sessions(),
             locks: locks.collect(),
             waiters: waiters.collect(),
+            fences: self.filer.fences().map(|fence| self.fence_view(&fence)).collect(),
+            fence_counters: self.filer.fence_counters(),
             credits: (self.filer.config().credits_budget, stats.filer.credits),
+            procedures: self.meter.procedures(),
+            transports: self.meter.transports(live),
+            cache_bytes: self.cache.arena().length() as u64,
+            uptime: self.now.since(Moment(0)),
+        }
+    }
+
+    fn sessions(&self) -> Vec<SessionInspection> {
+        let id_of = |channel: &Channel| self.filer.ids(channel.id).map(|(session, _)| session);
+        let channels = self.channels.iter().filter(|channel| channel.back.is_none());
+        let channels: QuickMap<SessionId, &Channel> =
+            channels.filter_map(|channel| Some((id_of(channel)?, channel))).collect();
+        let inspect = |view: SessionView| {
+            let channel = channels.get(&view.credits.session)?;
+            let silent = self.now.since(view.last_heard).as_nanos();
+            Some(SessionInspection {
+                silent_ns: u64::try_from(silent).unwrap_or(u64::MAX),
+                transport: channel.peer.transport,
+                address: channel.peer.address,
+                traffic: channel.traffic,
+                view,
+            })
+        };
+        self.filer.session_views().filter_map(inspect).collect()
+    }
+
+    fn fence_view(&self, fence: &FenceInformation<'_>) -> FenceView {
+        let (file, handle): (_, Box<[u8]>) = match &fence.object {
+            FencedObject::File(handle) => {
+                let place = self.open_files.get(handle).and_then(|(file, _)| file.place());
+                (Some(FileView { handle: Some(*handle), place }), handle.0.into())
+            }
+            FencedObject::FileSystem(handle) => (None, handle.0.into()),
+        };
+        FenceView {
+            file,
+            handle,
+            fence_ids: fence.fence_ids.iter().map(|id| id.as_str().to_owned()).collect(),
+            waits_for: fence.change.map(|(_, waits_for)| waits_for),
         }
     }
 

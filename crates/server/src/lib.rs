@@ -28,6 +28,7 @@ mod data;
 mod delegations;
 mod direct;
 mod fencing;
+mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gss;
@@ -36,6 +37,7 @@ mod inspect;
 mod jobs;
 mod ledger;
 mod locks;
+mod meter;
 mod names;
 mod object;
 mod open;
@@ -63,9 +65,13 @@ pub use authorize::{
 #[doc(hidden)]
 pub use config::Defect;
 pub use config::{ServerConfig, ServerError};
+pub use follow::{Followed, RequestRecord, Selection, ServerEnded};
 pub use gss::{KerberosConfig, KerberosError};
-pub use inspect::{FileView, Inspection, Inspector, LockView, WaiterView};
+pub use inspect::{
+    FenceView, FileView, Inspection, Inspector, LockView, SessionInspection, WaiterView,
+};
 pub use ledger::{JournalConfig, LedgerError};
+pub use meter::{Histogram, ProcedureNumbers, Traffic, TransportNumbers};
 pub use passwords::{PasswordError, PasswordFile};
 pub use server::{Server, ServerStats, Stopper};
 pub use stepped::SteppedServer;

@@ -35,6 +35,7 @@ use crate::inspect::Window;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
 use crate::locks::LockWaiter;
+use crate::meter::Meter;
 use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
@@ -89,6 +90,8 @@ pub(crate) struct Reactor {
     pub(crate) fencing: Fencing,
     /// What waits for delegations, and what is delegated.
     pub(crate) delegations: Delegations,
+    /// What requests come to.
+    pub(crate) meter: Meter,
     /// Where others look in.
     pub(crate) window: Arc<Window>,
     /// A defect on purpose.
@@ -183,6 +186,7 @@ impl Reactor {
             last_waiter: 0,
             fencing: Fencing::new(config),
             delegations: Delegations::default(),
+            meter: Meter::new(config.metrics),
             window: Arc::default(),
             defect: config.defect,
             queries: Vec::new(),
@@ -204,6 +208,7 @@ impl Reactor {
     }
 
     pub(crate) fn run(&mut self) {
+        self.show_itself();
         while !self.stop.load(Ordering::Acquire) {
             let idle = self.tasks.count() == 0 && self.cache.stats().dirty_bytes == 0;
             let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };

@@ -12,6 +12,8 @@ use dafs_wire::{
 };
 
 use crate::channel::{Channel, RECEIVES_SPARE};
+use crate::follow;
+use crate::meter::{Meter, Moved, Reading};
 use crate::reactor::Reactor;
 use crate::task::Answer;
 use crate::transfer::Cookie;
@@ -99,7 +101,8 @@ impl Reactor {
     pub(crate) fn refuse_version(&mut self, answer: Answer, status: Status, version: u32) {
         let Some(order) = self.order_of(answer.endpoint) else { return };
         let Some(channel) = self.channels.get_mut(answer.endpoint) else { return };
-        let mut header = grant(&mut self.filer, channel, answer, status);
+        let books = (&mut self.filer, &mut self.meter);
+        let mut header = grant(books, channel, answer, status, Moved::Nothing);
         header.version = version;
         let mut message = [0; RESPONSE_HEAD_BYTES];
         if let Ok(length) = encode_response(order, &header, &Response::Failed, &mut message) {
@@ -132,7 +135,10 @@ impl Reactor {
         let has_checksums = channel.checksums;
         let header = match may_wait {
             true => blank(answer, status, NO_TARGET),
-            false => grant(&mut self.filer, channel, answer, status),
+            false => {
+                let books = (&mut self.filer, &mut self.meter);
+                grant(books, channel, answer, status, Moved::by(response))
+            }
         };
         let encoded = encode_response(order, &header, response, &mut message[..limit]);
         let length = encoded.inspect_err(|_| self.unsent = Some(header))?;
@@ -159,7 +165,8 @@ impl Reactor {
         if header.target_credits != NO_TARGET {
             return self.send(answer.endpoint, message);
         }
-        let granted = grant(&mut self.filer, channel, answer, header.status);
+        let books = (&mut self.filer, &mut self.meter);
+        let granted = grant(books, channel, answer, header.status, Moved::Nothing);
         let mut message = message.to_vec();
         ResponseHeader::set_target_credits(order, granted.target_credits, &mut message);
         if has_checksums {
@@ -213,6 +220,13 @@ impl Reactor {
             return self.delay_answer(answer, message);
         }
         self.send(answer.endpoint, message);
+    }
+
+    /// Octets were moved for a request whose answer does not say how many.
+    pub(crate) fn note_moved(&mut self, endpoint: EndpointId, reading: Reading, moved: Moved) {
+        if let Some(channel) = self.channels.get_mut(endpoint) {
+            self.meter.add(reading, moved, &mut channel.traffic);
+        }
     }
 
     #[inline]
@@ -282,26 +296,33 @@ impl Reactor {
 /// Takes the grant that goes along with an answer; its receives are posted once that is out.
 #[inline]
 fn grant(
-    filer: &mut Filer,
+    (filer, meter): (&mut Filer, &mut Meter),
     channel: &mut Channel,
     answer: Answer,
     status: Status,
+    moved: Moved,
 ) -> ResponseHeader {
     let grant = filer.finish(channel.id, answer.stream);
     channel.receives_due += grant.receives_to_post;
+    meter.add(answer.reading, moved, &mut channel.traffic);
+    if let Some(taken) = meter.complete(answer.reading, status, &mut channel.traffic) {
+        let outcome = (status, moved.length(), taken);
+        follow::tell(&mut meter.followers, filer, channel, answer, outcome);
+    }
     blank(answer, status, grant.target_nreq)
 }
 
 /// Takes the grant of an answer that was made before, with the credits it would likely bring.
 #[inline]
 pub(crate) fn take_grant(
-    filer: &mut Filer,
+    books: (&mut Filer, &mut Meter),
     channel: &mut Channel,
     answer: Answer,
+    moved: Moved,
     message: &mut [u8],
 ) {
     let order = channel.order.unwrap_or(ByteOrder::NATIVE);
-    let granted = grant(filer, channel, answer, Status::Ok);
+    let granted = grant(books, channel, answer, Status::Ok, moved);
     ResponseHeader::set_target_credits(order, granted.target_credits, message);
 }
 

@@ -54,6 +54,7 @@ impl Reactor {
         self.fetch_ahead();
         let mut answer = Answer::new(endpoint, header.stream, header.sequence);
         answer.analyzer = header.analyzer;
+        answer.reading = self.meter.arrive(header.procedure);
         answer.is_acting = header.credentials != CredHandle::default();
         // Of a damaged request nothing is believed but where its answer goes.
         let is_damaged = checksums && !is_intact(message);

@@ -22,6 +22,7 @@ use crate::batch::strand::Strand;
 use crate::chain::ChainId;
 use crate::credentials::Asker;
 use crate::locks::GrantTask;
+use crate::meter::Reading;
 use crate::transfer::Staging;
 use crate::undo::UndoSeen;
 
@@ -36,6 +37,8 @@ pub struct Answer {
     pub stream: StreamId,
     pub sequence: SequenceNumber,
     pub analyzer: u64,
+    /// What is counted and timed of it.
+    pub reading: Reading,
     /// Where it is kept for a client that may not get it; and whether its request is not begun
     /// there, but kept as a whole once the answer is out ([`crate::afterwards`]).
     kept: KeptSession,
@@ -57,6 +60,7 @@ impl Answer {
             stream,
             sequence,
             analyzer: 0,
+            reading: Reading::default(),
             kept: KeptSession::NONE,
             is_kept_later: false,
             logged: false,
@@ -291,6 +295,21 @@ impl Task {
             | Task::Grant(answer, _)
             | Task::Strand(answer, _)
             | Task::SealedBatch(answer, _) => *answer,
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn answer_mut(&mut self) -> &mut Answer {
+        match self {
+            Task::Read(answer, _)
+            | Task::Write(answer, _)
+            | Task::Commit(answer, _)
+            | Task::Size(answer, _)
+            | Task::Times(answer, _)
+            | Task::Fetch(answer, _)
+            | Task::Grant(answer, _)
+            | Task::Strand(answer, _)
+            | Task::SealedBatch(answer, _) => answer,
         }
     }
 

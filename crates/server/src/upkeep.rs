@@ -100,6 +100,7 @@ impl Reactor {
         self.note_forgotten();
         self.hurry_fences();
         self.tick_delegations();
+        self.meter.on_tick();
         self.show_itself();
     }
 

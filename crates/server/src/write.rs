@@ -14,6 +14,7 @@ use dafs_wire::{Checksum, Response};
 use crate::data::{IoFile, Step, check_range, take_buffers};
 use crate::hits::{Wanted, Way};
 use crate::jobs::Job;
+use crate::meter::Moved;
 use crate::reactor::Reactor;
 use crate::task::{
     Answer, Buffers, CommitReply, CommitTask, Task, TaskId, Wait, WriteSource, WriteTask,
@@ -247,6 +248,10 @@ impl Reactor {
 
     /// All bytes are in the cache: answer, or make them stable first.
     fn finish_write(&mut self, answer: Answer, task: &mut WriteTask) -> Step {
+        if task.is_append {
+            // Its results do not say how much it was.
+            self.note_moved(answer.endpoint, answer.reading, Moved::Written(task.length));
+        }
         if task.stability == Stability::Unstable {
             self.end_write(answer, task);
             self.reply_written(answer, task.length, Stability::Unstable);

@@ -1,14 +1,19 @@
-//! A running server's state, for the operator of its machine: `dafs sessions`, `dafs locks`.
+//! A running server's state, for the operator of its machine: `dafs sessions`, `dafs locks`,
+//! `dafs top`, `dafs follow`.
 //!
-//! A server offers it on a Unix socket beside the one for shared memory: who connects gets one
-//! JSON document. Only the server's own user and root can connect.
+//! A server offers it on a Unix socket beside the one for shared memory: who connects and says
+//! nothing more gets one JSON document; who writes a selection first ([`follow`]) gets a line for
+//! each request. Only the server's own user and root can connect.
 //!
 //! Invariant: what is shown was true at one moment after it was asked for.
 
+pub mod follow;
 pub mod locks;
 pub mod sessions;
+pub mod top;
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -21,9 +26,9 @@ use dafs_dat::Address;
 use dafs_server::Inspector;
 use serde_json::Value;
 
-use crate::place::DEFAULT_PORT;
+use dafs_watch::document;
 
-mod document;
+use crate::place::DEFAULT_PORT;
 
 /// Arguments of `dafs sessions` and `dafs locks`: which server, and how it is shown.
 #[derive(Debug, Args)]
@@ -63,12 +68,23 @@ fn listen(path: &Path, inspector: Inspector) -> std::io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     std::thread::Builder::new().name("dafs-status".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Whoever does not read what it asked for has asked in vain.
-            let _ = stream.set_write_timeout(Some(PATIENCE));
-            let _ = tell(stream, &inspector);
+            let _ = answer(stream, &inspector);
         }
     })?;
     Ok(())
+}
+
+/// Gives whoever has connected what it asks for.
+fn answer(stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
+    // Whoever does not read what it asked for, or does not say what that is, asks in vain.
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = String::new();
+    BufReader::new(&stream).take(LINE_BYTES_MAX).read_line(&mut line)?;
+    match line.trim() {
+        "" => tell(stream, inspector),
+        asked => follow::begin(asked, stream, inspector),
+    }
 }
 
 fn tell(mut stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
@@ -79,7 +95,7 @@ fn tell(mut stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
 
 /// Asks a server for its state and prints that, as a table if not as JSON.
 fn print(target: &Target, print_table: fn(&Value)) -> Result<()> {
-    let found = ask(target)?;
+    let found = ask(target.socket.as_deref())?;
     if target.json {
         println!("{found:#}");
     } else {
@@ -88,21 +104,28 @@ fn print(target: &Target, print_table: fn(&Value)) -> Result<()> {
     Ok(())
 }
 
-/// Asks a server for its state.
-fn ask(target: &Target) -> Result<Value> {
-    let candidates = match &target.socket {
+/// Where a server offers its state.
+fn find(socket: Option<&Path>) -> Result<PathBuf> {
+    let candidates = match socket {
         Some(socket) => vec![socket_of(socket)],
         None => local_socket_candidates(DEFAULT_PORT),
     };
     let found = candidates.iter().map(|socket| status_path(socket)).find(|path| path.exists());
-    let Some(path) = found else {
-        bail!(
+    found.with_context(|| {
+        let candidates: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
+        format!(
             "no server offers its state at {}; name the socket that `dafs serve` has printed",
-            candidates.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-        );
-    };
+            candidates.join(", ")
+        )
+    })
+}
+
+/// Asks a server for its state.
+fn ask(socket: Option<&Path>) -> Result<Value> {
+    let path = find(socket)?;
     let told = || -> std::io::Result<Vec<u8>> {
         let mut stream = UnixStream::connect(&path)?;
+        stream.shutdown(Shutdown::Write)?;
         stream.set_read_timeout(Some(PATIENCE * 2))?;
         let mut octets = Vec::new();
         stream.read_to_end(&mut octets)?;
@@ -139,5 +162,7 @@ fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap_or(0)
 }
 
+/// Octets of what is asked for.
+const LINE_BYTES_MAX: u64 = 4096;
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -216,6 +216,7 @@ impl Core {
         let mut message = vec![0; REQUEST_HEAD_BYTES + bytes];
         let header = RequestHeader {
             desired_credits: session.wish,
+            analyzer: session.label,
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
         Some(match encode_request(ByteOrder::NATIVE, &header, &request, &mut message) {

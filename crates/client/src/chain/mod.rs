@@ -89,6 +89,7 @@ impl Session {
             writes_inline: state.writes_inline,
             wish: state.wish,
             acting: self.acting,
+            label: state.label,
             refused: None,
         };
         Chain { session: self, work }

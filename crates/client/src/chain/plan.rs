@@ -37,6 +37,8 @@ pub(crate) struct Draft {
     pub wish: u16,
     /// For whom the session acts.
     pub acting: Option<Registered>,
+    /// What its members bear for whoever watches the server.
+    pub label: u64,
     /// The member that cannot be sent.
     pub refused: Option<Box<ChainFailure>>,
 }
@@ -248,7 +250,7 @@ impl ChainWork {
         let is_own = matches!(request, Request::Close(_));
         let header = RequestHeader {
             desired_credits: draft.wish,
-            analyzer: label(draft.acting.filter(|_| !is_own)),
+            analyzer: label(draft.acting.filter(|_| !is_own)) | draft.label,
             ..RequestHeader::new(StreamId(0), SequenceNumber(0))
         };
         let mut encoded = Err(EncodeError::Space);

@@ -130,6 +130,11 @@ impl Filer {
             .filter(|record| !record.fence_ids.is_empty())
     }
 
+    /// Every fence, for the operator.
+    pub fn fences(&self) -> impl Iterator<Item = FenceInformation<'_>> {
+        self.fences.iter()
+    }
+
     /// The numbers of fencing now.
     #[must_use]
     pub fn fence_counters(&self) -> FenceCounters {

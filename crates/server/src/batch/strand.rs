@@ -16,9 +16,11 @@ use dafs_store::cache::{
     CachedFile, Pieces, Pin, Prepared, Progress, Read, Span, Spans, WriteToken,
 };
 use dafs_types::{CacheHint, SequenceNumber, SessionId, Status, StreamId};
+use dafs_wire::Procedure;
 
 use crate::data::{IoFile, Step};
 use crate::direct::remote_of;
+use crate::meter::{Moved, Reading};
 use crate::reactor::Reactor;
 use crate::task::{Answer, Task, TaskId, Wait};
 use crate::transfer::{Cookie, Cut, Staging};
@@ -195,6 +197,13 @@ impl Reactor {
             IoKind::Read => self.step_strand_read(id, answer, strand),
             IoKind::Write => self.step_strand_write(id, answer, strand),
         };
+        if let Step::Done = step {
+            let moved = match strand.kind {
+                IoKind::Read => Moved::Read(strand.done),
+                IoKind::Write => Moved::Written(strand.done),
+            };
+            self.note_moved(answer.endpoint, Reading::of(Procedure::BatchSubmit), moved);
+        }
         if let Step::Wait(Wait::File(_) | Wait::Room) = step {
             strand.is_in_flight = true;
             self.batches.in_flight += 1;

@@ -1,0 +1,191 @@
+//! `dafs follow`: requests of a running server one by one, as they are answered.
+//!
+//! Invariant: whoever follows costs the server no more than a record in a bounded queue for each
+//! request; what does not fit is counted, and said.
+
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_client::Label;
+use dafs_server::{Followed, Inspector, Selection};
+use dafs_types::SessionId;
+use dafs_watch::document;
+use serde_json::{Value, json};
+
+use super::{find, number, text};
+
+/// Arguments of `dafs follow`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The server's socket for shared memory, as `dafs serve` prints it. Default: the usual
+    /// places for port 2050.
+    #[arg(value_name = "SOCKET")]
+    socket: Option<PathBuf>,
+    /// Only requests with this label (`dafs --label`, `Session::set_label`), or with this whole
+    /// analyzer field if it has more than 10 digits; in hexadecimal.
+    #[arg(long, value_name = "HEX", value_parser = hexadecimal)]
+    label: Option<u64>,
+    /// Only those of this session, as `dafs sessions` names it.
+    #[arg(long, value_name = "HEX", value_parser = hexadecimal)]
+    session: Option<u64>,
+    /// Only those that took at least so many milliseconds.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 0.0)]
+    slower_than: f64,
+    /// Only those that failed.
+    #[arg(long)]
+    failed: bool,
+    /// End after so many.
+    #[arg(long, value_name = "NUMBER")]
+    count: Option<u64>,
+    /// As JSON, a line for each.
+    #[arg(long)]
+    json: bool,
+}
+
+fn hexadecimal(text: &str) -> Result<u64> {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16)
+        .with_context(|| format!("{text:?} is no hexadecimal number"))
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    if !(0.0..=1e9).contains(&arguments.slower_than) {
+        bail!("--slower-than {}: give milliseconds", arguments.slower_than);
+    }
+    let path = find(arguments.socket.as_deref())?;
+    let asking =
+        || format!("asking the server at {}; only its user and root may", path.display());
+    let mut stream = UnixStream::connect(&path).with_context(asking)?;
+    let asked = json!({
+        "follow": true, "label": arguments.label, "session": arguments.session,
+        "slower_than_ms": arguments.slower_than, "failed": arguments.failed,
+    });
+    writeln!(stream, "{asked}").with_context(asking)?;
+    if !arguments.json {
+        println!(
+            "{:<13} {:<18} {:<18} {:<10} {:<16} {:<5} {:>9} {:>11}",
+            "at", "analyzer", "procedure", "status", "session", "by", "octets", "µs"
+        );
+    }
+    let mut shown = 0;
+    for line in BufReader::new(stream).lines() {
+        let line = line.context("the server has ended")?;
+        let found: Value = serde_json::from_str(&line).context("the server told no JSON")?;
+        if let Some(dropped) = found["dropped"].as_u64() {
+            eprintln!("dafs: {dropped} requests so far were too fast to be followed");
+            continue;
+        }
+        if found["following"] == true {
+            eprintln!("dafs: following");
+            continue;
+        }
+        let printed = if arguments.json {
+            writeln!(std::io::stdout(), "{line}")
+        } else {
+            writeln!(std::io::stdout(), "{}", row(&found))
+        };
+        printed?;
+        shown += 1;
+        if arguments.count.is_some_and(|count| shown >= count) {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn row(found: &Value) -> String {
+    let time = found["time"].as_f64().unwrap_or(0.0);
+    format!(
+        "{:<13.2} {:<18} {:<18} {:<10} {:<16} {:<5} {:>9} {:>11.1}",
+        time,
+        text(found, "analyzer"),
+        text(found, "procedure"),
+        text(found, "status"),
+        text(found, "session"),
+        text(found, "transport"),
+        number(found, "octets"),
+        found["seconds"].as_f64().unwrap_or(0.0) * 1e6,
+    )
+}
+
+/// Tells whoever asks of requests, in a thread of its own.
+pub(super) fn begin(
+    asked: &str,
+    stream: UnixStream,
+    inspector: &Inspector,
+) -> std::io::Result<()> {
+    let Some(selection) = serde_json::from_str(asked).ok().and_then(|value| understand(&value))
+    else {
+        return (&stream).write_all(b"{\"error\":\"neither a question nor a selection\"}\n");
+    };
+    if FOLLOWERS.fetch_add(1, Ordering::Relaxed) >= FOLLOWERS_MAX {
+        FOLLOWERS.fetch_sub(1, Ordering::Relaxed);
+        return (&stream).write_all(b"{\"error\":\"too many follow already\"}\n");
+    }
+    let followed = inspector.follow(selection, RECORDS_MAX);
+    // Once this is made, the reactor knows of it.
+    let _ = inspector.look(super::PATIENCE);
+    let told = std::thread::Builder::new().name("dafs-follow".into()).spawn(move || {
+        let _ = tell(&stream, &followed);
+        FOLLOWERS.fetch_sub(1, Ordering::Relaxed);
+    });
+    if told.is_err() {
+        FOLLOWERS.fetch_sub(1, Ordering::Relaxed);
+    }
+    told.map(drop)
+}
+
+fn understand(asked: &Value) -> Option<Selection> {
+    asked["follow"].as_bool().filter(|follow| *follow)?;
+    let slower_than = asked["slower_than_ms"].as_f64().unwrap_or(0.0) / 1e3;
+    Some(Selection {
+        analyzer: asked["label"].as_u64().map(|label| match Label::new(label) {
+            Some(label) => (label.get(), u64::MAX >> (64 - Label::BITS)),
+            None => (label, u64::MAX),
+        }),
+        session: asked["session"].as_u64().map(SessionId),
+        slower_than: Duration::try_from_secs_f64(slower_than).ok()?,
+        failed_only: asked["failed"] == true,
+        one_in: 1,
+    })
+}
+
+fn tell(mut stream: &UnixStream, followed: &Followed) -> std::io::Result<()> {
+    stream.write_all(b"{\"following\":true}\n")?;
+    stream.set_read_timeout(Some(PAUSE))?;
+    let mut dropped = 0;
+    loop {
+        let mut lines = Vec::new();
+        while lines.len() < BURST_BYTES_MAX
+            && let Some(record) = followed.take().map_err(std::io::Error::other)?
+        {
+            writeln!(lines, "{}", document::record(&record))?;
+        }
+        if followed.dropped() > dropped {
+            dropped = followed.dropped();
+            writeln!(lines, "{}", json!({ "dropped": dropped }))?;
+        }
+        stream.write_all(&lines)?;
+        // A pause that ends when the other side does.
+        match stream.read(&mut [0]) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Who follows now.
+static FOLLOWERS: AtomicUsize = AtomicUsize::new(0);
+const FOLLOWERS_MAX: usize = 8;
+/// Records that may wait for one of them.
+const RECORDS_MAX: usize = 16 * 1024;
+/// Octets written at a time.
+const BURST_BYTES_MAX: usize = 1 << 20;
+/// Between looks for records.
+const PAUSE: Duration = Duration::from_millis(20);

@@ -1,0 +1,121 @@
+//! A server that is watched, and what asks it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use dafs_client::{Client, ClientConfig, Label, Location, Session, SessionOptions};
+
+/// `dafs serve --http` in a process of its own.
+pub struct Server {
+    child: Child,
+    _stdout: BufReader<ChildStdout>,
+    socket: String,
+    http: SocketAddr,
+}
+
+impl Server {
+    /// Serves what is in `place`, with the page at this address and more options.
+    pub fn start(place: &Path, http: &str, more: &[&str]) -> Self {
+        std::fs::create_dir_all(place.join("export")).unwrap();
+        let at = |name: &str| place.join(name).into_os_string();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_dafs"))
+            .arg("serve")
+            .arg(at("export"))
+            .args(["--while-stdin", "--tcp", "127.0.0.1:0", "--cache", "64M"])
+            .args(["--http", http, "--socket"])
+            .arg(at("socket"))
+            .arg("--state")
+            .arg(at("state"))
+            .args(more)
+            .env_remove("OTEL_EXPORTER_OTLP_ENDPOINT")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let http = loop {
+            let mut line = String::new();
+            assert!(stdout.read_line(&mut line).unwrap() > 0, "the server did not start");
+            if let Some(url) = line.strip_prefix("watch: http://") {
+                break url.trim().trim_end_matches('/').parse().unwrap();
+            }
+        };
+        let socket = place.join("socket").to_str().unwrap().to_owned();
+        Self { child, _stdout: stdout, socket, http }
+    }
+
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    pub fn socket(&self) -> &str {
+        &self.socket
+    }
+
+    /// A session, whose requests bear a label.
+    pub fn session(&self, label: u64) -> (Client, Session) {
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let location = Location::parse(&format!("dafs+shm://{}!/", self.socket)).unwrap();
+        let label = Label::new(label).unwrap();
+        let options = SessionOptions { label, ..SessionOptions::default() };
+        let session = client.connect(&location, &options).unwrap();
+        (client, session)
+    }
+
+    /// What is answered to GET.
+    pub fn get(&self, path: &str) -> Answer {
+        let host = self.http.to_string();
+        self.ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+    }
+
+    pub fn ask(&self, request: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.http).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head: head.to_lowercase(), body: body.to_owned() }
+    }
+
+    /// Ends it in order.
+    pub fn stop(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Ends it at once.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// An answer of HTTP.
+pub struct Answer {
+    pub status: u16,
+    /// In small letters.
+    pub head: String,
+    pub body: String,
+}
+
+/// Whether a program that tests need is here. `DAFS_REQUIRE_WATCH=1` makes a missing one a
+/// failure.
+pub fn has(program: &str) -> bool {
+    let is_here = Command::new(program).arg("--version").output().is_ok();
+    let is_required = std::env::var_os("DAFS_REQUIRE_WATCH").is_some_and(|is| is == "1");
+    assert!(is_here || !is_required, "DAFS_REQUIRE_WATCH=1, and there is no {program}");
+    if !is_here {
+        eprintln!("there is no {program}: skipped");
+    }
+    is_here
+}

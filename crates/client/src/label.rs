@@ -1,0 +1,54 @@
+//! Labels by which a server's operator can follow a client's requests.
+//!
+//! Invariant: a label is below 2^40; in the analyzer field of a request's header (draft 4.1.1),
+//! which the server only copies into its answer, the bits above it are the library's own
+//! (`acting`).
+
+use crate::session::Session;
+
+/// What requests bear so that they can be told from others in the server's log, its traces and
+/// `dafs follow`. 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Label(u64);
+
+impl Label {
+    /// Bits of a label.
+    pub const BITS: u32 = 40;
+
+    /// A label; `None` if it has more than [`Label::BITS`] bits.
+    #[must_use]
+    pub const fn new(label: u64) -> Option<Self> {
+        if label >> Self::BITS == 0 { Some(Self(label)) } else { None }
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl Session {
+    /// Labels what is asked for from now on, by all clones of this session: chains from their
+    /// beginning, parts of a long transfer from when they are sent.
+    pub fn set_label(&self, label: Label) {
+        self.shared.borrow_mut().sessions[self.index].label = label.get();
+    }
+
+    /// The label of the moment.
+    #[must_use]
+    pub fn label(&self) -> Label {
+        Label(self.shared.borrow().sessions[self.index].label)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_has_forty_bits() {
+        assert_eq!(Label::new((1 << 40) - 1).map(Label::get), Some((1 << 40) - 1));
+        assert_eq!(Label::new(1 << 40), None);
+    }
+}

@@ -1,0 +1,489 @@
+//! What requests come to: how many, how many octets, how long, by procedure, session and
+//! transport.
+//!
+//! Invariant: a request is counted once, when its answer takes its grant; what is counted is the
+//! reactor's own, and leaves it as a copy ([`crate::inspect`]).
+//!
+//! What is usual costs an addition or two: a clock is not looked at for every request. Of a
+//! procedure that is asked for often one in so many is timed, and stands for those since the last
+//! one that was; the distance is drawn anew each time, so that no client keeps step with it. What
+//! must wait is timed always, from when it begins to. While somebody follows requests
+//! ([`crate::follow`]) all are.
+
+mod histogram;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use dafs_types::Status;
+use dafs_wire::{Procedure, Response};
+
+pub use histogram::Histogram;
+
+use crate::authorize::TransportKind;
+use crate::follow::{self, Follower};
+
+/// What came over something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests answered.
+    pub requests: u64,
+    /// Octets of files that clients have read.
+    pub read_bytes: u64,
+    /// Octets of files that clients have written.
+    pub written_bytes: u64,
+}
+
+/// What requests of one procedure have come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcedureNumbers {
+    /// Which; `None` for numbers that no procedure has.
+    pub procedure: Option<Procedure>,
+    /// Requests answered, however.
+    pub requests: u64,
+    /// Those of them that failed, by what they were told.
+    pub failures: Vec<(Status, u64)>,
+    /// Octets of files that they moved.
+    pub bytes: u64,
+    /// How long they took, from arrival to answer. Sums to `requests` but for those that the next
+    /// one timed will stand for.
+    pub times: Histogram,
+}
+
+/// Octets of a file that a request has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    Nothing,
+    Read(u32),
+    Written(u32),
+}
+
+impl Moved {
+    /// What results say. Those of APPEND do not.
+    #[inline]
+    pub fn by(response: &Response<'_>) -> Self {
+        match response {
+            Response::ReadDirect(results) => Self::Read(results.length),
+            Response::ReadInline(results) => {
+                Self::Read(u32::try_from(results.data.len()).unwrap_or(u32::MAX))
+            }
+            Response::WriteDirect(results) | Response::WriteInline(results) => {
+                Self::Written(results.length)
+            }
+            _ => Self::Nothing,
+        }
+    }
+
+    #[inline]
+    pub fn length(self) -> u32 {
+        match self {
+            Self::Nothing => 0,
+            Self::Read(length) | Self::Written(length) => length,
+        }
+    }
+}
+
+/// A transport's connections and what came over them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransportNumbers {
+    /// Which.
+    pub transport: TransportKind,
+    /// Connections now.
+    pub connections: usize,
+    /// Since the start, over all there were.
+    pub traffic: Traffic,
+}
+
+/// Everything counted.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    is_on: bool,
+    /// Every request is timed.
+    times_all: bool,
+    /// Who is told of requests.
+    pub followers: Vec<Follower>,
+    rows: Box<[Row; ROWS]>,
+    failures: BTreeMap<(usize, u32), (Status, u64)>,
+    /// What came over connections that have ended.
+    departed: [Traffic; TransportKind::ALL.len()],
+    epoch: Instant,
+    random: u64,
+}
+
+/// What a request bears of this: its row, and, if it is timed, when it began, in one word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading(u64);
+
+impl Reading {
+    #[inline]
+    fn row(self) -> usize {
+        self.0 as usize % ROWS
+    }
+
+    #[inline]
+    fn is_timed(self) -> bool {
+        self.0 >= 1 << BEGUN_SHIFT
+    }
+
+    fn has_waited(self) -> bool {
+        self.0 & WAITED != 0
+    }
+
+    fn begun(self) -> u64 {
+        self.0 >> BEGUN_SHIFT
+    }
+
+    /// What is not timed.
+    pub fn of(procedure: Procedure) -> Self {
+        Self(row_of(procedure.number()) as u64)
+    }
+
+    /// The procedure, unless the number was nobody's.
+    pub fn procedure(self) -> Option<Procedure> {
+        Procedure::from_number(FIRST + self.row() as u32)
+    }
+}
+
+/// A row of the procedure table.
+#[derive(Clone, Debug, Default)]
+struct Row {
+    /// Requests that come before the next that is timed.
+    until_timed: u32,
+    /// Requests answered since the last one that was timed.
+    untimed: u32,
+    bytes: u64,
+    times: Histogram,
+    /// Requests answered at the last tick.
+    answered: u64,
+    /// Mean distance of those that are timed.
+    distance: u32,
+}
+
+impl Meter {
+    pub fn new(is_on: bool) -> Self {
+        let mut meter = Self {
+            is_on,
+            times_all: false,
+            followers: Vec::new(),
+            rows: Box::new(std::array::from_fn(|_| Row { distance: 1, ..Row::default() })),
+            failures: BTreeMap::new(),
+            departed: Default::default(),
+            epoch: Instant::now(),
+            random: 0x9e37_79b9_7f4a_7c15,
+        };
+        if !is_on {
+            meter.rows.iter_mut().for_each(|row| row.until_timed = u32::MAX);
+        }
+        meter.time_all();
+        meter
+    }
+
+    /// A request has come.
+    #[inline]
+    pub fn arrive(&mut self, number: u32) -> Reading {
+        let index = row_of(number);
+        let row = &mut self.rows[index];
+        if row.until_timed == 0 {
+            return self.begin(index);
+        }
+        row.until_timed -= 1;
+        Reading(index as u64)
+    }
+
+    /// One that is timed begins.
+    #[inline(never)]
+    fn begin(&mut self, index: usize) -> Reading {
+        if !self.is_on {
+            return Reading(index as u64);
+        }
+        let random = self.draw();
+        let row = &mut self.rows[index];
+        if !self.times_all {
+            let span = u64::from(2 * row.distance - 1);
+            row.until_timed = u32::try_from(random % span).unwrap_or(0);
+        }
+        Reading(self.present() << BEGUN_SHIFT | index as u64)
+    }
+
+    /// A request is answered. The nanoseconds it took, if somebody wants to be told of it.
+    #[inline]
+    pub fn complete(
+        &mut self,
+        reading: Reading,
+        status: Status,
+        traffic: &mut Traffic,
+    ) -> Option<u64> {
+        if !self.is_on {
+            return None;
+        }
+        traffic.requests += 1;
+        if reading.is_timed() | (status != Status::Ok) {
+            return self.complete_unusual(reading, status);
+        }
+        self.rows[reading.row()].untimed += 1;
+        None
+    }
+
+    #[inline(never)]
+    fn complete_unusual(&mut self, reading: Reading, status: Status) -> Option<u64> {
+        if status != Status::Ok {
+            let failure = self.failures.entry((reading.row(), status.number()));
+            failure.or_insert((status, 0)).1 += 1;
+        }
+        let taken = self.taken(reading);
+        let row = &mut self.rows[reading.row()];
+        match taken {
+            None => row.untimed += 1,
+            // It speaks for itself alone.
+            Some(taken) if reading.has_waited() => row.times.add(taken, 1),
+            Some(taken) => row.times.add(taken, u64::from(std::mem::take(&mut row.untimed)) + 1),
+        }
+        taken.filter(|_| self.times_all)
+    }
+
+    /// Octets of files have been moved for a request.
+    #[inline]
+    pub fn add(&mut self, reading: Reading, moved: Moved, traffic: &mut Traffic) {
+        let (all, length) = match moved {
+            Moved::Nothing => return,
+            Moved::Read(length) => (&mut traffic.read_bytes, length),
+            Moved::Written(length) => (&mut traffic.written_bytes, length),
+        };
+        if self.is_on {
+            *all += u64::from(length);
+            self.rows[reading.row()].bytes += u64::from(length);
+        }
+    }
+
+    /// A request begins to wait: from now on it is timed, if it was not.
+    pub fn wait(&self, reading: &mut Reading) {
+        if !self.is_on {
+            return;
+        }
+        if !reading.is_timed() {
+            reading.0 |= self.present() << BEGUN_SHIFT;
+        }
+        reading.0 |= WAITED;
+    }
+
+    /// Nanoseconds that a request took, if that is known.
+    fn taken(&self, reading: Reading) -> Option<u64> {
+        reading.is_timed().then(|| self.present().saturating_sub(reading.begun()))
+    }
+
+    /// What came over a connection that has ended.
+    pub fn depart(&mut self, transport: TransportKind, traffic: Traffic) {
+        let all = &mut self.departed[transport as usize];
+        all.requests += traffic.requests;
+        all.read_bytes += traffic.read_bytes;
+        all.written_bytes += traffic.written_bytes;
+    }
+
+    /// Somebody follows requests from now on.
+    pub fn be_followed(&mut self, follower: Follower) {
+        self.followers.push(follower);
+        self.time_all();
+    }
+
+    /// While somebody follows, or the log does, every request is timed.
+    fn time_all(&mut self) {
+        let all = self.is_on && (!self.followers.is_empty() || follow::is_logged());
+        if all && !self.times_all {
+            self.rows.iter_mut().for_each(|row| row.until_timed = 0);
+        }
+        self.times_all = all;
+    }
+
+    /// Every tenth of a second: how far apart those are that are timed.
+    pub fn on_tick(&mut self) {
+        if !self.is_on {
+            return;
+        }
+        self.time_all();
+        for row in &mut *self.rows {
+            let answered = row.answered();
+            let lately = answered - row.answered;
+            row.answered = answered;
+            let distance = u32::try_from(lately / TIMED_EACH_TICK).unwrap_or(DISTANCE_MAX);
+            row.distance = distance.clamp(1, DISTANCE_MAX);
+            row.until_timed = row.until_timed.min(2 * row.distance);
+        }
+    }
+
+    /// Every procedure that was asked for.
+    pub fn procedures(&self) -> Vec<ProcedureNumbers> {
+        let known = Procedure::ALL.iter().map(|procedure| Some(*procedure));
+        let all = known.chain([None]).map(|procedure| {
+            let row = procedure.map_or(UNKNOWN, |procedure| row_of(procedure.number()));
+            let numbers = &self.rows[row];
+            let failures = self.failures.range((row, 0)..=(row, u32::MAX));
+            ProcedureNumbers {
+                procedure,
+                requests: numbers.answered(),
+                failures: failures.map(|(_, failure)| *failure).collect(),
+                bytes: numbers.bytes,
+                times: numbers.times.clone(),
+            }
+        });
+        all.filter(|numbers| numbers.requests > 0).collect()
+    }
+
+    /// What came over each transport, with what `live` connections have by now.
+    pub fn transports(
+        &self,
+        live: impl Iterator<Item = (TransportKind, Traffic)>,
+    ) -> Vec<TransportNumbers> {
+        let mut all = TransportKind::ALL.map(|transport| TransportNumbers {
+            transport,
+            connections: 0,
+            traffic: self.departed[transport as usize],
+        });
+        for (transport, traffic) in live {
+            let numbers = &mut all[transport as usize];
+            numbers.connections += 1;
+            numbers.traffic.requests += traffic.requests;
+            numbers.traffic.read_bytes += traffic.read_bytes;
+            numbers.traffic.written_bytes += traffic.written_bytes;
+        }
+        all.to_vec()
+    }
+
+    /// Nanoseconds since the start, never 0; good for four years.
+    fn present(&self) -> u64 {
+        u64::try_from(self.epoch.elapsed().as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+
+    /// A number nobody can foretell who does not see them all.
+    fn draw(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random >> 16
+    }
+}
+
+impl Row {
+    fn answered(&self) -> u64 {
+        self.times.count() + u64::from(self.untimed)
+    }
+}
+
+/// The place of a procedure's numbers.
+#[inline]
+fn row_of(number: u32) -> usize {
+    (number.wrapping_sub(FIRST) as usize).min(UNKNOWN)
+}
+
+/// The lowest number of a procedure.
+const FIRST: u32 = Procedure::ALL[0].number();
+/// Where numbers are counted that no procedure has.
+const UNKNOWN: usize = ROWS - 1;
+const ROWS: usize = 64;
+/// In a [`Reading`]: the request has waited since it began.
+const WAITED: u64 = ROWS as u64;
+/// In a [`Reading`]: where the time begins.
+const BEGUN_SHIFT: u32 = 7;
+/// Requests of a procedure that are timed in a tenth of a second, about.
+const TIMED_EACH_TICK: u64 = 64;
+/// A clock costs some 30 ns: half a nanosecond for each request.
+const DISTANCE_MAX: u32 = 64;
+
+const _: () = {
+    let last = Procedure::ALL[Procedure::ALL.len() - 1].number();
+    assert!(((last - FIRST) as usize) < UNKNOWN);
+    assert!(1 << BEGUN_SHIFT == 2 * ROWS);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn serve(meter: &mut Meter, procedure: Procedure, status: Status, traffic: &mut Traffic) {
+        let reading = meter.arrive(procedure.number());
+        assert_eq!(reading.procedure(), Some(procedure));
+        meter.complete(reading, status, traffic);
+    }
+
+    fn numbers_of(meter: &Meter, procedure: Procedure) -> ProcedureNumbers {
+        let all = meter.procedures();
+        all.into_iter().find(|numbers| numbers.procedure == Some(procedure)).unwrap()
+    }
+
+    #[test]
+    fn every_procedure_has_a_row_of_its_own() {
+        let mut meter = Meter::new(true);
+        let mut traffic = Traffic::default();
+        for &procedure in Procedure::ALL {
+            serve(&mut meter, procedure, Status::Ok, &mut traffic);
+        }
+        let strange = meter.arrive(7);
+        assert_eq!(strange.procedure(), None);
+        meter.complete(strange, Status::Inval, &mut traffic);
+        let all = meter.procedures();
+        assert_eq!(all.len(), Procedure::ALL.len() + 1);
+        assert!(all.iter().all(|numbers| numbers.requests == 1), "{all:?}");
+        assert_eq!(all.last().unwrap().failures, [(Status::Inval, 1)]);
+        assert_eq!(traffic.requests, Procedure::ALL.len() as u64 + 1);
+    }
+
+    #[test]
+    fn what_is_asked_for_seldom_is_all_timed() {
+        let mut meter = Meter::new(true);
+        for _ in 0..TIMED_EACH_TICK {
+            serve(&mut meter, Procedure::Lookup, Status::Ok, &mut Traffic::default());
+        }
+        meter.on_tick();
+        let numbers = numbers_of(&meter, Procedure::Lookup);
+        assert_eq!(numbers.times.count(), TIMED_EACH_TICK);
+    }
+
+    #[test]
+    fn of_what_is_asked_for_often_some_stand_for_all() {
+        let mut meter = Meter::new(true);
+        let mut traffic = Traffic::default();
+        let each_tick = TIMED_EACH_TICK * u64::from(DISTANCE_MAX) * 4;
+        for _ in 0..each_tick {
+            serve(&mut meter, Procedure::ReadDirect, Status::Ok, &mut traffic);
+        }
+        meter.on_tick();
+        assert_eq!(meter.rows[row_of(Procedure::ReadDirect.number())].distance, DISTANCE_MAX);
+        let mut timed = 0_u32;
+        for _ in 0..each_tick {
+            let reading = meter.arrive(Procedure::ReadDirect.number());
+            timed += u32::from(reading.is_timed());
+            meter.complete(reading, Status::Ok, &mut traffic);
+        }
+        let expected = (each_tick / u64::from(DISTANCE_MAX)) as u32;
+        assert!((expected * 3 / 4..expected * 5 / 4).contains(&timed), "{timed} of {each_tick}");
+        let numbers = numbers_of(&meter, Procedure::ReadDirect);
+        assert_eq!(numbers.requests, 2 * each_tick);
+        assert!(numbers.times.count() + u64::from(2 * DISTANCE_MAX) >= numbers.requests);
+        assert_eq!(traffic.requests, 2 * each_tick);
+    }
+
+    #[test]
+    fn what_has_waited_is_timed_and_stands_for_itself() {
+        let mut meter = Meter::new(true);
+        let mut traffic = Traffic::default();
+        meter.rows[row_of(Procedure::ReadDirect.number())].until_timed = 10;
+        for _ in 0..5 {
+            serve(&mut meter, Procedure::ReadDirect, Status::Ok, &mut traffic);
+        }
+        let mut waiting = meter.arrive(Procedure::ReadDirect.number());
+        assert_eq!(meter.taken(waiting), None);
+        meter.wait(&mut waiting);
+        assert!(meter.taken(waiting).is_some());
+        meter.complete(waiting, Status::Io, &mut traffic);
+        let numbers = numbers_of(&meter, Procedure::ReadDirect);
+        assert_eq!((numbers.requests, numbers.times.count()), (6, 1));
+        assert_eq!(numbers.failures, [(Status::Io, 1)]);
+    }
+
+    #[test]
+    fn off_it_counts_nothing() {
+        let mut meter = Meter::new(false);
+        serve(&mut meter, Procedure::Null, Status::Inval, &mut Traffic::default());
+        meter.on_tick();
+        assert_eq!(meter.procedures(), []);
+    }
+}

@@ -1,0 +1,230 @@
+//! The JSON document of a server's state.
+//!
+//! Invariant: names and numbers have the same meaning in later versions; new ones may come.
+
+use std::time::SystemTime;
+
+use dafs_filer::LimitedBy;
+use dafs_filer::locks::{LockCondition, LockMode};
+use dafs_server::{
+    FenceView, FileView, Histogram, Inspection, LockView, ProcedureNumbers, RequestRecord,
+    SessionInspection,
+    TransportNumbers, WaiterView,
+};
+use dafs_wire::Procedure;
+use serde_json::{Map, Value, json};
+
+/// Everything that is known of a server.
+#[must_use]
+pub fn of(found: &Inspection) -> Value {
+    let Inspection { stats, lock_counters, fence_counters, .. } = found;
+    let bounds: Vec<f64> = Histogram::bounds().map(|bound| bound.as_secs_f64()).collect();
+    json!({
+        "uptime_seconds": found.uptime.as_secs_f64(),
+        "procedures": found.procedures.iter().map(procedure).collect::<Vec<_>>(),
+        "bucket_bounds_seconds": bounds,
+        "transports": found.transports.iter().map(transport).collect::<Vec<_>>(),
+        "fences": found.fences.iter().map(fence).collect::<Vec<_>>(),
+        "fence_counters": {
+            "changing": fence_counters.changing, "completed": fence_counters.completed,
+            "fenced_out": fence_counters.fenced_out,
+        },
+        "regions": { "registered": stats.regions, "lent": stats.loans },
+        "sessions": found.sessions.iter().map(session).collect::<Vec<_>>(),
+        "locks": found.locks.iter().map(lock).collect::<Vec<_>>(),
+        "waiters": found.waiters.iter().map(waiter).collect::<Vec<_>>(),
+        "in_grace": found.is_in_grace,
+        "credits": { "budget": found.credits.0, "given": found.credits.1 },
+        "lock_counters": {
+            "granted": lock_counters.granted, "denied": lock_counters.denied,
+            "broken": lock_counters.broken, "repaired": lock_counters.repaired,
+            "deadlocks": lock_counters.deadlocks, "rollbacks": lock_counters.rollbacks,
+            "rollbacks_running": lock_counters.rollbacks_running,
+        },
+        "requests": stats.requests, "connections": stats.channels,
+        "requests_parked": stats.parked_requests, "open_files": stats.open_files,
+        "clients": stats.filer.clients, "opens": stats.filer.opens,
+        "cache": {
+            "hits": stats.cache.hit_count, "misses": stats.cache.miss_count,
+            "dirty_octets": stats.cache.dirty_bytes, "used_octets": stats.cache.used_bytes,
+            "octets": found.cache_bytes, "files": stats.cache.file_count,
+        },
+    })
+}
+
+/// The same with so many rows of each table at most: the busiest sessions, the first of all else.
+/// How many there are stands beside them.
+#[must_use]
+pub fn shown(found: &Inspection, rows_max: usize) -> Value {
+    let mut all = of(found);
+    let mut counts = Map::new();
+    for table in ["sessions", "locks", "waiters", "fences"] {
+        let Some(rows) = all[table].as_array_mut() else { continue };
+        counts.insert(table.into(), rows.len().into());
+        if table == "sessions" {
+            let throttled = rows.iter().filter(|row| row["throttled"] == true).count();
+            counts.insert("throttled".into(), throttled.into());
+            rows.sort_by_key(|row| std::cmp::Reverse(row["requests"].as_u64()));
+        }
+        rows.truncate(rows_max);
+    }
+    all["counts"] = counts.into();
+    all
+}
+
+fn session(session: &SessionInspection) -> Value {
+    let SessionInspection { view, silent_ns, traffic, .. } = session;
+    let credits = &view.credits;
+    json!({
+        "session": format!("{:016x}", credits.session.0),
+        "client": readable(&view.client_name),
+        "client_id": view.client.0,
+        "principal": view.principal,
+        "fence_id": view.fence_id,
+        "opens": view.opens,
+        "keeps_results": view.keeps_results,
+        "back_control": view.has_back_control,
+        "silent_seconds": *silent_ns as f64 / 1e9,
+        "transport": session.transport.to_string(),
+        "address": session.address.map(|address| address.to_string()),
+        "requests": traffic.requests,
+        "read_octets": traffic.read_bytes, "written_octets": traffic.written_bytes,
+        "throttled": is_throttled(credits.limited_by),
+        "credits": credits.credits, "credits_target": credits.target,
+        "credits_desired": credits.desired, "outstanding": credits.outstanding,
+        "weight": credits.weight.get(), "limited_by": limit(credits.limited_by),
+    })
+}
+
+/// Whether others, and not its own wishes, keep a session from more.
+#[must_use]
+pub fn is_throttled(limited_by: LimitedBy) -> bool {
+    match limited_by {
+        LimitedBy::Budget | LimitedBy::Share => true,
+        LimitedBy::Desire
+        | LimitedBy::SessionMaximum
+        | LimitedBy::Idle
+        | LimitedBy::Nothing => false,
+    }
+}
+
+/// A procedure's name.
+#[must_use]
+pub fn name(procedure: Option<Procedure>) -> &'static str {
+    procedure.map_or("unknown", Procedure::name)
+}
+
+fn procedure(numbers: &ProcedureNumbers) -> Value {
+    let failures: Map<String, Value> = numbers
+        .failures
+        .iter()
+        .map(|(status, count)| (format!("{status:?}"), (*count).into()))
+        .collect();
+    json!({
+        "procedure": name(numbers.procedure), "requests": numbers.requests,
+        "failures": failures, "octets": numbers.bytes,
+        "seconds": numbers.times.sum().as_secs_f64(), "buckets": numbers.times.counts(),
+    })
+}
+
+/// A request that was answered.
+#[must_use]
+pub fn record(record: &RequestRecord) -> Value {
+    let ended = record.ended.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    json!({
+        "time": ended.as_secs_f64(), "analyzer": format!("{:#x}", record.analyzer),
+        "procedure": name(record.procedure), "status": format!("{:?}", record.status),
+        "session": record.session.map(|session| format!("{:016x}", session.0)),
+        "transport": record.transport.to_string(), "stream": record.stream.0,
+        "sequence": record.sequence.0, "octets": record.bytes,
+        "seconds": record.taken.as_secs_f64(),
+    })
+}
+
+fn transport(numbers: &TransportNumbers) -> Value {
+    let traffic = numbers.traffic;
+    json!({
+        "transport": numbers.transport.to_string(), "connections": numbers.connections,
+        "requests": traffic.requests, "read_octets": traffic.read_bytes,
+        "written_octets": traffic.written_bytes,
+    })
+}
+
+fn fence(fence: &FenceView) -> Value {
+    json!({
+        "file": fence.file.as_ref().map_or(Value::Null, file), "handle": hex(&fence.handle),
+        "file_system": fence.file.is_none(), "let_in": fence.fence_ids,
+        "waits_for": fence.waits_for,
+    })
+}
+
+/// Which limit keeps a session from more.
+#[must_use]
+pub fn limit(limited_by: LimitedBy) -> &'static str {
+    match limited_by {
+        LimitedBy::Desire => "its own wish",
+        LimitedBy::SessionMaximum => "the session's maximum",
+        LimitedBy::Budget => "the server's budget",
+        LimitedBy::Share => "its share of the budget",
+        LimitedBy::Idle => "idleness",
+        LimitedBy::Nothing => "nothing",
+    }
+}
+
+fn lock(lock: &LockView) -> Value {
+    json!({
+        "file": file(&lock.file), "client": readable(&lock.client_name),
+        "client_id": lock.client.0, "owner": readable(&lock.owner),
+        "offset": lock.offset, "length": length(lock.length), "mode": mode(lock.mode),
+        "persistent": lock.persist, "auto_recovery": lock.auto_recovery,
+        "condition": condition(lock.condition),
+    })
+}
+
+fn waiter(waiter: &WaiterView) -> Value {
+    let waits_for: Vec<u64> = waiter.waits_for.iter().map(|client| client.0).collect();
+    json!({
+        "file": file(&waiter.file), "client_id": waiter.client.0,
+        "owner": readable(&waiter.owner), "offset": waiter.offset,
+        "length": length(waiter.length), "mode": mode(waiter.mode), "waits_for": waits_for,
+    })
+}
+
+fn file(view: &FileView) -> Value {
+    let handle = || view.handle.map(|handle| hex(&handle.0));
+    view.place.clone().or_else(handle).map_or(Value::Null, Value::String)
+}
+
+/// `null` to the end of the file.
+fn length(length: u64) -> Option<u64> {
+    (length != u64::MAX).then_some(length)
+}
+
+fn mode(mode: LockMode) -> &'static str {
+    match mode {
+        LockMode::Read => "shared",
+        LockMode::Write => "exclusive",
+    }
+}
+
+fn condition(condition: LockCondition) -> &'static str {
+    match condition {
+        LockCondition::Held => "held",
+        LockCondition::Unclaimed => "unclaimed",
+        LockCondition::Breakable => "breakable",
+        LockCondition::Broken => "broken",
+        LockCondition::RollingBack => "rolling back",
+    }
+}
+
+/// Text if it is, octets if it is not.
+fn readable(octets: &[u8]) -> String {
+    match std::str::from_utf8(octets) {
+        Ok(text) if !text.is_empty() && !text.chars().any(char::is_control) => text.to_owned(),
+        _ => hex(octets),
+    }
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}

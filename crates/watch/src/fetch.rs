@@ -1,0 +1,51 @@
+//! The state of a server by HTTP, for `dafs top` elsewhere.
+//!
+//! Invariant: no more than a bounded number of octets and a bounded time are given to whoever
+//! answers.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{Request, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+/// What `http://HOST:PORT` tells at `/api/status`.
+///
+/// # Errors
+/// That nobody answers there, or something else than a server of ours.
+pub fn status(url: &str) -> Result<Value> {
+    let host = url.strip_prefix("http://").context("write http://HOST:PORT")?;
+    let host = host.split('/').next().unwrap_or(host);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let asked = runtime.block_on(tokio::time::timeout_at(
+        tokio::time::Instant::now() + PATIENCE,
+        ask(host),
+    ));
+    let octets = asked.context("no answer in time").flatten();
+    let octets = octets.with_context(|| format!("asking http://{host}/"))?;
+    serde_json::from_slice(&octets).with_context(|| format!("http://{host}/ told no JSON"))
+}
+
+async fn ask(host: &str) -> Result<Bytes> {
+    let stream = TcpStream::connect(host).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let driver = tokio::spawn(connection);
+    let request = Request::get("/api/status")
+        .header(header::HOST, host)
+        .header(header::CONNECTION, "close")
+        .body(Empty::<Bytes>::new())?;
+    let answer = sender.send_request(request).await?;
+    if !answer.status().is_success() {
+        bail!("answered with {}", answer.status());
+    }
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+    driver.abort();
+    Ok(body.map_err(|error| anyhow::anyhow!(error))?.to_bytes())
+}
+
+const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_BYTES_MAX: usize = 64 << 20;

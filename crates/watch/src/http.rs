@@ -1,0 +1,259 @@
+//! The page, the metrics and the state by HTTP, for reading alone.
+//!
+//! Invariants: one thread answers everybody, and a bounded number of connections, requests and
+//! octets at a time; whoever is slow or sends nothing loses its connection. All who ask within a
+//! short while get the same copy of the server's state, so that many who watch cost it no more
+//! than one.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dafs_server::{Inspection, Inspector};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, Semaphore};
+
+use crate::otlp::SpanNumbers;
+use crate::{document, metrics};
+
+/// What is served where.
+#[derive(Debug)]
+pub struct Page {
+    address: SocketAddr,
+}
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+pub enum PageError {
+    /// The address could not be had.
+    #[error("nothing can be served at http://{address}/; choose another --http ADDRESS")]
+    Address {
+        /// Where it was to be.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// No thread for it.
+    #[error("nothing can be served by HTTP: starting its thread failed")]
+    Thread(#[from] std::io::Error),
+}
+
+impl Page {
+    /// Serves a running server's page at an address, until the process ends.
+    ///
+    /// # Errors
+    /// [`PageError`]: the address is taken, or there is no thread for it.
+    pub fn serve(
+        address: SocketAddr,
+        inspector: Inspector,
+        spans: Option<Arc<SpanNumbers>>,
+    ) -> Result<Self, PageError> {
+        let unusable = |source| PageError::Address { address, source };
+        let listener = std::net::TcpListener::bind(address).map_err(unusable)?;
+        listener.set_nonblocking(true).map_err(unusable)?;
+        let address = listener.local_addr().map_err(unusable)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(1)
+            .build()?;
+        let watched = Arc::new(Watched {
+            inspector,
+            spans,
+            names_matter: address.ip().is_loopback(),
+            latest: Mutex::default(),
+        });
+        std::thread::Builder::new().name("dafs-http".into()).spawn(move || {
+            if let Err(error) = runtime.block_on(accept_all(listener, watched)) {
+                tracing::error!(%error, "the page is served no longer");
+            }
+        })?;
+        Ok(Self { address })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// A server that is watched.
+struct Watched {
+    inspector: Inspector,
+    spans: Option<Arc<SpanNumbers>>,
+    /// Only names of this machine are answered to: a page from elsewhere cannot read the answers
+    /// by having its own name lead here.
+    names_matter: bool,
+    latest: Mutex<Option<(Instant, Arc<Inspection>)>>,
+}
+
+async fn accept_all(listener: std::net::TcpListener, watched: Arc<Watched>) -> std::io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        // Whoever finds no room waits in the kernel's queue.
+        let Ok(place) = room.clone().acquire_owned().await else { return Ok(()) };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(_) => {
+                // No descriptors, most likely; some will be given back.
+                tokio::time::sleep(RETRY_PAUSE).await;
+                continue;
+            }
+        };
+        let watched = watched.clone();
+        tokio::spawn(async move {
+            let answer = |request| {
+                let watched = watched.clone();
+                async move { Ok::<_, Infallible>(watched.answer(&request).await) }
+            };
+            let connection = hyper::server::conn::http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_PATIENCE)
+                .max_buf_size(REQUEST_BYTES_MAX)
+                .serve_connection(TokioIo::new(stream), service_fn(answer));
+            // Whatever went wrong is between it and its peer.
+            let _ = tokio::time::timeout(CONNECTION_LIFE, connection).await;
+            drop(place);
+        });
+    }
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Watched {
+    async fn answer(&self, request: &Request<Incoming>) -> Answer {
+        if request.method() != Method::GET && request.method() != Method::HEAD {
+            return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served\n");
+        }
+        let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+        if self.names_matter && !host.is_some_and(is_this_machine) {
+            let text = "ask by an address of this machine or by localhost\n";
+            return plain(StatusCode::MISDIRECTED_REQUEST, text);
+        }
+        match request.uri().path() {
+            "/" => fixed("text/html; charset=utf-8", include_str!("page/index.html")),
+            "/watch.css" => fixed("text/css; charset=utf-8", include_str!("page/watch.css")),
+            "/watch.js" => fixed("text/javascript; charset=utf-8", include_str!("page/watch.js")),
+            "/metrics" => match self.look().await.map(|found| self.metrics(&found)) {
+                Some(Ok(text)) => body(StatusCode::OK, METRICS_TYPE, text.into()),
+                Some(Err(error)) => {
+                    plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))
+                }
+                None => away(),
+            },
+            "/api/status" => match self.look().await {
+                Some(found) => {
+                    let text = document::shown(&found, ROWS_MAX).to_string();
+                    body(StatusCode::OK, "application/json", text.into())
+                }
+                None => away(),
+            },
+            "/healthz" => match self.look().await {
+                Some(_) => plain(StatusCode::OK, "ok\n"),
+                None => away(),
+            },
+            _ => plain(StatusCode::NOT_FOUND, "there is /, /metrics, /api/status and /healthz\n"),
+        }
+    }
+
+    fn metrics(&self, found: &Inspection) -> prometheus::Result<String> {
+        metrics::text(found, self.spans.as_ref())
+    }
+
+    /// A copy of the server's state, made not long ago.
+    async fn look(&self) -> Option<Arc<Inspection>> {
+        let mut latest = self.latest.lock().await;
+        if let Some((made, found)) = &*latest
+            && made.elapsed() < COPY_AGE_MAX
+        {
+            return Some(found.clone());
+        }
+        let inspector = self.inspector.clone();
+        let looked = tokio::task::spawn_blocking(move || inspector.look(PATIENCE)).await;
+        let found = looked.ok().flatten()?;
+        *latest = Some((Instant::now(), found.clone()));
+        Some(found)
+    }
+}
+
+/// Whether a Host header names this machine as it names itself.
+fn is_this_machine(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|octet| octet.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+}
+
+fn away() -> Answer {
+    plain(StatusCode::SERVICE_UNAVAILABLE, "the server does not answer: it is ending, or stuck\n")
+}
+
+fn plain(status: StatusCode, text: &str) -> Answer {
+    body(status, "text/plain; charset=utf-8", text.to_owned().into())
+}
+
+fn fixed(kind: &'static str, text: &'static str) -> Answer {
+    body(StatusCode::OK, kind, Bytes::from_static(text.as_bytes()))
+}
+
+fn body(status: StatusCode, kind: &'static str, octets: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(octets));
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+/// The page loads nothing from anywhere else, and nobody frames it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 64;
+/// Octets of a request that are looked at.
+const REQUEST_BYTES_MAX: usize = 16 * 1024;
+/// How long a request's header may take to come.
+const HEADER_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a connection may last; browsers make another.
+const CONNECTION_LIFE: Duration = Duration::from_secs(60);
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long a copy of the state is good for.
+const COPY_AGE_MAX: Duration = Duration::from_millis(200);
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Sessions, locks and the like that the page gets; it says how many there are.
+const ROWS_MAX: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_this_machine_are_answered_to() {
+        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:2051", "[::1]:2051", "[::1]"] {
+            assert!(is_this_machine(host), "{host}");
+        }
+        for host in ["example.org", "example.org:2051", "localhost.example.org", ""] {
+            assert!(!is_this_machine(host), "{host}");
+        }
+    }
+}

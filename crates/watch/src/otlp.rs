@@ -1,0 +1,284 @@
+//! Requests as spans of OpenTelemetry, sent to a collector by HTTP.
+//!
+//! Invariant: the reactor leaves records in a queue with a bound and waits for nobody; whatever
+//! is lost on the way, there or at the collector, is counted.
+//!
+//! A request whose client has put a label into the header's analyzer field belongs to the trace
+//! whose id ends with that label ([`trace_of`]), so that everything done for one label is found
+//! together. Others are traces of their own.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use dafs_server::{Followed, Inspector, RequestRecord, Selection, ServerEnded};
+use dafs_types::Status;
+use opentelemetry::trace::{
+    SpanContext, SpanId, SpanKind, Status as SpanStatus, TraceFlags, TraceId, TraceState,
+};
+use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter as _, SpanEvents, SpanLinks};
+
+use crate::document;
+
+/// What is sent where.
+#[derive(Clone, Debug, Default)]
+pub struct TracesOptions {
+    /// The collector, such as `http://127.0.0.1:4318`. Without one the environment says where
+    /// (`OTEL_EXPORTER_OTLP_ENDPOINT` and its relatives).
+    pub collector: Option<String>,
+    /// Of requests without a label, one in so many; 0 and 1 for all.
+    pub one_in: u32,
+}
+
+/// Why there are no traces.
+#[derive(Debug, thiserror::Error)]
+pub enum TracesError {
+    /// The collector's address makes no sense.
+    #[error("traces cannot be sent: {0}")]
+    Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
+    /// No thread for it.
+    #[error("traces cannot be sent: starting their thread failed")]
+    Thread(#[from] std::io::Error),
+}
+
+/// What has become of spans.
+#[derive(Debug, Default)]
+pub struct SpanNumbers {
+    exported: AtomicU64,
+    refused: AtomicU64,
+    crowded_out: AtomicU64,
+}
+
+impl SpanNumbers {
+    /// That the collector has taken.
+    pub fn exported(&self) -> u64 {
+        self.exported.load(Ordering::Relaxed)
+    }
+
+    /// That were lost.
+    pub fn dropped(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed) + self.crowded_out.load(Ordering::Relaxed)
+    }
+}
+
+/// A thread that sends spans to a collector.
+#[derive(Debug)]
+pub struct Traces {
+    thread: JoinHandle<()>,
+    numbers: Arc<SpanNumbers>,
+}
+
+impl Traces {
+    /// Sends spans for the requests of a server from now on.
+    ///
+    /// # Errors
+    /// [`TracesError`]: the collector's address makes no sense, or there is no thread for it.
+    pub fn start(inspector: &Inspector, options: &TracesOptions) -> Result<Self, TracesError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let builder =
+            SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
+        let builder = match &options.collector {
+            Some(collector) => builder.with_endpoint(endpoint(collector)),
+            None => builder,
+        };
+        let mut exporter = {
+            let _inside = runtime.enter();
+            builder.build()?
+        };
+        exporter.set_resource(&resource());
+        let selection = Selection { one_in: options.one_in, ..Selection::default() };
+        let followed = inspector.follow(selection, QUEUE_MAX);
+        let numbers = Arc::<SpanNumbers>::default();
+        let own = numbers.clone();
+        let thread = std::thread::Builder::new()
+            .name("dafs-traces".into())
+            .spawn(move || runtime.block_on(send_all(&exporter, &followed, &own)))?;
+        Ok(Self { thread, numbers })
+    }
+
+    /// What has become of spans so far.
+    #[must_use]
+    pub fn numbers(&self) -> Arc<SpanNumbers> {
+        self.numbers.clone()
+    }
+
+    /// Waits until what is left of a server that has ended is sent, but not for long.
+    pub fn finish(self, patience: Duration) {
+        let end = Instant::now() + patience;
+        while !self.thread.is_finished() && Instant::now() < end {
+            std::thread::sleep(PAUSE / 10);
+        }
+    }
+}
+
+async fn send_all(exporter: &SpanExporter, followed: &Followed, numbers: &SpanNumbers) {
+    let mut ids = Ids::new();
+    let scope = InstrumentationScope::builder("dafs").with_version(env!("CARGO_PKG_VERSION"));
+    let scope = scope.build();
+    let mut is_told = false;
+    loop {
+        let mut batch = Vec::new();
+        let mut has_ended = false;
+        while batch.len() < BATCH_MAX {
+            match followed.take() {
+                Ok(Some(record)) => batch.push(span(&record, &mut ids, &scope)),
+                Ok(None) => break,
+                Err(ServerEnded) => {
+                    has_ended = true;
+                    break;
+                }
+            }
+        }
+        numbers.crowded_out.store(followed.dropped(), Ordering::Relaxed);
+        let count = batch.len() as u64;
+        let sent = if batch.is_empty() { Ok(()) } else { exporter.export(batch).await };
+        match sent {
+            Ok(()) => {
+                numbers.exported.fetch_add(count, Ordering::Relaxed);
+                is_told &= count == 0;
+            }
+            Err(error) => {
+                numbers.refused.fetch_add(count, Ordering::Relaxed);
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(%error, "the collector takes no spans; they are dropped until it does");
+                }
+            }
+        }
+        if has_ended {
+            return;
+        }
+        if count < BATCH_MAX as u64 {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The span of a request.
+fn span(record: &RequestRecord, ids: &mut Ids, scope: &InstrumentationScope) -> SpanData {
+    let trace = if record.analyzer == 0 { ids.trace() } else { trace_of(record.analyzer) };
+    let context = SpanContext::new(
+        trace,
+        ids.span(),
+        TraceFlags::SAMPLED,
+        false,
+        TraceState::default(),
+    );
+    let session = record.session.map_or_else(String::new, |id| format!("{:016x}", id.0));
+    SpanData {
+        span_context: context,
+        parent_span_id: SpanId::INVALID,
+        parent_span_is_remote: false,
+        span_kind: SpanKind::Server,
+        name: Cow::Borrowed(document::name(record.procedure)),
+        start_time: record.ended.checked_sub(record.taken).unwrap_or(record.ended),
+        end_time: record.ended,
+        attributes: vec![
+            KeyValue::new("rpc.system", "dafs"),
+            KeyValue::new("rpc.method", document::name(record.procedure)),
+            KeyValue::new("dafs.analyzer", format!("{:#x}", record.analyzer)),
+            KeyValue::new("dafs.session", session),
+            KeyValue::new("dafs.stream", i64::from(record.stream.0)),
+            KeyValue::new("dafs.sequence", i64::from(record.sequence.0)),
+            KeyValue::new("dafs.octets", i64::from(record.bytes)),
+            KeyValue::new("dafs.status", format!("{:?}", record.status)),
+            KeyValue::new("dafs.transport", record.transport.to_string()),
+        ],
+        dropped_attributes_count: 0,
+        events: SpanEvents::default(),
+        links: SpanLinks::default(),
+        status: match record.status {
+            Status::Ok => SpanStatus::Unset,
+            failed => SpanStatus::error(failed.text()),
+        },
+        instrumentation_scope: scope.clone(),
+    }
+}
+
+/// The trace of a label: `dafs` in ASCII, four zeros, and the label's eight octets, the highest
+/// first.
+#[must_use]
+pub fn trace_of(analyzer: u64) -> TraceId {
+    let mut octets = [0; 16];
+    octets[..4].copy_from_slice(b"dafs");
+    octets[8..].copy_from_slice(&analyzer.to_be_bytes());
+    TraceId::from_bytes(octets)
+}
+
+/// Ids that differ from all others with all but certainty.
+struct Ids(std::hash::RandomState, u64);
+
+impl Ids {
+    fn new() -> Self {
+        Self(std::hash::RandomState::new(), 0)
+    }
+
+    fn next(&mut self) -> u64 {
+        use std::hash::BuildHasher;
+        self.1 += 1;
+        self.0.hash_one(self.1).max(1)
+    }
+
+    fn span(&mut self) -> SpanId {
+        SpanId::from_bytes(self.next().to_be_bytes())
+    }
+
+    fn trace(&mut self) -> TraceId {
+        let [high, low] = [self.next(), self.next()];
+        TraceId::from_bytes((u128::from(high) << 64 | u128::from(low)).to_be_bytes())
+    }
+}
+
+/// A collector's address with the path for spans, unless it has one.
+fn endpoint(collector: &str) -> String {
+    let after_scheme = collector.find("://").map_or(0, |at| at + 3);
+    let path = collector[after_scheme..].find('/').map(|at| &collector[after_scheme + at..]);
+    match path {
+        None | Some("/") => format!("{}/v1/traces", collector.trim_end_matches('/')),
+        Some(_) => collector.to_owned(),
+    }
+}
+
+/// Who sends them. `OTEL_SERVICE_NAME` counts for more.
+fn resource() -> Resource {
+    let builder = Resource::builder();
+    let builder = match std::env::var_os("OTEL_SERVICE_NAME") {
+        Some(_) => builder,
+        None => builder.with_service_name("dafs"),
+    };
+    builder
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .with_attribute(KeyValue::new("process.pid", i64::from(std::process::id())))
+        .build()
+}
+
+/// Records that may wait for the collector.
+const QUEUE_MAX: usize = 16 * 1024;
+/// Spans in one message.
+const BATCH_MAX: usize = 512;
+/// Between looks at an empty queue.
+const PAUSE: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_is_named_with_or_without_a_path() {
+        assert_eq!(endpoint("http://127.0.0.1:4318"), "http://127.0.0.1:4318/v1/traces");
+        assert_eq!(endpoint("http://collector/"), "http://collector/v1/traces");
+        assert_eq!(endpoint("http://collector/x/y"), "http://collector/x/y");
+    }
+
+    #[test]
+    fn a_label_names_its_trace() {
+        assert_eq!(trace_of(0x2a).to_string(), "6461667300000000000000000000002a");
+        let mut ids = Ids::new();
+        assert_ne!(ids.trace(), ids.trace());
+        assert_ne!(ids.span(), SpanId::INVALID);
+    }
+}

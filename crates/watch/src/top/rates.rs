@@ -1,0 +1,229 @@
+//! What has happened between two documents of a server.
+//!
+//! Invariant: a server that has restarted in between counts from nothing, so no rate is below 0.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+/// A document, and what has happened since the one before.
+#[derive(Clone, Debug)]
+pub struct Rates {
+    /// The document itself.
+    pub now: Value,
+    /// Requests a second.
+    pub requests: f64,
+    /// Octets a second that clients have read.
+    pub read: f64,
+    /// Octets a second that they have written.
+    pub written: f64,
+    /// Part of reads that found their first block in the cache, if there were any.
+    pub hits: Option<f64>,
+    /// By procedure.
+    pub procedures: Vec<ProcedureRate>,
+    /// By session.
+    pub sessions: Vec<SessionRate>,
+}
+
+/// What a procedure was asked for.
+#[derive(Clone, Debug)]
+pub struct ProcedureRate {
+    /// Its name.
+    pub name: String,
+    /// Requests a second.
+    pub requests: f64,
+    /// Octets a second.
+    pub octets: f64,
+    /// Seconds that half of them took at most: of the last while, or of all if there were none.
+    pub p50: Option<f64>,
+    /// The same for all but one in a hundred.
+    pub p99: Option<f64>,
+    /// Requests since the start.
+    pub whole: u64,
+    /// Those of them that failed.
+    pub failed: u64,
+}
+
+/// What a session asks for.
+#[derive(Clone, Debug)]
+pub struct SessionRate {
+    /// Its row in the document.
+    pub row: Value,
+    /// Requests a second.
+    pub requests: f64,
+    /// Octets a second read.
+    pub read: f64,
+    /// Octets a second written.
+    pub written: f64,
+}
+
+impl Rates {
+    /// What has happened between two documents; without a first one, nothing.
+    #[must_use]
+    pub fn between(before: Option<Value>, now: Value) -> Self {
+        let is_same = |before: &Value| {
+            before["uptime_seconds"].as_f64() <= now["uptime_seconds"].as_f64()
+        };
+        let before = before.filter(is_same).unwrap_or_else(|| now.clone());
+        let uptime = |value: &Value| value["uptime_seconds"].as_f64().unwrap_or(0.0);
+        let seconds = (uptime(&now) - uptime(&before)).max(1e-3);
+        let sum = |key: &str| {
+            let all = |value: &Value| rows(value, "transports").map(|row| number(row, key)).sum();
+            let (now, before): (u64, u64) = (all(&now), all(&before));
+            now.saturating_sub(before) as f64 / seconds
+        };
+        let cache = |key: &str| {
+            number(&now["cache"], key).saturating_sub(number(&before["cache"], key)) as f64
+        };
+        let (hits, misses) = (cache("hits"), cache("misses"));
+        Self {
+            requests: sum("requests"),
+            read: sum("read_octets"),
+            written: sum("written_octets"),
+            hits: (hits + misses > 0.0).then(|| hits / (hits + misses)),
+            procedures: procedures(&before, &now, seconds),
+            sessions: sessions(&before, &now, seconds),
+            now,
+        }
+    }
+
+    /// The rates as JSON, for scripts: the document with `rates` in it.
+    #[must_use]
+    pub fn document(&self) -> Value {
+        let procedures = self.procedures.iter().map(|rate| {
+            json!({
+                "procedure": rate.name, "requests_per_second": rate.requests,
+                "octets_per_second": rate.octets, "p50_seconds": rate.p50,
+                "p99_seconds": rate.p99,
+            })
+        });
+        let sessions = self.sessions.iter().map(|rate| {
+            json!({
+                "session": rate.row["session"], "requests_per_second": rate.requests,
+                "read_octets_per_second": rate.read, "written_octets_per_second": rate.written,
+            })
+        });
+        let mut document = self.now.clone();
+        document["rates"] = json!({
+            "requests_per_second": self.requests, "read_octets_per_second": self.read,
+            "written_octets_per_second": self.written, "cache_hit_share": self.hits,
+            "procedures": procedures.collect::<Vec<_>>(),
+            "sessions": sessions.collect::<Vec<_>>(),
+        });
+        document
+    }
+}
+
+fn procedures(before: &Value, now: &Value, seconds: f64) -> Vec<ProcedureRate> {
+    let old = by(before, "procedures", "procedure");
+    let bounds: Vec<f64> = floats(&now["bucket_bounds_seconds"]);
+    let rate = |row: &Value| {
+        let name = row["procedure"].as_str().unwrap_or("?").to_owned();
+        let other = old.get(name.as_str()).copied().unwrap_or(&Value::Null);
+        let since = |key: &str| number(row, key).saturating_sub(number(other, key)) as f64;
+        let all = counts(&row["buckets"]);
+        let earlier = counts(&other["buckets"]);
+        let earlier = earlier.into_iter().chain(std::iter::repeat(0));
+        let lately: Vec<u64> =
+            all.iter().zip(earlier).map(|(now, before)| now.saturating_sub(before)).collect();
+        let buckets = if lately.iter().any(|count| *count > 0) { &lately } else { &all };
+        let failures = row["failures"].as_object();
+        ProcedureRate {
+            requests: since("requests") / seconds,
+            octets: since("octets") / seconds,
+            p50: quantile(0.5, buckets, &bounds),
+            p99: quantile(0.99, buckets, &bounds),
+            whole: number(row, "requests"),
+            failed: failures.into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum(),
+            name,
+        }
+    };
+    rows(now, "procedures").map(rate).collect()
+}
+
+fn sessions(before: &Value, now: &Value, seconds: f64) -> Vec<SessionRate> {
+    let old = by(before, "sessions", "session");
+    let rate = |row: &Value| {
+        let other = row["session"].as_str().and_then(|id| old.get(id).copied());
+        let since = |key: &str| {
+            let earlier = other.map_or(0, |other| number(other, key));
+            number(row, key).saturating_sub(earlier) as f64 / seconds
+        };
+        SessionRate {
+            requests: since("requests"),
+            read: since("read_octets"),
+            written: since("written_octets"),
+            row: row.clone(),
+        }
+    };
+    rows(now, "sessions").map(rate).collect()
+}
+
+/// The time in seconds that so large a part of requests kept to, out of counts by bucket.
+#[must_use]
+pub fn quantile(part: f64, buckets: &[u64], bounds: &[f64]) -> Option<f64> {
+    let all: u64 = buckets.iter().sum();
+    let wanted = part * all as f64;
+    let mut below = 0.0;
+    for (index, &count) in buckets.iter().enumerate() {
+        let count = count as f64;
+        if count > 0.0 && below + count >= wanted {
+            let Some(&upper) = bounds.get(index) else { return bounds.last().copied() };
+            let lower = index.checked_sub(1).map_or(upper / 2.0, |below| bounds[below]);
+            // Between the bounds as times are: by ratios.
+            return Some(lower * (upper / lower).powf((wanted - below) / count));
+        }
+        below += count;
+    }
+    None
+}
+
+pub(super) fn rows<'v>(value: &'v Value, table: &str) -> impl Iterator<Item = &'v Value> {
+    value[table].as_array().into_iter().flatten()
+}
+
+pub(super) fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or(0)
+}
+
+fn by<'v>(value: &'v Value, table: &str, key: &str) -> HashMap<&'v str, &'v Value> {
+    rows(value, table).filter_map(|row| Some((row[key].as_str()?, row))).collect()
+}
+
+fn counts(value: &Value) -> Vec<u64> {
+    value.as_array().into_iter().flatten().map(|count| count.as_u64().unwrap_or(0)).collect()
+}
+
+fn floats(value: &Value) -> Vec<f64> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_lie_within_their_bucket() {
+        let bounds = [1.0, 2.0, 4.0];
+        assert_eq!(quantile(0.5, &[0, 0, 0, 0], &bounds), None);
+        assert_eq!(quantile(1.0, &[0, 10, 0, 0], &bounds), Some(2.0));
+        let half = quantile(0.5, &[0, 10, 0, 0], &bounds).unwrap();
+        assert!((half - 2.0_f64.sqrt()).abs() < 1e-9, "{half}");
+        assert_eq!(quantile(0.99, &[0, 0, 0, 3], &bounds), Some(4.0));
+    }
+
+    #[test]
+    fn a_server_that_has_restarted_counts_from_nothing() {
+        let document = |uptime: f64, requests: u64| {
+            json!({
+                "uptime_seconds": uptime,
+                "transports": [{ "transport": "tcp", "requests": requests }],
+                "cache": { "hits": requests, "misses": 0 },
+            })
+        };
+        let rates = Rates::between(Some(document(10.0, 100)), document(12.0, 300));
+        assert_eq!((rates.requests, rates.hits), (100.0, Some(1.0)));
+        let rates = Rates::between(Some(document(10.0, 100)), document(1.0, 3));
+        assert_eq!((rates.requests, rates.hits), (0.0, None));
+    }
+}
