@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use dafs_client::{
-    Client, ClientConfig, Label, Location, Login, ServerName, Session, SessionOptions, Tickets, TlsClient,
-    TlsClientFiles, TransportChoice,
+    Client, ClientConfig, Label, Location, Login, ServerName, Session, SessionOptions, Tickets,
+    TlsClient, TlsClientFiles, TransportChoice,
 };
 
 /// How servers are reached.

@@ -3,11 +3,12 @@
 //!
 //! With `DAFS_PICTURES=DIRECTORY` pictures are left there.
 
+#[path = "watched/browser.rs"]
+mod browser;
+#[allow(dead_code)]
 mod program;
 #[allow(dead_code)]
 mod watched;
-#[path = "watched/browser.rs"]
-mod browser;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -149,7 +150,8 @@ fn the_page_is_live_alone_readable_and_outlives_its_server() {
         browser.look_like(width, height, scheme);
         let contrast = browser.evaluate(CONTRAST).as_f64().unwrap();
         assert!(contrast >= 4.5, "contrast {contrast} at {width} {scheme}");
-        let overhang = "document.documentElement.scrollWidth - document.documentElement.clientWidth";
+        let overhang =
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth";
         assert_eq!(browser.evaluate(overhang), 0, "wider than the screen at {width}");
         leave_picture(&mut browser, &format!("page-{width}-{scheme}.png"));
     }

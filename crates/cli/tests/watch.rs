@@ -291,9 +291,8 @@ fn the_log_has_requests_where_it_is_asked_to() {
     let records = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let mine: Vec<Value> =
         records.filter(|record| record["fields"]["analyzer"] == "0xbeef").collect();
-    let is_listing = |record: &&Value| {
-        record["fields"]["procedure"].as_str().unwrap().starts_with("READDIR")
-    };
+    let is_listing =
+        |record: &&Value| record["fields"]["procedure"].as_str().unwrap().starts_with("READDIR");
     assert!(mine.iter().any(|record| is_listing(&record)), "{lines}");
 }
 
@@ -318,7 +317,9 @@ fn receive(listener: &TcpListener) -> ExportTraceServiceRequest {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
-    (&stream).write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    (&stream)
+        .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        .unwrap();
     ExportTraceServiceRequest::decode(body.as_slice()).unwrap()
 }
 

@@ -183,7 +183,8 @@ impl Core {
         loop {
             self.last_registered = self.last_registered % NUMBER_MAX + 1;
             let number = Registered(NonZeroU64::MIN.saturating_add(self.last_registered - 1));
-            let has = |session: &SessionState| session.registered.0.iter().any(|r| r.number == number);
+            let has =
+                |session: &SessionState| session.registered.0.iter().any(|r| r.number == number);
             if !self.sessions.iter().any(has) {
                 return number;
             }

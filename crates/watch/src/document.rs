@@ -8,8 +8,7 @@ use dafs_filer::LimitedBy;
 use dafs_filer::locks::{LockCondition, LockMode};
 use dafs_server::{
     FenceView, FileView, Histogram, Inspection, LockView, ProcedureNumbers, RequestRecord,
-    SessionInspection,
-    TransportNumbers, WaiterView,
+    SessionInspection, TransportNumbers, WaiterView,
 };
 use dafs_wire::Procedure;
 use serde_json::{Map, Value, json};
@@ -101,10 +100,9 @@ fn session(session: &SessionInspection) -> Value {
 pub fn is_throttled(limited_by: LimitedBy) -> bool {
     match limited_by {
         LimitedBy::Budget | LimitedBy::Share => true,
-        LimitedBy::Desire
-        | LimitedBy::SessionMaximum
-        | LimitedBy::Idle
-        | LimitedBy::Nothing => false,
+        LimitedBy::Desire | LimitedBy::SessionMaximum | LimitedBy::Idle | LimitedBy::Nothing => {
+            false
+        }
     }
 }
 

@@ -21,10 +21,7 @@ pub fn status(url: &str) -> Result<Value> {
     let host = url.strip_prefix("http://").context("write http://HOST:PORT")?;
     let host = host.split('/').next().unwrap_or(host);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let asked = runtime.block_on(tokio::time::timeout_at(
-        tokio::time::Instant::now() + PATIENCE,
-        ask(host),
-    ));
+    let asked = runtime.block_on(async { tokio::time::timeout(PATIENCE, ask(host)).await });
     let octets = asked.context("no answer in time").flatten();
     let octets = octets.with_context(|| format!("asking http://{host}/"))?;
     serde_json::from_slice(&octets).with_context(|| format!("http://{host}/ told no JSON"))
@@ -32,7 +29,8 @@ pub fn status(url: &str) -> Result<Value> {
 
 async fn ask(host: &str) -> Result<Bytes> {
     let stream = TcpStream::connect(host).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
     let request = Request::get("/api/status")
         .header(header::HOST, host)

@@ -145,9 +145,7 @@ impl Watched {
             "/watch.js" => fixed("text/javascript; charset=utf-8", include_str!("page/watch.js")),
             "/metrics" => match self.look().await.map(|found| self.metrics(&found)) {
                 Some(Ok(text)) => body(StatusCode::OK, METRICS_TYPE, text.into()),
-                Some(Err(error)) => {
-                    plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n"))
-                }
+                Some(Err(error)) => plain(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
                 None => away(),
             },
             "/api/status" => match self.look().await {

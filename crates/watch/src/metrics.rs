@@ -27,11 +27,18 @@ pub fn text(found: &Inspection, spans: Option<&Arc<SpanNumbers>>) -> prometheus:
     cache(&mut families, found);
     locks(&mut families, found);
     if let Some(spans) = spans {
-        families.counter("dafs_trace_spans_exported_total", "Spans the collector has taken.")
+        families
+            .counter("dafs_trace_spans_exported_total", "Spans the collector has taken.")
             .add(&[], spans.exported() as f64);
-        families.counter("dafs_trace_spans_dropped_total", "Spans that were lost: the queue was full, or the collector did not take them.")
+        families
+            .counter(
+                "dafs_trace_spans_dropped_total",
+                "Spans that were lost: the queue was full, or the collector did not take them.",
+            )
             .add(&[], spans.dropped() as f64);
     }
+    // What nobody has asked for yet has no sample, which the encoder minds.
+    families.0.retain(|family| !family.get_metric().is_empty());
     prometheus::TextEncoder::new().encode_to_string(&families.0)
 }
 
@@ -55,14 +62,19 @@ fn server(families: &mut Families, found: &Inspection) {
     gauge("dafs_requests_batched", "Requests of batches that were not reported.", batched);
     let regions = stats.regions as f64;
     gauge("dafs_regions", "Memory regions registered with transports.", regions);
-    gauge("dafs_regions_lent", "Ranges of memory that transports read from now.", stats.loans as f64);
+    gauge(
+        "dafs_regions_lent",
+        "Ranges of memory that transports read from now.",
+        stats.loans as f64,
+    );
     gauge("dafs_undo_files", "Files of which undo data is kept.", stats.undone_files as f64);
     let held = stats.held_requests as f64;
     gauge("dafs_requests_held", "Requests that wait for delegations.", held);
 }
 
 fn requests(families: &mut Families, found: &Inspection) {
-    let all = || found.procedures.iter().map(|numbers| (document::name(numbers.procedure), numbers));
+    let all =
+        || found.procedures.iter().map(|numbers| (document::name(numbers.procedure), numbers));
     let mut family = families.counter("dafs_requests_total", "Requests answered.");
     for (procedure, numbers) in all() {
         let failed: u64 = numbers.failures.iter().map(|(_, count)| count).sum();
@@ -103,16 +115,22 @@ fn sessions(families: &mut Families, found: &Inspection) {
     let (budget, given) = (f64::from(found.credits.0), f64::from(found.credits.1));
     families.gauge("dafs_credits_budget", "Credits there are for all sessions.").add(&[], budget);
     families.gauge("dafs_credits_given", "Credits that sessions have.").add(&[], given);
-    families.gauge("dafs_credits_used", "Requests in the server's hands.")
+    families
+        .gauge("dafs_credits_used", "Requests in the server's hands.")
         .add(&[], outstanding as f64);
     let refused = counters.channels_refused + counters.connects_refused;
-    families.counter("dafs_connections_refused_total", "Connections and sessions refused.")
+    families
+        .counter("dafs_connections_refused_total", "Connections and sessions refused.")
         .add(&[], refused as f64);
-    families.counter("dafs_authentications_refused_total", "Authentications refused.")
+    families
+        .counter("dafs_authentications_refused_total", "Authentications refused.")
         .add(&[], counters.authentications_refused as f64);
     let breaks = counters.breaks_credits + counters.breaks_stream + counters.breaks_closing;
     families
-        .counter("dafs_connections_broken_total", "Connections broken since their clients broke the rules of credits.")
+        .counter(
+            "dafs_connections_broken_total",
+            "Connections broken since their clients broke the rules of credits.",
+        )
         .add(&[], breaks as f64);
 }
 

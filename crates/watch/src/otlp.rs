@@ -21,7 +21,7 @@ use opentelemetry::trace::{
 use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::trace::{SpanData, SpanExporter as _, SpanEvents, SpanLinks};
+use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanExporter as _, SpanLinks};
 
 use crate::document;
 
@@ -80,8 +80,7 @@ impl Traces {
     /// [`TracesError`]: the collector's address makes no sense, or there is no thread for it.
     pub fn start(inspector: &Inspector, options: &TracesOptions) -> Result<Self, TracesError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let builder =
-            SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
+        let builder = SpanExporter::builder().with_http().with_protocol(Protocol::HttpBinary);
         let builder = match &options.collector {
             Some(collector) => builder.with_endpoint(endpoint(collector)),
             None => builder,
@@ -161,13 +160,8 @@ async fn send_all(exporter: &SpanExporter, followed: &Followed, numbers: &SpanNu
 /// The span of a request.
 fn span(record: &RequestRecord, ids: &mut Ids, scope: &InstrumentationScope) -> SpanData {
     let trace = if record.analyzer == 0 { ids.trace() } else { trace_of(record.analyzer) };
-    let context = SpanContext::new(
-        trace,
-        ids.span(),
-        TraceFlags::SAMPLED,
-        false,
-        TraceState::default(),
-    );
+    let context =
+        SpanContext::new(trace, ids.span(), TraceFlags::SAMPLED, false, TraceState::default());
     let session = record.session.map_or_else(String::new, |id| format!("{:016x}", id.0));
     SpanData {
         span_context: context,

@@ -57,8 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         bail!("--slower-than {}: give milliseconds", arguments.slower_than);
     }
     let path = find(arguments.socket.as_deref())?;
-    let asking =
-        || format!("asking the server at {}; only its user and root may", path.display());
+    let asking = || format!("asking the server at {}; only its user and root may", path.display());
     let mut stream = UnixStream::connect(&path).with_context(asking)?;
     let asked = json!({
         "follow": true, "label": arguments.label, "session": arguments.session,
@@ -113,11 +112,7 @@ fn row(found: &Value) -> String {
 }
 
 /// Tells whoever asks of requests, in a thread of its own.
-pub(super) fn begin(
-    asked: &str,
-    stream: UnixStream,
-    inspector: &Inspector,
-) -> std::io::Result<()> {
+pub(super) fn begin(asked: &str, stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
     let Some(selection) = serde_json::from_str(asked).ok().and_then(|value| understand(&value))
     else {
         return (&stream).write_all(b"{\"error\":\"neither a question nor a selection\"}\n");

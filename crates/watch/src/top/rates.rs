@@ -61,9 +61,8 @@ impl Rates {
     /// What has happened between two documents; without a first one, nothing.
     #[must_use]
     pub fn between(before: Option<Value>, now: Value) -> Self {
-        let is_same = |before: &Value| {
-            before["uptime_seconds"].as_f64() <= now["uptime_seconds"].as_f64()
-        };
+        let is_same =
+            |before: &Value| before["uptime_seconds"].as_f64() <= now["uptime_seconds"].as_f64();
         let before = before.filter(is_same).unwrap_or_else(|| now.clone());
         let uptime = |value: &Value| value["uptime_seconds"].as_f64().unwrap_or(0.0);
         let seconds = (uptime(&now) - uptime(&before)).max(1e-3);

@@ -39,7 +39,8 @@ fn headline(rates: &Rates) -> Vec<Line<'static>> {
     let throttled = rows(now, "sessions").filter(|row| row["throttled"] == true).count();
     let hits = rates.hits.map_or_else(|| "-".into(), |hits| format!("{:.1} %", hits * 100.0));
     let uptime = now["uptime_seconds"].as_f64().unwrap_or(0.0);
-    let grace = if now["in_grace"] == true { "; clients are taking back what they held" } else { "" };
+    let grace =
+        if now["in_grace"] == true { "; clients are taking back what they held" } else { "" };
     let (locks, waiters) = (rows(now, "locks").count(), rows(now, "waiters").count());
     vec![
         Line::from(format!("dafs  up {}{grace}", span(uptime))).style(bold()),
@@ -95,9 +96,7 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Order)
     let name = |rate: &SessionRate| rate.row["client"].as_str().unwrap_or("").to_owned();
     all.sort_by(|left, right| match order {
         Order::Requests => right.requests.total_cmp(&left.requests),
-        Order::Octets => {
-            (right.read + right.written).total_cmp(&(left.read + left.written))
-        }
+        Order::Octets => (right.read + right.written).total_cmp(&(left.read + left.written)),
         Order::Time => silent(right).total_cmp(&silent(left)),
         Order::Name => name(left).cmp(&name(right)),
     });
@@ -105,10 +104,12 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Order)
         let row = &rate.row;
         let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
         let is_throttled = row["throttled"] == true;
-        let limit =
-            if is_throttled { format!("THROTTLED: {}", text("limited_by")) } else { text("limited_by") };
-        let style =
-            if is_throttled { Style::new().fg(Color::Yellow) } else { Style::new() };
+        let limit = if is_throttled {
+            format!("THROTTLED: {}", text("limited_by"))
+        } else {
+            text("limited_by")
+        };
+        let style = if is_throttled { Style::new().fg(Color::Yellow) } else { Style::new() };
         Row::new([
             Cell::from(text("client")),
             Cell::from(text("principal")),
@@ -123,8 +124,7 @@ fn draw_sessions(frame: &mut Frame<'_>, area: Rect, rates: &Rates, order: Order)
     });
     let widths = [24, 14, 9, 11, 13, 13, 9].map(Constraint::Length);
     let widths = widths.into_iter().chain([Constraint::Min(20)]);
-    let head =
-        ["client", "who", "by", "requests/s", "read", "written", "credits", "limited by"];
+    let head = ["client", "who", "by", "requests/s", "read", "written", "credits", "limited by"];
     frame.render_widget(Table::new(rows, widths).header(header(head)), area);
 }
 
@@ -258,9 +258,16 @@ mod tests {
         top.take(Ok(document(10.0, 1000)));
         top.take(Ok(document(12.0, 21_000)));
         let text = shown(&top);
-        for part in ["10.0k", "39.1 MiB/s", "100.0 %", "THROTTLED: its share", "1 throttled",
-            "2.0 µs", "locks 1, 0 waiting", "ordered by requests"]
-        {
+        for part in [
+            "10.0k",
+            "39.1 MiB/s",
+            "100.0 %",
+            "THROTTLED: its share",
+            "1 throttled",
+            "2.0 µs",
+            "locks 1, 0 waiting",
+            "ordered by requests",
+        ] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
         let place = |part: &str| text.find(part).unwrap();
