@@ -209,14 +209,14 @@ function showSessions(now, rates) {
     const rate = rates.sessions[at];
     const limit = row.throttled
       ? element("span", { class: "badge" }, `throttled: ${row.limited_by}`) : row.limited_by;
-    return { style: row.throttled ? "throttled" : "", cells: [row.client, row.principal,
-      row.transport + (row.address ? ` ${row.address}` : ""), count.format(rate.requests),
-      `${octets(rate.read)}/s`, `${octets(rate.written)}/s`,
+    return { style: row.throttled ? "throttled" : "", cells: [row.client, limit,
+      count.format(rate.requests), `${octets(rate.read)}/s`, `${octets(rate.written)}/s`,
       `${row.credits} of ${row.credits_target}`, count.format(row.outstanding),
-      count.format(row.opens), limit] };
+      count.format(row.opens), row.principal,
+      row.transport + (row.address ? ` ${row.address}` : "")] };
   });
-  table("sessions", [["client"], ["who"], ["by"], ["requests/s", true], ["read", true],
-    ["written", true], ["credits", true], ["under way", true], ["opens", true], ["limited by"]],
+  table("sessions", [["client"], ["limited by"], ["requests/s", true], ["read", true],
+    ["written", true], ["credits", true], ["under way", true], ["opens", true], ["who"], ["by"]],
   rows, "nobody is connected", now.counts.sessions);
 }
 
