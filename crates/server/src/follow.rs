@@ -62,7 +62,7 @@ impl Selection {
             && (self.session.is_none() || self.session == record.session)
             && record.taken >= self.slower_than
             && !(self.failed_only && record.status == Status::Ok)
-            && (record.analyzer != 0 || number % u64::from(self.one_in.max(1)) == 0)
+            && (record.analyzer != 0 || number.is_multiple_of(u64::from(self.one_in.max(1))))
     }
 }
 
