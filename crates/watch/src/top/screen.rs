@@ -217,6 +217,7 @@ mod tests {
 
     fn document(uptime: f64, reads: u64) -> Value {
         let mut buckets = [0; 29];
+        let unused = buckets;
         buckets[3] = reads;
         json!({
             "uptime_seconds": uptime, "in_grace": false,
@@ -225,7 +226,7 @@ mod tests {
                 { "procedure": "READ_DIRECT", "requests": reads, "failures": { "Access": 2 },
                   "octets": reads * 4096, "buckets": buckets },
                 { "procedure": "OPEN", "requests": 5, "failures": {}, "octets": 0,
-                  "buckets": [0; 29] },
+                  "buckets": unused },
             ],
             "transports": [{ "transport": "shm", "connections": 2, "requests": reads + 5,
                 "read_octets": reads * 4096, "written_octets": 0 }],
