@@ -66,12 +66,13 @@ fn metrics_count_what_was_done() {
     let timed = r#"dafs_request_duration_seconds_count{procedure="READ_DIRECT"}"#;
     assert_eq!(grown(timed), 5.0);
     assert_eq!(
-        grown(r#"dafs_transport_bytes_total{direction="read",transport="shm"}"#),
+        grown(r#"dafs_transport_bytes_total{transport="shm",direction="read"}"#),
         5.0 * 4096.0
     );
     assert_eq!(after["dafs_sessions"], 1.0);
     assert_eq!(after[r#"dafs_connections{transport="shm"}"#], 1.0);
-    drop(session);
+    // A file has its session by the hand.
+    drop((file, session));
     // What is gone is still counted.
     await_that("the session has left", || metrics(&server)["dafs_sessions"] == 0.0);
     let left = metrics(&server);
