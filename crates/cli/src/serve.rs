@@ -15,11 +15,8 @@ use dafs_server::{Server, ServerConfig, ServerError, Stopper};
 use dafs_store::Store;
 use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::memory::{MemoryLimits, MemoryStore};
-<<<<<<< HEAD
-use schemars::JsonSchema;
-=======
 use dafs_watch::{Page, Traces, TracesOptions};
->>>>>>> 80245c9 (server: requests are counted and timed; watch: metrics, page, traces, top and follow)
+use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::access::{self, ExportTable, KerberosTable, Rule};
