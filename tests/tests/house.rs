@@ -34,6 +34,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("dafs-share", &["dafs-client"]),
     ("dafs-capi", &["dafs-client", "dafs-share"]),
     ("dafs-posix", &["dafs-client"]),
+    ("dafs-extmem", &["dafs-memory", "dafs-client"]),
     ("dafs-python", &["dafs-client", "dafs-share"]),
     ("dafs-fuse", &["dafs-types", "dafs-memory", "dafs-wire", "dafs-client", "dafs-posix"]),
     ("dafs-preload", &["dafs-types", "dafs-posix", "dafs-client"]),

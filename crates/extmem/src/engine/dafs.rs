@@ -1,0 +1,319 @@
+//! Files of a server: several blocks under way at once, in one thread, each moved straight into
+//! or out of registered memory.
+//!
+//! Invariant: transfers end in any order and are given back in the order of their submission;
+//! what a server has moved less of than it was asked for is asked for again. What was written
+//! and is lost by a restart of the server is told before the file gets its name.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use dafs_client::{
+    ClientError, Completion, File, Group, ObjectType, OpenOptions, Session, Stability,
+};
+
+use super::{Block, BlockFile, Channel, Engine, Moved, Output};
+use crate::error::{Error, Result};
+use crate::stream::Watch;
+
+/// A server, by a session with it. Cheap to clone.
+#[derive(Clone)]
+pub struct DafsEngine {
+    session: Session,
+    watch: Watch,
+}
+
+struct DafsFile {
+    name: String,
+    file: File,
+    watch: Watch,
+}
+
+struct DafsOutput {
+    session: Session,
+    file: Option<Rc<DafsFile>>,
+    part: String,
+    target: String,
+}
+
+struct DafsChannel {
+    file: Rc<DafsFile>,
+    group: Group,
+    queue: VecDeque<UnderWay>,
+    /// The number of the first in the queue; they are counted on.
+    first: u64,
+}
+
+struct UnderWay {
+    block: Block,
+    offset: u64,
+    length: usize,
+    moved: usize,
+    is_write: bool,
+    is_done: bool,
+}
+
+impl DafsEngine {
+    /// The server of a session. Waiting for it ends when the watch says so.
+    #[must_use]
+    pub fn new(session: Session, watch: Watch) -> Self {
+        Self { session, watch }
+    }
+
+    fn file(&self, name: &str, file: File) -> Rc<DafsFile> {
+        Rc::new(DafsFile { name: name.to_owned(), file, watch: self.watch.clone() })
+    }
+
+    /// The path a file is to have: what a symbolic link leads to is replaced, not the link.
+    fn target(&self, path: &str) -> std::result::Result<(String, Option<u32>), ClientError> {
+        let mut path = path.to_owned();
+        for _ in 0..LINKS_MAX {
+            let there = match self.session.symlink_metadata(&path) {
+                Ok(there) => there,
+                Err(error) if error.status() == Some(dafs_client::Status::NoEnt) => {
+                    return Ok((path, None));
+                }
+                Err(error) => return Err(error),
+            };
+            if there.kind != ObjectType::SymbolicLink {
+                let mode = (there.kind == ObjectType::Regular).then_some(there.mode & 0o7777);
+                return match mode {
+                    Some(_) => Ok((path, mode)),
+                    None => Err(ClientError::Status { what: path, status: not_a_file(there.kind) }),
+                };
+            }
+            let link = self.session.read_link(&path)?;
+            let text = String::from_utf8_lossy(&link).into_owned();
+            path = if text.starts_with('/') { text } else { format!("{}/{text}", parent(&path)) };
+        }
+        Err(ClientError::TooManyLinks(path))
+    }
+}
+
+fn not_a_file(kind: ObjectType) -> dafs_client::Status {
+    match kind {
+        ObjectType::Directory => dafs_client::Status::IsDir,
+        _ => dafs_client::Status::Inval,
+    }
+}
+
+/// The directory of a path, empty for the root.
+fn parent(path: &str) -> &str {
+    path.trim_end_matches('/').rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+impl Engine for DafsEngine {
+    fn open(&self, path: &str) -> Result<Rc<dyn BlockFile>> {
+        match self.session.open(path, &OpenOptions::read()) {
+            Ok(file) => Ok(self.file(path, file)),
+            Err(error) => Err(Error::engine(format!("opening {path}"), error)),
+        }
+    }
+
+    fn temporary(&self, directory: &str) -> Result<Rc<dyn BlockFile>> {
+        let name = format!("a temporary file in {directory}");
+        let options = OpenOptions { mode: 0o600, ..OpenOptions::write() };
+        match self.session.create_unlinked(directory, &options) {
+            Ok(file) => Ok(self.file(&name, file)),
+            Err(error) => Err(Error::engine(format!("making {name}"), error)),
+        }
+    }
+
+    fn create(&self, path: &str) -> Result<Box<dyn Output>> {
+        let failed = |error| Error::engine(format!("making {path}"), error);
+        let (target, mode) = self.target(path).map_err(failed)?;
+        // Random: clients of any machines make files in one directory.
+        let number = RandomState::new().build_hasher().finish();
+        let part = format!("{}/.dafs-part-{number:016x}", parent(&target));
+        let mode = mode.unwrap_or(0o644);
+        let options = OpenOptions { create_new: true, mode, ..OpenOptions::write() };
+        let file = self.session.open(&part, &options).map_err(failed)?;
+        let file = Some(self.file(path, file));
+        Ok(Box::new(DafsOutput { session: self.session.clone(), file, part, target }))
+    }
+}
+
+impl Output for DafsOutput {
+    fn file(&self) -> Rc<dyn BlockFile> {
+        match &self.file {
+            Some(file) => file.clone(),
+            // Taken by `publish` alone, which consumes the output.
+            None => unreachable!("the file is there until it is published"),
+        }
+    }
+
+    fn publish(mut self: Box<Self>, is_durable: bool) -> Result<()> {
+        let Some(file) = self.file.take() else { return Ok(()) };
+        let name = file.name.clone();
+        let failed = |doing: &str, error| Error::engine(format!("{doing} {name}"), error);
+        let published = (|| {
+            if is_durable {
+                file.file.commit().map_err(|error| failed("syncing", error))?;
+            }
+            // Streams end before their file is published, so that nobody else has it.
+            if let Ok(file) = Rc::try_unwrap(file) {
+                file.file.close().map_err(|error| failed("closing", error))?;
+            }
+            let named = self.session.rename(&self.part, &self.target);
+            named.map_err(|error| failed("naming", error))
+        })();
+        if published.is_err() {
+            self.remove();
+        }
+        published
+    }
+}
+
+impl DafsOutput {
+    fn remove(&self) {
+        // What has failed before tells more than why this would.
+        let _ = self.session.remove(&self.part);
+    }
+}
+
+impl Drop for DafsOutput {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            self.remove();
+        }
+    }
+}
+
+impl BlockFile for DafsFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> Result<u64> {
+        match self.file.metadata() {
+            Ok(metadata) => Ok(metadata.size),
+            Err(error) => {
+                Err(Error::engine(format!("asking for the size of {}", self.name), error))
+            }
+        }
+    }
+
+    fn channel(self: Rc<Self>) -> Box<dyn Channel> {
+        let group = self.file.session().client().group();
+        Box::new(DafsChannel { file: self, group, queue: VecDeque::new(), first: 0 })
+    }
+}
+
+impl DafsChannel {
+    fn push(&mut self, block: Block, offset: u64, length: usize, is_write: bool) -> Result<()> {
+        let way = UnderWay { block, offset, length, moved: 0, is_write, is_done: false };
+        self.queue.push_back(way);
+        self.submit(self.queue.len() - 1)
+    }
+
+    /// Asks for what has not been moved of a transfer.
+    fn submit(&self, index: usize) -> Result<()> {
+        let way = &self.queue[index];
+        let submitted = || {
+            let Some(buffer) = way.block.buffer() else {
+                return Err(ClientError::Foreign { what: self.file.name.clone() });
+            };
+            let slice = buffer.slice(way.moved, way.length - way.moved)?;
+            let (file, offset) = (&self.file.file, way.offset + way.moved as u64);
+            let (session, context) = (file.session(), self.first + index as u64);
+            if way.is_write {
+                let unstable = Stability::Unstable;
+                session.submit_write(file, offset, slice, unstable, self.group, context)
+            } else {
+                session.submit_read(file, offset, slice, self.group, context)
+            }
+        };
+        submitted().map(drop).map_err(|error| self.failed(way.is_write, error))
+    }
+
+    fn failed(&self, is_write: bool, error: ClientError) -> Error {
+        let doing = if is_write { "writing" } else { "reading" };
+        Error::engine(format!("{doing} {}", self.file.name), error)
+    }
+
+    /// Waits until something has ended, with an eye on whoever wants an end, and on the time that
+    /// a server may be silent.
+    fn turn(&self) -> Result<Completion> {
+        let client = self.file.file.session().client();
+        let begun = Instant::now();
+        loop {
+            if let Some(completion) = client.next(self.group) {
+                return Ok(completion);
+            }
+            self.file.watch.check()?;
+            client.wait(self.group, 1, Some(TICK));
+            let silence = begun.elapsed();
+            if client.patience().is_some_and(|patience| silence > patience) {
+                client.give_up_silent(silence);
+            }
+        }
+    }
+
+    fn take(&mut self, completion: Completion) -> Result<()> {
+        let index = (completion.context - self.first) as usize;
+        let way = &mut self.queue[index];
+        let is_write = way.is_write;
+        let done = match completion.result {
+            Ok(done) => done,
+            Err(error) => return Err(self.failed(is_write, error)),
+        };
+        way.moved += done.length as usize;
+        if is_write {
+            let noted = self.file.file.note_unstable(done.verifier);
+            noted.map_err(|error| Error::engine(format!("writing {}", self.file.name), error))?;
+        }
+        let is_end = done.end_of_file && !is_write;
+        let way = &mut self.queue[index];
+        way.is_done = is_end || way.moved >= way.length;
+        match (way.is_done, done.length) {
+            (true, _) => Ok(()),
+            (false, 0) => {
+                let what = format!("nothing was moved of {}", self.file.name);
+                let address = self.file.file.session().address().to_string();
+                Err(self.failed(is_write, ClientError::Protocol { address, what }))
+            }
+            (false, _) => self.submit(index),
+        }
+    }
+}
+
+impl Channel for DafsChannel {
+    fn allocate(&mut self, length: usize) -> Result<Block> {
+        let buffer = self.file.file.session().client().allocate(length);
+        Ok(Block::registered(buffer.map_err(|error| Error::engine("allocating a block", error))?))
+    }
+
+    fn submit_read(&mut self, block: Block, offset: u64, length: usize) -> Result<()> {
+        self.push(block, offset, length, false)
+    }
+
+    fn submit_write(&mut self, block: Block, offset: u64, length: usize) -> Result<()> {
+        self.push(block, offset, length, true)
+    }
+
+    fn wait(&mut self) -> Result<Option<Moved>> {
+        while self.queue.front().is_some_and(|way| !way.is_done) {
+            let completion = self.turn()?;
+            self.take(completion)?;
+        }
+        let Some(way) = self.queue.pop_front() else { return Ok(None) };
+        self.first += 1;
+        Ok(Some(Moved { block: way.block, length: way.moved }))
+    }
+
+    fn under_way(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+impl Drop for DafsChannel {
+    fn drop(&mut self) {
+        self.file.file.session().client().release_group(self.group);
+    }
+}
+
+const LINKS_MAX: usize = 40;
+/// How often whoever waits looks whether it should.
+const TICK: Duration = Duration::from_millis(200);

@@ -1,0 +1,139 @@
+//! Files in this process's memory: for tests, and for streams that fit.
+//!
+//! Invariant: transfers are over when they were submitted.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
+use std::rc::Rc;
+
+use dafs_memory::{Memory, Pages};
+
+use super::{Block, BlockFile, Channel, Engine, Moved, Output};
+use crate::error::{Error, Result};
+
+/// Files by name. Cheap to clone.
+#[derive(Clone, Default)]
+pub struct MemoryEngine(Rc<RefCell<BTreeMap<String, Rc<MemoryFile>>>>);
+
+struct MemoryFile {
+    name: String,
+    octets: RefCell<Vec<u8>>,
+}
+
+struct MemoryOutput {
+    engine: MemoryEngine,
+    file: Rc<MemoryFile>,
+}
+
+struct MemoryChannel {
+    file: Rc<MemoryFile>,
+    done: VecDeque<Moved>,
+}
+
+impl MemoryEngine {
+    /// Without files.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes a file of these octets, in place of one of the same name.
+    pub fn put(&self, name: &str, octets: Vec<u8>) {
+        let file = MemoryFile { name: name.to_owned(), octets: RefCell::new(octets) };
+        self.0.borrow_mut().insert(name.to_owned(), Rc::new(file));
+    }
+
+    /// The octets of a file; `None` if it is not there.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Vec<u8>> {
+        Some(self.0.borrow().get(name)?.octets.borrow().clone())
+    }
+}
+
+impl Engine for MemoryEngine {
+    fn open(&self, path: &str) -> Result<Rc<dyn BlockFile>> {
+        match self.0.borrow().get(path) {
+            Some(file) => Ok(file.clone()),
+            None => Err(Error::engine(
+                format!("opening {path} in memory"),
+                std::io::Error::from(ErrorKind::NotFound),
+            )),
+        }
+    }
+
+    fn temporary(&self, directory: &str) -> Result<Rc<dyn BlockFile>> {
+        let name = format!("a temporary file in {directory}");
+        Ok(Rc::new(MemoryFile { name, octets: RefCell::default() }))
+    }
+
+    fn create(&self, path: &str) -> Result<Box<dyn Output>> {
+        let file = Rc::new(MemoryFile { name: path.to_owned(), octets: RefCell::default() });
+        Ok(Box::new(MemoryOutput { engine: self.clone(), file }))
+    }
+}
+
+impl Output for MemoryOutput {
+    fn file(&self) -> Rc<dyn BlockFile> {
+        self.file.clone()
+    }
+
+    fn publish(self: Box<Self>, _is_durable: bool) -> Result<()> {
+        let name = self.file.name.clone();
+        self.engine.0.borrow_mut().insert(name, self.file);
+        Ok(())
+    }
+}
+
+impl BlockFile for MemoryFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> Result<u64> {
+        Ok(self.octets.borrow().len() as u64)
+    }
+
+    fn channel(self: Rc<Self>) -> Box<dyn Channel> {
+        Box::new(MemoryChannel { file: self, done: VecDeque::new() })
+    }
+}
+
+impl Channel for MemoryChannel {
+    fn allocate(&mut self, length: usize) -> Result<Block> {
+        let memory = Memory::anonymous(length.max(1), Pages::Small);
+        Ok(Block::new(memory.map_err(|error| Error::engine("allocating a block", error))?))
+    }
+
+    fn submit_read(&mut self, block: Block, offset: u64, length: usize) -> Result<()> {
+        let octets = self.file.octets.borrow();
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(octets.len());
+        let length = length.min(octets.len() - start);
+        block.memory().write(0, &octets[start..start + length]);
+        drop(octets);
+        self.done.push_back(Moved { block, length });
+        Ok(())
+    }
+
+    fn submit_write(&mut self, block: Block, offset: u64, length: usize) -> Result<()> {
+        let mut octets = self.file.octets.borrow_mut();
+        let start = usize::try_from(offset).map_err(|error| {
+            Error::engine(format!("writing {} at {offset}", self.file.name), error)
+        })?;
+        if octets.len() < start + length {
+            octets.resize(start + length, 0);
+        }
+        block.memory().read(0, &mut octets[start..start + length]);
+        drop(octets);
+        self.done.push_back(Moved { block, length });
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<Option<Moved>> {
+        Ok(self.done.pop_front())
+    }
+
+    fn under_way(&self) -> usize {
+        self.done.len()
+    }
+}

@@ -1,0 +1,297 @@
+//! Lines of text, compared octet by octet as `sort` does with `LC_ALL=C`, whole or by keys.
+//!
+//! Invariant: what is asked for in the words of `sort` has its meaning there; what of it is not
+//! supported is refused.
+
+use std::cmp::Ordering;
+use std::str::FromStr;
+
+use super::{Order, SpecificationError, leading, number, turned};
+
+/// How lines are ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LineOrder {
+    keys: Vec<TextKey>,
+    /// What parts the fields of a line; without it they begin where a blank follows none.
+    pub separator: Option<u8>,
+    /// The octet that ends a line.
+    pub terminator: u8,
+    is_reverse: bool,
+    /// Lines whose keys are equal keep the order they came in; otherwise they are ordered as a
+    /// whole.
+    pub is_stable: bool,
+}
+
+/// A part of lines by which they are ordered: `FIELD[.OCTET][bnr][,FIELD[.OCTET][bnr]]`, counted
+/// from 1, as `sort -k` has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextKey {
+    start: Position,
+    end: Option<Position>,
+    options: Options,
+}
+
+/// A place in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Position {
+    /// Fields in front of it.
+    field: usize,
+    /// Octets of its field in front of it; for an end those up to it, and 0 for the whole field.
+    octet: usize,
+    /// Whether blanks at the field's beginning are skipped.
+    skips_blanks: bool,
+}
+
+/// How a key is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Options {
+    is_number: bool,
+    is_reverse: bool,
+}
+
+impl LineOrder {
+    /// By these keys, the first of which counts most; without any, whole lines. `options` are
+    /// letters of `sort`: b (skip blanks in front), n (numbers), r (the other way round). They
+    /// hold for keys that have none of their own.
+    ///
+    /// # Errors
+    /// For letters that are not known.
+    pub fn new(keys: &[TextKey], options: &str) -> Result<Self, SpecificationError> {
+        let (given, skips_blanks) = read_options(options, options)?;
+        let mut keys = keys.to_vec();
+        if keys.is_empty() && (given.is_number || skips_blanks) {
+            keys.push("1".parse()?);
+        }
+        for key in &mut keys {
+            if key.has_no_options() {
+                key.options = given;
+                key.start.skips_blanks = skips_blanks;
+                key.end = key.end.map(|end| Position { skips_blanks, ..end });
+            }
+        }
+        let is_reverse = given.is_reverse;
+        Ok(Self { keys, separator: None, terminator: b'\n', is_reverse, is_stable: false })
+    }
+
+    fn compare_keys(&self, left: &[u8], right: &[u8]) -> Ordering {
+        for key in &self.keys {
+            let [a, b] = [left, right].map(|line| key.of(line, self.separator));
+            let ordering = if key.options.is_number { number::compare(a, b) } else { a.cmp(b) };
+            if ordering.is_ne() {
+                return turned(ordering, key.options.is_reverse);
+            }
+        }
+        Ordering::Equal
+    }
+}
+
+impl Order for LineOrder {
+    fn prefix(&self, line: &[u8]) -> u64 {
+        let Some(key) = self.keys.first() else {
+            return if self.is_reverse { !leading(line) } else { leading(line) };
+        };
+        let text = key.of(line, self.separator);
+        let prefix = if key.options.is_number { number::prefix(text) } else { leading(text) };
+        if key.options.is_reverse { !prefix } else { prefix }
+    }
+
+    fn compare(&self, left: &[u8], right: &[u8]) -> Ordering {
+        let by_keys = self.compare_keys(left, right);
+        // Without keys the whole line is the key.
+        if by_keys.is_ne() || (self.is_stable && !self.keys.is_empty()) {
+            return by_keys;
+        }
+        turned(left.cmp(right), self.is_reverse)
+    }
+
+    fn is_same(&self, left: &[u8], right: &[u8]) -> bool {
+        if self.keys.is_empty() { left == right } else { self.compare_keys(left, right).is_eq() }
+    }
+}
+
+impl TextKey {
+    fn has_no_options(&self) -> bool {
+        let skips = |position: &Position| position.skips_blanks;
+        self.options == Options::default()
+            && !skips(&self.start)
+            && !self.end.as_ref().is_some_and(skips)
+    }
+
+    /// The key of a line.
+    fn of<'l>(&self, line: &'l [u8], separator: Option<u8>) -> &'l [u8] {
+        let start = self.start.of_start(line, separator);
+        let end = self.end.map_or(line.len(), |end| end.of_end(line, separator));
+        &line[start..end.max(start)]
+    }
+}
+
+impl Position {
+    fn of_start(&self, line: &[u8], separator: Option<u8>) -> usize {
+        let mut at = 0;
+        for _ in 0..self.field {
+            at = field_end(line, at, separator);
+            if separator.is_some() && at < line.len() {
+                at += 1;
+            }
+        }
+        if self.skips_blanks {
+            at = blanks_end(line, at);
+        }
+        at.saturating_add(self.octet).min(line.len())
+    }
+
+    fn of_end(&self, line: &[u8], separator: Option<u8>) -> usize {
+        let is_whole = self.octet == 0;
+        let mut at = 0;
+        for left in (0..self.field + usize::from(is_whole)).rev() {
+            at = field_end(line, at, separator);
+            // Behind a separator unless the field in front of it is the last of the key.
+            if separator.is_some() && at < line.len() && (left > 0 || !is_whole) {
+                at += 1;
+            }
+        }
+        if is_whole {
+            return at;
+        }
+        if self.skips_blanks {
+            at = blanks_end(line, at);
+        }
+        at.saturating_add(self.octet).min(line.len())
+    }
+}
+
+/// Where a field ends that begins at `at`, blanks in front of it included.
+fn field_end(line: &[u8], at: usize, separator: Option<u8>) -> usize {
+    let from = if separator.is_some() { at } else { blanks_end(line, at) };
+    let ends = |octet: &u8| separator.map_or_else(|| is_blank(*octet), |end| *octet == end);
+    line[from..].iter().position(ends).map_or(line.len(), |length| from + length)
+}
+
+fn blanks_end(line: &[u8], at: usize) -> usize {
+    line[at..].iter().position(|octet| !is_blank(*octet)).map_or(line.len(), |count| at + count)
+}
+
+/// Whether an octet parts fields. Lines that do not end with a newline may have some.
+pub fn is_blank(octet: u8) -> bool {
+    matches!(octet, b' ' | b'\t' | b'\n')
+}
+
+fn read_options(letters: &str, whole: &str) -> Result<(Options, bool), SpecificationError> {
+    let (mut options, mut skips_blanks) = (Options::default(), false);
+    for letter in letters.chars() {
+        match letter {
+            'b' => skips_blanks = true,
+            'n' => options.is_number = true,
+            'r' => options.is_reverse = true,
+            other => {
+                let what = format!("{other:?} is none of the letters b, n and r");
+                return Err(SpecificationError { text: whole.to_owned(), what });
+            }
+        }
+    }
+    Ok((options, skips_blanks))
+}
+
+impl FromStr for TextKey {
+    type Err = SpecificationError;
+
+    fn from_str(text: &str) -> Result<Self, SpecificationError> {
+        let (start, end) = match text.split_once(',') {
+            Some((start, end)) => (start, Some(end)),
+            None => (text, None),
+        };
+        let (start, mut options) = read_position(start, text, true)?;
+        let end = match end {
+            Some(end) => {
+                let (end, more) = read_position(end, text, false)?;
+                options.is_number |= more.is_number;
+                options.is_reverse |= more.is_reverse;
+                Some(end)
+            }
+            None => None,
+        };
+        Ok(Self { start, end, options })
+    }
+}
+
+fn read_position(
+    part: &str,
+    whole: &str,
+    is_start: bool,
+) -> Result<(Position, Options), SpecificationError> {
+    let wrong = |what: &str| SpecificationError { text: whole.to_owned(), what: what.to_owned() };
+    let letters = part.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(part.len());
+    let (place, letters) = part.split_at(letters);
+    let (field, octet) = match place.split_once('.') {
+        Some((field, octet)) => (field, Some(octet)),
+        None => (place, None),
+    };
+    let form = "write FIELD[.OCTET][bnr][,FIELD[.OCTET][bnr]], such as 2,2n";
+    let field: usize = field.parse().map_err(|_| wrong(form))?;
+    let octet: Option<usize> = octet.map(str::parse).transpose().map_err(|_| wrong(form))?;
+    if field == 0 {
+        return Err(wrong("fields are counted from 1"));
+    }
+    let octet = match (octet, is_start) {
+        (Some(0), true) => return Err(wrong("octets of a field are counted from 1")),
+        (Some(octet), true) => octet - 1,
+        (octet, _) => octet.unwrap_or(0),
+    };
+    let (options, skips_blanks) = read_options(letters, whole)?;
+    Ok((Position { field: field - 1, octet, skips_blanks }, options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> TextKey {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn fields_are_those_of_sort() {
+        let line = b"  one two  three";
+        let of = |text: &str| String::from_utf8(key(text).of(line, None).to_vec()).unwrap();
+        assert_eq!(of("2"), " two  three");
+        assert_eq!(of("2,2"), " two");
+        assert_eq!(of("2b,2"), "two");
+        assert_eq!(of("1,1"), "  one");
+        assert_eq!(of("3.2,3.4"), " th");
+        assert_eq!(of("3b,3.3b"), "thr");
+        assert_eq!(of("9"), "");
+        assert_eq!(of("2,1"), "");
+        let line = b"a::bc:d";
+        let of = |text: &str| String::from_utf8(key(text).of(line, Some(b':')).to_vec()).unwrap();
+        assert_eq!(
+            (of("1,1"), of("2,2"), of("3,3"), of("4")),
+            ("a".into(), "".into(), "bc".into(), "d".into())
+        );
+        assert_eq!(
+            (of("3.2,3.2"), of("2,3"), of("1,3.1")),
+            ("c".into(), ":bc".into(), "a::b".into())
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (text, what) in
+            [("0", "from 1"), ("1.0", "from 1"), ("x", "such as"), ("1,", "such as"), ("1g", "'g'")]
+        {
+            let error = text.parse::<TextKey>().unwrap_err().to_string();
+            assert!(error.contains(what), "{text}: {error}");
+        }
+        assert!(LineOrder::new(&[], "nV").is_err());
+    }
+
+    #[test]
+    fn options_of_all_hold_for_keys_without_any() {
+        let order = LineOrder::new(&[key("1,1"), key("2,2r")], "n").unwrap();
+        assert_eq!(order.compare(b"9 b", b"10 a"), Ordering::Less);
+        assert_eq!(order.compare(b"9 b", b"9 a"), Ordering::Less);
+        assert!(order.is_same(b"09 a", b"9 a"));
+        let stable = LineOrder { is_stable: true, ..LineOrder::new(&[key("1,1")], "").unwrap() };
+        assert_eq!(stable.compare(b"a 1", b"a 2"), Ordering::Equal);
+        assert!(stable.prefix(b"a 1") == stable.prefix(b"a 2"));
+    }
+}

@@ -1,0 +1,299 @@
+//! Streams of records, one record at a time: what is merged.
+//!
+//! Invariant: between two steps a source shows one whole record, wherever the blocks part it.
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+use dafs_memory::Memory;
+
+use crate::error::{Error, Result};
+use crate::order::{LineOrder, Order, RecordLayout};
+use crate::stream::{BlockReader, Flow, Stream, Watch};
+use crate::writer::Writer;
+
+/// A sorted stream, at one of its records.
+pub trait Source {
+    /// Goes on to the next record, the first at the beginning. False at the end.
+    ///
+    /// # Errors
+    /// What the engine says; a file that is no stream of such records.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// The beginning of the record's place in the order.
+    fn prefix(&self) -> u64;
+
+    /// The order of two records whose prefixes are equal.
+    fn compare(&self, other: &Self) -> Ordering;
+
+    /// Appends the record to a stream.
+    ///
+    /// # Errors
+    /// What the engine says.
+    fn put(&self, writer: &mut Writer) -> Result<()>;
+
+    /// Whether the record has the key of `last`.
+    fn repeats(&self, last: &[u8]) -> bool;
+
+    /// Keeps what [`Source::repeats`] needs of the record.
+    fn remember(&self, last: &mut Vec<u8>);
+
+    /// The stream's name.
+    fn name(&self) -> &str;
+}
+
+/// Records of a fixed size, where they were read to.
+pub struct RecordSource {
+    blocks: BlockReader,
+    memory: Option<Memory>,
+    layout: RecordLayout,
+    at: usize,
+    end: usize,
+    prefix: u64,
+}
+
+impl RecordSource {
+    /// The records of a stream.
+    ///
+    /// # Errors
+    /// [`Error::Ragged`] if it is no whole number of records; what the engine says.
+    pub fn new(stream: &Stream, layout: RecordLayout, flow: Flow, watch: &Watch) -> Result<Self> {
+        let record_bytes = layout.record_bytes();
+        check_whole(stream, layout)?;
+        let flow = whole_records(flow, record_bytes);
+        let blocks = stream.blocks(flow, watch)?;
+        Ok(Self { blocks, memory: None, layout, at: 0, end: 0, prefix: 0 })
+    }
+
+    fn place(&self) -> (&Memory, usize) {
+        match &self.memory {
+            Some(memory) => (memory, self.at),
+            None => panic!("a source shows a record only behind an advance that gave one"),
+        }
+    }
+
+    /// The key's octets from `skip` on, into a piece.
+    fn key_piece(&self, skip: usize, piece: &mut [u8]) {
+        let (memory, at) = self.place();
+        memory.read(at + self.layout.key_range().start + skip, piece);
+    }
+
+    /// The record where it lies: a memory, and the record's offset in it.
+    ///
+    /// # Panics
+    /// In front of the first record.
+    #[must_use]
+    pub fn record(&self) -> (&Memory, usize) {
+        self.place()
+    }
+
+    fn find_prefix(&mut self) {
+        let mut key = [0; 8];
+        let count = self.layout.key_range().len().min(8);
+        self.key_piece(0, &mut key[..count]);
+        self.prefix = self.layout.prefix_of_key(&key[..count]);
+    }
+
+    #[cold]
+    fn next_block(&mut self) -> Result<bool> {
+        let Some((memory, length)) = self.blocks.next_block()? else { return Ok(false) };
+        (self.at, self.end) = (0, length);
+        self.memory = Some(memory.clone());
+        self.find_prefix();
+        Ok(true)
+    }
+}
+
+impl Source for RecordSource {
+    #[inline]
+    fn advance(&mut self) -> Result<bool> {
+        self.at += self.layout.record_bytes();
+        if self.at >= self.end {
+            return self.next_block();
+        }
+        self.find_prefix();
+        Ok(true)
+    }
+
+    #[inline]
+    fn prefix(&self) -> u64 {
+        self.prefix
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        if self.layout.is_in_prefix() {
+            return Ordering::Equal;
+        }
+        let length = self.layout.key_range().len();
+        let (mut left, mut right) = ([0; PIECE_BYTES], [0; PIECE_BYTES]);
+        for skip in (8..length).step_by(PIECE_BYTES) {
+            let count = PIECE_BYTES.min(length - skip);
+            self.key_piece(skip, &mut left[..count]);
+            other.key_piece(skip, &mut right[..count]);
+            let ordering = self.layout.compare_pieces(&left[..count], &right[..count]);
+            if ordering.is_ne() {
+                return ordering;
+            }
+        }
+        Ordering::Equal
+    }
+
+    #[inline]
+    fn put(&self, writer: &mut Writer) -> Result<()> {
+        let (memory, at) = self.place();
+        writer.put_from(memory, at, self.layout.record_bytes())
+    }
+
+    fn repeats(&self, last: &[u8]) -> bool {
+        let mut key = Vec::new();
+        self.remember(&mut key);
+        key == last
+    }
+
+    fn remember(&self, last: &mut Vec<u8>) {
+        last.resize(self.layout.key_range().len(), 0);
+        self.key_piece(0, last);
+    }
+
+    fn name(&self) -> &str {
+        self.blocks.name()
+    }
+}
+
+/// Whether a stream has a whole number of records.
+pub(crate) fn check_whole(stream: &Stream, layout: RecordLayout) -> Result<()> {
+    let (size, record_bytes) = (stream.len(), layout.record_bytes());
+    if size.is_multiple_of(record_bytes as u64) {
+        return Ok(());
+    }
+    Err(Error::Ragged { file: stream.name().to_owned(), size, record_bytes })
+}
+
+/// A flow whose blocks are whole records.
+pub(crate) fn whole_records(flow: Flow, record_bytes: usize) -> Flow {
+    let count = (flow.block_bytes / record_bytes).max(1);
+    Flow { block_bytes: count * record_bytes, ..flow }
+}
+
+/// Lines of text. The last one need not end.
+pub struct LineSource {
+    lines: Lines,
+    order: Rc<LineOrder>,
+    prefix: u64,
+}
+
+impl LineSource {
+    /// The lines of a stream.
+    ///
+    /// # Errors
+    /// What the engine says.
+    pub fn new(stream: &Stream, order: Rc<LineOrder>, flow: Flow, watch: &Watch) -> Result<Self> {
+        let lines = Lines::new(stream, order.terminator, flow, watch)?;
+        Ok(Self { lines, order, prefix: 0 })
+    }
+
+    /// The line, without what ends it.
+    #[must_use]
+    pub fn line(&self) -> &[u8] {
+        self.lines.line()
+    }
+}
+
+impl Source for LineSource {
+    fn advance(&mut self) -> Result<bool> {
+        let is_there = self.lines.advance()?;
+        if is_there {
+            self.prefix = self.order.prefix(self.lines.line());
+        }
+        Ok(is_there)
+    }
+
+    fn prefix(&self) -> u64 {
+        self.prefix
+    }
+
+    fn compare(&self, other: &Self) -> Ordering {
+        self.order.compare(self.line(), other.line())
+    }
+
+    fn put(&self, writer: &mut Writer) -> Result<()> {
+        writer.put(self.line())?;
+        writer.put(&[self.order.terminator])
+    }
+
+    fn repeats(&self, last: &[u8]) -> bool {
+        self.order.is_same(self.line(), last)
+    }
+
+    fn remember(&self, last: &mut Vec<u8>) {
+        last.clear();
+        last.extend_from_slice(self.line());
+    }
+
+    fn name(&self) -> &str {
+        self.lines.blocks.name()
+    }
+}
+
+/// The lines of a stream, in no order.
+pub(crate) struct Lines {
+    blocks: BlockReader,
+    terminator: u8,
+    /// Octets that were read and not gone past; more behind them is room.
+    window: Vec<u8>,
+    filled: usize,
+    line: std::ops::Range<usize>,
+    /// Where the next line begins.
+    next: usize,
+    is_end: bool,
+}
+
+impl Lines {
+    pub fn new(stream: &Stream, terminator: u8, flow: Flow, watch: &Watch) -> Result<Self> {
+        let blocks = stream.blocks(flow, watch)?;
+        let (window, line) = (Vec::new(), 0..0);
+        Ok(Self { blocks, terminator, window, filled: 0, line, next: 0, is_end: false })
+    }
+
+    /// The line, without what ends it.
+    pub fn line(&self) -> &[u8] {
+        &self.window[self.line.clone()]
+    }
+
+    /// Goes on to the next line. False if there is none.
+    pub fn advance(&mut self) -> Result<bool> {
+        let mut searched = self.next;
+        loop {
+            let found = memchr::memchr(self.terminator, &self.window[searched..self.filled]);
+            if let Some(length) = found {
+                self.line = self.next..searched + length;
+                self.next = self.line.end + 1;
+                return Ok(true);
+            }
+            searched = self.filled - self.next;
+            if self.is_end || !self.fill()? {
+                self.is_end = true;
+                self.line = self.next..self.filled;
+                self.next = self.filled;
+                return Ok(!self.line.is_empty());
+            }
+        }
+    }
+
+    /// Reads a block more, behind what is left, which moves to the front.
+    fn fill(&mut self) -> Result<bool> {
+        let Some((memory, length)) = self.blocks.next_block()? else { return Ok(false) };
+        self.window.copy_within(self.next..self.filled, 0);
+        (self.filled, self.next) = (self.filled - self.next, 0);
+        let end = self.filled + length;
+        if self.window.len() < end {
+            self.window.resize(end, 0);
+        }
+        memory.read(0, &mut self.window[self.filled..end]);
+        self.filled = end;
+        Ok(true)
+    }
+}
+
+/// Octets of two keys that are compared in one step.
+const PIECE_BYTES: usize = 64;

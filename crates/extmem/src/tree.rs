@@ -1,0 +1,118 @@
+//! A loser tree: which of many sorted sources has the record that comes first.
+//!
+//! Each inner node keeps the source that lost there, so that the path of the winner's successor
+//! needs one comparison for each level.
+//!
+//! Invariant: the winner's record comes first; of equal records that of the source with the
+//! lesser index does, so that a merge is stable.
+
+use crate::error::{Error, Result};
+use crate::source::Source;
+
+/// Sources, and who of them is first.
+pub struct LoserTree<S> {
+    sources: Vec<S>,
+    /// What is compared first. Sources that have ended come behind all others.
+    heads: Vec<Head>,
+    /// The losers of nodes 1 and up; leaf `index` is below node `(count + index) / 2`.
+    losers: Vec<usize>,
+    winner: usize,
+    /// Records that were taken of each, to name the one that is out of order.
+    taken: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Head {
+    is_ended: bool,
+    prefix: u64,
+}
+
+impl<S: Source> LoserTree<S> {
+    /// Takes each source to its first record.
+    ///
+    /// # Errors
+    /// What a source says.
+    pub fn new(sources: Vec<S>) -> Result<Self> {
+        let count = sources.len();
+        let mut tree = Self {
+            sources,
+            heads: vec![Head { is_ended: true, prefix: 0 }; count],
+            losers: vec![0; count],
+            winner: 0,
+            taken: vec![0; count],
+        };
+        for index in 0..count {
+            if tree.sources[index].advance()? {
+                let prefix = tree.sources[index].prefix();
+                tree.heads[index] = Head { is_ended: false, prefix };
+            }
+        }
+        tree.play();
+        Ok(tree)
+    }
+
+    /// Plays all matches.
+    fn play(&mut self) {
+        let count = self.sources.len();
+        let mut winners = vec![0; 2 * count];
+        for (index, winner) in winners[count..].iter_mut().enumerate() {
+            *winner = index;
+        }
+        for node in (1..count).rev() {
+            let (left, right) = (winners[2 * node], winners[2 * node + 1]);
+            let is_right = self.comes_before(right, left);
+            winners[node] = if is_right { right } else { left };
+            self.losers[node] = if is_right { left } else { right };
+        }
+        self.winner = winners.get(1).copied().unwrap_or(0);
+    }
+
+    #[inline]
+    fn comes_before(&self, left: usize, right: usize) -> bool {
+        let (a, b) = (self.heads[left], self.heads[right]);
+        if a != b {
+            return a < b;
+        }
+        if a.is_ended {
+            return left < right;
+        }
+        self.sources[left].compare(&self.sources[right]).then(left.cmp(&right)).is_lt()
+    }
+
+    /// The source whose record comes first; `None` if all have ended.
+    #[must_use]
+    #[inline]
+    pub fn first(&self) -> Option<&S> {
+        let is_ended = self.heads.get(self.winner).is_none_or(|head| head.is_ended);
+        if is_ended { None } else { Some(&self.sources[self.winner]) }
+    }
+
+    /// Goes on behind the record that came first.
+    ///
+    /// # Errors
+    /// What the source says; [`Error::OutOfOrder`] if its next record belongs before this one, as
+    /// far as their prefixes tell.
+    #[inline]
+    pub fn advance(&mut self) -> Result<()> {
+        let index = self.winner;
+        let source = &mut self.sources[index];
+        let is_ended = !source.advance()?;
+        let prefix = source.prefix();
+        self.taken[index] += 1;
+        if !is_ended && prefix < self.heads[index].prefix {
+            let (file, record) = (source.name().to_owned(), self.taken[index] + 1);
+            return Err(Error::OutOfOrder { file, record });
+        }
+        self.heads[index] = Head { is_ended, prefix };
+        let mut winner = index;
+        let mut node = (self.sources.len() + index) / 2;
+        while node > 0 {
+            if self.comes_before(self.losers[node], winner) {
+                std::mem::swap(&mut self.losers[node], &mut winner);
+            }
+            node /= 2;
+        }
+        self.winner = winner;
+        Ok(())
+    }
+}

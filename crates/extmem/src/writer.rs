@@ -1,0 +1,134 @@
+//! Writes a file from an offset on, in blocks, behind its user.
+//!
+//! Invariant: what was put comes to lie in the file without a gap, in the order it was put in.
+
+use std::rc::Rc;
+
+use dafs_memory::Memory;
+
+use crate::engine::{Block, BlockFile, Channel};
+use crate::error::Result;
+use crate::stream::Flow;
+
+/// Writes a stream. [`Writer::finish`] must be called: what was not sent stays unwritten.
+pub struct Writer {
+    channel: Box<dyn Channel>,
+    /// The block that is being filled.
+    block: Option<Block>,
+    filled: usize,
+    /// Where that block is to lie.
+    offset: u64,
+    flow: Flow,
+    spare: Vec<Block>,
+}
+
+impl Writer {
+    /// Writes a file from an offset on.
+    #[must_use]
+    pub fn new(file: Rc<dyn BlockFile>, offset: u64, flow: Flow) -> Self {
+        let (channel, flow) = (file.channel(), flow.checked());
+        Self { channel, block: None, filled: 0, offset, flow, spare: Vec::new() }
+    }
+
+    /// Where the next octet comes to lie.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.offset + self.filled as u64
+    }
+
+    /// Appends octets.
+    ///
+    /// # Errors
+    /// What the engine says, of these or of earlier ones.
+    pub fn put(&mut self, mut octets: &[u8]) -> Result<()> {
+        while !octets.is_empty() {
+            let (memory, at, room) = self.room()?;
+            let (now, later) = octets.split_at(room.min(octets.len()));
+            memory.write(at, now);
+            self.note(now.len())?;
+            octets = later;
+        }
+        Ok(())
+    }
+
+    /// Appends `length` octets at `offset` of a memory.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    ///
+    /// # Panics
+    /// If they are not inside.
+    #[inline]
+    pub fn put_from(&mut self, from: &Memory, mut offset: usize, mut length: usize) -> Result<()> {
+        while length > 0 {
+            let (memory, at, room) = self.room()?;
+            let now = room.min(length);
+            Memory::copy_forward(from, offset, memory, at, now);
+            self.note(now)?;
+            (offset, length) = (offset + now, length - now);
+        }
+        Ok(())
+    }
+
+    /// The block that is being filled, where, and how much more it takes.
+    #[inline]
+    fn room(&mut self) -> Result<(&Memory, usize, usize)> {
+        if self.block.is_none() {
+            self.block = Some(match self.spare.pop() {
+                Some(block) => block,
+                None => self.channel.allocate(self.flow.block_bytes)?,
+            });
+        }
+        match &self.block {
+            Some(block) => Ok((block.memory(), self.filled, self.flow.block_bytes - self.filled)),
+            None => unreachable!("a block was put there"),
+        }
+    }
+
+    #[inline]
+    fn note(&mut self, length: usize) -> Result<()> {
+        self.filled += length;
+        if self.filled == self.flow.block_bytes { self.send() } else { Ok(()) }
+    }
+
+    fn send(&mut self) -> Result<()> {
+        let Some(block) = self.block.take() else { return Ok(()) };
+        let length = std::mem::take(&mut self.filled);
+        self.channel.submit_write(block, self.offset, length)?;
+        self.offset += length as u64;
+        while self.channel.under_way() >= self.flow.depth {
+            self.take()?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<()> {
+        if let Some(moved) = self.channel.wait()? {
+            self.spare.push(moved.block);
+        }
+        Ok(())
+    }
+
+    /// Sends what is left and waits for all of it. The position behind the last octet.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn finish(mut self) -> Result<u64> {
+        self.flush()?;
+        Ok(self.offset)
+    }
+
+    /// Sends what is there and waits for all of it; the writer can go on.
+    ///
+    /// # Errors
+    /// As [`Writer::put`].
+    pub fn flush(&mut self) -> Result<()> {
+        if self.filled > 0 {
+            self.send()?;
+        }
+        while self.channel.under_way() > 0 {
+            self.take()?;
+        }
+        Ok(())
+    }
+}
