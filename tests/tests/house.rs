@@ -41,6 +41,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     (
         "dafs-bench",
         &[
+            "dafs-extmem",
+            "dafs-peers",
             "dafs-types",
             "dafs-memory",
             "dafs-wire",
@@ -83,12 +85,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
             "dafs-server",
             "dafs-client",
             "dafs-bench",
+            "dafs-extmem",
             "dafs-fuse",
             "dafs-watch",
         ],
     ),
     // Other people's servers, for benchmarks and tests.
-    ("dafs-peers", &[]),
+    ("dafs-peers", &["dafs-memory"]),
     ("dafs-posix-suite", &[]),
     ("dafs-tests", &[]),
 ];

@@ -15,6 +15,7 @@ mod bars;
 mod goals;
 mod idle;
 mod measure;
+mod merge;
 mod peers;
 mod plot;
 pub mod postmark;
@@ -32,6 +33,7 @@ pub use dafs_peers::{
 pub use goals::{Goal, goals};
 pub use idle::Idle;
 pub use measure::{Figure, process_cpu, thread_cpu};
+pub use merge::{MergePoint, MergeReport, MergeSeries, MergeSettings, merge_cost, plot_merge};
 pub use peers::{Kind, Label, serve_child};
 pub use plot::plot;
 pub use report::{Report, report};

@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod durability;
 mod exec;
+mod external;
 mod fence;
 mod files;
 mod generate;
@@ -55,6 +56,15 @@ enum Command {
     /// Copies keep modes and times of modification. Owners do not come along, nor do the
     /// bits that have a program run as its owner or group.
     Cp(copy::Arguments),
+    /// Sort files of lines or records, however large, here and on servers.
+    ///
+    /// The order of lines, and what -k, -t, -b, -n, -r, -s, -u and -z mean, are those of sort(1)
+    /// in the C locale.
+    Sort(Box<external::sort::Arguments>),
+    /// Merge sorted files of lines or records into one.
+    ///
+    /// The files must be sorted by what the options say. One that is seen not to be is refused.
+    Merge(Box<external::merge::Arguments>),
     /// Rename on one server.
     Mv(files::mv::Arguments),
     /// Remove files and directories.
@@ -120,6 +130,8 @@ fn main() -> ExitCode {
         Command::Stat(arguments) => files::stat::run(&arguments),
         Command::Cat(arguments) => files::cat::run(&arguments),
         Command::Cp(arguments) => copy::run(&arguments),
+        Command::Sort(arguments) => external::sort::run(&arguments),
+        Command::Merge(arguments) => external::merge::run(&arguments),
         Command::Mv(arguments) => files::mv::run(&arguments),
         Command::Rm(arguments) => files::rm::run(&arguments),
         Command::Mkdir(arguments) => files::mkdir::run(&arguments),

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::PeerError;
 use crate::library::{Context, Handle, Library, Stat};
-use crate::nfs::{Answer, Attributes, Completion, FileId, Request, Ticket};
+use crate::nfs::{Answer, Attributes, Completion, FileId, Range, Request, Ticket};
 
 /// A context of libnfs with a mounted export.
 pub(crate) struct Mount {
@@ -44,6 +44,9 @@ enum Kind {
     Open,
     Read(Vec<u8>),
     Write(Vec<u8>),
+    ReadTo(Range),
+    /// Kept for libnfs, which has its address.
+    WriteFrom(#[allow(dead_code)] Range),
     Stat,
 }
 
@@ -125,6 +128,8 @@ impl Mount {
             Request::Close(file) => self.close(file),
             Request::Read { file, offset, buffer } => self.read(file, offset, buffer),
             Request::Write { file, offset, buffer } => self.write(file, offset, buffer),
+            Request::ReadTo { file, offset, to } => self.read_to(file, offset, to),
+            Request::WriteFrom { file, offset, from } => self.write_from(file, offset, from),
             Request::Sync(file) => {
                 let handle = self.handle(file)?;
                 self.send_plain("syncing", |library, context, pending| {
@@ -228,6 +233,34 @@ impl Mount {
         self.send("writing", Kind::Write(buffer), |library, context, pending| {
             // SAFETY: as `send` says; the handle is open. The octets are the heap's of the
             // buffer, which the pending request owns and nobody touches until it has ended.
+            unsafe {
+                let octets = octets.cast();
+                let (call, pending) = (library.nfs_pwrite_async, pending);
+                call(context, handle, offset, length, octets, called, pending)
+            }
+        })
+    }
+
+    fn read_to(&mut self, file: FileId, offset: u64, to: Range) -> Result<Ticket, PeerError> {
+        let (handle, length) = (self.handle(file)?, to.length as u64);
+        if length == 0 {
+            return Ok(self.end_at_once(Vec::new()));
+        }
+        self.send("reading", Kind::ReadTo(to), |library, context, pending| {
+            // SAFETY: as `send` says; the handle is open. libnfs reads into memory of its own.
+            unsafe { (library.nfs_pread_async)(context, handle, offset, length, called, pending) }
+        })
+    }
+
+    fn write_from(&mut self, file: FileId, offset: u64, from: Range) -> Result<Ticket, PeerError> {
+        let (handle, length) = (self.handle(file)?, from.length as u64);
+        if length == 0 {
+            return Ok(self.end_at_once(Vec::new()));
+        }
+        let octets = from.memory.pointer(from.start, from.length).cast_const();
+        self.send("writing", Kind::WriteFrom(from), |library, context, pending| {
+            // SAFETY: as `send` says; the handle is open. The octets are of a memory that the
+            // pending request keeps; only the kernel reads them, which no writer disturbs.
             unsafe {
                 let octets = octets.cast();
                 let (call, pending) = (library.nfs_pwrite_async, pending);
@@ -377,8 +410,8 @@ unsafe extern "C" fn called(
         let what = match kind {
             Kind::Plain(what) => what,
             Kind::Open => "opening",
-            Kind::Read(_) => "reading",
-            Kind::Write(_) => "writing",
+            Kind::Read(_) | Kind::ReadTo(_) => "reading",
+            Kind::Write(_) | Kind::WriteFrom(_) => "writing",
             Kind::Stat => "asking for attributes",
         };
         // SAFETY: the context is the one that calls back.
@@ -408,6 +441,16 @@ unsafe fn yielded(kind: Kind, count: usize, data: *mut c_void) -> Yield {
             Yield::Answer(Answer::Moved { count, buffer })
         }
         Kind::Write(buffer) => Yield::Answer(Answer::Moved { count, buffer }),
+        Kind::ReadTo(to) => {
+            let count = count.min(to.length);
+            if count > 0 {
+                // SAFETY: libnfs has so many octets there, in memory of its own.
+                let octets = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), count) };
+                to.memory.write(to.start, octets);
+            }
+            Yield::Answer(Answer::Moved { count, buffer: Vec::new() })
+        }
+        Kind::WriteFrom(_) => Yield::Answer(Answer::Moved { count, buffer: Vec::new() }),
         Kind::Stat => {
             // SAFETY: it is a `struct nfs_stat_64`, which lives until the callback returns.
             let stat = unsafe { data.cast::<Stat>().read_unaligned() };

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 
 pub use ganesha::{Entrance, Ganesha};
 pub use library::flag;
-pub use nfs::{Answer, Attributes, Completion, FileId, Nfs, Request, Ticket};
+pub use nfs::{Answer, Attributes, Completion, FileId, Nfs, Range, Request, Ticket};
 
 /// Why a peer cannot be had, or failed.
 #[derive(Debug, thiserror::Error)]

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use dafs_memory::Memory;
+
 use crate::PeerError;
 use crate::calls::Mount;
 
@@ -55,6 +57,24 @@ pub enum Request<'path> {
         /// From it; given back with the answer.
         buffer: Vec<u8>,
     },
+    /// Reads as much as the range holds, or to the file's end: [`Answer::Moved`].
+    ReadTo {
+        /// From which file.
+        file: FileId,
+        /// From which octet on.
+        offset: u64,
+        /// Into it.
+        to: Range,
+    },
+    /// Writes the whole range, as [`Request::Write`] does: [`Answer::Moved`].
+    WriteFrom {
+        /// To which file.
+        file: FileId,
+        /// From which octet on.
+        offset: u64,
+        /// From it.
+        from: Range,
+    },
     /// Makes what was written stable: [`Answer::Done`].
     Sync(FileId),
     /// Sets a file's length in octets: [`Answer::Done`].
@@ -78,6 +98,17 @@ pub enum Request<'path> {
     Stat(&'path str),
 }
 
+/// A range of a memory, which must be inside.
+#[derive(Clone, Debug)]
+pub struct Range {
+    /// Which memory.
+    pub memory: Memory,
+    /// Its first octet.
+    pub start: usize,
+    /// Octets.
+    pub length: usize,
+}
+
 /// What a request came to.
 #[derive(Debug)]
 pub enum Answer {
@@ -89,7 +120,7 @@ pub enum Answer {
     Moved {
         /// Octets read or written.
         count: usize,
-        /// As long as it was given.
+        /// As long as it was given; empty if a range was.
         buffer: Vec<u8>,
     },
     /// Attributes of a file or directory.

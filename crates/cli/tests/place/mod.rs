@@ -11,13 +11,15 @@ use crate::program::dafs;
 pub struct Place {
     directory: tempfile::TempDir,
     server: Option<Child>,
+    /// Address and port.
+    tcp: String,
 }
 
 impl Place {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
-        let mut place = Self { directory, server: None };
+        let mut place = Self { directory, server: None, tcp: String::new() };
         place.serve();
         place
     }
@@ -28,6 +30,12 @@ impl Place {
 
     pub fn url(&self, path: &str) -> String {
         format!("dafs+shm://{}!/{path}", self.path("socket").display())
+    }
+
+    /// The same over TCP. A server that is started again has another port.
+    #[allow(dead_code)]
+    pub fn tcp_url(&self, path: &str) -> String {
+        format!("dafs://{}/{path}", self.tcp)
     }
 
     pub fn serve(&mut self) {
@@ -45,7 +53,8 @@ impl Place {
         let mut server = dafs()
             .arg("serve")
             .args(what)
-            .args(["--no-tcp", "--cache", "256M", "--lease", "1", "--socket"])
+            .args(["--tcp", "127.0.0.1:0", "--anonymous", &own(), "--squash", "none"])
+            .args(["--cache", "256M", "--lease", "1", "--socket"])
             .arg(self.path("socket"))
             .arg("--state")
             .arg(self.path("state"))
@@ -54,7 +63,9 @@ impl Place {
             .unwrap();
         let mut line = String::new();
         BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert!(line.starts_with("ready"), "{line}");
+        let addresses = line.trim().strip_prefix("ready: ").expect("a ready line");
+        let tcp = addresses.split(' ').find_map(|address| address.strip_prefix("tcp:"));
+        self.tcp = tcp.expect("an address of TCP").to_owned();
         self.server = Some(server);
     }
 
@@ -64,6 +75,12 @@ impl Place {
         server.kill().unwrap();
         server.wait().unwrap();
     }
+}
+
+/// Whom clients over TCP act for.
+fn own() -> String {
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
+    format!("{}:{}", uid.as_raw(), gid.as_raw())
 }
 
 impl Drop for Place {

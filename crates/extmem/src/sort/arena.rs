@@ -8,8 +8,6 @@ use std::cmp::Ordering;
 
 use zerocopy::IntoBytes;
 
-use crate::error::{Error, Result};
-
 /// Records and their places in the order.
 pub struct Arena {
     words: Vec<u64>,
@@ -23,14 +21,10 @@ type Entry = [u64; 2];
 
 impl Arena {
     /// Room for so many octets, at most 4 GiB. The system gives pages when they are used.
-    pub fn new(octets: usize) -> Result<Self> {
+    pub fn new(octets: usize) -> Self {
         let words = octets.min(OCTETS_MAX) / 8;
-        let mut arena = Self { words: Vec::new(), filled: 0, count: 0 };
-        let reserved = arena.words.try_reserve_exact(words);
-        reserved.map_err(|error| Error::engine("allocating memory to sort in", error))?;
-        // Of zeros, which the system has without touching them.
-        arena.words = vec![0; words];
-        Ok(arena)
+        // The system has zeros without touching them.
+        Self { words: vec![0; words], filled: 0, count: 0 }
     }
 
     /// Octets there is room for in all.

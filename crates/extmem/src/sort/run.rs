@@ -64,7 +64,7 @@ impl<'f> Former<'f> {
             let (needed, limit) = (needed as u64, limit as u64);
             return Err(Error::Memory { what: "sorting", needed, limit });
         };
-        Ok(Self { format, options, flow, arena: Arena::new(left)? })
+        Ok(Self { format, options, flow, arena: Arena::new(left) })
     }
 
     /// Forms the runs of streams. If there is but one, it is written to the output.

@@ -1,0 +1,102 @@
+//! The sorted files that are merged.
+//!
+//! Invariant: they are the same for all peers, and gone with the value.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+/// Sorted files of records, each with a key of 8 octets in front, the first of which counts most.
+pub struct Inputs {
+    directory: PathBuf,
+    pub names: Vec<String>,
+    pub record_bytes: usize,
+    pub total_bytes: u64,
+}
+
+impl Inputs {
+    /// The file that is written.
+    pub const OUTPUT: &str = "dafs-bench-merged";
+
+    /// Makes `order` files, `total_bytes` large together, as near as records allow.
+    pub fn make(
+        directory: &Path,
+        order: usize,
+        record_bytes: usize,
+        total_bytes: u64,
+    ) -> Result<Self> {
+        ensure!(record_bytes >= KEY_BYTES, "a record has at least {KEY_BYTES} octets");
+        let count = total_bytes / (order * record_bytes) as u64;
+        let mut inputs = Self {
+            directory: directory.to_owned(),
+            names: Vec::new(),
+            record_bytes,
+            total_bytes: count * (order * record_bytes) as u64,
+        };
+        for index in 0..order {
+            let name = format!("dafs-bench-merge-{index}");
+            inputs.names.push(name.clone());
+            let path = directory.join(&name);
+            let making = || format!("making {}", path.display());
+            let mut file =
+                BufWriter::with_capacity(1 << 20, File::create(&path).with_context(making)?);
+            let mut record = vec![index as u8; record_bytes];
+            let (mut key, mut state) = (0_u64, (index as u64 + 1) * 0x9e37_79b9_7f4a_7c15);
+            for _ in 0..count {
+                // Keys of all files rise alike, each by its own steps, so that the merge changes
+                // from file to file as it would among random ones.
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                key += state >> 40;
+                record[..KEY_BYTES].copy_from_slice(&key.to_be_bytes());
+                file.write_all(&record).with_context(making)?;
+            }
+            file.flush().with_context(making)?;
+        }
+        Ok(inputs)
+    }
+
+    fn output(&self) -> PathBuf {
+        self.directory.join(Self::OUTPUT)
+    }
+
+    /// Whether the output has all records, and sorted.
+    pub fn check(&self) -> Result<()> {
+        let mut file = File::open(self.output()).context("opening the output")?;
+        let size = file.metadata()?.len();
+        ensure!(size == self.total_bytes, "{size} octets came of {}", self.total_bytes);
+        let (mut record, mut last) = (vec![0; self.record_bytes], [0; KEY_BYTES]);
+        let mut counts = vec![0; self.names.len()];
+        let mut reader = std::io::BufReader::with_capacity(1 << 20, &mut file);
+        for _ in 0..size / self.record_bytes as u64 {
+            reader.read_exact(&mut record)?;
+            let (key, rest) = record.split_at(KEY_BYTES);
+            ensure!(*key >= last[..], "the output is not sorted");
+            last.copy_from_slice(key);
+            let whose = rest.first().copied().unwrap_or(0);
+            ensure!(rest.iter().all(|octet| *octet == whose), "a record is not as it was");
+            *counts.get_mut(usize::from(whose)).context("a record of no file")? += 1;
+        }
+        let is_even = self.record_bytes == KEY_BYTES || counts.iter().all(|n| *n == counts[0]);
+        ensure!(is_even, "of some file there are more records than of another");
+        Ok(())
+    }
+
+    pub fn forget_output(&self) -> Result<()> {
+        std::fs::remove_file(self.output()).context("removing the output")
+    }
+}
+
+impl Drop for Inputs {
+    fn drop(&mut self) {
+        for name in &self.names {
+            // Whoever made the directory removes what is left in it.
+            let _ = std::fs::remove_file(self.directory.join(name));
+        }
+    }
+}
+
+const KEY_BYTES: usize = 8;

@@ -1,0 +1,300 @@
+//! The merge of external memory (the graph of Duke University's DAFS demonstration): sorted files
+//! of records are merged into one by the same program over DAFS, local files and nfs-ganesha
+//! through libnfs, for several merge orders and record sizes.
+//!
+//! Invariant: all of a round run one behind the other with the same blocks, on the same files;
+//! what each has written is checked against the others, octet by octet, in the first round.
+
+mod files;
+mod nfs;
+mod plot;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use dafs_client::{Client, ClientConfig, SessionOptions};
+use dafs_dat::Address;
+use dafs_extmem::{
+    BlockFile, Budget, DafsEngine, Engine, Flow, Format, LocalEngine, MergeOptions, RecordLayout,
+    Stream, Watch, merge,
+};
+use dafs_peers::Ganesha;
+use serde::Serialize;
+
+use files::Inputs;
+use nfs::NfsEngine;
+
+pub use plot::plot_merge;
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct MergeSettings {
+    /// A directory that all servers serve as their root, on a file system in memory if disks are
+    /// to be left out.
+    pub directory: PathBuf,
+    /// Servers of DAFS, one for each transport.
+    pub servers: Vec<Address>,
+    /// Whether to compare with nfs-ganesha. Without it, or where there is none, it is left out.
+    pub with_nfs: bool,
+    /// Octets of all input files of a merge together.
+    pub input_bytes: u64,
+    /// Files merged at once.
+    pub orders: Vec<usize>,
+    /// Octets of a record; in the graph, records of a megabyte.
+    pub record_sizes: Vec<usize>,
+    /// Octets of a block.
+    pub block_bytes: usize,
+    /// Blocks of a file, where it is not synchronous.
+    pub depth: usize,
+    /// Rounds for each median.
+    pub rounds: usize,
+}
+
+impl MergeSettings {
+    /// The whole graph, in some minutes.
+    #[must_use]
+    pub fn full(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            servers: Vec::new(),
+            with_nfs: true,
+            input_bytes: 256 << 20,
+            orders: vec![2, 4, 8],
+            record_sizes: vec![64 << 10, 16 << 10, 4 << 10, 1 << 10, 256, 64],
+            block_bytes: 1 << 20,
+            depth: 2,
+            rounds: 5,
+        }
+    }
+
+    /// Shows that everything works; the figures mean nothing.
+    #[must_use]
+    pub fn tiny(directory: PathBuf) -> Self {
+        let (orders, record_sizes) = (vec![2, 4], vec![16 << 10, 64]);
+        Self { input_bytes: 4 << 20, orders, record_sizes, rounds: 1, ..Self::full(directory) }
+    }
+}
+
+/// Merge throughputs, and what makes them comparable.
+#[derive(Clone, Debug, Serialize)]
+pub struct MergeReport {
+    /// Octets of a block.
+    pub block_bytes: usize,
+    /// Blocks of a file where it is not synchronous.
+    pub depth: usize,
+    /// Octets of the input files of a merge together.
+    pub input_bytes: u64,
+    /// Medians.
+    pub points: Vec<MergePoint>,
+}
+
+/// A point of the graph.
+#[derive(Clone, Debug, Serialize)]
+pub struct MergePoint {
+    /// Over what, such as "tcp asynchronous".
+    pub peer: String,
+    /// Files merged at once.
+    pub order: usize,
+    /// Octets of a record.
+    pub record_bytes: usize,
+    /// Records of a megabyte: the graph's axis.
+    pub records_per_mb: f64,
+    /// Octets merged in a second, in millions; as many were read and as many written.
+    pub megabytes_per_s: f64,
+    /// The slowest round and the fastest.
+    pub spread: [f64; 2],
+}
+
+/// A line of the graph.
+#[derive(Clone, Debug)]
+pub struct MergeSeries {
+    /// Over what.
+    pub label: String,
+    /// Records of a megabyte, and megabytes of a second.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl MergeReport {
+    /// The lines of the graph for one merge order.
+    #[must_use]
+    pub fn series(&self, order: usize) -> Vec<MergeSeries> {
+        let mut lines: Vec<MergeSeries> = Vec::new();
+        for point in self.points.iter().filter(|point| point.order == order) {
+            let place = (point.records_per_mb, point.megabytes_per_s);
+            match lines.iter_mut().find(|line| line.label == point.peer) {
+                Some(line) => line.points.push(place),
+                None => lines.push(MergeSeries { label: point.peer.clone(), points: vec![place] }),
+            }
+        }
+        lines
+    }
+
+    /// Throughput of one peer as a multiple of another's.
+    #[must_use]
+    pub fn ratio(&self, peer: &str, other: &str, order: usize, record_bytes: usize) -> Option<f64> {
+        let of = |name: &str| {
+            let is_it = |point: &&MergePoint| {
+                point.peer == name && (point.order, point.record_bytes) == (order, record_bytes)
+            };
+            Some(self.points.iter().find(is_it)?.megabytes_per_s)
+        };
+        Some(of(peer)? / of(other)?)
+    }
+
+    /// Writes a table.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn print(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
+        write!(out, "{:20} {:>6}", "MB/s merged", "order")?;
+        let mut sizes: Vec<usize> = self.points.iter().map(|point| point.record_bytes).collect();
+        sizes.sort_unstable_by(|left, right| right.cmp(left));
+        sizes.dedup();
+        for size in &sizes {
+            write!(out, " {size:>9}")?;
+        }
+        writeln!(out, "   octets of a record")?;
+        let mut rows: Vec<(&str, usize)> = Vec::new();
+        for point in &self.points {
+            let row = (point.peer.as_str(), point.order);
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+        rows.sort_by_key(|row| row.1);
+        for (peer, order) in rows {
+            write!(out, "{peer:20} {order:>6}")?;
+            for size in &sizes {
+                let point = self.points.iter().find(|point| {
+                    (point.peer.as_str(), point.order, point.record_bytes) == (peer, order, *size)
+                });
+                let speed = point.map_or(f64::NAN, |point| point.megabytes_per_s);
+                write!(out, " {speed:>9.0}")?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+/// Something that merges.
+struct Peer {
+    name: String,
+    engine: Rc<dyn Engine>,
+    /// Where the engine finds the directory.
+    root: String,
+    depth: usize,
+}
+
+/// Measures all of it.
+///
+/// # Errors
+/// If files cannot be made, a server cannot be reached, or two peers do not write the same.
+pub fn merge_cost(settings: &MergeSettings) -> Result<MergeReport> {
+    let ganesha = if settings.with_nfs { ganesha(settings)? } else { None };
+    let peers = peers(settings, ganesha.as_ref())?;
+    let mut points = Vec::new();
+    for &order in &settings.orders {
+        for &record_bytes in &settings.record_sizes {
+            let inputs =
+                Inputs::make(&settings.directory, order, record_bytes, settings.input_bytes)?;
+            points.extend(measure(settings, &peers, &inputs)?);
+        }
+    }
+    let MergeSettings { block_bytes, depth, input_bytes, .. } = *settings;
+    Ok(MergeReport { block_bytes, depth, input_bytes, points })
+}
+
+fn ganesha(settings: &MergeSettings) -> Result<Option<Ganesha>> {
+    match Ganesha::start(&settings.directory) {
+        Ok(server) => Ok(Some(server)),
+        Err(error) if error.is_missing() => {
+            eprintln!("{error}");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn peers(settings: &MergeSettings, ganesha: Option<&Ganesha>) -> Result<Vec<Peer>> {
+    let mut peers = Vec::new();
+    let mut add = |name: &str, engine: Rc<dyn Engine>, root: &str, depth: usize| {
+        let how = if depth == 1 { "synchronous" } else { "asynchronous" };
+        let (name, root) = (format!("{name} {how}"), root.to_owned());
+        peers.push(Peer { name, engine, root, depth });
+    };
+    let client = Client::new(ClientConfig::default())?;
+    for address in &settings.servers {
+        let session = client.connect_to(address, &SessionOptions::default())?;
+        let name = match address {
+            Address::Shm(_) => "shm",
+            Address::Tcp(_) => "tcp",
+            _ => "verbs",
+        };
+        let engine: Rc<dyn Engine> = Rc::new(DafsEngine::new(session, Watch::default()));
+        add(name, engine.clone(), "", settings.depth);
+        add(name, engine, "", 1);
+    }
+    let root = settings.directory.to_str().context("the directory's name is not UTF-8")?;
+    add("local", Rc::new(LocalEngine), root, settings.depth);
+    if let Some(server) = ganesha {
+        let engine: Rc<dyn Engine> = Rc::new(NfsEngine::new(server.mount()?));
+        add("nfs", engine.clone(), "", settings.depth);
+        add("nfs", engine, "", 1);
+    }
+    Ok(peers)
+}
+
+/// The points of all peers for one order and record size.
+fn measure(settings: &MergeSettings, peers: &[Peer], inputs: &Inputs) -> Result<Vec<MergePoint>> {
+    let mut speeds: Vec<Vec<f64>> = vec![Vec::new(); peers.len()];
+    // The first round fills caches and is checked.
+    for round in 0..=settings.rounds {
+        for (peer, speeds) in peers.iter().zip(&mut speeds) {
+            let seconds = merge_once(settings, peer, inputs)
+                .with_context(|| format!("merging over {}", peer.name))?;
+            if round == 0 {
+                inputs.check().with_context(|| format!("merging over {}", peer.name))?;
+            } else {
+                speeds.push(inputs.total_bytes as f64 / seconds / 1e6);
+            }
+            inputs.forget_output()?;
+        }
+    }
+    let point = |(peer, mut speeds): (&Peer, Vec<f64>)| {
+        speeds.sort_by(f64::total_cmp);
+        let [least, middle, most] = [0, speeds.len() / 2, speeds.len() - 1].map(|at| speeds[at]);
+        MergePoint {
+            peer: peer.name.clone(),
+            order: inputs.names.len(),
+            record_bytes: inputs.record_bytes,
+            records_per_mb: f64::from(1 << 20) / inputs.record_bytes as f64,
+            megabytes_per_s: middle,
+            spread: [least, most],
+        }
+    };
+    if settings.rounds == 0 {
+        bail!("at least one round makes a median");
+    }
+    Ok(peers.iter().zip(speeds).map(point).collect())
+}
+
+/// Opens the files, merges them, and gives the output its name; how many seconds that took.
+fn merge_once(settings: &MergeSettings, peer: &Peer, inputs: &Inputs) -> Result<f64> {
+    let layout = RecordLayout::new(inputs.record_bytes, "0:8:u:be".parse()?)?;
+    let flow = Flow { block_bytes: settings.block_bytes, depth: peer.depth };
+    let (budget, watch) = (Budget::of(usize::MAX), Watch::default());
+    let options = MergeOptions { flow, budget, is_unique: false, watch };
+    let at = |name: &str| format!("{}/{name}", peer.root);
+    let begun = Instant::now();
+    let open = |name: &String| Ok(Stream::whole(peer.engine.open(&at(name))?)?);
+    let streams = inputs.names.iter().map(open).collect::<Result<Vec<_>>>()?;
+    let output = peer.engine.create(&at(Inputs::OUTPUT))?;
+    let none: &dyn Fn() -> dafs_extmem::Result<Rc<dyn BlockFile>> =
+        &|| peer.engine.temporary(&peer.root);
+    merge(&streams, &Format::Records(layout), none, output.file(), &options)?;
+    output.publish(false)?;
+    Ok(begun.elapsed().as_secs_f64())
+}

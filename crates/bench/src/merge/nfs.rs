@@ -1,0 +1,175 @@
+//! A block transfer engine over libnfs, to compare with: as many requests under way as with ours,
+//! of the same blocks, read into and written from the same memory.
+//!
+//! Invariant: one connection serves all files; what has ended is kept for the channel that asked.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+
+use dafs_extmem::{Block, BlockFile, Channel, Engine, Error, Moved, Output, Result};
+use dafs_memory::{Memory, Pages};
+use dafs_peers::{Answer, FileId, Nfs, PeerError, Range, Request, Ticket, flag};
+
+/// An export of an NFS server.
+#[derive(Clone)]
+pub struct NfsEngine(Rc<RefCell<Shared>>);
+
+struct Shared {
+    nfs: Nfs,
+    ended: HashMap<Ticket, std::result::Result<Answer, PeerError>>,
+}
+
+struct NfsFile {
+    engine: NfsEngine,
+    name: String,
+    file: FileId,
+}
+
+struct NfsOutput {
+    file: Rc<NfsFile>,
+    part: String,
+}
+
+struct NfsChannel {
+    file: Rc<NfsFile>,
+    queue: VecDeque<(Ticket, Block, usize)>,
+}
+
+impl NfsEngine {
+    pub fn new(nfs: Nfs) -> Self {
+        Self(Rc::new(RefCell::new(Shared { nfs, ended: HashMap::new() })))
+    }
+
+    fn open_file(&self, path: &str, flags: i32) -> Result<Rc<NfsFile>> {
+        let file = self.0.borrow_mut().nfs.open(path, flags, 0o644);
+        let file = file.map_err(|error| Error::engine(format!("opening {path}"), error))?;
+        Ok(Rc::new(NfsFile { engine: self.clone(), name: path.to_owned(), file }))
+    }
+}
+
+impl Shared {
+    /// Sends, and has what fits go out at once: nothing moves between the calls of libnfs.
+    fn submit(&mut self, request: Request<'_>) -> std::result::Result<Ticket, PeerError> {
+        let ticket = self.nfs.submit(request)?;
+        self.serve()?;
+        Ok(ticket)
+    }
+
+    /// Takes in what has come, without waiting.
+    fn serve(&mut self) -> std::result::Result<(), PeerError> {
+        while let Some(completion) = self.nfs.poll()? {
+            self.ended.insert(completion.ticket, completion.result);
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, ticket: Ticket) -> std::result::Result<Answer, PeerError> {
+        loop {
+            if let Some(result) = self.ended.remove(&ticket) {
+                return result;
+            }
+            let completion = self.nfs.wait()?;
+            self.ended.insert(completion.ticket, completion.result);
+        }
+    }
+}
+
+impl Engine for NfsEngine {
+    fn open(&self, path: &str) -> Result<Rc<dyn BlockFile>> {
+        Ok(self.open_file(path, flag::READ)?)
+    }
+
+    fn temporary(&self, directory: &str) -> Result<Rc<dyn BlockFile>> {
+        let what = format!("making a file without a name in {directory}");
+        Err(Error::engine(what, std::io::Error::from(std::io::ErrorKind::Unsupported)))
+    }
+
+    fn create(&self, path: &str) -> Result<Box<dyn Output>> {
+        let part = format!("{path}.part");
+        let file = self.open_file(&part, flag::READ_WRITE | flag::CREATE)?;
+        let file =
+            Rc::new(NfsFile { name: path.to_owned(), engine: self.clone(), file: file.file });
+        Ok(Box::new(NfsOutput { file, part }))
+    }
+}
+
+impl Output for NfsOutput {
+    fn file(&self) -> Rc<dyn BlockFile> {
+        self.file.clone()
+    }
+
+    fn publish(self: Box<Self>, is_durable: bool) -> Result<()> {
+        let NfsFile { engine, name, file } = &*self.file;
+        let failed = |error| Error::engine(format!("naming {name}"), error);
+        let nfs = &mut engine.0.borrow_mut().nfs;
+        if is_durable {
+            nfs.fsync(*file).map_err(failed)?;
+        }
+        nfs.call(Request::Rename(&self.part, name)).map_err(failed)?;
+        Ok(())
+    }
+}
+
+impl Drop for NfsFile {
+    fn drop(&mut self) {
+        // A file that was read has nothing to lose; one that was written was told before.
+        let _ = self.engine.0.borrow_mut().nfs.close(self.file);
+    }
+}
+
+impl BlockFile for NfsFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> Result<u64> {
+        let found = self.engine.0.borrow_mut().nfs.stat(&self.name);
+        let failed = |error| Error::engine(format!("asking for the size of {}", self.name), error);
+        Ok(found.map_err(failed)?.size)
+    }
+
+    fn channel(self: Rc<Self>) -> Box<dyn Channel> {
+        Box::new(NfsChannel { file: self, queue: VecDeque::new() })
+    }
+}
+
+impl NfsChannel {
+    fn submit(&mut self, request: Request<'_>, block: Block, length: usize) -> Result<()> {
+        let ticket = self.file.engine.0.borrow_mut().submit(request);
+        let failed = |error| Error::engine(format!("asking for {}", self.file.name), error);
+        self.queue.push_back((ticket.map_err(failed)?, block, length));
+        Ok(())
+    }
+}
+
+impl Channel for NfsChannel {
+    fn allocate(&mut self, length: usize) -> Result<Block> {
+        let memory = Memory::anonymous(length.max(1), Pages::Small);
+        Ok(Block::new(memory.map_err(|error| Error::engine("allocating a block", error))?))
+    }
+
+    fn submit_read(&mut self, block: Block, offset: u64, length: usize) -> Result<()> {
+        let to = Range { memory: block.memory().clone(), start: 0, length };
+        self.submit(Request::ReadTo { file: self.file.file, offset, to }, block, length)
+    }
+
+    fn submit_write(&mut self, block: Block, offset: u64, length: usize) -> Result<()> {
+        let from = Range { memory: block.memory().clone(), start: 0, length };
+        self.submit(Request::WriteFrom { file: self.file.file, offset, from }, block, length)
+    }
+
+    fn wait(&mut self) -> Result<Option<Moved>> {
+        let Some((ticket, block, _)) = self.queue.pop_front() else { return Ok(None) };
+        let answer = self.file.engine.0.borrow_mut().wait(ticket);
+        let failed = |error| Error::engine(format!("moving blocks of {}", self.file.name), error);
+        let Answer::Moved { count: length, .. } = answer.map_err(failed)? else {
+            unreachable!("a transfer is answered by a count");
+        };
+        Ok(Some(Moved { block, length }))
+    }
+
+    fn under_way(&self) -> usize {
+        self.queue.len()
+    }
+}

@@ -1,0 +1,182 @@
+//! `dafs merge` and `dafs sort`: files larger than memory, here and on servers.
+//!
+//! Invariant: the output appears whole or not at all, and what was needed on the way is gone at
+//! the end, however that comes: temporary files have no name, and a signal ends the work in order.
+
+mod format;
+pub mod merge;
+mod places;
+pub mod sort;
+
+use std::cell::Cell;
+use std::io::IsTerminal;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use dafs_extmem::{
+    BlockFile, Budget, Flow, Format, MergeOptions, Stream, Watch, peak_resident_bytes,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::place::Access;
+use crate::serve::octets;
+use format::FormatArguments;
+use places::{Places, Spot};
+
+/// What both commands are told.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Files to read: local paths or URLs.
+    #[arg(required = true)]
+    inputs: Vec<String>,
+    /// File to write: a local path or a URL. It appears when it is whole, and may be one of those
+    /// that are read.
+    #[arg(short, long, value_name = "FILE")]
+    output: String,
+    #[command(flatten)]
+    format: FormatArguments,
+    /// Write only the first of records that have one key.
+    #[arg(short, long)]
+    unique: bool,
+    /// The most memory the process may use, buffers included (K, M, G).
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    memory: String,
+    /// Octets of the blocks that are moved (K, M). They are smaller where the memory asks for it.
+    #[arg(long, value_name = "SIZE", default_value = "1M")]
+    block: String,
+    /// Blocks of each file in use and under way: 2 is double buffered.
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    depth: u16,
+    /// Move one block of each file at a time and wait for it, as --depth 1 does.
+    #[arg(long, conflicts_with = "depth")]
+    synchronous: bool,
+    /// Directory, here or on a server, for files that are needed on the way. Default: the
+    /// output's.
+    #[arg(long, value_name = "DIRECTORY")]
+    temporary: Option<String>,
+    /// Bring the output to stable storage before it gets its name.
+    #[arg(long)]
+    sync: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// What is to be done, with everything open.
+struct Job {
+    streams: Vec<Stream>,
+    output: Spot,
+    temporary: Spot,
+    format: Format,
+    options: MergeOptions,
+    bar: ProgressBar,
+    begun: Instant,
+    is_durable: bool,
+}
+
+impl Job {
+    fn prepare(arguments: &Arguments) -> Result<Self> {
+        let begun = Instant::now();
+        let format = arguments.format.understand(arguments.unique)?;
+        let memory = size("--memory", &arguments.memory)?;
+        let block_bytes = size("--block", &arguments.block)?;
+        let depth = if arguments.synchronous { 1 } else { usize::from(arguments.depth) };
+        let bar = progress();
+        let watch = watch(&bar)?;
+        let mut places = Places::new(&arguments.access, watch.clone())?;
+        let inputs: Vec<Spot> =
+            arguments.inputs.iter().map(|text| places.find(text)).collect::<Result<_>>()?;
+        let output = places.find(&arguments.output)?;
+        let temporary = match &arguments.temporary {
+            Some(text) => places.find(text)?,
+            None => output.parent(),
+        };
+        let open = |spot: &Spot| Ok(Stream::whole(spot.engine.open(&spot.path)?)?);
+        let streams = inputs.iter().map(open).collect::<Result<Vec<_>>>()?;
+        // Behind the connections, whose memory counts.
+        let budget = Budget::of_process(memory).context("--memory")?;
+        let flow = Flow { block_bytes, depth };
+        let options = MergeOptions { flow, budget, is_unique: arguments.unique, watch };
+        let is_durable = arguments.sync;
+        Ok(Self { streams, output, temporary, format, options, bar, begun, is_durable })
+    }
+
+    fn input_bytes(&self) -> u64 {
+        self.streams.iter().map(Stream::len).sum()
+    }
+
+    /// Does the work into the output, and gives that its name.
+    fn run<T>(
+        &self,
+        work: impl FnOnce(&Temporary<'_>, Rc<dyn BlockFile>) -> dafs_extmem::Result<T>,
+    ) -> Result<T> {
+        let output = self.output.engine.create(&self.output.path)?;
+        let temporary = || self.temporary.engine.temporary(&self.temporary.path);
+        let done = work(&temporary, output.file());
+        self.bar.finish_and_clear();
+        let done = done?;
+        output.publish(self.is_durable)?;
+        Ok(done)
+    }
+
+    /// Says what was done.
+    fn report(&self, records: u64, bytes: u64, how: &str) {
+        let seconds = self.begun.elapsed().as_secs_f64().max(1e-9);
+        let noun = match self.format {
+            Format::Records(_) => "records",
+            Format::Lines(_) => "lines",
+        };
+        eprintln!(
+            "{records} {noun}, {bytes} octets in {seconds:.2} s, {:.0} MB/s, {how}; \
+             {} MiB of memory at most",
+            bytes as f64 / seconds / 1e6,
+            peak_resident_bytes().div_ceil(1 << 20),
+        );
+    }
+}
+
+/// Makes files that are needed on the way.
+type Temporary<'t> = dyn Fn() -> dafs_extmem::Result<Rc<dyn BlockFile>> + 't;
+
+fn size(option: &str, text: &str) -> Result<usize> {
+    let size = usize::try_from(octets(text).context(option.to_owned())?)?;
+    if size == 0 {
+        bail!("{option} is at least an octet");
+    }
+    Ok(size)
+}
+
+/// Ends the work at a signal, the process at the second; moves the bar.
+fn watch(bar: &ProgressBar) -> Result<Watch> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let listening = "listening for signals";
+        signal_hook::flag::register_conditional_default(signal, stop.clone()).context(listening)?;
+        signal_hook::flag::register(signal, stop.clone()).context(listening)?;
+    }
+    let watch = Watch::stopped_by(stop);
+    if bar.is_hidden() {
+        return Ok(watch);
+    }
+    let (bar, gathered) = (bar.clone(), Cell::new(0));
+    Ok(watch.telling(move |octets| {
+        gathered.set(gathered.get() + octets);
+        bar.set_position(gathered.get());
+    }))
+}
+
+fn progress() -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0);
+    let template = "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} ETA {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}

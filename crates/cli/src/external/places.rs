@@ -1,0 +1,84 @@
+//! Where files are: the local file system, and servers that were named in URLs.
+//!
+//! Invariant: one session for each server and user, all of one client, so that one thread waits
+//! for all of them.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::{Result, bail};
+use dafs_client::{Client, ClientConfig, Location, ServerName, SessionEvent};
+use dafs_extmem::{DafsEngine, Engine, LocalEngine, Watch};
+
+use crate::place::{Access, Place, connect_by};
+
+/// A file or a directory, and what opens it.
+#[derive(Clone)]
+pub struct Spot {
+    pub engine: Rc<dyn Engine>,
+    pub path: String,
+}
+
+/// The engines in use.
+pub struct Places<'a> {
+    client: Client,
+    access: &'a Access,
+    watch: Watch,
+    local: Rc<dyn Engine>,
+    servers: Vec<(Who, Rc<dyn Engine>)>,
+}
+
+/// A server, and as whom it is spoken with.
+type Who = (ServerName, Option<(String, Option<String>)>);
+
+impl Spot {
+    /// The directory it is in.
+    pub fn parent(&self) -> Self {
+        let parent = match Path::new(&self.path).parent().and_then(Path::to_str) {
+            Some("") => ".".to_owned(),
+            Some(parent) => parent.to_owned(),
+            None => "/".to_owned(),
+        };
+        Self { engine: self.engine.clone(), path: parent }
+    }
+}
+
+impl<'a> Places<'a> {
+    pub fn new(access: &'a Access, watch: Watch) -> Result<Self> {
+        let client = Client::new(ClientConfig::default())?;
+        let local = Rc::new(LocalEngine);
+        Ok(Self { client, access, watch, local, servers: Vec::new() })
+    }
+
+    pub fn find(&mut self, text: &str) -> Result<Spot> {
+        match Place::parse(text)? {
+            Place::Local(path) => match path.to_str() {
+                Some(path) => Ok(Spot { engine: self.local.clone(), path: path.to_owned() }),
+                None => bail!("{path:?}: the name is not UTF-8"),
+            },
+            Place::Remote(location) => {
+                let engine = self.server(&location)?;
+                Ok(Spot { engine, path: location.path })
+            }
+        }
+    }
+
+    fn server(&mut self, location: &Location) -> Result<Rc<dyn Engine>> {
+        let who: Who = (location.server.clone(), location.user.clone());
+        if let Some((_, engine)) = self.servers.iter().find(|(there, _)| *there == who) {
+            return Ok(engine.clone());
+        }
+        let session = connect_by(&self.client, location, self.access)?;
+        let address = session.address().to_string();
+        session.on_event(move |event| match event {
+            SessionEvent::Lost { reason } => {
+                eprintln!("dafs: lost the connection to {address} ({reason}); trying to come back");
+            }
+            SessionEvent::Recovered { .. } => eprintln!("dafs: {address} is there again"),
+            _ => {}
+        });
+        let engine: Rc<dyn Engine> = Rc::new(DafsEngine::new(session, self.watch.clone()));
+        self.servers.push((who, engine.clone()));
+        Ok(engine)
+    }
+}

@@ -1,0 +1,35 @@
+//! `dafs sort`: a sorted file of any, larger than memory or not.
+
+use anyhow::Result;
+use clap::Args;
+use dafs_extmem::sort;
+
+use super::Job;
+use super::merge::counted;
+
+/// Arguments of `dafs sort`.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    common: super::Arguments,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let job = Job::prepare(&arguments.common)?;
+    let input = job.input_bytes();
+    // What does not fit in memory is read again to be merged.
+    let is_large = input > job.options.budget.octets() as u64;
+    job.bar.set_length(if is_large { 2 * input } else { input });
+    let sorted = job.run(|temporary, output| {
+        sort(&job.streams, &job.format, temporary, output, &job.options)
+    })?;
+    let how = match sorted.runs {
+        1 => "sorted in memory".to_owned(),
+        runs => {
+            let passes = counted(sorted.merged.passes.into(), "pass").replace("passs", "passes");
+            format!("{runs} sorted runs merged in {passes}")
+        }
+    };
+    job.report(sorted.records, sorted.octets, &how);
+    Ok(())
+}
