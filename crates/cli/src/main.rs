@@ -60,11 +60,11 @@ enum Command {
     ///
     /// The order of lines, and what -k, -t, -b, -n, -r, -s, -u and -z mean, are those of sort(1)
     /// in the C locale.
-    Sort(Box<external::sort::Arguments>),
+    Sort(Box<external::Arguments>),
     /// Merge sorted files of lines or records into one.
     ///
     /// The files must be sorted by what the options say. One that is seen not to be is refused.
-    Merge(Box<external::merge::Arguments>),
+    Merge(Box<external::Arguments>),
     /// Rename on one server.
     Mv(files::mv::Arguments),
     /// Remove files and directories.

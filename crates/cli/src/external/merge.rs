@@ -1,20 +1,12 @@
 //! `dafs merge`: one sorted file of several.
 
 use anyhow::Result;
-use clap::Args;
 use dafs_extmem::merge;
 
-use super::Job;
-
-/// Arguments of `dafs merge`.
-#[derive(Debug, Args)]
-pub struct Arguments {
-    #[command(flatten)]
-    common: super::Arguments,
-}
+use super::{Arguments, Job};
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let job = Job::prepare(&arguments.common)?;
+    let job = Job::prepare(arguments)?;
     job.bar.set_length(job.input_bytes());
     let merged = job.run(|temporary, output| {
         merge(&job.streams, &job.format, temporary, output, &job.options)

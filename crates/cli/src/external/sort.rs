@@ -1,21 +1,13 @@
 //! `dafs sort`: a sorted file of any, larger than memory or not.
 
 use anyhow::Result;
-use clap::Args;
 use dafs_extmem::sort;
 
-use super::Job;
 use super::merge::counted;
-
-/// Arguments of `dafs sort`.
-#[derive(Debug, Args)]
-pub struct Arguments {
-    #[command(flatten)]
-    common: super::Arguments,
-}
+use super::{Arguments, Job};
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let job = Job::prepare(&arguments.common)?;
+    let job = Job::prepare(arguments)?;
     let input = job.input_bytes();
     // What does not fit in memory is read again to be merged.
     let is_large = input > job.options.budget.octets() as u64;
