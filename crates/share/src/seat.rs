@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 use std::thread::Thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A thread's own place to wait: its wakers call it.
 #[derive(Debug)]
 pub(crate) struct Seat {
-    thread: Thread,
+    /// `None` of a thread that has lost its locals, as destructors at the process's end find it:
+    /// it cannot be woken, and looks by itself.
+    thread: Option<Thread>,
     is_called: AtomicBool,
 }
 
@@ -24,10 +26,7 @@ pub(crate) struct Waiting {
 }
 
 thread_local! {
-    static SEAT: Arc<Seat> = Arc::new(Seat {
-        thread: std::thread::current(),
-        is_called: AtomicBool::new(false),
-    });
+    static SEAT: Arc<Seat> = Arc::new(Seat::of(Some(std::thread::current())));
     static HERE: u8 = const { 0 };
 }
 
@@ -37,9 +36,13 @@ pub(crate) fn this_thread() -> usize {
 }
 
 impl Seat {
+    fn of(thread: Option<Thread>) -> Self {
+        Self { thread, is_called: AtomicBool::new(false) }
+    }
+
     /// This thread's.
     pub fn own() -> Arc<Self> {
-        SEAT.with(Arc::clone)
+        SEAT.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Self::of(None)))
     }
 
     /// Whether somebody has called since it was last asked.
@@ -56,6 +59,7 @@ impl Seat {
         while !self.take_call() {
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 Some(left) if left.is_zero() => return,
+                _ if self.thread.is_none() => std::thread::sleep(LOOKS),
                 Some(left) => std::thread::park_timeout(left),
                 None => std::thread::park(),
             }
@@ -64,9 +68,14 @@ impl Seat {
 
     pub fn call(&self) {
         self.is_called.store(true, Ordering::Release);
-        self.thread.unpark();
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
     }
 }
+
+/// How often a thread looks that cannot be woken.
+const LOOKS: Duration = Duration::from_millis(1);
 
 impl Wake for Seat {
     fn wake(self: Arc<Self>) {

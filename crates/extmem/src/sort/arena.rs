@@ -16,6 +16,9 @@ pub struct Arena {
     count: usize,
 }
 
+/// The order of two records.
+pub type Compare<'c> = dyn Fn(&[u8], &[u8]) -> Ordering + 'c;
+
 /// A record's prefix, and where it lies: its offset above, its length below.
 type Entry = [u64; 2];
 
@@ -73,7 +76,7 @@ impl Arena {
 
     /// Sorts what there is. `compare` is asked where prefixes are equal; without it they are all
     /// there is to compare. What is equal stays in the order it came in.
-    pub fn sort(&mut self, compare: Option<&dyn Fn(&[u8], &[u8]) -> Ordering>) {
+    pub fn sort(&mut self, compare: Option<&Compare<'_>>) {
         let (octets, entries) = self.split();
         match compare {
             // Offsets grow with the order of coming.

@@ -2,7 +2,6 @@
 //!
 //! Invariant: runs lie one behind the other in one file, in the order of their records' coming.
 
-use std::cmp::Ordering;
 use std::rc::Rc;
 
 use crate::engine::BlockFile;
@@ -13,7 +12,7 @@ use crate::source::{Lines, check_whole, whole_records};
 use crate::stream::{Flow, Stream};
 use crate::writer::Writer;
 
-use super::arena::Arena;
+use super::arena::{Arena, Compare};
 
 /// Forms runs.
 pub struct Former<'f> {
@@ -181,7 +180,7 @@ impl<'f> Former<'f> {
         match self.format {
             Format::Records(layout) => {
                 let compare = |left: &[u8], right: &[u8]| layout.compare(left, right);
-                let compare: &dyn Fn(&[u8], &[u8]) -> Ordering = &compare;
+                let compare: &Compare<'_> = &compare;
                 self.arena.sort((!layout.is_in_prefix()).then_some(compare));
                 write_all(&self.arena, layout, is_unique, writer, &[])
             }

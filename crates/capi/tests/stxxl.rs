@@ -1,0 +1,103 @@
+//! STXXL's own sort over libdafs: in a program that knows nothing of DAFS, and in one that names a
+//! file of a server.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::{Served, TRANSPORTS, crate_path, has, library, repository, succeed};
+
+/// Whether programs with STXXL can be made here. Where tests may not be skipped, it must be so.
+fn has_stxxl() -> bool {
+    if !has("g++") {
+        return false;
+    }
+    let mut asked = Command::new("g++");
+    asked.args(["-E", "-include", "stxxl/vector", "-x", "c++", "/dev/null"]);
+    let is_there = asked.output().is_ok_and(|output| output.status.success());
+    let required = std::env::var_os("DAFS_REQUIRE_FACES").is_some_and(|value| value == "1");
+    assert!(is_there || !required, "libstxxl-dev is missing, and DAFS_REQUIRE_FACES=1");
+    if !is_there {
+        eprintln!("libstxxl-dev is missing: what needs it is skipped");
+    }
+    is_there
+}
+
+/// Compiles a source of `stxxl/` in a directory.
+fn compile(source: &str, place: &Path, more: &[&str]) -> PathBuf {
+    let program = place.join(source.replace(".cpp", ""));
+    let mut command = Command::new("g++");
+    command.args(["-std=c++17", "-Wall", "-Wextra", "-O1"]).args(more);
+    command.arg("-I").arg(repository("include")).arg(crate_path("stxxl").join(source));
+    command.arg("-o").arg(&program).arg("-L").arg(library()).args(["-ldafs", "-lstxxl"]);
+    command.args(["-fopenmp", "-pthread"]);
+    succeed(command.arg(format!("-Wl,-rpath,{}", library().display())));
+    program
+}
+
+/// A configuration of STXXL with one disk.
+fn configure(place: &Path, disk: &str) -> PathBuf {
+    let path = place.join("stxxl.conf");
+    std::fs::write(&path, format!("disk={disk},64MiB,dafs\n")).unwrap();
+    path
+}
+
+#[test]
+fn a_program_that_knows_nothing_of_dafs_sorts_on_it() {
+    if !has_stxxl() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let plugin = compile("dafs_stxxl.cpp", place.path(), &["-shared", "-fPIC"]);
+    let program = compile("sorts.cpp", place.path(), &[]);
+    for transport in TRANSPORTS {
+        let served = Served::start(transport);
+        let mut sorts = Command::new(&program);
+        sorts.current_dir(place.path()).arg("2000000").env("LD_PRELOAD", &plugin);
+        sorts.env("STXXLCFG", configure(place.path(), &format!("{}disk", served.url)));
+        let output = succeed(&mut sorts);
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(told.contains("sorted 2000000"), "{told}");
+        let disk = std::fs::metadata(served.local("disk")).unwrap();
+        assert_eq!(disk.len(), 64 << 20, "it was the server's file that was used");
+    }
+    // Disks of other kinds are STXXL's own still.
+    let mut sorts = Command::new(&program);
+    sorts.current_dir(place.path()).arg("100000").env("LD_PRELOAD", &plugin);
+    let (local, conf) = (place.path().join("local"), place.path().join("other.conf"));
+    std::fs::write(&conf, format!("disk={},64MiB,syscall\n", local.display())).unwrap();
+    succeed(sorts.env("STXXLCFG", conf));
+    assert_eq!(std::fs::metadata(local).unwrap().len(), 64 << 20);
+}
+
+#[test]
+fn a_file_is_sorted_where_it_lies() {
+    if !has_stxxl() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let plugin = compile("dafs_stxxl.cpp", place.path(), &["-shared", "-fPIC"]);
+    let program = compile("in_place.cpp", place.path(), &[]);
+    let mut numbers: Vec<u64> =
+        (0..1_500_000_u64).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+    for transport in TRANSPORTS {
+        let served = Served::start(transport);
+        let octets: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        std::fs::write(served.local("numbers"), octets).unwrap();
+        let mut sorts = Command::new(&program);
+        sorts.current_dir(place.path()).arg(format!("{}numbers", served.url));
+        sorts.env("LD_PRELOAD", &plugin);
+        sorts.env("STXXLCFG", configure(place.path(), &format!("{}disk", served.url)));
+        let output = succeed(&mut sorts);
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(told.contains("sorted 1500000"), "{told}");
+        let sorted = std::fs::read(served.local("numbers")).unwrap();
+        numbers.sort_unstable();
+        let numbers = numbers.iter().flat_map(|number| number.to_ne_bytes());
+        assert!(sorted.into_iter().eq(numbers), "over {transport:?}");
+    }
+    let failed = Command::new(&program).arg("dafs+shm:///nowhere!/x").output().unwrap();
+    let told = String::from_utf8_lossy(&failed.stderr);
+    assert!(!failed.status.success() && told.contains("connecting to"), "{told}");
+}
