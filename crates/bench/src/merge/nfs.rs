@@ -41,10 +41,10 @@ impl NfsEngine {
         Self(Rc::new(RefCell::new(Shared { nfs, ended: HashMap::new() })))
     }
 
-    fn open_file(&self, path: &str, flags: i32) -> Result<Rc<NfsFile>> {
+    fn open_file(&self, path: &str, name: &str, flags: i32) -> Result<Rc<NfsFile>> {
         let file = self.0.borrow_mut().nfs.open(path, flags, 0o644);
         let file = file.map_err(|error| Error::engine(format!("opening {path}"), error))?;
-        Ok(Rc::new(NfsFile { engine: self.clone(), name: path.to_owned(), file }))
+        Ok(Rc::new(NfsFile { engine: self.clone(), name: name.to_owned(), file }))
     }
 }
 
@@ -77,7 +77,7 @@ impl Shared {
 
 impl Engine for NfsEngine {
     fn open(&self, path: &str) -> Result<Rc<dyn BlockFile>> {
-        Ok(self.open_file(path, flag::READ)?)
+        Ok(self.open_file(path, path, flag::READ)?)
     }
 
     fn temporary(&self, directory: &str) -> Result<Rc<dyn BlockFile>> {
@@ -87,9 +87,7 @@ impl Engine for NfsEngine {
 
     fn create(&self, path: &str) -> Result<Box<dyn Output>> {
         let part = format!("{path}.part");
-        let file = self.open_file(&part, flag::READ_WRITE | flag::CREATE)?;
-        let file =
-            Rc::new(NfsFile { name: path.to_owned(), engine: self.clone(), file: file.file });
+        let file = self.open_file(&part, path, flag::READ_WRITE | flag::CREATE)?;
         Ok(Box::new(NfsOutput { file, part }))
     }
 }

@@ -50,7 +50,8 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", default_value = "1M")]
     block: String,
     /// Blocks of each file in use and under way: 2 is double buffered.
-    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     depth: u16,
     /// Move one block of each file at a time and wait for it, as --depth 1 does.
     #[arg(long, conflicts_with = "depth")]
