@@ -36,7 +36,8 @@ impl Inputs {
             total_bytes: count * (order * record_bytes) as u64,
         };
         for index in 0..order {
-            let name = format!("dafs-bench-merge-{index}");
+            // A name for each, lest a server remember another file by it.
+            let name = format!("dafs-bench-merge-{order}-{record_bytes}-{index}");
             inputs.names.push(name.clone());
             let path = directory.join(&name);
             let making = || format!("making {}", path.display());
