@@ -42,7 +42,6 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "dafs-bench",
         &[
             "dafs-extmem",
-            "dafs-peers",
             "dafs-types",
             "dafs-memory",
             "dafs-wire",
