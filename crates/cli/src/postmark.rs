@@ -1,5 +1,7 @@
 //! `dafs postmark`: the Postmark workload on a server or in a local directory.
 
+use std::io::Write;
+
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_bench::postmark::{self, Directory, Outcome, Served, Workload};
@@ -67,29 +69,23 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             postmark::run(&workload, &mut served)?
         }
     };
+    let mut out = std::io::stdout().lock();
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&outcome)?);
-    } else {
-        print(&workload, &outcome);
+        writeln!(out, "{}", serde_json::to_string_pretty(&outcome)?)?;
+        return Ok(());
     }
-    Ok(())
-}
-
-fn print(workload: &Workload, outcome: &Outcome) {
+    let Workload { in_flight, .. } = workload;
+    let Outcome { transactions_per_second, created_per_second, removed_per_second, .. } = outcome;
+    writeln!(out, "{transactions_per_second:.0} transactions/s, {in_flight} in flight")?;
+    writeln!(out, "{created_per_second:.0} files made/s, {removed_per_second:.0} removed/s")?;
     let work = &outcome.work;
-    println!(
-        "{:.0} transactions/s, {} in flight",
-        outcome.transactions_per_second, workload.in_flight
-    );
-    println!(
-        "{:.0} files made/s, {:.0} removed/s",
-        outcome.created_per_second, outcome.removed_per_second
-    );
-    println!(
+    writeln!(
+        out,
         "{} transactions in {:.3} s: {} files read, {} made and {} removed with the pool's; \
          checksum {:016x}",
         work.transactions, outcome.seconds, work.read, work.created, work.removed, work.checksum
-    );
+    )?;
+    Ok(())
 }
 
 /// `4096`, `4K` or `2K-16K`.

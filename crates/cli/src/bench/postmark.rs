@@ -113,11 +113,13 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let mut contestants = Vec::new();
     let local = Directory::new(&journaled.beside("local")?, stable)?;
     contestants.push(Contestant { who: "local", durability: NOTHING, store: Box::new(local) });
-    for (transport, who, host, durability) in [
-        ("shm", "dafs shm", &remembered, MEMORY),
-        ("tcp", "dafs tcp", &remembered, MEMORY),
-        ("shm", "dafs shm, journal", &journaled, JOURNAL),
-        ("tcp", "dafs tcp, journal", &journaled, JOURNAL),
+    for (transport, who, host, stable, durability) in [
+        ("shm", "dafs shm", &remembered, stable, MEMORY),
+        ("tcp", "dafs tcp", &remembered, stable, MEMORY),
+        // As durable as libnfs leaves it.
+        ("tcp", "dafs tcp, commit", &remembered, true, COMMITTED),
+        ("shm", "dafs shm, journal", &journaled, stable, JOURNAL),
+        ("tcp", "dafs tcp, journal", &journaled, stable, JOURNAL),
     ] {
         let session = session(host, transport)?;
         let store = Box::new(Served::new(&session, "/", stable));
@@ -233,6 +235,7 @@ fn goals(report: &Report) -> Vec<(f64, f64, String)> {
     let wanted = [
         ("dafs tcp", "libnfs", depth, 5.0),
         ("dafs tcp", "libnfs", 1, 5.0),
+        ("dafs tcp, commit", "libnfs", depth, 5.0),
         ("dafs tcp, journal", "libnfs", depth, 5.0),
         ("dafs shm", "local", depth, 0.5),
         ("dafs shm", "local", 1, 0.5),
