@@ -203,7 +203,8 @@ fn page(arguments: &Arguments, server: &Server, traces: Option<&Traces>) -> Resu
     if !address.ip().is_loopback() {
         tracing::warn!(
             %address,
-            "whoever can reach the page reads the names of clients and files; keep it to those              who may, by a firewall or a proxy that asks who they are"
+            "whoever can reach the page reads the names of clients and files; keep it to those \
+             who may, by a firewall or a proxy that asks who they are"
         );
     }
     let numbers = traces.map(Traces::numbers);

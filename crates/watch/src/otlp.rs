@@ -39,7 +39,7 @@ pub struct TracesOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum TracesError {
     /// The collector's address makes no sense.
-    #[error("traces cannot be sent: {0}")]
+    #[error("traces cannot be sent")]
     Exporter(#[from] opentelemetry_otlp::ExporterBuildError),
     /// No thread for it.
     #[error("traces cannot be sent: starting their thread failed")]
@@ -144,7 +144,8 @@ async fn send_all(exporter: &SpanExporter, followed: &Followed, numbers: &SpanNu
             Err(error) => {
                 numbers.refused.fetch_add(count, Ordering::Relaxed);
                 if !std::mem::replace(&mut is_told, true) {
-                    tracing::warn!(%error, "the collector takes no spans; they are dropped until it does");
+                    let text = "the collector takes no spans; they are dropped until it does";
+                    tracing::warn!(%error, "{text}");
                 }
             }
         }

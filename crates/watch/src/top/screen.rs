@@ -218,10 +218,11 @@ mod tests {
     fn document(uptime: f64, reads: u64) -> Value {
         let mut buckets = [0; 29];
         let unused = buckets;
+        let bounds: Vec<f64> = (0..28).map(|power| 256e-9 * f64::powi(2.0, power)).collect();
         buckets[3] = reads;
         json!({
             "uptime_seconds": uptime, "in_grace": false,
-            "bucket_bounds_seconds": (0..28).map(|power| 256e-9 * f64::powi(2.0, power)).collect::<Vec<_>>(),
+            "bucket_bounds_seconds": bounds,
             "procedures": [
                 { "procedure": "READ_DIRECT", "requests": reads, "failures": { "Access": 2 },
                   "octets": reads * 4096, "buckets": buckets },
