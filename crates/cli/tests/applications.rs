@@ -315,6 +315,8 @@ fn every_figure_is_drawn_in_little() {
         "figure-7-client-cpu-in-flight.svg",
         "figure-8-gzip.svg",
         "figure-8-gzip-cpu.svg",
+        "merge-order-2.svg",
+        "merge-order-4.svg",
         "postmark.svg",
     ] {
         let drawn = std::fs::read_to_string(figures.join(plot)).expect(plot);

@@ -44,7 +44,8 @@ impl Inputs {
             let mut file =
                 BufWriter::with_capacity(1 << 20, File::create(&path).with_context(making)?);
             let mut record = vec![index as u8; record_bytes];
-            let (mut key, mut state) = (0_u64, (index as u64 + 1) * 0x9e37_79b9_7f4a_7c15);
+            let (mut key, mut state) =
+                (0_u64, (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             for _ in 0..count {
                 // Keys of all files rise alike, each by its own steps, so that the merge changes
                 // from file to file as it would among random ones.

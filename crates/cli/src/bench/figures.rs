@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use dafs_bench::{Bars, bars};
+use dafs_bench::{Bars, MergeSettings, bars, merge_cost, plot_merge};
 use serde::Serialize;
 
+use super::host::Host;
 use super::{Blocks, gzip, postmark};
 use crate::place::Access;
 
@@ -19,7 +20,7 @@ pub struct Arguments {
     /// Directory for the plots and their numbers.
     #[arg(long, default_value = "docs/figures")]
     output: PathBuf,
-    /// Only the figures whose name contains this: blocks, gzip, postmark.
+    /// Only the figures whose name contains this: blocks, gzip, merge, postmark.
     #[arg(long)]
     only: Option<String>,
     /// Where the applications' files are; by default where temporary files go.
@@ -53,6 +54,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         println!("\n== Figure 8 of the DAFS paper: gzip");
         draw_gzip(arguments, directory)?;
     }
+    if wants("merge") {
+        println!("\n== Merges, after TPIE over DAFS");
+        draw_merge(arguments, directory)?;
+    }
     if wants("postmark") {
         println!("\n== Postmark, after Federated DAFS");
         draw_postmark(arguments, directory)?;
@@ -69,6 +74,24 @@ fn draw_gzip(arguments: &Arguments, directory: &Path) -> Result<()> {
     draw(directory, "figure-8-gzip.svg", &title, "seconds; less is better", seconds)?;
     let title = "gzip: processor time outside compression, one process";
     draw(directory, "figure-8-gzip-cpu.svg", title, "seconds; less is better", outside)
+}
+
+/// In memory where that can be had, as it was for Duke: a disk would hide what is compared.
+fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
+    let memory = Path::new("/dev/shm");
+    let place = arguments.place.as_deref().or(memory.is_dir().then_some(memory));
+    let host = Host::start(place, &[])?;
+    let exported = host.exported();
+    let full = MergeSettings::full;
+    let settings = if arguments.tiny { MergeSettings::tiny } else { full }(exported);
+    let servers = vec![host.address("shm")?.clone(), host.address("tcp")?.clone()];
+    let report = merge_cost(&MergeSettings { servers, ..settings })?;
+    report.print(&mut std::io::stdout())?;
+    keep(directory, "merge.json", &report)?;
+    for path in plot_merge(&report, directory)? {
+        println!("written: {}", path.display());
+    }
+    Ok(())
 }
 
 fn draw_postmark(arguments: &Arguments, directory: &Path) -> Result<()> {
