@@ -234,3 +234,22 @@ fn a_program_that_starts_while_nobody_is_there_is_told() {
     assert_eq!(run(&place).stdout, b"text");
     assert!(Path::new(&place.path("export/file")).exists());
 }
+
+#[test]
+fn who_has_ended_is_not_waited_for_after_a_restart() {
+    if !has(&["cp"]) {
+        return;
+    }
+    let mut place = Place::new();
+    let copied = exec(&place, &place.url(""))
+        .args(["--", "cp", "/proc/self/stat", "/here/file"])
+        .output()
+        .unwrap();
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    place.kill_server();
+    place.serve();
+    let socket = place.path("socket");
+    let listed = dafs().args(["sessions", "--json"]).arg(&socket).output().unwrap();
+    let found: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(found["in_grace"], serde_json::Value::Bool(false), "{found}");
+}

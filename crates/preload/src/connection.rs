@@ -17,6 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use crate::config;
 use crate::errors::{Failure, Outcome};
 use crate::state::note_own;
+use crate::waiting::wait_while_there;
 
 /// Sessions, and memory that servers reach.
 #[derive(Default)]
@@ -76,6 +77,16 @@ impl Connection {
         match found.last() {
             Some(Brought::Metadata(metadata)) => Ok((session, metadata.handle)),
             _ => Err("the server did not tell its root".into()),
+        }
+    }
+
+    /// Takes leave of the servers, which then keep nothing of this process; one that has restarted
+    /// need not wait for it.
+    pub fn take_leave(&mut self) {
+        for (session, _) in std::mem::take(&mut self.mounts).into_iter().flatten() {
+            let client = session.client();
+            // Who ends has nobody to tell, and does not wait for a server that is not there.
+            let _ = wait_while_there(&client, session.disconnect_async());
         }
     }
 

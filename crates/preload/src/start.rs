@@ -93,6 +93,7 @@ pub fn finish() {
     leave();
     let _ = guard::with(|state| {
         state.give_up_locks();
+        state.connection.take_leave();
         Ok(())
     });
 }

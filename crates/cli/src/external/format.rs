@@ -16,12 +16,13 @@ pub struct FormatArguments {
     /// The files are records of so many octets (K, M) rather than lines.
     #[arg(long, value_name = "SIZE")]
     record: Option<String>,
-    /// What is compared. Of lines, FIELD[.OCTET][bnr][,FIELD[.OCTET][bnr]] as with sort(1), more
-    /// than once if need be; without it the whole line, octet by octet as in the C locale. Of
-    /// records, once, OFFSET:LENGTH[:u|i|b|f][:le|be][:r]: octets (b, which is the default), an
-    /// unsigned or signed number (u, i) of up to 8 octets, or one in floating point (f) of 4 or 8,
-    /// the least octet first or last (le, be; default: as on this machine), the greatest key first
-    /// (r). Without it the whole record.
+    /// What is compared. Of lines, FIELD, or FIELD.OCTET, with the options b, n and r behind it,
+    /// and behind a comma where the key ends, as with sort(1), more than once if need be; without
+    /// it the whole line, octet by octet as in the C locale. Of records, once, OFFSET:LENGTH and
+    /// behind further colons how to read it: octets (b, which is the default), an unsigned or
+    /// signed number (u, i) of up to 8 octets, or one in floating point (f) of 4 or 8; the least
+    /// octet first or last (le, be; default: as on this machine); the greatest key first (r).
+    /// Without it the whole record.
     #[arg(short, long = "key", value_name = "KEY")]
     keys: Vec<String>,
     /// The greatest first.
