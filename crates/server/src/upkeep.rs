@@ -34,11 +34,15 @@ impl Reactor {
         self.on_progress(progress);
     }
 
-    /// Tries everything again that waits for this file or for room.
+    /// Tries everything again that waits for this file or for room, and starts what flushes have
+    /// become due.
     #[inline]
     pub(crate) fn on_progress(&mut self, progress: Progress) {
         if self.tasks.await_progress() {
             self.pass_on(progress);
+        }
+        if self.cache.wants_flush() {
+            self.flush_due();
         }
     }
 
@@ -104,7 +108,7 @@ impl Reactor {
         self.show_itself();
     }
 
-    /// Starts the flushes that age or pressure ask for.
+    /// Starts the flushes that are due.
     pub(crate) fn flush_due(&mut self) {
         while self.pool.under_way() < POOL_QUEUE_MAX {
             let Some(job) = self.cache.poll_flush() else { break };

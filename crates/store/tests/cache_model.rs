@@ -565,3 +565,72 @@ fn closed_and_forgotten_files_leave_the_tables() {
     rig.cache.forget(&handles[2]);
     assert_eq!((rig.cache.stats().file_count, rig.cache.stats().used_bytes), (0, 0));
 }
+
+#[test]
+fn a_growing_file_is_flushed_while_it_grows() {
+    const MIB: usize = 1 << 20;
+    let mut rig = Rig::new(1, 64 * MIB);
+    let mebibyte = |seed: u8| vec![seed; MIB];
+    for number in 0..3 {
+        rig.write(0, (number * MIB) as u64, &mebibyte(number as u8 + 1)).unwrap();
+    }
+    assert!(!rig.cache.wants_flush() && rig.cache.poll_flush().is_none(), "it is young and small");
+    rig.write(0, 3 * MIB as u64, &mebibyte(4)).unwrap();
+    assert!(rig.cache.wants_flush());
+    let job = rig.cache.poll_flush().expect("four mebibytes are a job's worth");
+    // More comes while that is under way, and waits for it.
+    rig.write(0, 4 * MIB as u64, &mebibyte(5)).unwrap();
+    assert!(rig.cache.poll_flush().is_none() && !rig.cache.wants_flush());
+    let _ = rig.cache.on_flushed(job.run());
+    assert_eq!(rig.disk(0), rig.files[0].model[..4 * MIB]);
+    assert!(
+        rig.cache.wants_flush() && rig.cache.poll_flush().is_none(),
+        "a mebibyte is too little"
+    );
+    // What the disk has already may be written over many times before it is flushed.
+    for number in 0..4 {
+        rig.write(0, (number * MIB) as u64, &mebibyte(number as u8 + 6)).unwrap();
+    }
+    assert!(!rig.cache.wants_flush() && rig.cache.poll_flush().is_none());
+    rig.commit(0, Stability::Unstable).unwrap();
+    assert_eq!(rig.disk(0), rig.files[0].model);
+}
+
+#[test]
+fn what_is_old_is_flushed_to_its_end() {
+    const MIB: usize = 1 << 20;
+    let mut rig = Rig::new(1, 64 * MIB);
+    rig.set_size(0, 16 << 20);
+    for number in 0..9 {
+        rig.write(0, (number * MIB) as u64, &vec![number as u8 + 1; MIB]).unwrap();
+    }
+    assert!(rig.cache.poll_flush().is_none());
+    rig.now += 10_000_000;
+    rig.cache.on_tick(Moment(rig.now));
+    for part in 0..3 {
+        let job = rig.cache.poll_flush().unwrap_or_else(|| panic!("part {part} is due"));
+        assert!(rig.cache.poll_flush().is_none(), "one at a time");
+        // What comes meanwhile does not make the rest young.
+        rig.write(0, 15 << 20, &[part; 100]).unwrap();
+        let _ = rig.cache.on_flushed(job.run());
+    }
+    assert_eq!(rig.disk(0)[..9 * MIB], rig.files[0].model[..9 * MIB]);
+}
+
+#[test]
+fn a_write_is_later_than_what_the_disk_tells_to_the_nanosecond() {
+    let mut rig = Rig::new(1, 2 << 20);
+    let file = rig.files[0].open;
+    for _ in 0..100 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        let changed = Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec as u32 };
+        let version = rig.files[0].disk.version().unwrap();
+        let version = FileVersion { time_modify: changed, time_metadata: changed, ..version };
+        rig.cache.revalidate(file, version);
+        rig.write(0, 0, &[1; 100]).unwrap();
+        let mut attributes = rig.files[0].disk.attributes().unwrap();
+        (attributes.time_modify, attributes.time_metadata) = (changed, changed);
+        rig.cache.overlay(file, &mut attributes);
+        assert!(attributes.time_modify > changed && attributes.time_metadata > changed);
+    }
+}

@@ -42,6 +42,9 @@ pub(super) struct Entry {
     pub dirty: BTreeSet<u64>,
     pub is_queued: bool,
     pub dirty_since: Moment,
+    /// Segments behind the file's end on disk that are dirty as a whole, about.
+    pub ripe_count: usize,
+    pub is_ripe: bool,
     pub is_flushing: bool,
     pub is_syncing: bool,
     /// Syncs that are over.
@@ -84,6 +87,8 @@ impl Entry {
             dirty: BTreeSet::new(),
             is_queued: false,
             dirty_since: Moment(0),
+            ripe_count: 0,
+            is_ripe: false,
             is_flushing: false,
             is_syncing: false,
             sync_count: 0,

@@ -7,7 +7,9 @@
 
 use dafs_types::{Moment, Stability};
 
-use super::jobs::{BlockList, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob};
+use super::jobs::{
+    BlockList, FlushDone, FlushJob, JOB_RANGE_COUNT_MAX, SizeDone, SizeJob, SyncDone, SyncJob,
+};
 use super::read::blocks;
 use super::segment::{SEGMENT_BLOCKS, SEGMENT_BYTES, block_bits, for_runs};
 use super::space::for_contiguous;
@@ -91,31 +93,90 @@ impl Cache {
         CommitStep::Sync(SyncJob { owner: file, file: handle, data_only })
     }
 
-    /// The next flush that is due by age or pressure. Ask until `None`.
+    /// Whether something has become due since [`Cache::poll_flush`] last said `None`, other
+    /// than by age.
+    #[inline]
+    #[must_use]
+    pub fn wants_flush(&self) -> bool {
+        self.wants_flush
+    }
+
+    /// The next flush that is due: by age, by pressure, or because a file has grown by so much
+    /// that it is better under way while the rest is written. Ask until `None`.
     pub fn poll_flush(&mut self) -> Option<FlushJob> {
         if self.dirty_blocks <= self.dirty_blocks_max / 2 && !self.is_stopping {
             self.has_pressure = self.has_pressure && self.buddy_is_tight();
         }
-        for _ in 0..self.dirty_files.len() {
-            let file = *self.dirty_files.front()?;
+        let job = self.poll_old().or_else(|| self.poll_ripe());
+        self.wants_flush = job.is_some();
+        job
+    }
+
+    fn poll_old(&mut self) -> Option<FlushJob> {
+        let mut at = 0;
+        while let Some(file) = self.dirty_files.get(at).copied() {
             let entry = self.files.get(file);
             let is_old = self.now.since(entry.dirty_since) >= self.config.write_back_age;
             if !is_old && !self.has_pressure && !self.is_stopping {
-                return None; // The queue is in order of age.
+                break; // The queue is in order of age.
             }
-            self.dirty_files.pop_front();
             if entry.dirty.is_empty() {
                 self.files.get_mut(file).is_queued = false;
+                self.dirty_files.remove(at);
                 self.drop_entry_if_unused(file.index);
-            } else if entry.is_flushing || entry.is_sizing {
-                self.dirty_files.push_back(file);
-            } else {
-                let job = self.flush_job(file, 0, u64::MAX).map(|(job, _)| job);
-                self.dirty_files.push_back(file);
-                return job;
+                continue;
+            }
+            if let Some(job) = self.whole_flush_job(file) {
+                return Some(job);
+            }
+            // One that had nothing left to flush stands at the end now.
+            if !self.files.get(file).dirty.is_empty() {
+                at += 1;
             }
         }
         None
+    }
+
+    /// A file has so many more segments that are new to the disk and dirty as a whole.
+    pub(super) fn ripen(&mut self, file: CachedFile, count: usize) {
+        let entry = self.files.get_mut(file);
+        entry.ripe_count += count;
+        if entry.ripe_count < RIPE_COUNT {
+            return;
+        }
+        // A flush that is under way asks again when it is back.
+        self.wants_flush |= !entry.is_flushing;
+        if !entry.is_ripe {
+            entry.is_ripe = true;
+            self.ripe_files.push_back(file);
+        }
+    }
+
+    fn poll_ripe(&mut self) -> Option<FlushJob> {
+        for _ in 0..self.ripe_files.len() {
+            let file = self.ripe_files.pop_front()?;
+            if !self.files.is_current(file) {
+                continue;
+            }
+            if self.files.get(file).ripe_count < RIPE_COUNT {
+                self.files.get_mut(file).is_ripe = false;
+                continue;
+            }
+            self.ripe_files.push_back(file);
+            if let Some(job) = self.whole_flush_job(file) {
+                return Some(job);
+            }
+        }
+        None
+    }
+
+    /// The first flush of all that is dirty of a file, unless one is under way.
+    fn whole_flush_job(&mut self, file: CachedFile) -> Option<FlushJob> {
+        let entry = self.files.get(file);
+        if entry.is_flushing || entry.is_sizing {
+            return None;
+        }
+        self.flush_job(file, 0, u64::MAX).map(|(job, _)| job)
     }
 
     fn buddy_is_tight(&self) -> bool {
@@ -143,6 +204,9 @@ impl Cache {
             }
             next = number + 1;
         }
+        if self.files.get(owner).dirty.is_empty() {
+            self.restart_age(owner);
+        }
         if ranges.is_empty() {
             return None;
         }
@@ -163,6 +227,7 @@ impl Cache {
             return true;
         };
         let segment = self.segments.get_mut(slot);
+        let was_whole = segment.dirty == u64::MAX;
         let (mut taken, mut dropped) = (0, 0);
         for_runs(segment.dirty, |first, end| {
             for_contiguous(&segment.table, first, end, |from, to| {
@@ -182,9 +247,26 @@ impl Cache {
         self.dirty_blocks -= gone.count_ones() as usize;
         let is_done = segment.dirty == 0;
         if is_done {
-            self.files.get_mut(owner).dirty.remove(&number);
+            let entry = self.files.get_mut(owner);
+            entry.dirty.remove(&number);
+            entry.ripe_count = entry.ripe_count.saturating_sub(usize::from(was_whole));
         }
         is_done
+    }
+
+    /// All that is dirty of a file is on its way: what comes now is young.
+    fn restart_age(&mut self, file: CachedFile) {
+        let now = self.now;
+        let entry = self.files.get_mut(file);
+        (entry.dirty_since, entry.ripe_count) = (now, 0);
+        if !entry.is_queued {
+            return;
+        }
+        // It is mostly one of the oldest.
+        if let Some(at) = self.dirty_files.iter().position(|queued| *queued == file) {
+            self.dirty_files.remove(at);
+        }
+        self.dirty_files.push_back(file);
     }
 
     /// Takes a flush's result.
@@ -211,20 +293,21 @@ impl Cache {
         self.note_version(file, done.before, done.after, done.result.is_ok());
         self.files.get_mut(file).is_flushing = false;
         self.finish_flush(file);
+        self.wants_flush = true;
         // A write error waits for the next commit, close or write; requests that wait
         // for this file go on.
         Progress { file, error: None }
     }
 
-    /// Restarts the age of what was written during a flush, and lets go of the file if
-    /// that was all.
+    /// Lets go of the file if that was all.
     fn finish_flush(&mut self, file: CachedFile) {
-        let now = self.now;
         let entry = self.files.get_mut(file);
-        entry.dirty_since = now;
         if entry.dirty.is_empty() && entry.is_queued {
             entry.is_queued = false;
-            self.dirty_files.retain(|queued| *queued != file);
+            // It is one of the youngest since the flush began.
+            if let Some(at) = self.dirty_files.iter().rposition(|queued| *queued == file) {
+                self.dirty_files.remove(at);
+            }
         }
         if self.files.get(file).is_unlinked && self.files.get(file).open_count == 0 {
             self.drop_all(file);
@@ -369,6 +452,7 @@ impl Cache {
         }
         let entry = self.files.get_mut(file);
         entry.dirty.clear();
+        entry.ripe_count = 0;
         entry.error = None;
         if std::mem::take(&mut entry.is_queued) {
             self.dirty_files.retain(|queued| *queued != file);
@@ -394,5 +478,7 @@ impl Cache {
     }
 }
 
+/// Segments a file grows by before they are flushed at once: one job's worth, 4 MiB.
+const RIPE_COUNT: usize = JOB_RANGE_COUNT_MAX;
 /// Time without reads and writes after which free memory goes back to the kernel.
 const IDLE_AGE: std::time::Duration = std::time::Duration::from_secs(5);

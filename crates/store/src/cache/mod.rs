@@ -15,7 +15,8 @@
 //!   [`Cache::write_done`] (or [`Cache::write_abort`]). Then, for DATA_SYNC and FILE_SYNC,
 //!   a commit of the range.
 //! - COMMIT: [`Cache::commit_begin`], then [`Cache::commit_step`] until `Done`.
-//! - Now and then, and after `Pressure`: [`Cache::on_tick`], [`Cache::poll_flush`].
+//! - Now and then, after `Pressure`, when a flush is back, and when [`Cache::wants_flush`] says
+//!   so: [`Cache::on_tick`], [`Cache::poll_flush`].
 //!
 //! "Progress on a file" means that one of its jobs came back, a write of it was done
 //! or a pin was given back; requests that were told to wait are tried again then.
@@ -248,6 +249,8 @@ pub struct Cache {
     files: Files,
     /// Files with dirty data, oldest first.
     dirty_files: VecDeque<CachedFile>,
+    /// Files that have grown by enough to be worth a flush now.
+    ripe_files: VecDeque<CachedFile>,
     /// Closed files in order of closing, each with the number of its close: whose entry
     /// goes when there are too many.
     closed: VecDeque<(CachedFile, u64)>,
@@ -257,6 +260,7 @@ pub struct Cache {
     /// Most octets one plan or one write takes, so that it cannot push itself out.
     plan_bytes_max: u64,
     has_pressure: bool,
+    wants_flush: bool,
     is_stopping: bool,
     hand: usize,
     now: Moment,
@@ -287,12 +291,14 @@ impl Cache {
             segments: Segments::new((block_count / BLOCKS_PER_SEGMENT_MIN).max(64)),
             files: Files::new(config.file_count_max.max(1)),
             dirty_files: VecDeque::new(),
+            ripe_files: VecDeque::new(),
             closed: VecDeque::new(),
             close_count: 0,
             dirty_blocks: 0,
             dirty_blocks_max: (config.dirty_bytes_max / BLOCK_BYTES).clamp(1, block_count),
             plan_bytes_max: (arena_bytes as u64 / 8).min(PLAN_BYTES_MAX),
             has_pressure: false,
+            wants_flush: false,
             is_stopping: false,
             hand: 0,
             now: Moment(0),

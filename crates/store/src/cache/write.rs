@@ -5,6 +5,7 @@
 
 use dafs_types::limits::FILE_OFFSET_MAX;
 use dafs_types::{Moment, Timestamp};
+use rustix::time::ClockId;
 
 use super::jobs::FillJob;
 use super::segment::{SEGMENT_BYTES, block_bits};
@@ -237,8 +238,10 @@ impl Cache {
     /// blocks that it was to write become dirty.
     fn settle(&mut self, token: &WriteToken, takes: impl Fn(u64, u64) -> u64) {
         let (file, now) = (token.file, self.now);
+        let disk_size = self.files.get(file).version.size;
         let end = token.offset + u64::from(token.length);
         let mut at = token.offset;
+        let mut ripened = 0;
         while at < end {
             let number = at / SEGMENT_BYTES;
             let base = number * SEGMENT_BYTES;
@@ -249,10 +252,13 @@ impl Cache {
             let bits =
                 block_bits(((at - base) / BLOCK) as u32, (until - base).div_ceil(BLOCK) as u32);
             let taken = takes(segment.valid, bits);
-            let is_listed = segment.dirty != 0;
+            let before = segment.dirty;
             self.dirty_blocks += (taken & !segment.unflushed()).count_ones() as usize;
             segment.valid |= taken;
             segment.dirty |= taken;
+            if segment.dirty == u64::MAX && before != u64::MAX && base >= disk_size {
+                ripened += 1;
+            }
             // What is not taken may be another writer's room too, if it was valid when that
             // came: until all are through, nobody reads the file into it.
             segment.writing &= !taken;
@@ -260,13 +266,18 @@ impl Cache {
             if segment.writers == 0 {
                 segment.writing = 0;
             }
-            if taken != 0 && !is_listed {
+            if taken != 0 && before == 0 {
                 self.files.get_mut(file).dirty.insert(number);
             }
             at = until;
         }
-        let written_at = self.calendar();
+        let mut written_at = self.calendar();
         let entry = self.files.get_mut(file);
+        if written_at <= entry.version.time_metadata {
+            // The kernel has told the file's time more exactly (since Linux 6.13); what comes
+            // later must be seen to.
+            written_at = time_of(ClockId::Realtime);
+        }
         entry.writer_count -= 1;
         entry.change_count += 1;
         entry.written_at = written_at;
@@ -275,12 +286,19 @@ impl Cache {
             entry.dirty_since = now;
             self.dirty_files.push_back(file);
         }
+        if ripened > 0 {
+            self.ripen(file, ripened);
+        }
+        if !self.has_pressure && self.dirty_blocks > self.dirty_blocks_max / 4 * 3 {
+            (self.has_pressure, self.wants_flush) = (true, true);
+        }
     }
 
     /// The calendar's time, looked at once for each moment.
     fn calendar(&mut self) -> Timestamp {
         if self.calendar.0 != self.now {
-            self.calendar = (self.now, coarse_time());
+            // Exact to a few milliseconds, which costs a tenth of the exact one.
+            self.calendar = (self.now, time_of(ClockId::RealtimeCoarse));
         }
         self.calendar.1
     }
@@ -304,9 +322,8 @@ impl Cache {
     }
 }
 
-/// Calendar time to a few milliseconds, which costs a tenth of the exact one.
-fn coarse_time() -> Timestamp {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+fn time_of(clock: ClockId) -> Timestamp {
+    let time = rustix::time::clock_gettime(clock);
     Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec as u32 }
 }
 
