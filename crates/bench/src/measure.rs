@@ -130,12 +130,16 @@ pub fn thread_cpu() -> Duration {
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// CPU time of a process so far, from its scheduler statistics; `None` if it is not there.
+/// CPU time of a process's threads so far, from their scheduler statistics; `None` if it is not
+/// there.
 #[must_use]
 pub fn process_cpu(process: u32) -> Option<Duration> {
     let mut total = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
-        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+        // A thread may end between the listing and the look.
+        let Ok(text) = std::fs::read_to_string(task.ok()?.path().join("schedstat")) else {
+            continue;
+        };
         total += text.split_whitespace().next()?.parse::<u64>().ok()?;
     }
     Some(Duration::from_nanos(total))

@@ -49,6 +49,9 @@ impl World {
     }
 
     fn choose(&mut self, index: MemberIndex) -> Option<Ask> {
+        if self.plan.takes_back && self.random.percent(50) {
+            return self.choose_under_locks(index);
+        }
         let held = self.holdings.of(index).count();
         match self.random.below(100) {
             0..28 => self.choose_name(),
@@ -62,11 +65,8 @@ impl World {
                     1 => Stability::FileSync,
                     _ => Stability::Unstable,
                 };
-                let (run, is_direct) = (self.any_run(), self.random.percent(50));
-                if !self.may_write(index, &run) {
-                    return None;
-                }
-                Some(Ask::Write { id: 0, run, stability, is_direct })
+                let run = self.any_run();
+                self.choose_write(index, run, stability)
             }
             58..62 => Some(Ask::Commit { file: self.any_file() }),
             62..72 => Some(Ask::Read { run: self.any_run() }),
@@ -83,6 +83,24 @@ impl World {
             95..97 => self.choose_end(index),
             _ => Some(Ask::Null),
         }
+    }
+
+    /// A lock, an end of one, or a write where locks are, which is not made to last.
+    fn choose_under_locks(&mut self, index: MemberIndex) -> Option<Ask> {
+        match self.random.below(10) {
+            0..6 => {
+                let run = Run { file: File::Locked, ..self.any_run() };
+                self.choose_write(index, run, Stability::Unstable)
+            }
+            6..8 => self.choose_lock(index),
+            _ => self.choose_end(index),
+        }
+    }
+
+    fn choose_write(&mut self, index: MemberIndex, run: Run, stability: Stability) -> Option<Ask> {
+        let is_direct = self.random.percent(50);
+        let may = self.may_write(index, &run);
+        may.then_some(Ask::Write { id: 0, run, stability, is_direct })
     }
 
     fn any_file(&mut self) -> File {

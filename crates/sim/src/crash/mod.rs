@@ -52,6 +52,8 @@ pub struct StormPlan {
     credits_initial: u16,
     credits_budget: u32,
     has_reflinks: bool,
+    /// Much is written under locks, and taken back.
+    takes_back: bool,
     faults: FaultPlan,
 }
 
@@ -77,10 +79,11 @@ impl StormPlan {
             members: 2 + random.below(3),
             trouble_of_10000: [20, 40, 80][random.below(3)],
             lease_ns: [400_000_000, 3_000_000_000][random.below(2)],
-            write_back_ns: 1_000_000 * (1 + random.below(60) as u64),
+            write_back_ns: 1_000_000 * [1 + random.below(60) as u64, 1_000][random.below(2)],
             credits_initial: 1 + random.below(8) as u16,
             credits_budget: 64 + random.below(64) as u32,
             has_reflinks: random.percent(75),
+            takes_back: random.percent(30),
             faults,
         }
     }
