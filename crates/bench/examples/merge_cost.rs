@@ -95,7 +95,16 @@ impl Served {
         let mut child = Command::new(program)
             .arg("serve")
             .arg(export)
-            .args(["--tcp", "127.0.0.1:0", "--squash", "none", "--while-stdin", "--anonymous"])
+            .args([
+                "--tcp",
+                "127.0.0.1:0",
+                "--cache",
+                "1G",
+                "--squash",
+                "none",
+                "--while-stdin",
+                "--anonymous",
+            ])
             .arg(format!("{}:{}", uid.as_raw(), gid.as_raw()))
             .arg("--socket")
             .arg(place.join("socket"))

@@ -193,7 +193,7 @@ impl Reactor {
     }
 
     /// An object has lost its last name.
-    fn forget_object(&mut self, handle: &FileHandle) {
+    pub(crate) fn forget_object(&mut self, handle: &FileHandle) {
         if let Some((file, _)) = self.open_files.get(handle) {
             self.filer.file_unlinked(dafs_filer::FileKey(file.key().0));
         } else {

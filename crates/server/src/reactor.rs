@@ -111,6 +111,8 @@ pub(crate) struct Reactor {
     pub(crate) turned_away: u64,
     pub(crate) now: Moment,
     last_tick: Moment,
+    /// When the store was last asked what was removed beside us.
+    pub(crate) looked_for_removed: Moment,
     /// Fills go to the pool until then: the disk was slow.
     pub(crate) slow_until: Moment,
     pub(crate) requests: u64,
@@ -198,6 +200,7 @@ impl Reactor {
             turned_away: 0,
             now: Moment(0),
             last_tick: Moment(0),
+            looked_for_removed: Moment(0),
             slow_until: Moment(0),
             requests: 0,
             request_bytes: config.filer.request_bytes_max.max(CONNECT_BYTES),

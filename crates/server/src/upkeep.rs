@@ -89,6 +89,7 @@ impl Reactor {
         }
         self.cache.on_tick(self.now);
         self.flush_due();
+        self.let_go_of_removed();
         for endpoint in self.channels.leaving(|since| since.after(LEAVE_PATIENCE) <= self.now) {
             self.give_up(endpoint);
         }
@@ -106,6 +107,14 @@ impl Reactor {
         self.tick_delegations();
         self.meter.on_tick();
         self.show_itself();
+    }
+
+    /// What local processes have removed takes no room any more, on disk or in the cache.
+    fn let_go_of_removed(&mut self) {
+        let before = std::mem::replace(&mut self.looked_for_removed, self.now);
+        for handle in self.whole_store.let_go_of_removed(self.now.since(before)) {
+            self.forget_object(&handle);
+        }
     }
 
     /// Starts the flushes that are due.

@@ -4,6 +4,7 @@
 //! leads outside what is exported.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{
@@ -226,6 +227,13 @@ pub trait Store: Send + Sync {
     /// Whether a handle is not of an export that these terms hide.
     fn shows(&self, _handle: &FileHandle) -> bool {
         true
+    }
+
+    /// Lets go of objects that processes beside the server have removed, whose space would not be
+    /// free before; their handles. To be called now and then, with the time since the last call;
+    /// in some seconds of it every object is looked at.
+    fn let_go_of_removed(&self, _elapsed: Duration) -> Vec<FileHandle> {
+        Vec::new()
     }
 
     /// The root of everything.

@@ -69,6 +69,11 @@ impl Place {
         self.server = Some(server);
     }
 
+    #[allow(dead_code)]
+    pub fn server_id(&self) -> u32 {
+        self.server.as_ref().unwrap().id()
+    }
+
     /// SIGKILL: what was not committed may be lost.
     pub fn kill_server(&mut self) {
         let mut server = self.server.take().unwrap();

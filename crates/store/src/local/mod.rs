@@ -14,6 +14,7 @@ mod node;
 mod ops;
 mod seal;
 mod sys;
+mod table;
 mod xattr;
 
 use std::borrow::Cow;
@@ -32,8 +33,9 @@ use crate::file::FileKey;
 use crate::terms::ExportTerms;
 use attribute::AttributeFile;
 use file::LocalFile;
-use node::{Hints, Node, NodeTable};
+use node::Node;
 use seal::{Facet, Identity, Parts, Sealer};
+use table::{Hints, NodeTable};
 
 /// One exported directory.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dafs_memory::kernel_handle::KernelHandle;
-use dafs_types::{FileHandle, ObjectType, QuickMap, Timestamp};
+use dafs_types::{FileHandle, ObjectType, Timestamp};
 use rustix::io::Errno;
 
 use super::seal::{Facet, Identity, Parts};
@@ -30,7 +30,7 @@ pub(super) struct Node {
     pub file_system: u64,
     pub device: (u32, u32),
     pub kind: ObjectType,
-    inode: Inode,
+    pub inode: Inode,
     mount_id: u64,
     /// By [`sys::millis`].
     proved_at: AtomicU64,
@@ -52,7 +52,7 @@ impl Node {
 /// Tells an object from every other that is there at the same time: its number, on its file
 /// system beneath its export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Inode {
+pub(super) struct Inode {
     export: usize,
     file_system: u64,
     number: u64,
@@ -135,6 +135,13 @@ impl LocalStore {
             return Err(StoreError::Stale);
         }
         Ok(status)
+    }
+
+    /// Lets go of objects that local processes have removed: a descriptor keeps what they hold.
+    pub(super) fn let_go_of_removed_nodes(&self, elapsed: Duration) -> Vec<FileHandle> {
+        let looked_at = lock(&self.nodes).next_part(elapsed);
+        let is_gone = |node: &Arc<Node>| matches!(self.live_status(node), Err(StoreError::Stale));
+        looked_at.into_iter().filter(is_gone).map(|node| node.handle).collect()
     }
 
     /// Opens an entry of a directory.
@@ -382,96 +389,6 @@ impl LocalStore {
     }
 }
 
-/// Nodes in recent use, with a bound; a clock chooses who goes.
-pub(super) struct NodeTable {
-    slots: Vec<(Arc<Node>, bool)>,
-    places: QuickMap<FileHandle, usize>,
-    /// Of several nodes of one inode, the newest.
-    inodes: QuickMap<Inode, usize>,
-    count_max: usize,
-    hand: usize,
-}
-
-impl NodeTable {
-    pub fn new(count_max: usize) -> Self {
-        let (places, inodes) = (QuickMap::default(), QuickMap::default());
-        Self { slots: Vec::new(), places, inodes, count_max: count_max.max(8), hand: 0 }
-    }
-
-    pub fn get(&mut self, handle: &FileHandle) -> Option<Arc<Node>> {
-        let place = *self.places.get(handle)?;
-        Some(self.take(place))
-    }
-
-    fn of_inode(&mut self, inode: &Inode) -> Option<Arc<Node>> {
-        let place = *self.inodes.get(inode)?;
-        Some(self.take(place))
-    }
-
-    fn take(&mut self, place: usize) -> Arc<Node> {
-        let (node, was_used) = &mut self.slots[place];
-        *was_used = true;
-        node.clone()
-    }
-
-    pub fn insert(&mut self, node: Arc<Node>) {
-        self.remove(&node.handle);
-        while self.slots.len() >= self.count_max {
-            self.hand = if self.hand + 1 >= self.slots.len() { 0 } else { self.hand + 1 };
-            if !std::mem::take(&mut self.slots[self.hand].1) {
-                let victim = self.slots[self.hand].0.handle;
-                self.remove(&victim);
-            }
-        }
-        self.places.insert(node.handle, self.slots.len());
-        self.inodes.insert(node.inode, self.slots.len());
-        self.slots.push((node, false));
-    }
-
-    pub fn remove(&mut self, handle: &FileHandle) {
-        if let Some(place) = self.places.remove(handle) {
-            let (gone, _) = self.slots.swap_remove(place);
-            if self.inodes.get(&gone.inode) == Some(&place) {
-                self.inodes.remove(&gone.inode);
-            }
-            let last = self.slots.len();
-            if let Some((moved, _)) = self.slots.get(place) {
-                self.places.insert(moved.handle, place);
-                if let Some(known) = self.inodes.get_mut(&moved.inode)
-                    && *known == last
-                {
-                    *known = place;
-                }
-            }
-        }
-    }
-}
-
-/// Where objects without kernel handles were seen last, with a bound.
-#[derive(Default)]
-pub(super) struct Hints {
-    seen: QuickMap<FileHandle, (FileHandle, Box<[u8]>)>,
-    order: VecDeque<FileHandle>,
-}
-
-impl Hints {
-    pub fn get(&self, handle: &FileHandle) -> Option<(FileHandle, Box<[u8]>)> {
-        self.seen.get(handle).cloned()
-    }
-
-    pub fn insert(&mut self, handle: FileHandle, parent: FileHandle, name: &[u8]) {
-        if self.seen.insert(handle, (parent, name.into())).is_some() {
-            return;
-        }
-        self.order.push_back(handle);
-        if self.order.len() > HINT_COUNT_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.seen.remove(&oldest);
-        }
-    }
-}
-
 /// Opens an object by its kernel handle, past the moment in which its inode number is
 /// being given to a new file: `iget_locked` then finds an inode that is still being
 /// made, and ext4 says ENOMEM where ESTALE will be true a moment later.
@@ -492,8 +409,6 @@ fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> io::Result<Owne
 
 /// How long an object counts as beneath its export without another look.
 const PROOF_AGE: Duration = Duration::from_secs(1);
-/// Names remembered for objects without kernel handles.
-const HINT_COUNT_MAX: usize = 262_144;
 const SEARCH_BUFFER_BYTES: usize = 16 << 10;
 /// Looks at an inode that is being made: most after a turn of its maker, some after it slept.
 const SETTLE_TRIES: u32 = 100;

@@ -5,6 +5,7 @@
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dafs_types::limits::LINK_TEXT_BYTES_MAX;
 use dafs_types::permission::{self, EXECUTE, READ, WRITE};
@@ -76,6 +77,10 @@ impl Store for LocalStore {
 
     fn shows(&self, handle: &FileHandle) -> bool {
         self.is_visible(handle)
+    }
+
+    fn let_go_of_removed(&self, elapsed: Duration) -> Vec<FileHandle> {
+        self.let_go_of_removed_nodes(elapsed)
     }
 
     fn root(&self, _who: &Credentials) -> Result<Object> {
