@@ -86,10 +86,6 @@ impl Inputs {
         ensure!(is_even, "of some file there are more records than of another");
         Ok(())
     }
-
-    pub fn forget_output(&self) -> Result<()> {
-        std::fs::remove_file(self.output()).context("removing the output")
-    }
 }
 
 impl Drop for Inputs {

@@ -63,7 +63,7 @@ impl MergeSettings {
             input_bytes: 256 << 20,
             orders: vec![2, 4, 8],
             record_sizes: vec![64 << 10, 16 << 10, 4 << 10, 1 << 10, 256, 64],
-            block_bytes: 1 << 20,
+            block_bytes: 128 << 10,
             depth: 2,
             rounds: 5,
         }
@@ -186,6 +186,8 @@ struct Peer {
     /// Where the engine finds the directory.
     root: String,
     depth: usize,
+    /// Removes the output as the peer would, so that its server keeps nothing of it.
+    remove: Rc<dyn Fn(&str) -> Result<()>>,
 }
 
 /// Measures all of it.
@@ -220,10 +222,11 @@ fn ganesha(settings: &MergeSettings) -> Result<Option<Ganesha>> {
 
 fn peers(settings: &MergeSettings, ganesha: Option<&Ganesha>) -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
-    let mut add = |name: &str, engine: Rc<dyn Engine>, root: &str, depth: usize| {
+    type Remove = Rc<dyn Fn(&str) -> Result<()>>;
+    let mut add = |name: &str, engine: Rc<dyn Engine>, root: &str, depth: usize, remove: Remove| {
         let how = if depth == 1 { "synchronous" } else { "asynchronous" };
         let (name, root) = (format!("{name} {how}"), root.to_owned());
-        peers.push(Peer { name, engine, root, depth });
+        peers.push(Peer { name, engine, root, depth, remove });
     };
     let client = Client::new(ClientConfig::default())?;
     for address in &settings.servers {
@@ -233,16 +236,23 @@ fn peers(settings: &MergeSettings, ganesha: Option<&Ganesha>) -> Result<Vec<Peer
             Address::Tcp(_) => "tcp",
             _ => "verbs",
         };
-        let engine: Rc<dyn Engine> = Rc::new(DafsEngine::new(session, Watch::default()));
-        add(name, engine.clone(), "", settings.depth);
-        add(name, engine, "", 1);
+        let engine: Rc<dyn Engine> = Rc::new(DafsEngine::new(session.clone(), Watch::default()));
+        let remove: Remove = Rc::new(move |path| Ok(session.remove(path)?));
+        add(name, engine.clone(), "", settings.depth, remove.clone());
+        add(name, engine, "", 1, remove);
     }
     let root = settings.directory.to_str().context("the directory's name is not UTF-8")?;
-    add("local", Rc::new(LocalEngine), root, settings.depth);
+    let remove: Remove = Rc::new(|path| Ok(std::fs::remove_file(path)?));
+    add("local", Rc::new(LocalEngine), root, settings.depth, remove);
     if let Some(server) = ganesha {
-        let engine: Rc<dyn Engine> = Rc::new(NfsEngine::new(server.mount()?));
-        add("nfs", engine.clone(), "", settings.depth);
-        add("nfs", engine, "", 1);
+        let engine = NfsEngine::new(server.mount()?);
+        let remove: Remove = {
+            let engine = engine.clone();
+            Rc::new(move |path| Ok(engine.remove(path)?))
+        };
+        let engine: Rc<dyn Engine> = Rc::new(engine);
+        add("nfs", engine.clone(), "", settings.depth, remove.clone());
+        add("nfs", engine, "", 1, remove);
     }
     Ok(peers)
 }
@@ -260,7 +270,8 @@ fn measure(settings: &MergeSettings, peers: &[Peer], inputs: &Inputs) -> Result<
             } else {
                 speeds.push(inputs.total_bytes as f64 / seconds / 1e6);
             }
-            inputs.forget_output()?;
+            (peer.remove)(&format!("{}/{}", peer.root, Inputs::OUTPUT))
+                .with_context(|| format!("removing the output over {}", peer.name))?;
         }
     }
     let point = |(peer, mut speeds): (&Peer, Vec<f64>)| {

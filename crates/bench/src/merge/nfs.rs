@@ -41,6 +41,10 @@ impl NfsEngine {
         Self(Rc::new(RefCell::new(Shared { nfs, ended: HashMap::new() })))
     }
 
+    pub fn remove(&self, path: &str) -> std::result::Result<(), PeerError> {
+        self.0.borrow_mut().nfs.call(Request::Unlink(path)).map(drop)
+    }
+
     fn open_file(&self, path: &str, name: &str, flags: i32) -> Result<Rc<NfsFile>> {
         let file = self.0.borrow_mut().nfs.open(path, flags, 0o644);
         let file = file.map_err(|error| Error::engine(format!("opening {path}"), error))?;

@@ -80,7 +80,7 @@ fn draw_gzip(arguments: &Arguments, directory: &Path) -> Result<()> {
 fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
     let memory = Path::new("/dev/shm");
     let place = arguments.place.as_deref().or(memory.is_dir().then_some(memory));
-    let host = Host::start(place, &[])?;
+    let host = Host::start(place, &["--cache", "1G"])?;
     let exported = host.exported();
     let full = MergeSettings::full;
     let settings = if arguments.tiny { MergeSettings::tiny } else { full }(exported);

@@ -47,7 +47,7 @@ pub struct Arguments {
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     memory: String,
     /// Octets of the blocks that are moved (K, M). They are smaller where the memory asks for it.
-    #[arg(long, value_name = "SIZE", default_value = "1M")]
+    #[arg(long, value_name = "SIZE", default_value = "256K")]
     block: String,
     /// Blocks of each file in use and under way: 2 is double buffered.
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
