@@ -179,6 +179,8 @@ impl MergeReport {
     }
 }
 
+type Remove = Rc<dyn Fn(&str) -> Result<()>>;
+
 /// Something that merges.
 struct Peer {
     name: String,
@@ -187,7 +189,7 @@ struct Peer {
     root: String,
     depth: usize,
     /// Removes the output as the peer would, so that its server keeps nothing of it.
-    remove: Rc<dyn Fn(&str) -> Result<()>>,
+    remove: Remove,
 }
 
 /// Measures all of it.
@@ -222,7 +224,6 @@ fn ganesha(settings: &MergeSettings) -> Result<Option<Ganesha>> {
 
 fn peers(settings: &MergeSettings, ganesha: Option<&Ganesha>) -> Result<Vec<Peer>> {
     let mut peers = Vec::new();
-    type Remove = Rc<dyn Fn(&str) -> Result<()>>;
     let mut add = |name: &str, engine: Rc<dyn Engine>, root: &str, depth: usize, remove: Remove| {
         let how = if depth == 1 { "synchronous" } else { "asynchronous" };
         let (name, root) = (format!("{name} {how}"), root.to_owned());
