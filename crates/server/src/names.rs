@@ -130,11 +130,12 @@ impl Reactor {
         let who = self.who(answer);
         self.may_take(answer)?;
         let name = request.name.as_bytes();
-        let object = who.store().lookup(&who, &request.directory, name)?;
-        self.pass_file(answer, &object.handle)?;
-        self.may_remove(&object.handle, request.mode)?;
-        self.touch(answer, &object.handle, Touch::Remove)?;
-        let removed = who.store().remove(&who, &request.directory, name)?;
+        let mut refused = Ok(());
+        let removed = who.store().remove_if(&who, &request.directory, name, &mut |object| {
+            refused = self.may_go(answer, object, request.mode);
+            refused.is_ok()
+        })?;
+        let Some(removed) = removed else { return refused };
         if removed.was_last {
             self.forget_object(&removed.handle);
         }
@@ -174,6 +175,18 @@ impl Reactor {
     pub(crate) fn may_take(&mut self, answer: Answer) -> Result<(), Status> {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         self.filer.may_take(id)
+    }
+
+    /// Whether nobody stands in the way of an object's name being removed.
+    fn may_go(
+        &mut self,
+        answer: Answer,
+        object: &FileHandle,
+        mode: RemoveMode,
+    ) -> Result<(), Status> {
+        self.pass_file(answer, object)?;
+        self.may_remove(object, mode)?;
+        self.touch(answer, object, Touch::Remove)
     }
 
     /// Whether those who have the object open let its name go.

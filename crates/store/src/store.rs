@@ -390,6 +390,19 @@ pub trait Store: Send + Sync {
     /// Removes a name: of any object but a directory, or of an empty directory.
     fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed>;
 
+    /// The same if `may` agrees to the object that has the name; `None` if it does not. A store
+    /// that can look once for both does so.
+    fn remove_if(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        may: &mut dyn FnMut(&FileHandle) -> bool,
+    ) -> Result<Option<Removed>> {
+        let object = self.lookup(who, directory, name)?;
+        if may(&object.handle) { self.remove(who, directory, name).map(Some) } else { Ok(None) }
+    }
+
     /// Renames, replacing what has the new name if it is of the same sort (and empty).
     fn rename(
         &self,

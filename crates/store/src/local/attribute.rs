@@ -248,12 +248,16 @@ impl LocalStore {
         who: &Credentials,
         node: &Arc<Node>,
         name: &[u8],
-    ) -> Result<Removed> {
+        may: &mut dyn FnMut(&FileHandle) -> bool,
+    ) -> Result<Option<Removed>> {
         let attribute = self.attribute_named(node, name)?;
         let before = self.check_attribute_rights(who, node, ShareAccess::Write)?;
+        if !may(&attribute.handle) {
+            return Ok(None);
+        }
         xattr::remove(node.fd(), &attribute.name)?;
         let change = self.after_change(node, &before)?;
-        Ok(Removed { handle: attribute.handle, was_last: true, change })
+        Ok(Some(Removed { handle: attribute.handle, was_last: true, change }))
     }
 
     /// Renames within one attribute directory: the value is copied and the old name goes

@@ -3,7 +3,7 @@
 //! Invariant: a new object has mode 0 until it belongs to the asker, so nobody else
 //! can use the moment between; one that is made as the asker's has its mode at once.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use dafs_types::permission::{EXECUTE, WRITE};
@@ -149,7 +149,8 @@ impl LocalStore {
         }
         // A node outlives the open, and must not keep the file busy for whoever would
         // execute it.
-        let (node, made) = self.adopt(sys::reopen_path(writer.as_fd())?, parent)?;
+        let path = self.path_of_new(&writer, parent, name)?;
+        let (node, made) = self.adopt(path, parent)?;
         self.remember(&node, parent, name);
         let created = self.finish(who, (&node, made), (parent, before), &changes, FILE_MODE)?;
         if matches!(mode, CreateMode::Exclusive(_)) {
@@ -158,6 +159,17 @@ impl LocalStore {
         let file = self.file_for(node.handle, |key| LocalFile::new(key, node));
         file.allow_with(writer, !who.is_superuser());
         Ok((created, file))
+    }
+
+    /// A descriptor for paths of what was just made: by its name, which takes a third of the
+    /// way through `/proc`, unless the name leads to something else already.
+    fn path_of_new(&self, made: &OwnedFd, parent: &Node, name: &[u8]) -> Result<OwnedFd> {
+        if let Ok(found) = sys::open_component(parent.fd(), name)
+            && sys::is_same(found.as_fd(), made.as_fd())?
+        {
+            return Ok(found);
+        }
+        sys::reopen_path(made.as_fd())
     }
 
     /// Truncates a file that is as `found` says.

@@ -12,6 +12,7 @@ mod file;
 mod list;
 mod node;
 mod ops;
+mod remove;
 mod seal;
 mod sys;
 mod table;

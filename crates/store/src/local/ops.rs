@@ -16,6 +16,7 @@ use dafs_types::{
 use rustix::fs::AtFlags;
 
 use super::node::{Node, Target};
+use super::remove::not_empty;
 use super::sys::{self, Status};
 use super::{LocalStore, lock};
 use crate::attributes::{AttributeChanges, Attributes};
@@ -347,21 +348,22 @@ impl Store for LocalStore {
     }
 
     fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed> {
+        let removed = self.remove_if(who, directory, name, &mut |_| true)?;
+        removed.ok_or(StoreError::NotFound)
+    }
+
+    fn remove_if(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        may: &mut dyn FnMut(&FileHandle) -> bool,
+    ) -> Result<Option<Removed>> {
         let who = &*self.entering(who, directory);
-        if let Some(node) = self.in_attributes(directory)? {
-            return self.remove_attribute(who, &node, name);
+        match self.in_attributes(directory)? {
+            Some(node) => self.remove_attribute(who, &node, name, may),
+            None => self.remove_entry(who, directory, name, may),
         }
-        let entry = self.entry(who, directory, name)?;
-        let (node, found) = entry.found.ok_or(StoreError::NotFound)?;
-        let is_directory = found.kind == ObjectType::Directory;
-        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        rustix::fs::unlinkat(entry.parent.fd(), name, flags).map_err(not_empty)?;
-        let was_last = sys::status(node.fd())?.attributes.link_count == 0 || is_directory;
-        if was_last {
-            lock(&self.nodes).remove(&node.handle);
-        }
-        let change = self.after_change(&entry.parent, &entry.before)?;
-        Ok(Removed { handle: node.handle, was_last, change })
     }
 
     fn rename(
@@ -448,12 +450,4 @@ fn attribute_access(object: AccessMask, kind: ObjectType) -> AccessMask {
     // Who may read or write may look a name up.
     let search = if bits == 0 { 0 } else { EXECUTE };
     permission::access_of(ObjectType::Directory, bits | search)
-}
-
-/// Some file systems say EEXIST for a directory with entries.
-fn not_empty(errno: rustix::io::Errno) -> StoreError {
-    match StoreError::from(errno) {
-        StoreError::Exists => StoreError::NotEmpty,
-        other => other,
-    }
 }

@@ -121,6 +121,12 @@ pub(super) fn reopen(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     }
 }
 
+/// Whether two descriptors are of one object.
+pub(super) fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool> {
+    let (one, other) = (rustix::fs::fstat(one)?, rustix::fs::fstat(other)?);
+    Ok(one.st_ino == other.st_ino && one.st_dev == other.st_dev)
+}
+
 /// A descriptor of an open object that stands for it without holding it open.
 pub(super) fn reopen_path(object: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;

@@ -271,6 +271,28 @@ fn a_removed_object_is_stale_but_serves_those_who_have_it_open() {
 }
 
 #[test]
+fn who_has_a_say_in_a_removal_is_asked_about_the_object_that_has_the_name() {
+    everywhere(|store| {
+        let top = top(store);
+        let handle = make(store, &top, "f", 0o600);
+        let mut asked = Vec::new();
+        let mut answer = |object: &FileHandle, may: bool| {
+            asked.push(object.clone());
+            may
+        };
+        let kept = store.remove_if(&root(), &top, b"f", &mut |object| answer(object, false));
+        assert!(kept.unwrap().is_none());
+        assert_eq!(store.lookup(&root(), &top, b"f").unwrap().handle, handle);
+        let removed = store.remove_if(&root(), &top, b"f", &mut |object| answer(object, true));
+        let removed = removed.unwrap().expect("the second answer was yes");
+        assert!(removed.was_last && removed.handle == handle);
+        let missing = store.remove_if(&root(), &top, b"f", &mut |_| panic!("asked of nothing"));
+        assert_eq!(missing.unwrap_err(), StoreError::NotFound);
+        assert_eq!(asked, [handle.clone(), handle]);
+    });
+}
+
+#[test]
 fn a_file_without_a_name_can_get_one() {
     everywhere(|store| {
         let top = top(store);

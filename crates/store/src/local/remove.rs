@@ -1,0 +1,44 @@
+//! Removing names.
+//!
+//! Invariant: what the asker is let remove is what was looked at: directory and entry are
+//! looked at once, for the rights and for whoever else has a say.
+
+use dafs_types::{Credentials, FileHandle, ObjectType};
+use rustix::fs::AtFlags;
+
+use super::{LocalStore, lock, sys};
+use crate::error::{Result, StoreError};
+use crate::store::Removed;
+
+impl LocalStore {
+    pub(super) fn remove_entry(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        may: &mut dyn FnMut(&FileHandle) -> bool,
+    ) -> Result<Option<Removed>> {
+        let entry = self.entry(who, directory, name)?;
+        let (node, found) = entry.found.ok_or(StoreError::NotFound)?;
+        if !may(&node.handle) {
+            return Ok(None);
+        }
+        let is_directory = found.kind == ObjectType::Directory;
+        let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        rustix::fs::unlinkat(entry.parent.fd(), name, flags).map_err(not_empty)?;
+        let was_last = sys::status(node.fd())?.attributes.link_count == 0 || is_directory;
+        if was_last {
+            lock(&self.nodes).remove(&node.handle);
+        }
+        let change = self.after_change(&entry.parent, &entry.before)?;
+        Ok(Some(Removed { handle: node.handle, was_last, change }))
+    }
+}
+
+/// Some file systems say EEXIST for a directory with entries.
+pub(super) fn not_empty(errno: rustix::io::Errno) -> StoreError {
+    match StoreError::from(errno) {
+        StoreError::Exists => StoreError::NotEmpty,
+        other => other,
+    }
+}
