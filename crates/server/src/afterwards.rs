@@ -17,6 +17,8 @@ use crate::task::Answer;
 pub(crate) struct Afterwards {
     closing: Option<Closing>,
     keeping: Option<Keeping>,
+    /// Whether the store has removed objects to close.
+    has_removed: bool,
 }
 
 /// An open that ends.
@@ -39,6 +41,12 @@ impl Afterwards {
     #[inline]
     pub fn is_any(&self) -> bool {
         self.closing.is_some() | self.keeping.is_some()
+    }
+
+    /// Has the store close what a removal has left open: the system frees it then, which takes
+    /// as long as a short request.
+    pub fn close_removed(&mut self) {
+        self.has_removed = true;
     }
 
     /// Has a result kept once the answers are out; one that waits already is kept now.
@@ -73,6 +81,15 @@ impl Reactor {
         if self.afterwards.is_any() {
             self.close_up();
             self.keep_up();
+        }
+    }
+
+    /// Has removed objects closed, at the end of a turn.
+    #[inline]
+    pub(crate) fn close_removed(&mut self) {
+        if std::mem::take(&mut self.afterwards.has_removed) {
+            self.interface.flush();
+            self.whole_store.close_removed();
         }
     }
 

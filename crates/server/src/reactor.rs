@@ -286,6 +286,7 @@ impl Reactor {
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
         }
+        self.close_removed();
     }
 
     /// Does what is due by time. Behind a turn: who asks gets the answer first.

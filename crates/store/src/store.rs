@@ -229,6 +229,10 @@ pub trait Store: Send + Sync {
         true
     }
 
+    /// Closes what removals have left open, so that nobody waited for it: the system frees what an
+    /// object held with its last descriptor. To be called when the answers are out.
+    fn close_removed(&self) {}
+
     /// Lets go of objects that processes beside the server have removed, whose space would not be
     /// free before; their handles. To be called now and then, with the time since the last call;
     /// in some seconds of it every object is looked at.

@@ -211,7 +211,9 @@ impl Cache {
             return None;
         }
         self.files.get_mut(owner).is_flushing = true;
-        Some((FlushJob { owner, file: handle, arena: self.arena.clone(), ranges }, next))
+        let arena = self.arena.clone();
+        let asks_before = !self.holds_only(owner, &ranges);
+        Some((FlushJob { owner, file: handle, arena, ranges, asks_before }, next))
     }
 
     /// Moves a segment's dirty blocks into the list; false if some did not fit.
@@ -290,7 +292,13 @@ impl Cache {
         if let Err(error) = done.result {
             self.note_loss(file, error, lost);
         }
-        self.note_version(file, done.before, done.after, done.result.is_ok());
+        let entry = self.files.get(file);
+        let (known, size) = (entry.version, entry.size);
+        let is_alone = done.after.is_some_and(|after| after.size == size)
+            && !done.asked_before
+            && self.holds_only(file, &done.ranges);
+        let before = if is_alone { Some(known) } else { done.before };
+        self.note_version(file, before, done.after, done.result.is_ok());
         self.files.get_mut(file).is_flushing = false;
         self.finish_flush(file);
         self.wants_flush = true;

@@ -85,6 +85,8 @@ pub struct FlushJob {
     pub(super) file: Arc<dyn File>,
     pub(super) arena: Memory,
     pub(super) ranges: BlockList,
+    /// Whether it matters who has been at the file before.
+    pub(super) asks_before: bool,
 }
 
 /// What came of a [`FlushJob`].
@@ -93,6 +95,7 @@ pub struct FlushDone {
     pub(super) owner: CachedFile,
     pub(super) ranges: BlockList,
     pub(super) result: Result<()>,
+    pub(super) asked_before: bool,
     /// The file's version before the first write and after the last: what tells our own
     /// change from a foreign one.
     pub(super) before: Option<FileVersion>,
@@ -103,12 +106,13 @@ impl FlushJob {
     /// Does the work. Blocks; may run on any thread.
     #[must_use]
     pub fn run(self) -> FlushDone {
-        let before = self.file.version().ok();
+        let before = if self.asks_before { self.file.version().ok() } else { None };
         let result = self.ranges.iter().try_for_each(|range| {
             self.file.write_at(&self.arena, range.memory_offset, range.length, range.file_offset)
         });
         let after = self.file.version().ok();
-        FlushDone { owner: self.owner, ranges: self.ranges, result, before, after }
+        let asked_before = self.asks_before;
+        FlushDone { owner: self.owner, ranges: self.ranges, result, asked_before, before, after }
     }
 }
 

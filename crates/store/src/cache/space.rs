@@ -4,8 +4,9 @@
 
 use super::buddy::CHUNK_BLOCKS;
 use super::files::Files;
+use super::jobs::BlockList;
 use super::segment::{NONE, SEGMENT_BLOCKS, Segments, block_bits, for_runs};
-use super::{BLOCK_BYTES, Cache};
+use super::{BLOCK_BYTES, Cache, CachedFile};
 
 impl Cache {
     /// The segment of a file, made if need be. `None`: no room for another.
@@ -146,6 +147,16 @@ impl Cache {
             slot = self.segments.get(slot).next;
         }
         slots
+    }
+
+    /// Whether nothing is cached of a file but one run of blocks that is being flushed: then it
+    /// does not matter whether somebody else has been at the file meanwhile.
+    pub(super) fn holds_only(&self, owner: CachedFile, ranges: &BlockList) -> bool {
+        let [range] = ranges.as_slice() else { return false };
+        let segment = self.segments.get(range.slot);
+        let is_only = self.files.get(owner).first_segment == range.slot && segment.next == NONE;
+        let others = !block_bits(range.first, range.end);
+        is_only && (segment.valid | segment.filling | segment.writing) & others == 0
     }
 
     /// Forgets everything clean of a file: it was changed by somebody else.

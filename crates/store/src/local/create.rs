@@ -149,8 +149,7 @@ impl LocalStore {
         }
         // A node outlives the open, and must not keep the file busy for whoever would
         // execute it.
-        let path = self.path_of_new(&writer, parent, name)?;
-        let (node, made) = self.adopt(path, parent)?;
+        let (node, made) = self.adopt_new(&writer, parent, name)?;
         self.remember(&node, parent, name);
         let created = self.finish(who, (&node, made), (parent, before), &changes, FILE_MODE)?;
         if matches!(mode, CreateMode::Exclusive(_)) {
@@ -161,15 +160,16 @@ impl LocalStore {
         Ok((created, file))
     }
 
-    /// A descriptor for paths of what was just made: by its name, which takes a third of the
-    /// way through `/proc`, unless the name leads to something else already.
-    fn path_of_new(&self, made: &OwnedFd, parent: &Node, name: &[u8]) -> Result<OwnedFd> {
-        if let Ok(found) = sys::open_component(parent.fd(), name)
-            && sys::is_same(found.as_fd(), made.as_fd())?
-        {
-            return Ok(found);
+    /// The node of what was just made: found by its name, which takes a third of the way through
+    /// `/proc`, unless the name leads to something else already.
+    fn adopt_new(&self, made: &OwnedFd, parent: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
+        if let Ok(path) = sys::open_component(parent.fd(), name) {
+            let status = sys::status(path.as_fd())?;
+            if sys::is_same(made.as_fd(), &status)? {
+                return self.adopt_as(path, parent, status);
+            }
         }
-        sys::reopen_path(made.as_fd())
+        self.adopt(sys::reopen_path(made.as_fd())?, parent)
     }
 
     /// Truncates a file that is as `found` says.

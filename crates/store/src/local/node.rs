@@ -139,7 +139,10 @@ impl LocalStore {
 
     /// Lets go of objects that local processes have removed: a descriptor keeps what they hold.
     pub(super) fn let_go_of_removed_nodes(&self, elapsed: Duration) -> Vec<FileHandle> {
-        let looked_at = lock(&self.nodes).next_part(elapsed);
+        let (looked_at, _dead) = {
+            let mut nodes = lock(&self.nodes);
+            (nodes.next_part(elapsed), nodes.take_dead())
+        };
         let is_gone = |node: &Arc<Node>| matches!(self.live_status(node), Err(StoreError::Stale));
         looked_at.into_iter().filter(is_gone).map(|node| node.handle).collect()
     }
@@ -195,6 +198,16 @@ impl LocalStore {
     /// Makes a node of a descriptor that was opened beneath `near`.
     pub(super) fn adopt(&self, fd: OwnedFd, near: &Node) -> Result<(Arc<Node>, Status)> {
         let status = sys::status(fd.as_fd())?;
+        self.adopt_as(fd, near, status)
+    }
+
+    /// The same of an object that is as `status` says.
+    pub(super) fn adopt_as(
+        &self,
+        fd: OwnedFd,
+        near: &Node,
+        status: Status,
+    ) -> Result<(Arc<Node>, Status)> {
         let file_system = if status.device == near.device {
             near.file_system
         } else {

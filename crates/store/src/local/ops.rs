@@ -80,6 +80,11 @@ impl Store for LocalStore {
         self.is_visible(handle)
     }
 
+    fn close_removed(&self) {
+        // Closed behind the lock.
+        let _dead = lock(&self.nodes).take_dead();
+    }
+
     fn let_go_of_removed(&self, elapsed: Duration) -> Vec<FileHandle> {
         self.let_go_of_removed_nodes(elapsed)
     }
@@ -349,6 +354,7 @@ impl Store for LocalStore {
 
     fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed> {
         let removed = self.remove_if(who, directory, name, &mut |_| true)?;
+        self.close_removed();
         removed.ok_or(StoreError::NotFound)
     }
 

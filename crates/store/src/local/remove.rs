@@ -27,11 +27,12 @@ impl LocalStore {
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         rustix::fs::unlinkat(entry.parent.fd(), name, flags).map_err(not_empty)?;
         let was_last = sys::status(node.fd())?.attributes.link_count == 0 || is_directory;
+        let handle = node.handle;
         if was_last {
-            lock(&self.nodes).remove(&node.handle);
+            lock(&self.nodes).bury(node);
         }
         let change = self.after_change(&entry.parent, &entry.before)?;
-        Ok(Some(Removed { handle: node.handle, was_last, change }))
+        Ok(Some(Removed { handle, was_last, change }))
     }
 }
 

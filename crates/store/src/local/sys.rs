@@ -121,10 +121,11 @@ pub(super) fn reopen(object: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd> {
     }
 }
 
-/// Whether two descriptors are of one object.
-pub(super) fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> Result<bool> {
-    let (one, other) = (rustix::fs::fstat(one)?, rustix::fs::fstat(other)?);
-    Ok(one.st_ino == other.st_ino && one.st_dev == other.st_dev)
+/// Whether a descriptor is of the object of this status.
+pub(super) fn is_same(object: BorrowedFd<'_>, status: &Status) -> Result<bool> {
+    let found = rustix::fs::fstat(object)?;
+    let device = (rustix::fs::major(found.st_dev), rustix::fs::minor(found.st_dev));
+    Ok(found.st_ino == status.attributes.file_id && device == status.device)
 }
 
 /// A descriptor of an open object that stands for it without holding it open.

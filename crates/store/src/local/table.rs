@@ -20,12 +20,29 @@ pub(super) struct NodeTable {
     hand: usize,
     /// Who was looked at last, by [`NodeTable::next_part`].
     look: usize,
+    /// Removed objects whose last descriptor is closed when nobody waits for it.
+    dead: Vec<Arc<Node>>,
 }
 
 impl NodeTable {
     pub fn new(count_max: usize) -> Self {
         let (places, inodes) = (QuickMap::default(), QuickMap::default());
-        Self { slots: Vec::new(), places, inodes, count_max: count_max.max(8), hand: 0, look: 0 }
+        let (slots, dead) = (Vec::new(), Vec::new());
+        Self { slots, places, inodes, count_max: count_max.max(8), hand: 0, look: 0, dead }
+    }
+
+    /// Forgets an object that was removed; its descriptor stays open until the dead are taken,
+    /// for the system frees what the object held when that is closed.
+    pub fn bury(&mut self, node: Arc<Node>) {
+        self.remove(&node.handle);
+        if self.dead.len() >= DEAD_COUNT_MAX {
+            self.dead.clear();
+        }
+        self.dead.push(node);
+    }
+
+    pub fn take_dead(&mut self) -> Vec<Arc<Node>> {
+        std::mem::take(&mut self.dead)
     }
 
     pub fn get(&mut self, handle: &FileHandle) -> Option<Arc<Node>> {
@@ -116,6 +133,8 @@ impl Hints {
     }
 }
 
+/// Removed objects that may be kept open.
+const DEAD_COUNT_MAX: usize = 64;
 /// Time in which every node is looked at once.
 const LOOK_PERIOD: Duration = Duration::from_secs(10);
 /// Names remembered for objects without kernel handles.
