@@ -4,7 +4,7 @@
 //! ```text
 //! cargo run --release -p dafs-bench --example merge_cost -- DAFS DIRECTORY [--tiny] [--quick]
 //!     [--block OCTETS] [--depth COUNT] [--rounds COUNT] [--order COUNT] [--record OCTETS]
-//!     [--no-nfs] [--json FILE] [--plots DIRECTORY]
+//!     [--only PEER] [--no-nfs] [--json FILE] [--plots DIRECTORY]
 //! ```
 //!
 //! DAFS is the program, whose server is measured; everything lies in a new directory in DIRECTORY,
@@ -40,6 +40,7 @@ fn main() -> Result<()> {
             "--rounds" => settings.rounds = value()?.parse()?,
             "--order" => settings.orders = vec![value()?.parse()?],
             "--record" => settings.record_sizes = vec![value()?.parse()?],
+            "--only" => settings.only = Some(value()?),
             "--no-nfs" => settings.with_nfs = false,
             "--json" => json = Some(value()?.into()),
             "--plots" => plots = Some(value()?.into()),

@@ -197,26 +197,22 @@ impl Waiter {
         self.preemptions_before = is_watched.then(preemptions);
     }
 
-    /// Two looks at the clock inside one spin lay this far apart: what that says. `offered`:
-    /// others could have our core meanwhile.
+    /// Two looks at the clock inside one spin lay this far apart: what that says.
     #[inline]
-    pub(crate) fn judge(&mut self, gap: Duration, now: Instant, offered: bool) -> Gap {
-        if gap < GAP_MIN { Gap::None } else { self.judge_long(gap, now, offered, preemptions()) }
+    pub(crate) fn judge(&mut self, gap: Duration, now: Instant) -> Gap {
+        if gap < GAP_MIN { Gap::None } else { self.judge_long(gap, now, preemptions()) }
     }
 
-    /// The first gap tells nothing, for counting begins with it; but who was offered the core
-    /// and kept it for so long is no peer of ours.
+    /// The first gap tells nothing, for counting begins with it. Who took the core when it was
+    /// offered counts as well: the kernel counts every change of threads that we did not sleep for.
     #[cold]
-    fn judge_long(&mut self, gap: Duration, now: Instant, offered: bool, preemptions: u64) -> Gap {
+    fn judge_long(&mut self, gap: Duration, now: Instant, preemptions: u64) -> Gap {
         self.watched_until = Some(now + WATCHED_SPAN);
         let before = self.preemptions_before.replace(preemptions);
-        let was_taken = before.is_some_and(|before| before != preemptions);
-        if was_taken || offered {
-            self.share(now);
-        }
-        if !was_taken {
+        if before.is_none_or(|before| before == preemptions) {
             return Gap::Stolen(gap);
         }
+        self.share(now);
         self.crowded_until = Some(now + self.crowded_span);
         self.crowded_span = (self.crowded_span * 2).min(CROWDED_SPAN_MAX);
         Gap::Preempted
@@ -314,15 +310,15 @@ mod tests {
     fn preemption_means_sleeping_for_a_growing_while() {
         let now = Instant::now();
         let mut waiter = Waiter::new(WaitPolicy::default());
-        assert_eq!(waiter.judge(Duration::from_micros(2), now, false), Gap::None);
+        assert_eq!(waiter.judge(Duration::from_micros(2), now), Gap::None);
         let gap = Duration::from_millis(3);
-        assert_eq!(waiter.judge_long(gap, now, false, 7), Gap::Stolen(gap), "nothing was counted");
+        assert_eq!(waiter.judge_long(gap, now, 7), Gap::Stolen(gap), "nothing was counted");
         assert!(!waiter.budget(now).is_zero());
-        assert_eq!(waiter.judge_long(gap, now, false, 8), Gap::Preempted);
+        assert_eq!(waiter.judge_long(gap, now, 8), Gap::Preempted);
         assert!(waiter.budget(now).is_zero());
         let later = now + CROWDED_SPAN_MIN;
         assert!(!waiter.budget(later).is_zero());
-        assert_eq!(waiter.judge_long(gap, later, false, 9), Gap::Preempted);
+        assert_eq!(waiter.judge_long(gap, later, 9), Gap::Preempted);
         assert!(waiter.budget(later + CROWDED_SPAN_MIN).is_zero());
     }
 
@@ -351,13 +347,13 @@ mod tests {
         let mut waiter = Waiter::new(WaitPolicy::default());
         let gap = Duration::from_millis(5);
         for _ in 0..10 {
-            assert_eq!(waiter.judge_long(gap, now, false, 3), Gap::Stolen(gap));
+            assert_eq!(waiter.judge_long(gap, now, 3), Gap::Stolen(gap));
             assert!(!waiter.budget(now).is_zero());
         }
         waiter.begin(now + WATCHED_SPAN);
-        assert_eq!(waiter.judge_long(gap, now, false, 4), Gap::Stolen(gap), "no longer counted");
+        assert_eq!(waiter.judge_long(gap, now, 4), Gap::Stolen(gap), "no longer counted");
         assert!(waiter.is_alone(now));
-        waiter.judge_long(gap, now, true, 4);
-        assert!(!waiter.is_alone(now), "somebody had what was offered");
+        assert_eq!(waiter.judge_long(gap, now, 5), Gap::Preempted);
+        assert!(!waiter.is_alone(now), "somebody had the core");
     }
 }

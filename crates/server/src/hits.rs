@@ -23,7 +23,7 @@ use crate::direct::remote_of;
 use crate::meter::Moved;
 use crate::reactor::Reactor;
 use crate::read::{read_response, read_task};
-use crate::respond::{QUIET, blank, take_grant};
+use crate::respond::{QUIET, blank, count, take_grant};
 use crate::task::{Answer, Buffers, ReadTarget, Task, Wait, WriteSource, WriteTask};
 use crate::transfer::{Cookie, Loan};
 use crate::write::write_task;
@@ -332,17 +332,21 @@ impl Reactor {
         let endpoint = hit.answer.endpoint;
         let member = hit.answer.chain.is_some().then_some(hit.answer);
         if let Some(channel) = self.channels.get_mut(endpoint) {
+            take_grant(&mut self.filer, channel, hit.answer, &mut hit.message);
+        }
+        let gather = [Gather::Bytes(&hit.message)];
+        let silent = Cookie::Silent.pack();
+        let is_posted = self.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
+        // Who asked does not wait for this.
+        if let Some(channel) = self.channels.get_mut(endpoint) {
             let length = hit.local.length;
             let moved = match hit.hold {
                 Hold::Read { .. } | Hold::Lent { .. } => Moved::Read(length),
                 Hold::Write { .. } => Moved::Written(length),
             };
             let books = (&mut self.filer, &mut self.meter);
-            take_grant(books, channel, hit.answer, moved, &mut hit.message);
+            count(books, channel, hit.answer, Status::Ok, moved);
         }
-        let gather = [Gather::Bytes(&hit.message)];
-        let silent = Cookie::Silent.pack();
-        let is_posted = self.interface.post_send(endpoint, silent, &gather, QUIET).is_ok();
         if hit.answer.kept_later().is_some() {
             let keeping = Keeping::of(hit.answer, &hit.message);
             if is_last {

@@ -302,27 +302,50 @@ fn grant(
     status: Status,
     moved: Moved,
 ) -> ResponseHeader {
+    let header = grant_credits(filer, channel, answer, status);
+    count((filer, meter), channel, answer, status, moved);
+    header
+}
+
+#[inline]
+fn grant_credits(
+    filer: &mut Filer,
+    channel: &mut Channel,
+    answer: Answer,
+    status: Status,
+) -> ResponseHeader {
     let grant = filer.finish(channel.id, answer.stream);
     channel.receives_due += grant.receives_to_post;
+    blank(answer, status, grant.target_nreq)
+}
+
+/// Counts a request that is answered.
+#[inline]
+pub(crate) fn count(
+    (filer, meter): (&mut Filer, &mut Meter),
+    channel: &mut Channel,
+    answer: Answer,
+    status: Status,
+    moved: Moved,
+) {
     meter.add(answer.reading, moved, &mut channel.traffic);
     if let Some(taken) = meter.complete(answer.reading, status, &mut channel.traffic) {
         let outcome = (status, moved.length(), taken);
         follow::tell(&mut meter.followers, filer, channel, answer, outcome);
     }
-    blank(answer, status, grant.target_nreq)
 }
 
-/// Takes the grant of an answer that was made before, with the credits it would likely bring.
+/// Takes the grant of an answer that was made before, with the credits it would likely bring. It
+/// is to be counted once it is out.
 #[inline]
 pub(crate) fn take_grant(
-    books: (&mut Filer, &mut Meter),
+    filer: &mut Filer,
     channel: &mut Channel,
     answer: Answer,
-    moved: Moved,
     message: &mut [u8],
 ) {
     let order = channel.order.unwrap_or(ByteOrder::NATIVE);
-    let granted = grant(books, channel, answer, Status::Ok, moved);
+    let granted = grant_credits(filer, channel, answer, Status::Ok);
     ResponseHeader::set_target_credits(order, granted.target_credits, message);
 }
 

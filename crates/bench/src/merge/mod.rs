@@ -50,6 +50,8 @@ pub struct MergeSettings {
     pub depth: usize,
     /// Rounds for each median.
     pub rounds: usize,
+    /// Only peers whose name contains this, such as "shm asynchronous".
+    pub only: Option<String>,
 }
 
 impl MergeSettings {
@@ -66,6 +68,7 @@ impl MergeSettings {
             block_bytes: 128 << 10,
             depth: 2,
             rounds: 5,
+            only: None,
         }
     }
 
@@ -254,6 +257,9 @@ fn peers(settings: &MergeSettings, ganesha: Option<&Ganesha>) -> Result<Vec<Peer
         let engine: Rc<dyn Engine> = Rc::new(engine);
         add("nfs", engine.clone(), "", settings.depth, remove.clone());
         add("nfs", engine, "", 1, remove);
+    }
+    if let Some(only) = &settings.only {
+        peers.retain(|peer| peer.name.contains(only));
     }
     Ok(peers)
 }

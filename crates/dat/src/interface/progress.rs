@@ -321,7 +321,7 @@ impl<E> Interface<E> {
         deadline: Option<Instant>,
     ) -> Spun {
         self.waiter.begin(start);
-        let (mut last, mut offered) = (start, false);
+        let mut last = start;
         let mut until = start + budget;
         let mut limit = start + budget * SPIN_STRETCH_MAX;
         loop {
@@ -330,7 +330,7 @@ impl<E> Interface<E> {
                 return spun;
             }
             let now = Instant::now();
-            match self.waiter.judge(now - last, now, offered) {
+            match self.waiter.judge(now - last, now) {
                 Gap::None => {}
                 Gap::Stolen(gap) => (until, limit) = (until + gap, limit + gap),
                 Gap::Preempted => return Spun::Moved,
@@ -346,8 +346,7 @@ impl<E> Interface<E> {
             }
             let spun_for = budget.saturating_sub(until - now);
             let patience = if self.hot.is_empty() { YIELD_AFTER_ASKING } else { YIELD_AFTER };
-            offered = spun_for >= patience && self.waiter.is_alone(now);
-            if offered {
+            if spun_for >= patience && self.waiter.is_alone(now) {
                 sched_yield();
             }
             last = now;

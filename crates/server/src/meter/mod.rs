@@ -386,7 +386,7 @@ const BEGUN_SHIFT: u32 = 7;
 /// Requests of a procedure that are timed in a tenth of a second, about.
 const TIMED_EACH_TICK: u64 = 64;
 /// A clock costs some 30 ns: half a nanosecond for each request.
-const DISTANCE_MAX: u32 = 64;
+const DISTANCE_MAX: u32 = 512;
 
 const _: () = {
     let last = Procedure::ALL[Procedure::ALL.len() - 1].number();

@@ -300,6 +300,7 @@ impl Cache {
         let before = if is_alone { Some(known) } else { done.before };
         self.note_version(file, before, done.after, done.result.is_ok());
         self.files.get_mut(file).is_flushing = false;
+        self.pass_on(file, &done.ranges);
         self.finish_flush(file);
         self.wants_flush = true;
         // A write error waits for the next commit, close or write; requests that wait

@@ -2,6 +2,8 @@
 //!
 //! Invariant: only idle segments lose their memory (`Segment::is_idle`).
 
+use dafs_types::CachePattern;
+
 use super::buddy::CHUNK_BLOCKS;
 use super::files::Files;
 use super::jobs::BlockList;
@@ -159,6 +161,27 @@ impl Cache {
         is_only && (segment.valid | segment.filling | segment.writing) & others == 0
     }
 
+    /// Frees what a file that grows and grows has just given to the disk: what comes next is put
+    /// there while the processor's cache still has it, and does not push others' blocks out. A
+    /// file's beginning stays, and so does what somebody reads.
+    pub(super) fn pass_on(&mut self, file: CachedFile, flushed: &BlockList) {
+        let entry = self.files.get(file);
+        if !entry.is_ripe || entry.pattern == CachePattern::WillNeed {
+            return;
+        }
+        let kept_bytes = self.arena_bytes() / GROWN_SHARE;
+        for range in flushed.iter().filter(|range| range.file_offset >= kept_bytes) {
+            let segment = self.segments.get(range.slot);
+            if segment.is_live && segment.is_idle() && segment.reference <= REFERENCE_WRITTEN {
+                self.free_segment(range.slot);
+            }
+        }
+    }
+
+    fn arena_bytes(&self) -> u64 {
+        (self.block_count * BLOCK_BYTES) as u64
+    }
+
     /// Forgets everything clean of a file: it was changed by somebody else.
     pub(super) fn drop_clean(&mut self, file: u32) {
         for slot in self.slots_of(file) {
@@ -242,6 +265,10 @@ const EVICTIONS_PER_ORDER_MAX: usize = 4;
 const CLOCK_ROUNDS_MAX: usize = REFERENCE_MAX as usize + 1;
 /// Times the clock spares a segment that was hit.
 pub(super) const REFERENCE_MAX: u8 = 2;
+/// What writing alone gives a segment.
+pub(super) const REFERENCE_WRITTEN: u8 = 1;
+/// A file's beginning, up to this part of the cache, stays there when it grows on.
+const GROWN_SHARE: u64 = 16;
 /// Free huge pages kept at hand while busy.
 const WARM_CHUNK_COUNT_MAX: usize = 16;
 /// Huge pages given back in one tick: each costs a system call.

@@ -9,6 +9,7 @@ use rustix::time::ClockId;
 
 use super::jobs::FillJob;
 use super::segment::{SEGMENT_BYTES, block_bits};
+use super::space::REFERENCE_WRITTEN;
 use super::{BLOCK_BYTES, Cache, CachedFile, Prepared, Progress, Span, Spans, WriteToken};
 use crate::error::StoreError;
 
@@ -128,7 +129,7 @@ impl Cache {
             return None;
         }
         segment.writers += 1;
-        segment.reference = segment.reference.max(1);
+        segment.reference = segment.reference.max(REFERENCE_WRITTEN);
         let offset_there = u64::from(place - 1) * BLOCK + offset % BLOCK;
         Some(Span { offset: offset_there, length: (end - offset) as u32 })
     }
@@ -216,7 +217,7 @@ impl Cache {
         let segment = self.segments.get_mut(slot);
         segment.writers += 1;
         segment.writing |= fresh;
-        segment.reference = segment.reference.max(1);
+        segment.reference = segment.reference.max(REFERENCE_WRITTEN);
         Ok(reached)
     }
 
