@@ -634,3 +634,51 @@ fn a_write_is_later_than_what_the_disk_tells_to_the_nanosecond() {
         assert!(attributes.time_modify > changed && attributes.time_metadata > changed);
     }
 }
+
+#[test]
+fn a_growing_file_passes_its_memory_on_and_keeps_its_beginning() {
+    const MIB: usize = 1 << 20;
+    let mut rig = Rig::new(1, 64 * MIB);
+    for number in 0..24 {
+        rig.write(0, (number * MIB) as u64, &vec![number as u8 + 1; MIB]).unwrap();
+        while let Some(job) = rig.cache.poll_flush() {
+            let _ = rig.cache.on_flushed(job.run());
+        }
+    }
+    let used = rig.cache.stats().used_bytes as usize;
+    assert!((4 * MIB..=12 * MIB).contains(&used), "{used} octets of 24 MiB are cached");
+    let misses = rig.cache.stats().miss_count;
+    rig.check(0, 0, 4 * MIB);
+    assert_eq!(rig.cache.stats().miss_count, misses, "a sixteenth of the cache stays");
+    rig.check(0, 0, 24 * MIB);
+    assert!(rig.cache.stats().miss_count > misses);
+    rig.commit(0, Stability::FileSync).unwrap();
+    assert_eq!(rig.disk(0), rig.files[0].model);
+}
+
+#[test]
+fn a_flush_of_all_that_is_cached_leaves_what_a_stranger_did_beside_it() {
+    let mut rig = Rig::new(2, 2 << 20);
+    let stranger = |rig: &Rig, file: usize, offset: u64| {
+        let memory = Memory::from_heap(vec![9; 4096].into_boxed_slice());
+        rig.files[file].disk.inner.write_at(&memory, 0, 4096, offset).unwrap();
+    };
+    // Behind the end, while nothing else is cached.
+    rig.write(0, 0, &[1; 4096]).unwrap();
+    stranger(&rig, 0, 8192);
+    rig.commit(0, Stability::Unstable).unwrap();
+    rig.files[0].model = rig.disk(0);
+    assert_eq!(rig.cache.size(rig.files[0].open), 12_288);
+    rig.check(0, 0, 12_288);
+    // In a block that somebody has read since the flush began.
+    rig.set_size(1, 12_288);
+    rig.write(1, 0, &[2; 4096]).unwrap();
+    let file = rig.files[1].open;
+    let mut ticket = rig.cache.commit_begin(file, 0, 0, Stability::Unstable);
+    let CommitStep::Flush(job) = rig.cache.commit_step(&mut ticket) else { panic!("all is new") };
+    assert_eq!(rig.read(1, 4096, 4096).unwrap(), [0; 4096]);
+    stranger(&rig, 1, 4096);
+    let _ = rig.cache.on_flushed(job.run());
+    rig.files[1].model = rig.disk(1);
+    rig.check(1, 0, 12_288);
+}

@@ -65,8 +65,8 @@ impl MergeSettings {
             input_bytes: 256 << 20,
             orders: vec![2, 4, 8],
             record_sizes: vec![64 << 10, 16 << 10, 4 << 10, 1 << 10, 256, 64],
-            block_bytes: 128 << 10,
-            depth: 2,
+            block_bytes: 64 << 10,
+            depth: 8,
             rounds: 5,
             only: None,
         }

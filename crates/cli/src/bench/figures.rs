@@ -23,7 +23,7 @@ pub struct Arguments {
     /// Only the figures whose name contains this: blocks, gzip, merge, postmark.
     #[arg(long)]
     only: Option<String>,
-    /// Where the applications' files are; by default where temporary files go.
+    /// Where the applications' files are; by default in memory, or where temporary files go.
     #[arg(long)]
     place: Option<PathBuf>,
     /// Show that everything works; the figures mean nothing.
@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn draw_gzip(arguments: &Arguments, directory: &Path) -> Result<()> {
-    let full = || gzip::Arguments::full(arguments.place.clone());
+    let full = || gzip::Arguments::full(place(arguments));
     let report = gzip::run(&if arguments.tiny { gzip::Arguments::tiny() } else { full() })?;
     keep(directory, "gzip.json", &report)?;
     let (seconds, outside) = report.bars();
@@ -76,11 +76,15 @@ fn draw_gzip(arguments: &Arguments, directory: &Path) -> Result<()> {
     draw(directory, "figure-8-gzip-cpu.svg", title, "seconds; less is better", outside)
 }
 
-/// In memory where that can be had, as it was for Duke: a disk would hide what is compared.
-fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
+/// Where the applications' files are: in memory where that can be had, as they were for Duke. A disk
+/// would hide what is compared.
+fn place(arguments: &Arguments) -> Option<PathBuf> {
     let memory = Path::new("/dev/shm");
-    let place = arguments.place.as_deref().or(memory.is_dir().then_some(memory));
-    let host = Host::start(place, &["--cache", "1G"])?;
+    arguments.place.clone().or_else(|| memory.is_dir().then(|| memory.to_owned()))
+}
+
+fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
+    let host = Host::start(place(arguments).as_deref(), &["--cache", "1G"])?;
     let exported = host.exported();
     let full = MergeSettings::full;
     let settings = if arguments.tiny { MergeSettings::tiny } else { full }(exported);
@@ -95,7 +99,7 @@ fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
 }
 
 fn draw_postmark(arguments: &Arguments, directory: &Path) -> Result<()> {
-    let full = || postmark::Arguments::full(arguments.place.clone());
+    let full = || postmark::Arguments::full(place(arguments));
     let report = postmark::run(&if arguments.tiny { postmark::Arguments::tiny() } else { full() })?;
     keep(directory, "postmark.json", &report)?;
     let title = "Postmark, 4 KiB (who, in flight, what survives what)";
