@@ -2,10 +2,10 @@
 //! servers that do not, in alternation.
 //!
 //! ```text
-//! cargo run --release -p dafs-bench --example watching -- DAFS [PAIRS [ROUNDS]]
+//! cargo run --release -p dafs-bench --example watching -- DAFS [PAIRS [ROUNDS [KIND]]]
 //! ```
 //!
-//! DAFS is the program. Each of PAIRS starts two servers anew, since where a process lies in memory
+//! DAFS is the program, KIND one of what is measured, such as "shm read"; otherwise it is all. Each of PAIRS starts two servers anew, since where a process lies in memory
 //! tells more than what is measured here; for each way and transport, ROUNDS of some thousand
 //! operations take turns between them. The ratio of neighbouring rounds is taken, the median of
 //! those of a pair of servers, and the median of all pairs, printed with its quartiles. Above
@@ -30,11 +30,15 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 fn main() -> Result<ExitCode> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [program, rest @ ..] = words.as_slice() else {
-        bail!("usage: watching DAFS [PAIRS [ROUNDS]]; DAFS is a build of dafs");
+        bail!("usage: watching DAFS [PAIRS [ROUNDS [KIND]]]; DAFS is a build of dafs");
     };
     let number = |at: usize, usual: usize| rest.get(at).map_or(Ok(usual), |word| word.parse());
     let (pairs, rounds) = (number(0, PAIRS)?, number(1, ROUNDS)?);
-    let mut ratios = vec![Vec::new(); KINDS.len()];
+    let is_wanted = |(transport, way): &&(&'static str, &'static str)| {
+        rest.get(2).is_none_or(|word| *word == format!("{transport} {way}"))
+    };
+    let kinds: Vec<_> = KINDS.iter().filter(is_wanted).copied().collect();
+    let mut ratios = vec![Vec::new(); kinds.len()];
     for pair in 0..pairs {
         eprintln!("servers {} of {pairs}", pair + 1);
         let places = [tempfile::tempdir()?, tempfile::tempdir()?];
@@ -43,13 +47,13 @@ fn main() -> Result<ExitCode> {
         let first = Served::start(program, places[0].path(), first_counts)?;
         let second = Served::start(program, places[1].path(), !first_counts)?;
         let (with, without) = if first_counts { (first, second) } else { (second, first) };
-        for (kind, ratios) in KINDS.iter().zip(&mut ratios) {
+        for (kind, ratios) in kinds.iter().zip(&mut ratios) {
             ratios.push(compare(&with, &without, *kind, rounds, first_counts)?);
         }
     }
     let mut is_good = true;
     println!("{:12} {:>8} {:>18}", "4 KiB", "ratio", "quartiles");
-    for ((transport, way), mut ratios) in KINDS.into_iter().zip(ratios) {
+    for ((transport, way), mut ratios) in kinds.into_iter().zip(ratios) {
         let [low, median, high] = [1, 2, 3].map(|quarter| quantile(&mut ratios, quarter));
         is_good &= median <= BOUND;
         println!("{:12} {median:>8.4} {low:>9.4}-{high:.4}", format!("{transport} {way}"));
@@ -191,7 +195,7 @@ fn quantile(values: &mut [f64], quarter: usize) -> f64 {
 const KINDS: [(&str, &str); 4] =
     [("shm", "read"), ("shm", "write"), ("tcp", "read"), ("tcp", "write")];
 const BLOCK: usize = 4096;
-const PAIRS: usize = 12;
+const PAIRS: usize = 30;
 const ROUNDS: usize = 60;
 const OPERATIONS: usize = 4000;
 /// Counting may take so much of the time.
