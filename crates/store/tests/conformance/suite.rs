@@ -277,7 +277,7 @@ fn who_has_a_say_in_a_removal_is_asked_about_the_object_that_has_the_name() {
         let handle = make(store, &top, "f", 0o600);
         let mut asked = Vec::new();
         let mut answer = |object: &FileHandle, may: bool| {
-            asked.push(object.clone());
+            asked.push(*object);
             may
         };
         let kept = store.remove_if(&root(), &top, b"f", &mut |object| answer(object, false));
@@ -288,7 +288,7 @@ fn who_has_a_say_in_a_removal_is_asked_about_the_object_that_has_the_name() {
         assert!(removed.was_last && removed.handle == handle);
         let missing = store.remove_if(&root(), &top, b"f", &mut |_| panic!("asked of nothing"));
         assert_eq!(missing.unwrap_err(), StoreError::NotFound);
-        assert_eq!(asked, [handle.clone(), handle]);
+        assert_eq!(asked, [handle, handle]);
     });
 }
 
