@@ -76,8 +76,8 @@ fn draw_gzip(arguments: &Arguments, directory: &Path) -> Result<()> {
     draw(directory, "figure-8-gzip-cpu.svg", title, "seconds; less is better", outside)
 }
 
-/// Where the applications' files are: in memory where that can be had, as they were for Duke. A disk
-/// would hide what is compared.
+/// Where the applications' files are: in memory where that can be had, as they were for Duke. A
+/// disk would hide what is compared.
 fn place(arguments: &Arguments) -> Option<PathBuf> {
     let memory = Path::new("/dev/shm");
     arguments.place.clone().or_else(|| memory.is_dir().then(|| memory.to_owned()))
