@@ -385,7 +385,8 @@ const WAITED: u64 = ROWS as u64;
 const BEGUN_SHIFT: u32 = 7;
 /// Requests of a procedure that are timed in a tenth of a second, about.
 const TIMED_EACH_TICK: u64 = 64;
-/// A clock costs some 30 ns: half a nanosecond for each request.
+/// To time a request costs some 100 ns, two looks at the clock and what the processor did not
+/// foresee: a fifth of a nanosecond for each.
 const DISTANCE_MAX: u32 = 512;
 
 const _: () = {
