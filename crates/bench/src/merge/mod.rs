@@ -67,7 +67,7 @@ impl MergeSettings {
             record_sizes: vec![64 << 10, 16 << 10, 4 << 10, 1 << 10, 256, 64],
             block_bytes: 64 << 10,
             depth: 8,
-            rounds: 5,
+            rounds: 7,
             only: None,
         }
     }
@@ -269,7 +269,14 @@ fn measure(settings: &MergeSettings, peers: &[Peer], inputs: &Inputs) -> Result<
     let mut speeds: Vec<Vec<f64>> = vec![Vec::new(); peers.len()];
     // The first round fills caches and is checked.
     for round in 0..=settings.rounds {
-        for (peer, speeds) in peers.iter().zip(&mut speeds) {
+        // There and back again, so that nobody always comes behind the same peer, whose server may
+        // still be freeing what was removed.
+        let mut order: Vec<usize> = (0..peers.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let (peer, speeds) = (&peers[index], &mut speeds[index]);
             let seconds = merge_once(settings, peer, inputs)
                 .with_context(|| format!("merging over {}", peer.name))?;
             if round == 0 {
