@@ -1,9 +1,11 @@
-//! Objects that local processes remove: the store must not keep their space.
+//! Objects that are removed, by local processes or by the store: it must not keep their space.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dafs_store::local::{LocalConfig, LocalStore};
-use dafs_store::{AttributeChanges, Store};
+use dafs_store::{AttributeChanges, Created, File, Store};
 use dafs_types::{CreateMode, Credentials, ShareAccess};
 
 /// Descriptors of this process whose objects beneath a directory have no name.
@@ -14,23 +16,54 @@ fn held_without_name(beneath: &str) -> usize {
     targets.map(|target| target.to_string_lossy().into_owned()).filter(is_it).count()
 }
 
-#[test]
-fn what_was_removed_beside_the_store_is_let_go_unless_it_is_open() {
+/// A store of a new directory, which is in the scratch directory.
+fn new_store() -> (tempfile::TempDir, PathBuf, LocalStore) {
     let place = tempfile::tempdir().unwrap();
     let export = place.path().canonicalize().unwrap().join("export");
     std::fs::create_dir(&export).unwrap();
     let store = LocalStore::new(&LocalConfig::new(&export, place.path().join("state"))).unwrap();
-    let who = Credentials {
+    (place, export, store)
+}
+
+fn myself() -> Credentials {
+    Credentials {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
         groups: Box::default(),
-    };
+    }
+}
+
+fn make(store: &LocalStore, name: &str) -> (Created, Arc<dyn File>) {
+    let (who, changes) = (myself(), AttributeChanges::default());
     let root = store.root(&who).unwrap().handle;
-    let make = |name: &str| {
-        let (changes, access) = (AttributeChanges::default(), ShareAccess::Both);
-        let mode = CreateMode::Guarded;
-        store.create_file(&who, &root, name.as_bytes(), mode, &changes, access).unwrap()
-    };
+    let (mode, access) = (CreateMode::Guarded, ShareAccess::Both);
+    store.create_file(&who, &root, name.as_bytes(), mode, &changes, access).unwrap()
+}
+
+#[test]
+fn what_the_store_has_removed_it_closes_when_it_is_told_that_nobody_waits() {
+    let (_place, export, store) = new_store();
+    let beneath = export.to_str().unwrap();
+    let (who, root) = (myself(), store.root(&myself()).unwrap().handle);
+    for number in 0..200 {
+        make(&store, &format!("{number}"));
+        let name = number.to_string();
+        let removed = store.remove_if(&who, &root, name.as_bytes(), &mut |_| true).unwrap();
+        assert!(removed.unwrap().was_last);
+        assert!((1..=64).contains(&held_without_name(beneath)), "a bounded number waits");
+    }
+    store.close_removed();
+    assert_eq!(held_without_name(beneath), 0);
+    make(&store, "alone");
+    store.remove(&who, &root, b"alone").unwrap();
+    assert_eq!(held_without_name(beneath), 0);
+}
+
+#[test]
+fn what_was_removed_beside_the_store_is_let_go_unless_it_is_open() {
+    let (_place, export, store) = new_store();
+    let (who, root) = (myself(), store.root(&myself()).unwrap().handle);
+    let make = |name: &str| make(&store, name);
     let mut closed = Vec::new();
     for number in 0..20 {
         closed.push(make(&format!("closed-{number}")).0.object.handle);
