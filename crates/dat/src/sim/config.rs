@@ -16,9 +16,9 @@ pub struct NetworkConfig {
     pub in_flight_max: usize,
     /// Chance that a send or write succeeds as soon as it is under way.
     pub early_success_ppm: u32,
-    /// Longest time a connection stands over a partition before it breaks.
+    /// Longest time a connection stands over a partition before it breaks; all ones for ever.
     pub hold_ns_max: u64,
-    /// Longest time a connect may take.
+    /// Longest time a connect may take; all ones for ever.
     pub connect_ns_max: u64,
     /// What goes wrong by itself.
     pub faults: FaultPlan,

@@ -172,8 +172,9 @@ impl State {
             return link;
         }
         self.transmit(link, 0, Packet::Connect(greeting));
-        let at = self.now_ns.saturating_add(self.config.connect_ns_max);
-        self.enter(at, Entry::ConnectOver { link });
+        if let Some(at) = self.moment_after(self.config.connect_ns_max) {
+            self.enter(at, Entry::ConnectOver { link });
+        }
         link
     }
 
@@ -274,6 +275,11 @@ impl State {
     }
 
     // ---- time -----------------------------------------------------------------
+
+    /// When a span is over; `None` for one that never is.
+    pub(crate) fn moment_after(&self, span_ns: u64) -> Option<u64> {
+        (span_ns != u64::MAX).then(|| self.now_ns.saturating_add(span_ns))
+    }
 
     /// Moment of the next thing to happen.
     pub(crate) fn next_ns(&mut self) -> Option<u64> {

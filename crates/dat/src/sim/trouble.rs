@@ -178,12 +178,12 @@ impl State {
         let id = arrival.link;
         self.note("hold", id, arrival.to, 0);
         self.statistics.holds += 1;
-        let at = self.now_ns.saturating_add(self.config.hold_ns_max);
+        let over = self.moment_after(self.config.hold_ns_max);
         let Some(link) = self.links.get_mut(&id) else { return };
         let first = link.held.is_empty();
         link.held.push(arrival);
         let holds = link.holds;
-        if first {
+        if let Some(at) = over.filter(|_| first) {
             self.enter(at, Entry::HoldOver { link: id, holds });
         }
     }

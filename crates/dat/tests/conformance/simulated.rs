@@ -179,6 +179,27 @@ fn a_short_partition_is_only_late_and_a_long_one_breaks() {
 }
 
 #[test]
+fn what_may_last_for_ever_is_over_at_no_moment() {
+    let (hold_ns_max, connect_ns_max) = (u64::MAX, u64::MAX);
+    let mut pair = pair(NetworkConfig { hold_ns_max, connect_ns_max, ..honest(1) });
+    let network = network(&pair);
+    pair.turn();
+    network.partition(ACCEPTOR);
+    pair.initiator.send(1, b"later");
+    pair.connect(&EndpointConfig::default(), b"");
+    // Nothing moves the clock on to where it ends.
+    assert_eq!(pair.initiator.interface.wait(1, None), 0);
+    network.run_until_quiet(100);
+    pair.turn();
+    assert_eq!(network.next_ns(), None);
+    assert!(!pair.initiator.is_broken() && network.now_ns() < 1_000_000_000);
+    let inbox = pair.acceptor.buffer(64, Rights::LOCAL);
+    pair.acceptor.receive(2, &[inbox.whole()]);
+    network.heal(ACCEPTOR);
+    pair.until("the message", |pair| pair.acceptor.received().len() == 1);
+}
+
+#[test]
 fn a_partition_keeps_the_order_of_what_it_held() {
     for seed in 0..50 {
         let mut pair = pair(honest(seed));
