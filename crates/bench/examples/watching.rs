@@ -5,16 +5,16 @@
 //! cargo run --release -p dafs-bench --example watching -- DAFS [PAIRS [ROUNDS [KIND]]]
 //! ```
 //!
-//! DAFS is the program, KIND one of what is measured, such as "shm read"; otherwise it is all. Each of PAIRS starts two servers anew, since where a process lies in memory
-//! tells more than what is measured here; for each way and transport, ROUNDS of some thousand
-//! operations take turns between them. The ratio of neighbouring rounds is taken, the median of
-//! those of a pair of servers, and the median of all pairs, printed with its quartiles. Above
-//! 1.01 the exit status is 1.
+//! DAFS is the program, KIND one of what is measured, such as "shm read"; otherwise it is all. Each
+//! of PAIRS starts two servers anew, since where a process lies in memory tells more than what is
+//! measured here; for each way and transport, ROUNDS of some thousand operations take turns between
+//! them. The ratio of neighbouring rounds is taken, the median of those of a pair of servers, and
+//! the median of all pairs, printed with its quartiles. Above 1.01 the exit status is 1.
 //!
-//! The servers have the last processor and the client the first one, and the server whose turn it is
-//! not is stopped. Otherwise three processes that spin want two processors at each change of turns;
-//! who notices does not spin over TCP for seconds, and a request takes 22 microseconds there rather
-//! than 9.
+//! The servers have the last processor and the client the first one, and the server whose turn it
+//! is not is stopped. Otherwise three processes that spin want two processors at each change of
+//! turns; who notices does not spin over TCP for seconds, and a request takes 22 microseconds there
+//! rather than 9.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -293,11 +293,9 @@ impl Cache {
             self.note_loss(file, error, lost);
         }
         let entry = self.files.get(file);
-        let (known, size) = (entry.version, entry.size);
-        let is_alone = done.after.is_some_and(|after| after.size == size)
-            && !done.asked_before
-            && self.holds_only(file, &done.ranges);
-        let before = if is_alone { Some(known) } else { done.before };
+        let has_known_size = done.after.is_some_and(|after| after.size == entry.size);
+        let is_all = has_known_size && self.holds_only(file, &done.ranges);
+        let before = if is_all { Some(entry.version) } else { done.before };
         self.note_version(file, before, done.after, done.result.is_ok());
         self.files.get_mut(file).is_flushing = false;
         self.pass_on(file, &done.ranges);

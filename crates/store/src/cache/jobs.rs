@@ -95,9 +95,8 @@ pub struct FlushDone {
     pub(super) owner: CachedFile,
     pub(super) ranges: BlockList,
     pub(super) result: Result<()>,
-    pub(super) asked_before: bool,
-    /// The file's version before the first write and after the last: what tells our own
-    /// change from a foreign one.
+    /// The file's version before the first write, if that was asked, and after the last: what tells
+    /// our own change from a foreign one.
     pub(super) before: Option<FileVersion>,
     pub(super) after: Option<FileVersion>,
 }
@@ -111,8 +110,7 @@ impl FlushJob {
             self.file.write_at(&self.arena, range.memory_offset, range.length, range.file_offset)
         });
         let after = self.file.version().ok();
-        let asked_before = self.asks_before;
-        FlushDone { owner: self.owner, ranges: self.ranges, result, asked_before, before, after }
+        FlushDone { owner: self.owner, ranges: self.ranges, result, before, after }
     }
 }
 

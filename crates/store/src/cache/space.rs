@@ -169,17 +169,13 @@ impl Cache {
         if !entry.is_ripe || entry.pattern == CachePattern::WillNeed {
             return;
         }
-        let kept_bytes = self.arena_bytes() / GROWN_SHARE;
+        let kept_bytes = (self.block_count * BLOCK_BYTES) as u64 / GROWN_SHARE;
         for range in flushed.iter().filter(|range| range.file_offset >= kept_bytes) {
             let segment = self.segments.get(range.slot);
             if segment.is_live && segment.is_idle() && segment.reference <= REFERENCE_WRITTEN {
                 self.free_segment(range.slot);
             }
         }
-    }
-
-    fn arena_bytes(&self) -> u64 {
-        (self.block_count * BLOCK_BYTES) as u64
     }
 
     /// Forgets everything clean of a file: it was changed by somebody else.
