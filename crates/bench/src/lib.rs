@@ -32,7 +32,7 @@ pub use dafs_peers::{
 };
 pub use goals::{Goal, goals};
 pub use idle::Idle;
-pub use measure::{Figure, process_cpu, thread_cpu};
+pub use measure::{Figure, own_cpu, process_cpu, thread_cpu};
 pub use merge::{MergePoint, MergeReport, MergeSeries, MergeSettings, merge_cost, plot_merge};
 pub use peers::{Kind, Label, serve_child};
 pub use plot::plot;

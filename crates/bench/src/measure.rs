@@ -126,7 +126,17 @@ fn median(values: &mut [f64]) -> Option<f64> {
 /// CPU time of the calling thread so far.
 #[must_use]
 pub fn thread_cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    cpu_by(ClockId::ThreadCPUTime)
+}
+
+/// CPU time of this process so far, of threads that have ended too.
+#[must_use]
+pub fn own_cpu() -> Duration {
+    cpu_by(ClockId::ProcessCPUTime)
+}
+
+fn cpu_by(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 

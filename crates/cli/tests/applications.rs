@@ -208,6 +208,30 @@ fn manners_are_those_of_gzip() {
 }
 
 #[test]
+fn what_was_saved_and_what_it_took_is_told_on_request() {
+    let served = Served::start();
+    let url = format!("{}/file", served.urls[1]);
+    for workers in ["1", "3"] {
+        std::fs::write(served.path("file"), content(1 << 20)).unwrap();
+        let told = run(&["gzip", "-v", "--workers", workers, &url]);
+        let told = String::from_utf8_lossy(&told.stderr).into_owned();
+        // FILE: SHARE% saved; processor: compressing SECONDS s, else SECONDS s
+        let figures = told.strip_prefix(&format!("{url}: ")).expect(&told);
+        let figure = |what: &str| {
+            let word = figures.split(what).nth(1).expect(&told).split([' ', '%']).next();
+            word.unwrap().parse::<f64>().expect(&told)
+        };
+        assert!(figure("compressing ") > 0.0 && figure("else ") > 0.0, "{told}");
+        let (plain, packed) = (1_048_576.0, std::fs::read(served.path("file.gz")).unwrap().len());
+        let saved: f64 = figures.split('%').next().unwrap().parse().expect(&told);
+        assert!((saved - (100.0 - 100.0 * packed as f64 / plain)).abs() < 0.1, "{told}");
+        let told = run(&["gunzip", "-v", &format!("{url}.gz")]);
+        let told = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(told.contains(&format!(": {saved:.1}% had been saved; processor: ")), "{told}");
+    }
+}
+
+#[test]
 fn standard_input_goes_through() {
     let plain = content(300_000);
     let pass = |arguments: &[&str], input: &[u8]| {

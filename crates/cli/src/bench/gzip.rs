@@ -4,7 +4,7 @@
 //! Invariant: everybody compresses the same octets at the same level, in rounds that take turns;
 //! every result is decompressed by GNU gzip and compared.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,6 +16,7 @@ use dafs_bench::{Bar, Ganesha};
 use serde::Serialize;
 
 use super::host::{Cost, Host, Mounted, cost, ganesha, has, median, together};
+use crate::gzip::compressing_told;
 
 /// Arguments of `dafs bench gzip`.
 #[derive(Clone, Debug, Args)]
@@ -58,7 +59,8 @@ pub struct Row {
     pub cpu: f64,
     /// Of the server.
     pub server_cpu: f64,
-    /// `cpu` without what the same compressor needs for the same octets in memory.
+    /// `cpu` without compression: ours by the compressor's own clock; of GNU gzip without what it
+    /// needs for the same octets to nowhere.
     pub outside: f64,
     #[serde(skip)]
     rounds: Rounds,
@@ -116,6 +118,26 @@ struct Contestant<'a> {
     server: Box<dyn Fn() -> Duration + 'a>,
     helper: Box<dyn Fn() -> Duration + 'a>,
     results: Vec<PathBuf>,
+    /// Where it says what compressing took.
+    told: Option<PathBuf>,
+}
+
+impl Contestant<'_> {
+    /// Processor time of compressing since the last call, by its own account.
+    fn compressing(&self) -> Result<Option<Duration>> {
+        let Some(path) = &self.told else { return Ok(None) };
+        let told = std::fs::read_to_string(path)?;
+        std::fs::write(path, "")?;
+        let times: Option<Vec<_>> = told.lines().map(compressing_told).collect();
+        let times = times.with_context(|| format!("{} has said: {told}", self.who))?;
+        Ok(Some(times.iter().sum()))
+    }
+
+    /// Who has failed, and what it has said.
+    fn failed(&self) -> String {
+        let told = self.told.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+        format!("{}: {}", self.who, told.unwrap_or_default().trim())
+    }
 }
 
 /// The name of a half.
@@ -140,9 +162,9 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let level = format!("-{}", arguments.level);
     let mut contestants = vec![
         gnu(&level, "GNU gzip, local", &local),
-        ours(&host, &level, "dafs gzip, local", Some(&local), "shm"),
-        ours(&host, &level, "dafs gzip, shm", None, "shm"),
-        ours(&host, &level, "dafs gzip, tcp", None, "tcp"),
+        ours(&host, &level, "dafs gzip, local", Some(&local), "shm")?,
+        ours(&host, &level, "dafs gzip, shm", None, "shm")?,
+        ours(&host, &level, "dafs gzip, tcp", None, "tcp")?,
     ];
     if let Some(mount) = &mount {
         contestants.push(on_mount(&host, &level, mount));
@@ -173,6 +195,7 @@ fn gnu<'a>(level: &'a str, who: &'static str, directory: &'a Path) -> Contestant
         server: Box::new(nothing),
         helper: Box::new(nothing),
         results: results(directory),
+        told: None,
     }
 }
 
@@ -191,11 +214,14 @@ fn ours<'a>(
     who: &'static str,
     local: Option<&'a Path>,
     transport: &'static str,
-) -> Contestant<'a> {
+) -> Result<Contestant<'a>> {
+    let told = host.beside("told")?.join(who);
+    // What truncates it has not its own place in it.
+    let file = OpenOptions::new().create(true).append(true).open(&told)?;
     let commands = move |halves: &[usize]| {
         // One thread: what is compared is what files cost, not how many threads there are.
-        let mut command = host.dafs(&["gzip", "--workers", "1", "-k", "-f", level]);
-        command.args(["--transport", transport]);
+        let mut command = host.dafs(&["gzip", "--workers", "1", "-k", "-f", "-v", level]);
+        command.args(["--transport", transport]).stderr(file.try_clone()?);
         for &index in halves {
             match local {
                 Some(directory) => command.arg(directory.join(half(index))),
@@ -206,14 +232,15 @@ fn ours<'a>(
     };
     let is_local = local.is_some();
     let server = move || if is_local { Duration::ZERO } else { host.server_cpu() };
-    Contestant {
+    Ok(Contestant {
         who,
         is_ours: true,
         commands: Box::new(commands),
         server: Box::new(server),
         helper: Box::new(nothing),
         results: results(local.unwrap_or(&host.exported())),
-    }
+        told: Some(told),
+    })
 }
 
 /// A pipe for each half: libnfs reads, GNU gzip compresses, libnfs writes.
@@ -244,6 +271,7 @@ fn over_nfs<'a>(
         server: Box::new(|| ganesha.cpu().unwrap_or_default()),
         helper: Box::new(nothing),
         results: results(directory),
+        told: None,
     }
 }
 
@@ -316,17 +344,19 @@ fn one_round(contestant: &Contestant<'_>, rounds: &mut Rounds, in_memory: f64) -
     let run = |commands| cost(|| together(commands));
     let (server, helper) = ((contestant.server)(), (contestant.helper)());
     let Cost { wall, cpu, .. } =
-        run((contestant.commands)(&all)?).with_context(|| contestant.who)?;
+        run((contestant.commands)(&all)?).with_context(|| contestant.failed())?;
     rounds.one.push(wall.as_secs_f64());
     let cpu = (cpu + (contestant.helper)().saturating_sub(helper)).as_secs_f64();
     rounds.cpu.push(cpu);
-    rounds.outside.push(cpu - in_memory);
+    let compressing = contestant.compressing()?.map_or(in_memory, |time| time.as_secs_f64());
+    rounds.outside.push(cpu - compressing);
     rounds.server.push((contestant.server)().saturating_sub(server).as_secs_f64());
     let mut both = Vec::new();
     for index in all {
         both.extend((contestant.commands)(&[index])?);
     }
-    rounds.two.push(run(both).with_context(|| contestant.who)?.wall.as_secs_f64());
+    rounds.two.push(run(both).with_context(|| contestant.failed())?.wall.as_secs_f64());
+    contestant.compressing()?;
     Ok(())
 }
 
@@ -424,12 +454,12 @@ fn print(report: &Report) {
 fn fill(path: &Path, length: usize, seed: u64) -> Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let (mut state, mut left) = (seed.wrapping_mul(0x9e37_79b9).wrapping_add(1), length);
-    let mut line = String::new();
+    let (words, mut line) = (WORDS.split(' ').collect::<Vec<_>>(), String::new());
     while left > 0 {
         line.clear();
         for _ in 0..10 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
-            let word = WORDS[(state >> 40) as usize % WORDS.len()];
+            let word = words[(state >> 40) as usize % words.len()];
             line.push_str(word);
             line.push(' ');
         }
@@ -443,29 +473,5 @@ fn fill(path: &Path, length: usize, seed: u64) -> Result<()> {
 }
 
 const HALVES: usize = 2;
-const WORDS: [&str; 24] = [
-    "direct",
-    "access",
-    "file",
-    "system",
-    "memory",
-    "to",
-    "network",
-    "the",
-    "of",
-    "registered",
-    "buffer",
-    "client",
-    "server",
-    "credit",
-    "session",
-    "lock",
-    "fence",
-    "a",
-    "chain",
-    "batch",
-    "transport",
-    "remote",
-    "and",
-    "write",
-];
+const WORDS: &str = "direct access file system memory to network the of registered buffer client \
+                     server credit session lock fence a chain batch transport remote and write";

@@ -4,8 +4,10 @@
 //! worker alone makes one stream, without the cuts between blocks.
 
 use std::io::{Read, Write};
+use std::time::Duration;
 
 use anyhow::Result;
+use dafs_bench::thread_cpu;
 use flate2::{Compression, GzBuilder};
 
 use super::Lengths;
@@ -64,6 +66,14 @@ impl Header {
     }
 }
 
+/// What compressing came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Encoded {
+    pub lengths: Lengths,
+    /// Processor time of the compressor alone, of all threads, without reading and writing.
+    pub compressing: Duration,
+}
+
 /// Compresses all there is to read.
 pub fn compress(
     reader: &mut dyn Read,
@@ -71,45 +81,54 @@ pub fn compress(
     header: &Header,
     level: u32,
     workers: usize,
-) -> Result<Lengths> {
-    let mut counted = Counted { writer, count: 0 };
-    let input = if workers > 1 {
+) -> Result<Encoded> {
+    let mut counted = Counted { writer, count: 0, spent: Duration::ZERO };
+    let (input, compressing) = if workers > 1 {
         in_blocks(reader, &mut counted, header, level, workers)?
     } else {
         in_one(reader, &mut counted, header, level)?
     };
-    Ok(Lengths { input, output: counted.count })
+    Ok(Encoded { lengths: Lengths { input, output: counted.count }, compressing })
 }
 
 fn in_one(
     reader: &mut dyn Read,
-    writer: &mut dyn Write,
+    writer: &mut Counted<'_>,
     header: &Header,
     level: u32,
-) -> Result<u64> {
+) -> Result<(u64, Duration)> {
     let mut encoder = header.builder().write(writer, Compression::new(level));
     let (mut chunk, mut length) = (vec![0; CHUNK_BYTES], 0);
+    let mut spent = Duration::ZERO;
     loop {
         let count = match reader.read(&mut chunk) {
             Ok(0) => break,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
             count => count?,
         };
+        let begun = thread_cpu();
         encoder.write_all(&chunk[..count])?;
+        spent += thread_cpu() - begun;
         length += count as u64;
     }
-    encoder.finish()?;
-    Ok(length)
+    let begun = thread_cpu();
+    let writer = encoder.finish()?;
+    spent += thread_cpu() - begun;
+    Ok((length, spent.saturating_sub(writer.spent)))
 }
 
+/// A writer, what went to it, and the thread's processor time in it.
 struct Counted<'w> {
     writer: &'w mut dyn Write,
     count: u64,
+    spent: Duration,
 }
 
 impl Write for Counted<'_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let begun = thread_cpu();
         let count = self.writer.write(bytes)?;
+        self.spent += thread_cpu() - begun;
         self.count += count as u64;
         Ok(count)
     }

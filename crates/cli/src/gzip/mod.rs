@@ -13,12 +13,15 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use dafs_bench::own_cpu;
 use dafs_client::{Client, ClientConfig, Location, Session};
 use dafs_types::Timestamp;
 
+use self::encode::Encoded;
 use self::output::Output;
 use self::source::Source;
 use crate::place::{Access, Place, connect_by};
@@ -53,6 +56,10 @@ pub struct Arguments {
     /// Put neither name nor time into the compressed file.
     #[arg(short, long)]
     no_name: bool,
+    /// Say of each file what share of it was saved, and what processor time compressing it has
+    /// taken and everything else.
+    #[arg(short, long)]
+    verbose: bool,
     /// Have the output on stable storage before it takes its name. So it is anyhow unless the
     /// input is kept.
     #[arg(long, visible_alias = "synchronous")]
@@ -218,14 +225,33 @@ impl<'a> Run<'a> {
             bail!("has {} other names; give --force or --keep", source.link_count - 1);
         }
         let Some(output) = self.output(place.as_ref(), &source)? else { return Ok(()) };
-        let length = self.carry(file, &source, output)?;
+        let begun = own_cpu();
+        let Encoded { lengths, compressing } = self.carry(file, &source, output)?;
         if self.replaces_input() && place.is_some() {
             source.remove()?;
         }
         if self.task == Task::List {
-            list(file, length);
+            list(file, lengths);
+        } else if self.arguments.verbose {
+            let spent = (own_cpu() - begun).saturating_sub(compressing);
+            self.tell(file, lengths, compressing, spent);
         }
         Ok(())
+    }
+
+    /// What `--verbose` says: where gzip says it.
+    fn tell(&self, file: &str, lengths: Lengths, compressing: Duration, beside: Duration) {
+        let beside = beside.as_secs_f64();
+        if self.task == Task::Compress {
+            let saved = saved_share(lengths.output, lengths.input);
+            let compressing = compressing.as_secs_f64();
+            eprintln!(
+                "{file}: {saved:.1}% saved{COMPRESSING}{compressing:.6} s, else {beside:.6} s"
+            );
+        } else {
+            let saved = saved_share(lengths.input, lengths.output);
+            eprintln!("{file}: {saved:.1}% had been saved; processor: {beside:.6} s");
+        }
     }
 
     /// Whether the output takes the input's place.
@@ -298,12 +324,12 @@ impl<'a> Run<'a> {
     }
 
     /// Reads the input, and writes the output and gives it its name.
-    fn carry(&mut self, file: &str, source: &Source, output: Output) -> Result<Lengths> {
+    fn carry(&mut self, file: &str, source: &Source, output: Output) -> Result<Encoded> {
         let syncs = self.arguments.sync || self.replaces_input();
         let (task, arguments) = (self.task, self.arguments);
         let interrupted = Arc::clone(&self.interrupted);
         let mut garbage = None;
-        let lengths = source.read(&interrupted, |reader| {
+        let encoded = source.read(&interrupted, |reader| {
             output.write(|writer| {
                 if task == Task::Compress {
                     let header = encode::Header::of(source, arguments.no_name);
@@ -312,14 +338,14 @@ impl<'a> Run<'a> {
                 }
                 let decoded = decode::decompress(reader, writer)?;
                 garbage = decoded.garbage_at;
-                Ok(decoded.lengths)
+                Ok(Encoded { lengths: decoded.lengths, compressing: Duration::ZERO })
             })
         })?;
         output.finish(source.attributes, arguments.force, syncs)?;
         if let Some(offset) = garbage {
             self.warn(&format!("{file}: what follows octet {offset} is not compressed; left out"));
         }
-        Ok(lengths)
+        Ok(encoded)
     }
 }
 
@@ -327,6 +353,12 @@ impl<'a> Run<'a> {
 pub fn compress_in_memory(octets: &[u8], level: u32) -> Result<()> {
     let header = encode::Header::default();
     encode::compress(&mut &*octets, &mut std::io::sink(), &header, level, 1).map(drop)
+}
+
+/// The processor time that compressing has taken by what `--verbose` has said of a file.
+pub fn compressing_told(line: &str) -> Option<Duration> {
+    let (_, told) = line.rsplit_once(COMPRESSING)?;
+    told.split(' ').next()?.parse().ok().map(Duration::from_secs_f64)
 }
 
 /// Octets in and out.
@@ -339,11 +371,16 @@ pub struct Lengths {
 }
 
 fn list(file: &str, Lengths { input, output }: Lengths) {
-    let saved = if output == 0 { 0.0 } else { 100.0 - 100.0 * input as f64 / output as f64 };
+    let saved = saved_share(input, output);
     let name = decompressed_name(file).unwrap_or_else(|| file.to_owned());
     let mut out = std::io::stdout().lock();
     // A reader that has gone is told by the next file's output.
     let _ = writeln!(out, "{input:>19} {output:>19} {saved:>5.1}% {name}");
+}
+
+/// Percent that compression has saved.
+fn saved_share(compressed: u64, plain: u64) -> f64 {
+    if plain == 0 { 0.0 } else { 100.0 - 100.0 * compressed as f64 / plain as f64 }
 }
 
 /// A compressed file's name without its suffix.
@@ -358,6 +395,8 @@ fn decompressed_name(name: &str) -> Option<String> {
 }
 
 const SUFFIX: &str = ".gz";
+/// What `--verbose` says before the time of compressing.
+const COMPRESSING: &str = "; processor: compressing ";
 /// The exit status of gzip's warnings.
 const WARNING: i32 = 2;
 

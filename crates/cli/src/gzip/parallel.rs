@@ -8,9 +8,11 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use crc32fast::Hasher;
+use dafs_bench::thread_cpu;
 use flate2::{Compress, Compression, FlushCompress, Status};
 
 use super::encode::Header;
@@ -27,16 +29,19 @@ struct Job {
 struct Packed {
     octets: Vec<u8>,
     checksum: Hasher,
+    /// Processor time of it.
+    spent: Duration,
 }
 
-/// Reads, hands out, and writes in order. Returns the octets read.
+/// Reads, hands out, and writes in order. Returns the octets read, and the processor time of
+/// compressing them.
 pub fn in_blocks(
     reader: &mut dyn Read,
     writer: &mut dyn Write,
     header: &Header,
     level: u32,
     workers: usize,
-) -> Result<u64> {
+) -> Result<(u64, Duration)> {
     let (jobs, taken) = sync_channel::<Job>(workers * AHEAD);
     let taken = Mutex::new(taken);
     std::thread::scope(|scope| {
@@ -46,7 +51,7 @@ pub fn in_blocks(
         // Dropped at the end, however it comes: then the workers end.
         let jobs = jobs;
         writer.write_all(&header.octets(level))?;
-        let mut state = Order { pending: VecDeque::new(), checksum: Hasher::new(), length: 0 };
+        let mut state = Order::default();
         let mut before = Arc::new(Vec::new());
         let mut block = read_block(reader)?;
         loop {
@@ -72,15 +77,17 @@ pub fn in_blocks(
         writer.write_all(&state.checksum.finalize().to_le_bytes())?;
         // Modulo 2^32, as the format wants it.
         writer.write_all(&(state.length as u32).to_le_bytes())?;
-        Ok(state.length)
+        Ok((state.length, state.spent))
     })
 }
 
 /// What comes out, in order.
+#[derive(Default)]
 struct Order {
     pending: VecDeque<Receiver<Result<Packed>>>,
     checksum: Hasher,
     length: u64,
+    spent: Duration,
 }
 
 impl Order {
@@ -88,6 +95,7 @@ impl Order {
         let Some(first) = self.pending.pop_front() else { return Ok(()) };
         let packed = first.recv().context("a compressing thread has ended")??;
         self.checksum.combine(&packed.checksum);
+        self.spent += packed.spent;
         Ok(writer.write_all(&packed.octets)?)
     }
 }
@@ -105,6 +113,7 @@ fn work(jobs: &Mutex<Receiver<Job>>, level: u32) {
 }
 
 fn pack(compress: &mut Compress, block: &[u8], before: &[u8], is_last: bool) -> Result<Packed> {
+    let begun = thread_cpu();
     compress.reset();
     let dictionary = &before[before.len().saturating_sub(DICTIONARY_BYTES)..];
     if !dictionary.is_empty() {
@@ -124,7 +133,7 @@ fn pack(compress: &mut Compress, block: &[u8], before: &[u8], is_last: bool) -> 
     }
     let mut checksum = Hasher::new();
     checksum.update(block);
-    Ok(Packed { octets, checksum })
+    Ok(Packed { octets, checksum, spent: thread_cpu() - begun })
 }
 
 /// A whole block, or what is left.
