@@ -175,7 +175,7 @@ mod tests {
                 for level in [1, 6, 9] {
                     let header = Header { name: Some(b"name".to_vec()), modified: 7 };
                     let mut packed = Vec::new();
-                    let lengths =
+                    let Encoded { lengths, .. } =
                         compress(&mut &plain[..], &mut packed, &header, level, workers).unwrap();
                     assert_eq!(lengths.input, length as u64);
                     assert_eq!(lengths.output, packed.len() as u64);
