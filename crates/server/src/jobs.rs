@@ -4,8 +4,8 @@
 //! through [`Pool::take`], and the reactor is woken when one does. A pool without
 //! threads does nothing between two calls.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
 use dafs_dat::{EndpointId, Waker};
@@ -18,6 +18,7 @@ use crate::credentials::{LookupDone, LookupJob};
 use crate::gss::{TokenJob, TokenOutcome};
 use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
+use crate::queue::Queue;
 use crate::undo::{UndoTask, UndoTaskDone};
 
 /// Something that may block.
@@ -74,7 +75,7 @@ pub struct Pool {
 /// Who does the jobs.
 enum Workers {
     Threads {
-        jobs: Option<Sender<Job>>,
+        jobs: Arc<Queue<Job>>,
         done: Receiver<Done>,
         threads: Vec<JoinHandle<()>>,
     },
@@ -95,14 +96,14 @@ enum Waiting {
 impl Pool {
     /// Starts `count` threads.
     pub fn new(count: usize, waker: &Waker) -> std::io::Result<Self> {
-        let (jobs, inbox) = channel::<Job>();
+        let count = count.max(1);
+        let jobs = Arc::new(Queue::<Job>::new(count));
         let (outbox, done) = channel();
-        let inbox = Arc::new(Mutex::new(inbox));
-        let threads = (0..count.max(1))
+        let threads = (0..count)
             .map(|number| {
-                let (inbox, outbox, waker) = (inbox.clone(), outbox.clone(), waker.clone());
+                let (jobs, outbox, waker) = (jobs.clone(), outbox.clone(), waker.clone());
                 std::thread::Builder::new().name(format!("dafs-io-{number}")).spawn(move || {
-                    while let Some(job) = next(&inbox) {
+                    while let Some(job) = jobs.next(number) {
                         if outbox.send(job.run()).is_err() {
                             return;
                         }
@@ -110,8 +111,9 @@ impl Pool {
                     }
                 })
             })
-            .collect::<std::io::Result<_>>()?;
-        let workers = Workers::Threads { jobs: Some(jobs), done, threads };
+            .collect::<std::io::Result<_>>()
+            .inspect_err(|_| jobs.end())?;
+        let workers = Workers::Threads { jobs, done, threads };
         Ok(Self { workers, under_way: 0 })
     }
 
@@ -125,12 +127,7 @@ impl Pool {
     pub fn submit(&mut self, job: Job) {
         self.under_way += 1;
         match &mut self.workers {
-            Workers::Threads { jobs, .. } => {
-                if let Some(jobs) = jobs {
-                    // The threads live as long as the sender.
-                    let _ = jobs.send(job);
-                }
-            }
+            Workers::Threads { jobs, .. } => jobs.push(job),
             Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
         }
     }
@@ -178,14 +175,10 @@ fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> 
     }
 }
 
-fn next(inbox: &Mutex<Receiver<Job>>) -> Option<Job> {
-    inbox.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
-}
-
 impl Drop for Pool {
     fn drop(&mut self) {
         if let Workers::Threads { jobs, threads, .. } = &mut self.workers {
-            *jobs = None;
+            jobs.end();
             for thread in threads.drain(..) {
                 let _ = thread.join();
             }

@@ -42,6 +42,7 @@ mod names;
 mod object;
 mod open;
 mod passwords;
+mod queue;
 mod reactor;
 mod read;
 mod recovery;

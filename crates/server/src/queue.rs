@@ -1,0 +1,133 @@
+//! Jobs that wait for a thread of the pool.
+//!
+//! Invariant: while a job waits, as many threads have been woken for it as there were idle ones;
+//! the one that became idle last is woken first, for its stack is in the processor's cache, and
+//! nobody else.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// The jobs, and the threads that have none.
+pub struct Queue<J> {
+    state: Mutex<State<J>>,
+    /// Of each thread, by its number.
+    bells: Vec<Condvar>,
+}
+
+struct State<J> {
+    jobs: VecDeque<J>,
+    /// Numbers of threads that sleep, the last one on top.
+    idle: Vec<usize>,
+    is_over: bool,
+}
+
+impl<J> Queue<J> {
+    /// A queue for so many threads.
+    pub fn new(threads: usize) -> Self {
+        let idle = Vec::with_capacity(threads);
+        let state = Mutex::new(State { jobs: VecDeque::new(), idle, is_over: false });
+        Self { state, bells: (0..threads).map(|_| Condvar::new()).collect() }
+    }
+
+    /// Gives a job away.
+    pub fn push(&self, job: J) {
+        let mut state = self.lock();
+        state.jobs.push_back(job);
+        let woken = state.idle.pop();
+        drop(state);
+        if let Some(thread) = woken {
+            self.bells[thread].notify_one();
+        }
+    }
+
+    /// The oldest job, for the thread of this number, which sleeps until there is one. `None` when
+    /// all are done and no more will come.
+    pub fn next(&self, thread: usize) -> Option<J> {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                return Some(job);
+            }
+            if state.is_over {
+                return None;
+            }
+            state.idle.push(thread);
+            let sleeps = |state: &mut State<J>| state.idle.contains(&thread) && !state.is_over;
+            let woken = self.bells[thread].wait_while(state, sleeps);
+            state = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// No more will come: who sleeps ends.
+    pub fn end(&self) {
+        self.lock().is_over = true;
+        self.bells.iter().for_each(Condvar::notify_one);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<J>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    impl<J> Queue<J> {
+        fn until_idle(&self, count: usize) {
+            while self.lock().idle.len() < count {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn every_job_is_done_once_and_the_end_comes_behind_the_last() {
+        let (queue, done) = (Queue::new(4), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            let (queue, done) = (&queue, &done);
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    while let Some(job) = queue.next(thread) {
+                        done.fetch_add(job, Ordering::Relaxed);
+                    }
+                });
+            }
+            for job in 1..=10_000 {
+                queue.push(job);
+                if job % 100 == 0 {
+                    queue.until_idle(4);
+                }
+            }
+            queue.end();
+        });
+        assert_eq!(done.into_inner(), 10_000 * 10_001 / 2);
+    }
+
+    #[test]
+    fn who_slept_last_is_woken_and_nobody_else() {
+        let queue = Queue::new(3);
+        let (told, heard) = channel();
+        std::thread::scope(|scope| {
+            let queue = &queue;
+            for thread in 0..3 {
+                let told = told.clone();
+                scope.spawn(move || {
+                    while let Some(()) = queue.next(thread) {
+                        told.send(thread).unwrap();
+                    }
+                });
+                queue.until_idle(thread + 1);
+            }
+            for _ in 0..100 {
+                queue.push(());
+                assert_eq!(heard.recv().unwrap(), 2, "the others sleep on");
+                queue.until_idle(3);
+            }
+            queue.end();
+        });
+    }
+}
