@@ -7,6 +7,9 @@ guest_address=10.78.0.2
 bridge=interop0
 # Nothing of ours is silent for so many seconds in a guest that lives.
 silence=300
+# Seconds after which a silent guest is asked whether it has ended.
+pulse=20
+asked=0
 
 # Starts the calling script anew in a network and a process namespace of its own. No root is
 # needed where users may have namespaces.
@@ -68,19 +71,41 @@ guest_start() {
     done
 }
 
-# Runs a script in the guest: its output, and its status.
+# Runs a script in the guest: its output, and its status. Once in hundreds of rows the last words do
+# not come, though the script has ended; so a guest that is silent is asked anew.
 guest() {
-    local script=$* line status=125 agent
+    local name=$BASHPID.$((asked += 1)) left=$silence status=125 line agent
     exec {agent}<>"/dev/tcp/$guest_address/7" || return 125
-    printf '%s\0' "$script" >&"$agent"
-    while IFS= read -r -t "$silence" line <&"$agent"; do
-        if [[ $line =~ ^(.*)#status\ ([0-9]+)$ ]]; then
-            status=${BASH_REMATCH[2]}
-            [ -z "${BASH_REMATCH[1]}" ] || printf '%s\n' "${BASH_REMATCH[1]}"
+    printf '%s\0%s\0' "$name" "$*" >&"$agent"
+    while true; do
+        if IFS= read -r -t "$pulse" line <&"$agent"; then
+            left=$silence
+            if [[ $line =~ ^(.*)#status\ ([0-9]+)$ ]]; then
+                status=${BASH_REMATCH[2]}
+                [ -z "${BASH_REMATCH[1]}" ] || printf '%s\n' "${BASH_REMATCH[1]}"
+                break
+            fi
+            printf '%s\n' "$line"
+        elif [ $? -le 128 ]; then
+            break
+        elif line=$(ended "$name"); then
+            status=$line
+            echo "the guest's last words were lost; it has ended with status $status" >&2
+            break
+        elif [ $((left -= pulse)) -le 0 ]; then
             break
         fi
-        printf '%s\n' "$line"
     done
     exec {agent}>&-
     return "$status"
+}
+
+# The status of a script of that name, if it has ended.
+ended() {
+    local word agent
+    exec {agent}<>"/dev/tcp/$guest_address/7" || return 1
+    printf '%s\0%s\0' "question" "cat 'ended.$1'" >&"$agent"
+    IFS= read -r -t 10 word <&"$agent" || true
+    exec {agent}>&-
+    [[ $word =~ ^[0-9]+$ ]] && printf '%s' "$word"
 }
