@@ -70,6 +70,11 @@ ifeq ($(ARCHIVE),)
 endif
 	crates/capi/install "$(or $(ARCHIVE),$(or $(CARGO_TARGET_DIR),target)/release/libdafs.a)" "$(PREFIX)"
 
+# STXXL's disks on servers, libdafs_stxxl.so, and their header, beside the libdafs of PREFIX
+# (docs/extmem.md); takes Debian's libstxxl-dev.
+install-stxxl:
+	crates/capi/stxxl/install "$(PREFIX)"
+
 # libdafs_preload.so, where `dafs exec` of PREFIX/bin finds it. PRELOAD names one that is there
 # already.
 PRELOAD ?=

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -25,15 +26,39 @@ fn has_stxxl() -> bool {
 }
 
 /// Compiles a source of `stxxl/` in a directory.
-fn compile(source: &str, place: &Path, more: &[&str]) -> PathBuf {
+fn compile(source: &str, place: &Path) -> PathBuf {
     let program = place.join(source.replace(".cpp", ""));
     let mut command = Command::new("g++");
-    command.args(["-std=c++17", "-Wall", "-Wextra", "-O1"]).args(more);
+    command.args(["-std=c++17", "-Wall", "-Wextra", "-O1"]);
     command.arg("-I").arg(repository("include")).arg(crate_path("stxxl").join(source));
     command.arg("-o").arg(&program).arg("-L").arg(library()).args(["-ldafs", "-lstxxl"]);
     command.args(["-fopenmp", "-pthread"]);
     succeed(command.arg(format!("-Wl,-rpath,{}", library().display())));
     program
+}
+
+/// Installs the disks beside a libdafs; the library that is to be loaded.
+fn install(place: &Path) -> PathBuf {
+    let (prefix, lib) = (place.join("prefix"), place.join("prefix/lib"));
+    std::fs::create_dir_all(&lib).unwrap();
+    std::fs::create_dir(prefix.join("include")).unwrap();
+    symlink(repository("include/dafs.h"), prefix.join("include/dafs.h")).unwrap();
+    let mut command = Command::new(crate_path("stxxl").join("install"));
+    command.arg(&prefix).env("CXXFLAGS", "-Wall -Wextra -Werror -O1");
+    let refused = command.output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("make install-c"), "{told}");
+    symlink(library().join("libdafs.so"), lib.join("libdafs.so")).unwrap();
+    succeed(&mut command);
+    assert!(prefix.join("include/dafs_stxxl.hpp").is_file());
+    lib.join("libdafs_stxxl.so")
+}
+
+/// A program that finds the disks where they are installed.
+fn loading(plugin: &Path, program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env("LD_PRELOAD", plugin).env("LD_LIBRARY_PATH", library());
+    command
 }
 
 /// A configuration of STXXL with one disk.
@@ -49,12 +74,12 @@ fn a_program_that_knows_nothing_of_dafs_sorts_on_it() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
-    let plugin = compile("dafs_stxxl.cpp", place.path(), &["-shared", "-fPIC"]);
-    let program = compile("sorts.cpp", place.path(), &[]);
+    let plugin = install(place.path());
+    let program = compile("sorts.cpp", place.path());
     for transport in TRANSPORTS {
         let served = Served::start(transport);
-        let mut sorts = Command::new(&program);
-        sorts.current_dir(place.path()).arg("2000000").env("LD_PRELOAD", &plugin);
+        let mut sorts = loading(&plugin, &program);
+        sorts.current_dir(place.path()).arg("2000000");
         sorts.env("STXXLCFG", configure(place.path(), &format!("{}disk", served.url)));
         let output = succeed(&mut sorts);
         let told = String::from_utf8_lossy(&output.stdout);
@@ -63,8 +88,8 @@ fn a_program_that_knows_nothing_of_dafs_sorts_on_it() {
         assert_eq!(disk.len(), 64 << 20, "it was the server's file that was used");
     }
     // Disks of other kinds are STXXL's own still.
-    let mut sorts = Command::new(&program);
-    sorts.current_dir(place.path()).arg("100000").env("LD_PRELOAD", &plugin);
+    let mut sorts = loading(&plugin, &program);
+    sorts.current_dir(place.path()).arg("100000");
     let (local, conf) = (place.path().join("local"), place.path().join("other.conf"));
     std::fs::write(&conf, format!("disk={},64MiB,syscall\n", local.display())).unwrap();
     succeed(sorts.env("STXXLCFG", conf));
@@ -77,17 +102,16 @@ fn a_file_is_sorted_where_it_lies() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
-    let plugin = compile("dafs_stxxl.cpp", place.path(), &["-shared", "-fPIC"]);
-    let program = compile("in_place.cpp", place.path(), &[]);
+    let plugin = install(place.path());
+    let program = compile("in_place.cpp", place.path());
     let mut numbers: Vec<u64> =
         (0..1_500_000_u64).map(|index| index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
     for transport in TRANSPORTS {
         let served = Served::start(transport);
         let octets: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
         std::fs::write(served.local("numbers"), octets).unwrap();
-        let mut sorts = Command::new(&program);
+        let mut sorts = loading(&plugin, &program);
         sorts.current_dir(place.path()).arg(format!("{}numbers", served.url));
-        sorts.env("LD_PRELOAD", &plugin);
         sorts.env("STXXLCFG", configure(place.path(), &format!("{}disk", served.url)));
         let output = succeed(&mut sorts);
         let told = String::from_utf8_lossy(&output.stdout);
