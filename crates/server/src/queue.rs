@@ -1,8 +1,8 @@
 //! Jobs that wait for a thread of the pool.
 //!
-//! Invariant: a job that is pushed wakes one thread if any is idle, and no other: the one that became
-//! idle last, for its stack is in the processor's cache. No thread sleeps idle while a job waits that
-//! nobody was woken for.
+//! Invariant: a job that is pushed wakes one thread if any is idle, and no other: the one that
+//! became idle last, for its stack is in the processor's cache. No thread sleeps while a job waits
+//! that nobody was woken for.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
