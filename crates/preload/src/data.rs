@@ -14,6 +14,7 @@ use crate::errors::{Failure, Outcome, fail};
 use crate::given::{Purpose, must_have};
 use crate::mapping::is_tracked;
 use crate::page::Kind;
+use crate::shared::SharedObject;
 use crate::state::{Description, State};
 use crate::waiting::{settle, wait};
 
@@ -216,6 +217,33 @@ impl State {
         moved
     }
 
+    /// Reads by an open of the library's own. Octets read, fewer only at the file's end.
+    pub fn read_aside(&mut self, file: &File, at: u64, bytes: &mut [u8]) -> Outcome<usize> {
+        let staging = self.connection.staging()?;
+        let mut done = 0;
+        for part in bytes.chunks_mut(STAGING_BYTES) {
+            let read = self.moved(read_whole(file, at + done as u64, &staging, part.len()))?;
+            staging.read(0, &mut part[..read]);
+            done += read;
+            if read < part.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes by an open of the library's own.
+    pub fn write_aside(&mut self, file: &File, at: u64, bytes: &[u8]) -> Outcome<()> {
+        let staging = self.connection.staging()?;
+        let mut at = at;
+        for part in bytes.chunks(STAGING_BYTES) {
+            staging.write(0, part);
+            self.moved(write_whole(file, at, &staging, part.len()))?;
+            at += part.len() as u64;
+        }
+        Ok(())
+    }
+
     fn commit(&mut self, of: &Description) -> Outcome<()> {
         let file = self.file(of)?;
         let done = settle(&file.session().client(), file.commit_async())?;
@@ -278,7 +306,7 @@ impl State {
         let file = self.file(of)?;
         let wanted = SetAttributes { size: Some(length as u64), ..SetAttributes::default() };
         settle(&file.session().client(), file.set_attributes_async(&wanted))?;
-        self.mappings.note_length(&of.identity.handle, length as u64);
+        SharedObject::note_length(of.identity.mount, &of.identity.handle, length as u64);
         Ok(0)
     }
 

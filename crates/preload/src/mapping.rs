@@ -5,31 +5,27 @@
 //! all processes of this user on this host share who map the same file so, and what has changed
 //! in it goes into the file at `msync`, `munmap`, exit, and before this process reads the file.
 //!
-//! Invariants: shared memory of a file is filled from the file by the first who maps it, and is
-//! gone with the last; what nobody has changed is not written; there is no such memory of a file
-//! on two hosts at once, nor of two users or under two names of the server
-//! ([`dafs_posix::locks::shared_memory`]).
+//! Invariants: shared memory of a file ([`crate::shared`]) is filled from the file by the first who
+//! maps it, and is gone with the last; what nobody has changed is not written; what was changed by
+//! programs that were killed goes into the file with the next who maps a file of that server,
+//! unless somebody has written there since; there is no such memory of a file on two hosts at
+//! once, nor of two users or under two names of the server ([`dafs_posix::locks::shared_memory`]).
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dafs_client::{LockKind, LockOptions, ShareAccess};
+use dafs_client::{File, LockKind, LockOptions, OpenOptions, ShareAccess};
 use dafs_posix::locks;
 use dafs_types::FileHandle;
 use libc::c_void;
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 
-use crate::config;
 use crate::data::Piece;
 use crate::errors::{self, Failure, Mapped, Outcome, fail};
 use crate::page::Kind;
 use crate::report::{Miss, missed};
+use crate::shared::{PAGE, SharedObject, host_of};
 use crate::state::{Description, State};
 use crate::waiting::settle;
 
@@ -74,45 +70,13 @@ struct Region {
     of: Rc<Description>,
     offset: u64,
     object: Rc<SharedObject>,
-    /// What it held when it was last in the file.
-    kept: Vec<u8>,
-}
-
-/// Memory that the processes of this user on this host share for a file.
-struct SharedObject {
-    file: File,
-    path: String,
-    /// The process that opened it: a child has the same lock on it, and does not remove it.
-    process: u32,
-    /// The open that the right to share it stands on.
-    claim: RefCell<Option<Rc<dafs_client::File>>>,
 }
 
 impl Mappings {
-    /// A file was cut or extended: behind its end is nothing any more.
-    pub fn note_length(&mut self, handle: &FileHandle, length: u64) {
-        let Some(object) = self.objects.get(handle) else { return };
-        let Ok(held) = object.file.metadata().map(|metadata| metadata.size()) else { return };
-        // Its pages stay, or whoever looks at them would be killed.
-        let zeros = vec![0; held.saturating_sub(length) as usize];
-        let _ = object.file.write_all_at(&zeros, length);
-    }
-
     /// This process has written to a file: whoever has it mapped sees it.
     pub fn note_written(&mut self, of: &Description, offset: u64, bytes: &[u8]) {
-        let Some(object) = self.objects.get(&of.identity.handle) else { return };
-        let Ok(held) = object.file.metadata().map(|metadata| metadata.size()) else { return };
-        let length = held.saturating_sub(offset).min(bytes.len() as u64) as usize;
-        let _ = object.file.write_all_at(&bytes[..length], offset);
-        let end = offset + length as u64;
-        for region in &mut self.regions {
-            let (start, behind) = (region.offset, region.offset + region.length as u64);
-            if region.of.identity.handle != of.identity.handle || start >= end || offset >= behind {
-                continue;
-            }
-            let (from, to) = (offset.max(start), end.min(behind));
-            let kept = &mut region.kept[(from - start) as usize..(to - start) as usize];
-            kept.copy_from_slice(&bytes[(from - offset) as usize..(to - offset) as usize]);
+        if let Some(object) = self.objects.get(&of.identity.handle) {
+            object.note_written(offset, bytes);
         }
     }
 
@@ -188,39 +152,58 @@ impl State {
     }
 
     fn map_shared(&mut self, of: Rc<Description>, wish: Wish) -> Outcome<Mapped> {
-        let handle = of.identity.handle;
+        let (mount, handle) = (of.identity.mount, of.identity.handle);
         let _guard = SharedObject::guard()?;
         if self.mappings.objects.is_empty() {
-            SharedObject::sweep();
+            self.sweep(mount, &handle)?;
         }
         let object = match self.mappings.objects.get(&handle) {
             Some(object) => object.clone(),
-            None => Rc::new(SharedObject::open(of.identity.mount, &handle)?),
+            None => {
+                let mut object = SharedObject::open(mount, &handle)?;
+                let claimed = self.claim(&of, &object)?;
+                if object.is_left() {
+                    let path = crate::places::shown(mount, &of.identity.path);
+                    self.put_what_was_left(&claimed, &path, &object)?;
+                    object.empty()?;
+                }
+                Rc::new(object)
+            }
         };
         self.claim(&of, &object)?;
         let needed = (wish.offset as u64 + wish.length as u64).next_multiple_of(PAGE as u64);
         self.fill(&of, &object, needed)?;
-        let number = object.file.as_raw_fd();
-        let mapped = map(Wish { number, ..wish });
+        let mapped = map(Wish { number: object.number(), ..wish });
         if mapped.0 == libc::MAP_FAILED {
             return fail(errors::get());
         }
         TRACKED.store(true, Ordering::Relaxed);
         self.mappings.objects.insert(handle, object.clone());
-        let mut kept = vec![0; wish.length];
-        let _ = object.file.read_exact_at(&mut kept, wish.offset as u64);
         let (start, length, offset) = (mapped.0 as usize, wish.length, wish.offset as u64);
-        self.mappings.regions.push(Region { start, length, of, offset, object, kept });
+        self.mappings.regions.push(Region { start, length, of, offset, object });
         Ok(mapped)
     }
 
     /// Sees to it that nobody elsewhere has memory of this file, nor gets any.
-    fn claim(&mut self, of: &Description, object: &SharedObject) -> Outcome<()> {
-        if object.claim.borrow().is_some() {
-            return Ok(());
+    fn claim(&mut self, of: &Description, object: &SharedObject) -> Outcome<Rc<File>> {
+        if let Some(claimed) = &*object.claim.borrow() {
+            return Ok(claimed.clone());
         }
-        let host = host_of(of.identity.mount);
         let file = self.open_again(of, ShareAccess::Both)?;
+        if self.announce(of.identity.mount, &file)? {
+            let file = Rc::new(file);
+            *object.claim.borrow_mut() = Some(file.clone());
+            return Ok(file);
+        }
+        missed(Miss::Elsewhere);
+        let path = crate::places::shown(of.identity.mount, &of.identity.path);
+        eprintln!("dafs: {path}: another host, user or name of the server shares its memory");
+        fail(libc::EAGAIN)
+    }
+
+    /// Says by a lock on a file's open who shares its memory. Whether nobody elsewhere does.
+    fn announce(&mut self, mount: usize, file: &File) -> Outcome<bool> {
+        let host = host_of(mount);
         let client = file.session().client();
         let own = locks::shared_memory(host);
         let options = LockOptions::default();
@@ -230,39 +213,79 @@ impl State {
             let testing = file.test_lock_async(LockKind::Exclusive, other.offset, other.length);
             is_free = is_free && settle(&client, testing)?.is_none();
         }
-        if is_free {
-            *object.claim.borrow_mut() = Some(Rc::new(file));
-            return Ok(());
+        Ok(is_free)
+    }
+
+    /// Puts into the files of a server what killed programs have changed in memory, and lets that
+    /// memory go; but not that of the file that is to be mapped. The guard is held.
+    fn sweep(&mut self, mount: usize, but: &FileHandle) -> Outcome<()> {
+        for (handle, object) in SharedObject::left(mount) {
+            if handle == *but {
+                continue;
+            }
+            if object.changes(0, u64::MAX).next().is_some() {
+                let (session, _) = self.connection.mount(mount)?;
+                let options = OpenOptions { access: ShareAccess::Both, ..OpenOptions::read() };
+                let opening = session.open_handle_async(handle, object.name(), &options);
+                match settle(&session.client(), opening) {
+                    Ok(file) => {
+                        if !self.announce(mount, &file)? {
+                            continue;
+                        }
+                        self.put_what_was_left(&file, object.name(), &object)?;
+                    }
+                    Err(Failure::Errno(libc::ENOENT | libc::ESTALE)) => {}
+                    Err(_) => continue,
+                }
+            }
+            object.remove_if_last();
         }
-        missed(Miss::Elsewhere);
-        let path = crate::places::shown(of.identity.mount, &of.identity.path);
-        eprintln!("dafs: {path}: another host, user or name of the server shares its memory");
-        fail(libc::EAGAIN)
+        Ok(())
+    }
+
+    /// Puts into a file what killed programs have changed in its memory: all of it, or nothing if
+    /// somebody has written there since.
+    fn put_what_was_left(&mut self, file: &File, name: &str, of: &SharedObject) -> Outcome<()> {
+        let mut wanted = Vec::new();
+        for mut change in of.changes(0, u64::MAX) {
+            let mut held = vec![0; change.now.len()];
+            let read = self.read_aside(file, change.offset, &mut held)?;
+            held.truncate(read);
+            // Behind the file's end memory stands for nothing.
+            change.now.truncate(read);
+            change.base.truncate(read);
+            if held == change.base {
+                wanted.push(change);
+            } else if held != change.now {
+                eprintln!(
+                    "dafs: {name}: what a killed program changed in its memory is dropped: the file \
+                     has been written since, at octet {}",
+                    change.offset
+                );
+                return Ok(());
+            }
+        }
+        wanted.iter().try_for_each(|it| self.write_aside(file, it.offset, &it.now))
     }
 
     /// Makes an object as long as it is needed; what is new of it is what the file holds.
     fn fill(&mut self, of: &Description, object: &SharedObject, needed: u64) -> Outcome<()> {
-        let io = |_| Failure::Errno(libc::ENOMEM);
-        let held = object.file.metadata().map_err(io)?.size();
+        let held = object.length();
         if needed <= held {
             return Ok(());
         }
         let mut bytes = vec![0; (needed - held) as usize];
         let piece = Piece { start: bytes.as_mut_ptr(), length: bytes.len() };
-        let read = self.read_at(of, &[piece], held as i64)? as usize;
-        // Memory that is not there when it is touched would be the program's end.
-        let room = FallocateFlags::empty();
-        rustix::fs::fallocate(&object.file, room, held, needed - held)
-            .map_err(|error| Failure::Errno(error.raw_os_error()))?;
-        object.file.write_all_at(&bytes[..read], held).map_err(io)
+        self.read_at(of, &[piece], held as i64)?;
+        object.extend(bytes, needed)
     }
 
     /// Writes what has changed in the shared mappings that overlap a range.
     pub fn write_back(&mut self, start: usize, length: usize, is_sync: bool) -> Outcome<i32> {
         let end = start.saturating_add(length);
-        let mut regions = std::mem::take(&mut self.mappings.regions);
+        let regions = std::mem::take(&mut self.mappings.regions);
         let mut done = Ok(0);
-        for region in &mut regions {
+        for region in &regions {
             if region.start < end && start < region.start + region.length {
                 let written = self.write_region(region, is_sync);
                 done = done.and(written.map(|()| 0));
@@ -277,28 +300,24 @@ impl State {
         if !self.mappings.objects.contains_key(handle) {
             return Ok(());
         }
-        let mut regions = std::mem::take(&mut self.mappings.regions);
-        let mut concerned = regions.iter_mut().filter(|it| it.of.identity.handle == *handle);
+        let regions = std::mem::take(&mut self.mappings.regions);
+        let mut concerned = regions.iter().filter(|it| it.of.identity.handle == *handle);
         let done = concerned.try_for_each(|region| self.write_region(region, false));
         self.mappings.regions = regions;
         done
     }
 
-    fn write_region(&mut self, region: &mut Region, is_sync: bool) -> Outcome<()> {
+    fn write_region(&mut self, region: &Region, is_sync: bool) -> Outcome<()> {
         self.claim(&region.of, &region.object)?;
         let size = self.metadata_of(&region.of)?.size;
-        let end = size.saturating_sub(region.offset).min(region.length as u64) as usize;
-        let mut now = vec![0; region.length];
-        let _ = region.object.file.read_exact_at(&mut now, region.offset);
-        for at in (0..end).step_by(PAGE) {
-            let behind = (at + PAGE).min(end);
-            let Some((from, to)) = changed(&now[at..behind], &region.kept[at..behind]) else {
-                continue;
-            };
-            let piece = Piece { start: now[at + from..].as_mut_ptr(), length: to - from };
-            self.put(&region.of, &[piece], region.offset + (at + from) as u64)?;
+        let end = size.min(region.offset + region.length as u64);
+        let writing = region.object.writing()?;
+        for mut change in region.object.changes(region.offset, end) {
+            let piece = Piece { start: change.now.as_mut_ptr(), length: change.now.len() };
+            self.put(&region.of, &[piece], change.offset)?;
+            region.object.note_base(change.offset, &change.now);
         }
-        region.kept = now;
+        drop(writing);
         if is_sync { self.sync(&region.of).map(drop) } else { Ok(()) }
     }
 
@@ -336,108 +355,6 @@ impl State {
     }
 }
 
-impl SharedObject {
-    /// Makes or finds the memory of a file. Whoever finds that nobody uses it begins it anew.
-    fn open(mount: usize, handle: &FileHandle) -> Outcome<Self> {
-        let path = format!("{}-{:016x}-{}", stem(), server_of(mount), name_of(handle));
-        let file = open_own(&path)?;
-        let alone = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-        if alone.is_ok() {
-            file.set_len(0).map_err(|_| Failure::Errno(libc::ENOMEM))?;
-        }
-        let shared = rustix::fs::flock(&file, FlockOperation::LockShared);
-        shared.map_err(|error| Failure::Errno(error.raw_os_error()))?;
-        let (process, claim) = (std::process::id(), RefCell::new(None));
-        Ok(Self { file, path, process, claim })
-    }
-
-    /// Held while somebody decides whether an object is used.
-    fn guard() -> Outcome<File> {
-        let file = open_own(&format!("{}.lock", stem()))?;
-        let locked = rustix::fs::flock(&file, FlockOperation::LockExclusive);
-        locked.map_err(|error| Failure::Errno(error.raw_os_error()))?;
-        Ok(file)
-    }
-
-    /// Removes what this user's programs have left that were killed: nobody has a lock on it. The
-    /// guard is held.
-    fn sweep() {
-        let own = format!("{}-", stem());
-        for entry in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten() {
-            let path = entry.path();
-            let Some(text) = path.to_str().filter(|path| path.starts_with(&own)) else { continue };
-            // A pipe is what its name in DAFS stands for, as long as that is there.
-            if text.ends_with(".pipe") {
-                continue;
-            }
-            let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let Ok(file) = rustix::fs::open(text, flags, Mode::empty()) else { continue };
-            if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                let _ = rustix::fs::unlink(text);
-            }
-        }
-    }
-
-    fn remove_if_last(&self) {
-        if self.process != std::process::id() {
-            return;
-        }
-        let alone = rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
-        if alone.is_ok() {
-            let _ = rustix::fs::unlink(&*self.path);
-        }
-    }
-}
-
-/// A file of this user's alone; one that somebody else has put there is refused.
-fn open_own(path: &str) -> Outcome<File> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let opened = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR);
-    let opened = opened.map_err(|error| Failure::Errno(error.raw_os_error()))?;
-    let number = rustix::io::fcntl_dupfd_cloexec(&opened, HIGH).unwrap_or(opened);
-    let file = File::from(number);
-    let own = rustix::process::geteuid().as_raw();
-    match file.metadata() {
-        Ok(metadata) if metadata.uid() == own => Ok(file),
-        _ => fail(libc::EACCES),
-    }
-}
-
-/// The first octet that differs, and the one behind the last that does.
-fn changed(now: &[u8], kept: &[u8]) -> Option<(usize, usize)> {
-    let differs = |(one, other): (&u8, &u8)| one != other;
-    let first = now.iter().zip(kept).position(differs)?;
-    let last = now.iter().zip(kept).rposition(differs)?;
-    Some((first, last + 1))
-}
-
-/// A server by its name: who knows it by another shares no memory.
-pub fn server_of(mount: usize) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    config::get().mounts[mount].location.server.to_string().hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Those who share memory: this host (this `/dev/shm`, where there are several), this user, this
-/// name of the server.
-fn host_of(mount: usize) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    let boot = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let memory = std::fs::metadata("/dev/shm").map(|it| (it.dev(), it.ino())).ok();
-    (boot, memory, rustix::process::geteuid().as_raw(), server_of(mount)).hash(&mut hasher);
-    hasher.finish()
-}
-
-/// What everything of this user's in memory begins with.
-pub fn stem() -> String {
-    format!("/dev/shm/dafs-{}", rustix::process::geteuid().as_raw())
-}
-
-/// A handle as text.
-pub fn name_of(handle: &FileHandle) -> String {
-    handle.0.iter().map(|octet| format!("{octet:02x}")).collect()
-}
-
 fn map(wish: Wish) -> Mapped {
     real!(mmap(
         wish.address => *mut c_void,
@@ -455,7 +372,4 @@ unsafe fn unmap(address: *mut c_void, length: usize) {
     real!(munmap(address => *mut c_void, length => usize) -> i32);
 }
 
-const PAGE: usize = 4096;
 const MAP_TYPE: i32 = 0xf;
-/// Descriptors of shared memory are above those that programs look at.
-const HIGH: RawFd = 512;

@@ -9,6 +9,7 @@ use crate::errors::{Outcome, fail};
 use crate::opening::{must_have, new_mode, read_link};
 use crate::route::Place;
 use crate::sockets;
+use crate::shared::SharedObject;
 use crate::state::State;
 use crate::waiting::settle;
 use crate::walk::{Object, Slot};
@@ -201,7 +202,7 @@ impl State {
         }
         let wanted = SetAttributes { size: Some(length as u64), ..SetAttributes::default() };
         set(&object, &wanted)?;
-        self.mappings.note_length(&object.metadata.handle, length as u64);
+        SharedObject::note_length(object.mount, &object.metadata.handle, length as u64);
         Ok(0)
     }
 

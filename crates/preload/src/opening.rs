@@ -17,6 +17,7 @@ use crate::errors::{Failure, Outcome, fail};
 use crate::page::{self, Identity, Kind};
 use crate::route::{LINKS_MAX, Place, Route, whole};
 use crate::sockets;
+use crate::shared::SharedObject;
 use crate::state::{DESCRIPTORS_MAX, Description, State};
 use crate::waiting::{settle, wait};
 use crate::walk::{Slot, attributes};
@@ -109,7 +110,7 @@ impl State {
         match wait(&session.client(), opening)? {
             Ok(file) => {
                 if flags & libc::O_TRUNC != 0 {
-                    self.mappings.note_length(&file.handle(), 0);
+                    SharedObject::note_length(slot.mount, &file.handle(), 0);
                 }
                 self.enter_file(&slot, file, flags)
             }

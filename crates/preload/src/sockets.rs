@@ -10,9 +10,9 @@ use dafs_client::{AccessMask, Metadata, NewObject, ObjectType};
 use rustix::fs::{FileType, Mode};
 
 use crate::errors::{Failure, Outcome, fail};
-use crate::mapping::{name_of, server_of, stem};
 use crate::opening::must_have;
 use crate::route::Place;
+use crate::shared::{name_of, server_of, stem};
 use crate::state::State;
 
 /// The kernel's name, which is in no directory, of a socket in DAFS.

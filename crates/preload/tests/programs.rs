@@ -211,21 +211,25 @@ fn a_database_outlives_processes_that_are_killed() {
         let text = place.script(&format!(
             r#"
             rm -f /dafs/k.db*; sqlite3 /dafs/k.db 'pragma journal_mode={mode}; create table a(x);'
-            work() {{ while :; do echo 'insert into a values(1);'; done; }}
+            work() {{ while :; do echo 'insert into a values(1); select 1;'; done; }}
             read_on() {{ while :; do echo 'select count(*) from a where x != 1;'; done; }}
-            lines() {{ test "$(wc -l < $1)" -ge $2; }}
+            ask=(sqlite3 -bail -cmd '.timeout 60000' /dafs/k.db)
+            lines() {{ cat $1 | wc -l; }}
+            : > kept.one; : > kept.two
             for round in 1 2 3; do
-                : > seen; : > done
-                work | while read -r line; do echo "$line"; echo >> done; done                     | sqlite3 -cmd '.timeout 60000' /dafs/k.db 2>>errors & one=$!
-                work | sqlite3 -cmd '.timeout 60000' /dafs/k.db 2>>errors & two=$!
-                read_on | sqlite3 -cmd '.timeout 60000' /dafs/k.db >> seen 2>>errors & three=$!
-                until lines seen 20; do :; done
+                : > seen; before=$(lines 'kept.one kept.two')
+                work | "${{ask[@]}}" >> kept.one 2>> errors & one=$!
+                work | "${{ask[@]}}" >> kept.two 2>> errors & two=$!
+                read_on | "${{ask[@]}}" >> seen 2>> errors & three=$!
+                until test $(lines seen) -ge 20 \
+                    -a $(lines 'kept.one kept.two') -ge $((before + 20)); do :; done
                 kill -KILL $one $two; kill -KILL $three; wait || :
                 ! grep -qv '^0$' seen
-                sqlite3 -cmd '.timeout 60000' /dafs/k.db 'pragma integrity_check'
+                "${{ask[@]}}" 'pragma integrity_check'
             done
             ! grep -E 'malformed|I/O' errors
-            sqlite3 -cmd '.timeout 60000' /dafs/k.db 'select count(*) > 0 from a where x = 1'
+            # A commit that was told is kept.
+            "${{ask[@]}}" "select count(*) >= $(lines 'kept.one kept.two') from a where x = 1"
             "#
         ));
         assert_eq!(text.lines().collect::<Vec<_>>(), [mode, "ok", "ok", "ok", "1"]);
