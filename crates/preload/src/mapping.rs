@@ -258,8 +258,8 @@ impl State {
                 wanted.push(change);
             } else if held != change.now {
                 eprintln!(
-                    "dafs: {name}: what a killed program changed in its memory is dropped: the file \
-                     has been written since, at octet {}",
+                    "dafs: {name}: what a killed program changed in its memory is dropped: \
+                     the file has been written since, at octet {}",
                     change.offset
                 );
                 return Ok(());

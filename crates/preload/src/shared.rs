@@ -252,9 +252,12 @@ pub fn name_of(handle: &FileHandle) -> String {
 
 /// The handle that a text stands for; `None` if it is none.
 fn handle_of(text: &str) -> Option<FileHandle> {
-    let digits: Vec<u8> =
-        text.chars().map(|digit| digit.to_digit(16).map(|it| it as u8)).collect::<Option<_>>()?;
-    let octets: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[pair.len() - 1]).collect();
+    let is_hexadecimal = text.bytes().all(|octet| octet.is_ascii_hexdigit());
+    if !is_hexadecimal || text.len() != 2 * FileHandle::LENGTH {
+        return None;
+    }
+    let octet = |index: usize| u8::from_str_radix(&text[2 * index..2 * index + 2], 16).ok();
+    let octets: Vec<u8> = (0..FileHandle::LENGTH).map(octet).collect::<Option<_>>()?;
     Some(FileHandle(octets.try_into().ok()?))
 }
 

@@ -333,7 +333,7 @@ fn python_reads_writes_maps_and_starts_programs() {
 }
 
 #[test]
-fn what_killed_programs_leave_in_memory_is_removed() {
+fn what_killed_programs_leave_in_memory_is_put_into_the_file_and_removed() {
     if !has(&["python3"]) {
         return;
     }
@@ -349,6 +349,13 @@ fn what_killed_programs_leave_in_memory_is_removed() {
     // Whoever maps something next sweeps.
     program("first('/dafs/other')");
     assert!(!std::path::Path::new(left.trim()).exists());
+    // What they changed is in the file, but not over what came behind.
+    let told = program("print(open('/dafs/mapped', 'rb').read(2))");
+    assert_eq!(told.trim(), "b'Ax'");
+    program(script);
+    program("with open('/dafs/mapped', 'rb+') as f: f.write(b'y' * 4096)");
+    let told = program("first('/dafs/other'); print(open('/dafs/mapped', 'rb').read(2))");
+    assert_eq!(told.trim(), "b'yy'");
 }
 
 /// Maps a file, and finds what is in memory for it.
