@@ -217,31 +217,21 @@ impl State {
         moved
     }
 
-    /// Reads by an open of the library's own. Octets read, fewer only at the file's end.
-    pub fn read_aside(&mut self, file: &File, at: u64, bytes: &mut [u8]) -> Outcome<usize> {
+    /// Reads for the library itself, no more than the staging memory has room for; fewer octets
+    /// only at the file's end.
+    pub fn read_aside(&mut self, file: &File, at: u64, length: usize) -> Outcome<Vec<u8>> {
         let staging = self.connection.staging()?;
-        let mut done = 0;
-        for part in bytes.chunks_mut(STAGING_BYTES) {
-            let read = self.moved(read_whole(file, at + done as u64, &staging, part.len()))?;
-            staging.read(0, &mut part[..read]);
-            done += read;
-            if read < part.len() {
-                break;
-            }
-        }
-        Ok(done)
+        let mut bytes = vec![0; self.moved(read_whole(file, at, &staging, length))?];
+        staging.read(0, &mut bytes);
+        Ok(bytes)
     }
 
-    /// Writes by an open of the library's own.
+    /// Writes for the library itself, no more than the staging memory has room for. Memory that
+    /// the file is mapped to stays as it is.
     pub fn write_aside(&mut self, file: &File, at: u64, bytes: &[u8]) -> Outcome<()> {
         let staging = self.connection.staging()?;
-        let mut at = at;
-        for part in bytes.chunks(STAGING_BYTES) {
-            staging.write(0, part);
-            self.moved(write_whole(file, at, &staging, part.len()))?;
-            at += part.len() as u64;
-        }
-        Ok(())
+        staging.write(0, bytes);
+        self.moved(write_whole(file, at, &staging, bytes.len()))
     }
 
     fn commit(&mut self, of: &Description) -> Outcome<()> {
@@ -394,3 +384,4 @@ fn must_write(of: &Description) -> Outcome<()> {
 }
 
 const _: () = assert!(STAGING_BYTES <= APPEND_BYTES_MAX as usize);
+const _: () = assert!(STAGING_BYTES >= crate::shared::PAGE);

@@ -24,8 +24,9 @@ use libc::c_void;
 use crate::data::Piece;
 use crate::errors::{self, Failure, Mapped, Outcome, fail};
 use crate::page::Kind;
+use crate::places::shown;
 use crate::report::{Miss, missed};
-use crate::shared::{PAGE, SharedObject, host_of};
+use crate::shared::{PAGE, SharedObject, host_of, server_of};
 use crate::state::{Description, State};
 use crate::waiting::settle;
 
@@ -155,22 +156,17 @@ impl State {
         let (mount, handle) = (of.identity.mount, of.identity.handle);
         let _guard = SharedObject::guard()?;
         if self.mappings.objects.is_empty() {
-            self.sweep(mount, &handle)?;
+            self.sweep(mount, &handle);
         }
         let object = match self.mappings.objects.get(&handle) {
             Some(object) => object.clone(),
-            None => {
-                let mut object = SharedObject::open(mount, &handle)?;
-                let claimed = self.claim(&of, &object)?;
-                if object.is_left() {
-                    let path = crate::places::shown(mount, &of.identity.path);
-                    self.put_what_was_left(&claimed, &path, &object)?;
-                    object.empty()?;
-                }
-                Rc::new(object)
-            }
+            None => Rc::new(SharedObject::open(mount, &handle)?),
         };
-        self.claim(&of, &object)?;
+        let claimed = self.claim(&of, &object)?;
+        if object.is_left() {
+            self.put_what_was_left(&claimed, &shown(mount, &of.identity.path), &object)?;
+            object.empty()?;
+        }
         let needed = (wish.offset as u64 + wish.length as u64).next_multiple_of(PAGE as u64);
         self.fill(&of, &object, needed)?;
         let mapped = map(Wish { number: object.number(), ..wish });
@@ -196,7 +192,7 @@ impl State {
             return Ok(file);
         }
         missed(Miss::Elsewhere);
-        let path = crate::places::shown(of.identity.mount, &of.identity.path);
+        let path = shown(of.identity.mount, &of.identity.path);
         eprintln!("dafs: {path}: another host, user or name of the server shares its memory");
         fail(libc::EAGAIN)
     }
@@ -216,47 +212,54 @@ impl State {
         Ok(is_free)
     }
 
-    /// Puts into the files of a server what killed programs have changed in memory, and lets that
-    /// memory go; but not that of the file that is to be mapped. The guard is held.
-    fn sweep(&mut self, mount: usize, but: &FileHandle) -> Outcome<()> {
-        for (handle, object) in SharedObject::left(mount) {
-            if handle == *but {
+    /// Lets memory go that killed programs have left, but not that of the file that is to be
+    /// mapped. What they have changed goes into the files of that file's server; elsewhere it
+    /// stays, as does what cannot be written. The guard is held.
+    fn sweep(&mut self, mount: usize, but: &FileHandle) {
+        let here = server_of(mount);
+        for (server, handle, object) in SharedObject::left() {
+            if (server, &handle) == (here, but) {
                 continue;
             }
-            if object.changes(0, u64::MAX).next().is_some() {
-                let (session, _) = self.connection.mount(mount)?;
-                let options = OpenOptions { access: ShareAccess::Both, ..OpenOptions::read() };
-                let opening = session.open_handle_async(handle, object.name(), &options);
-                match settle(&session.client(), opening) {
-                    Ok(file) => {
-                        if !self.announce(mount, &file)? {
-                            continue;
-                        }
-                        self.put_what_was_left(&file, object.name(), &object)?;
-                    }
-                    Err(Failure::Errno(libc::ENOENT | libc::ESTALE)) => {}
-                    Err(_) => continue,
-                }
+            let is_changed = object.changes(0, u64::MAX).next().is_some();
+            let is_here = server == here;
+            if !is_changed || is_here && self.rescue(mount, handle, &object) == Ok(true) {
+                object.remove_if_last();
             }
-            object.remove_if_last();
         }
-        Ok(())
+    }
+
+    /// Puts into its file what killed programs have changed in memory. Whether the memory may go.
+    fn rescue(
+        &mut self,
+        mount: usize,
+        handle: FileHandle,
+        object: &SharedObject,
+    ) -> Outcome<bool> {
+        let (session, _) = self.connection.mount(mount)?;
+        let options = OpenOptions { access: ShareAccess::Both, ..OpenOptions::read() };
+        let opening = session.open_handle_async(handle, object.name(), &options);
+        let file = match settle(&session.client(), opening) {
+            Ok(file) => file,
+            // The file is gone.
+            Err(Failure::Errno(libc::ENOENT | libc::ESTALE)) => return Ok(true),
+            Err(failure) => return Err(failure),
+        };
+        if !self.announce(mount, &file)? {
+            return Ok(false);
+        }
+        self.put_what_was_left(&file, object.name(), object)?;
+        Ok(true)
     }
 
     /// Puts into a file what killed programs have changed in its memory: all of it, or nothing if
     /// somebody has written there since.
     fn put_what_was_left(&mut self, file: &File, name: &str, of: &SharedObject) -> Outcome<()> {
-        let mut wanted = Vec::new();
-        for mut change in of.changes(0, u64::MAX) {
-            let mut held = vec![0; change.now.len()];
-            let read = self.read_aside(file, change.offset, &mut held)?;
-            held.truncate(read);
-            // Behind the file's end memory stands for nothing.
-            change.now.truncate(read);
-            change.base.truncate(read);
-            if held == change.base {
-                wanted.push(change);
-            } else if held != change.now {
+        let mut end = u64::MAX;
+        for change in of.changes(0, end) {
+            let held = self.read_aside(file, change.offset, change.now.len())?;
+            let length = held.len();
+            if held != change.base[..length] && held != change.now[..length] {
                 eprintln!(
                     "dafs: {name}: what a killed program changed in its memory is dropped: \
                      the file has been written since, at octet {}",
@@ -264,8 +267,16 @@ impl State {
                 );
                 return Ok(());
             }
+            // Behind the file's end memory stands for nothing.
+            if length < change.now.len() {
+                end = change.offset + length as u64;
+                break;
+            }
         }
-        wanted.iter().try_for_each(|it| self.write_aside(file, it.offset, &it.now))
+        for change in of.changes(0, end) {
+            self.write_aside(file, change.offset, &change.now)?;
+        }
+        Ok(())
     }
 
     /// Makes an object as long as it is needed; what is new of it is what the file holds.
@@ -277,7 +288,7 @@ impl State {
         let mut bytes = vec![0; (needed - held) as usize];
         let piece = Piece { start: bytes.as_mut_ptr(), length: bytes.len() };
         self.read_at(of, &[piece], held as i64)?;
-        object.extend(bytes, needed)
+        object.extend(&bytes)
     }
 
     /// Writes what has changed in the shared mappings that overlap a range.

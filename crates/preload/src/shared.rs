@@ -12,7 +12,7 @@
 //!
 //! [guard]: SharedObject::guard
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsRawFd, RawFd};
@@ -32,8 +32,8 @@ pub struct SharedObject {
     path: String,
     /// The process that opened it: a child has the same lock on it, and does not remove it.
     process: u32,
-    /// Nobody used it when it was found: who made it was killed.
-    is_left: bool,
+    /// Nobody used it when it was found: it is new, or who used it was killed.
+    is_left: Cell<bool>,
     /// The open that the right to share it stands on.
     pub claim: RefCell<Option<Rc<dafs_client::File>>>,
 }
@@ -61,7 +61,7 @@ impl SharedObject {
         let shared = rustix::fs::flock(&memory, FlockOperation::LockShared);
         shared.map_err(|error| Failure::Errno(error.raw_os_error()))?;
         let (process, claim) = (std::process::id(), RefCell::new(None));
-        Ok(Self { memory, base, path, process, is_left: alone.is_ok(), claim })
+        Ok(Self { memory, base, path, process, is_left: Cell::new(alone.is_ok()), claim })
     }
 
     /// Held while somebody decides whether an object is used.
@@ -74,23 +74,25 @@ impl SharedObject {
         lock(&base_of(&self.path))
     }
 
-    /// What this user's programs have left for one server's files when they were killed. The
-    /// guard is held.
-    pub fn left(mount: usize) -> Vec<(FileHandle, Self)> {
-        let own = format!("{}-{:016x}-", stem(), server_of(mount));
+    /// What this user's programs have left when they were killed: of which server, which file.
+    /// The guard is held.
+    pub fn left() -> Vec<(u64, FileHandle, Self)> {
+        let own = format!("{}-", stem());
         let entries = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         let left = entries.filter_map(|entry| {
             let path = entry.path().to_str()?.to_owned();
-            let handle = handle_of(path.strip_prefix(&own)?)?;
+            let (server, handle) = path.strip_prefix(&own)?.split_once('-')?;
+            let (server, handle) = (u64::from_str_radix(server, 16).ok()?, handle_of(handle)?);
             let object = Self::at(path, OFlags::empty()).ok()?;
-            object.is_left.then_some((handle, object))
+            object.is_left().then_some((server, handle, object))
         });
         left.collect()
     }
 
-    /// Whether who made it was killed, so that nobody has put into the file what was changed.
+    /// Whether nobody has used it since it was made, or since those who did were killed: what was
+    /// changed in it is in no file.
     pub fn is_left(&self) -> bool {
-        self.is_left
+        self.is_left.get()
     }
 
     /// The descriptor to be mapped.
@@ -105,32 +107,29 @@ impl SharedObject {
 
     /// Octets that it stands for.
     pub fn length(&self) -> u64 {
-        self.base.metadata().map_or(0, |metadata| metadata.size())
+        length_of(&self.base)
     }
 
     /// Begins it anew, empty.
-    pub fn empty(&mut self) -> Outcome<()> {
+    pub fn empty(&self) -> Outcome<()> {
         self.base.set_len(0).and_then(|()| self.memory.set_len(0)).map_err(no_room)?;
-        self.is_left = false;
+        self.is_left.set(false);
         Ok(())
     }
 
-    /// Makes it as long as `length`. What is new of it holds `bytes`, and zeros behind them.
-    pub fn extend(&self, mut bytes: Vec<u8>, length: u64) -> Outcome<()> {
+    /// Makes it longer by what the file holds there.
+    pub fn extend(&self, bytes: &[u8]) -> Outcome<()> {
         let held = self.length();
         // Memory that is not there when it is touched would be the program's end.
-        rustix::fs::fallocate(&self.memory, FallocateFlags::empty(), held, length - held)
+        rustix::fs::fallocate(&self.memory, FallocateFlags::empty(), held, bytes.len() as u64)
             .map_err(|error| Failure::Errno(error.raw_os_error()))?;
-        bytes.resize((length - held) as usize, 0);
-        let written = self.memory.write_all_at(&bytes, held);
-        written.and_then(|()| self.base.write_all_at(&bytes, held)).map_err(no_room)
+        let written = self.memory.write_all_at(bytes, held);
+        written.and_then(|()| self.base.write_all_at(bytes, held)).map_err(no_room)
     }
 
     /// The file holds this now by a call, and so does the memory.
     pub fn note_written(&self, offset: u64, bytes: &[u8]) {
-        let length = self.length().saturating_sub(offset).min(bytes.len() as u64) as usize;
-        let _ = self.memory.write_all_at(&bytes[..length], offset);
-        self.note_base(offset, &bytes[..length]);
+        note(&self.memory, &self.base, offset, bytes);
     }
 
     /// The file holds what the memory held.
@@ -142,9 +141,12 @@ impl SharedObject {
     /// whoever has it mapped, and whatever killed programs have left. Its pages stay, or whoever
     /// looks at them would be killed.
     pub fn note_length(mount: usize, handle: &FileHandle, length: u64) {
-        let Ok(object) = Self::at(path_of(mount, handle), OFlags::empty()) else { return };
-        let behind = object.length().saturating_sub(length);
-        object.note_written(length, &vec![0; behind as usize]);
+        let path = path_of(mount, handle);
+        // No lock is taken: it would seem used.
+        let Ok(memory) = open_own(&path, OFlags::empty()) else { return };
+        let Ok(base) = open_own(&base_of(&path), OFlags::empty()) else { return };
+        let behind = length_of(&base).saturating_sub(length);
+        note(&memory, &base, length, &vec![0; behind as usize]);
     }
 
     /// What was changed in a range, a page at a time.
@@ -177,6 +179,18 @@ impl SharedObject {
             let _ = rustix::fs::unlink(base_of(&self.path));
         }
     }
+}
+
+/// Notes in both what a file holds, as far as they reach. The memory is first: one that is newer
+/// than its base is compared with the file.
+fn note(memory: &File, base: &File, offset: u64, bytes: &[u8]) {
+    let length = length_of(base).saturating_sub(offset).min(bytes.len() as u64) as usize;
+    let _ = memory.write_all_at(&bytes[..length], offset);
+    let _ = base.write_all_at(&bytes[..length], offset);
+}
+
+fn length_of(base: &File) -> u64 {
+    base.metadata().map_or(0, |metadata| metadata.size())
 }
 
 fn lock(path: &str) -> Outcome<File> {
