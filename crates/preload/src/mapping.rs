@@ -323,9 +323,10 @@ impl State {
         let size = self.metadata_of(&region.of)?.size;
         let end = size.min(region.offset + region.length as u64);
         let writing = region.object.writing()?;
-        for mut change in region.object.changes(region.offset, end) {
-            let piece = Piece { start: change.now.as_mut_ptr(), length: change.now.len() };
-            self.put(&region.of, &[piece], change.offset)?;
+        let file = self.file(&region.of)?;
+        for change in region.object.changes(region.offset, end) {
+            region.of.times.take();
+            self.write_aside(&file, change.offset, &change.now)?;
             region.object.note_base(change.offset, &change.now);
         }
         drop(writing);

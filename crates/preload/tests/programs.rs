@@ -279,6 +279,33 @@ fn memory_is_shared_on_one_host_and_not_with_another() {
 }
 
 #[test]
+fn what_goes_into_the_file_does_not_come_back_into_memory() {
+    if !has(&["python3"]) {
+        return;
+    }
+    let place = Place::new();
+    std::fs::write(place.local("shared"), vec![0; 4096]).unwrap();
+    // A counter stays what its owner made it while others let go of the same page.
+    let script = r#"
+import mmap, os
+def mapped():
+    with open('/dafs/shared', 'r+b') as f: return mmap.mmap(f.fileno(), 0)
+if os.fork() == 0:
+    for turn in range(300):
+        m = mapped(); m[4000] = turn % 256; m.close()
+    os._exit(0)
+m, count = mapped(), 0
+while os.waitpid(-1, os.WNOHANG) == (0, 0):
+    for _ in range(1000):
+        assert m[0:8] == count.to_bytes(8, 'big'), (m[0:8], count)
+        count += 1; m[0:8] = count.to_bytes(8, 'big')
+print(count > 0)
+"#;
+    let output = place.program("python3").args(["-c", script]).output().unwrap();
+    assert_eq!(printed(&output).trim(), "True");
+}
+
+#[test]
 fn repositories_are_made_committed_to_checked_and_cloned() {
     if !has(&["bash", "git"]) {
         return;
