@@ -30,6 +30,9 @@ fn fixture(defect: Option<Defect>, patience: Duration) -> Fixture {
     Fixture::with(|config| {
         config.filer.credits_initial = 64;
         config.filer.credits_session_max = 64;
+        // The file stays in the cache as a whole, of which a file that grows keeps no more than a
+        // sixteenth: whoever reads what is not there waits for the writes into it.
+        config.cache.arena_bytes = 16 * WRITES * LENGTH as usize;
         config.fence_patience = patience;
         config.defect = defect;
     })
