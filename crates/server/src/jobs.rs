@@ -20,6 +20,7 @@ use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
 use crate::queue::Queue;
 use crate::undo::{UndoTask, UndoTaskDone};
+use crate::way::OwnerPlace;
 
 /// Something that may block.
 pub enum Job {
@@ -50,9 +51,14 @@ pub enum Done {
 impl Job {
     /// Does it, on this thread.
     pub fn run(self) -> Done {
+        self.run_in_parts(|| ())
+    }
+
+    /// Does it, on this thread, with a pause before each part of what takes long.
+    fn run_in_parts(self, pause: impl Fn()) -> Done {
         match self {
-            Job::Fill(job) => Done::Filled(job.run()),
-            Job::Flush(job) => Done::Flushed(job.run()),
+            Job::Fill(job) => Done::Filled(job.run_in_parts(pause)),
+            Job::Flush(job) => Done::Flushed(job.run_in_parts(pause)),
             Job::Sync(job) => Done::Synced(job.run()),
             Job::Size(job) => Done::Sized(job.run()),
             Job::Ledger(job) => Done::Ledger(job.run()),
@@ -78,12 +84,10 @@ enum Workers {
         jobs: Arc<Queue<Job>>,
         done: Receiver<Done>,
         threads: Vec<JoinHandle<()>>,
+        owner: OwnerPlace,
     },
     /// The owner, in calls of [`Pool::take`], as its random numbers say.
-    Owner {
-        jobs: Vec<Waiting>,
-        entropy: Box<dyn Entropy + Send>,
-    },
+    Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send> },
 }
 
 /// A job of a pool without threads.
@@ -99,12 +103,14 @@ impl Pool {
         let count = count.max(1);
         let jobs = Arc::new(Queue::<Job>::new(count));
         let (outbox, done) = channel();
+        let owner = OwnerPlace::unknown();
         let threads = (0..count)
             .map(|number| {
                 let (jobs, outbox, waker) = (jobs.clone(), outbox.clone(), waker.clone());
+                let owner = owner.clone();
                 std::thread::Builder::new().name(format!("dafs-io-{number}")).spawn(move || {
                     while let Some(job) = jobs.next(number) {
-                        if outbox.send(job.run()).is_err() {
+                        if outbox.send(job.run_in_parts(|| owner.give_way())).is_err() {
                             return;
                         }
                         waker.wake();
@@ -113,7 +119,7 @@ impl Pool {
             })
             .collect::<std::io::Result<_>>()
             .inspect_err(|_| jobs.end())?;
-        let workers = Workers::Threads { jobs, done, threads };
+        let workers = Workers::Threads { jobs, done, threads, owner };
         Ok(Self { workers, under_way: 0 })
     }
 
@@ -129,6 +135,17 @@ impl Pool {
         match &mut self.workers {
             Workers::Threads { jobs, .. } => jobs.push(job),
             Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
+        }
+    }
+
+    /// The owner is at work on this thread's processor: threads that share it give way, between
+    /// parts of what they do.
+    #[inline]
+    pub fn note_owner(&self) {
+        if let Workers::Threads { owner, .. } = &self.workers
+            && self.under_way > 0
+        {
+            owner.note();
         }
     }
 

@@ -57,6 +57,7 @@ mod transfer;
 mod undo;
 mod upkeep;
 mod users;
+mod way;
 mod write;
 
 pub use authorize::{

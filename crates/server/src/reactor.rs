@@ -213,6 +213,7 @@ impl Reactor {
     pub(crate) fn run(&mut self) {
         self.show_itself();
         while !self.stop.load(Ordering::Acquire) {
+            self.pool.note_owner();
             let idle = self.tasks.count() == 0 && self.cache.stats().dirty_bytes == 0;
             let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };
             if self.batches.has_more() {

@@ -581,7 +581,11 @@ fn a_growing_file_is_flushed_while_it_grows() {
     // More comes while that is under way, and waits for it.
     rig.write(0, 4 * MIB as u64, &mebibyte(5)).unwrap();
     assert!(rig.cache.poll_flush().is_none() && !rig.cache.wants_flush());
-    let _ = rig.cache.on_flushed(job.run());
+    let (disk, sizes) = (rig.files[0].disk.clone(), std::cell::RefCell::new(Vec::new()));
+    let look = || sizes.borrow_mut().push(disk.version().unwrap().size);
+    let _ = rig.cache.on_flushed(job.run_in_parts(look));
+    let parts: Vec<u64> = (0..16).map(|part| part * (256 << 10)).collect();
+    assert_eq!(sizes.into_inner(), parts, "a pause before each part, that others may go on");
     assert_eq!(rig.disk(0), rig.files[0].model[..4 * MIB]);
     assert!(
         rig.cache.wants_flush() && rig.cache.poll_flush().is_none(),

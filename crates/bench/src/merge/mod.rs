@@ -66,7 +66,7 @@ impl MergeSettings {
             orders: vec![2, 4, 8],
             record_sizes: vec![64 << 10, 16 << 10, 4 << 10, 1 << 10, 256, 64],
             block_bytes: 64 << 10,
-            depth: 8,
+            depth: 16,
             rounds: 7,
             only: None,
         }

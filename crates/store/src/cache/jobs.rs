@@ -55,8 +55,15 @@ impl FillJob {
     /// Does the work. Blocks; may run on any thread.
     #[must_use]
     pub fn run(self) -> FillDone {
+        self.run_in_parts(|| ())
+    }
+
+    /// As [`FillJob::run`], with a pause before each of its parts, which are 256 KiB at most.
+    #[must_use]
+    pub fn run_in_parts(self, pause: impl Fn()) -> FillDone {
         let mut result = Ok(());
         for range in &self.ranges {
+            pause();
             let read = self.file.read_at(
                 &self.arena,
                 range.memory_offset,
@@ -105,8 +112,15 @@ impl FlushJob {
     /// Does the work. Blocks; may run on any thread.
     #[must_use]
     pub fn run(self) -> FlushDone {
+        self.run_in_parts(|| ())
+    }
+
+    /// As [`FlushJob::run`], with a pause before each of its parts, which are 256 KiB at most.
+    #[must_use]
+    pub fn run_in_parts(self, pause: impl Fn()) -> FlushDone {
         let before = if self.asks_before { self.file.version().ok() } else { None };
         let result = self.ranges.iter().try_for_each(|range| {
+            pause();
             self.file.write_at(&self.arena, range.memory_offset, range.length, range.file_offset)
         });
         let after = self.file.version().ok();
