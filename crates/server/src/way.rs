@@ -23,9 +23,8 @@ impl OwnerPlace {
         self.0.store(sched_getcpu(), Ordering::Relaxed);
     }
 
-    /// Lets the owner go on if it waits for this thread's processor. A system call that writes
-    /// megabytes to a page cache is not interrupted for it by every kernel, and others would let
-    /// it wait for some milliseconds.
+    /// Lets the owner go on if it waits for this thread's processor. Not every kernel interrupts
+    /// a thread in a system call, and none does before its slice is over: some milliseconds.
     pub fn give_way(&self) {
         if sched_getcpu() == self.0.load(Ordering::Relaxed) {
             std::thread::yield_now();
