@@ -9,6 +9,7 @@ use dafs_filer::{ChannelId, FileKey, Filer, KeptSession, RequestName};
 use dafs_types::{StateId, Status};
 use dafs_wire::{HEADER_BYTES, Procedure, TRANSFER_ANSWER_BYTES};
 
+use crate::jobs::Job;
 use crate::reactor::Reactor;
 use crate::task::Answer;
 
@@ -17,8 +18,18 @@ use crate::task::Answer;
 pub(crate) struct Afterwards {
     closing: Option<Closing>,
     keeping: Option<Keeping>,
-    /// Whether the store has removed objects to close.
-    has_removed: bool,
+    removed: Removals,
+}
+
+/// What the store is to close: objects that were removed.
+#[derive(Debug, Default)]
+struct Removals {
+    /// How many hold so little that it does not matter when it is freed.
+    small: usize,
+    /// Whether another holds more.
+    has_large: bool,
+    /// Whether a thread of the pool is closing some.
+    is_under_way: bool,
 }
 
 /// An open that ends.
@@ -43,10 +54,14 @@ impl Afterwards {
         self.closing.is_some() | self.keeping.is_some()
     }
 
-    /// Has the store close what a removal has left open: the system frees it then, which takes
-    /// as long as a short request.
-    pub fn close_removed(&mut self) {
-        self.has_removed = true;
+    /// Has the store close what a removal has left open: the system frees the `held` octets then,
+    /// which takes as long as a short request.
+    pub fn close_removed(&mut self, held: u64) {
+        if held <= SMALL_BYTES_MAX {
+            self.removed.small += 1;
+        } else {
+            self.removed.has_large = true;
+        }
     }
 
     /// Has a result kept once the answers are out; one that waits already is kept now.
@@ -84,13 +99,32 @@ impl Reactor {
         }
     }
 
-    /// Has removed objects closed, at the end of a turn.
+    /// Has removed objects closed, at the end of a turn: large ones before anybody can miss the
+    /// room, and a single small one. While others ask at the same time, that is left to another
+    /// thread, which is woken for many at once.
     #[inline]
-    pub(crate) fn close_removed(&mut self) {
-        if std::mem::take(&mut self.afterwards.has_removed) {
+    pub(crate) fn close_removed(&mut self, is_crowded: bool) {
+        let removed = &mut self.afterwards.removed;
+        if removed.has_large || removed.small == 1 && !is_crowded {
+            (removed.small, removed.has_large) = (0, false);
             self.interface.flush();
             self.whole_store.close_removed();
+        } else if removed.small >= SMALL_COUNT {
+            self.close_small();
         }
+    }
+
+    /// Has small removed objects closed, however few there are.
+    pub(crate) fn close_small(&mut self) {
+        let removed = &mut self.afterwards.removed;
+        if removed.small > 0 && !removed.is_under_way {
+            (removed.small, removed.is_under_way) = (0, true);
+            self.pool.submit(Job::CloseRemoved(self.whole_store.clone()));
+        }
+    }
+
+    pub(crate) fn on_removed_closed(&mut self) {
+        self.afterwards.removed.is_under_way = false;
     }
 
     /// Has an open end once the answer is out.
@@ -137,3 +171,7 @@ fn name_of_write(answer: Answer) -> RequestName {
 }
 
 const RESULT_BYTES: usize = TRANSFER_ANSWER_BYTES - HEADER_BYTES;
+/// What a removed object may hold for some time, when nobody can see it any more.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+/// Small removed objects that are worth waking a thread.
+const SMALL_COUNT: usize = 16;

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
 use dafs_dat::{EndpointId, Waker};
+use dafs_store::Store;
 use dafs_store::cache::{
     FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob,
 };
@@ -33,6 +34,7 @@ pub enum Job {
     Login { endpoint: EndpointId, user: String, password: String, file: Arc<PasswordFile> },
     Token { endpoint: EndpointId, job: Box<TokenJob> },
     Lookup(Box<LookupJob>),
+    CloseRemoved(Arc<dyn Store>),
 }
 
 /// What came of it.
@@ -46,6 +48,7 @@ pub enum Done {
     Login { endpoint: EndpointId, credentials: Option<Credentials> },
     Token { endpoint: EndpointId, outcome: Box<TokenOutcome> },
     LookedUp(Box<LookupDone>),
+    RemovedClosed,
 }
 
 impl Job {
@@ -68,6 +71,10 @@ impl Job {
             }
             Job::Token { endpoint, job } => Done::Token { endpoint, outcome: Box::new(job.run()) },
             Job::Lookup(job) => Done::LookedUp(Box::new(job.run())),
+            Job::CloseRemoved(store) => {
+                store.close_removed();
+                Done::RemovedClosed
+            }
         }
     }
 }

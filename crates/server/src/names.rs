@@ -137,7 +137,7 @@ impl Reactor {
         })?;
         let Some(removed) = removed else { return refused };
         if removed.was_last {
-            self.afterwards.close_removed();
+            self.afterwards.close_removed(removed.held);
             self.forget_object(&removed.handle);
         }
         let directory = removed.change;

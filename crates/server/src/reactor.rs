@@ -250,6 +250,7 @@ impl Reactor {
     /// Everything that has happened since the last wait.
     fn turn(&mut self) {
         self.batches.begin_turn();
+        let is_crowded = self.interface.event_count() > 1;
         loop {
             // Not as an event: it is built once and taken from where it is.
             if let Some(&Completion { endpoint, context, operation, status, length, .. }) =
@@ -287,7 +288,7 @@ impl Reactor {
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
         }
-        self.close_removed();
+        self.close_removed(is_crowded);
     }
 
     /// Does what is due by time. Behind a turn: who asks gets the answer first.

@@ -30,6 +30,7 @@ impl Reactor {
             }
             Done::Token { endpoint, outcome } => return self.on_token(endpoint, *outcome),
             Done::LookedUp(done) => return self.on_looked_up(*done),
+            Done::RemovedClosed => return self.on_removed_closed(),
         };
         self.on_progress(progress);
     }
@@ -90,6 +91,7 @@ impl Reactor {
         self.cache.on_tick(self.now);
         self.flush_due();
         self.let_go_of_removed();
+        self.close_small();
         for endpoint in self.channels.leaving(|since| since.after(LEAVE_PATIENCE) <= self.now) {
             self.give_up(endpoint);
         }

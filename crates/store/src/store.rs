@@ -135,6 +135,9 @@ pub struct Removed {
     /// Whether that was its last name: its blocks in a cache serve nobody then but
     /// those who have it open.
     pub was_last: bool,
+    /// Octets on the medium that the system frees when the last descriptor is closed
+    /// ([`Store::close_removed`]), if that was the last name.
+    pub held: u64,
     /// The directory before and after.
     pub change: ChangeInfo,
 }

@@ -449,7 +449,7 @@ impl Store for CrashStore {
             Ok(was_last)
         })?;
         let change = disk.change_since(parent, before)?;
-        Ok(Removed { handle: Disk::handle(number), was_last, change })
+        Ok(Removed { handle: Disk::handle(number), was_last, held: 0, change })
     }
 
     fn rename(

@@ -257,7 +257,7 @@ impl LocalStore {
         }
         xattr::remove(node.fd(), &attribute.name)?;
         let change = self.after_change(node, &before)?;
-        Ok(Some(Removed { handle: attribute.handle, was_last: true, change }))
+        Ok(Some(Removed { handle: attribute.handle, was_last: true, held: 0, change }))
     }
 
     /// Renames within one attribute directory: the value is copied and the old name goes

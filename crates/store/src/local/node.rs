@@ -139,10 +139,7 @@ impl LocalStore {
 
     /// Lets go of objects that local processes have removed: a descriptor keeps what they hold.
     pub(super) fn let_go_of_removed_nodes(&self, elapsed: Duration) -> Vec<FileHandle> {
-        let (looked_at, _dead) = {
-            let mut nodes = lock(&self.nodes);
-            (nodes.next_part(elapsed), nodes.take_dead())
-        };
+        let looked_at = lock(&self.nodes).next_part(elapsed);
         let is_gone = |node: &Arc<Node>| matches!(self.live_status(node), Err(StoreError::Stale));
         looked_at.into_iter().filter(is_gone).map(|node| node.handle).collect()
     }

@@ -26,13 +26,14 @@ impl LocalStore {
         let is_directory = found.kind == ObjectType::Directory;
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
         rustix::fs::unlinkat(entry.parent.fd(), name, flags).map_err(not_empty)?;
-        let was_last = sys::status(node.fd())?.attributes.link_count == 0 || is_directory;
+        let left = sys::status(node.fd())?.attributes;
+        let was_last = left.link_count == 0 || is_directory;
         let handle = node.handle;
         if was_last {
             lock(&self.nodes).bury(node);
         }
         let change = self.after_change(&entry.parent, &entry.before)?;
-        Ok(Some(Removed { handle, was_last, change }))
+        Ok(Some(Removed { handle, was_last, held: left.space_used, change }))
     }
 }
 

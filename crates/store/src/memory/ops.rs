@@ -431,7 +431,7 @@ impl Store for MemoryStore {
         }
         let change = tree.change(parent, |entries| entries.remove(name))?;
         let was_last = tree.unlink(number)?;
-        Ok(Removed { handle: Tree::handle(number), was_last, change })
+        Ok(Removed { handle: Tree::handle(number), was_last, held: 0, change })
     }
 
     fn rename(
