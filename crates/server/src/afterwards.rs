@@ -103,9 +103,10 @@ impl Reactor {
     /// room, and a single small one. While others ask at the same time, that is left to another
     /// thread, which is woken for many at once.
     #[inline]
-    pub(crate) fn close_removed(&mut self, is_crowded: bool) {
+    pub(crate) fn close_removed(&mut self) {
+        let helps = self.pool.helps(&self.crowd);
         let removed = &mut self.afterwards.removed;
-        if removed.has_large || removed.small == 1 && !is_crowded {
+        if removed.has_large || removed.small == 1 && !helps {
             (removed.small, removed.has_large) = (0, false);
             self.interface.flush();
             self.whole_store.close_removed();

@@ -16,6 +16,7 @@ use dafs_store::cache::{
 use dafs_types::{Credentials, Entropy};
 
 use crate::credentials::{LookupDone, LookupJob};
+use crate::crowd::Crowd;
 use crate::gss::{TokenJob, TokenOutcome};
 use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
@@ -92,6 +93,8 @@ enum Workers {
         done: Receiver<Done>,
         threads: Vec<JoinHandle<()>>,
         owner: OwnerPlace,
+        /// Whether one can run beside the owner.
+        have_core: bool,
     },
     /// The owner, in calls of [`Pool::take`], as its random numbers say.
     Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send> },
@@ -126,7 +129,8 @@ impl Pool {
             })
             .collect::<std::io::Result<_>>()
             .inspect_err(|_| jobs.end())?;
-        let workers = Workers::Threads { jobs, done, threads, owner };
+        let have_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+        let workers = Workers::Threads { jobs, done, threads, owner, have_core };
         Ok(Self { workers, under_way: 0 })
     }
 
@@ -153,6 +157,16 @@ impl Pool {
             && self.under_way > 0
         {
             owner.note();
+        }
+    }
+
+    /// Whether it makes all faster to have even short jobs done here, while the owner has others
+    /// to answer.
+    #[inline]
+    pub fn helps(&self, crowd: &Crowd) -> bool {
+        match &self.workers {
+            Workers::Threads { have_core, .. } => *have_core && crowd.is_there(),
+            Workers::Owner { .. } => crowd.is_there(),
         }
     }
 

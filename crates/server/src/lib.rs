@@ -24,6 +24,7 @@ mod chain;
 mod channel;
 mod config;
 mod credentials;
+mod crowd;
 mod data;
 mod delegations;
 mod direct;

@@ -27,6 +27,7 @@ use crate::chain::Chains;
 use crate::channel::Channels;
 use crate::config::{Defect, ServerConfig, ServerError};
 use crate::credentials::View;
+use crate::crowd::Crowd;
 use crate::delegations::Delegations;
 use crate::fencing::{Fencing, operation_of_loan};
 use crate::gss::Kerberos;
@@ -113,6 +114,7 @@ pub(crate) struct Reactor {
     last_tick: Moment,
     /// When the store was last asked what was removed beside us.
     pub(crate) looked_for_removed: Moment,
+    pub(crate) crowd: Crowd,
     /// Fills go to the pool until then: the disk was slow.
     pub(crate) slow_until: Moment,
     pub(crate) requests: u64,
@@ -201,6 +203,7 @@ impl Reactor {
             now: Moment(0),
             last_tick: Moment(0),
             looked_for_removed: Moment(0),
+            crowd: Crowd::default(),
             slow_until: Moment(0),
             requests: 0,
             request_bytes: config.filer.request_bytes_max.max(CONNECT_BYTES),
@@ -250,7 +253,7 @@ impl Reactor {
     /// Everything that has happened since the last wait.
     fn turn(&mut self) {
         self.batches.begin_turn();
-        let is_crowded = self.interface.event_count() > 1;
+        self.crowd.begin_turn();
         loop {
             // Not as an event: it is built once and taken from where it is.
             if let Some(&Completion { endpoint, context, operation, status, length, .. }) =
@@ -288,7 +291,7 @@ impl Reactor {
         while let Some(endpoint) = self.dropped.pop() {
             self.interface.disconnect(endpoint);
         }
-        self.close_removed(is_crowded);
+        self.close_removed();
     }
 
     /// Does what is due by time. Behind a turn: who asks gets the answer first.

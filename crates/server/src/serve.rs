@@ -100,6 +100,9 @@ impl Reactor {
         if admitted.begins_life {
             self.succeed();
         }
+        if matches!(admitted.place, ChainPlace::Alone | ChainPlace::First) {
+            self.crowd.on_request();
+        }
         if admitted.place == ChainPlace::Alone {
             self.carry(answer, admitted.kept, order, header, message);
         } else {

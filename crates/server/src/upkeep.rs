@@ -63,7 +63,9 @@ impl Reactor {
     pub(crate) fn run_or_submit(&mut self, job: Job) -> bool {
         let is_sync = matches!(job, Job::Sync(_));
         let drawn = self.pool.draw_in_place();
-        if is_sync || !drawn.unwrap_or(self.now >= self.slow_until) {
+        // A client that waits for a fill waits for nothing else; a flush is one of many.
+        let is_given = matches!(job, Job::Flush(_)) && self.pool.helps(&self.crowd);
+        if is_sync || !drawn.unwrap_or(self.now >= self.slow_until && !is_given) {
             self.pool.submit(job);
             return false;
         }
