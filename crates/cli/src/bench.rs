@@ -4,6 +4,7 @@
 mod figures;
 mod gzip;
 mod host;
+mod medium;
 mod nfs_pipe;
 mod postmark;
 

@@ -11,6 +11,7 @@ use dafs_bench::{Bars, MergeSettings, bars, merge_cost, plot_merge};
 use serde::Serialize;
 
 use super::host::Host;
+use super::medium::memory;
 use super::{Blocks, gzip, postmark};
 use crate::place::Access;
 
@@ -79,8 +80,7 @@ fn draw_gzip(arguments: &Arguments, directory: &Path) -> Result<()> {
 /// Where the applications' files are: in memory where that can be had, as they were for Duke. A
 /// disk would hide what is compared.
 fn place(arguments: &Arguments) -> Option<PathBuf> {
-    let memory = Path::new("/dev/shm");
-    arguments.place.clone().or_else(|| memory.is_dir().then(|| memory.to_owned()))
+    arguments.place.clone().or_else(memory)
 }
 
 fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
@@ -98,12 +98,28 @@ fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
     Ok(())
 }
 
+/// On a file system as users have it, and on one that costs next to nothing.
 fn draw_postmark(arguments: &Arguments, directory: &Path) -> Result<()> {
-    let full = || postmark::Arguments::full(place(arguments));
-    let report = postmark::run(&if arguments.tiny { postmark::Arguments::tiny() } else { full() })?;
-    keep(directory, "postmark.json", &report)?;
-    let title = "Postmark, 4 KiB (who, in flight, what survives what)";
-    draw(directory, "postmark.svg", title, "transactions a second", report.bars())
+    if arguments.tiny {
+        return draw_postmark_at(&postmark::Arguments::tiny(), directory, "postmark");
+    }
+    let at = postmark::Arguments::full;
+    draw_postmark_at(&at(arguments.place.clone()), directory, "postmark")?;
+    match memory() {
+        Some(memory) if arguments.place.is_none() => {
+            println!();
+            draw_postmark_at(&at(Some(memory)), directory, "postmark-memory")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn draw_postmark_at(settings: &postmark::Arguments, directory: &Path, name: &str) -> Result<()> {
+    let report = postmark::run(settings)?;
+    keep(directory, &format!("{name}.json"), &report)?;
+    let title = format!("Postmark, 4 KiB, on {} (in flight, what survives what)", report.medium);
+    let (file, axis) = (format!("{name}.svg"), "transactions a second");
+    draw(directory, &file, &title, axis, report.bars())
 }
 
 fn draw(

@@ -15,6 +15,7 @@ use dafs_client::{Client, ClientConfig, Session, SessionOptions};
 use serde::Serialize;
 
 use super::host::{Host, cost, ganesha, has, median, with_input};
+use super::medium::Medium;
 use crate::postmark::Numbers;
 
 /// Arguments of `dafs bench postmark`.
@@ -25,7 +26,8 @@ pub struct Arguments {
     /// Rounds for each median.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Where the files are; by default where temporary files go.
+    /// Where the files are; by default on a new ext4 with a journal, in memory (root only; else
+    /// in memory without one).
     #[arg(long)]
     place: Option<PathBuf>,
 }
@@ -70,6 +72,8 @@ pub struct Row {
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     pub workload: Workload,
+    /// What kind of file system the files are on.
+    pub medium: String,
     pub rows: Vec<Row>,
     /// A sum over the work, the same for everybody.
     pub checksum: u64,
@@ -105,8 +109,10 @@ struct Contestant {
 
 pub fn run(arguments: &Arguments) -> Result<Report> {
     let workload = arguments.numbers.workload();
-    let journaled = Host::start(arguments.place.as_deref(), &[])?;
-    let remembered = Host::start(arguments.place.as_deref(), &["--exactly-once", "memory"])?;
+    let medium = arguments.place.as_deref().map_or_else(Medium::journaled, Medium::at);
+    let place = Some(medium.directory());
+    let journaled = Host::start(place, &[])?;
+    let remembered = Host::start(place, &["--exactly-once", "memory"])?;
     let nfs_directory = journaled.beside("nfs")?;
     let ganesha = ganesha(&nfs_directory)?;
     let stable = workload.stable;
@@ -130,6 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         contestants.push(Contestant { who: "libnfs", durability: COMMITTED, store });
     }
     let mut report = measure(&workload, arguments.rounds, &mut contestants)?;
+    report.medium.clone_from(&medium.kind);
     drop(contestants);
     real(&workload, arguments.rounds, &remembered, &mut report)?;
     report.goals = goals(&report);
@@ -175,7 +182,8 @@ fn measure(workload: &Workload, rounds: usize, contestants: &mut [Contestant]) -
     for row in &mut rows {
         row.transactions_per_second = median(std::mem::take(&mut row.rounds));
     }
-    Ok(Report { workload: workload.clone(), rows, checksum, goals: Vec::new() })
+    let (workload, medium) = (workload.clone(), String::new());
+    Ok(Report { workload, medium, rows, checksum, goals: Vec::new() })
 }
 
 /// The real postmark, whole runs by the clock: it counts in seconds itself.
@@ -251,9 +259,9 @@ fn goals(report: &Report) -> Vec<(f64, f64, String)> {
 fn print(report: &Report) {
     let Workload { files, transactions, size_min, size_max, .. } = report.workload;
     println!(
-        "Postmark: {files} files of {size_min} to {size_max} octets, {transactions} transactions, \
-         each a read and a creation or removal; checksum {:016x}",
-        report.checksum
+        "Postmark on {}: {files} files of {size_min} to {size_max} octets, {transactions} \
+         transactions, each a read and a creation or removal; checksum {:016x}",
+        report.medium, report.checksum
     );
     println!("{:26} {:>9} {:>15}  survives", "", "in flight", "transactions/s");
     for Row { who, durability, in_flight, transactions_per_second, .. } in &report.rows {
