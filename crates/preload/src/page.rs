@@ -115,12 +115,10 @@ pub fn make(identity: &Identity, flags: i32, closes_at_exec: bool) -> Outcome<(R
     let page = Page::map(&memory)?;
     page.set_flags(flags);
     let number = memory.as_raw_fd();
-    if let Ok(bare) = bare(number) {
-        // SAFETY: both numbers are of descriptors that this function owns.
-        let moved = unsafe { libc::dup3(bare.as_raw_fd(), number, libc::O_CLOEXEC) };
-        debug_assert!(moved == number || moved == -1);
-    }
-    if !closes_at_exec {
+    let at_exec = if closes_at_exec { libc::O_CLOEXEC } else { 0 };
+    // SAFETY: both numbers are of descriptors that this function owns.
+    let moved = bare(number).map(|bare| unsafe { libc::dup3(bare.as_raw_fd(), number, at_exec) });
+    if moved != Ok(number) && !closes_at_exec {
         rustix::io::fcntl_setfd(&memory, rustix::io::FdFlags::empty()).map_err(system)?;
     }
     Ok((memory.into_raw_fd(), page))
@@ -143,15 +141,17 @@ pub fn adopt(number: RawFd) -> Option<(u64, Identity, Page)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let memory = rustix::fs::open(CString::new(link).ok()?, flags, Mode::empty()).ok()?;
     let inode = rustix::fs::fstat(&memory).ok()?.st_ino;
-    let mut file = File::from(memory);
-    let mut bytes = vec![0; BYTES];
-    file.read_exact(&mut bytes).ok()?;
+    let file = File::from(memory);
+    let mut bytes = Vec::new();
+    (&file).take(BYTES as u64).read_to_end(&mut bytes).ok()?;
     let identity = decode(&bytes)?;
     Some((inode, identity, Page::map(&file).ok()?))
 }
 
+/// As few octets as it takes: memory that is not written costs nothing.
 fn encode(identity: &Identity) -> Vec<u8> {
-    let mut bytes = vec![0; BYTES];
+    let length = identity.path.len().min(BYTES - PATH);
+    let mut bytes = vec![0; PATH + length];
     let words = [
         MAGIC,
         identity.mount as u64,
@@ -163,8 +163,7 @@ fn encode(identity: &Identity) -> Vec<u8> {
         bytes[HEAD + index * 8..HEAD + index * 8 + 8].copy_from_slice(&word.to_ne_bytes());
     }
     bytes[HANDLE..HANDLE + FileHandle::LENGTH].copy_from_slice(&identity.handle.0);
-    let length = identity.path.len().min(BYTES - PATH);
-    bytes[PATH..PATH + length].copy_from_slice(&identity.path.as_bytes()[..length]);
+    bytes[PATH..].copy_from_slice(&identity.path.as_bytes()[..length]);
     bytes
 }
 
