@@ -64,6 +64,12 @@ impl Afterwards {
         }
     }
 
+    /// Whether removed objects wait to be closed.
+    #[inline]
+    pub fn has_removed(&self) -> bool {
+        self.removed.has_large | (self.removed.small > 0)
+    }
+
     /// Has a result kept once the answers are out; one that waits already is kept now.
     #[inline]
     pub fn keep(&mut self, keeping: Keeping, filer: &mut Filer) {
@@ -104,6 +110,9 @@ impl Reactor {
     /// thread, which is woken for many at once.
     #[inline]
     pub(crate) fn close_removed(&mut self) {
+        if !self.afterwards.has_removed() {
+            return;
+        }
         let helps = self.pool.helps(&self.crowd);
         let removed = &mut self.afterwards.removed;
         if removed.has_large || removed.small == 1 && !helps {

@@ -217,7 +217,9 @@ impl Reactor {
         self.show_itself();
         while !self.stop.load(Ordering::Acquire) {
             self.pool.note_owner();
-            let idle = self.tasks.count() == 0 && self.cache.stats().dirty_bytes == 0;
+            let idle = self.tasks.count() == 0
+                && self.cache.stats().dirty_bytes == 0
+                && !self.afterwards.has_removed();
             let pause = if idle { IDLE_PAUSE } else { BUSY_PAUSE };
             if self.batches.has_more() {
                 self.interface.poll();

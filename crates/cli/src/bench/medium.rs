@@ -77,6 +77,8 @@ fn mounted() -> Result<Medium> {
     let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     nix::mount::mount(None::<&str>, "/", None::<&str>, private, None::<&str>)?;
     quietly(Command::new("mount").args(["-t", "ext4", "-o", "loop"]).arg(image).arg(&directory))?;
+    // The mount keeps it: an interrupted run leaves no memory behind.
+    std::fs::remove_file(image)?;
     let kind = "ext4 with a journal".to_owned();
     Ok(Medium { directory, kind, mounted: Some(scratch) })
 }
