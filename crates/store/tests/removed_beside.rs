@@ -45,12 +45,12 @@ fn what_the_store_has_removed_it_closes_when_it_is_told_that_nobody_waits() {
     let (_place, export, store) = new_store();
     let beneath = export.to_str().unwrap();
     let (who, root) = (myself(), store.root(&myself()).unwrap().handle);
-    for number in 0..600 {
+    for number in 0..200 {
         make(&store, &format!("{number}"));
         let name = number.to_string();
         let removed = store.remove_if(&who, &root, name.as_bytes(), &mut |_| true).unwrap();
         assert!(removed.unwrap().was_last);
-        assert!((1..=256).contains(&held_without_name(beneath)), "a bounded number waits");
+        assert!((1..=64).contains(&held_without_name(beneath)), "a bounded number waits");
     }
     store.close_removed();
     assert_eq!(held_without_name(beneath), 0);

@@ -134,7 +134,7 @@ impl Hints {
 }
 
 /// Removed objects that may be kept open.
-const DEAD_COUNT_MAX: usize = 256;
+const DEAD_COUNT_MAX: usize = 64;
 /// Time in which every node is looked at once.
 const LOOK_PERIOD: Duration = Duration::from_secs(10);
 /// Names remembered for objects without kernel handles.
