@@ -84,6 +84,8 @@ impl Job {
 pub struct Pool {
     workers: Workers,
     under_way: usize,
+    /// Whether a job can be done beside what the owner does.
+    has_core: bool,
 }
 
 /// Who does the jobs.
@@ -93,8 +95,6 @@ enum Workers {
         done: Receiver<Done>,
         threads: Vec<JoinHandle<()>>,
         owner: OwnerPlace,
-        /// Whether one can run beside the owner.
-        have_core: bool,
     },
     /// The owner, in calls of [`Pool::take`], as its random numbers say.
     Owner { jobs: Vec<Waiting>, entropy: Box<dyn Entropy + Send> },
@@ -129,15 +129,16 @@ impl Pool {
             })
             .collect::<std::io::Result<_>>()
             .inspect_err(|_| jobs.end())?;
-        let have_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
-        let workers = Workers::Threads { jobs, done, threads, owner, have_core };
-        Ok(Self { workers, under_way: 0 })
+        let has_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+        let workers = Workers::Threads { jobs, done, threads, owner };
+        Ok(Self { workers, under_way: 0, has_core })
     }
 
     /// No threads: each call of [`Pool::take`] brings one job a step further. Which one,
     /// the random numbers say, since threads come back in any order too.
     pub fn stepped(entropy: Box<dyn Entropy + Send>) -> Self {
-        Self { workers: Workers::Owner { jobs: Vec::new(), entropy }, under_way: 0 }
+        let workers = Workers::Owner { jobs: Vec::new(), entropy };
+        Self { workers, under_way: 0, has_core: true }
     }
 
     /// Gives a job away. What calls this is bounded by credits and by the cache.
@@ -164,10 +165,7 @@ impl Pool {
     /// to answer.
     #[inline]
     pub fn helps(&self, crowd: &Crowd) -> bool {
-        match &self.workers {
-            Workers::Threads { have_core, .. } => *have_core && crowd.is_there(),
-            Workers::Owner { .. } => crowd.is_there(),
-        }
+        self.has_core && crowd.is_there()
     }
 
     /// A job that has come back, if any.

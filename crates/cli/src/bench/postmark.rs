@@ -135,8 +135,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         let store = Box::new(postmark::Mounted::new(ganesha.mount()?, stable));
         contestants.push(Contestant { who: "libnfs", durability: COMMITTED, store });
     }
-    let mut report = measure(&workload, arguments.rounds, &mut contestants)?;
-    report.medium.clone_from(&medium.kind);
+    let mut report = measure(&workload, &medium.kind, arguments.rounds, &mut contestants)?;
     drop(contestants);
     real(&workload, arguments.rounds, &remembered, &mut report)?;
     report.goals = goals(&report);
@@ -150,7 +149,12 @@ fn session(host: &Host, transport: &str) -> Result<Session> {
 }
 
 /// Everybody, with one in flight and with as many as were asked for.
-fn measure(workload: &Workload, rounds: usize, contestants: &mut [Contestant]) -> Result<Report> {
+fn measure(
+    workload: &Workload,
+    medium: &str,
+    rounds: usize,
+    contestants: &mut [Contestant],
+) -> Result<Report> {
     let mut rows: Vec<Row> = Vec::new();
     let mut checksum = 0;
     let mut depths = vec![1, workload.in_flight];
@@ -182,7 +186,7 @@ fn measure(workload: &Workload, rounds: usize, contestants: &mut [Contestant]) -
     for row in &mut rows {
         row.transactions_per_second = median(std::mem::take(&mut row.rounds));
     }
-    let (workload, medium) = (workload.clone(), String::new());
+    let (workload, medium) = (workload.clone(), medium.to_owned());
     Ok(Report { workload, medium, rows, checksum, goals: Vec::new() })
 }
 
