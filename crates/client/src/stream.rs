@@ -63,7 +63,7 @@ impl<'f> ReadStream<'f> {
     }
 
     fn start(&mut self, buffer: Buffer) -> Result<()> {
-        if self.is_end {
+        if self.is_end || self.failed.is_some() {
             return Ok(());
         }
         let offset = self.next_offset;
@@ -87,7 +87,7 @@ impl<'f> ReadStream<'f> {
     /// # Errors
     /// As the server says.
     pub fn next_block(&mut self) -> Result<Option<(&Buffer, usize)>> {
-        self.drop_consumed()?;
+        self.drop_consumed();
         self.fill_front()?;
         let Some(block) = self.blocks.front_mut() else { return Ok(None) };
         if self.consumed > 0 {
@@ -101,34 +101,43 @@ impl<'f> ReadStream<'f> {
     }
 
     /// Reads ahead into the first block again if its user is done with it.
-    fn drop_consumed(&mut self) -> Result<()> {
+    fn drop_consumed(&mut self) {
         let is_used_up = self.blocks.front().is_some_and(|block| {
             block.is_there && block.length > 0 && self.consumed >= block.length
         });
         if is_used_up && let Some(block) = self.blocks.pop_front() {
             self.consumed = 0;
-            self.start(block.buffer)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until the first block is there.
-    fn fill_front(&mut self) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
-        let client = self.file.session().client();
-        while self.blocks.front().is_some_and(|block| !block.is_there) {
-            client.wait(self.group, 1, None);
-            let Some(completion) = client.next(self.group) else {
-                return Err(ClientError::TimedOut);
-            };
-            if let Err(error) = self.take(completion) {
-                self.failed = Some(error.clone());
-                return Err(error);
+            if let Err(error) = self.start(block.buffer) {
+                self.failed.get_or_insert(error);
             }
         }
-        Ok(())
+    }
+
+    /// Takes in what has come meanwhile, and waits until the first block is there.
+    ///
+    /// What lies in a socket keeps the blocks behind it from being sent: so it is taken in though
+    /// the first block may be there. What has failed is told when its turn comes.
+    fn fill_front(&mut self) -> Result<()> {
+        let client = self.file.session().client();
+        if !self.blocks.is_empty() {
+            client.poll(self.group);
+        }
+        loop {
+            while let Some(completion) = client.next(self.group) {
+                if let Err(error) = self.take(completion) {
+                    self.failed.get_or_insert(error);
+                }
+            }
+            if self.blocks.front().is_none_or(|block| block.is_there) {
+                return Ok(());
+            }
+            if let Some(error) = &self.failed {
+                return Err(error.clone());
+            }
+            if client.wait(self.group, 1, None) == 0 {
+                return Err(ClientError::TimedOut);
+            }
+        }
     }
 
     fn take(&mut self, completion: Completion) -> Result<()> {
@@ -157,7 +166,7 @@ impl<'f> ReadStream<'f> {
 
 impl io::Read for ReadStream<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.drop_consumed()?;
+        self.drop_consumed();
         self.fill_front()?;
         let Some(block) = self.blocks.front() else { return Ok(0) };
         let count = bytes.len().min(block.length - self.consumed);

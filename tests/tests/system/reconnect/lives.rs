@@ -196,6 +196,30 @@ fn a_silent_network_is_noticed_by_whoever_waits_for_completions() {
 }
 
 #[test]
+fn a_stream_hands_out_what_has_come_before_it_tells_of_a_loss() {
+    const BLOCK: usize = 64 << 10;
+    over_each(|server, transport| {
+        let data = pattern(16 * BLOCK, 13);
+        std::fs::write(server.local("file"), &data).unwrap();
+        let client = Client::new(ClientConfig::default()).unwrap();
+        let options = SessionOptions { recovery: Recovery::Off, ..SessionOptions::default() };
+        let session = client.connect_to(&server.address(transport), &options).unwrap();
+        let file = session.open("/file", &OpenOptions::read()).unwrap();
+        // Then the server has it, and answers in the order of what is asked.
+        let mut back = vec![0; data.len()];
+        file.read_at(&mut back, 0).unwrap();
+        back.clear();
+        let mut reading = ReadStream::new(&file, 4, BLOCK).unwrap();
+        session.ping().unwrap();
+        server.kill();
+        reading.read_to_end(&mut back).unwrap_err();
+        assert!(back == data[..4 * BLOCK], "{} octets", back.len());
+        reading.read_to_end(&mut back).unwrap_err();
+        assert_eq!(back.len(), 4 * BLOCK, "nothing comes behind what is missing");
+    });
+}
+
+#[test]
 fn a_session_that_is_lost_leaves_in_order_all_the_same() {
     over_each(|server, transport| {
         let (_client, session) = connect(server, transport);
