@@ -216,8 +216,8 @@ typedef struct dap_session dap_session;
 typedef struct {
     // sizeof (dap_client_options).
     size_t size;
-    // Longest time to spin before sleeping over shared memory, in microseconds plus one; 0 for
-    // the default, 1 for never.
+    // Longest time to spin before sleeping, in microseconds plus one; 0 for the default (50), 1
+    // for never. With more than the default a socket is asked for all that is awaited alone.
     uint32_t spin_us_plus_1;
     // Not 0: large memory without a region handle is lent to an RDMA device for the time of a
     // synchronous call, instead of being copied.

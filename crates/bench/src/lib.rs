@@ -24,7 +24,7 @@ mod report;
 use std::path::PathBuf;
 
 use dafs_client::SessionOptions;
-use dafs_dat::Address;
+use dafs_dat::{Address, WaitPolicy};
 
 pub use bars::{Bar, Bars, bars};
 pub use dafs_peers::{
@@ -45,6 +45,8 @@ pub struct Options {
     pub servers: Vec<Address>,
     /// What sessions with them are asked for.
     pub session: SessionOptions,
+    /// How clients wait, but for those that sleep at once.
+    pub wait: WaitPolicy,
     /// The servers' process, for its CPU time.
     pub server_process: Option<u32>,
     /// A server that has done nothing yet, for what sessions cost.
@@ -78,6 +80,7 @@ impl Options {
         Self {
             servers: Vec::new(),
             session: SessionOptions::default(),
+            wait: WaitPolicy::default(),
             server_process: None,
             idle_servers: Vec::new(),
             idle_process: None,

@@ -85,7 +85,7 @@ impl Links {
         let path = format!("{directory}/bench-{}", std::process::id());
         let open = |sleeps| -> Result<Vec<_>> {
             let links = options.servers.iter();
-            links.map(|address| Link::new(address, &options.session, &path, sleeps)).collect()
+            links.map(|address| Link::new(address, options, &path, sleeps)).collect()
         };
         let links = Self { polling: open(false)?, sleeping: open(true)? };
         if let Some(first) = links.polling.first() {

@@ -116,8 +116,8 @@ pub type dap_authenticate = Option<
 pub struct dap_client_options {
     /// sizeof (dap_client_options).
     pub size: usize,
-    /// Longest time to spin before sleeping over shared memory, in microseconds plus one; 0 for
-    /// the default, 1 for never.
+    /// Longest time to spin before sleeping, in microseconds plus one; 0 for the default (50), 1
+    /// for never. With more than the default a socket is asked for all that is awaited alone.
     pub spin_us_plus_1: u32,
     /// Not 0: large memory without a region handle is lent to an RDMA device for the time of a
     /// synchronous call, instead of being copied.

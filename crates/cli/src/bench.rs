@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use dafs_bench::Options;
-use dafs_client::{Client, ClientConfig, Location};
+use dafs_client::Location;
 
 use crate::place::{self, Access};
 use crate::served::Served;
@@ -84,7 +84,8 @@ fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
         Some(url) => {
             // Asks for the password, and says which transport it is.
             let location = arguments.access.tls.applied(&Location::parse(url)?);
-            let client = Client::new(ClientConfig::default())?;
+            let client = place::client(&arguments.access)?;
+            options.wait = place::habits(&arguments.access).wait;
             options.session = place::options(&location, &arguments.access)?;
             let session = client.connect(&location, &options.session)?;
             options.servers = vec![session.address()];

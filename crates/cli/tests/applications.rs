@@ -308,11 +308,14 @@ fn postmark_does_the_same_work_everywhere() {
     for url in &served.urls {
         assert_eq!(work(url, &[]), local);
         assert_eq!(work(url, &["--stable"]), local);
+        assert_eq!(work(url, &["--spin", "200"]), local);
     }
     assert_ne!(work(&served.urls[0], &["--seed", "2"]), local);
     assert_eq!(served.names(), Vec::<String>::new());
     let said = refused(&["postmark", &served.urls[0], "--files", "3"]);
     assert!(said.contains("too few"), "{said}");
+    let said = refused(&["postmark", &served.urls[0], "--spin", "2s"]);
+    assert!(said.contains("--spin") && said.contains("2s"), "{said}");
 }
 
 /// So that the command, the peers and the plots cannot rot. The figures mean nothing.

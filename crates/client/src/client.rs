@@ -20,7 +20,7 @@ use crate::pool::Pool;
 /// Habits of a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientConfig {
-    /// When to spin and when to sleep while waiting over shared memory.
+    /// When to spin and when to sleep while waiting.
     pub wait: WaitPolicy,
     /// What [`crate::File::read_at`] and [`crate::File::write_at`] do with large slices over RDMA
     /// devices. Other transports copy.

@@ -492,8 +492,8 @@ impl Core {
         let (id, ticket) = (self.next_id(), self.replies.make());
         let call = QueuedCall { id, ticket: Some(ticket), part: None, message, delay: None };
         self.queue_call(index, call);
-        if self.sessions[index].credits.outstanding() == 1 && is_quick(request) {
-            self.interface.be_eager();
+        if self.sessions[index].credits.outstanding() == 1 {
+            self.interface.await_alone(is_quick(request));
         }
         Ok(ticket)
     }

@@ -48,13 +48,23 @@ fn preemptions() -> u64 {
 /// Bounds for adaptive waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitPolicy {
-    /// Longest spin before sleeping; zero sleeps at once.
+    /// Longest spin before sleeping; zero sleeps at once. With more than the default even an
+    /// answer that takes long is spun for, if it is all that is awaited: that costs up to a
+    /// core, and saves the wake-up.
     pub spin_max: Duration,
+}
+
+impl WaitPolicy {
+    /// Whether a spin may last longer than usual.
+    #[inline]
+    pub(crate) fn is_long(self) -> bool {
+        self.spin_max > SPIN_MAX
+    }
 }
 
 impl Default for WaitPolicy {
     fn default() -> Self {
-        Self { spin_max: Duration::from_micros(50) }
+        Self { spin_max: SPIN_MAX }
     }
 }
 
@@ -230,6 +240,8 @@ pub(crate) enum Gap {
     Preempted,
 }
 
+/// Longest spin unless somebody wants it otherwise: what a wake-up costs.
+const SPIN_MAX: Duration = Duration::from_micros(50);
 /// A gap in our own running that may be another thread's turn on the core: a scheduler
 /// hands it the core for milliseconds. Shorter gaps are a noisy machine.
 const GAP_MIN: Duration = Duration::from_millis(1);

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
 
 use dafs_client::{
     Buffer, Client, ClientConfig, Location, Login, Outcome as Brought, ServerName, Session,
@@ -57,7 +58,7 @@ impl Connection {
     fn connect(&mut self, location: &Location) -> Result<(Session, FileHandle), String> {
         let client = match &self.client {
             Some(client) => client.clone(),
-            None => Client::new(ClientConfig::default()).map_err(|error| error.to_string())?,
+            None => Client::new(habits()?).map_err(|error| error.to_string())?,
         };
         if self.staging.is_none() {
             self.staging = Some(client.allocate(STAGING_BYTES).map_err(|e| e.to_string())?);
@@ -129,8 +130,20 @@ impl Connection {
 }
 
 /// What a session is asked for: what the environment says, as to the `dafs` command.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn habits() -> Result<ClientConfig, String> {
+    let mut config = ClientConfig::default();
+    if let Some(text) = variable("DAFS_SPIN") {
+        let spin: u32 = text.parse().map_err(|_| format!("DAFS_SPIN: {text:?} microseconds"))?;
+        config.wait.spin_max = Duration::from_micros(spin.into());
+    }
+    Ok(config)
+}
+
 fn options(location: &Location) -> Result<SessionOptions, String> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let transport = match variable("DAFS_TRANSPORT").as_deref() {
         None | Some("auto") => TransportChoice::Automatic,
         Some("shm") => TransportChoice::SharedMemory,

@@ -4,12 +4,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use dafs_client::{
-    Buffer, Client, ClientConfig, File, Group, OpenOptions, Session, SessionOptions, Stability,
-};
+use dafs_client::{Buffer, Client, ClientConfig, File, Group, OpenOptions, Session, Stability};
 use dafs_dat::{Address, WaitPolicy};
 
 use super::{BLOCK_BYTES_MAX, DEPTH_MAX, Kind, Label, Offsets, Peer, Tally, Times, nanos, repeat};
+use crate::Options;
 
 /// A session, an open file and room for all blocks in flight.
 pub struct Link {
@@ -25,19 +24,11 @@ pub struct Link {
 impl Link {
     /// # Errors
     /// If the server cannot be reached or does not let the file be written.
-    pub fn new(
-        address: &Address,
-        options: &SessionOptions,
-        path: &str,
-        sleeps: bool,
-    ) -> Result<Rc<Self>> {
+    pub fn new(address: &Address, options: &Options, path: &str, sleeps: bool) -> Result<Rc<Self>> {
         let open = || -> Result<Self> {
-            let spin_max = if sleeps { Duration::ZERO } else { WaitPolicy::default().spin_max };
-            let client = Client::new(ClientConfig {
-                wait: WaitPolicy { spin_max },
-                ..ClientConfig::default()
-            })?;
-            let session = client.connect_to(address, options)?;
+            let wait = if sleeps { WaitPolicy { spin_max: Duration::ZERO } } else { options.wait };
+            let client = Client::new(ClientConfig { wait, ..ClientConfig::default() })?;
+            let session = client.connect_to(address, &options.session)?;
             let file = session.open(path, &OpenOptions::write())?;
             let buffer = client.allocate(BLOCK_BYTES_MAX * DEPTH_MAX)?;
             let ones = vec![1; BLOCK_BYTES_MAX];

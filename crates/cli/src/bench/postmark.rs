@@ -6,12 +6,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_bench::Bar;
 use dafs_bench::postmark::{self, Directory, Served, Store, Workload};
 use dafs_client::{Client, ClientConfig, Session, SessionOptions};
+use dafs_dat::WaitPolicy;
 use serde::Serialize;
 
 use super::host::{Host, cost, ganesha, has, median, with_input};
@@ -119,15 +121,16 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let mut contestants = Vec::new();
     let local = Directory::new(&journaled.beside("local")?, stable)?;
     contestants.push(Contestant { who: "local", durability: NOTHING, store: Box::new(local) });
-    for (transport, who, host, stable, durability) in [
-        ("shm", "dafs shm", &remembered, stable, MEMORY),
-        ("tcp", "dafs tcp", &remembered, stable, MEMORY),
+    for (transport, who, host, spin_max, stable, durability) in [
+        ("shm", "dafs shm", &remembered, None, stable, MEMORY),
+        ("tcp", "dafs tcp", &remembered, None, stable, MEMORY),
+        ("tcp", "dafs tcp, spinning", &remembered, Some(SPIN_MAX), stable, MEMORY),
         // As durable as libnfs leaves it.
-        ("tcp", "dafs tcp, commit", &remembered, true, COMMITTED),
-        ("shm", "dafs shm, journal", &journaled, stable, JOURNAL),
-        ("tcp", "dafs tcp, journal", &journaled, stable, JOURNAL),
+        ("tcp", "dafs tcp, commit", &remembered, None, true, COMMITTED),
+        ("shm", "dafs shm, journal", &journaled, None, stable, JOURNAL),
+        ("tcp", "dafs tcp, journal", &journaled, None, stable, JOURNAL),
     ] {
-        let session = session(host, transport)?;
+        let session = session(host, transport, spin_max)?;
         let store = Box::new(Served::new(&session, "/", stable));
         contestants.push(Contestant { who, durability, store });
     }
@@ -143,8 +146,9 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     Ok(report)
 }
 
-fn session(host: &Host, transport: &str) -> Result<Session> {
-    let client = Client::new(ClientConfig::default())?;
+fn session(host: &Host, transport: &str, spin_max: Option<Duration>) -> Result<Session> {
+    let wait = spin_max.map_or_else(WaitPolicy::default, |spin_max| WaitPolicy { spin_max });
+    let client = Client::new(ClientConfig { wait, ..ClientConfig::default() })?;
     Ok(client.connect_to(host.address(transport)?, &SessionOptions::default())?)
 }
 
@@ -247,6 +251,7 @@ fn goals(report: &Report) -> Vec<(f64, f64, String)> {
     let wanted = [
         ("dafs tcp", "libnfs", depth, 5.0),
         ("dafs tcp", "libnfs", 1, 5.0),
+        ("dafs tcp, spinning", "libnfs", 1, 5.0),
         ("dafs tcp, commit", "libnfs", depth, 5.0),
         ("dafs tcp, journal", "libnfs", depth, 5.0),
         ("dafs shm", "local", depth, 0.5),
@@ -281,6 +286,8 @@ fn print(report: &Report) {
     }
 }
 
+/// `dafs --spin`: longer than a name takes to be made or removed.
+const SPIN_MAX: Duration = Duration::from_micros(200);
 /// What each leaves behind, if it is not asked for more.
 const NOTHING: &str = "a killed process";
 const MEMORY: &str = "a killed client";

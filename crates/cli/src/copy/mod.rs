@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, bail};
 use clap::Args;
-use dafs_client::{Client, ClientConfig, ClientError};
+use dafs_client::{Client, ClientError};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::place::{Access, Place, connect_by};
+use crate::place::{Access, Place, client, connect_by};
 use run::Run;
 
 pub use mover::Mover;
@@ -64,7 +64,7 @@ pub struct Outcome {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let client = Client::new(ClientConfig::default())?;
+    let client = client(&arguments.access)?;
     let mover = Mover::new(&client)?;
     let Some((target, sources)) = arguments.places.split_last() else { bail!("no target") };
     let into = side(&client, target, arguments)?;

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Result, bail};
-use dafs_client::{Client, ClientConfig, Location, ServerName, SessionEvent};
+use dafs_client::{Client, Location, ServerName, SessionEvent};
 use dafs_extmem::{DafsEngine, Engine, LocalEngine, Watch};
 
-use crate::place::{Access, Place, connect_by};
+use crate::place::{Access, Place, client, connect_by};
 
 /// A file or a directory, and what opens it.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ impl Spot {
 
 impl<'a> Places<'a> {
     pub fn new(access: &'a Access, watch: Watch) -> Result<Self> {
-        let client = Client::new(ClientConfig::default())?;
+        let client = client(access)?;
         let local = Rc::new(LocalEngine);
         Ok(Self { client, access, watch, local, servers: Vec::new() })
     }

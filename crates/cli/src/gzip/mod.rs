@@ -18,13 +18,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_bench::own_cpu;
-use dafs_client::{Client, ClientConfig, Location, Session};
+use dafs_client::{Client, Location, Session};
 use dafs_types::Timestamp;
 
 use self::encode::Encoded;
 use self::output::Output;
 use self::source::Source;
-use crate::place::{Access, Place, connect_by};
+use crate::place::{Access, Place, client, connect_by};
 
 /// Arguments of `dafs gzip` and `dafs gunzip`.
 #[derive(Debug, Args)]
@@ -197,7 +197,7 @@ impl<'a> Run<'a> {
             signal_hook::flag::register_conditional_shutdown(*signal, 130, again)?;
             signal_hook::flag::register(*signal, Arc::clone(&interrupted))?;
         }
-        let client = Client::new(ClientConfig::default())?;
+        let client = client(&arguments.access)?;
         Ok(Self { arguments, task, client, sessions: Vec::new(), interrupted, has_warned: false })
     }
 

@@ -298,6 +298,10 @@ impl Core {
         if self.sessions[index].owes_a_chain() {
             self.send_chains(index);
         }
+        let outstanding = self.sessions[index].credits.outstanding();
+        if usize::from(outstanding) == chain.borrow().members.len() {
+            self.interface.await_alone(false);
+        }
         Ok(())
     }
 

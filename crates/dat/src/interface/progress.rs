@@ -87,11 +87,11 @@ impl<E> Interface<E> {
         self.is_patient = true;
     }
 
-    /// The answer to what was posted last will be here soon, and nothing else is awaited: a
-    /// socket is worth asking for it. Said anew for each.
+    /// The answer to what was posted last is all that is awaited. If it will be here soon, or
+    /// spins last longer than usual, a socket is worth asking for it. Said anew for each.
     #[inline]
-    pub fn be_eager(&mut self) {
-        self.is_eager = true;
+    pub fn await_alone(&mut self, is_soon: bool) {
+        self.is_eager |= is_soon || self.config.wait.is_long();
     }
 
     /// Whether the last wait slept, and so may have lasted. Spins are short.

@@ -45,6 +45,23 @@ fn an_answer_ends_it() {
 }
 
 #[test]
+fn what_takes_long_is_asked_for_only_where_spins_are_long() {
+    for (wait, asks) in [(WaitPolicy { spin_max: HANG }, true), (WaitPolicy::default(), false)] {
+        let config = InterfaceConfig { wait, ..InterfaceConfig::default() };
+        let mut scene = Scene::new(config, BLOCK_BYTES);
+        scene.receive();
+        let options = SendOptions { signal: Signal::OnError, invalidate: None };
+        scene.interface.post_send(scene.endpoint, 1, &[Gather::Bytes(b"?")], options).unwrap();
+        scene.interface.await_alone(false);
+        scene.interface.flush();
+        scene.socket.write_all(&send(1, ANSWER)).unwrap();
+        assert_eq!(scene.interface.wait(1, Some(HANG)), 1);
+        assert_eq!(scene.interface.has_slept(), !asks);
+        scene.assert_received(ANSWER.len() as u32);
+    }
+}
+
+#[test]
 fn less_than_was_foretold_ends_it() {
     for config in configs() {
         let mut scene = asked(config);

@@ -59,11 +59,16 @@ impl Scene {
         assert!(received, "{event:?}");
     }
 
+    /// Posts a receive.
+    pub fn receive(&mut self) {
+        let segment = self.inbox_region.local(0, INBOX_BYTES);
+        self.interface.post_receive(self.endpoint, 0, &[segment]).unwrap();
+    }
+
     /// Posts a receive and foretells a write of `length` octets at `offset` of the memory,
     /// and a message of [`ANSWER`] behind it.
     pub fn expect(&mut self, offset: usize, length: u32) {
-        let segment = self.inbox_region.local(0, INBOX_BYTES);
-        self.interface.post_receive(self.endpoint, 0, &[segment]).unwrap();
+        self.receive();
         let target = self.region.remote(offset as u64, length);
         let writes = [target];
         let forecast = Forecast::answer(&writes, ANSWER.len() as u32);
