@@ -85,7 +85,6 @@ fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
             // Asks for the password, and says which transport it is.
             let location = arguments.access.tls.applied(&Location::parse(url)?);
             let client = place::client(&arguments.access)?;
-            options.wait = place::habits(&arguments.access).wait;
             options.session = place::options(&location, &arguments.access)?;
             let session = client.connect(&location, &options.session)?;
             options.servers = vec![session.address()];
@@ -137,6 +136,7 @@ fn options(arguments: &Blocks) -> Result<Options> {
     if let Some(rounds) = arguments.rounds {
         options.rounds = usize::try_from(rounds)?;
     }
+    options.wait = place::habits(&arguments.access).wait;
     options.only.clone_from(&arguments.only);
     if options.only.is_some() {
         options.idle_sessions = 0;

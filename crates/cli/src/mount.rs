@@ -6,7 +6,6 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -89,7 +88,7 @@ fn serve(arguments: &Arguments) -> Result<()> {
     let location = Location::parse(&arguments.url)?;
     let mut options = MountOptions { source: arguments.url.clone(), ..MountOptions::default() };
     if let Some(spin) = arguments.access.spin {
-        options.spin = Duration::from_micros(spin.into());
+        options.spin = spin;
     }
     for text in &arguments.options {
         options.apply(text)?;

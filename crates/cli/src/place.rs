@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 use dafs_client::{
     Client, ClientConfig, Label, Location, Login, ServerName, Session, SessionOptions, Tickets,
@@ -37,8 +38,8 @@ pub struct Access {
     /// Wait so many microseconds for an answer before sleeping. More than 50, the default, costs
     /// up to a core, and makes requests that follow each other faster over TCP.
     #[arg(long, value_name = "MICROSECONDS", env = "DAFS_SPIN",
-          value_parser = clap::value_parser!(u32).range(..=SPIN_MAX_US))]
-    pub spin: Option<u32>,
+          value_parser = clap::value_parser!(u32).range(..=SPIN_MAX_US).map(microseconds))]
+    pub spin: Option<Duration>,
     /// Checksum every message and all data.
     #[arg(long)]
     pub checksums: bool,
@@ -148,11 +149,12 @@ pub fn open(url: &str, access: &Access) -> Result<(Session, String)> {
 pub fn habits(access: &Access) -> ClientConfig {
     let mut config = ClientConfig::default();
     if let Some(spin) = access.spin {
-        config.wait.spin_max = Duration::from_micros(spin.into());
+        config.wait.spin_max = spin;
     }
     config
 }
 
+/// A client that waits as it is told to.
 pub fn client(access: &Access) -> Result<Client> {
     Ok(Client::new(habits(access))?)
 }
@@ -188,6 +190,10 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
         label: access.label,
         ..SessionOptions::default()
     })
+}
+
+fn microseconds(count: u32) -> Duration {
+    Duration::from_micros(count.into())
 }
 
 /// A label, in hexadecimal.

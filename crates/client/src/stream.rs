@@ -100,7 +100,9 @@ impl<'f> ReadStream<'f> {
         Ok((block.length > 0).then_some((&block.buffer, block.length)))
     }
 
-    /// Reads ahead into the first block again if its user is done with it.
+    /// Reads ahead into the first block again if its user is done with it, and takes in what has
+    /// come meanwhile: what lies in a socket keeps the blocks behind it from being sent. Once for a
+    /// block, for over TCP it is a system call.
     fn drop_consumed(&mut self) {
         let is_used_up = self.blocks.front().is_some_and(|block| {
             block.is_there && block.length > 0 && self.consumed >= block.length
@@ -110,32 +112,30 @@ impl<'f> ReadStream<'f> {
             if let Err(error) = self.start(block.buffer) {
                 self.failed.get_or_insert(error);
             }
+            self.file.session().client().poll(self.group);
+            self.take_all();
         }
     }
 
-    /// Takes in what has come meanwhile, and waits until the first block is there.
-    ///
-    /// What lies in a socket keeps the blocks behind it from being sent: so it is taken in though
-    /// the first block may be there. What has failed is told when its turn comes.
+    /// Waits until the first block is there. What has failed behind it is told after it.
     fn fill_front(&mut self) -> Result<()> {
-        let client = self.file.session().client();
-        if !self.blocks.is_empty() {
-            client.poll(self.group);
-        }
-        loop {
-            while let Some(completion) = client.next(self.group) {
-                if let Err(error) = self.take(completion) {
-                    self.failed.get_or_insert(error);
-                }
-            }
-            if self.blocks.front().is_none_or(|block| block.is_there) {
-                return Ok(());
-            }
+        while self.blocks.front().is_some_and(|block| !block.is_there) {
             if let Some(error) = &self.failed {
                 return Err(error.clone());
             }
-            if client.wait(self.group, 1, None) == 0 {
+            if self.file.session().client().wait(self.group, 1, None) == 0 {
                 return Err(ClientError::TimedOut);
+            }
+            self.take_all();
+        }
+        Ok(())
+    }
+
+    fn take_all(&mut self) {
+        let client = self.file.session().client();
+        while let Some(completion) = client.next(self.group) {
+            if let Err(error) = self.take(completion) {
+                self.failed.get_or_insert(error);
             }
         }
     }

@@ -129,20 +129,22 @@ impl Connection {
     }
 }
 
-/// What a session is asked for: what the environment says, as to the `dafs` command.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// How the client waits, by the environment.
 fn habits() -> Result<ClientConfig, String> {
     let mut config = ClientConfig::default();
     if let Some(text) = variable("DAFS_SPIN") {
-        let spin: u32 = text.parse().map_err(|_| format!("DAFS_SPIN: {text:?} microseconds"))?;
+        let spin = text.parse::<u32>();
+        let spin = spin.map_err(|_| format!("DAFS_SPIN: {text:?} is no number of microseconds"))?;
         config.wait.spin_max = Duration::from_micros(spin.into());
     }
     Ok(config)
 }
 
+/// What a session is asked for: what the environment says, as to the `dafs` command.
 fn options(location: &Location) -> Result<SessionOptions, String> {
     let transport = match variable("DAFS_TRANSPORT").as_deref() {
         None | Some("auto") => TransportChoice::Automatic,

@@ -121,16 +121,17 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     let mut contestants = Vec::new();
     let local = Directory::new(&journaled.beside("local")?, stable)?;
     contestants.push(Contestant { who: "local", durability: NOTHING, store: Box::new(local) });
-    for (transport, who, host, spin_max, stable, durability) in [
-        ("shm", "dafs shm", &remembered, None, stable, MEMORY),
-        ("tcp", "dafs tcp", &remembered, None, stable, MEMORY),
-        ("tcp", "dafs tcp, spinning", &remembered, Some(SPIN_MAX), stable, MEMORY),
+    let (usual, spinning) = (WaitPolicy::default(), WaitPolicy { spin_max: SPIN_MAX });
+    for (transport, who, host, wait, stable, durability) in [
+        ("shm", "dafs shm", &remembered, usual, stable, MEMORY),
+        ("tcp", "dafs tcp", &remembered, usual, stable, MEMORY),
+        ("tcp", "dafs tcp, spinning", &remembered, spinning, stable, MEMORY),
         // As durable as libnfs leaves it.
-        ("tcp", "dafs tcp, commit", &remembered, None, true, COMMITTED),
-        ("shm", "dafs shm, journal", &journaled, None, stable, JOURNAL),
-        ("tcp", "dafs tcp, journal", &journaled, None, stable, JOURNAL),
+        ("tcp", "dafs tcp, commit", &remembered, usual, true, COMMITTED),
+        ("shm", "dafs shm, journal", &journaled, usual, stable, JOURNAL),
+        ("tcp", "dafs tcp, journal", &journaled, usual, stable, JOURNAL),
     ] {
-        let session = session(host, transport, spin_max)?;
+        let session = session(host, transport, wait)?;
         let store = Box::new(Served::new(&session, "/", stable));
         contestants.push(Contestant { who, durability, store });
     }
@@ -146,8 +147,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
     Ok(report)
 }
 
-fn session(host: &Host, transport: &str, spin_max: Option<Duration>) -> Result<Session> {
-    let wait = spin_max.map_or_else(WaitPolicy::default, |spin_max| WaitPolicy { spin_max });
+fn session(host: &Host, transport: &str, wait: WaitPolicy) -> Result<Session> {
     let client = Client::new(ClientConfig { wait, ..ClientConfig::default() })?;
     Ok(client.connect_to(host.address(transport)?, &SessionOptions::default())?)
 }
