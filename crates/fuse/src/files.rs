@@ -27,6 +27,8 @@ pub(crate) struct OpenFile {
     pub is_dirty: Cell<bool>,
     /// What of the file may be lost.
     pub unstable: Rc<Unstable>,
+    /// The last loss that an `fsync` has told.
+    known_loss: Cell<u64>,
 }
 
 impl OpenFile {
@@ -37,6 +39,7 @@ impl OpenFile {
             access: access_of(flags),
             file: RefCell::new((epoch, Rc::new(file))),
             is_dirty: Cell::new(false),
+            known_loss: Cell::new(unstable.known_loss()),
             unstable,
         }
     }
@@ -54,27 +57,34 @@ impl OpenFile {
 
     /// What the server says of write-back comes before what is known here: it knows why data
     /// was lost, such as for want of room.
-    fn told(&self, by_server: Answered<()>) -> Answered<()> {
+    fn learn(&self, by_server: Answered<()>) -> Answered<()> {
         match by_server {
-            Ok(()) => self.take_loss(),
+            Err(errno) if tells_of_loss(errno) => self.unstable.is_refused(errno),
             Err(errno) => {
-                if tells_of_loss(errno) {
-                    self.unstable.is_told();
-                } else {
-                    // It may be well yet.
-                    self.is_dirty.set(true);
-                }
-                Err(errno)
+                // It may be well yet.
+                self.is_dirty.set(true);
+                return Err(errno);
             }
+            Ok(()) => {}
         }
+        Ok(())
     }
 
-    /// What the server has lost is told once, to who writes.
+    /// Tells who writes of a loss.
+    fn tell_loss(&self) -> Answered<()> {
+        self.loss().map_or(Ok(()), |(_, errno)| Err(errno))
+    }
+
+    /// Tells who writes of a loss, and not again.
     fn take_loss(&self) -> Answered<()> {
-        match self.flags & O_ACCMODE {
-            O_RDONLY => Ok(()),
-            _ => self.unstable.take_loss().map_or(Ok(()), Err),
-        }
+        let Some((number, errno)) = self.loss() else { return Ok(()) };
+        self.known_loss.set(number);
+        Err(errno)
+    }
+
+    fn loss(&self) -> Option<(u64, i32)> {
+        let writes = self.flags & O_ACCMODE != O_RDONLY;
+        writes.then(|| self.unstable.tell_loss(self.known_loss.get())).flatten()
     }
 }
 
@@ -200,19 +210,20 @@ impl Engine {
         Ok(Answer::Done)
     }
 
-    /// CLOSE of a descriptor: what write-back came to is told now.
+    /// CLOSE of a descriptor: what write-back came to is told now, and again by an `fsync` of
+    /// another descriptor of this open.
     pub async fn flush(self: Rc<Self>, node: u64, number: u64, owner: u64) -> Answered<Answer> {
-        let open = self.file(number);
-        let told = match &open {
-            Ok(open) if open.is_dirty.take() => {
-                let handed_over = self.hand_over(&open.unstable).await;
-                open.told(handed_over)
-            }
-            Ok(open) => open.take_loss(),
-            Err(errno) => Err(*errno),
-        };
+        let told = self.flushed(number).await;
         self.release_owner(node, owner, false);
         told.map(|()| Answer::Done)
+    }
+
+    async fn flushed(self: &Rc<Self>, number: u64) -> Answered<()> {
+        let open = self.file(number)?;
+        if open.is_dirty.take() {
+            open.learn(self.hand_over(&open.unstable).await)?;
+        }
+        open.tell_loss()
     }
 
     /// Has the server hand what was written to its file system, and tell how that went.
@@ -232,8 +243,8 @@ impl Engine {
     pub async fn fsync(self: Rc<Self>, number: u64) -> Answered<Answer> {
         let open = self.file(number)?;
         open.is_dirty.set(false);
-        let committed = self.commit(&open).await;
-        open.told(committed)?;
+        open.learn(self.commit(&open).await)?;
+        open.take_loss()?;
         Ok(Answer::Done)
     }
 

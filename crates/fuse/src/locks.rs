@@ -117,8 +117,7 @@ impl Engine {
         {
             tracing::debug!(errno, "handing over before a lock is given back");
             if tells_of_loss(errno) {
-                unstable.is_told();
-                unstable.set_lost(errno);
+                unstable.is_refused(errno);
             }
         }
     }

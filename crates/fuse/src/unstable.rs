@@ -5,7 +5,8 @@
 //! file system by a close is written again, in the order it was written in, before anything else
 //! is. What was handed over outlives a server, if not its host, and others may have written over
 //! it since: it is only compared. What is not there, and what was let go for want of room, is told
-//! as lost, once.
+//! as lost to every open of the time, until its `fsync` has told it: a close tells it too, but one
+//! that nobody looks at, as of a program that starts another, must not be the only one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -36,8 +37,17 @@ pub(crate) struct Unstable {
     is_behind: Cell<bool>,
     in_flight: Cell<u32>,
     waiting: RefCell<Vec<Transfer>>,
-    /// Why data is lost, which nobody was told yet.
-    loss: Cell<Option<i32>>,
+    /// The last loss of data, and how many there were.
+    loss: Cell<Option<Loss>>,
+    losses: Cell<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Loss {
+    number: u64,
+    errno: i32,
+    /// Somebody knows of it.
+    is_told: bool,
 }
 
 struct Piece {
@@ -83,6 +93,7 @@ impl Unstable {
             in_flight: Cell::default(),
             waiting: RefCell::default(),
             loss: Cell::default(),
+            losses: Cell::default(),
         }
     }
 
@@ -168,14 +179,28 @@ impl Unstable {
         self.loss.set(None);
     }
 
-    /// Why data was lost, if nobody was told.
-    pub fn take_loss(&self) -> Option<i32> {
-        self.loss.take()
+    /// As before, but who asked is not sure to hear of it: whoever asks next is told.
+    pub fn is_refused(&self, errno: i32) {
+        self.is_told();
+        self.set_lost(errno);
     }
 
-    /// Data is lost, as the next is to be told who asks.
-    pub fn set_lost(&self, errno: i32) {
-        self.loss.set(Some(errno));
+    /// The last loss that does not concern somebody who comes now, for somebody was told of it.
+    pub fn known_loss(&self) -> u64 {
+        let is_unknown = self.loss.get().is_some_and(|loss| !loss.is_told);
+        self.losses.get() - u64::from(is_unknown)
+    }
+
+    /// Why data was lost after a loss, and the number of that loss.
+    pub fn tell_loss(&self, after: u64) -> Option<(u64, i32)> {
+        let loss = self.loss.get().filter(|loss| loss.number > after)?;
+        self.loss.set(Some(Loss { is_told: true, ..loss }));
+        Some((loss.number, loss.errno))
+    }
+
+    fn set_lost(&self, errno: i32) {
+        self.losses.set(self.losses.get() + 1);
+        self.loss.set(Some(Loss { number: self.losses.get(), errno, is_told: false }));
     }
 
     /// The file was cut: what lay behind is not to come back.
