@@ -155,10 +155,10 @@ fn start(place: &Path) -> Result<Served> {
 /// Arguments of `dafs bench-peer`: what a process does that is measured against.
 #[derive(Debug, Args)]
 pub struct PeerArguments {
-    /// echo, stream, blocks, busy, nfs-read, nfs-write or gzip-memory.
+    /// echo, stream, blocks, busy, nfs-read, nfs-write, nfs-gzip or gzip-memory.
     work: String,
-    /// For NFS: a process in the server's network, and a file's path there. For gzip: a level and
-    /// files.
+    /// For NFS: a process in the server's network and a file's path there; for nfs-gzip a level
+    /// and paths. For gzip-memory: a level and files.
     #[arg(allow_hyphen_values = true)]
     more: Vec<String>,
 }
@@ -166,6 +166,9 @@ pub struct PeerArguments {
 pub fn serve_peer(arguments: &PeerArguments) -> Result<()> {
     match (arguments.work.as_str(), arguments.more.as_slice()) {
         ("gzip-memory", [level, paths @ ..]) => return gzip::in_memory(level, paths),
+        ("nfs-gzip", [process, level, paths @ ..]) => {
+            return nfs_pipe::gzip(process, level, paths);
+        }
         (work @ ("nfs-read" | "nfs-write"), [process, path]) => {
             return nfs_pipe::run(work, process, path);
         }

@@ -59,8 +59,8 @@ pub struct Row {
     pub cpu: f64,
     /// Of the server.
     pub server_cpu: f64,
-    /// `cpu` without compression: ours by the compressor's own clock; of GNU gzip without what it
-    /// needs for the same octets to nowhere.
+    /// `cpu` without compression: ours by the compressor's own clock; all that GNU gzip does
+    /// outside the kernel counts as compression.
     pub outside: f64,
     #[serde(skip)]
     rounds: Rounds,
@@ -112,18 +112,17 @@ type Commands<'a> = dyn Fn(&[usize]) -> Result<Vec<Command>> + 'a;
 /// Somebody who compresses both halves.
 struct Contestant<'a> {
     who: &'static str,
-    is_ours: bool,
     /// A process, or several in a pipe, for each half; or one for both.
     commands: Box<Commands<'a>>,
     server: Box<dyn Fn() -> Duration + 'a>,
     helper: Box<dyn Fn() -> Duration + 'a>,
     results: Vec<PathBuf>,
-    /// Where it says what compressing took.
+    /// Where it says what compressing took; if nowhere, it does nothing else outside the kernel.
     told: Option<PathBuf>,
 }
 
 impl Contestant<'_> {
-    /// Processor time of compressing since the last call, by its own account.
+    /// Processor time of compressing since the last call, by the account of who compresses.
     fn compressing(&self) -> Result<Option<Duration>> {
         let Some(path) = &self.told else { return Ok(None) };
         let told = std::fs::read_to_string(path)?;
@@ -170,7 +169,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
         contestants.push(on_mount(&host, &level, mount));
     }
     if let Some(ganesha) = &ganesha {
-        contestants.push(over_nfs(&host, &level, ganesha, &nfs));
+        contestants.push(over_nfs(&host, &level, ganesha, &nfs)?);
     }
     let report = measure(arguments, &host, &local, &contestants)?;
     print(&report);
@@ -190,7 +189,6 @@ fn gnu<'a>(level: &'a str, who: &'static str, directory: &'a Path) -> Contestant
     };
     Contestant {
         who,
-        is_ours: false,
         commands: Box::new(commands),
         server: Box::new(nothing),
         helper: Box::new(nothing),
@@ -215,9 +213,7 @@ fn ours<'a>(
     local: Option<&'a Path>,
     transport: &'static str,
 ) -> Result<Contestant<'a>> {
-    let told = host.beside("told")?.join(who);
-    // What truncates it has not its own place in it.
-    let file = OpenOptions::new().create(true).append(true).open(&told)?;
+    let (told, file) = account(host, who)?;
     let commands = move |halves: &[usize]| {
         // One thread: what is compared is what files cost, not how many threads there are.
         let mut command = host.dafs(&["gzip", "--workers", "1", "-k", "-f", "-v", level]);
@@ -234,7 +230,6 @@ fn ours<'a>(
     let server = move || if is_local { Duration::ZERO } else { host.server_cpu() };
     Ok(Contestant {
         who,
-        is_ours: true,
         commands: Box::new(commands),
         server: Box::new(server),
         helper: Box::new(nothing),
@@ -249,30 +244,31 @@ fn over_nfs<'a>(
     level: &'a str,
     ganesha: &'a Ganesha,
     directory: &Path,
-) -> Contestant<'a> {
+) -> Result<Contestant<'a>> {
+    let (told, file) = account(host, "nfs")?;
     let commands = move |halves: &[usize]| {
         let process = ganesha.entrance().process().to_string();
-        let program = host.program.display().to_string();
-        let script = format!(
-            "for half in {}; do \
-               '{program}' bench-peer nfs-read {process} /$half | gzip {level} | \
-               '{program}' bench-peer nfs-write {process} /$half.gz || exit 1; \
-             done",
-            halves.iter().map(|&index| half(index)).collect::<Vec<_>>().join(" ")
-        );
-        let mut command = Command::new("sh");
-        command.args(["-c", &script]);
+        let mut command = host.dafs(&["bench-peer", "nfs-gzip", &process, level]);
+        command.args(halves.iter().map(|&index| format!("/{}", half(index))));
+        command.stderr(file.try_clone()?);
         Ok(vec![command])
     };
-    Contestant {
+    Ok(Contestant {
         who: "GNU gzip, libnfs",
-        is_ours: false,
         commands: Box::new(commands),
         server: Box::new(|| ganesha.cpu().unwrap_or_default()),
         helper: Box::new(nothing),
         results: results(directory),
-        told: None,
-    }
+        told: Some(told),
+    })
+}
+
+/// A file for what somebody tells.
+fn account(host: &Host, who: &str) -> Result<(PathBuf, File)> {
+    let path = host.beside("told")?.join(who);
+    // What truncates it has not its own place in it.
+    let file = OpenOptions::new().create(true).append(true).open(&path)?;
+    Ok((path, file))
 }
 
 fn results(directory: &Path) -> Vec<PathBuf> {
@@ -309,7 +305,7 @@ fn measure(
             of.push(cpu);
         }
         for (contestant, rounds) in contestants.iter().zip(&mut rounds) {
-            one_round(contestant, rounds, limits[usize::from(contestant.is_ours)])?;
+            one_round(contestant, rounds)?;
             if round == 0 {
                 compressed += check(contestant, local)?;
             }
@@ -339,17 +335,17 @@ fn measure(
     Ok(report)
 }
 
-fn one_round(contestant: &Contestant<'_>, rounds: &mut Rounds, in_memory: f64) -> Result<()> {
+fn one_round(contestant: &Contestant<'_>, rounds: &mut Rounds) -> Result<()> {
     let all: Vec<usize> = (0..HALVES).collect();
     let run = |commands| cost(|| together(commands));
     let (server, helper) = ((contestant.server)(), (contestant.helper)());
-    let Cost { wall, cpu, .. } =
+    let Cost { wall, cpu, user } =
         run((contestant.commands)(&all)?).with_context(|| contestant.failed())?;
     rounds.one.push(wall.as_secs_f64());
     let cpu = (cpu + (contestant.helper)().saturating_sub(helper)).as_secs_f64();
     rounds.cpu.push(cpu);
-    let compressing = contestant.compressing()?.map_or(in_memory, |time| time.as_secs_f64());
-    rounds.outside.push(cpu - compressing);
+    let compressing = contestant.compressing()?.unwrap_or(user);
+    rounds.outside.push(cpu - compressing.as_secs_f64());
     rounds.server.push((contestant.server)().saturating_sub(server).as_secs_f64());
     let mut both = Vec::new();
     for index in all {

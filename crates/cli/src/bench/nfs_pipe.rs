@@ -5,9 +5,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dafs_bench::{Answer, Completion, Entrance, Nfs, Request, Ticket, flag};
+
+use super::host::cost;
+use crate::gzip::tell_compressing;
 
 /// `nfs-read` or `nfs-write`.
 pub fn run(work: &str, process: &str, path: &str) -> Result<()> {
@@ -17,6 +22,40 @@ pub fn run(work: &str, process: &str, path: &str) -> Result<()> {
         "nfs-write" => write(&mut nfs, path, &mut std::io::stdin().lock()),
         other => bail!("NFS cannot do {other:?}; it knows nfs-read and nfs-write"),
     }
+}
+
+/// Compresses files there by GNU gzip in a pipe, one after the other, and says what that has taken
+/// it outside the kernel.
+pub fn gzip(process: &str, level: &str, paths: &[String]) -> Result<()> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let end = |work: &str, path: &str| {
+        let mut command = Command::new(&program);
+        command.args(["bench-peer", work, process, path]);
+        command
+    };
+    let mut compressing = Duration::ZERO;
+    for path in paths {
+        let mut reader = end("nfs-read", path).stdout(Stdio::piped()).spawn()?;
+        let input = reader.stdout.take().context("a reader without output")?;
+        let mut gzip = Command::new("gzip");
+        gzip.arg(level).stdin(input).stdout(Stdio::piped());
+        let mut gzip = gzip.spawn().context("starting gzip")?;
+        let output = gzip.stdout.take().context("gzip without output")?;
+        let mut writer = end("nfs-write", &format!("{path}.gz")).stdin(output).spawn()?;
+        // Only who was waited for is in the account.
+        compressing += cost(|| ended_well("gzip", gzip.wait()?))?.user;
+        ended_well("nfs-read", reader.wait()?)?;
+        ended_well("nfs-write", writer.wait()?)?;
+    }
+    eprintln!("gzip{}", tell_compressing(compressing));
+    Ok(())
+}
+
+fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
+    if !status.success() {
+        bail!("{who} has ended with {status}");
+    }
+    Ok(())
 }
 
 fn read(nfs: &mut Nfs, path: &str, out: &mut dyn Write) -> Result<()> {

@@ -244,10 +244,8 @@ impl<'a> Run<'a> {
         let beside = beside.as_secs_f64();
         if self.task == Task::Compress {
             let saved = saved_share(lengths.output, lengths.input);
-            let compressing = compressing.as_secs_f64();
-            eprintln!(
-                "{file}: {saved:.1}% saved{COMPRESSING}{compressing:.6} s, else {beside:.6} s"
-            );
+            let compressing = tell_compressing(compressing);
+            eprintln!("{file}: {saved:.1}% saved{compressing}, else {beside:.6} s");
         } else {
             let saved = saved_share(lengths.input, lengths.output);
             eprintln!("{file}: {saved:.1}% had been saved; processor: {beside:.6} s");
@@ -353,6 +351,11 @@ impl<'a> Run<'a> {
 pub fn compress_in_memory(octets: &[u8], level: u32) -> Result<()> {
     let header = encode::Header::default();
     encode::compress(&mut &*octets, &mut std::io::sink(), &header, level, 1).map(drop)
+}
+
+/// What `--verbose` says of the processor time that compressing has taken.
+pub fn tell_compressing(time: Duration) -> String {
+    format!("{COMPRESSING}{:.6} s", time.as_secs_f64())
 }
 
 /// The processor time that compressing has taken by what `--verbose` has said of a file.
