@@ -144,4 +144,4 @@ impl Drop for WriteBehind<'_> {
 
 /// Blocks under way at once, and octets of each.
 const BLOCKS: usize = 4;
-const BLOCK_BYTES: usize = 256 << 10;
+const BLOCK_BYTES: usize = 1 << 20;

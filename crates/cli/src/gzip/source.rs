@@ -131,4 +131,4 @@ impl Read for Interruptible<'_> {
 
 /// Blocks read ahead, and octets of each.
 const BLOCKS: usize = 4;
-const BLOCK_BYTES: usize = 256 << 10;
+const BLOCK_BYTES: usize = 1 << 20;
