@@ -242,14 +242,15 @@ impl<'a> Run<'a> {
     /// What `--verbose` says: where gzip says it.
     fn tell(&self, file: &str, lengths: Lengths, compressing: Duration, beside: Duration) {
         let beside = beside.as_secs_f64();
-        if self.task == Task::Compress {
+        let told = if self.task == Task::Compress {
             let saved = saved_share(lengths.output, lengths.input);
             let compressing = tell_compressing(compressing);
-            eprintln!("{file}: {saved:.1}% saved{compressing}, else {beside:.6} s");
+            format!("{file}: {saved:.1}% saved{compressing}, else {beside:.6} s\n")
         } else {
             let saved = saved_share(lengths.input, lengths.output);
-            eprintln!("{file}: {saved:.1}% had been saved; processor: {beside:.6} s");
-        }
+            format!("{file}: {saved:.1}% had been saved; processor: {beside:.6} s\n")
+        };
+        tell_whole(&told);
     }
 
     /// Whether the output takes the input's place.
@@ -351,6 +352,12 @@ impl<'a> Run<'a> {
 pub fn compress_in_memory(octets: &[u8], level: u32) -> Result<()> {
     let header = encode::Header::default();
     encode::compress(&mut &*octets, &mut std::io::sink(), &header, level, 1).map(drop)
+}
+
+/// Says a line at once: others may speak there too.
+pub fn tell_whole(line: &str) {
+    // Where nobody can hear it, it is not worth an end.
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// What `--verbose` says of the processor time that compressing has taken.
