@@ -2,7 +2,7 @@
 CARGO ?= cargo
 
 .PHONY: run test test-posix test-interop test-python test-python-torch bench bench-python check fuzz soak \
-  install-c install-preload fio-engine profiled deb test-packages
+  install-c install-preload fio-engine deb test-packages
 
 # Serves a directory (DIR=..., by default the Rust toolchain), copies it whole over
 # shared memory and TCP, verifies every octet and prints the speeds.
@@ -92,25 +92,11 @@ endif
 fio-engine:
 	tools/fio/build
 
-# dafs and libdafs_preload.so built by a profile of their own work, in target/profiled: small requests
-# are a tenth faster (docs/decisions/0034-profiled.md). Takes twice the time, and rustup's llvm-tools.
-profiled:
-	tools/profiled
-
 # Debian packages in target/debian: server and command, C library, Python (docs/operating/install.md).
-# What is not built is built as a release, or with PROFILED=yes as above; python3-dafs needs maturin,
-# which pip fetches.
-PROFILED ?=
+# What is not built is built as a release; python3-dafs needs maturin, which pip fetches.
 deb:
-ifeq ($(PROFILED),)
 	$(CARGO) build --release --quiet -p dafs-cli -p dafs-capi -p dafs-preload
-else
-	$(CARGO) build --release --quiet -p dafs-capi
-	tools/profiled
-	ln -f $(or $(CARGO_TARGET_DIR),target)/release/libdafs.a $(or $(CARGO_TARGET_DIR),target)/profiled/
-endif
-	wheel=$$(crates/python/run wheel) || [ $$? = 77 ]; \
-	  DAFS_PROFILE=$(if $(PROFILED),profiled,release) DAFS_WHEEL=$$wheel dist/debian/build
+	wheel=$$(crates/python/run wheel) || [ $$? = 77 ]; DAFS_WHEEL=$$wheel dist/debian/build
 
 # The packages in a clean Debian with its own systemd: installed, used, upgraded, removed. As root.
 test-packages:
