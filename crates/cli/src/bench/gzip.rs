@@ -41,8 +41,8 @@ impl Arguments {
         Self { megabytes: 1, level: 6, rounds: 1, place: None }
     }
 
-    /// What `dafs bench figures` measures: many rounds rather than long ones, for what another guest
-    /// of the host takes away comes and goes.
+    /// What `dafs bench figures` measures: many rounds rather than long ones, for what other guests
+    /// of the host take away comes and goes.
     pub fn full(place: Option<PathBuf>) -> Self {
         Self { megabytes: 64, level: 6, rounds: 9, place }
     }

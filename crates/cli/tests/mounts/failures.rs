@@ -78,6 +78,7 @@ fn what_a_close_handed_over_is_neither_lost_nor_written_over() {
     host.kill_server();
     host.serve();
     file.sync_all().unwrap();
+    let others = File::options().write(true).open(host.at("file")).unwrap();
     write_and_close_one_of_two(b"again");
     host.kill_server();
     std::fs::write(host.exported("file"), "other").unwrap();
@@ -89,6 +90,11 @@ fn what_a_close_handed_over_is_neither_lost_nor_written_over() {
     });
     assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
     file.sync_all().unwrap();
+    // It is told once to each who had the file open then, and to nobody who comes later.
+    let later = File::options().write(true).open(host.at("file")).unwrap();
+    assert_eq!(others.sync_all().unwrap_err().raw_os_error(), Some(5));
+    others.sync_all().unwrap();
+    later.sync_all().unwrap();
     assert_eq!(std::fs::read(host.exported("file")).unwrap(), b"other");
 }
 
