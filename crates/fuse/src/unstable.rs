@@ -168,15 +168,15 @@ impl Unstable {
         self.settle(self.mark());
     }
 
-    /// The server has refused to take what was written, for want of room: to write it again is no
-    /// use. What it did take of that it may yet lose.
+    /// The server has refused to take what was written, for want of room, and who wrote it was
+    /// told: to write it again is no use. What it did take of that it may yet lose. A loss before
+    /// it is told as if nothing had been refused since.
     pub fn is_told(&self) {
         if !self.pieces.borrow().is_empty() {
             self.is_incomplete.set(true);
         }
         self.let_go();
         self.verifier.set(None);
-        self.loss.set(None);
     }
 
     /// As before, but who asked is not sure to hear of it: whoever asks next is told.
@@ -481,3 +481,21 @@ const PAUSE: Duration = Duration::from_millis(1);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
 const EIO: i32 = 5;
 const ENOMEM: i32 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_write_does_not_take_away_the_word_of_lost_data() {
+        let unstable = Unstable::new(FileHandle([1; 64]), Rc::default());
+        let (writer, other) = (unstable.known_loss(), unstable.known_loss());
+        unstable.set_lost(EIO);
+        unstable.is_told();
+        let told = unstable.tell_loss(writer);
+        assert_eq!(told, Some((1, EIO)));
+        assert_eq!(unstable.tell_loss(other), Some((1, EIO)), "each open has its own account");
+        assert_eq!(unstable.tell_loss(1), None);
+        assert_eq!(unstable.known_loss(), 1, "who comes now is not concerned");
+    }
+}
