@@ -124,6 +124,9 @@ impl Served {
         let mut command = Command::new(program);
         command.arg("serve").arg(&export).args(["--while-stdin", "--tcp", "127.0.0.1:0"]);
         command.args(["--cache", "64M", "--squash", "none", "--exactly-once", "memory"]);
+        // Over TCP nobody says who he is.
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        command.arg("--anonymous").arg(format!("{}:{}", user.as_raw(), group.as_raw()));
         command.arg("--socket").arg(place.join("socket")).arg("--state").arg(place.join("state"));
         if !counts {
             command.arg("--no-metrics");
