@@ -18,7 +18,7 @@ use dafs_types::{ClientId, Moment, Verifier};
 use crate::opens::ClientOpens;
 
 /// Place of a client's record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ClientSlot(pub u32);
 
 impl ClientSlot {

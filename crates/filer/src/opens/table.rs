@@ -1,13 +1,14 @@
 //! The table of opens.
 //!
-//! Invariant: slot, client list, owner index and file counts agree: an open is in all
-//! four or in none. A state id names its slot directly, so that READ and WRITE find
+//! Invariant: slot, client list, file list, owner index and file counts agree: an open is in
+//! all five or in none. A state id names its slot directly, so that READ and WRITE find
 //! their open without a search.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use dafs_types::{
-    DeleteDisposition, RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId, Status, limits,
+    DeleteDisposition, QuickMap, RemoveMode, ShareAccess, ShareDeny, ShareKey, StateId, Status,
+    limits,
 };
 use smallvec::SmallVec;
 
@@ -44,8 +45,17 @@ pub(crate) struct OpenTable {
     count: u32,
     /// Opens with a deny mode: while there is none, anonymous I/O needs no search.
     denying: u32,
-    files: BTreeMap<FileKey, FileShares>,
-    owners: BTreeMap<(FileKey, ClientSlot, Owner), u32>,
+    files: QuickMap<FileKey, FileOpens>,
+    /// By names that peers choose, hence the careful hash. Tables rather than trees: these are
+    /// often empty, and the first node of a tree is allocated each time.
+    owners: HashMap<(FileKey, ClientSlot, Owner), u32>,
+}
+
+/// The opens of one file.
+#[derive(Debug)]
+struct FileOpens {
+    shares: FileShares,
+    first: u32,
 }
 
 /// What READ and WRITE look at.
@@ -57,13 +67,52 @@ struct HotOpen {
     held: Reservation,
 }
 
-/// The rest. `next` and `previous` link the opens of one client; in a free slot
-/// `next` links the free ones.
+/// The rest. `of_client` links the opens of one client, `of_file` those of one file; in a free
+/// slot `of_client.next` links the free ones.
 #[derive(Debug)]
 struct ColdOpen {
     owner: Owner,
+    of_client: Links,
+    of_file: Links,
+}
+
+/// The neighbours in a list.
+#[derive(Clone, Copy, Debug)]
+struct Links {
     next: u32,
     previous: u32,
+}
+
+/// No neighbours.
+const ALONE: Links = Links { next: NONE, previous: NONE };
+
+/// Which of its lists an open is looked at in.
+type List = fn(&mut ColdOpen) -> &mut Links;
+
+const OF_CLIENT: List = |open| &mut open.of_client;
+const OF_FILE: List = |open| &mut open.of_file;
+
+/// Puts an open in front of a list.
+#[inline(always)]
+fn link(cold: &mut [ColdOpen], list: List, first: &mut u32, index: u32) {
+    list(&mut cold[index as usize]).next = *first;
+    if *first != NONE {
+        list(&mut cold[*first as usize]).previous = index;
+    }
+    *first = index;
+}
+
+/// Takes an open out of a list.
+#[inline(always)]
+fn unlink(cold: &mut [ColdOpen], list: List, first: &mut u32, index: u32) {
+    let Links { next, previous } = *list(&mut cold[index as usize]);
+    match previous {
+        NONE => *first = next,
+        _ => list(&mut cold[previous as usize]).next = next,
+    }
+    if next != NONE {
+        list(&mut cold[next as usize]).previous = previous;
+    }
 }
 
 /// The opens of one client, kept in the client's record.
@@ -95,8 +144,8 @@ impl OpenTable {
             free_last: NONE,
             count: 0,
             denying: 0,
-            files: BTreeMap::new(),
-            owners: BTreeMap::new(),
+            files: QuickMap::default(),
+            owners: HashMap::new(),
         }
     }
 
@@ -130,16 +179,19 @@ impl OpenTable {
         if let Some(&index) = self.owners.get(&owner) {
             return self.reopen(index, wanted);
         }
-        if let Some(shares) = self.files.get(&arguments.file) {
-            shares.check(&wanted)?;
+        if let Some(opens) = self.files.get(&arguments.file) {
+            opens.shares.check(&wanted)?;
         }
         if self.count >= self.opens_max || opens.count >= self.per_client_max {
             return Err(Status::Resource);
         }
         let index = self.occupy(arguments.file, client, wanted, owner.2.clone());
         self.owners.insert(owner, index);
-        self.link(index, opens);
-        let shares = self.files.entry(arguments.file).or_default();
+        link(&mut self.cold, OF_CLIENT, &mut opens.first, index);
+        opens.count += 1;
+        let none = || FileOpens { shares: FileShares::default(), first: NONE };
+        let FileOpens { shares, first } = self.files.entry(arguments.file).or_insert_with(none);
+        link(&mut self.cold, OF_FILE, first, index);
         let first_of_file = shares.opens == 0;
         shares.add(&wanted);
         shares.unlinked |= arguments.unlinked;
@@ -151,7 +203,7 @@ impl OpenTable {
     /// the two with "or" and one CLOSE ends both.
     fn reopen(&mut self, index: u32, wanted: Reservation) -> Result<Opened, Status> {
         let open = &mut self.hot[index as usize];
-        let shares = self.files.get_mut(&open.file).expect("an open file has shares");
+        let shares = shares_of(&mut self.files, open.file);
         shares.remove(&open.held);
         let joined = open.held.join(&wanted);
         // The key in force is asked before the owner's own: it may show no second one.
@@ -192,7 +244,7 @@ impl OpenTable {
         if more != 0 || (key.is_some() && key != open.held.key) {
             return Err(Status::Inval);
         }
-        let shares = self.files.get_mut(&file).expect("an open file has shares");
+        let shares = shares_of(&mut self.files, file);
         shares.remove(&open.held);
         shares.add(&wanted);
         self.denying -= u32::from(open.held.deny != 0);
@@ -209,7 +261,7 @@ impl OpenTable {
         file: FileKey,
     ) -> Result<bool, Status> {
         self.find(client, state_id, file)?;
-        Ok(self.files.get(&file).is_some_and(|shares| !shares.unlinked))
+        Ok(self.files.get(&file).is_some_and(|opens| !opens.shares.unlinked))
     }
 
     /// CLOSE.
@@ -262,9 +314,9 @@ impl OpenTable {
     }
 
     fn opens_of(&self, file: FileKey) -> impl Iterator<Item = u32> + '_ {
-        let from = (file, ClientSlot(0), Owner::new());
-        let owners = self.owners.range(from..);
-        owners.take_while(move |((of, _, _), _)| *of == file).map(|(_, &index)| index)
+        let some = |index: u32| (index != NONE).then_some(index);
+        let first = self.files.get(&file).and_then(|opens| some(opens.first));
+        std::iter::successors(first, move |&index| some(self.cold[index as usize].of_file.next))
     }
 
     fn is_of(&self, index: u32, client: ClientSlot) -> bool {
@@ -292,7 +344,7 @@ impl OpenTable {
             return Ok(());
         }
         match self.files.get(&file) {
-            Some(shares) if shares.denies(wanted) => Err(Status::Locked),
+            Some(opens) if opens.shares.denies(wanted) => Err(Status::Locked),
             _ => Ok(()),
         }
     }
@@ -338,7 +390,7 @@ impl OpenTable {
         match (self.files.get(&file), mode) {
             (None, _) => Ok(RemoveDecision::Now),
             (Some(_), RemoveMode::CheckOpen) => Err(Status::DenyDispConflict),
-            (Some(shares), RemoveMode::Unchecked) if shares.denies_remove() => {
+            (Some(opens), RemoveMode::Unchecked) if opens.shares.denies_remove() => {
                 Err(Status::DenyDispConflict)
             }
             (Some(_), RemoveMode::Unchecked) => Ok(RemoveDecision::KeepDataUntilLastClose),
@@ -348,8 +400,8 @@ impl OpenTable {
     /// Sets whether an open file has no name; false if it is not open.
     pub fn set_unlinked(&mut self, file: FileKey, unlinked: bool) -> bool {
         match self.files.get_mut(&file) {
-            Some(shares) => {
-                shares.unlinked = unlinked;
+            Some(opens) => {
+                opens.shares.unlinked = unlinked;
                 true
             }
             None => false,
@@ -377,55 +429,40 @@ impl OpenTable {
         let index = self.free_first;
         if index == NONE {
             self.hot.push(HotOpen { file, client, generation: 0, held });
-            self.cold.push(ColdOpen { owner, next: NONE, previous: NONE });
+            self.cold.push(ColdOpen { owner, of_client: ALONE, of_file: ALONE });
             return (self.hot.len() - 1) as u32;
         }
         let cold = &mut self.cold[index as usize];
-        self.free_first = cold.next;
+        self.free_first = cold.of_client.next;
         if self.free_first == NONE {
             self.free_last = NONE;
         }
-        *cold = ColdOpen { owner, next: NONE, previous: NONE };
+        *cold = ColdOpen { owner, of_client: ALONE, of_file: ALONE };
         let generation = self.hot[index as usize].generation;
         self.hot[index as usize] = HotOpen { file, client, generation, held };
         index
     }
 
-    fn link(&mut self, index: u32, opens: &mut ClientOpens) {
-        self.cold[index as usize].next = opens.first;
-        if opens.first != NONE {
-            self.cold[opens.first as usize].previous = index;
-        }
-        opens.first = index;
-        opens.count += 1;
-    }
-
     fn end(&mut self, index: u32, opens: &mut ClientOpens) -> Closed {
         let state_id = self.state_id(index);
-        let cold = &mut self.cold[index as usize];
-        let (next, previous) = (cold.next, cold.previous);
-        let owner = std::mem::take(&mut cold.owner);
-        match previous {
-            NONE => opens.first = next,
-            _ => self.cold[previous as usize].next = next,
-        }
-        if next != NONE {
-            self.cold[next as usize].previous = previous;
-        }
+        unlink(&mut self.cold, OF_CLIENT, &mut opens.first, index);
         opens.count -= 1;
+        let owner = std::mem::take(&mut self.cold[index as usize].owner);
         let open = &self.hot[index as usize];
         let (file, held) = (open.file, open.held);
         self.owners.remove(&(file, open.client, owner));
-        self.vacate(index);
         self.denying -= u32::from(held.deny != 0);
-        debug_assert!(self.count > 0 || (self.denying == 0 && self.owners.is_empty()));
-        let shares = self.files.get_mut(&file).expect("an open file has shares");
-        shares.remove(&held);
-        let last_of_file = shares.opens == 0;
-        let delete = last_of_file && shares.unlinked;
+        debug_assert!(self.count > 1 || (self.denying == 0 && self.owners.is_empty()));
+        let opens = self.files.get_mut(&file).expect("an open file has opens");
+        opens.shares.remove(&held);
+        let last_of_file = opens.shares.opens == 0;
+        let delete = last_of_file && opens.shares.unlinked;
         if last_of_file {
             self.files.remove(&file);
+        } else {
+            unlink(&mut self.cold, OF_FILE, &mut opens.first, index);
         }
+        self.vacate(index);
         Closed { file, state_id, last_of_file, delete }
     }
 
@@ -433,12 +470,57 @@ impl OpenTable {
         let open = &mut self.hot[index as usize];
         open.client = ClientSlot::FREE_OPEN;
         open.generation = open.generation.wrapping_add(1) & GENERATION_MASK;
-        self.cold[index as usize].next = NONE;
+        self.cold[index as usize].of_client.next = NONE;
         match self.free_last {
             NONE => self.free_first = index,
-            last => self.cold[last as usize].next = index,
+            last => self.cold[last as usize].of_client.next = index,
         }
         self.free_last = index;
         self.count -= 1;
+    }
+}
+
+fn shares_of(files: &mut QuickMap<FileKey, FileOpens>, file: FileKey) -> &mut FileShares {
+    &mut files.get_mut(&file).expect("an open file has opens").shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_knows_who_has_it_open_whatever_order_they_end_in() {
+        let file = FileKey(7);
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let mut table = OpenTable::new(1, 8, 8);
+            let mut opens: Vec<ClientOpens> = (0..3).map(|_| ClientOpens::default()).collect();
+            let mut states = Vec::new();
+            for (client, opens) in (0..).map(ClientSlot).zip(&mut opens) {
+                let access = if client.0 == 1 { ShareAccess::Write } else { ShareAccess::Read };
+                let arguments = OpenArguments {
+                    file,
+                    owner: b"owner",
+                    access,
+                    deny: ShareDeny::None,
+                    key: None,
+                    disposition: DeleteDisposition::DontCare,
+                    unlinked: false,
+                    is_reclaim: false,
+                };
+                states.push(table.open(client, opens, &arguments).unwrap().state_id);
+            }
+            let mut left = vec![0, 1, 2];
+            for ended in order {
+                let (client, opens) = (ClientSlot(ended), &mut opens[ended as usize]);
+                table.close(client, opens, states[ended as usize], file).unwrap();
+                left.retain(|client| *client != ended);
+                for asker in 0..4 {
+                    let others: Vec<_> = left.iter().filter(|client| **client != asker).collect();
+                    let wanted = (!others.is_empty(), others.contains(&&1));
+                    assert_eq!(table.others(ClientSlot(asker), file), wanted, "{order:?}");
+                }
+            }
+            assert_eq!((table.count(), table.file_count()), (0, 0));
+        }
     }
 }
