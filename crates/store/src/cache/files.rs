@@ -3,12 +3,12 @@
 //! Invariant: an entry lives while the file is open, has segments, has dirty data or
 //! has a job under way; never longer.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use dafs_types::{CachePattern, FileHandle, Moment, QuickMap, Timestamp};
 
 use super::CachedFile;
+use super::numbers::Numbers;
 use super::segment::NONE;
 use crate::error::StoreError;
 use crate::file::{File, FileVersion};
@@ -39,7 +39,7 @@ pub(super) struct Entry {
     /// As the cache saw it last, own changes included.
     pub version: FileVersion,
     /// Numbers of segments with dirty blocks.
-    pub dirty: BTreeSet<u64>,
+    pub dirty: Numbers,
     pub is_queued: bool,
     pub dirty_since: Moment,
     /// Segments behind the file's end on disk that are dirty as a whole, about.
@@ -84,7 +84,7 @@ impl Entry {
             handle: file.handle(),
             file: Some(file),
             version,
-            dirty: BTreeSet::new(),
+            dirty: Numbers::default(),
             is_queued: false,
             dirty_since: Moment(0),
             ripe_count: 0,

@@ -194,7 +194,7 @@ impl Cache {
         let mut ranges = BlockList::new();
         let mut next = from;
         while !ranges.is_full() {
-            let Some(number) = self.files.get(owner).dirty.range(next..to).next().copied() else {
+            let Some(number) = self.files.get(owner).dirty.first_in(next..to) else {
                 next = to;
                 break;
             };
@@ -225,7 +225,7 @@ impl Cache {
         ranges: &mut BlockList,
     ) -> bool {
         let Some(slot) = self.segments.find(owner.index, number) else {
-            self.files.get_mut(owner).dirty.remove(&number);
+            self.files.get_mut(owner).dirty.remove(number);
             return true;
         };
         let segment = self.segments.get_mut(slot);
@@ -250,7 +250,7 @@ impl Cache {
         let is_done = segment.dirty == 0;
         if is_done {
             let entry = self.files.get_mut(owner);
-            entry.dirty.remove(&number);
+            entry.dirty.remove(number);
             entry.ripe_count = entry.ripe_count.saturating_sub(usize::from(was_whole));
         }
         is_done
@@ -437,7 +437,7 @@ impl Cache {
                 segment.epoch = segment.epoch.wrapping_add(1);
                 if segment.dirty == 0 {
                     let number = segment.number;
-                    self.files.get_mut(file).dirty.remove(&number);
+                    self.files.get_mut(file).dirty.remove(number);
                 }
             }
             if kept == 0 && self.segments.get(slot).is_idle() {

@@ -25,6 +25,7 @@ mod buddy;
 mod files;
 mod flush;
 mod jobs;
+mod numbers;
 mod read;
 mod segment;
 mod space;

@@ -12,7 +12,10 @@ use super::node::{Inode, Node};
 
 /// Nodes in recent use, with a bound; a clock chooses who goes.
 pub(super) struct NodeTable {
-    slots: Vec<(Arc<Node>, bool)>,
+    /// A node keeps its place: to move another one would touch what is not at hand.
+    slots: Vec<Option<(Arc<Node>, bool)>>,
+    /// Places of nobody.
+    free: Vec<usize>,
     places: QuickMap<FileHandle, usize>,
     /// Of several nodes of one inode, the newest.
     inodes: QuickMap<Inode, usize>,
@@ -27,8 +30,8 @@ pub(super) struct NodeTable {
 impl NodeTable {
     pub fn new(count_max: usize) -> Self {
         let (places, inodes) = (QuickMap::default(), QuickMap::default());
-        let (slots, dead) = (Vec::new(), Vec::new());
-        Self { slots, places, inodes, count_max: count_max.max(8), hand: 0, look: 0, dead }
+        let (slots, free, dead) = (Vec::new(), Vec::new(), Vec::new());
+        Self { slots, free, places, inodes, count_max: count_max.max(8), hand: 0, look: 0, dead }
     }
 
     /// Forgets an object that was removed; its descriptor stays open until the dead are taken,
@@ -47,18 +50,18 @@ impl NodeTable {
 
     pub fn get(&mut self, handle: &FileHandle) -> Option<Arc<Node>> {
         let place = *self.places.get(handle)?;
-        Some(self.take(place))
+        self.take(place)
     }
 
     pub fn of_inode(&mut self, inode: &Inode) -> Option<Arc<Node>> {
         let place = *self.inodes.get(inode)?;
-        Some(self.take(place))
+        self.take(place)
     }
 
-    fn take(&mut self, place: usize) -> Arc<Node> {
-        let (node, was_used) = &mut self.slots[place];
+    fn take(&mut self, place: usize) -> Option<Arc<Node>> {
+        let (node, was_used) = self.slots[place].as_mut()?;
         *was_used = true;
-        node.clone()
+        Some(node.clone())
     }
 
     /// The nodes to be looked at after so much time, so that all are in [`LOOK_PERIOD`].
@@ -67,43 +70,39 @@ impl NodeTable {
         let count = ((self.slots.len() as f64 * part).ceil() as usize).min(self.slots.len());
         let mut taken = Vec::with_capacity(count);
         for _ in 0..count {
-            // Backwards: who takes the place of one that goes has been looked at.
-            let before = if self.look == 0 { self.slots.len() } else { self.look };
-            self.look = before.min(self.slots.len()) - 1;
-            taken.push(self.slots[self.look].0.clone());
+            self.look = if self.look + 1 >= self.slots.len() { 0 } else { self.look + 1 };
+            taken.extend(self.slots[self.look].as_ref().map(|(node, _)| node.clone()));
         }
         taken
     }
 
     pub fn insert(&mut self, node: Arc<Node>) {
         self.remove(&node.handle);
-        while self.slots.len() >= self.count_max {
+        while self.places.len() >= self.count_max {
             self.hand = if self.hand + 1 >= self.slots.len() { 0 } else { self.hand + 1 };
-            if !std::mem::take(&mut self.slots[self.hand].1) {
-                let victim = self.slots[self.hand].0.handle;
+            if let Some((node, was_used)) = &mut self.slots[self.hand]
+                && !std::mem::take(was_used)
+            {
+                let victim = node.handle;
                 self.remove(&victim);
             }
         }
-        self.places.insert(node.handle, self.slots.len());
-        self.inodes.insert(node.inode, self.slots.len());
-        self.slots.push((node, false));
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.places.insert(node.handle, place);
+        self.inodes.insert(node.inode, place);
+        self.slots[place] = Some((node, false));
     }
 
     pub fn remove(&mut self, handle: &FileHandle) {
-        if let Some(place) = self.places.remove(handle) {
-            let (gone, _) = self.slots.swap_remove(place);
-            if self.inodes.get(&gone.inode) == Some(&place) {
-                self.inodes.remove(&gone.inode);
-            }
-            let last = self.slots.len();
-            if let Some((moved, _)) = self.slots.get(place) {
-                self.places.insert(moved.handle, place);
-                if let Some(known) = self.inodes.get_mut(&moved.inode)
-                    && *known == last
-                {
-                    *known = place;
-                }
-            }
+        let Some(place) = self.places.remove(handle) else { return };
+        self.free.push(place);
+        if let Some((gone, _)) = self.slots[place].take()
+            && self.inodes.get(&gone.inode) == Some(&place)
+        {
+            self.inodes.remove(&gone.inode);
         }
     }
 }
