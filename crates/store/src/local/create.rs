@@ -160,9 +160,13 @@ impl LocalStore {
         Ok((created, file))
     }
 
-    /// The node of what was just made: found by its name, which takes a third of the way through
+    /// The node of what was just made. Where a filter keeps the kernel from saying what a
+    /// descriptor stands for, it is found by its name, which takes a third of the way through
     /// `/proc`, unless the name leads to something else already.
     fn adopt_new(&self, made: &OwnedFd, parent: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
+        if let Some(path) = sys::path_of(made.as_fd()) {
+            return self.adopt(path, parent);
+        }
         if let Ok(path) = sys::open_component(parent.fd(), name) {
             let status = sys::status(path.as_fd())?;
             if sys::is_same(made.as_fd(), &status)? {

@@ -4,11 +4,13 @@
 //! or leaves the directory it starts from.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{ObjectType, SetTime, Timestamp};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, Timestamps};
 use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
 
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::Result;
@@ -128,7 +130,22 @@ pub(super) fn is_same(object: BorrowedFd<'_>, status: &Status) -> Result<bool> {
     Ok(found.st_ino == status.attributes.file_id && device == status.device)
 }
 
-/// A descriptor of an open object that stands for it without holding it open.
+/// A descriptor of an open object that stands for it without holding it open; where system call
+/// filters allow it, for some do not.
+pub(super) fn path_of(object: BorrowedFd<'_>) -> Option<OwnedFd> {
+    static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+    if IS_REFUSED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let flags = OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let opened = rustix::mount::open_tree(object, c"", flags);
+    if matches!(opened, Err(Errno::PERM | Errno::NOSYS)) {
+        IS_REFUSED.store(true, Ordering::Relaxed);
+    }
+    opened.ok()
+}
+
+/// The same through `/proc`, which takes longer.
 pub(super) fn reopen_path(object: BorrowedFd<'_>) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     Ok(rustix::fs::open(magic_path(object).as_str(), flags, Mode::empty())?)
