@@ -258,7 +258,10 @@ fn goals(report: &Report) -> Vec<(f64, f64, String)> {
         ("dafs shm", "local", 1, 0.5),
         ("postmark, dafs preload", "postmark, dafs mount", 1, 2.0),
     ];
-    let goals = wanted.into_iter().filter_map(|(ours, theirs, depth, least)| {
+    // With one in flight some are the same.
+    let is_new = |at: usize| !wanted[..at].contains(&wanted[at]);
+    let wanted = (0..wanted.len()).filter(|&at| is_new(at)).map(|at| wanted[at]);
+    let goals = wanted.filter_map(|(ours, theirs, depth, least)| {
         let ratio = report.rate(ours, depth)? / report.rate(theirs, depth)?;
         Some((ratio, least, format!("{ours} x{depth} against {theirs}")))
     });
