@@ -36,6 +36,23 @@ pub struct OpenArguments<'a> {
     pub is_reclaim: bool,
 }
 
+impl<'a> OpenArguments<'a> {
+    /// An open that keeps nobody from anything, of a file that has a name.
+    #[must_use]
+    pub fn plain(file: FileKey, owner: &'a [u8], access: ShareAccess) -> Self {
+        Self {
+            file,
+            owner,
+            access,
+            deny: ShareDeny::None,
+            key: None,
+            disposition: DeleteDisposition::DontCare,
+            unlinked: false,
+            is_reclaim: false,
+        }
+    }
+}
+
 /// A granted open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opened {

@@ -497,16 +497,7 @@ mod tests {
             let mut states = Vec::new();
             for (client, opens) in (0..).map(ClientSlot).zip(&mut opens) {
                 let access = if client.0 == 1 { ShareAccess::Write } else { ShareAccess::Read };
-                let arguments = OpenArguments {
-                    file,
-                    owner: b"owner",
-                    access,
-                    deny: ShareDeny::None,
-                    key: None,
-                    disposition: DeleteDisposition::DontCare,
-                    unlinked: false,
-                    is_reclaim: false,
-                };
+                let arguments = OpenArguments::plain(file, b"owner", access);
                 states.push(table.open(client, opens, &arguments).unwrap().state_id);
             }
             let mut left = vec![0, 1, 2];

@@ -44,16 +44,7 @@ pub fn arguments(name: &str, life: u8) -> ConnectArguments<'_> {
 }
 
 pub fn open_for<'a>(file: u64, owner: &'a str, access: ShareAccess) -> OpenArguments<'a> {
-    OpenArguments {
-        file: FileKey(file),
-        owner: owner.as_bytes(),
-        access,
-        deny: ShareDeny::None,
-        key: None,
-        disposition: DeleteDisposition::DontCare,
-        unlinked: false,
-        is_reclaim: false,
-    }
+    OpenArguments::plain(FileKey(file), owner.as_bytes(), access)
 }
 
 pub struct Bench {

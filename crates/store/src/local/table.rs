@@ -70,16 +70,21 @@ impl NodeTable {
         let count = ((self.slots.len() as f64 * part).ceil() as usize).min(self.slots.len());
         let mut taken = Vec::with_capacity(count);
         for _ in 0..count {
-            self.look = if self.look + 1 >= self.slots.len() { 0 } else { self.look + 1 };
+            self.look = self.behind(self.look);
             taken.extend(self.slots[self.look].as_ref().map(|(node, _)| node.clone()));
         }
         taken
     }
 
+    /// The next place, behind the last one the first.
+    fn behind(&self, place: usize) -> usize {
+        if place + 1 >= self.slots.len() { 0 } else { place + 1 }
+    }
+
     pub fn insert(&mut self, node: Arc<Node>) {
         self.remove(&node.handle);
         while self.places.len() >= self.count_max {
-            self.hand = if self.hand + 1 >= self.slots.len() { 0 } else { self.hand + 1 };
+            self.hand = self.behind(self.hand);
             if let Some((node, was_used)) = &mut self.slots[self.hand]
                 && !std::mem::take(was_used)
             {
