@@ -1,6 +1,6 @@
 //! The sessions with the servers, made when a path beneath their prefix is first used.
 //!
-//! Invariants: the client's own descriptors are above those that programs look at
+//! Invariants: this library's own descriptors are above those that programs look at
 //! ([`FLOOR`]), and are known, so that a program that closes whatever it finds leaves them; a
 //! child has sessions of its own.
 
@@ -41,8 +41,7 @@ impl Connection {
         let before = descriptors();
         let connected = above_floor(|| self.connect(&mount.location));
         for number in descriptors().difference(&before) {
-            note_own(*number, true);
-            self.own.insert(*number);
+            self.keep(*number);
         }
         let made = connected.inspect_err(|reason| {
             eprintln!("dafs: {}: {reason}", mount.prefix);
@@ -117,6 +116,12 @@ impl Connection {
         &self.own
     }
 
+    /// A descriptor is this library's own from now on.
+    pub fn keep(&mut self, number: RawFd) {
+        note_own(number, true);
+        self.own.insert(number);
+    }
+
     /// Lets it go in a child without a word.
     pub fn forget(self) {
         for number in &self.own {
@@ -182,8 +187,7 @@ pub fn descriptors() -> BTreeSet<RawFd> {
 
 /// Does something whose new descriptors have high numbers: the low ones are taken meanwhile.
 pub fn above_floor<T>(act: impl FnOnce() -> T) -> T {
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let floor = limit.map_or(FLOOR, |limit| FLOOR.min(limit as RawFd / 2));
+    let floor = floor();
     let mut fillers = Vec::new();
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     if let Ok(first) = rustix::fs::open("/", flags, Mode::empty()) {
@@ -197,6 +201,12 @@ pub fn above_floor<T>(act: impl FnOnce() -> T) -> T {
         }
     }
     act()
+}
+
+/// Where this library's own descriptors begin, if there is room.
+pub fn floor() -> RawFd {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(FLOOR, |limit| FLOOR.min(limit as RawFd / 2))
 }
 
 /// The client's descriptors are not below, where there is room.

@@ -105,10 +105,17 @@ pub fn aside<T>(act: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Before a fork: nobody else is inside while it happens.
-pub fn before_fork() {
-    if !is_inside() {
-        SHARED.lock();
+/// Before a fork: nobody else is inside while it happens. `prepare` gets what the child is to have.
+pub fn before_fork(prepare: impl FnOnce(&mut State)) {
+    if is_inside() {
+        return;
+    }
+    SHARED.lock();
+    // SAFETY: the lock is held.
+    if let Some(state) = unsafe { &mut *SHARED.state.get() } {
+        let errno = errors::get();
+        aside(|| prepare(state));
+        errors::set(errno);
     }
 }
 

@@ -31,6 +31,6 @@ macro_rules! modules {
 
 modules! {
     attributes calls config connection data descriptors directories errors extended given guard
-    locks mapping names opening page places programs report route shared sockets start state
-    streams waiting walk
+    locks mapping names opening page places programs report route shared sharing sockets start
+    state streams waiting walk
 }

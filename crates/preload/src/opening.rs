@@ -14,11 +14,11 @@ use dafs_types::FileHandle;
 
 use crate::config;
 use crate::errors::{Failure, Outcome, fail};
-use crate::page::{self, Identity, Kind};
+use crate::page::{Identity, Kind, Page};
 use crate::route::{LINKS_MAX, Place, Route, whole};
 use crate::sockets;
 use crate::shared::SharedObject;
-use crate::state::{DESCRIPTORS_MAX, Description, State};
+use crate::state::{Description, State};
 use crate::waiting::{settle, wait};
 use crate::walk::{Slot, attributes};
 
@@ -195,12 +195,8 @@ impl State {
     ) -> Outcome<RawFd> {
         let once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_CLOEXEC;
         let kept = flags & !(TO_RUN | once);
-        let (number, page) = page::make(&identity, kept, flags & libc::O_CLOEXEC != 0)?;
-        if number as usize >= DESCRIPTORS_MAX {
-            page::discard(number);
-            return fail(libc::EMFILE);
-        }
-        drop(self.enter(number, Description::new(identity, page, file)));
+        let number = self.new_descriptor(flags & libc::O_CLOEXEC != 0)?;
+        drop(self.enter(number, Description::new(identity, Page::new(kept), file)));
         Ok(number)
     }
 

@@ -1,21 +1,23 @@
-//! What stands for an open file in the kernel: a descriptor of its own, behind which lies a page
-//! of memory that all processes share that have inherited it.
+//! What stands for an open file in the kernel, and where its offset and flags are: in this process
+//! at first, and in a page of memory from when another process may come to share them.
 //!
-//! Invariants: the descriptor's number is the kernel's, so that no other file has it, and it is
-//! one for paths only: a call that this library does not see fails with EBADF instead of reading
-//! or writing something else. The page says which file it is and where its offset stands, to
-//! children and behind `exec` too.
+//! Invariants: a descriptor's number is the kernel's, so that no other file has it, and it is one
+//! for paths only: a call that this library does not see fails with EBADF instead of reading or
+//! writing something else. A page says which file it is and where its offset stands, to children
+//! and behind `exec` too; who inherits a descriptor without one, by a way that was not seen, has
+//! nothing there (EBADF).
 
+use std::cell::OnceCell;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use dafs_client::Metadata;
 use dafs_types::FileHandle;
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::errors::{Failure, Outcome};
@@ -46,43 +48,87 @@ pub struct Identity {
     pub access: i32,
 }
 
-/// The part of the page that changes.
+/// What changes of an open file.
 #[repr(C)]
-pub struct Shared {
+#[derive(Debug, Default)]
+struct Changing {
     offset: AtomicU64,
     flags: AtomicU32,
     reserved: AtomicU32,
 }
 
-/// A mapped page.
+/// Offset and flags of all descriptors that came from one open.
 #[derive(Debug)]
-pub struct Page(NonNull<Shared>);
-
-// SAFETY: what it points to is shared between processes anyway, and only touched as atomics.
-unsafe impl Send for Page {}
+pub struct Page {
+    own: Changing,
+    shared: OnceCell<Mapping>,
+}
 
 impl Page {
+    /// One of this process alone.
+    pub fn new(flags: i32) -> Self {
+        let own = Changing { flags: AtomicU32::new(flags as u32), ..Changing::default() };
+        Self { own, shared: OnceCell::new() }
+    }
+
     /// The offset of all that share it.
     pub fn offset(&self) -> &AtomicU64 {
-        &self.shared().offset
+        &self.changing().offset
     }
 
     /// The flags that F_SETFL sets.
     pub fn flags(&self) -> i32 {
-        self.shared().flags.load(Ordering::Relaxed) as i32
+        self.changing().flags.load(Ordering::Relaxed) as i32
     }
 
     /// Sets them.
     pub fn set_flags(&self, flags: i32) {
-        self.shared().flags.store(flags as u32, Ordering::Relaxed);
+        self.changing().flags.store(flags as u32, Ordering::Relaxed);
     }
 
-    fn shared(&self) -> &Shared {
+    /// Whether processes that inherit its descriptors find it.
+    pub fn is_shared(&self) -> bool {
+        self.shared.get().is_some()
+    }
+
+    /// Lays it where other processes find it by these descriptors, which keep their numbers.
+    ///
+    /// # Errors
+    /// What the kernel says; all is as it was then, or some of the descriptors have it already.
+    pub fn share(&self, identity: &Identity, numbers: &[RawFd]) -> Outcome<()> {
+        let mut memory = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(system)?);
+        memory.write_all(&encode(identity)).map_err(|_| Failure::Errno(libc::ENOMEM))?;
+        let mapping = Mapping::of(&memory)?;
+        let (from, to) = (&self.own, mapping.changing());
+        to.offset.store(from.offset.load(Ordering::Acquire), Ordering::Release);
+        to.flags.store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
+        let bare = bare(&memory)?;
+        for &number in numbers {
+            put_onto(&bare, number)?;
+        }
+        let _ = self.shared.set(mapping);
+        Ok(())
+    }
+
+    fn changing(&self) -> &Changing {
+        self.shared.get().map_or(&self.own, Mapping::changing)
+    }
+}
+
+/// A mapped page.
+#[derive(Debug)]
+struct Mapping(NonNull<Changing>);
+
+// SAFETY: what it points to is shared between processes anyway, and only touched as atomics.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    fn changing(&self) -> &Changing {
         // SAFETY: it points to a mapping of a page, which ends with this value.
         unsafe { self.0.as_ref() }
     }
 
-    fn map(file: &impl std::os::fd::AsFd) -> Outcome<Self> {
+    fn of(file: &impl AsFd) -> Outcome<Self> {
         // SAFETY: new memory, which nothing else refers to.
         let mapped = unsafe {
             rustix::mm::mmap(
@@ -94,40 +140,83 @@ impl Page {
                 0,
             )
         };
-        let mapped = mapped.map_err(|error| Failure::Errno(error.raw_os_error()))?;
+        let mapped = mapped.map_err(system)?;
         NonNull::new(mapped.cast()).map(Self).ok_or(Failure::Errno(libc::ENOMEM))
     }
 }
 
-impl Drop for Page {
+impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and nothing refers to it any more.
         let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), BYTES) };
     }
 }
 
-/// Makes a descriptor, the lowest that is free, and its page.
-pub fn make(identity: &Identity, flags: i32, closes_at_exec: bool) -> Outcome<(RawFd, Page)> {
-    let system = |error: rustix::io::Errno| Failure::Errno(error.raw_os_error());
-    let memory = rustix::fs::memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(system)?;
-    let mut memory = File::from(memory);
-    memory.write_all(&encode(identity)).map_err(|_| Failure::Errno(libc::ENOMEM))?;
-    let page = Page::map(&memory)?;
-    page.set_flags(flags);
-    let number = memory.as_raw_fd();
-    let at_exec = if closes_at_exec { libc::O_CLOEXEC } else { 0 };
-    // SAFETY: both numbers are of descriptors that this function owns.
-    let moved = bare(number).map(|bare| unsafe { libc::dup3(bare.as_raw_fd(), number, at_exec) });
-    if moved != Ok(number) && !closes_at_exec {
-        rustix::io::fcntl_setfd(&memory, rustix::io::FdFlags::empty()).map_err(system)?;
+/// What all descriptors of this process's own are copies of: nothing can be done with it.
+#[derive(Debug)]
+pub struct Placeholder {
+    number: RawFd,
+    /// Device and inode, which its copies have too.
+    object: (u64, u64),
+}
+
+impl Placeholder {
+    /// Makes it, at a number from `floor` on if there is room.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn new(floor: RawFd) -> Outcome<Self> {
+        let bare = bare(&memfd_create(PRIVATE_NAME, MemfdFlags::CLOEXEC).map_err(system)?)?;
+        let object = object(&bare).map_err(system)?;
+        let kept = rustix::io::fcntl_dupfd_cloexec(&bare, floor).unwrap_or(bare);
+        Ok(Self { number: kept.into_raw_fd(), object })
     }
-    Ok((memory.into_raw_fd(), page))
+
+    /// Its own descriptor.
+    pub fn number(&self) -> RawFd {
+        self.number
+    }
+
+    /// A copy, at the lowest number that is free.
+    ///
+    /// # Errors
+    /// EMFILE.
+    pub fn copy(&self, closes_at_exec: bool) -> Outcome<RawFd> {
+        let command = if closes_at_exec { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
+        let number = real!(fcntl(self.number => RawFd, command => i32, 0 => i32) -> i32);
+        if number == -1 { Err(Failure::Errno(crate::errors::get())) } else { Ok(number) }
+    }
+
+    /// Whether a number is still a copy's: not closed, or another's, by a call that was not seen.
+    pub fn is_at(&self, number: RawFd) -> bool {
+        // SAFETY: a number that is not open is told as such, and none is kept.
+        object(&unsafe { BorrowedFd::borrow_raw(number) }) == Ok(self.object)
+    }
+}
+
+fn object(of: &impl AsFd) -> rustix::io::Result<(u64, u64)> {
+    let status = rustix::fs::fstat(of)?;
+    Ok((status.st_dev, status.st_ino))
+}
+
+/// Puts a copy onto a number, which is closed at `exec` as before.
+fn put_onto(from: &OwnedFd, number: RawFd) -> Outcome<()> {
+    let flags = real!(fcntl(number => RawFd, libc::F_GETFD => i32, 0 => usize) -> i32);
+    let flags = if flags & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
+    let from = from.as_raw_fd();
+    let moved = real!(dup3(from => RawFd, number => RawFd, flags => i32) -> i32);
+    if moved == -1 { Err(Failure::Errno(crate::errors::get())) } else { Ok(()) }
 }
 
 /// The same memory by a descriptor that nothing can be read from.
-fn bare(number: RawFd) -> rustix::io::Result<OwnedFd> {
+fn bare(memory: &impl AsFd) -> Outcome<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    rustix::fs::open(format!("/proc/self/fd/{number}"), flags, Mode::empty())
+    let path = format!("/proc/self/fd/{}", memory.as_fd().as_raw_fd());
+    rustix::fs::open(path, flags, Mode::empty()).map_err(system)
+}
+
+fn system(error: rustix::io::Errno) -> Failure {
+    Failure::Errno(error.raw_os_error())
 }
 
 /// What a descriptor stands for that was inherited; `None` if it is none of ours. The number
@@ -145,7 +234,8 @@ pub fn adopt(number: RawFd) -> Option<(u64, Identity, Page)> {
     let mut bytes = Vec::new();
     (&file).take(BYTES as u64).read_to_end(&mut bytes).ok()?;
     let identity = decode(&bytes)?;
-    Some((inode, identity, Page::map(&file).ok()?))
+    let shared = OnceCell::from(Mapping::of(&file).ok()?);
+    Some((inode, identity, Page { own: Changing::default(), shared }))
 }
 
 /// As few octets as it takes: memory that is not written costs nothing.
@@ -191,12 +281,6 @@ fn decode(bytes: &[u8]) -> Option<Identity> {
     })
 }
 
-/// Closes a descriptor that was made here and is not in any table.
-pub fn discard(number: RawFd) {
-    // SAFETY: the caller has it from `make`, and nobody else.
-    drop(unsafe { OwnedFd::from_raw_fd(number) });
-}
-
 impl Identity {
     /// Of an object that was looked at.
     pub fn of(mount: usize, kind: Kind, metadata: &Metadata, path: String, access: i32) -> Self {
@@ -205,7 +289,9 @@ impl Identity {
 }
 
 const NAME: &str = "dafs";
-const LINK: &str = "/memfd:dafs";
+/// How the kernel shows a descriptor that has a page; the placeholder is no such.
+const LINK: &str = "/memfd:dafs ";
+const PRIVATE_NAME: &str = "dafs-private";
 const MAGIC: u64 = 0x6461_6673_7061_6765;
 /// Octets of a page: one beginning, and the longest path.
 const BYTES: usize = 8192;

@@ -11,6 +11,7 @@ use crate::opening;
 use crate::page;
 use crate::places;
 use crate::report;
+use crate::sharing::Heir;
 use crate::state::Description;
 use crate::streams;
 
@@ -68,7 +69,7 @@ fn adopt() {
 }
 
 unsafe extern "C" fn before_fork() {
-    guard::before_fork();
+    guard::before_fork(|state| state.share(Heir::Child));
 }
 
 unsafe extern "C" fn in_parent() {
@@ -76,11 +77,36 @@ unsafe extern "C" fn in_parent() {
 }
 
 unsafe extern "C" fn in_child() {
-    guard::in_child(|state| state.forget_connection());
+    guard::in_child(|state| {
+        state.forget_connection();
+        state.forget_unshared();
+    });
+}
+
+/// Before another program is run, in this process or a child of it.
+pub fn before_program() {
+    let _ = guard::with(|state| {
+        state.share(Heir::Program);
+        Ok(())
+    });
+}
+
+/// Before this process's image is replaced.
+pub fn before_exec() {
+    leave();
+    before_program();
+}
+
+/// Before a child that is made other than by a fork that the C library tells of.
+pub fn before_child() {
+    let _ = guard::with(|state| {
+        state.share(Heir::Child);
+        Ok(())
+    });
 }
 
 /// Before the program's image goes, be it at its end or by `exec`.
-pub fn leave() {
+fn leave() {
     let _ = guard::with(|state| {
         state.write_back(0, usize::MAX, false)?;
         Ok(())

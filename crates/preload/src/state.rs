@@ -18,7 +18,7 @@ use crate::connection::Connection;
 use crate::directories::Entry;
 use crate::errors::{Failure, Outcome};
 use crate::mapping::Mappings;
-use crate::page::{Identity, Kind, Page};
+use crate::page::{Identity, Kind, Page, Placeholder};
 
 /// An open file, with all descriptors that share its offset.
 pub struct Description {
@@ -56,6 +56,8 @@ impl Description {
 pub struct State {
     /// To the servers.
     pub connection: Connection,
+    /// What new descriptors are copies of; made when it is wanted.
+    pub placeholder: Option<Placeholder>,
     /// By number.
     table: Vec<Option<Rc<Description>>>,
     /// This process's locks by `fcntl`: the open they stand on.
@@ -99,6 +101,12 @@ impl State {
         taken
     }
 
+    /// All descriptors, and what they stand for.
+    pub fn table(&self) -> impl Iterator<Item = (RawFd, &Rc<Description>)> {
+        let entries = self.table.iter().enumerate();
+        entries.filter_map(|(index, entry)| Some((index as RawFd, entry.as_ref()?)))
+    }
+
     /// What descriptors stand for; what several share comes as often.
     pub fn descriptions(&self) -> impl Iterator<Item = &Rc<Description>> {
         self.table.iter().flatten()
@@ -106,8 +114,7 @@ impl State {
 
     /// The numbers of all descriptors.
     pub fn numbers(&self) -> Vec<RawFd> {
-        let entries = self.table.iter().enumerate();
-        entries.filter(|(_, entry)| entry.is_some()).map(|(index, _)| index as RawFd).collect()
+        self.table().map(|(number, _)| number).collect()
     }
 
     /// In a child: whatever stands on the parent's connection is let go without a word, for a
@@ -120,6 +127,7 @@ impl State {
         std::mem::forget(std::mem::take(&mut self.owned));
         self.mappings.forget_claims();
         std::mem::take(&mut self.connection).forget();
+        self.placeholder = None;
     }
 }
 

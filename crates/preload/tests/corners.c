@@ -112,6 +112,57 @@ static void programs_inherit(const char *self) {
     CHECK(lseek(fd, 0, SEEK_CUR) == 4);
 }
 
+/* What is opened behind a fork, or in the very process that runs another program, is inherited
+   too; and a child of whatever kind shares the offset of what it inherits. */
+static void offsets_are_one(const char *self) {
+    int fd = make("/dafs/one", "abcdefgh"), copy = dup(fd), opened;
+    char b[2], number[16], other[16], command[64];
+    pid_t child = fork();
+    if (child == 0) _exit(read(fd, b, 2) == 2 && read(copy, b, 2) == 2 && !memcmp(b, "cd", 2) ? 0 : 9);
+    CHECK(child_ends(child) == 0 && lseek(copy, 0, SEEK_CUR) == 4);
+    CHECK(lseek(copy, 2, SEEK_SET) == 2 && lseek(fd, 0, SEEK_CUR) == 2);
+    CHECK((opened = open("/dafs/one", O_RDONLY)) >= 0 && lseek(opened, 1, SEEK_SET) == 1);
+    snprintf(command, sizeof command, "test \"$(head -c 2 <&%d)\" = bc", opened);
+    CHECK(system(command) == 0 && lseek(opened, 0, SEEK_CUR) == 3 && close(opened) == 0);
+    CHECK((opened = open("/dafs/one", O_RDONLY)) >= 0);
+    snprintf(command, sizeof command, "head -c 2 <&%d", opened);
+    FILE *pipe = popen(command, "r");
+    CHECK(pipe && fread(b, 1, 2, pipe) == 2 && !memcmp(b, "ab", 2) && pclose(pipe) == 0);
+    CHECK(lseek(opened, 0, SEEK_CUR) == 2 && close(opened) == 0);
+    if ((child = fork()) == 0) {
+        CHECK((opened = open("/dafs/one", O_RDONLY)) >= 0 && lseek(opened, 2, SEEK_SET) == 2);
+        int hidden = open("/dafs/one", O_RDONLY | O_CLOEXEC);
+        snprintf(number, sizeof number, "%d", opened);
+        snprintf(other, sizeof other, "%d", hidden);
+        execl(self, self, "child", number, other, "4", "5", "6", "7", "8", "9", (char *)0);
+        _exit(9);
+    }
+    CHECK(child_ends(child) == 0);
+    if ((child = fork()) == 0) {
+        /* The environment behind the list is given, and what the child needs is put to it. */
+        char *bare[] = {"NAMED=x", 0};
+        const char *script = "test $NAMED = x && test $6 = 6 && test -f /dafs/one";
+        execle("/bin/sh", "sh", "-c", script, "0", "1", "2", "3", "4", "5", "6", (char *)0, bare);
+        _exit(9);
+    }
+    CHECK(child_ends(child) == 0);
+    if ((child = fork()) == 0) {
+        CHECK(execlp("no-such-program", "no", (char *)0) == -1 && errno == ENOENT);
+        CHECK(execl("/dafs/one", "one", "1", "2", "3", "4", "5", "6", (char *)0) == -1 && errno == EACCES);
+        execlp("test", "test", "-f", "/dafs/one", (char *)0);
+        _exit(9);
+    }
+    CHECK(child_ends(child) == 0);
+    /* A program that closes all it finds opens files again. */
+    if ((child = fork()) == 0) {
+        CHECK(open("/dafs/one", O_RDONLY) > 2);
+        closefrom(3);
+        CHECK(open("/dafs/one", O_RDONLY) == 3 && read(3, b, 2) == 2);
+        _exit(0);
+    }
+    CHECK(child_ends(child) == 0 && close(copy) == 0 && close(fd) == 0);
+}
+
 static int be_child(int fd, int hidden) {
     char b[2];
     CHECK(read(fd, b, 2) == 2 && !memcmp(b, "cd", 2));
@@ -520,11 +571,13 @@ static void memory_that_is_not_there_is_not_touched(void) {
 
 int main(int count, char **arguments) {
     if (count == 2) return 42;
-    if (count == 4) return be_child(atoi(arguments[2]), atoi(arguments[3]));
+    if (count > 4 && strcmp(arguments[count - 1], "9")) return 8;
+    if (count >= 4) return be_child(atoi(arguments[2]), atoi(arguments[3]));
     copies_share_their_offset();
     children_share_offsets_and_keep_files_without_names();
     renamed_files_stay_open();
     programs_inherit(arguments[0]);
+    offsets_are_one(arguments[0]);
     memory_is_mapped();
     closing_everything_leaves_the_session();
     locks_are_seen_by_others();

@@ -83,11 +83,13 @@ macro_rules! on_path {
     };
 }
 
+pub mod children;
 pub mod data;
 pub mod descriptors;
 pub mod directories;
 pub mod extended;
 pub mod identity;
+pub mod listing;
 pub mod looking;
 pub mod memory;
 pub mod names;

@@ -9,6 +9,7 @@ use crate::config;
 use crate::errors::fail;
 use crate::guard;
 use crate::report::{Miss, missed};
+use crate::start;
 
 on_path! {
     fn [pathconf](path: *const c_char, name: c_int) -> c_long,
@@ -154,6 +155,9 @@ pub unsafe extern "C" fn syscall(
                         .into();
                 }
                 libc::SYS_io_uring_setup => missed(Miss::Ring),
+                libc::SYS_clone | libc::SYS_clone3 => start::before_child(),
+                #[cfg(target_arch = "x86_64")]
+                libc::SYS_fork | libc::SYS_vfork => start::before_child(),
                 _ => {}
             }
         }

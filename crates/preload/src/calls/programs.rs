@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
-use libc::{AT_FDCWD, pid_t};
+use libc::AT_FDCWD;
 
 use crate::config;
 use crate::errors::{self, Failure};
@@ -47,11 +47,11 @@ pub unsafe extern "C" fn execve(path: *const c_char, arguments: List, given: Lis
             }
             Route::Refused(errno) => guard::refused(&Failure::Errno(errno)),
             Route::KernelAt(text) => {
-                start::leave();
+                start::before_exec();
                 kernel_execve(text.as_ptr(), arguments, environment.as_ptr())
             }
             Route::Kernel => {
-                start::leave();
+                start::before_exec();
                 kernel_execve(path, arguments, environment.as_ptr())
             }
         }
@@ -66,7 +66,7 @@ unsafe fn run(program: &Program, path: *const c_char, arguments: List, environme
     match program {
         Program::Copy(number) => {
             let text = CString::new(format!("/proc/self/fd/{number}")).unwrap_or_default();
-            start::leave();
+            start::before_exec();
             kernel_execve(text.as_ptr(), arguments, environment)
         }
         Program::Script(interpreter, argument) => {
@@ -150,7 +150,7 @@ pub unsafe extern "C" fn fexecve(fd: c_int, arguments: List, given: List) -> c_i
     }
     // SAFETY: the program gives lists as the manual asks for.
     let environment = unsafe { environment(given) };
-    start::leave();
+    start::before_exec();
     real!(fexecve(fd => c_int, arguments => List, environment.as_ptr() => List) -> c_int)
 }
 
@@ -168,14 +168,6 @@ fn whole_path(at: c_int, path: &CStr) -> CString {
         }
         _ => path.to_owned(),
     }
-}
-
-/// A child of `vfork` works in its parent's memory, where what it did to descriptors would stand
-/// as if the parent had done it. One of `fork` has memory of its own, which POSIX allows.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vfork() -> pid_t {
-    // SAFETY: there is nothing to be said against a fork.
-    unsafe { libc::fork() }
 }
 
 macro_rules! ending {
@@ -217,7 +209,7 @@ pub unsafe extern "C" fn execveat(
     }
     // SAFETY: the program gives lists as the manual asks for.
     let environment = unsafe { environment(given) };
-    start::leave();
+    start::before_exec();
     real!(execveat(
         at => c_int, path => *const c_char, arguments => List, environment.as_ptr() => List,
         flags => c_int,

@@ -14,6 +14,7 @@ use super::programs::{List, concerns, environment_of};
 use crate::errors;
 use crate::guard;
 use crate::route::{Route, directory, route};
+use crate::start;
 
 /// What is done in the child before the program runs.
 #[derive(Clone)]
@@ -308,6 +309,7 @@ macro_rules! spawning {
                 };
                 // SAFETY: the program gives a path that ends with a zero.
                 if !unsafe { spawn.is_ours() } {
+                    start::before_program();
                     return real!($name(
                         process => *mut pid_t, path => *const c_char, actions => *const c_void,
                         attributes => *const posix_spawnattr_t, arguments => List,

@@ -1,0 +1,63 @@
+//! Calls that make processes, or have the C library make them.
+//!
+//! Invariant: before each of them, what the new process may inherit is where it finds it.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use libc::{FILE, pid_t};
+
+use super::programs::concerns;
+use crate::start;
+
+/// A child of `vfork` works in its parent's memory, where what it did to descriptors would stand
+/// as if the parent had done it. One of `fork` has memory of its own, which POSIX allows.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> pid_t {
+    // SAFETY: there is nothing to be said against a fork.
+    unsafe { libc::fork() }
+}
+
+macro_rules! before {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, $act:ident;)+) => {
+        $(
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+                if concerns() {
+                    start::$act();
+                }
+                real!($name($($argument => $type),*) -> $result)
+            }
+        )+
+    };
+}
+
+before! {
+    fn _Fork() -> pid_t, before_child;
+    fn system(command: *const c_char) -> c_int, before_program;
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE, before_program;
+    fn wordexp(words: *const c_char, found: *mut c_void, flags: c_int) -> c_int, before_program;
+}
+
+/// The C library's `clone`, whose last three arguments are there if the flags ask for them.
+///
+/// # Safety
+/// As its manual asks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clone(
+    run: extern "C" fn(*mut c_void) -> c_int,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_id: *mut pid_t,
+    local: *mut c_void,
+    child_id: *mut pid_t,
+) -> c_int {
+    if flags & libc::CLONE_FILES == 0 && concerns() {
+        start::before_child();
+    }
+    real!(clone(
+        run => extern "C" fn(*mut c_void) -> c_int, stack => *mut c_void, flags => c_int,
+        argument => *mut c_void, parent_id => *mut pid_t, local => *mut c_void,
+        child_id => *mut pid_t,
+    ) -> c_int)
+}
