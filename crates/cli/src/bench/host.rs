@@ -176,23 +176,29 @@ fn children() -> Result<(Duration, Duration)> {
     Ok((time(usage.user_time()), time(usage.system_time())))
 }
 
-/// Starts all and waits for all.
-pub fn together(commands: Vec<Command>) -> Result<()> {
+/// Starts all and waits for all. When each has ended, from the start of the first on.
+pub fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
+    let begin = Instant::now();
     let children: Vec<Child> = commands
         .into_iter()
         .map(|mut command| command.spawn().with_context(|| format!("starting {command:?}")))
         .collect::<Result<_>>()?;
-    let mut failed = None;
-    for mut child in children {
-        let status = child.wait()?;
+    let wait = |mut child: Child| (child.wait(), begin.elapsed());
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let waiting: Vec<_> =
+            children.into_iter().map(|child| scope.spawn(move || wait(child))).collect();
+        waiting.into_iter().map(|waiting| waiting.join()).collect()
+    });
+    let mut ends = Vec::new();
+    for ended in ended {
+        let Ok((status, end)) = ended else { bail!("waiting for a process has panicked") };
+        let status = status?;
         if !status.success() {
-            failed = Some(status);
+            bail!("a process has ended with {status}");
         }
+        ends.push(end);
     }
-    match failed {
-        Some(status) => bail!("a process has ended with {status}"),
-        None => Ok(()),
-    }
+    Ok(ends)
 }
 
 /// Whether a program can be run.
