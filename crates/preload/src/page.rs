@@ -94,7 +94,7 @@ impl Page {
     /// Lays it where other processes find it by these descriptors, which keep their numbers.
     ///
     /// # Errors
-    /// What the kernel says; all is as it was then, or some of the descriptors have it already.
+    /// What the kernel says. Other processes find nothing by a descriptor that has not got it.
     pub fn share(&self, identity: &Identity, numbers: &[RawFd]) -> Outcome<()> {
         let mut memory = File::from(memfd_create(NAME, MemfdFlags::CLOEXEC).map_err(system)?);
         memory.write_all(&encode(identity)).map_err(|_| Failure::Errno(libc::ENOMEM))?;
@@ -103,11 +103,10 @@ impl Page {
         to.offset.store(from.offset.load(Ordering::Acquire), Ordering::Release);
         to.flags.store(from.flags.load(Ordering::Relaxed), Ordering::Relaxed);
         let bare = bare(&memory)?;
-        for &number in numbers {
-            put_onto(&bare, number)?;
-        }
+        // From here on it is the page that counts, whoever has got it.
         let _ = self.shared.set(mapping);
-        Ok(())
+        let put = numbers.iter().map(|&number| put_onto(&bare, number));
+        put.fold(Ok(()), |all, one| all.and(one))
     }
 
     fn changing(&self) -> &Changing {

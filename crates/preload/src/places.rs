@@ -55,7 +55,7 @@ pub fn shown(mount: usize, beneath: &str) -> String {
 }
 
 /// Stands somewhere, or where the kernel says. Programs started from here are told, also those
-/// that the C library starts without a call that could be seen (`execl`, `system`, `popen`).
+/// whose environment the C library gives itself (`system`, `popen`).
 pub fn stand(path: Option<String>, handle: Option<FileHandle>) {
     if route::directory() == path {
         route::set_directory(path, handle);
