@@ -105,8 +105,11 @@ impl Page {
         let bare = bare(&memory)?;
         // From here on it is the page that counts, whoever has got it.
         let _ = self.shared.set(mapping);
-        let put = numbers.iter().map(|&number| put_onto(&bare, number));
-        put.fold(Ok(()), |all, one| all.and(one))
+        let mut outcome = Ok(());
+        for &number in numbers {
+            outcome = put_onto(&bare, number).and(outcome);
+        }
+        outcome
     }
 
     fn changing(&self) -> &Changing {
@@ -188,8 +191,9 @@ impl Placeholder {
 
     /// Whether a number is still a copy's: not closed, or another's, by a call that was not seen.
     pub fn is_at(&self, number: RawFd) -> bool {
-        // SAFETY: a number that is not open is told as such, and none is kept.
-        object(&unsafe { BorrowedFd::borrow_raw(number) }) == Ok(self.object)
+        let is_open = real!(fcntl(number => RawFd, libc::F_GETFD => i32, 0 => usize) -> i32) != -1;
+        // SAFETY: it is open, and is not kept.
+        is_open && object(&unsafe { BorrowedFd::borrow_raw(number) }) == Ok(self.object)
     }
 }
 
