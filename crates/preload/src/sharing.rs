@@ -4,12 +4,14 @@
 //! Invariant: a child, or the program that follows by `exec`, either shares offset and flags with
 //! those it has a descriptor from, or finds nothing there; it never has an offset of its own.
 
+use std::io::Write;
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
 use crate::connection;
 use crate::errors::{Failure, Outcome, fail};
-use crate::page::Placeholder;
+use crate::page::{Identity, Placeholder};
+use crate::places;
 use crate::state::{DESCRIPTORS_MAX, Description, State};
 
 /// Who is to have the descriptors.
@@ -53,11 +55,13 @@ impl State {
             done.push(address);
             if let Err(Failure::Errno(errno)) = self.share_one(description) {
                 let error = std::io::Error::from_raw_os_error(errno);
-                let path = crate::places::shown(
-                    description.identity.mount,
-                    &description.identity.path,
+                let Identity { mount, path, .. } = &description.identity;
+                let path = places::shown(*mount, path);
+                // Where nobody can hear it, the fork goes on all the same.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "dafs: {path}: descriptor {number} is not inherited: {error}"
                 );
-                eprintln!("dafs: {path}: descriptor {number} is not inherited: {error}");
             }
         }
     }

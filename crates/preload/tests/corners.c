@@ -15,6 +15,7 @@
 #include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -161,6 +162,22 @@ static void offsets_are_one(const char *self) {
         _exit(0);
     }
     CHECK(child_ends(child) == 0 && close(copy) == 0 && close(fd) == 0);
+}
+
+/* Without room for its page a descriptor is not inherited, rather than with an offset of its own. */
+static void what_cannot_be_shared_is_not_inherited(void) {
+    int fd = make("/dafs/unshared", "abcdefgh");
+    struct rlimit before, tight;
+    char b[2];
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    tight = before;
+    tight.rlim_cur = fd + 1;
+    CHECK(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+    pid_t child = fork();
+    if (child == 0) _exit(read(fd, b, 2) == -1 && errno == EBADF ? 0 : 9);
+    CHECK(child_ends(child) == 0 && setrlimit(RLIMIT_NOFILE, &before) == 0);
+    if ((child = fork()) == 0) _exit(read(fd, b, 2) == 2 && !memcmp(b, "ab", 2) ? 0 : 9);
+    CHECK(child_ends(child) == 0 && lseek(fd, 0, SEEK_CUR) == 2 && close(fd) == 0);
 }
 
 static int be_child(int fd, int hidden) {
@@ -578,6 +595,7 @@ int main(int count, char **arguments) {
     renamed_files_stay_open();
     programs_inherit(arguments[0]);
     offsets_are_one(arguments[0]);
+    what_cannot_be_shared_is_not_inherited();
     memory_is_mapped();
     closing_everything_leaves_the_session();
     locks_are_seen_by_others();

@@ -6,6 +6,7 @@
 //! behind its name with the first argument and that array.
 //!
 //! Invariant: the stack is as it was when such a call comes back, which it does when it fails.
+#![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 use std::arch::naked_asm;
 use std::ffi::{c_char, c_int};
