@@ -17,9 +17,9 @@ use crate::state::{DESCRIPTORS_MAX, Description, State};
 /// Who is to have the descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heir {
-    /// A child with a copy of all there is.
+    /// A child with a copy of all there is, which it may copy further.
     Child,
-    /// A program that is run, in this process or a new one.
+    /// A program that is run, with what is not closed at `exec`.
     Program,
 }
 

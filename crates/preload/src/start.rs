@@ -83,10 +83,10 @@ unsafe extern "C" fn in_child() {
     });
 }
 
-/// Before another program is run, in this process or a child of it.
-pub fn before_program() {
+/// Before somebody comes to have descriptors by a way that the C library does not tell of.
+pub fn before(heir: Heir) {
     let _ = guard::with(|state| {
-        state.share(Heir::Program);
+        state.share(heir);
         Ok(())
     });
 }
@@ -94,15 +94,7 @@ pub fn before_program() {
 /// Before this process's image is replaced.
 pub fn before_exec() {
     leave();
-    before_program();
-}
-
-/// Before a child that is made other than by a fork that the C library tells of.
-pub fn before_child() {
-    let _ = guard::with(|state| {
-        state.share(Heir::Child);
-        Ok(())
-    });
+    before(Heir::Program);
 }
 
 /// Before the program's image goes, be it at its end or by `exec`.

@@ -130,6 +130,15 @@ static void offsets_are_one(const char *self) {
     FILE *pipe = popen(command, "r");
     CHECK(pipe && fread(b, 1, 2, pipe) == 2 && !memcmp(b, "ab", 2) && pclose(pipe) == 0);
     CHECK(lseek(opened, 0, SEEK_CUR) == 2 && close(opened) == 0);
+    /* What is closed at exec itself may be copied by an action of posix_spawn. */
+    CHECK((opened = open("/dafs/one", O_RDONLY | O_CLOEXEC)) >= 0 && lseek(opened, 3, SEEK_SET) == 3);
+    posix_spawn_file_actions_t actions;
+    char *reads[] = {"sh", "-c", "test \"$(head -c 2)\" = de", 0};
+    CHECK(posix_spawn_file_actions_init(&actions) == 0);
+    CHECK(posix_spawn_file_actions_adddup2(&actions, opened, 0) == 0);
+    CHECK(posix_spawnp(&child, "sh", &actions, 0, reads, environ) == 0 && child_ends(child) == 0);
+    CHECK(posix_spawn_file_actions_destroy(&actions) == 0);
+    CHECK(lseek(opened, 0, SEEK_CUR) == 5 && close(opened) == 0);
     if ((child = fork()) == 0) {
         CHECK((opened = open("/dafs/one", O_RDONLY)) >= 0 && lseek(opened, 2, SEEK_SET) == 2);
         int hidden = open("/dafs/one", O_RDONLY | O_CLOEXEC);

@@ -7,6 +7,7 @@ use std::ffi::{c_char, c_int, c_void};
 use libc::{FILE, pid_t};
 
 use super::programs::concerns;
+use crate::sharing::Heir;
 use crate::start;
 
 /// A child of `vfork` works in its parent's memory, where what it did to descriptors would stand
@@ -18,12 +19,12 @@ pub unsafe extern "C" fn vfork() -> pid_t {
 }
 
 macro_rules! before {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, $act:ident;)+) => {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty, $heir:ident;)+) => {
         $(
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
                 if concerns() {
-                    start::$act();
+                    start::before(Heir::$heir);
                 }
                 real!($name($($argument => $type),*) -> $result)
             }
@@ -32,10 +33,10 @@ macro_rules! before {
 }
 
 before! {
-    fn _Fork() -> pid_t, before_child;
-    fn system(command: *const c_char) -> c_int, before_program;
-    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE, before_program;
-    fn wordexp(words: *const c_char, found: *mut c_void, flags: c_int) -> c_int, before_program;
+    fn _Fork() -> pid_t, Child;
+    fn system(command: *const c_char) -> c_int, Program;
+    fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE, Program;
+    fn wordexp(words: *const c_char, found: *mut c_void, flags: c_int) -> c_int, Program;
 }
 
 /// The C library's `clone`, whose last three arguments are there if the flags ask for them.
@@ -53,7 +54,7 @@ pub unsafe extern "C" fn clone(
     child_id: *mut pid_t,
 ) -> c_int {
     if flags & libc::CLONE_FILES == 0 && concerns() {
-        start::before_child();
+        start::before(Heir::Child);
     }
     real!(clone(
         run => extern "C" fn(*mut c_void) -> c_int, stack => *mut c_void, flags => c_int,

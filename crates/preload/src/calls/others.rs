@@ -9,6 +9,7 @@ use crate::config;
 use crate::errors::fail;
 use crate::guard;
 use crate::report::{Miss, missed};
+use crate::sharing::Heir;
 use crate::start;
 
 on_path! {
@@ -155,9 +156,9 @@ pub unsafe extern "C" fn syscall(
                         .into();
                 }
                 libc::SYS_io_uring_setup => missed(Miss::Ring),
-                libc::SYS_clone | libc::SYS_clone3 => start::before_child(),
+                libc::SYS_clone | libc::SYS_clone3 => start::before(Heir::Child),
                 #[cfg(target_arch = "x86_64")]
-                libc::SYS_fork | libc::SYS_vfork => start::before_child(),
+                libc::SYS_fork | libc::SYS_vfork => start::before(Heir::Child),
                 _ => {}
             }
         }

@@ -14,6 +14,7 @@ use super::programs::{List, concerns, environment_of};
 use crate::errors;
 use crate::guard;
 use crate::route::{Route, directory, route};
+use crate::sharing::Heir;
 use crate::start;
 
 /// What is done in the child before the program runs.
@@ -309,7 +310,8 @@ macro_rules! spawning {
                 };
                 // SAFETY: the program gives a path that ends with a zero.
                 if !unsafe { spawn.is_ours() } {
-                    start::before_program();
+                    // An action may copy what is closed at `exec` itself.
+                    start::before(Heir::Child);
                     return real!($name(
                         process => *mut pid_t, path => *const c_char, actions => *const c_void,
                         attributes => *const posix_spawnattr_t, arguments => List,
