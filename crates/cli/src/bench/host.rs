@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -192,10 +192,7 @@ pub fn together(commands: Vec<Command>) -> Result<Vec<Duration>> {
     let mut ends = Vec::new();
     for ended in ended {
         let Ok((status, end)) = ended else { bail!("waiting for a process has panicked") };
-        let status = status?;
-        if !status.success() {
-            bail!("a process has ended with {status}");
-        }
+        ended_well("a process", status?)?;
         ends.push(end);
     }
     Ok(ends)
@@ -217,9 +214,13 @@ pub fn with_input(mut command: Command, input: &str) -> Result<()> {
     let mut stdin = child.stdin.take().context("a child without standard input")?;
     stdin.write_all(input.as_bytes())?;
     drop(stdin);
-    let status = child.wait()?;
+    ended_well(&format!("{command:?}"), child.wait()?)
+}
+
+/// Fails with what a process has ended with, if that is no success.
+pub fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
     if !status.success() {
-        bail!("{command:?} has ended with {status}");
+        bail!("{who} has ended with {status}");
     }
     Ok(())
 }

@@ -5,13 +5,13 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use dafs_bench::{Answer, Completion, Entrance, Nfs, Request, Ticket, flag};
 
-use super::host::cost;
+use super::host::{cost, ended_well};
 use crate::gzip::{tell_compressing, tell_whole};
 
 /// `nfs-read` or `nfs-write`.
@@ -48,13 +48,6 @@ pub fn gzip(process: &str, level: &str, paths: &[String]) -> Result<()> {
         ended_well("nfs-write", writer.wait()?)?;
     }
     tell_whole(&format!("gzip{}\n", tell_compressing(compressing)));
-    Ok(())
-}
-
-fn ended_well(who: &str, status: ExitStatus) -> Result<()> {
-    if !status.success() {
-        bail!("{who} has ended with {status}");
-    }
     Ok(())
 }
 
