@@ -113,6 +113,11 @@ impl LookupJob {
         };
         LookupDone { answer, lookup, found }
     }
+
+    /// What it comes to if it cannot be finished: the name is nobody's.
+    pub fn failed(&self) -> LookupDone {
+        LookupDone { answer: self.answer, lookup: self.lookup, found: None }
+    }
 }
 
 impl Reactor {

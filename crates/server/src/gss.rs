@@ -95,6 +95,8 @@ pub(crate) enum TokenOutcome {
     Done { context: Box<Context>, token: Vec<u8>, who: Result<Credentials, Unmapped> },
     /// It is not.
     Failed(GssError),
+    /// The check did not come to an end.
+    Panicked,
 }
 
 /// Why a principal is nobody here. Each says what to do, for the server's log.
@@ -252,6 +254,8 @@ pub(crate) fn status_of(reason: Reason) -> Status {
 pub(crate) const COMPLETE: u32 = 0;
 /// GSS_S_CONTINUE_NEEDED.
 pub(crate) const CONTINUE_NEEDED: u32 = 1;
+/// GSS_S_FAILURE.
+pub(crate) const FAILURE: u32 = 13 << 16;
 /// GSS_S_UNAUTHORIZED: the client is who it says, and may not come all the same.
 pub(crate) const UNAUTHORIZED: u32 = 15 << 16;
 

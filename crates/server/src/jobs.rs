@@ -1,19 +1,22 @@
 //! The pool: threads for what may block.
 //!
 //! Invariant: the number of jobs under way is known; each comes back exactly once
-//! through [`Pool::take`], and the reactor is woken when one does. A pool without
+//! through [`Pool::take`], and the reactor is woken when one does. A job that panics comes
+//! back as one that has failed, and its thread takes the next one. A pool without
 //! threads does nothing between two calls.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 
 use dafs_dat::{EndpointId, Waker};
-use dafs_store::Store;
 use dafs_store::cache::{
     FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob,
 };
-use dafs_types::{Credentials, Entropy};
+use dafs_store::{Store, StoreError};
+use dafs_types::{Credentials, Entropy, Status};
 
 use crate::credentials::{LookupDone, LookupJob};
 use crate::crowd::Crowd;
@@ -46,18 +49,13 @@ pub enum Done {
     Sized(SizeDone),
     Ledger(LedgerDone),
     Undo(UndoTaskDone),
-    Login { endpoint: EndpointId, credentials: Option<Credentials> },
+    Login { endpoint: EndpointId, outcome: Result<Credentials, Status> },
     Token { endpoint: EndpointId, outcome: Box<TokenOutcome> },
     LookedUp(Box<LookupDone>),
     RemovedClosed,
 }
 
 impl Job {
-    /// Does it, on this thread.
-    pub fn run(self) -> Done {
-        self.run_in_parts(|| ())
-    }
-
     /// Does it, on this thread, with a pause before each part of what takes long.
     fn run_in_parts(self, pause: impl Fn()) -> Done {
         match self {
@@ -68,7 +66,8 @@ impl Job {
             Job::Ledger(job) => Done::Ledger(job.run()),
             Job::Undo(task) => Done::Undo(task.run()),
             Job::Login { endpoint, user, password, file } => {
-                Done::Login { endpoint, credentials: file.verify(&user, &password) }
+                let found = file.verify(&user, &password);
+                Done::Login { endpoint, outcome: found.ok_or(Status::NotAuthorized) }
             }
             Job::Token { endpoint, job } => Done::Token { endpoint, outcome: Box::new(job.run()) },
             Job::Lookup(job) => Done::LookedUp(Box::new(job.run())),
@@ -78,7 +77,67 @@ impl Job {
             }
         }
     }
+
+    /// The same. If it panics, it has failed: whoever waits for it is told so, and the log says
+    /// what it was.
+    fn run_guarded(self, pause: impl Fn()) -> Done {
+        let (name, failed) = (self.name(), self.failed());
+        match catch_unwind(AssertUnwindSafe(|| self.run_in_parts(pause))) {
+            Ok(done) => done,
+            Err(panic) => {
+                let reason = text_of(&*panic);
+                tracing::error!(job = name, reason, "a job panicked: what asked for it fails");
+                failed
+            }
+        }
+    }
+
+    /// What it is, for people.
+    fn name(&self) -> &'static str {
+        match self {
+            Job::Fill(_) => "reading a file",
+            Job::Flush(_) => "writing a file",
+            Job::Sync(_) => "syncing a file",
+            Job::Size(_) => "changing a file's size",
+            Job::Ledger(_) => "writing the journal",
+            Job::Undo(_) => "keeping undo data",
+            Job::Login { .. } => "checking a password",
+            Job::Token { .. } => "checking a token",
+            Job::Lookup(_) => "looking up a user",
+            Job::CloseRemoved(_) => "closing removed files",
+        }
+    }
+
+    /// What it comes to if it cannot be finished. Made beforehand: a job that panics leaves
+    /// nothing of itself.
+    fn failed(&self) -> Done {
+        match self {
+            Job::Fill(job) => Done::Filled(job.failed(StoreError::Fault)),
+            Job::Flush(job) => Done::Flushed(job.failed(StoreError::Fault)),
+            Job::Sync(job) => Done::Synced(job.failed(StoreError::Fault)),
+            Job::Size(job) => Done::Sized(job.failed(StoreError::Fault)),
+            Job::Ledger(job) => Done::Ledger(job.failed(PANICKED)),
+            Job::Undo(task) => Done::Undo(task.failed(PANICKED)),
+            Job::Login { endpoint, .. } => {
+                Done::Login { endpoint: *endpoint, outcome: Err(Status::ServerFault) }
+            }
+            Job::Token { endpoint, .. } => {
+                Done::Token { endpoint: *endpoint, outcome: Box::new(TokenOutcome::Panicked) }
+            }
+            Job::Lookup(job) => Done::LookedUp(Box::new(job.failed())),
+            Job::CloseRemoved(_) => Done::RemovedClosed,
+        }
+    }
 }
+
+/// What a panic says.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let owned = panic.downcast_ref::<String>().map(String::as_str);
+    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it does not say why")
+}
+
+/// Why a job failed that has panicked.
+const PANICKED: &str = "the job panicked; the log says where";
 
 /// The threads. They end when the pool is dropped.
 pub struct Pool {
@@ -120,7 +179,7 @@ impl Pool {
                 let owner = owner.clone();
                 std::thread::Builder::new().name(format!("dafs-io-{number}")).spawn(move || {
                     while let Some(job) = jobs.next(number) {
-                        if outbox.send(job.run_in_parts(|| owner.give_way())).is_err() {
+                        if outbox.send(job.run_guarded(|| owner.give_way())).is_err() {
                             return;
                         }
                         waker.wake();
@@ -147,6 +206,15 @@ impl Pool {
         match &mut self.workers {
             Workers::Threads { jobs, .. } => jobs.push(job),
             Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
+        }
+    }
+
+    /// Does a job on the owner's thread.
+    pub fn run_here(&self, job: Job) -> Done {
+        match &self.workers {
+            Workers::Threads { .. } => job.run_guarded(|| ()),
+            // Whoever steps a server wants to see what panics in it.
+            Workers::Owner { .. } => job.run_in_parts(|| ()),
         }
     }
 
@@ -205,7 +273,7 @@ fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> 
     match jobs.swap_remove(index) {
         Waiting::Over(done) => Some(done),
         Waiting::New(job) => {
-            jobs.push(Waiting::Over(job.run()));
+            jobs.push(Waiting::Over(job.run_in_parts(|| ())));
             None
         }
     }

@@ -374,7 +374,7 @@ impl Reactor {
             SizeStep::Wait => Step::Wait(Wait::File(task.file)),
             SizeStep::Job(job) => {
                 // Truncation touches metadata only; it is done here, in order.
-                let crate::jobs::Done::Sized(done) = Job::Size(job).run() else {
+                let crate::jobs::Done::Sized(done) = self.pool.run_here(Job::Size(job)) else {
                     return Step::Done;
                 };
                 let progress = self.cache.on_sized(done);

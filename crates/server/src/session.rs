@@ -227,13 +227,10 @@ impl Reactor {
     }
 
     /// A password has been checked.
-    pub(crate) fn on_login(&mut self, endpoint: EndpointId, who: Option<Credentials>) {
+    pub(crate) fn on_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
-        let proof = match who {
-            Some(who) => self.proof(answer, who, AuthType::Text),
-            None => Err(Status::NotAuthorized),
-        };
+        let proof = outcome.and_then(|who| self.proof(answer, who, AuthType::Text));
         self.finish_login(answer, purpose, proof, AuthResult::Text);
     }
 

@@ -25,9 +25,7 @@ impl Reactor {
             Done::Sized(done) => self.cache.on_sized(done),
             Done::Ledger(done) => return self.on_ledger_done(done),
             Done::Undo(done) => return self.on_undo_done(done),
-            Done::Login { endpoint, credentials } => {
-                return self.on_login(endpoint, credentials);
-            }
+            Done::Login { endpoint, outcome } => return self.on_login(endpoint, outcome),
             Done::Token { endpoint, outcome } => return self.on_token(endpoint, *outcome),
             Done::LookedUp(done) => return self.on_looked_up(*done),
             Done::RemovedClosed => return self.on_removed_closed(),
@@ -70,7 +68,7 @@ impl Reactor {
             return false;
         }
         let start = Instant::now();
-        let done = job.run();
+        let done = self.pool.run_here(job);
         if drawn.is_none() && start.elapsed() > SLOW_JOB {
             // The page cache did not have it: let the pool wait for the disk.
             self.slow_until = self.now.after(SLOW_PERIOD);
@@ -137,7 +135,8 @@ impl Reactor {
         }
         self.cache.flush_all();
         while let Some(job) = self.cache.poll_flush() {
-            self.on_done(Job::Flush(job).run());
+            let done = self.pool.run_here(Job::Flush(job));
+            self.on_done(done);
             self.take_done();
         }
         self.push_ledger();

@@ -7,6 +7,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,8 +72,11 @@ impl Page {
             latest: Mutex::default(),
         });
         std::thread::Builder::new().name("dafs-http".into()).spawn(move || {
-            if let Err(error) = runtime.block_on(accept_all(listener, watched)) {
-                tracing::error!(%error, "the page is served no longer");
+            let served = AssertUnwindSafe(|| runtime.block_on(accept_all(listener, watched)));
+            match catch_unwind(served) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "the page is served no longer"),
+                Err(_) => tracing::error!("the page's thread panicked: it is served no longer"),
             }
         })?;
         Ok(Self { address })

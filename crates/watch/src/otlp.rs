@@ -8,6 +8,7 @@
 //! together. Others are traces of their own.
 
 use std::borrow::Cow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -94,9 +95,14 @@ impl Traces {
         let followed = inspector.follow(selection, QUEUE_MAX);
         let numbers = Arc::<SpanNumbers>::default();
         let own = numbers.clone();
-        let thread = std::thread::Builder::new()
-            .name("dafs-traces".into())
-            .spawn(move || runtime.block_on(send_all(&exporter, &followed, &own)))?;
+        let thread = std::thread::Builder::new().name("dafs-traces".into()).spawn(move || {
+            let sent = AssertUnwindSafe(|| {
+                runtime.block_on(send_all(&exporter, &followed, &own));
+            });
+            if catch_unwind(sent).is_err() {
+                tracing::error!("the thread that sends spans panicked: no more are sent");
+            }
+        })?;
         Ok(Self { thread, numbers })
     }
 

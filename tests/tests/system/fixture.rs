@@ -146,6 +146,16 @@ impl Fixture {
         Self::start(directory, Arc::new(store), change)
     }
 
+    /// The same on a store around that of its directory.
+    pub fn on_store_within(wrap: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let exported = directory.path().join("export");
+        std::fs::create_dir(&exported).unwrap();
+        let state = directory.path().join("state");
+        let store = LocalStore::new(&LocalConfig::new(exported, state)).unwrap();
+        Self::start(directory, wrap(Arc::new(store)), |_| {})
+    }
+
     /// A server on two directories, `home` and `pub`, with changes to its configuration.
     pub fn with_two_exports(change: impl FnOnce(&mut ServerConfig)) -> Self {
         let directory = tempfile::tempdir().unwrap();

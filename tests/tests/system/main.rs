@@ -16,6 +16,7 @@ mod delegations;
 mod device_memory;
 mod fencing;
 mod fixture;
+mod fragile;
 mod grace;
 mod hostile;
 mod locks;

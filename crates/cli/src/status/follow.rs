@@ -117,20 +117,16 @@ pub(super) fn begin(asked: &str, stream: UnixStream, inspector: &Inspector) -> s
     else {
         return (&stream).write_all(b"{\"error\":\"neither a question nor a selection\"}\n");
     };
-    if FOLLOWERS.fetch_add(1, Ordering::Relaxed) >= FOLLOWERS_MAX {
-        FOLLOWERS.fetch_sub(1, Ordering::Relaxed);
+    let Some(place) = Place::take() else {
         return (&stream).write_all(b"{\"error\":\"too many follow already\"}\n");
-    }
+    };
     let followed = inspector.follow(selection, RECORDS_MAX);
     // Once this is made, the reactor knows of it.
     let _ = inspector.look(super::PATIENCE);
     let told = std::thread::Builder::new().name("dafs-follow".into()).spawn(move || {
+        let _place = place;
         let _ = tell(&stream, &followed);
-        FOLLOWERS.fetch_sub(1, Ordering::Relaxed);
     });
-    if told.is_err() {
-        FOLLOWERS.fetch_sub(1, Ordering::Relaxed);
-    }
     told.map(drop)
 }
 
@@ -172,6 +168,23 @@ fn tell(mut stream: &UnixStream, followed: &Followed) -> std::io::Result<()> {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// A place among those who follow; given back however its thread ends.
+struct Place;
+
+impl Place {
+    fn take() -> Option<Self> {
+        // A place that is not to be had is given back by this value's end.
+        let taken = Self;
+        (FOLLOWERS.fetch_add(1, Ordering::Relaxed) < FOLLOWERS_MAX).then_some(taken)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        FOLLOWERS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

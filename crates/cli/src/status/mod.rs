@@ -16,6 +16,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,7 +69,11 @@ fn listen(path: &Path, inspector: Inspector) -> std::io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     std::thread::Builder::new().name("dafs-status".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
-            let _ = answer(stream, &inspector);
+            // One question that cannot be answered must not leave all later ones without.
+            let answered = catch_unwind(AssertUnwindSafe(|| answer(stream, &inspector)));
+            if answered.is_err() {
+                tracing::error!("a question about the server's state made its thread panic");
+            }
         }
     })?;
     Ok(())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Slot;
 use super::segment::SegmentHeader;
 use crate::group::GroupBuffer;
-use crate::shelf::{Blob, BlobName, Result, Shelf};
+use crate::shelf::{Blob, BlobName, Result, Shelf, ShelfError};
 use crate::test_hooks::{Mutation, is_on};
 
 /// A group to be made durable, by whichever thread may block.
@@ -48,6 +48,13 @@ impl GroupJob {
     pub fn run(mut self) -> GroupDone {
         let result = self.write();
         GroupDone { header: self.header, buffer: self.buffer, result }
+    }
+
+    /// What it comes to if it cannot be finished: the log makes nothing durable any more.
+    #[must_use = "the log waits for it"]
+    pub fn failed(&self, why: &'static str) -> GroupDone {
+        let error = ShelfError::from_io("write", "a group", std::io::Error::other(why));
+        GroupDone { header: self.header, buffer: GroupBuffer::default(), result: Err(error) }
     }
 
     fn write(&mut self) -> Result<Option<Slot>> {

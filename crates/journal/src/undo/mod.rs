@@ -435,6 +435,14 @@ impl UndoJob {
         UndoDone { buffer: self.buffer, result }
     }
 
+    /// What it comes to if it cannot be finished: nothing more can be saved.
+    #[must_use = "the undo log waits for it"]
+    pub fn failed(why: &'static str) -> UndoDone {
+        let error =
+            ShelfError::from_io("write", "a group of undo data", std::io::Error::other(why));
+        UndoDone { buffer: GroupBuffer::default(), result: Err(error) }
+    }
+
     fn write(&mut self) -> Result<(), ShelfError> {
         let octets = self.buffer.seal(self.lineage, self.offset, self.first_number);
         self.blob.write_at(self.offset, octets)?;

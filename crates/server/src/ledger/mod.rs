@@ -155,6 +155,14 @@ impl LedgerJob {
             Self::Sync { store, touched } => LedgerDone::Synced(sync(&*store, &touched)),
         }
     }
+
+    /// What it comes to if it cannot be finished.
+    pub fn failed(&self, why: &'static str) -> LedgerDone {
+        match self {
+            Self::Group(group) => LedgerDone::Group(group.failed(why)),
+            Self::Sync { .. } => LedgerDone::Synced(Err(StoreError::Fault)),
+        }
+    }
 }
 
 fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {

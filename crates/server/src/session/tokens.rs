@@ -93,6 +93,10 @@ impl Reactor {
                 let result = gss(gss::UNAUTHORIZED, 0, &[]);
                 self.finish_login(answer, purpose, Err(Status::NotAuthorized), result);
             }
+            TokenOutcome::Panicked => {
+                let result = gss(gss::FAILURE, 0, &[]);
+                self.finish_login(answer, purpose, Err(Status::ServerFault), result);
+            }
             TokenOutcome::Failed(error) => {
                 tracing::warn!(%from, %error, "a token was refused");
                 let token = error.reply().unwrap_or_default();

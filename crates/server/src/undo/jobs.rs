@@ -103,6 +103,27 @@ impl UndoTask {
     }
 }
 
+impl UndoTask {
+    /// What it comes to if it cannot be finished.
+    pub fn failed(&self, why: &'static str) -> UndoTaskDone {
+        let error = || UndoError::Poisoned { cause: why.to_owned() };
+        match self {
+            Self::Create { id, .. } | Self::Resume { id, .. } => {
+                UndoTaskDone::Opened { id: *id, result: Err(error()) }
+            }
+            Self::Save { id, .. } => UndoTaskDone::Saved { id: *id, done: UndoJob::failed(why) },
+            Self::Read { rollback, .. } => {
+                UndoTaskDone::Read { rollback: *rollback, result: Err(error()) }
+            }
+            Self::Clone { id, .. } => {
+                let source = StoreError::Fault;
+                UndoTaskDone::Cloned { id: *id, result: Err(CloneFailure::Store { source }) }
+            }
+            Self::Remove { id, .. } => UndoTaskDone::Removed { id: *id, result: Err(error()) },
+        }
+    }
+}
+
 fn share(shelf: &dyn Shelf, file: &dyn File, job: CloneJob) -> Result<Cloned, CloneFailure> {
     let source = file.clone_source().map_err(|source| CloneFailure::Store { source })?;
     let source = source.ok_or(CloneFailure::NoSource)?;

@@ -388,7 +388,9 @@ impl Reactor {
             match self.cache.set_size(*file, before.max(part.start)) {
                 SizeStep::Wait => return Turn::Wait,
                 SizeStep::Job(job) => {
-                    let Done::Sized(done) = Job::Size(job).run() else { return Turn::Wait };
+                    let Done::Sized(done) = self.pool.run_here(Job::Size(job)) else {
+                        return Turn::Wait;
+                    };
                     let progress = self.cache.on_sized(done);
                     self.on_progress(Progress { error: None, ..progress });
                     if let Some(error) = progress.error {

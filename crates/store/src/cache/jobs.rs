@@ -2,7 +2,8 @@
 //!
 //! Invariant: a job owns all it touches (the file, a name of the arena, its ranges); the
 //! cache keeps those ranges in place until the result is back. A job that is
-//! dropped without a run leaves its blocks busy for ever: run every job.
+//! dropped without a run leaves its blocks busy for ever: run every job, or report that it
+//! has failed.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use arrayvec::ArrayVec;
 use dafs_memory::Memory;
 
 use super::CachedFile;
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 
 /// Contiguous blocks of one segment.
@@ -84,6 +85,12 @@ impl FillJob {
         }
         FillDone { owner: self.owner, ranges: self.ranges, result }
     }
+
+    /// What it comes to if it cannot be finished.
+    #[must_use]
+    pub fn failed(&self, error: StoreError) -> FillDone {
+        FillDone { owner: self.owner, ranges: self.ranges.clone(), result: Err(error) }
+    }
 }
 
 /// Writes dirty blocks to a file.
@@ -126,6 +133,13 @@ impl FlushJob {
         let after = self.file.version().ok();
         FlushDone { owner: self.owner, ranges: self.ranges, result, before, after }
     }
+
+    /// What it comes to if it cannot be finished.
+    #[must_use]
+    pub fn failed(&self, error: StoreError) -> FlushDone {
+        let (owner, ranges) = (self.owner, self.ranges.clone());
+        FlushDone { owner, ranges, result: Err(error), before: None, after: None }
+    }
 }
 
 /// Makes a file's written data stable.
@@ -147,6 +161,12 @@ impl SyncJob {
     #[must_use]
     pub fn run(self) -> SyncDone {
         SyncDone { owner: self.owner, result: self.file.sync(self.data_only) }
+    }
+
+    /// What it comes to if it cannot be finished.
+    #[must_use]
+    pub fn failed(&self, error: StoreError) -> SyncDone {
+        SyncDone { owner: self.owner, result: Err(error) }
     }
 }
 
@@ -175,6 +195,13 @@ impl SizeJob {
         let result = self.file.set_size(self.size);
         let after = self.file.version().ok();
         SizeDone { owner: self.owner, size: self.size, result, before, after }
+    }
+
+    /// What it comes to if it cannot be finished.
+    #[must_use]
+    pub fn failed(&self, error: StoreError) -> SizeDone {
+        let (owner, size) = (self.owner, self.size);
+        SizeDone { owner, size, result: Err(error), before: None, after: None }
     }
 }
 

@@ -1,0 +1,286 @@
+//! A store whose calls panic when they are told to, and a server on it that goes on.
+//!
+//! Invariant: all else is as in the store behind it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use dafs_client::{ClientError, OpenOptions, Session, Status};
+use dafs_memory::Memory;
+use dafs_store::{
+    AttributeChanges, Attributes, Created, File, FileKey, ListPage, ListRequest, NewNode, Object,
+    Removed, Renamed, Result, Store,
+};
+use dafs_types::{
+    AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ShareAccess,
+};
+
+use crate::fixture::{Fixture, any, pattern};
+
+/// Which call panics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Breaks {
+    Nothing,
+    Read,
+    Write,
+    Sync,
+    Size,
+}
+
+/// Tells a [`FragileStore`] which call panics.
+#[derive(Clone, Debug, Default)]
+struct Fate(Arc<AtomicU8>);
+
+impl Fate {
+    fn set(&self, breaks: Breaks) {
+        self.0.store(breaks as u8, Ordering::SeqCst);
+    }
+
+    fn meet(&self, call: Breaks) {
+        assert!(self.0.load(Ordering::SeqCst) != call as u8, "planted: {call:?} panics");
+    }
+}
+
+struct FragileStore {
+    inner: Arc<dyn Store>,
+    fate: Fate,
+}
+
+struct FragileFile {
+    inner: Arc<dyn File>,
+    fate: Fate,
+}
+
+impl FragileStore {
+    fn wrap(&self, inner: Arc<dyn File>) -> Arc<dyn File> {
+        Arc::new(FragileFile { inner, fate: self.fate.clone() })
+    }
+}
+
+impl File for FragileFile {
+    fn key(&self) -> FileKey {
+        self.inner.key()
+    }
+
+    fn handle(&self) -> FileHandle {
+        self.inner.handle()
+    }
+
+    fn read_at(&self, memory: &Memory, at: usize, length: usize, offset: u64) -> Result<usize> {
+        self.fate.meet(Breaks::Read);
+        self.inner.read_at(memory, at, length, offset)
+    }
+
+    fn write_at(&self, memory: &Memory, at: usize, length: usize, offset: u64) -> Result<()> {
+        self.fate.meet(Breaks::Write);
+        self.inner.write_at(memory, at, length, offset)
+    }
+
+    fn sync(&self, data_only: bool) -> Result<()> {
+        self.fate.meet(Breaks::Sync);
+        self.inner.sync(data_only)
+    }
+
+    fn attributes(&self) -> Result<Attributes> {
+        self.inner.attributes()
+    }
+
+    fn set_size(&self, size: u64) -> Result<()> {
+        self.fate.meet(Breaks::Size);
+        self.inner.set_size(size)
+    }
+}
+
+impl Store for FragileStore {
+    fn root(&self, who: &Credentials) -> Result<Object> {
+        self.inner.root(who)
+    }
+
+    fn lookup(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Object> {
+        self.inner.lookup(who, directory, name)
+    }
+
+    fn lookup_parent(&self, who: &Credentials, directory: &FileHandle) -> Result<Object> {
+        self.inner.lookup_parent(who, directory)
+    }
+
+    fn attributes(&self, who: &Credentials, handle: &FileHandle) -> Result<Attributes> {
+        self.inner.attributes(who, handle)
+    }
+
+    fn set_attributes(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        changes: &AttributeChanges,
+    ) -> Result<Attributes> {
+        self.inner.set_attributes(who, handle, changes)
+    }
+
+    fn fs_attributes(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+    ) -> Result<FileSystemAttributes> {
+        self.inner.fs_attributes(who, handle)
+    }
+
+    fn access(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        wanted: AccessMask,
+    ) -> Result<AccessMask> {
+        self.inner.access(who, handle, wanted)
+    }
+
+    fn open(
+        &self,
+        who: &Credentials,
+        handle: &FileHandle,
+        access: ShareAccess,
+    ) -> Result<Arc<dyn File>> {
+        self.inner.open(who, handle, access).map(|file| self.wrap(file))
+    }
+
+    fn create_file(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        mode: CreateMode,
+        changes: &AttributeChanges,
+        access: ShareAccess,
+    ) -> Result<(Created, Arc<dyn File>)> {
+        let (created, file) =
+            self.inner.create_file(who, directory, name, mode, changes, access)?;
+        Ok((created, self.wrap(file)))
+    }
+
+    fn create_unlinked(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        changes: &AttributeChanges,
+    ) -> Result<(Object, Arc<dyn File>)> {
+        let (object, file) = self.inner.create_unlinked(who, directory, changes)?;
+        Ok((object, self.wrap(file)))
+    }
+
+    fn create_node(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        name: &[u8],
+        node: NewNode<'_>,
+        changes: &AttributeChanges,
+    ) -> Result<Created> {
+        self.inner.create_node(who, directory, name, node, changes)
+    }
+
+    fn link(
+        &self,
+        who: &Credentials,
+        source: &FileHandle,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<ChangeInfo> {
+        self.inner.link(who, source, directory, name)
+    }
+
+    fn remove(&self, who: &Credentials, directory: &FileHandle, name: &[u8]) -> Result<Removed> {
+        self.inner.remove(who, directory, name)
+    }
+
+    fn rename(
+        &self,
+        who: &Credentials,
+        source: &FileHandle,
+        old_name: &[u8],
+        target: &FileHandle,
+        new_name: &[u8],
+    ) -> Result<Renamed> {
+        self.inner.rename(who, source, old_name, target, new_name)
+    }
+
+    fn readdir(
+        &self,
+        who: &Credentials,
+        directory: &FileHandle,
+        request: &ListRequest,
+    ) -> Result<ListPage> {
+        self.inner.readdir(who, directory, request)
+    }
+
+    fn sync(&self, handle: &FileHandle) -> Result<()> {
+        self.inner.sync(handle)
+    }
+
+    fn readlink(&self, who: &Credentials, handle: &FileHandle) -> Result<Vec<u8>> {
+        self.inner.readlink(who, handle)
+    }
+}
+
+/// A server on such a store, and a session.
+fn fragile() -> (Fixture, Fate) {
+    let fate = Fate::default();
+    let given = fate.clone();
+    let fixture = Fixture::on_store_within(|inner| Arc::new(FragileStore { inner, fate: given }));
+    (fixture, fate)
+}
+
+/// What a request comes to whose job has panicked.
+fn assert_server_fault<T: std::fmt::Debug>(result: dafs_client::Result<T>) {
+    match result {
+        Err(ClientError::Status { status, .. }) => assert_eq!(status, Status::ServerFault),
+        other => panic!("not refused by its status: {other:?}"),
+    }
+}
+
+fn write_new(session: &Session, name: &str) -> dafs_client::File {
+    let file = session.open(name, &OpenOptions::write()).unwrap();
+    file.write_at(&pattern(20_000, 7), 0).unwrap();
+    file
+}
+
+#[test]
+fn a_job_that_panics_fails_its_request_and_the_server_goes_on_and_ends() {
+    let (fixture, fate) = fragile();
+    let (_client, session) = fixture.connect(any());
+    // More often than there are threads that could die of it.
+    for round in 0..9 {
+        let file = write_new(&session, &format!("/{round}"));
+        fate.set(if round % 3 == 0 { Breaks::Write } else { Breaks::Sync });
+        assert_server_fault(file.commit());
+        fate.set(Breaks::Nothing);
+    }
+    let file = write_new(&session, "/whole");
+    file.commit().unwrap();
+    assert_eq!(std::fs::read(fixture.local("whole")).unwrap(), pattern(20_000, 7));
+    file.close().unwrap();
+    drop(session);
+    fixture.stop();
+}
+
+#[test]
+fn a_read_and_a_truncation_that_panic_fail_and_can_be_tried_again() {
+    let (fixture, fate) = fragile();
+    // Much more than is read at once by the thread that serves.
+    let data = pattern(6 << 20, 9);
+    std::fs::write(fixture.local("big"), &data).unwrap();
+    let (_client, session) = fixture.connect(any());
+    let file = session.open("/big", &OpenOptions::write()).unwrap();
+    let mut back = vec![0; data.len()];
+    fate.set(Breaks::Read);
+    assert_server_fault(file.read_at(&mut back, 0));
+    fate.set(Breaks::Size);
+    assert_server_fault(file.set_len(1000));
+    fate.set(Breaks::Nothing);
+    assert_eq!(file.read_at(&mut back, 0).unwrap(), data.len());
+    assert_eq!(back, data);
+    file.set_len(1000).unwrap();
+    file.close().unwrap();
+    drop(session);
+    fixture.stop();
+}
