@@ -1,6 +1,10 @@
 //! The house's rules that a machine can check: who imports whom, where `unsafe` may
 //! live, how long a file may get. `ARCHITECTURE.md` says why.
 
+mod corpora;
+mod python;
+mod shown;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -3,14 +3,12 @@
 //! Where fio or its source is missing (`FIO_SOURCE`, or `target/fio` once `make fio-engine` has
 //! fetched it), this is skipped. With `DAFS_REQUIRE_FACES=1` the source is fetched, if it can be.
 
-mod support;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use support::{Served, TRANSPORTS, Transport, has, library, repository, succeed};
+use crate::support::{Served, TRANSPORTS, Transport, has, library, repository, succeed};
 
 /// The source of the fio that is installed.
 fn source() -> Option<&'static Path> {

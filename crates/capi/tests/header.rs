@@ -49,7 +49,7 @@ fn the_header_is_what_the_crate_says() {
     assert!(
         text == there,
         "include/dafs.h is not what the crate says, first {difference:?}; \
-         DAFS_WRITE_HEADER=1 cargo test -p dafs-capi --test header writes it"
+         DAFS_WRITE_HEADER=1 cargo test -p dafs-capi --test main header writes it"
     );
 }
 

@@ -1,12 +1,12 @@
 //! What is installed: symbols, the header alone, the manual, and the README's example.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use support::{STRICT, Served, TRANSPORTS, archive, crate_path, has, library, repository, succeed};
+use crate::support::{
+    STRICT, Served, TRANSPORTS, archive, crate_path, has, library, repository, succeed,
+};
 
 fn text(output: &std::process::Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()

@@ -1,11 +1,9 @@
 //! The examples in C and C++: compiled, linked to the shared library, and run with real servers.
 
-mod support;
-
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::{Served, TRANSPORTS, Transport, compile, crate_path, has, succeed};
+use crate::support::{Served, TRANSPORTS, Transport, compile, crate_path, has, succeed};
 
 /// Examples that need nothing but a server.
 const EXAMPLES: &[&str] = &[

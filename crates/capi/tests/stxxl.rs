@@ -1,13 +1,11 @@
 //! STXXL's own sort over libdafs: in a program that knows nothing of DAFS, and in one that names a
 //! file of a server.
 
-mod support;
-
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Served, TRANSPORTS, crate_path, has, library, repository, succeed};
+use crate::support::{Served, TRANSPORTS, crate_path, has, library, repository, succeed};
 
 /// Whether programs with STXXL can be made here. Where tests may not be skipped, it must be so.
 fn has_stxxl() -> bool {

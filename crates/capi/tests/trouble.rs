@@ -1,12 +1,10 @@
 //! What goes wrong outside of a program: servers that go and come back, identities that are
 //! refused, signals.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use support::{Served, TRANSPORTS, Transport, compile, crate_path, succeed};
+use crate::support::{Served, TRANSPORTS, Transport, compile, crate_path, succeed};
 
 /// An example that says what is to happen next, and waits for it.
 struct Staged {

@@ -1,9 +1,6 @@
 //! The applications as a person uses them: `dafs gzip` against GNU gzip, `dafs postmark`, and every
 //! figure of the papers in little.
 
-#[allow(dead_code)]
-mod preloaded;
-
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
@@ -326,7 +323,7 @@ fn every_figure_is_drawn_in_little() {
     let output = dafs()
         .args(["bench", "figures", "--tiny", "--output"])
         .arg(&figures)
-        .env("DAFS_PRELOAD_LIBRARY", preloaded::library())
+        .env("DAFS_PRELOAD_LIBRARY", crate::preloaded::library())
         .output()
         .unwrap();
     let said = [output.stdout, output.stderr].concat();

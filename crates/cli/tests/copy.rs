@@ -1,13 +1,10 @@
 //! `dafs cp` while its server is killed and started again.
 
-mod place;
-mod program;
-
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-use place::Place;
-use program::{await_that, dafs};
+use crate::place::Place;
+use crate::program::{await_that, dafs};
 
 impl Place {
     fn copy(&self, from: &str, to: &str) -> Child {

@@ -1,19 +1,11 @@
 //! `dafs exec`: programs that are sent to a server, and what it says of mistakes.
 
-mod place;
-// Each test program uses what it needs of it.
-#[allow(dead_code)]
-mod preloaded;
-// Nothing is waited for here.
-#[allow(dead_code)]
-mod program;
-
 use std::path::Path;
 use std::process::Output;
 
-use place::Place;
-use preloaded::{has, library};
-use program::dafs;
+use crate::place::Place;
+use crate::preloaded::{has, library};
+use crate::program::dafs;
 
 fn text(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

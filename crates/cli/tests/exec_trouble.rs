@@ -1,20 +1,14 @@
 //! Programs by `dafs exec` when things go wrong: a server that dies, a signal, a disk that is
 //! full, a fence.
 
-mod place;
-// Each test program uses what it needs of it.
-#[allow(dead_code)]
-mod preloaded;
-mod program;
-
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
-use place::Place;
-use preloaded::{has, library};
-use program::{await_that, dafs};
+use crate::place::Place;
+use crate::preloaded::{has, library};
+use crate::program::{await_that, dafs};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A program that does what it is told, and says what came of it.

@@ -1,14 +1,11 @@
 //! `dafs sort` and `dafs merge`, against sort(1) and the standard library, here and over every
 //! transport.
 
-mod place;
-mod program;
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use place::Place;
-use program::{await_that, dafs};
+use crate::place::Place;
+use crate::program::{await_that, dafs};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// The same numbers every time.

@@ -1,19 +1,15 @@
 //! `dafs lock`, and what is left of a writer that dies under an auto-recovery lock, by processes
 //! of their own.
 
-mod blocks;
-mod place;
-mod program;
-
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use blocks::{BLOCK_BYTES, old_block};
-use place::Place;
-use program::{await_that, dafs};
+use crate::blocks::{BLOCK_BYTES, old_block};
+use crate::place::Place;
+use crate::program::{await_that, dafs};
 
 impl Place {
     fn lock(&self, options: &[&str], name: &str, command: &[&str]) -> Command {

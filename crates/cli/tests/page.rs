@@ -5,10 +5,6 @@
 
 #[path = "watched/browser.rs"]
 mod browser;
-#[allow(dead_code)]
-mod program;
-#[allow(dead_code)]
-mod watched;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,9 +14,9 @@ use std::thread::JoinHandle;
 use dafs_client::{ClientConfig, LockKind, LockOptions, OpenOptions};
 use serde_json::Value;
 
+use crate::program::await_that;
+use crate::watched::{Server, has};
 use browser::Browser;
-use program::await_that;
-use watched::{Server, has};
 
 /// Somebody who reads and writes all the time.
 struct Load {

@@ -4,17 +4,14 @@
 //! Without root, loop devices or the programs that make file systems the tests are skipped and
 //! say so, unless `DAFS_REQUIRE_REFLINK=1`.
 
-mod blocks;
-mod program;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use serde_json::Value;
 
-use blocks::{BLOCK_BYTES, old_block};
-use program::{await_that, dafs};
+use crate::blocks::{BLOCK_BYTES, old_block};
+use crate::program::{await_that, dafs};
 
 /// An image, mounted in a directory of its own.
 struct Mount {

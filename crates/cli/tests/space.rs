@@ -1,10 +1,7 @@
 //! What a server keeps of files takes no space that was given up.
 
-mod place;
-mod program;
-
-use place::Place;
-use program::{await_that, dafs};
+use crate::place::Place;
+use crate::program::{await_that, dafs};
 
 /// Files of the export that have no name any more, and the server has open.
 fn held_without_name(place: &Place) -> usize {

@@ -1,9 +1,5 @@
 //! Watching a real server: metrics, HTTP, `dafs top`, `dafs follow`, traces.
 
-mod program;
-#[allow(dead_code)]
-mod watched;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,8 +12,8 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 use serde_json::Value;
 
-use program::{await_that, dafs};
-use watched::{Server, has};
+use crate::program::{await_that, dafs};
+use crate::watched::{Server, has};
 
 /// Metrics by name and labels.
 fn metrics(server: &Server) -> BTreeMap<String, f64> {

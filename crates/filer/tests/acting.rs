@@ -1,8 +1,6 @@
 //! Proof by tokens, its time, and trusted clients that act for others.
 
-mod common;
-
-use common::{Bench, Counting, arguments, description, head};
+use crate::common::{Bench, Counting, arguments, description, head};
 use dafs_filer::*;
 use dafs_types::*;
 use dafs_wire::messages::CredentialData;

@@ -1,8 +1,6 @@
 //! Channels beside the operation channel (draft 3.1.2.1, 6.2.5).
 
-mod common;
-
-use common::{Bench, arguments, description, head};
+use crate::common::{Bench, arguments, description, head};
 use dafs_filer::*;
 use dafs_types::*;
 
@@ -101,7 +99,7 @@ fn bound_channels_end_with_their_session_and_not_the_other_way_round() {
     let second = open(&mut bench, ChannelKind::BackControl);
     bind(&mut bench, second, session.id).unwrap();
     // However long they are silent.
-    assert_eq!(bench.filer.on_tick(common::LATER), TickActions::default());
+    assert_eq!(bench.filer.on_tick(crate::common::LATER), TickActions::default());
     bench.drop_channel(session.channel);
     assert_eq!(bench.filer.take_orphans(), [second]);
     bench.drop_channel(second);

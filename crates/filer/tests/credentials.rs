@@ -1,13 +1,11 @@
 //! Registered credentials: who may register what, and how long a request keeps it.
 
-mod dice;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::dice::*;
 use dafs_filer::*;
 use dafs_types::*;
 use dafs_wire::messages::CredentialData;
-use dice::*;
 
 const A: ClientId = ClientId(1);
 const B: ClientId = ClientId(2);

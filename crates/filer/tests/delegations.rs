@@ -1,14 +1,12 @@
 //! Delegations: grants, conflicts, recalls, claims, what is due when.
 
-mod dice;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::dice::*;
 use dafs_filer::*;
 use dafs_types::*;
 use dafs_wire::messages::SpaceLimit;
-use dice::*;
 
 const A: ClientId = ClientId(1);
 const B: ClientId = ClientId(2);

@@ -1,13 +1,11 @@
 //! Fences: what each change does, when it is done, what it leaves on stable storage.
 
-mod dice;
-
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::dice::*;
 use dafs_filer::*;
 use dafs_types::*;
 use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate};
-use dice::*;
 
 const TRUSTED: FenceAuthority = FenceAuthority { is_owner: false, is_trusted: true };
 const OWNER: FenceAuthority = FenceAuthority { is_owner: true, is_trusted: false };

@@ -1,11 +1,9 @@
 //! Byte-range locks: ranges, options, limits, reads and writes.
 
-mod locks_common;
-
+use crate::locks_common::*;
 use dafs_filer::IoKind;
 use dafs_filer::locks::*;
 use dafs_types::*;
-use locks_common::*;
 
 use LockCondition::Held;
 

@@ -1,12 +1,10 @@
 //! Byte-range locks when clients fail and servers restart: the draft's table of 4.4.1.5 and
 //! 4.4.1.6, row by row, with the exact actions of each.
 
-mod locks_common;
-
+use crate::locks_common::*;
 use dafs_filer::IoKind;
 use dafs_filer::locks::*;
 use dafs_types::*;
-use locks_common::*;
 
 /// What a row does to a lock of octets 0 to 9.
 type Failure = fn(&mut Bench, &LockOwner<'_>);

@@ -4,18 +4,16 @@
 //! them. Beyond that, after every step: no two grants conflict, whoever is ready is granted
 //! when it asks, and nobody is left waiting though nothing is in its way.
 //!
-//! `DAFS_LOCK_SEED=<seed> cargo test -p dafs-filer --test locks_model` replays a failure;
+//! `DAFS_LOCK_SEED=<seed> cargo test -p dafs-filer --test main locks_model` replays a failure;
 //! `DAFS_LOCK_SEEDS=<count>` runs more of them.
-
-mod locks_common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use crate::locks_common::*;
 use dafs_filer::locks::*;
 use dafs_filer::{FileKey, IoKind};
 use dafs_types::*;
-use locks_common::*;
 
 const OCTETS: usize = 12;
 const FILES: u64 = 2;
@@ -256,7 +254,7 @@ impl Drop for Run {
             let tail = self.log.len().saturating_sub(40);
             eprintln!("{}", self.log[tail..].join("\n"));
             let seed = self.seed;
-            eprintln!("DAFS_LOCK_SEED={seed} cargo test -p dafs-filer --test locks_model");
+            eprintln!("DAFS_LOCK_SEED={seed} cargo test -p dafs-filer --test main locks_model");
         }
     }
 }

@@ -1,13 +1,11 @@
 //! Byte-range locks that are waited for: order, places kept and lost, deadlocks.
 
-mod locks_common;
-
 use std::time::Duration;
 
+use crate::locks_common::*;
 use dafs_filer::FileKey;
 use dafs_filer::locks::*;
 use dafs_types::*;
-use locks_common::*;
 
 fn position(answer: LockAnswer) -> u32 {
     match answer {

@@ -1,10 +1,8 @@
 //! Random event sequences against models simple enough to be believed.
 
-mod common;
-
 use std::collections::{BTreeMap, VecDeque};
 
-use common::*;
+use crate::common::*;
 use dafs_filer::*;
 use dafs_types::*;
 use proptest::prelude::*;

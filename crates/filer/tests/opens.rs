@@ -1,10 +1,8 @@
 //! Opens: reservations, keys, state ids, last close, leases.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use dafs_filer::*;
 use dafs_types::*;
 

@@ -1,10 +1,8 @@
 //! Channels, CONNECT, authentication, client identities, admission.
 
-mod common;
-
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use dafs_filer::*;
 use dafs_types::*;
 

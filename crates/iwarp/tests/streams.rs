@@ -1,9 +1,7 @@
 //! Properties of whole streams: however they are cut, the same things happen.
 
-mod pair;
-
+use crate::pair::{Happening, Intake, Pair, Side, at, pattern};
 use dafs_iwarp::{Outbound, ReadRequest, Stag};
-use pair::{Happening, Intake, Pair, Side, at, pattern};
 use proptest::prelude::*;
 
 const BUFFER_OCTETS: usize = 200_000;

@@ -1,12 +1,8 @@
 //! Corners: a program in C that does with descriptors what few do, and what is told of it.
 
-// Each test program uses what it needs of it.
-#[allow(dead_code)]
-mod common;
-
 use std::process::Command;
 
-use common::{Place, has, library, printed};
+use crate::common::{Place, has, library, printed};
 
 #[test]
 fn a_program_finds_the_kernels_ways() {

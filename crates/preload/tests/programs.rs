@@ -1,13 +1,9 @@
 //! Unmodified programs on files that are in DAFS.
 
-// Each test program uses what it needs of it.
-#[allow(dead_code)]
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use common::{Place, has, printed};
+use crate::common::{Place, has, printed};
 
 #[test]
 fn core_utilities_do_what_they_do_elsewhere() {

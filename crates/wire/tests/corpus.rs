@@ -1,16 +1,14 @@
 //! Runs what the fuzz targets run over their committed seeds and many mutations of
 //! them. Set `DAFS_WRITE_CORPUS=1` to write the seeds anew.
 
-mod material;
-
 use std::fs;
 use std::path::PathBuf;
 
+use crate::material::{Scratch, material, prepare};
 use dafs_types::{
     Ace, AceFlags, AceKind, AceRights, Random, SequenceNumber, SetAttributes, Status, StreamId,
 };
 use dafs_wire::*;
-use material::{Scratch, material, prepare};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 

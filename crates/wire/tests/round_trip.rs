@@ -1,11 +1,9 @@
 //! Every request and response survives encoding, in both byte orders; what is cut or
 //! damaged is refused or read as something else, but never panics.
 
-mod material;
-
+use crate::material::{Scratch, material, prepare};
 use dafs_types::{SequenceNumber, Status, StreamId};
 use dafs_wire::*;
-use material::{Scratch, material, prepare};
 use proptest::prelude::*;
 
 const ORDERS: [ByteOrder; 2] = [ByteOrder::Little, ByteOrder::Big];

@@ -1,5 +1,4 @@
 //! Real servers, and programs in C that are compiled, linked to the library and run.
-#![allow(dead_code, reason = "each of the tests uses a part of it")]
 
 use std::ffi::OsStr;
 use std::io::Write;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::host::{Host, have, run, shell};
+use crate::mounts::host::{Host, have, run, shell};
 use crate::program::{await_that, dafs};
 
 /// Whether a process waits for an answer of a mount.
@@ -150,7 +150,7 @@ struct Small(std::path::PathBuf, tempfile::TempDir);
 impl Small {
     fn new() -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            return crate::host::missing("root, to mount a tmpfs");
+            return crate::mounts::host::missing("root, to mount a tmpfs");
         }
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().join("small");

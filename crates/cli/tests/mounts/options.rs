@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, mknodat, renameat_with};
 use rustix::io::Errno;
 
-use crate::host::{Host, have, missing, run, shell};
+use crate::mounts::host::{Host, have, missing, run, shell};
 
 /// Writes, reads, appends, maps and cuts a file, and compares it with one that is served locally.
 fn use_a_file(host: &Host) {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::host::{Host, have, run, shell};
+use crate::mounts::host::{Host, have, run, shell};
 
 /// Processes that each add so many rows to a table, one transaction each, all at once.
 fn write_rows(places: &[&Path], writers: usize, rows: usize) {

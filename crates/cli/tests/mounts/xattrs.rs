@@ -5,7 +5,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::host::{Host, have, run};
+use crate::mounts::host::{Host, have, run};
 
 #[test]
 fn attributes_of_users_are_set_told_and_removed() {

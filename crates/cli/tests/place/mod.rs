@@ -33,7 +33,6 @@ impl Place {
     }
 
     /// The same over TCP. A server that is started again has another port.
-    #[allow(dead_code)]
     pub fn tcp_url(&self, path: &str) -> String {
         format!("dafs://{}/{path}", self.tcp)
     }
@@ -44,7 +43,6 @@ impl Place {
     }
 
     /// Serves memory of so many octets instead of the directory.
-    #[allow(dead_code)]
     pub fn serve_memory(&mut self, size: &str) {
         self.start(&["--memory".as_ref(), size.as_ref()]);
     }
@@ -69,7 +67,6 @@ impl Place {
         self.server = Some(server);
     }
 
-    #[allow(dead_code)]
     pub fn server_id(&self) -> u32 {
         self.server.as_ref().unwrap().id()
     }

@@ -1,5 +1,4 @@
 //! What the tests share: a filer, its entropy, and clients that do as they should.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use dafs_filer::*;
 use dafs_types::*;

@@ -1,5 +1,4 @@
 //! Short words for tests of locks.
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use dafs_filer::FileKey;
 use dafs_filer::locks::*;

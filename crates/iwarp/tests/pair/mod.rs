@@ -3,7 +3,6 @@
 //! Each side has tagged buffers and a log of what happened to it. Octets travel in
 //! pieces of the test's choosing, and each side may take them in whole frames or
 //! piecemeal; nothing of that may show in memory or log.
-#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 

@@ -4,7 +4,5 @@
 mod failures;
 mod host;
 mod options;
-#[path = "../program/mod.rs"]
-mod program;
 mod programs;
 mod xattrs;

@@ -1,0 +1,26 @@
+//! The `dafs` command as people run it, against real servers.
+//!
+//! One binary for all of them: linking many takes longer than running them.
+
+mod applications;
+mod blocks;
+mod cli;
+mod copy;
+mod exec;
+mod exec_trouble;
+mod external;
+mod fence;
+mod lock;
+mod mount;
+mod mounts;
+mod page;
+mod place;
+mod preloaded;
+mod program;
+mod recover;
+mod reflink;
+mod space;
+mod status;
+mod tls;
+mod watch;
+mod watched;

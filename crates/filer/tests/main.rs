@@ -1,0 +1,21 @@
+//! The state machines: scenarios, models and random histories.
+//!
+//! One binary for all of them: linking many takes longer than running them.
+
+mod acting;
+mod batch;
+mod batch_model;
+mod bind;
+mod common;
+mod credentials;
+mod delegations;
+mod dice;
+mod fences;
+mod locks;
+mod locks_common;
+mod locks_failure;
+mod locks_model;
+mod locks_waiting;
+mod model;
+mod opens;
+mod sessions;
