@@ -37,15 +37,21 @@ impl Idle {
 ///
 /// # Errors
 /// If a session cannot be had, or the server's process cannot be looked at.
-pub fn idle(address: &Address, process: u32, sessions: usize, span: Duration) -> Result<Idle> {
+pub fn idle(
+    address: &Address,
+    options: &SessionOptions,
+    process: u32,
+    sessions: usize,
+    span: Duration,
+) -> Result<Idle> {
     let client = Client::new(ClientConfig::default())?;
     // The first session of all makes the server set up what all share.
-    let first = client.connect_to(address, &SessionOptions::default())?;
+    let first = client.connect_to(address, options)?;
     first.ping()?;
     let resident_before = resident(process)?;
     let all = (0..sessions)
         .map(|_| {
-            let session = client.connect_to(address, &SessionOptions::default())?;
+            let session = client.connect_to(address, options)?;
             session.ping()?;
             Ok(session)
         })

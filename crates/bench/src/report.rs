@@ -136,7 +136,9 @@ fn idle_servers(options: &Options) -> Result<Vec<Idle>> {
     let Some(process) = options.idle_process else { return Ok(Vec::new()) };
     let span = Duration::from_secs_f64(options.round_seconds * 25.0);
     let servers = options.idle_servers.iter();
-    servers.map(|address| idle(address, process, options.idle_sessions, span)).collect()
+    servers
+        .map(|address| idle(address, &options.session, process, options.idle_sessions, span))
+        .collect()
 }
 
 fn print_figures(out: &mut dyn Write, title: &str, figures: &[Figure]) -> Result<()> {

@@ -16,7 +16,7 @@ use dafs_bench::Options;
 use dafs_client::Location;
 
 use crate::place::{self, Access};
-use crate::served::Served;
+use crate::served::{Pass, Served};
 
 /// Arguments of `dafs bench`.
 #[derive(Debug, Args)]
@@ -113,10 +113,12 @@ fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
 
 /// Starts a server to be busy and one to be idle.
 fn own(scratch: &Path, options: &mut Options) -> Result<Vec<Served>> {
-    let busy = start(&scratch.join("busy"))?;
+    let pass = Pass::new()?;
+    options.session = pass.options();
+    let busy = start(&scratch.join("busy"), &pass)?;
     options.servers.clone_from(&busy.addresses);
     options.server_process = Some(busy.process());
-    let idle = start(&scratch.join("idle"))?;
+    let idle = start(&scratch.join("idle"), &pass)?;
     options.idle_servers.clone_from(&idle.addresses);
     options.idle_process = Some(idle.process());
     Ok(vec![busy, idle])
@@ -146,10 +148,10 @@ fn options(arguments: &Blocks) -> Result<Options> {
 }
 
 /// A server of an empty directory beneath `place`.
-fn start(place: &Path) -> Result<Served> {
+fn start(place: &Path, pass: &Pass) -> Result<Served> {
     let exported = place.join("export");
     std::fs::create_dir_all(&exported).with_context(|| format!("making {}", exported.display()))?;
-    Served::start(place, &[exported.display().to_string()])
+    Served::start(place, &[exported.display().to_string()], pass)
 }
 
 /// Arguments of `dafs bench-peer`: what a process does that is measured against.

@@ -10,12 +10,12 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use dafs_client::{Client, ClientConfig, Session, SessionOptions};
+use dafs_client::{Client, ClientConfig, Session};
 use dafs_dat::Address;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
 
 use crate::copy::{Extras, Mover, Side, copy};
-use crate::served::Served;
+use crate::served::{Pass, Served};
 
 /// Arguments of `dafs demo`.
 #[derive(Debug, Args)]
@@ -48,16 +48,24 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     println!("serving {}", directory.display());
     let exports = [format!("tree={}", directory.display()), format!("in={}", inbox.display())];
-    let served = Served::start(scratch.path(), &exports)?;
+    // What is shown is read only: nothing may come of it for the user's own files.
+    let config = scratch.path().join("serve.toml");
+    std::fs::write(&config, "[[export]]\nname = \"tree\"\nread-only = true\n")?;
+    let config = config.to_str().context("the temporary directory's name is not UTF-8")?;
+    let pass = Pass::new()?;
+    let any_port = ([127, 0, 0, 1], 0).into();
+    let served =
+        Served::start_at(any_port, scratch.path(), &exports, &["--config", config], &pass)?;
     let local = time_local(&directory, scratch.path())?;
     println!("{:28} {:>8} {:>10} {:>8} {:>8}", "", "files", "MB", "seconds", "MB/s");
     let mut differing = 0;
     for address in &served.addresses {
-        differing += there_and_back(address, &directory, scratch.path(), &inbox, local)?;
+        let session = Client::new(ClientConfig::default())?.connect_to(address, &pass.options())?;
+        differing += there_and_back(session, &directory, scratch.path(), &inbox, local)?;
     }
     println!("{:28} {:>8} {:>10} {local:>8.2}", "cp -r, local", "", "");
     println!();
-    dafs_bench::report(&mut std::io::stdout(), &bench_options(&served, arguments.tiny)?)?;
+    dafs_bench::report(&mut std::io::stdout(), &bench_options(&served, &pass, arguments.tiny)?)?;
     if differing > 0 {
         bail!("{differing} files differ or failed; they are named above");
     }
@@ -69,11 +77,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-fn bench_options(served: &Served, tiny: bool) -> Result<dafs_bench::Options> {
+fn bench_options(served: &Served, pass: &Pass, tiny: bool) -> Result<dafs_bench::Options> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut options =
         if tiny { dafs_bench::Options::tiny(program) } else { dafs_bench::Options::quick(program) };
     options.servers = served.addresses.clone();
+    options.session = pass.options();
     options.server_process = Some(served.process());
     options.directory = "/in".into();
     options.idle_sessions = 0;
@@ -84,16 +93,14 @@ fn bench_options(served: &Served, tiny: bool) -> Result<dafs_bench::Options> {
 /// Copies the served tree out, and the same tree in, verifying both. Returns how many
 /// files differ or failed.
 fn there_and_back(
-    address: &Address,
+    session: Session,
     directory: &Path,
     scratch: &Path,
     inbox: &Path,
     local: f64,
 ) -> Result<u64> {
-    let client = Client::new(ClientConfig::default())?;
-    let session: Session = client.connect_to(address, &SessionOptions::default())?;
-    let mover = Mover::new(&client)?;
-    let (kind, name) = match address {
+    let mover = Mover::new(&session.client())?;
+    let (kind, name) = match session.address() {
         Address::Shm(_) => ("shared memory", "shm"),
         Address::Verbs(_) => ("RDMA", "verbs"),
         Address::Tcp(_) | Address::Sim(_) => ("tcp", "tcp"),

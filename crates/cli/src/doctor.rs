@@ -12,7 +12,7 @@ use dafs_client::{AuthType, Location, RegionPath, ServerName, Session, local_soc
 use dafs_dat::Address;
 use rustix::process::{Resource, getrlimit};
 
-use crate::place::{Access, DEFAULT_PORT, Transport, connect};
+use crate::place::{Access, DEFAULT_PORT, LoginChoice, Transport, connect};
 
 /// Arguments of `dafs doctor`.
 #[derive(Debug, Args)]
@@ -36,6 +36,11 @@ impl Findings {
 
     fn note(&self, what: &str) {
         println!("note  {what}");
+    }
+
+    /// It works, and lets others do what may not be meant.
+    fn risk(&self, what: &str) {
+        println!("risk  {what}");
     }
 
     /// It works, and would work better otherwise.
@@ -155,6 +160,23 @@ fn server(findings: &mut Findings, location: &Location, access: &Access) {
             identity(findings, &session);
         }
         Err(error) => findings.bad(&format!("{error:#}")),
+    }
+    strangers(findings, location, access);
+}
+
+/// Whether the server lets in over the network who proves nothing.
+fn strangers(findings: &Findings, location: &Location, access: &Access) {
+    if matches!(location.server, ServerName::Socket(_)) {
+        return;
+    }
+    let location = Location { user: None, ..location.clone() };
+    let access = Access { login: LoginChoice::None, transport: Transport::Tcp, ..access.clone() };
+    if connect(&location, &access).is_ok() {
+        findings.risk(
+            "the server lets in over the network who proves nothing, every user of its host \
+             included: it runs with --anonymous, and they act as that user; without it only \
+             who has a password or a ticket gets in",
+        );
     }
 }
 

@@ -22,6 +22,7 @@ mod recover;
 mod serve;
 mod served;
 mod status;
+mod strangers;
 
 use std::process::ExitCode;
 

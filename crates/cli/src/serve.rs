@@ -23,6 +23,7 @@ use crate::access::{self, ExportTable, KerberosTable, Rule};
 use crate::durability::{Durability, journal};
 use crate::place::DEFAULT_PORT;
 use crate::status;
+use crate::strangers;
 
 /// Arguments of `dafs serve`; the configuration file has the same keys.
 #[derive(Clone, Debug, Default, Args, Deserialize, JsonSchema)]
@@ -65,12 +66,14 @@ pub struct Arguments {
     /// Users who may authenticate by password (see `dafs passwd`).
     #[arg(long)]
     pub password_file: Option<PathBuf>,
-    /// Refuse remote clients without a password.
+    /// Refuse clients over the network that prove nothing. That is the default; with this,
+    /// `anonymous` counts for nothing.
     #[arg(long)]
     pub no_anonymous: bool,
-    /// User and group remote clients without a password act as. Default: nobody if
-    /// the server is root, else the server's own.
-    #[arg(long, value_name = "UID:GID")]
+    /// Let in clients over the network that prove nothing, users of this host included, and have
+    /// them act as this user and group: UID:GID, `nobody`, or `own` for the server's own.
+    /// Default: only who has a password, a ticket, or the kernel's word by the Unix socket gets in.
+    #[arg(long, value_name = "WHOM")]
     pub anonymous: Option<String>,
     /// Keytab with the key of dafs/HOST: clients may authenticate by Kerberos.
     #[arg(long, value_name = "FILE")]
@@ -155,6 +158,17 @@ pub struct Arguments {
     #[arg(long, hide = true)]
     #[serde(skip)]
     pub while_stdin: bool,
+    /// Let a user `own` in by the password that is the first line of the standard input.
+    #[arg(long, hide = true)]
+    #[serde(skip)]
+    pub one_time_password: bool,
+}
+
+impl Arguments {
+    /// Where to listen on TCP, if at all.
+    pub fn tcp_address(&self) -> SocketAddr {
+        self.tcp.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))
+    }
 }
 
 pub fn run(flags: Arguments) -> Result<()> {
@@ -171,7 +185,8 @@ pub fn run(flags: Arguments) -> Result<()> {
     status::offer(server.addresses(), &server.inspector());
     let traces = traces(&arguments, &server)?;
     let page = page(&arguments, &server, traces.as_ref())?;
-    announce(server.addresses(), config.tls.is_some(), page.as_ref());
+    tell_risks(&arguments)?;
+    announce(server.addresses(), &config, page.as_ref());
     let ended = server.run();
     if let Some(traces) = traces {
         traces.finish(TRACES_PATIENCE);
@@ -180,6 +195,20 @@ pub fn run(flags: Arguments) -> Result<()> {
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     let stats = ended?;
     tracing::info!(requests = stats.requests, hits = stats.cache.hit_count, "stopped");
+    Ok(())
+}
+
+/// Says in the log what the configuration lets others do that may not be meant.
+fn tell_risks(arguments: &Arguments) -> Result<()> {
+    for risk in strangers::risks(arguments)? {
+        tracing::warn!("{risk}");
+    }
+    if strangers::is_closed(arguments) {
+        tracing::info!(
+            "over the network nobody can log in: there is neither --password-file nor --keytab; \
+             users of this host connect over the Unix socket"
+        );
+    }
     Ok(())
 }
 
@@ -228,10 +257,10 @@ fn explain(error: ServerError) -> anyhow::Error {
 }
 
 /// Says that the server is ready, to people and to systemd.
-fn announce(addresses: &[Address], is_tls: bool, page: Option<&Page>) {
+fn announce(addresses: &[Address], config: &ServerConfig, page: Option<&Page>) {
     let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     let mut text =
-        format!("ready: {}\ntry:   dafs ls {}\n", list.join(" "), example(addresses, is_tls));
+        format!("ready: {}\ntry:   dafs ls {}\n", list.join(" "), example(addresses, config));
     if let Some(page) = page {
         text.push_str(&format!("watch: http://{}/\n", page.address()));
     }
@@ -305,6 +334,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         otlp_one_in: flags.otlp_one_in.or(file.otlp_one_in),
         no_metrics: flags.no_metrics,
         while_stdin: flags.while_stdin,
+        one_time_password: flags.one_time_password,
     })
 }
 
@@ -346,7 +376,7 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
 }
 
 fn config(arguments: &Arguments) -> Result<ServerConfig> {
-    let tcp = arguments.tcp.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)));
+    let tcp = arguments.tcp_address();
     let mut config = ServerConfig::default();
     if !arguments.no_tcp {
         config.listen.push(Address::Tcp(tcp));
@@ -378,31 +408,9 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     config.access = access::rules(arguments)?;
     config.kerberos = access::kerberos(arguments)?;
     config.tls = tls(arguments)?;
-    config.filer.anonymous = match (&arguments.anonymous, arguments.no_anonymous) {
-        (_, true) => None,
-        (Some(ids), false) => Some(anonymous(ids, arguments)?),
-        (None, false) if rustix::process::geteuid().is_root() => {
-            Some(dafs_types::Credentials::nobody())
-        }
-        (None, false) => Some(dafs_types::Credentials {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            groups: Box::default(),
-        }),
-    };
+    config.filer.anonymous = strangers::anonymous(arguments)?;
+    config.one_time_user = strangers::one_time_user(arguments)?;
     Ok(config)
-}
-
-/// Whom remote clients without a proof are. Where that is user 0 it must be meant.
-fn anonymous(ids: &str, arguments: &Arguments) -> Result<dafs_types::Credentials> {
-    let who = access::identity(ids, "anonymous")?;
-    if who.is_superuser() && arguments.squash.is_none() {
-        bail!(
-            "anonymous = {ids:?}: user 0 of remote clients counts as nobody, so that nothing \
-             would come of it; give --squash none if everybody who can connect shall be root"
-        );
-    }
-    Ok(who)
 }
 
 /// What TLS is spoken with, if it is.
@@ -475,17 +483,27 @@ fn default_state() -> PathBuf {
     PathBuf::from(home).join(".local/state/dafs")
 }
 
-fn example(addresses: &[Address], is_tls: bool) -> String {
-    addresses
-        .iter()
-        .find_map(|address| match address {
-            Address::Tcp(socket) if is_tls => Some(format!("dafs+tls://{socket}/")),
-            Address::Tcp(socket) => Some(format!("dafs://{socket}/")),
-            Address::Verbs(socket) => Some(format!("dafs+verbs://{socket}/")),
-            Address::Shm(path) => Some(format!("dafs+shm://{}!/", path.display())),
-            Address::Sim(_) => None,
-        })
-        .unwrap_or_default()
+/// A URL that leads here.
+fn example(addresses: &[Address], config: &ServerConfig) -> String {
+    let url = |address: &Address| match address {
+        Address::Tcp(socket) if config.tls.is_some() => Some(format!("dafs+tls://{socket}/")),
+        Address::Tcp(socket) => Some(format!("dafs://{socket}/")),
+        Address::Verbs(socket) => Some(format!("dafs+verbs://{socket}/")),
+        Address::Shm(path) => Some(format!("dafs+shm://{}!/", path.display())),
+        Address::Sim(_) => None,
+    };
+    let socket = addresses.iter().find(|address| matches!(address, Address::Shm(_)));
+    // Who proves nothing gets in by the socket alone; whoever names the port looks for it at the
+    // usual places.
+    let leads_to_socket = |address: &Address| match (address, socket) {
+        (Address::Tcp(tcp), Some(Address::Shm(path))) => {
+            config.tls.is_none() && local_socket_candidates(tcp.port()).contains(path)
+        }
+        _ => false,
+    };
+    let is_open = |address: &&Address| config.filer.anonymous.is_some() || leads_to_socket(address);
+    let best = addresses.iter().find(is_open).or(socket).or(addresses.first());
+    best.and_then(url).unwrap_or_default()
 }
 
 /// Sessions cost descriptors; take all that we may have.

@@ -1,16 +1,51 @@
 //! A server of our own in a process of its own, for demonstrations, measurements and tests.
 //!
 //! Invariant: the server ends with the value, and with this process however it ends:
-//! it holds the other end of a pipe that closes then.
+//! it holds the other end of a pipe that closes then. Over TCP it lets in nobody but who has the
+//! pass, which chance has made, and which goes to it through that pipe.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use dafs_client::{Login, SessionOptions};
 use dafs_dat::Address;
+
+use crate::strangers::OWN_USER;
+
+/// What lets this process in at servers of its own, and nobody else.
+#[derive(Clone)]
+pub struct Pass {
+    password: String,
+}
+
+impl Pass {
+    /// A new one.
+    pub fn new() -> Result<Self> {
+        let mut octets = [0; 32];
+        getrandom::fill(&mut octets).context("asking the system for random octets")?;
+        Ok(Self { password: octets.iter().map(|octet| format!("{octet:02x}")).collect() })
+    }
+
+    /// What a session begins with.
+    pub fn options(&self) -> SessionOptions {
+        let (user, password) = (OWN_USER.to_owned(), self.password.clone());
+        SessionOptions { login: Login::Password { user, password }, ..SessionOptions::default() }
+    }
+
+    /// Writes it into a file that this user alone can read, for commands that are told of it by
+    /// `--password-from`.
+    pub fn keep(&self, path: &Path) -> Result<()> {
+        let mut options = std::fs::OpenOptions::new();
+        options.write(true).create_new(true);
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let written = options.open(path).and_then(|mut file| writeln!(file, "{}", self.password));
+        written.with_context(|| format!("writing {}", path.display()))
+    }
+}
 
 /// A running `dafs serve`.
 pub struct Served {
@@ -24,8 +59,8 @@ pub struct Served {
 
 impl Served {
     /// Starts `dafs serve` at any port of this machine and waits until it is ready.
-    pub fn start(scratch: &Path, exports: &[String]) -> Result<Self> {
-        Self::start_at(([127, 0, 0, 1], 0).into(), scratch, exports, &[])
+    pub fn start(scratch: &Path, exports: &[String], pass: &Pass) -> Result<Self> {
+        Self::start_at(([127, 0, 0, 1], 0).into(), scratch, exports, &[], pass)
     }
 
     /// The same at this port, with more of the options of `dafs serve`.
@@ -34,6 +69,7 @@ impl Served {
         scratch: &Path,
         exports: &[impl AsRef<OsStr>],
         more: &[&str],
+        pass: &Pass,
     ) -> Result<Self> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut command = Command::new(program);
@@ -45,14 +81,17 @@ impl Served {
             .arg(scratch.join("socket"))
             .arg("--state")
             .arg(scratch.join("state"))
-            .args(["--anonymous", &identity(), "--squash", "none"])
+            .args(["--no-anonymous", "--one-time-password", "--squash", "none"])
             .args(more)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         // A signal from the terminal comes here, and from here the server's end.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().context("starting the server")?;
-        let stdin = child.stdin.take();
+        let mut stdin = child.stdin.take().context("the server has no standard input")?;
+        // A server that has ended already says why itself.
+        let _ = writeln!(stdin, "{}", pass.password);
+        let stdin = Some(stdin);
         let stdout = child.stdout.take().context("the server has no standard output")?;
         let mut stdout = BufReader::new(stdout);
         let mut line = String::new();
@@ -104,10 +143,4 @@ fn address(text: &str) -> Option<Address> {
         ("shm", path) => Some(Address::Shm(path.into())),
         _ => None,
     }
-}
-
-/// This process's own user, so that both transports see the same permissions.
-fn identity() -> String {
-    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-    format!("{}:{}", uid.as_raw(), gid.as_raw())
 }

@@ -8,6 +8,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+mod program;
+mod trust;
+
+use program::dafs;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -105,10 +109,6 @@ fn identity() -> String {
 
 fn own_uid() -> u32 {
     rustix::process::getuid().as_raw()
-}
-
-fn dafs() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_dafs"))
 }
 
 fn run(arguments: &[&str]) -> Output {

@@ -10,6 +10,7 @@ use dafs_store::cache::CacheConfig;
 use crate::authorize::AccessRules;
 use crate::gss::{KerberosConfig, KerberosError};
 use crate::ledger::{JournalConfig, LedgerError};
+use crate::one_time::OneTimeUser;
 
 /// Configuration of one server. [`ServerConfig::default`] suits one machine; only
 /// addresses must be added.
@@ -25,6 +26,8 @@ pub struct ServerConfig {
     pub pool_threads: usize,
     /// Users who may authenticate by password.
     pub password_file: Option<PathBuf>,
+    /// A user of this run alone, who is in no file.
+    pub one_time_user: Option<OneTimeUser>,
     /// Authentication by Kerberos, if it is wanted.
     pub kerberos: Option<KerberosConfig>,
     /// Who may come, who is trusted, and who sees what.
@@ -65,6 +68,8 @@ impl Default for ServerConfig {
                 request_bytes_max: REQUEST_BYTES,
                 response_bytes_default: RESPONSE_BYTES,
                 response_bytes_max: RESPONSE_BYTES,
+                // Loopback is no proof, either.
+                anonymous: None,
                 ..FilerConfig::default()
             },
             cache: CacheConfig {
@@ -76,6 +81,7 @@ impl Default for ServerConfig {
             },
             pool_threads: 4,
             password_file: None,
+            one_time_user: None,
             kerberos: None,
             access: AccessRules::default(),
             wait: WaitPolicy::default(),

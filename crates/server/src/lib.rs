@@ -41,6 +41,7 @@ mod locks;
 mod meter;
 mod names;
 mod object;
+mod one_time;
 mod open;
 mod passwords;
 mod queue;
@@ -75,6 +76,7 @@ pub use inspect::{
 };
 pub use ledger::{JournalConfig, LedgerError};
 pub use meter::{Histogram, ProcedureNumbers, Traffic, TransportNumbers};
+pub use one_time::OneTimeUser;
 pub use passwords::{PasswordError, PasswordFile};
 pub use server::{Server, ServerStats, Stopper};
 pub use stepped::SteppedServer;

@@ -431,10 +431,11 @@ fn filer_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> FilerConf
 }
 
 fn read_passwords(config: &ServerConfig) -> Result<PasswordFile, ServerError> {
-    match &config.password_file {
-        Some(path) => Ok(PasswordFile::load(path)?),
-        None => Ok(PasswordFile::default()),
-    }
+    let file = match &config.password_file {
+        Some(path) => PasswordFile::load(path)?,
+        None => PasswordFile::default(),
+    };
+    Ok(file.with_one_time(config.one_time_user.clone()))
 }
 
 fn start_kerberos(

@@ -36,6 +36,8 @@ pub struct MergeSettings {
     pub directory: PathBuf,
     /// Servers of DAFS, one for each transport.
     pub servers: Vec<Address>,
+    /// What sessions with them begin with.
+    pub session: SessionOptions,
     /// Whether to compare with nfs-ganesha. Without it, or where there is none, it is left out.
     pub with_nfs: bool,
     /// Octets of all input files of a merge together.
@@ -61,6 +63,7 @@ impl MergeSettings {
         Self {
             directory,
             servers: Vec::new(),
+            session: SessionOptions::default(),
             with_nfs: true,
             input_bytes: 256 << 20,
             orders: vec![2, 4, 8],
@@ -234,7 +237,7 @@ fn peers(settings: &MergeSettings, ganesha: Option<&Ganesha>) -> Result<Vec<Peer
     };
     let client = Client::new(ClientConfig::default())?;
     for address in &settings.servers {
-        let session = client.connect_to(address, &SessionOptions::default())?;
+        let session = client.connect_to(address, &settings.session)?;
         let name = match address {
             Address::Shm(_) => "shm",
             Address::Tcp(_) => "tcp",

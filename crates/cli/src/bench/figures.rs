@@ -89,7 +89,8 @@ fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
     let full = MergeSettings::full;
     let settings = if arguments.tiny { MergeSettings::tiny } else { full }(exported);
     let servers = vec![host.address("shm")?.clone(), host.address("tcp")?.clone()];
-    let report = merge_cost(&MergeSettings { servers, ..settings })?;
+    let session = host.options();
+    let report = merge_cost(&MergeSettings { servers, session, ..settings })?;
     report.print(&mut std::io::stdout())?;
     keep(directory, "merge.json", &report)?;
     for path in plot_merge(&report, directory)? {

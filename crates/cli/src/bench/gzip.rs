@@ -219,8 +219,9 @@ fn ours<'a>(
     let (told, file) = account(host, who)?;
     let commands = move |halves: &[usize]| {
         // One thread: what is compared is what files cost, not how many threads there are.
-        let mut command = host.dafs(&["gzip", "--workers", "1", "-k", "-f", "-v", level]);
-        command.args(["--transport", transport]).stderr(file.try_clone()?);
+        let told = ["gzip", "--workers", "1", "-k", "-f", "-v", level];
+        let mut command = host.dafs_by(transport, &told);
+        command.stderr(file.try_clone()?);
         for &index in halves {
             match local {
                 Some(directory) => command.arg(directory.join(half(index))),

@@ -10,15 +10,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use dafs_bench::Ganesha;
+use dafs_client::SessionOptions;
 use dafs_dat::Address;
 use nix::sys::resource::{UsageWho, getrusage};
 
-use crate::served::Served;
+use crate::served::{Pass, Served};
+use crate::strangers::OWN_USER;
 
-/// A directory that is served by everybody who is there.
+/// A directory that is served to everybody who is measured.
 pub struct Host {
     scratch: tempfile::TempDir,
     served: Served,
+    pass: Pass,
     pub program: PathBuf,
 }
 
@@ -37,8 +40,10 @@ impl Host {
         std::fs::create_dir(&exported)?;
         let exports = [exported.display().to_string()];
         let any_port = ([127, 0, 0, 1], 0).into();
-        let served = Served::start_at(any_port, scratch.path(), &exports, more)?;
-        Ok(Self { scratch, served, program })
+        let pass = Pass::new()?;
+        pass.keep(&scratch.path().join(PASSWORD))?;
+        let served = Served::start_at(any_port, scratch.path(), &exports, more, &pass)?;
+        Ok(Self { scratch, served, pass, program })
     }
 
     /// The directory, as it is on this host.
@@ -51,6 +56,21 @@ impl Host {
         let path = self.scratch.path().join(name);
         std::fs::create_dir_all(&path)?;
         Ok(path)
+    }
+
+    /// What a session with the server begins with.
+    pub fn options(&self) -> SessionOptions {
+        self.pass.options()
+    }
+
+    /// A command of this program that works on files by a transport.
+    pub fn dafs_by(&self, transport: &str, arguments: &[&str]) -> Command {
+        let mut command = self.dafs(arguments);
+        command.args(["--transport", transport]);
+        if transport == "tcp" {
+            command.arg("--password-from").arg(self.scratch.path().join(PASSWORD));
+        }
+        command
     }
 
     /// Where the server listens.
@@ -68,7 +88,7 @@ impl Host {
     pub fn url(&self, transport: &str, path: &str) -> Result<String> {
         Ok(match self.address(transport)? {
             Address::Shm(socket) => format!("dafs+shm://{}!/{path}", socket.display()),
-            Address::Tcp(socket) => format!("dafs://{socket}/{path}"),
+            Address::Tcp(socket) => format!("dafs://{OWN_USER}@{socket}/{path}"),
             other => bail!("{other} is not measured"),
         })
     }
@@ -109,6 +129,9 @@ impl Host {
         Ok(Some(mounted))
     }
 }
+
+/// The file with the password, in a directory that nobody else can enter.
+const PASSWORD: &str = "password";
 
 /// A mount that goes with its value.
 pub struct Mounted {

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_bench::Bar;
 use dafs_bench::postmark::{self, Directory, Served, Store, Workload};
-use dafs_client::{Client, ClientConfig, Session, SessionOptions};
+use dafs_client::{Client, ClientConfig, Session};
 use dafs_dat::WaitPolicy;
 use serde::Serialize;
 
@@ -149,7 +149,7 @@ pub fn run(arguments: &Arguments) -> Result<Report> {
 
 fn session(host: &Host, transport: &str, wait: WaitPolicy) -> Result<Session> {
     let client = Client::new(ClientConfig { wait, ..ClientConfig::default() })?;
-    Ok(client.connect_to(host.address(transport)?, &SessionOptions::default())?)
+    Ok(client.connect_to(host.address(transport)?, &host.options())?)
 }
 
 /// Everybody, with one in flight and with as many as were asked for.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use dafs_client::{Client, ClientConfig, OpenOptions, SessionOptions};
+use dafs_client::{Client, ClientConfig, OpenOptions};
 
 use super::expect;
 use super::killer::Victim;
@@ -16,7 +16,7 @@ use super::model::{RECORD_BYTES, parse_record};
 /// Looks through a session of its own.
 pub fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
     let client = Client::new(ClientConfig::default())?;
-    let session = client.connect_to(&victim.address(1), &SessionOptions::default())?;
+    let session = client.connect_to(&victim.address(1), &victim.options())?;
     let read = |path: &str| -> Result<Vec<u8>> {
         let file = session.open(path, &OpenOptions::read())?;
         let size = file.metadata()?.size;

@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use dafs_client::SessionOptions;
 use dafs_dat::Address;
 use dafs_types::Random;
 
-use crate::served::Served;
+use crate::served::{Pass, Served};
 
 pub struct Victim {
     place: PathBuf,
     port: u16,
+    /// The same for every life: clients come back with it.
+    pass: Pass,
     life: Option<Served>,
     kills: u32,
 }
@@ -25,8 +28,9 @@ impl Victim {
     pub fn start(place: &Path, random: &mut Random) -> Result<Self> {
         std::fs::create_dir(place.join("export")).context("making the directory to serve")?;
         let port = free_port(random)?;
-        let life = Some(live(place, port)?);
-        Ok(Self { place: place.to_path_buf(), port, life, kills: 0 })
+        let pass = Pass::new()?;
+        let life = Some(live(place, port, &pass)?);
+        Ok(Self { place: place.to_path_buf(), port, pass, life, kills: 0 })
     }
 
     /// Where clients connect: by turns here and there.
@@ -36,6 +40,11 @@ impl Victim {
         } else {
             Address::Tcp(socket(self.port))
         }
+    }
+
+    /// What a session with it begins with.
+    pub fn options(&self) -> SessionOptions {
+        self.pass.options()
     }
 
     pub fn kills(&self) -> u32 {
@@ -48,7 +57,8 @@ impl Victim {
         life.kill()?;
         self.kills += 1;
         let begun = Instant::now();
-        self.life = Some(live(&self.place, self.port).context("starting the server again")?);
+        self.life =
+            Some(live(&self.place, self.port, &self.pass).context("starting the server again")?);
         Ok(begun.elapsed())
     }
 
@@ -61,9 +71,9 @@ impl Victim {
     }
 }
 
-fn live(place: &Path, port: u16) -> Result<Served> {
+fn live(place: &Path, port: u16, pass: &Pass) -> Result<Served> {
     let options = ["--exactly-once", "stable", "--cache", "64M", "--lease", "10"];
-    Served::start_at(socket(port), place, &[place.join("export")], &options)
+    Served::start_at(socket(port), place, &[place.join("export")], &options, pass)
 }
 
 fn socket(port: u16) -> SocketAddr {

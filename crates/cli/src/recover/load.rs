@@ -37,6 +37,7 @@ pub const KINDS: [&str; 9] = [
 pub struct Load {
     number: u32,
     address: Address,
+    options: SessionOptions,
     random: Random,
     stop: Arc<AtomicBool>,
 }
@@ -66,7 +67,7 @@ struct Recoveries {
 /// Makes what all clients share.
 pub fn prepare(victim: &Victim, clients: u32) -> Result<()> {
     let client = Client::new(ClientConfig::default())?;
-    let session = client.connect_to(&victim.address(0), &SessionOptions::default())?;
+    let session = client.connect_to(&victim.address(0), &victim.options())?;
     for number in 0..clients {
         session.create_dir(&format!("/c{number}"), 0o755)?;
     }
@@ -82,7 +83,8 @@ pub fn prepare(victim: &Victim, clients: u32) -> Result<()> {
 
 impl Load {
     pub fn new(number: u32, victim: &Victim, random: Random, stop: Arc<AtomicBool>) -> Self {
-        Self { number, address: victim.address(number), random, stop }
+        let (address, options) = (victim.address(number), victim.options());
+        Self { number, address, options, random, stop }
     }
 
     /// Works until it is told to stop.
@@ -90,8 +92,7 @@ impl Load {
         let client = Client::new(ClientConfig::default())?;
         // Servers that live for a fraction of a second must be met while they do.
         let recovery = RecoveryOptions { pause_max: PAUSE_MAX, ..RecoveryOptions::default() };
-        let options =
-            SessionOptions { recovery: Recovery::On(recovery), ..SessionOptions::default() };
+        let options = SessionOptions { recovery: Recovery::On(recovery), ..self.options };
         let session = client.connect_to(&self.address, &options)?;
         let recoveries = Rc::new(Recoveries::default());
         let noted = recoveries.clone();

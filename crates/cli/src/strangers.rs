@@ -1,0 +1,97 @@
+//! Whom a server takes peers for that prove nothing.
+//!
+//! Invariant: over TCP and RDMA devices nobody is let in without a proof unless the configuration
+//! says as whom. Loopback is no proof: every user of the host can connect there.
+
+use std::io::BufRead;
+
+use anyhow::{Context, Result, bail};
+use dafs_server::OneTimeUser;
+use dafs_types::Credentials;
+
+use crate::access;
+use crate::serve::Arguments;
+
+/// The name of the user whom the program that starts a server of its own connects as.
+pub const OWN_USER: &str = "own";
+
+/// Whom clients without a proof act as, if they are let in.
+pub fn anonymous(arguments: &Arguments) -> Result<Option<Credentials>> {
+    let Some(text) = arguments.anonymous.as_ref().filter(|_| !arguments.no_anonymous) else {
+        return Ok(None);
+    };
+    let who = match text.as_str() {
+        "own" => own(),
+        "nobody" => Credentials::nobody(),
+        ids => access::identity(ids, "anonymous")
+            .with_context(|| "or write \"nobody\", or \"own\" for the server's own user")?,
+    };
+    if who.is_superuser() && arguments.squash.is_none() {
+        bail!(
+            "anonymous = {text:?}: user 0 of remote clients counts as nobody, so that nothing \
+             would come of it; give --squash none if everybody who can connect shall be root"
+        );
+    }
+    Ok(Some(who))
+}
+
+/// The user that a program has made up for a server of its own: the password is the first line of
+/// the standard input, which nobody else can read.
+pub fn one_time_user(arguments: &Arguments) -> Result<Option<OneTimeUser>> {
+    if !arguments.one_time_password {
+        return Ok(None);
+    }
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).context("reading the one-time password")?;
+    match OneTimeUser::new(OWN_USER, own(), line.trim_end()) {
+        Some(user) => Ok(Some(user)),
+        None => bail!("the one-time password on the standard input is too short"),
+    }
+}
+
+/// What the configuration lets peers do that prove nothing, for people.
+pub fn risks(arguments: &Arguments) -> Result<Vec<String>> {
+    let open = open_addresses(arguments);
+    let Some(who) = anonymous(arguments)?.filter(|_| !open.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let ruled = arguments.allow_from.is_empty() && arguments.connect.is_empty();
+    let comers = if ruled { "whoever can connect" } else { "whoever the rules let connect" };
+    Ok(vec![format!(
+        "anonymous: {comers} to {} acts as user {} and group {} without a proof, as can every user \
+         of this host; take --anonymous (anonymous =) away to let in only those with a \
+         password or a ticket",
+        open.join(" and "),
+        who.uid,
+        who.gid
+    )])
+}
+
+/// Whether somebody listens on the network whom nobody can prove anything to.
+pub fn is_closed(arguments: &Arguments) -> bool {
+    let has_proofs = arguments.password_file.is_some()
+        || arguments.one_time_password
+        || arguments.keytab.is_some()
+        || arguments.kerberos.is_some();
+    let is_anonymous = arguments.anonymous.is_some() && !arguments.no_anonymous;
+    !has_proofs && !is_anonymous && !open_addresses(arguments).is_empty()
+}
+
+/// Where peers that have shown nothing can get as far as a login.
+fn open_addresses(arguments: &Arguments) -> Vec<String> {
+    let wants_certificates =
+        arguments.tls_only && arguments.tls_client_ca.is_some() && !arguments.tls_client_optional;
+    let tcp = arguments.tcp_address();
+    let tcp = (!arguments.no_tcp && !wants_certificates).then(|| format!("TCP {tcp}"));
+    let verbs = arguments.verbs.map(|address| format!("RDMA {address}"));
+    tcp.into_iter().chain(verbs).collect()
+}
+
+/// The server's own user.
+fn own() -> Credentials {
+    Credentials {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        groups: Box::default(),
+    }
+}

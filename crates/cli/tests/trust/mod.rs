@@ -1,0 +1,5 @@
+//! What other users of the machine try, and what becomes of it. Each test does what an attacker
+//! did, as that user; it needs root to be several users.
+
+mod people;
+mod strangers;

@@ -1,0 +1,122 @@
+//! Users of the machine, and the program as each of them.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// Somebody with a directory that nobody else can enter.
+pub struct Person {
+    pub uid: u32,
+    home: tempfile::TempDir,
+}
+
+/// The one whose files they are, and the one who wants them.
+pub const OWNER: u32 = 41_001;
+pub const STRANGER: u32 = 41_002;
+
+/// Whether this process can be several users; says so where it cannot.
+pub fn can_be_others() -> bool {
+    let can = rustix::process::geteuid().is_root();
+    if !can {
+        println!("skipped: only root can be several users");
+    }
+    can
+}
+
+impl Person {
+    pub fn new(uid: u32) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(home.path(), Some(uid), Some(uid)).unwrap();
+        Self { uid, home }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// A directory of the person's own.
+    pub fn directory(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir(&path).unwrap();
+        std::os::unix::fs::chown(&path, Some(self.uid), Some(self.uid)).unwrap();
+        path
+    }
+
+    /// A command as this person, with nothing of this process's environment.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.home.path());
+        command.current_dir("/").uid(self.uid).gid(self.uid).stdin(Stdio::null());
+        command
+    }
+
+    /// `dafs` as this person, wherever the program lies.
+    pub fn dafs(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(program());
+        command.args(arguments);
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.dafs(arguments).output().unwrap()
+    }
+}
+
+/// A path of the program that every user can execute: its own may lead through directories of
+/// root's.
+fn program() -> PathBuf {
+    static OPENED: OnceLock<File> = OnceLock::new();
+    let opened = OPENED.get_or_init(|| File::open(env!("CARGO_BIN_EXE_dafs")).unwrap());
+    format!("/proc/self/fd/{}", opened.as_raw_fd()).into()
+}
+
+/// A running `dafs serve`.
+pub struct Server {
+    child: Child,
+    pub tcp: String,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Serves a person's directory as that person, with more options.
+    pub fn start(person: &Person, export: &Path, more: &[&str]) -> Self {
+        let socket = person.path("socket");
+        let mut command = person.dafs(&["serve", "--tcp", "127.0.0.1:0", "--cache", "16M"]);
+        command.arg("--socket").arg(&socket).arg("--state").arg(person.path("state"));
+        command.args(more).arg(export).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let tcp = line.split(' ').find_map(|word| word.trim().strip_prefix("tcp:"));
+        let tcp = tcp.unwrap_or_else(|| panic!("{line:?}")).to_owned();
+        Self { child, tcp, socket }
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("dafs+shm://{}!/{path}", self.socket.display())
+    }
+
+    /// Ends it. What it has written into its log.
+    pub fn end(mut self) -> String {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::io::read_to_string(self.child.stderr.take().unwrap()).unwrap()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Both streams.
+pub fn said(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}

@@ -1,0 +1,65 @@
+//! A password that is good for one run of the server, and is in no file.
+//!
+//! Invariant: it is compared without telling by time how much of it was right.
+
+use std::fmt;
+
+use dafs_types::Credentials;
+
+/// A user whom a program that starts a server of its own lets in, and nobody else.
+///
+/// The password is not hashed: it must be too long to be guessed, and chance must have made it.
+#[derive(Clone)]
+pub struct OneTimeUser {
+    name: String,
+    credentials: Credentials,
+    password: String,
+}
+
+impl OneTimeUser {
+    /// A user and the password. `None` if the password could be guessed.
+    #[must_use]
+    pub fn new(name: &str, credentials: Credentials, password: &str) -> Option<Self> {
+        let (name, password) = (name.to_owned(), password.to_owned());
+        (password.len() >= BYTES_MIN).then_some(Self { name, credentials, password })
+    }
+
+    /// Who this is by name, password or not.
+    pub(crate) fn named(&self, name: &str) -> Option<&Credentials> {
+        (self.name == name).then_some(&self.credentials)
+    }
+
+    /// Whether this is the password.
+    pub(crate) fn is_password(&self, password: &str) -> bool {
+        let (own, theirs) = (self.password.as_bytes(), password.as_bytes());
+        let differing = own.iter().zip(theirs).fold(0, |sum, (own, theirs)| sum | (own ^ theirs));
+        own.len() == theirs.len() && std::hint::black_box(differing) == 0
+    }
+}
+
+impl fmt::Debug for OneTimeUser {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("OneTimeUser").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// 128 bits in hexadecimal.
+const BYTES_MIN: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_whole_password_is_right_and_it_is_never_shown() {
+        let who = Credentials { uid: 7, gid: 8, groups: Box::default() };
+        let password = "0123456789abcdef0123456789abcdef";
+        let user = OneTimeUser::new("own", who, password).unwrap();
+        assert!(user.is_password(password));
+        for wrong in ["", &password[1..], &password[..31], &format!("{password}0")] {
+            assert!(!user.is_password(wrong), "{wrong:?}");
+        }
+        assert!(!format!("{user:?}").contains("0123"));
+        assert!(OneTimeUser::new("own", Credentials::nobody(), "short").is_none());
+    }
+}
