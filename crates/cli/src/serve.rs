@@ -116,6 +116,10 @@ pub struct Arguments {
     /// restart of the server to take back what they held. Default: 90.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub lease: Option<u64>,
+    /// Seconds that a client's transfer may take while others wait for what it holds, besides
+    /// what its octets need at 512 KiB a second; then the client is disconnected. Default: 10.
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub transfer_patience: Option<u64>,
     /// CRC on every iWARP frame; not over TLS, which needs none.
     #[arg(long)]
     pub crc: bool,
@@ -323,6 +327,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         state: flags.state.or(file.state),
         exactly_once: flags.exactly_once.or(file.exactly_once),
         lease: flags.lease.or(file.lease),
+        transfer_patience: flags.transfer_patience.or(file.transfer_patience),
         crc: flags.crc || file.crc,
         tls_cert: flags.tls_cert.or(file.tls_cert),
         tls_key: flags.tls_key.or(file.tls_key),
@@ -401,6 +406,9 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
     config.journal = journal(arguments, arguments.state.clone().unwrap_or_else(default_state))?;
     if let Some(seconds) = arguments.lease {
         config.filer.lease = Duration::from_secs(seconds.clamp(1, 3600));
+    }
+    if let Some(seconds) = arguments.transfer_patience {
+        config.transfer_patience = Duration::from_secs(seconds.clamp(1, 3600));
     }
     config.password_file = arguments.password_file.clone();
     config.metrics = !arguments.no_metrics;

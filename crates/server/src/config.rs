@@ -44,6 +44,9 @@ pub struct ServerConfig {
     /// How long a change of a fencing list waits for transfers of a client that is fenced
     /// out; then its connection is broken.
     pub fence_patience: Duration,
+    /// How long the oldest transfer of a connection may take while others wait for what it
+    /// holds, besides what its octets need at 512 KiB a second; then its connection is broken.
+    pub transfer_patience: Duration,
     /// Whether requests are counted and timed. Only measurements of what that costs go without.
     pub metrics: bool,
     /// A defect on purpose, by which a test shows that it would be noticed.
@@ -89,6 +92,7 @@ impl Default for ServerConfig {
             journal: None,
             tls: None,
             fence_patience: Duration::from_secs(2),
+            transfer_patience: Duration::from_secs(10),
             metrics: true,
             defect: None,
             connect_timeout: Duration::from_secs(10),

@@ -53,6 +53,7 @@ mod sealed;
 mod serve;
 mod server;
 mod session;
+mod stalls;
 mod stepped;
 mod task;
 mod transfer;

@@ -41,6 +41,7 @@ use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
 use crate::server::ServerStats;
+use crate::stalls::Stalls;
 use crate::task::Tasks;
 use crate::transfer::{Cookie, Loan, Loans};
 use crate::users::Users;
@@ -89,6 +90,8 @@ pub(crate) struct Reactor {
     pub(crate) last_waiter: u64,
     /// Fencing lists that are being changed.
     pub(crate) fencing: Fencing,
+    /// Transfers that others wait for.
+    pub(crate) stalls: Stalls,
     /// What waits for delegations, and what is delegated.
     pub(crate) delegations: Delegations,
     /// What requests come to.
@@ -189,6 +192,7 @@ impl Reactor {
             lock_waiters: Vec::new(),
             last_waiter: 0,
             fencing: Fencing::new(config),
+            stalls: Stalls::new(config.transfer_patience),
             delegations: Delegations::default(),
             meter: Meter::new(config.metrics),
             window: Arc::default(),

@@ -351,6 +351,9 @@ pub(crate) struct Tasks {
     free: Vec<u32>,
     by_file: QuickMap<CachedFile, Vec<TaskId>>,
     for_room: Vec<TaskId>,
+    /// By slot, of those that wait for transfers: which has waited longer. 0 for all others.
+    began: Vec<u64>,
+    last_began: u64,
 }
 
 impl Tasks {
@@ -358,6 +361,7 @@ impl Tasks {
     pub fn reserve(&mut self) -> TaskId {
         TaskId(self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
+            self.began.push(0);
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         }))
     }
@@ -396,12 +400,35 @@ impl Tasks {
         match wait {
             Wait::File(file) => self.by_file.entry(file).or_default().push(id),
             Wait::Room => self.for_room.push(id),
-            Wait::Transfers | Wait::Journal | Wait::Commit | Wait::Undo => {}
+            Wait::Transfers => {
+                self.last_began += 1;
+                self.began[id.0 as usize] = self.last_began;
+            }
+            Wait::Journal | Wait::Commit | Wait::Undo => {}
         }
+    }
+
+    /// Tasks that wait for transfers of their own, each with a number that is higher than those
+    /// of tasks that began to wait before.
+    pub fn with_transfers(&self) -> impl Iterator<Item = (u64, &Task)> {
+        let slots = self.began.iter().zip(&self.slots).filter(|(began, _)| **began > 0);
+        slots.filter_map(|(began, task)| Some((*began, task.as_ref()?)))
+    }
+
+    /// Whether others than this connection wait for room, or for something to move on a file.
+    pub fn is_awaited(&self, file: Option<CachedFile>, endpoint: EndpointId) -> bool {
+        let is_other =
+            |id: &TaskId| self.get(*id).is_some_and(|task| task.answer().endpoint != endpoint);
+        let for_file = file.and_then(|file| self.by_file.get(&file));
+        for_file.is_some_and(|waiters| waiters.iter().any(is_other))
+            || self.for_room.iter().any(is_other)
     }
 
     /// Takes a task to step it; its name stays reserved.
     pub fn take(&mut self, id: TaskId) -> Option<Task> {
+        if let Some(began) = self.began.get_mut(id.0 as usize) {
+            *began = 0;
+        }
         self.slots.get_mut(id.0 as usize)?.take()
     }
 

@@ -70,19 +70,22 @@ impl Loan {
 /// All loans.
 #[derive(Debug, Default)]
 pub struct Loans {
-    slots: Vec<Option<(EndpointId, Loan)>>,
+    slots: Vec<Option<(EndpointId, Loan, u64)>>,
     free: Vec<u32>,
+    /// Loans so far: which is older.
+    count: u64,
 }
 
 impl Loans {
     /// Keeps what is lent to a connection and names it.
     #[inline]
     pub fn insert(&mut self, endpoint: EndpointId, loan: Loan) -> Cookie {
+        self.count += 1;
         if let Some(index) = self.free.pop() {
-            self.slots[index as usize] = Some((endpoint, loan));
+            self.slots[index as usize] = Some((endpoint, loan, self.count));
             return Cookie::Loan(index);
         }
-        self.slots.push(Some((endpoint, loan)));
+        self.slots.push(Some((endpoint, loan, self.count)));
         Cookie::Loan(u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX))
     }
 
@@ -94,20 +97,27 @@ impl Loans {
     /// Every loan: its name, to whom it is lent, and what.
     pub fn iter(&self) -> impl Iterator<Item = (u32, EndpointId, &Loan)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| {
-            let (endpoint, loan) = slot.as_ref()?;
+            let (endpoint, loan, _) = slot.as_ref()?;
             Some((index as u32, *endpoint, loan))
         })
     }
 
+    /// Every loan: a number that is higher than those of loans made before, to whom it is lent,
+    /// and what.
+    pub fn by_age(&self) -> impl Iterator<Item = (u64, EndpointId, &Loan)> {
+        let loans = self.slots.iter().flatten();
+        loans.map(|(endpoint, loan, number)| (*number, *endpoint, loan))
+    }
+
     /// Who has a loan.
     pub fn holder(&self, index: u32) -> Option<EndpointId> {
-        self.slots.get(index as usize)?.as_ref().map(|(endpoint, _)| *endpoint)
+        self.slots.get(index as usize)?.as_ref().map(|(endpoint, ..)| *endpoint)
     }
 
     /// Ends a loan.
     #[inline]
     pub fn take(&mut self, index: u32) -> Option<Loan> {
-        let (_, loan) = self.slots.get_mut(index as usize)?.take()?;
+        let (_, loan, _) = self.slots.get_mut(index as usize)?.take()?;
         self.free.push(index);
         Some(loan)
     }

@@ -106,6 +106,7 @@ impl Reactor {
         self.succeed();
         self.note_forgotten();
         self.hurry_fences();
+        self.hurry_transfers();
         self.tick_delegations();
         self.meter.on_tick();
         self.show_itself();

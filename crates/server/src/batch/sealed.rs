@@ -28,6 +28,13 @@ pub struct SealedBatch {
     pub transfer_failed: bool,
 }
 
+impl SealedBatch {
+    /// How much is being fetched.
+    pub fn octets(&self) -> u32 {
+        u32::try_from(self.bytes).unwrap_or(u32::MAX)
+    }
+}
+
 impl Reactor {
     /// Batches of one session are accepted in the order they came in. Each that waits has a
     /// credit.

@@ -19,3 +19,4 @@ mod rings;
 mod shm;
 mod storm;
 mod tcp;
+mod withheld;

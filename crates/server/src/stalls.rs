@@ -1,0 +1,185 @@
+//! Transfers whose peer does not do its part, while others wait for what they hold.
+//!
+//! A write holds the blocks that it fills, an append the end of its file, a read the memory that
+//! it is sent from, until the client's side has done its part; nothing makes a client do that.
+//! While nobody waits for it, a client may take its time: it may be a program that is stopped.
+//! Once somebody does, its connection must get on: the oldest of its transfers in each direction
+//! must end within [`ServerConfig::transfer_patience`](crate::ServerConfig::transfer_patience)
+//! and the time that its octets need on a slow link. Otherwise the connection is broken, which
+//! ends its transfers, and those who wait go on. Transfers of one direction end in the order in
+//! which they began, so another oldest one means progress.
+//!
+//! Invariant: nothing is looked at while nobody waits, and nobody waits for one transfer for
+//! ever.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use dafs_dat::EndpointId;
+use dafs_store::cache::CachedFile;
+use dafs_types::Moment;
+
+use crate::reactor::Reactor;
+use crate::task::Task;
+use crate::transfer::Loan;
+
+/// Which transfers of a connection end in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    /// The client's memory is read.
+    In,
+    /// It is written, for single requests.
+    Out,
+    /// It is written, for batches, which may use another connection for that.
+    Batches,
+}
+
+/// The oldest transfer of a connection in one direction.
+#[derive(Clone, Copy, Debug)]
+struct Oldest {
+    /// When it began, as a number that rises, and how much of it is left.
+    mark: (u64, u32),
+    octets: u64,
+    /// Others wait for this one or for one behind it.
+    is_awaited: bool,
+}
+
+/// What was seen of a connection's transfers, and since when.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    mark: (u64, u32),
+    since: Moment,
+}
+
+/// What transfers that end in order belong to.
+type Lane = (EndpointId, Direction);
+
+/// Lanes that others have waited for at the last look.
+#[derive(Debug)]
+pub(crate) struct Stalls<L = Lane> {
+    patience: Duration,
+    seen: BTreeMap<L, Seen>,
+}
+
+impl<L: Copy + Ord> Stalls<L> {
+    pub fn new(patience: Duration) -> Self {
+        Self { patience, seen: BTreeMap::new() }
+    }
+
+    /// Takes in what is there now. Whose time is up.
+    fn note(&mut self, present: &BTreeMap<L, Oldest>, now: Moment) -> Vec<L> {
+        let mut overdue = Vec::new();
+        let mut seen = BTreeMap::new();
+        for (lane, oldest) in present.iter().filter(|(_, oldest)| oldest.is_awaited) {
+            let before = self.seen.get(lane).filter(|seen| seen.mark == oldest.mark);
+            let since = before.map_or(now, |seen| seen.since);
+            let needed = Duration::from_millis(oldest.octets.saturating_mul(1000) / RATE_MIN);
+            if now.since(since) >= self.patience + needed {
+                overdue.push(*lane);
+            }
+            seen.insert(*lane, Seen { mark: oldest.mark, since });
+        }
+        self.seen = seen;
+        overdue
+    }
+}
+
+impl Reactor {
+    /// Breaks the connections that others wait for in vain.
+    pub(crate) fn hurry_transfers(&mut self) {
+        let keeps_undo = self.ledger.as_ref().is_some_and(|l| l.undo.is_at_work());
+        if !keeps_undo && !self.tasks.await_progress() {
+            return self.stalls.seen.clear();
+        }
+        let present = self.oldest_transfers(keeps_undo);
+        for (endpoint, _) in self.stalls.note(&present, self.now) {
+            if let Some(channel) = self.channels.get(endpoint) {
+                tracing::warn!(
+                    from = %channel.peer,
+                    "others wait for a transfer that does not end: the connection is broken"
+                );
+                self.give_up(endpoint);
+            }
+        }
+    }
+
+    /// The oldest transfers of every connection.
+    fn oldest_transfers(&self, keeps_undo: bool) -> BTreeMap<Lane, Oldest> {
+        let mut present = BTreeMap::new();
+        let mut add = |key: Lane, mark, octets, file: Option<CachedFile>| {
+            let is_awaited = keeps_undo || self.tasks.is_awaited(file, key.0);
+            let oldest = present.entry(key).or_insert(Oldest { mark, octets, is_awaited });
+            if mark < oldest.mark {
+                (oldest.mark, oldest.octets) = (mark, octets);
+            }
+            oldest.is_awaited |= is_awaited;
+        };
+        for (begun, task) in self.tasks.with_transfers() {
+            let endpoint = task.answer().endpoint;
+            let (direction, left, octets) = match task {
+                Task::Write(_, write) => {
+                    let octets = write.token.as_ref().map_or(write.length, |token| token.length());
+                    (Direction::In, write.transfers_left, octets)
+                }
+                Task::Fetch(_, fetch) => (Direction::In, fetch.transfers_left, fetch.length),
+                Task::SealedBatch(_, sealed) => {
+                    (Direction::In, sealed.transfers_left, sealed.octets())
+                }
+                Task::Strand(_, strand) if strand.is_read() => {
+                    (Direction::Batches, strand.transfers_left, strand.length)
+                }
+                Task::Strand(_, strand) => (Direction::In, strand.transfers_left, strand.length),
+                Task::Read(..)
+                | Task::Commit(..)
+                | Task::Size(..)
+                | Task::Times(..)
+                | Task::Grant(..) => continue,
+            };
+            add((endpoint, direction), (begun, left), u64::from(octets), task.file());
+        }
+        for (begun, endpoint, loan) in self.loans.by_age() {
+            let pin = match loan {
+                Loan::Pin(pin) => Some(pin),
+                Loan::Pins(pins) => pins.first(),
+                Loan::Staging(_) => None,
+            };
+            let handle = pin.and_then(|pin| self.cache.pinned_file(pin));
+            let file = handle.and_then(|handle| self.cache.find(&handle));
+            add((endpoint, Direction::Out), (begun, 0), LOAN_BYTES_MAX, file);
+        }
+        present
+    }
+}
+
+/// Octets a second that a link is expected to carry for one connection at least.
+const RATE_MIN: u64 = 512 << 10;
+/// No more than this is lent at a time.
+const LOAN_BYTES_MAX: u64 = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use dafs_types::Moment;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn only_a_transfer_that_others_wait_for_and_that_does_not_get_on_is_overdue() {
+        let mut stalls = Stalls::new(Duration::from_secs(10));
+        let mut overdue = |mark, is_awaited, seconds| {
+            let oldest = Oldest { mark, octets: 0, is_awaited };
+            !stalls.note(&[((), oldest)].into(), at(seconds)).is_empty()
+        };
+        assert!(!overdue((1, 2), true, 0));
+        assert!(!overdue((1, 1), true, 9), "one of two has ended");
+        assert!(!overdue((2, 1), true, 18), "another is the oldest");
+        assert!(!overdue((2, 1), true, 27));
+        assert!(overdue((2, 1), true, 28));
+        assert!(!overdue((2, 1), false, 40), "nobody waits");
+        assert!(!overdue((2, 1), true, 41), "the time begins anew");
+        assert!(overdue((2, 1), true, 51));
+    }
+}

@@ -1,0 +1,158 @@
+//! Transfers that a client does not let come to their end: whoever needs what they hold goes on
+//! after a while, and the client is parted.
+
+use std::time::Duration;
+
+use dafs_client::OpenOptions;
+use dafs_types::{CacheHint, FileHandle, RmrContext, RmrTarget, Stability, StateId};
+use dafs_wire::messages::{AppendDirect, SessionOptions, WriteDirect};
+use dafs_wire::{Checksum, DirectBuffer, DirectBuffers, Request};
+
+use super::shm::{Rings, expose};
+use super::tcp::Wire;
+use crate::fixture::{Fixture, Transport, pattern, transports};
+use crate::rogue::{Rogue, encoded, login_as};
+
+const LENGTH: u32 = 64 << 10;
+/// A region that the server may read, if only its owner answered.
+const STAG: u32 = 256;
+const ADDRESS: u64 = 0x10000;
+
+fn fixture() -> Fixture {
+    Fixture::with(|config| config.transfer_patience = Duration::from_millis(200))
+}
+
+fn buffer() -> DirectBuffer {
+    DirectBuffer { target: RmrTarget(ADDRESS), length: LENGTH, context: RmrContext(STAG) }
+}
+
+fn appending(file: FileHandle) -> Vec<u8> {
+    let (stability, checksum) = (Stability::DataSync, Checksum::NONE);
+    let state = StateId::ANONYMOUS;
+    let buffer = buffer();
+    let (length, hint) = (LENGTH, CacheHint::default());
+    let request = AppendDirect { file, state, length, stability, hint, checksum, buffer };
+    encoded(0, 1, &Request::AppendDirect(request))
+}
+
+fn writing(file: FileHandle) -> Vec<u8> {
+    let buffers = [buffer()];
+    let request = WriteDirect {
+        file,
+        state: StateId::ANONYMOUS,
+        offset: 0,
+        length: LENGTH,
+        stability: Stability::Unstable,
+        hint: CacheHint::default(),
+        checksum: Checksum::NONE,
+        buffers: DirectBuffers::from(&buffers[..]),
+    };
+    encoded(0, 1, &Request::WriteDirect(request))
+}
+
+/// Has a client send a request whose octets the server asks it for in vain, and returns once it
+/// has asked; what is returned ends when the connection has.
+fn withhold(fixture: &Fixture, transport: Transport, request: &[u8]) -> impl FnOnce() + use<> {
+    let address = fixture.address(transport);
+    let (over_tcp, over_rings) = match transport {
+        Transport::Tcp => {
+            let mut wire = Wire::logged_in(&address, false);
+            wire.message(request);
+            let (frame, _) = wire.frame().expect("the server asks");
+            assert_eq!(frame[1] & 0xf, 1, "for what is to be written");
+            (Some(wire), None)
+        }
+        Transport::Shm | Transport::Verbs => {
+            let mut rings = Rings::connect(&address);
+            let login = login_as(b"rings", SessionOptions::default());
+            rings.message(&encoded(0, 0, &login));
+            rings.await_answers(1);
+            // Memory that only its owner reaches: no file goes along.
+            rings.control.send(&expose(STAG, ADDRESS, u64::from(LENGTH)), &[]);
+            rings.message(request);
+            rings.await_answers(2);
+            (None, Some(rings))
+        }
+    };
+    move || {
+        over_tcp.into_iter().for_each(|wire| {
+            wire.ends();
+        });
+        over_rings.iter().for_each(Rings::ends);
+    }
+}
+
+/// The transports that are spoken by hand here.
+fn spoken() -> impl Iterator<Item = Transport> {
+    transports().into_iter().filter(|transport| *transport != Transport::Verbs)
+}
+
+#[test]
+fn an_append_that_is_never_delivered_lets_others_append() {
+    for transport in spoken() {
+        let fixture = fixture();
+        let data = pattern(100_000, 3);
+        std::fs::write(fixture.local("log"), &data).unwrap();
+        let handle = Rogue::logged_in(&fixture.address(transport)).lookup("log");
+        let parted = withhold(&fixture, transport, &appending(handle));
+        let (_client, session) = fixture.connect(transport);
+        let file = session.open("/log", &OpenOptions::write()).unwrap();
+        assert_eq!(file.append(b"more").unwrap(), data.len() as u64);
+        file.close().unwrap();
+        parted();
+        assert_eq!(std::fs::read(fixture.local("log")).unwrap(), [&data[..], b"more"].concat());
+    }
+}
+
+#[test]
+fn a_write_that_is_never_delivered_lets_others_read_write_and_truncate() {
+    for transport in spoken() {
+        let fixture = fixture();
+        let data = pattern(2 * LENGTH as usize, 4);
+        let mut seen = vec![0; data.len()];
+        let (_client, session) = fixture.connect(transport);
+        for case in ["read", "write", "truncate"] {
+            eprintln!("{case} over {transport:?}");
+            std::fs::write(fixture.local(case), &data).unwrap();
+            let handle = Rogue::logged_in(&fixture.address(transport)).lookup(case);
+            let parted = withhold(&fixture, transport, &writing(handle));
+            let file = session.open(&format!("/{case}"), &OpenOptions::write()).unwrap();
+            match case {
+                "write" => file.write_at(b"new", 10).unwrap(),
+                "truncate" => file.set_len(1000).unwrap(),
+                _ => {}
+            }
+            let count = file.read_at(&mut seen, 0).unwrap();
+            parted();
+            let mut expected = data.clone();
+            match case {
+                "write" => expected[10..13].copy_from_slice(b"new"),
+                "truncate" => expected.truncate(1000),
+                _ => {}
+            }
+            assert!(seen[..count] == expected, "what was never delivered shows");
+            file.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_client_that_nobody_waits_for_may_take_its_time() {
+    for transport in spoken() {
+        let fixture = fixture();
+        std::fs::write(fixture.local("one"), pattern(1000, 5)).unwrap();
+        std::fs::write(fixture.local("two"), pattern(1000, 6)).unwrap();
+        let handle = Rogue::logged_in(&fixture.address(transport)).lookup("one");
+        let parted = withhold(&fixture, transport, &appending(handle));
+        let other = Rogue::logged_in(&fixture.address(transport)).lookup("two");
+        let parted_too = withhold(&fixture, transport, &appending(other));
+        let (_client, session) = fixture.connect(transport);
+        let file = session.open("/two", &OpenOptions::write()).unwrap();
+        // As long as it takes for others to be parted.
+        file.append(b"more").unwrap();
+        parted_too();
+        let (_directory, stats) = fixture.stop();
+        assert_eq!(stats.parked_requests, 1, "the one that nobody waits for");
+        parted();
+    }
+}
