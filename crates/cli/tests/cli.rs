@@ -8,12 +8,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-mod program;
-mod trust;
-
-use program::dafs;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::program::dafs;
 
 /// A guard against hanging; no test expects anything of time.
 const HANG: Duration = Duration::from_secs(300);

@@ -22,5 +22,6 @@ mod reflink;
 mod space;
 mod status;
 mod tls;
+mod trust;
 mod watch;
 mod watched;
