@@ -1,7 +1,10 @@
-//! `dafs cp` while its server is killed and started again.
+//! `dafs cp`: what is copied, what stays as it is, and what comes of it while the server is killed
+//! and started again.
 
-use std::path::Path;
-use std::process::{Child, Stdio};
+use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Output, Stdio};
 
 use crate::place::Place;
 use crate::program::{await_that, dafs};
@@ -46,3 +49,179 @@ fn what_a_killed_server_has_lost_is_copied_again() {
 }
 
 const FILES: usize = 200;
+
+impl Place {
+    fn served(&self, path: &str) -> PathBuf {
+        self.path("export").join(path)
+    }
+
+    /// Where `path` of the served directory is: here, over shared memory, over TCP.
+    fn spellings(&self, path: &str) -> [String; 3] {
+        [self.served(path).to_str().unwrap().to_owned(), self.url(path), self.tcp_url(path)]
+    }
+}
+
+fn cp(arguments: &[&str]) -> Output {
+    dafs().arg("cp").args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_tree_is_not_copied_onto_hard_links_of_its_own_files() {
+    let place = Place::new();
+    for directory in ["src/deep", "dst/deep"] {
+        std::fs::create_dir_all(place.served(directory)).unwrap();
+    }
+    for name in ["src/f", "src/deep/f"] {
+        std::fs::write(place.served(name), "the only copy").unwrap();
+        std::fs::hard_link(place.served(name), place.served(&name.replace("src", "dst"))).unwrap();
+    }
+    // A link that would take the place of what it leads to.
+    std::fs::write(place.served("dst/led-to"), "the only copy").unwrap();
+    std::os::unix::fs::symlink("../dst/led-to", place.served("src/led-to")).unwrap();
+    std::fs::write(place.served("src/other"), "another file").unwrap();
+    for from in place.spellings("src/./") {
+        for to in place.spellings("dst") {
+            let output = cp(&["-r", &from, &to]);
+            let said = said(&output);
+            assert_eq!(output.status.code(), Some(1), "{from} {to}: {said}");
+            assert_eq!(said.matches("are the same file").count(), 3, "{from} {to}: {said}");
+            for name in ["src/f", "src/deep/f", "dst/f", "dst/led-to"] {
+                let content = std::fs::read_to_string(place.served(name)).unwrap();
+                assert_eq!(content, "the only copy", "{from} {to}: {name}");
+            }
+            assert_eq!(std::fs::read(place.served("dst/other")).unwrap(), b"another file");
+            std::fs::remove_file(place.served("dst/other")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_single_file_is_not_copied_onto_any_name_of_its_own() {
+    let place = Place::new();
+    std::fs::create_dir(place.served("d")).unwrap();
+    std::fs::write(place.served("f"), "the only copy").unwrap();
+    std::fs::hard_link(place.served("f"), place.served("d/hard")).unwrap();
+    std::os::unix::fs::symlink("../f", place.served("d/symbolic")).unwrap();
+    for from in place.spellings("f") {
+        for name in ["f", "d/../f", "d/hard", "d/symbolic"] {
+            for to in place.spellings(name) {
+                let output = cp(&[&from, &to]);
+                assert_eq!(output.status.code(), Some(1), "{from} {to}");
+                assert!(said(&output).contains("are the same file"), "{}", said(&output));
+                let content = std::fs::read_to_string(place.served("f")).unwrap();
+                assert_eq!(content, "the only copy", "{from} {to}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_directory_is_not_copied_into_itself_and_another_operand_is_copied_all_the_same() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.served("d/below")).unwrap();
+    std::fs::write(place.served("d/f"), "f").unwrap();
+    std::fs::write(place.served("other"), "other").unwrap();
+    for from in place.spellings("d") {
+        for to in place.spellings("d/below") {
+            let output = cp(&["-r", &from, &place.url("missing"), &place.url("other"), &to]);
+            let said = said(&output);
+            assert_eq!(output.status.code(), Some(1), "{from} {to}: {said}");
+            assert!(said.contains("into itself") && said.contains("missing"), "{said}");
+            assert!(!place.served("d/below/d").exists(), "{from} {to}");
+            assert_eq!(std::fs::read(place.served("d/below/other")).unwrap(), b"other");
+        }
+    }
+}
+
+#[test]
+fn a_source_that_cannot_be_read_does_not_empty_what_it_would_be_copied_over() {
+    let place = Place::new();
+    std::fs::write(place.served("locked"), "new").unwrap();
+    std::fs::write(place.served("target"), "old").unwrap();
+    let mut holder = dafs();
+    let mut holder = holder
+        .args(["lock", &place.url("locked"), "--", "sh", "-c", "echo held; cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 5];
+    std::io::Read::read_exact(holder.stdout.as_mut().unwrap(), &mut line).unwrap();
+    let output = cp(&[&place.url("locked"), &place.url("target")]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert_eq!(std::fs::read(place.served("target")).unwrap(), b"old");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    assert!(cp(&[&place.url("locked"), &place.url("target")]).status.success());
+    assert_eq!(std::fs::read(place.served("target")).unwrap(), b"new");
+}
+
+#[test]
+fn what_has_no_size_beforehand_is_copied_to_its_end() {
+    let place = Place::new();
+    let content = content(7, 3 << 20);
+    let mut child = dafs()
+        .args(["cp", "/dev/stdin", &place.url("piped")])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(&content).unwrap();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    assert!(std::fs::read(place.served("piped")).unwrap() == content);
+    let fifo = place.path("fifo");
+    make_fifo(&fifo);
+    let mut child = dafs();
+    let mut child = child.arg("cp").arg(&fifo).arg(place.url("from-fifo")).spawn().unwrap();
+    std::fs::write(&fifo, &content).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(std::fs::read(place.served("from-fifo")).unwrap() == content);
+    assert!(cp(&["--verify", "/proc/version", &place.url("version")]).status.success());
+    let version = std::fs::read("/proc/version").unwrap();
+    assert_eq!(std::fs::read(place.served("version")).unwrap(), version);
+    // And out again, into a pipe: its mode and times are not the copy's business.
+    let output = cp(&[&place.url("piped"), "/dev/stdout"]);
+    assert!(output.status.success() && output.stdout == content, "{}", said(&output));
+}
+
+#[test]
+fn special_files_come_along_with_a_tree_and_nothing_is_left_out_in_silence() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("tree")).unwrap();
+    make_fifo(&place.path("tree/fifo"));
+    let _socket = std::os::unix::net::UnixListener::bind(place.path("tree/socket")).unwrap();
+    let tree = place.path("tree");
+    let back = place.path("back");
+    // Twice: what is there gives way.
+    for _ in 0..2 {
+        for (from, to) in [
+            (tree.to_str().unwrap().to_owned() + "/", place.url("tree")),
+            (place.url("tree/"), place.tcp_url("again")),
+            (place.tcp_url("again/"), back.to_str().unwrap().to_owned()),
+        ] {
+            let output = cp(&["-r", "--verify", &from, &to]);
+            assert!(output.status.success(), "{from} {to}: {}", said(&output));
+        }
+        assert_eq!(count(&back), 2);
+        let kind = |name: &str| back.join(name).symlink_metadata().unwrap().file_type();
+        assert!(kind("fifo").is_fifo() && kind("socket").is_socket());
+        assert_eq!(back.join("fifo").metadata().unwrap().mode(), 0o10640);
+    }
+    let output = cp(&[&place.url("tree/fifo"), place.path("alone").to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("named pipe"), "{}", said(&output));
+    let output = cp(&["-r", "/dev/null", &place.url("null")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("character device"), "{}", said(&output));
+}
+
+fn make_fifo(path: &Path) {
+    use rustix::fs::{CWD, FileType, Mode, chmod, mknodat};
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    chmod(path, Mode::from_bits_retain(0o640)).unwrap();
+}

@@ -5,6 +5,7 @@
 //! on the caller's own thread.
 
 mod mover;
+mod open;
 mod run;
 mod side;
 mod tasks;
@@ -20,6 +21,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::place::{Access, Place, client, connect_by};
 use run::Run;
+use side::same_file;
 
 pub use mover::Mover;
 pub use side::Side;
@@ -46,6 +48,8 @@ pub struct Arguments {
 /// What to do beside copying.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras {
+    /// Directories and special files come along as what they are.
+    pub recursive: bool,
     pub verify: bool,
     pub sync: bool,
 }
@@ -55,7 +59,6 @@ pub struct Extras {
 pub struct Outcome {
     pub files: u64,
     pub bytes: u64,
-    pub skipped: u64,
     /// Objects that could not be copied or compared; each was named.
     pub failed: u64,
     pub differing: u64,
@@ -74,28 +77,50 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let (mut failed, mut differing) = (0, 0);
     for text in sources {
-        let source = side(&client, text, arguments)?;
-        if source.is_directory() && !arguments.recursive {
-            bail!("{text} is a directory; give -r to copy it with all that is in it");
+        match copy_operand(arguments, &mover, text, (&into, is_directory)) {
+            Ok(outcome) => {
+                failed += outcome.failed;
+                differing += outcome.differing;
+            }
+            Err(error) if sources.len() == 1 => return Err(error),
+            Err(error) => {
+                eprintln!("dafs: {error:#}");
+                failed += 1;
+            }
         }
-        // With a slash at its end a directory stands for what is in it.
-        let contents = text.ends_with('/') && source.is_directory();
-        let into = into.clone();
-        let target = if is_directory && !contents { into.below(source.last_name()?) } else { into };
-        if source.is_same(&target) {
-            bail!("{text} and {} are the same; name another target", target.name(""));
-        }
-        let extras = Extras { verify: arguments.verify, sync: arguments.sync };
-        let outcome = copy(&mover, &source, &target, extras)?;
-        report(&source, &target, &outcome);
-        failed += outcome.failed;
-        differing += outcome.differing;
     }
     match (failed, differing) {
         (0, 0) => Ok(()),
         (0, _) => bail!("{} differ after copying; see above", counted(differing, "file")),
         _ => bail!("{} failed; see above", counted(failed, "object")),
     }
+}
+
+/// Copies one of the sources to, or into, the target.
+fn copy_operand(
+    arguments: &Arguments,
+    mover: &Mover,
+    text: &str,
+    (into, is_directory): (&Side, bool),
+) -> Result<Outcome> {
+    let source = side(&mover.client, text, arguments)?;
+    if source.is_directory() && !arguments.recursive {
+        bail!("{text} is a directory; give -r to copy it with all that is in it");
+    }
+    // With a slash at its end a directory stands for what is in it.
+    let contents = text.ends_with('/') && source.is_directory();
+    let into = into.clone();
+    let target = if is_directory && !contents { into.below(source.last_name()?) } else { into };
+    if source.is_same(&target) {
+        return Err(same_file(&source, &target, ""));
+    }
+    if source.is_directory() && target.is_beneath(&source) {
+        bail!("cannot copy a directory, {text}, into itself, {}", target.name(""));
+    }
+    let Arguments { recursive, verify, sync, .. } = *arguments;
+    let outcome = copy(mover, &source, &target, Extras { recursive, verify, sync })?;
+    report(&source, &target, &outcome);
+    Ok(outcome)
 }
 
 fn side(client: &Client, text: &str, arguments: &Arguments) -> Result<Side> {
@@ -123,9 +148,6 @@ fn report(source: &Side, target: &Side, outcome: &Outcome) {
         outcome.bytes as f64 / seconds / 1e6,
         if way.is_empty() { "local access".into() } else { way.join(" and ") },
     );
-    if outcome.skipped > 0 {
-        line += &format!(", {} skipped", counted(outcome.skipped, "special file"));
-    }
     if !outcome.verifying.is_zero() {
         let verdict = if outcome.differing + outcome.failed == 0 { "verified" } else { "compared" };
         line += &format!(", {verdict} in {:.2} s", outcome.verifying.as_secs_f64());
@@ -143,7 +165,7 @@ pub fn copy(mover: &Mover, source: &Side, target: &Side, extras: Extras) -> Resu
     let bar = progress(tree.items.iter().map(|item| item.size).sum());
     let run = Run::new(mover, (source, target), &tree, &bar);
     let start = Instant::now();
-    run.copy(extras.sync)?;
+    run.copy(extras)?;
     let copying = start.elapsed();
     let mut verifying = Duration::ZERO;
     if extras.verify {

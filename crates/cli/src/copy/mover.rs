@@ -9,6 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
@@ -16,7 +17,7 @@ use std::task::{Poll, Waker};
 use anyhow::{Result, bail};
 use dafs_client::{Buffer, Client};
 
-use super::side::Open;
+use super::open::{Open, read_next};
 use super::tasks::join;
 
 /// The registered buffers that everything passes through.
@@ -42,6 +43,13 @@ struct Lent<'m> {
     buffer: Buffer,
 }
 
+/// What a read has come to.
+struct Taken {
+    count: usize,
+    /// Whether the file is known to end here.
+    is_end: bool,
+}
+
 impl Mover {
     pub fn new(client: &Client) -> Result<Self> {
         let buffers = (0..BUFFERS)
@@ -54,18 +62,48 @@ impl Mover {
         })
     }
 
-    /// Copies `length` octets, or as many as there are. Returns how many.
+    /// Copies all there is to read, whatever the size that was told before: `length` octets of it
+    /// several blocks at once, the rest one by one. Returns how many.
     pub async fn copy(&self, from: &Open, to: &Open, length: u64) -> Result<u64> {
-        let moved = Cell::new(0);
+        if [from, to].iter().any(|open| matches!(open, Open::Stream(_))) {
+            return self.pump(from, to, 0).await;
+        }
+        let (moved, is_over) = (Cell::new(0), Cell::new(false));
         self.for_blocks(length, async |offset, length| {
             let lent = self.lend().await;
-            let count = lent.read(from, 0, offset, length).await?;
-            lent.write(to, offset, count).await?;
-            moved.set(moved.get() + count as u64);
+            let taken = lent.read((from, to), 0, offset, length).await?;
+            lent.write(to, offset, taken.count).await?;
+            moved.set(moved.get() + taken.count as u64);
+            is_over.set(is_over.get() || taken.is_end);
             Ok(())
         })
         .await?;
-        Ok(moved.get())
+        if is_over.get() {
+            return Ok(moved.get());
+        }
+        self.pump(from, to, length).await
+    }
+
+    /// Reads an octet, to see whether that works. From a stream it would be gone.
+    pub async fn try_to_read(&self, from: &Open) -> Result<()> {
+        if !matches!(from, Open::Stream(_)) {
+            self.lend().await.read((from, from), 0, 0, 1).await?;
+        }
+        Ok(())
+    }
+
+    /// Copies what follows `offset`, block by block. Returns where it has ended.
+    async fn pump(&self, from: &Open, to: &Open, mut offset: u64) -> Result<u64> {
+        loop {
+            let lent = self.lend().await;
+            let taken = lent.read((from, to), 0, offset, BLOCK_BYTES).await?;
+            lent.write(to, offset, taken.count).await?;
+            offset += taken.count as u64;
+            // A stream may give less than it is asked for.
+            if taken.is_end || taken.count == 0 {
+                return Ok(offset);
+            }
+        }
     }
 
     /// Whether both files hold the same `length` octets, and no more.
@@ -79,7 +117,7 @@ impl Mover {
             let mut sides = [(left, 0), (right, 1)];
             sides.sort_by_key(|(side, _)| matches!(side, Open::Local(_)));
             let read = async |(side, half): (&Open, usize)| {
-                counts[half].set(lent.read(side, half, offset, length).await?);
+                counts[half].set(lent.read((side, side), half, offset, length).await?.count);
                 Ok(())
             };
             join(sides.map(read).into()).await?;
@@ -155,28 +193,39 @@ impl Drop for Lent<'_> {
 }
 
 impl Lent<'_> {
-    /// Reads into one half of the buffer. Fewer octets than `length` only at the end of
-    /// the file.
-    async fn read(&self, from: &Open, half: usize, offset: u64, length: usize) -> Result<usize> {
+    /// Reads into one half of the buffer. Fewer octets than `length` only at the end of the file,
+    /// or from a stream; while that gives nothing, both sides are kept in touch.
+    async fn read(
+        &self,
+        (from, to): (&Open, &Open),
+        half: usize,
+        offset: u64,
+        length: usize,
+    ) -> Result<Taken> {
         let start = half * BLOCK_BYTES;
         let file = match from {
             Open::Local(file) => {
                 let memory = self.buffer.memory();
-                return Ok(memory.read_file(start, length, file.as_fd(), offset)?);
+                let count = memory.read_file(start, length, file.as_fd(), offset)?;
+                return Ok(Taken { count, is_end: count < length });
+            }
+            Open::Stream(file) => {
+                let mut octets = vec![0; length];
+                let count = read_next(file, &mut octets, || from.greet().and(to.greet()))?;
+                self.buffer.write(start, &octets[..count]);
+                return Ok(Taken { count, is_end: count == 0 });
             }
             Open::Remote(file) => file,
         };
-        let mut count = 0;
-        while count < length {
-            let slice = self.buffer.slice(start + count, length - count)?;
-            let done = file.read_async(offset + count as u64, slice).await?;
-            count += done.length as usize;
+        let mut taken = Taken { count: 0, is_end: false };
+        while taken.count < length && !taken.is_end {
+            let slice = self.buffer.slice(start + taken.count, length - taken.count)?;
+            let done = file.read_async(offset + taken.count as u64, slice).await?;
+            taken.count += done.length as usize;
             // A server may move less than was asked for (draft 6.5.27).
-            if done.end_of_file || done.length == 0 {
-                break;
-            }
+            taken.is_end = done.end_of_file || done.length == 0;
         }
-        Ok(count)
+        Ok(taken)
     }
 
     /// Writes the first half out, `length` octets of it.
@@ -184,6 +233,11 @@ impl Lent<'_> {
         let file = match to {
             Open::Local(file) => {
                 return Ok(self.buffer.memory().write_file(0, length, file.as_fd(), offset)?);
+            }
+            Open::Stream(file) => {
+                let mut octets = vec![0; length];
+                self.buffer.read(0, &mut octets);
+                return Ok((&*file).write_all(&octets)?);
             }
             Open::Remote(file) => file,
         };

@@ -10,10 +10,11 @@ use dafs_client::ObjectType;
 use indicatif::ProgressBar;
 
 use super::mover::Mover;
-use super::side::{Copied, Side};
+use super::open::Open;
+use super::side::{Copied, Side, same_file};
 use super::tasks::for_each;
 use super::walk::{Item, Tree};
-use super::{Outcome, is_end, is_loss};
+use super::{Extras, Outcome, is_end, is_loss};
 
 pub struct Run<'r> {
     mover: &'r Mover,
@@ -22,6 +23,8 @@ pub struct Run<'r> {
     items: &'r [Item],
     /// What came of each item.
     copies: RefCell<Vec<Copied>>,
+    /// Octets that each had in the end.
+    sizes: RefCell<Vec<u64>>,
     bar: &'r ProgressBar,
     outcome: RefCell<Outcome>,
 }
@@ -39,6 +42,7 @@ impl<'r> Run<'r> {
             target,
             items: &tree.items,
             copies: RefCell::new(vec![Copied::No; tree.items.len()]),
+            sizes: RefCell::new(vec![0; tree.items.len()]),
             bar,
             outcome: RefCell::default(),
         };
@@ -52,22 +56,22 @@ impl<'r> Run<'r> {
         *self.outcome.borrow()
     }
 
-    pub fn copy(&self, sync: bool) -> Result<()> {
+    pub fn copy(&self, extras: Extras) -> Result<()> {
         let client = &self.mover.client;
         let is_directory = |index: &usize| self.items[*index].kind == ObjectType::Directory;
         let (directories, others): (Vec<_>, Vec<_>) = (0..self.items.len()).partition(is_directory);
         let depth = |index: usize| self.items[index].depth;
         for level in directories.chunk_by(|a, b| depth(*a) == depth(*b)) {
-            for_each(client, level, |index| self.copy_item(*index, sync))?;
+            for_each(client, level, |index| self.copy_item(*index, extras))?;
         }
-        for_each(client, others, |index| self.copy_item(index, sync))?;
+        for_each(client, others, |index| self.copy_item(index, extras))?;
         // Times of directories last: making what is in them changes them.
         for_each(client, directories.iter().rev(), |index| self.finish_directory(*index))
     }
 
-    async fn copy_item(&self, index: usize, sync: bool) -> Result<()> {
+    async fn copy_item(&self, index: usize, extras: Extras) -> Result<()> {
         let item = &self.items[index];
-        match self.make(index, sync).await {
+        match self.make(index, extras).await {
             Ok(copied) => {
                 self.copies.borrow_mut()[index] = copied;
                 Ok(())
@@ -80,7 +84,7 @@ impl<'r> Run<'r> {
         }
     }
 
-    async fn make(&self, index: usize, sync: bool) -> Result<Copied> {
+    async fn make(&self, index: usize, extras: Extras) -> Result<Copied> {
         let item = &self.items[index];
         let parent = self.copies.borrow()[item.parent];
         if parent == Copied::No && !item.path.is_empty() {
@@ -88,38 +92,86 @@ impl<'r> Run<'r> {
         }
         match item.kind {
             ObjectType::Directory => self.target.make_directory(item, parent).await,
-            ObjectType::SymbolicLink => self.target.make_link(item, parent).await,
-            ObjectType::Regular => {
-                let mut losses = 0;
-                let copied = loop {
-                    match self.make_file(item, parent, sync).await {
-                        // Its server has restarted.
-                        Err(error) if is_loss(&error) && losses < LOSSES_MAX => losses += 1,
-                        other => break other?,
-                    }
-                };
-                self.bar.inc(item.size);
-                let mut outcome = self.outcome.borrow_mut();
-                outcome.files += 1;
-                outcome.bytes += item.size;
-                Ok(copied)
+            ObjectType::SymbolicLink => self.target.make_link(item, parent, self.source).await,
+            ObjectType::Regular => self.make_file(index, parent, extras).await,
+            // By itself it stands for what can be read from it, as with cp.
+            _ if !extras.recursive && matches!(self.source, Side::Local(_)) => {
+                self.make_file(index, parent, extras).await
             }
-            _ => {
-                self.outcome.borrow_mut().skipped += 1;
-                Ok(Copied::No)
+            _ if !extras.recursive => {
+                bail!("it is a {}, which a server does not read from", kind_name(item.kind))
             }
+            ObjectType::Fifo | ObjectType::Socket => self.target.make_special(item, parent).await,
+            // One that a server has put there would open this machine to whoever can write there.
+            _ => bail!("it is a {}, which is not copied", kind_name(item.kind)),
         }
     }
 
-    async fn make_file(&self, item: &Item, parent: Copied, sync: bool) -> Result<Copied> {
-        let directory = self.items[item.parent].handle;
-        let from = self.source.open_to_read(item, item.handle, directory).await?;
-        let to = self.target.open_to_write(item, parent).await?;
+    async fn make_file(&self, index: usize, parent: Copied, extras: Extras) -> Result<Copied> {
+        let item = &self.items[index];
+        let (mut losses, mut is_new) = (0, None);
+        let copied = loop {
+            match self.try_file(index, parent, extras, &mut is_new).await {
+                // Its server has restarted. What was read from a pipe is gone.
+                Err(error)
+                    if is_loss(&error)
+                        && losses < LOSSES_MAX
+                        && item.kind == ObjectType::Regular =>
+                {
+                    losses += 1;
+                }
+                other => break other?,
+            }
+        };
+        self.bar.inc(item.size);
+        let mut outcome = self.outcome.borrow_mut();
+        outcome.files += 1;
+        outcome.bytes += self.sizes.borrow()[index];
+        Ok(copied)
+    }
+
+    /// Copies a file once. `is_new` keeps whether the copy was not there before the first time.
+    async fn try_file(
+        &self,
+        index: usize,
+        parent: Copied,
+        extras: Extras,
+        is_new: &mut Option<bool>,
+    ) -> Result<Copied> {
+        let item = &self.items[index];
+        let from = self.open_source(index).await?;
+        let created = self.target.create(item, parent).await?;
+        is_new.get_or_insert(created.is_some());
+        let to = match created {
+            Some(to) => to,
+            None => self.over_what_is_there(index, parent, &from).await?,
+        };
         let moved = self.mover.copy(&from, &to, item.size).await?;
-        if moved < item.size {
+        // Some files of the kernel's say a size that they do not have; they go on saying it.
+        if moved < item.size && from.size().await? < item.size {
             bail!("it had {} octets when it was listed, and {moved} now", item.size);
         }
-        self.target.complete(item, to, sync).await
+        self.sizes.borrow_mut()[index] = moved;
+        self.target.complete(item, to, extras.sync).await
+    }
+
+    async fn open_source(&self, index: usize) -> Result<Open> {
+        let item = &self.items[index];
+        let directory = self.items[item.parent].handle;
+        self.source.open_to_read(item, item.handle, directory).await
+    }
+
+    /// Opens what is in the copy's place, and cuts it when the source is known to be readable and
+    /// another file.
+    async fn over_what_is_there(&self, index: usize, parent: Copied, from: &Open) -> Result<Open> {
+        let item = &self.items[index];
+        let to = self.target.open_there(item, parent).await?;
+        if from.is_same(&to).await? {
+            return Err(same_file(self.source, self.target, &item.path));
+        }
+        self.mover.try_to_read(from).await?;
+        to.cut().await?;
+        Ok(to)
     }
 
     async fn finish_directory(&self, index: usize) -> Result<()> {
@@ -160,12 +212,13 @@ impl<'r> Run<'r> {
             _ if copied == Copied::No => Ok(true),
             ObjectType::SymbolicLink => Ok(self.target.read_link(item, copied).await? == item.link),
             ObjectType::Regular => {
-                let directory = self.items[item.parent].handle;
-                let from = self.source.open_to_read(item, item.handle, directory).await?;
-                let to = self.target.open_to_read(item, copied.handle(), parent.handle()).await?;
-                self.mover.compare(&from, &to, item.size).await
+                let from = self.open_source(index).await?;
+                let to = self.target.open_to_read(item, copied.handle(), parent.handle());
+                let size = self.sizes.borrow()[index];
+                self.mover.compare(&from, &to.await?, size).await
             }
-            _ => Ok(true),
+            ObjectType::Directory | ObjectType::Fifo | ObjectType::Socket => Ok(true),
+            _ => bail!("it can be read only once"),
         }
     }
 
@@ -182,6 +235,18 @@ impl<'r> Run<'r> {
     fn count_failure(&self, error: &Error) {
         self.bar.suspend(|| eprintln!("dafs: {error:#}"));
         self.outcome.borrow_mut().failed += 1;
+    }
+}
+
+fn kind_name(kind: ObjectType) -> &'static str {
+    match kind {
+        ObjectType::Fifo => "named pipe",
+        ObjectType::Socket => "socket",
+        ObjectType::BlockDevice => "block device",
+        ObjectType::CharacterDevice => "character device",
+        ObjectType::Directory | ObjectType::AttributeDirectory => "directory",
+        ObjectType::SymbolicLink => "symbolic link",
+        ObjectType::Regular | ObjectType::NamedAttribute => "file",
     }
 }
 

@@ -5,17 +5,22 @@
 
 use std::ffi::OsStr;
 use std::fs::File as LocalFile;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use dafs_client::{Client, File, ObjectType, OpenOptions, Session, Status, Timestamp};
+use anyhow::{Context, Error, Result, anyhow, bail};
+use dafs_client::{
+    Client, NewObject, ObjectType, OpenOptions, Session, SetAttributes, ShareAccess, Status,
+};
 use dafs_types::FileHandle;
-use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, CWD, FileType, OFlags, Timespec, Timestamps, UTIME_OMIT, mknodat};
 use rustix::io::Errno;
 
 use super::mover::BLOCK_BYTES;
+use super::open::{Identity, Open};
 use super::walk::{Item, Tree, walk_local, walk_remote};
 
 /// One end of a copy.
@@ -33,12 +38,6 @@ pub enum Copied {
     Local,
     /// This object of a server.
     Remote(FileHandle),
-}
-
-/// An open file of either.
-pub enum Open {
-    Local(LocalFile),
-    Remote(Box<File>),
 }
 
 impl Side {
@@ -87,21 +86,45 @@ impl Side {
 
     /// Whether both lead to one object. A copy would empty it before it is read.
     pub fn is_same(&self, other: &Self) -> bool {
-        self.identity().is_some_and(|own| other.identity() == Some(own))
+        let both = self.identity().zip(other.identity());
+        both.is_some_and(|(own, others)| own.is_same(&others))
     }
 
-    /// What an object has alone and shows alike here and through any of its servers: its
-    /// number, and when anything of it was changed last.
-    fn identity(&self) -> Option<(u64, Timestamp)> {
+    fn identity(&self) -> Option<Identity> {
+        match self {
+            Side::Local(path) => Some(Identity::of_local(&path.metadata().ok()?)),
+            Side::Remote(session, path) => Some(Identity::of_remote(&session.metadata(path).ok()?)),
+        }
+    }
+
+    /// Whether this is a place beneath a directory: whoever copies that into it has no end.
+    pub fn is_beneath(&self, directory: &Self) -> bool {
+        self.directories_above().iter().any(|above| above.is_same(directory))
+    }
+
+    /// The directories that a place is in, as far as they are there.
+    fn directories_above(&self) -> Vec<Self> {
         match self {
             Side::Local(path) => {
-                let found = path.metadata().ok()?;
-                let nanoseconds = u32::try_from(found.ctime_nsec()).ok()?;
-                Some((found.ino(), Timestamp { seconds: found.ctime(), nanoseconds }))
+                let is_there = path.ancestors().skip(1).find_map(|above| {
+                    let here = Path::new(".");
+                    let above = if above.as_os_str().is_empty() { here } else { above };
+                    above.canonicalize().ok()
+                });
+                let is_there = is_there.unwrap_or_default();
+                is_there.ancestors().map(|above| Side::Local(above.to_owned())).collect()
             }
             Side::Remote(session, path) => {
-                let found = session.metadata(path).ok()?;
-                Some((found.file_id, found.time_metadata))
+                let mut names: Vec<&str> = Vec::new();
+                for name in path.split('/') {
+                    match name {
+                        "" | "." => {}
+                        ".." => drop(names.pop()),
+                        name => names.push(name),
+                    }
+                }
+                let above = |count| format!("/{}", names[..count].join("/"));
+                (0..names.len()).map(|count| Side::Remote(session.clone(), above(count))).collect()
             }
         }
     }
@@ -146,13 +169,19 @@ impl Side {
         }
     }
 
-    pub async fn make_link(&self, item: &Item, parent: Copied) -> Result<Copied> {
+    /// What is in the link's place gives way to it when it is there, unless it is a directory, or
+    /// what the link leads to.
+    pub async fn make_link(&self, item: &Item, parent: Copied, source: &Self) -> Result<Copied> {
         match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
-                // What is not there need not go; what stays makes the next call fail.
-                let _ = std::fs::remove_file(&path);
-                std::os::unix::fs::symlink(OsStr::from_bytes(&item.link), &path)
+                let text = OsStr::from_bytes(&item.link);
+                let make = |path: &Path| Ok(std::os::unix::fs::symlink(text, path)?);
+                let is_led_to = || self.at(&item.path).is_same(&source.at(&item.path));
+                if path.symlink_metadata().is_ok_and(|there| there.is_file()) && is_led_to() {
+                    return Err(same_file(source, self, &item.path));
+                }
+                make_over_local(&path, make)
                     .with_context(|| format!("making {}", path.display()))?;
                 Ok(Copied::Local)
             }
@@ -160,15 +189,70 @@ impl Side {
                 let path = join(top, &item.path);
                 let directory = parent.handle().context("a link has a directory")?;
                 let (name, text) = (item.name(), item.link.as_slice());
-                let made = match session.symlink_in_async(directory, name, &path, text).await {
-                    Err(error) if error.status() == Some(Status::Exist) => {
-                        session.remove_in_async(directory, name, &path).await?;
-                        session.symlink_in_async(directory, name, &path, text).await
-                    }
-                    other => other,
-                };
-                Ok(Copied::Remote(made?))
+                match session.symlink_in_async(directory, name, &path, text).await {
+                    Err(error) if error.status() == Some(Status::Exist) => {}
+                    made => return Ok(Copied::Remote(made?)),
+                }
+                let there = session.lookup_in_async(directory, name, &path).await?;
+                let there = session.metadata_async(there, &path).await?;
+                let is_led_to = || self.at(&item.path).is_same(&source.at(&item.path));
+                if there.kind == ObjectType::Regular && is_led_to() {
+                    return Err(same_file(source, self, &item.path));
+                }
+                let new = beside();
+                let made = session.symlink_in_async(directory, &new, &path, text).await?;
+                replace(session, directory, (&new, name), &path).await?;
+                Ok(Copied::Remote(made))
             }
+        }
+    }
+
+    /// A named pipe or a socket.
+    pub async fn make_special(&self, item: &Item, parent: Copied) -> Result<Copied> {
+        match self {
+            Side::Local(top) => {
+                let path = join_local(top, &item.path);
+                let kind = match item.kind {
+                    ObjectType::Socket => FileType::Socket,
+                    _ => FileType::Fifo,
+                };
+                let make = |path: &Path| Ok(mknodat(CWD, path, kind, item.mode.into(), 0)?);
+                make_over_local(&path, make)
+                    .with_context(|| format!("making {}", path.display()))?;
+                Ok(Copied::Local)
+            }
+            Side::Remote(session, top) => {
+                let path = join(top, &item.path);
+                let (directory, name) = match parent.handle() {
+                    Some(directory) => (directory, item.name().to_owned()),
+                    None => {
+                        let parent = session.resolve_parent_async(&path).await?;
+                        (parent.directory, parent.name.to_string())
+                    }
+                };
+                let kind = match item.kind {
+                    ObjectType::Socket => NewObject::Socket,
+                    _ => NewObject::Fifo,
+                };
+                let wanted = SetAttributes { mode: Some(item.mode), ..SetAttributes::default() };
+                let made = session.create_in_async(directory, &name, &path, kind, &wanted).await;
+                match made {
+                    Err(error) if error.status() == Some(Status::Exist) => {}
+                    made => return Ok(Copied::Remote(made?)),
+                }
+                let new = beside();
+                let made = session.create_in_async(directory, &new, &path, kind, &wanted).await?;
+                replace(session, directory, (&new, &name), &path).await?;
+                Ok(Copied::Remote(made))
+            }
+        }
+    }
+
+    /// The place of an item.
+    fn at(&self, path: &str) -> Self {
+        match self {
+            Side::Local(top) => Side::Local(join_local(top, path)),
+            Side::Remote(session, top) => Side::Remote(session.clone(), join(top, path)),
         }
     }
 
@@ -186,8 +270,8 @@ impl Side {
         }
     }
 
-    /// Opens one of this side's files; on a server it and its directory are known by
-    /// their handles. One that is small needs no open there.
+    /// Opens one of this side's files; on a server it and its directory are known by their
+    /// handles. One that is small needs no open there.
     pub async fn open_to_read(
         &self,
         item: &Item,
@@ -197,8 +281,8 @@ impl Side {
         Ok(match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
-                let file = LocalFile::open(&path);
-                Open::Local(file.with_context(|| format!("opening {}", path.display()))?)
+                let opened = open_local_to_read(&path, item.path.is_empty());
+                opened.with_context(|| format!("opening {}", path.display()))?
             }
             Side::Remote(session, top) => {
                 let (path, options) = (join(top, &item.path), OpenOptions::read());
@@ -215,33 +299,66 @@ impl Side {
         })
     }
 
-    pub async fn open_to_write(&self, item: &Item, parent: Copied) -> Result<Open> {
+    /// Makes the file that a copy goes to; `None` if something has its name already.
+    pub async fn create(&self, item: &Item, parent: Copied) -> Result<Option<Open>> {
         // Writable for its owner until it is complete.
         let mode = item.mode & 0o777 | 0o200;
-        Ok(match self {
+        match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
-                let file = open_local(&path, mode, item.path.is_empty());
-                Open::Local(file.with_context(|| format!("opening {}", path.display()))?)
+                let made = LocalFile::options().write(true).create_new(true).mode(mode).open(&path);
+                match made {
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(None),
+                    made => {
+                        let file = made.with_context(|| format!("opening {}", path.display()))?;
+                        Ok(Some(Open::Local(file)))
+                    }
+                }
             }
             Side::Remote(session, top) => {
                 let path = join(top, &item.path);
-                let options = OpenOptions { truncate: true, mode, ..OpenOptions::write() };
+                let options = OpenOptions { create_new: true, mode, ..writing() };
+                let made = match parent.handle() {
+                    Some(directory) => {
+                        session.open_in_async(directory, item.name(), &path, &options).await
+                    }
+                    None => session.open(&path, &options),
+                };
+                match made {
+                    Err(error) if error.status() == Some(Status::Exist) => Ok(None),
+                    made => Ok(Some(Open::Remote(Box::new(made?)))),
+                }
+            }
+        }
+    }
+
+    /// Opens what is in the place of a copy, as it is.
+    pub async fn open_there(&self, item: &Item, parent: Copied) -> Result<Open> {
+        match self {
+            Side::Local(top) => {
+                let path = join_local(top, &item.path);
+                let opened = open_local_there(&path, item.path.is_empty());
+                opened.with_context(|| format!("opening {}", path.display()))
+            }
+            Side::Remote(session, top) => {
+                let (path, options) = (join(top, &item.path), writing());
                 let Some(directory) = parent.handle() else {
                     return Ok(Open::Remote(Box::new(session.open(&path, &options)?)));
                 };
                 let name = item.name();
                 let opened = session.open_in_async(directory, name, &path, &options).await;
-                Open::Remote(Box::new(match opened {
+                Ok(Open::Remote(Box::new(match opened {
                     // A link in its place gives way.
                     Err(error) if error.status() == Some(Status::Symlink) => {
                         session.remove_in_async(directory, name, &path).await?;
+                        let mode = item.mode & 0o777 | 0o200;
+                        let options = OpenOptions { create_new: true, mode, ..options };
                         session.open_in_async(directory, name, &path, &options).await?
                     }
                     other => other?,
-                }))
+                })))
             }
-        })
+        }
     }
 
     /// Closes a file that was written, and gives it the mode and times of its source.
@@ -255,6 +372,7 @@ impl Side {
                 rustix::fs::futimens(&file, &times(item))?;
                 Ok(Copied::Local)
             }
+            Open::Stream(_) => Ok(Copied::Local),
             Open::Remote(file) => {
                 if sync {
                     let done = file.commit_async().await?;
@@ -322,21 +440,89 @@ fn is_root(path: &str) -> bool {
     path.trim_matches('/').is_empty()
 }
 
-/// Opens a local target; a link in its place gives way, unless it is the top.
-fn open_local(path: &Path, mode: u32, is_top: bool) -> std::io::Result<LocalFile> {
-    let mut options = LocalFile::options();
-    options.write(true).create(true).truncate(true).mode(mode);
+/// What an existing file is opened with: nothing of it goes.
+fn writing() -> OpenOptions {
+    OpenOptions { access: ShareAccess::Write, ..OpenOptions::read() }
+}
+
+/// Opens a local source. What is beneath the top is still the file that was listed: no link, and
+/// no pipe, which nobody would write to.
+fn open_local_to_read(path: &Path, is_top: bool) -> Result<Open> {
     if is_top {
-        return options.open(path);
+        return Ok(Open::of_local(LocalFile::open(path)?)?);
     }
-    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    match options.open(path) {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = LocalFile::options().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    match Open::of_local(file?)? {
+        Open::Stream(_) => bail!("it was a file when it was listed, and is none now"),
+        file => Ok(file),
+    }
+}
+
+/// Opens what is in the place of a local target; a link gives way, unless it is the top.
+fn open_local_there(path: &Path, is_top: bool) -> Result<Open> {
+    if is_top {
+        return Ok(Open::of_local(LocalFile::options().write(true).open(path)?)?);
+    }
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = LocalFile::options().write(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = match file {
         Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
             std::fs::remove_file(path)?;
-            options.open(path)
+            LocalFile::options().write(true).create_new(true).mode(0o600).open(path)?
         }
-        other => other,
+        other => other?,
+    };
+    match Open::of_local(file)? {
+        Open::Stream(_) => bail!("there is something that is no file"),
+        file => Ok(file),
     }
+}
+
+/// Makes something, under another name first if there is something. A directory stays.
+fn make_over_local(path: &Path, make: impl Fn(&Path) -> Result<()>) -> Result<()> {
+    let is_there = |error: &anyhow::Error| {
+        let io = error.downcast_ref().map(std::io::Error::kind);
+        let errno = error.downcast_ref().copied();
+        io == Some(ErrorKind::AlreadyExists) || errno == Some(Errno::EXIST)
+    };
+    match make(path) {
+        Err(error) if is_there(&error) => {}
+        other => return other,
+    }
+    let new = path.with_file_name(beside());
+    make(&new)?;
+    let replaced = std::fs::rename(&new, path);
+    if replaced.is_err() {
+        // What the failure was tells more than why the new one would not go.
+        let _ = std::fs::remove_file(&new);
+    }
+    Ok(replaced?)
+}
+
+/// Puts what has one name in a directory in the place of another. A directory stays.
+async fn replace(
+    session: &Session,
+    directory: FileHandle,
+    (new, name): (&str, &str),
+    path: &str,
+) -> Result<()> {
+    let renamed = session.rename_in_async((directory, new), (directory, name), path).await;
+    if renamed.is_err() {
+        // As above.
+        let _ = session.remove_in_async(directory, new, path).await;
+    }
+    Ok(renamed?)
+}
+
+/// A name that nobody has.
+fn beside() -> String {
+    format!(".dafs-cp-{:016x}", RandomState::new().build_hasher().finish())
+}
+
+/// Nothing was touched.
+pub fn same_file(source: &Side, target: &Side, path: &str) -> Error {
+    anyhow!("'{}' and '{}' are the same file", source.name(path), target.name(path))
 }
 
 fn times(item: &Item) -> Timestamps {

@@ -6,7 +6,7 @@
 
 use std::cell::RefCell;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -111,15 +111,7 @@ fn list_local(top: &Path, parent: usize, tree: &mut Tree) -> Result<()> {
 }
 
 fn local_item(path: &Path, metadata: &std::fs::Metadata) -> Result<Item> {
-    let kind = if metadata.is_dir() {
-        ObjectType::Directory
-    } else if metadata.is_symlink() {
-        ObjectType::SymbolicLink
-    } else if metadata.is_file() {
-        ObjectType::Regular
-    } else {
-        ObjectType::Fifo
-    };
+    let kind = kind_of(metadata.file_type())?;
     let link = match kind {
         ObjectType::SymbolicLink => {
             let text = path.read_link().with_context(|| path.display().to_string())?;
@@ -140,6 +132,19 @@ fn local_item(path: &Path, metadata: &std::fs::Metadata) -> Result<Item> {
         },
         link,
         handle: None,
+    })
+}
+
+fn kind_of(kind: std::fs::FileType) -> Result<ObjectType> {
+    Ok(match kind {
+        _ if kind.is_dir() => ObjectType::Directory,
+        _ if kind.is_symlink() => ObjectType::SymbolicLink,
+        _ if kind.is_file() => ObjectType::Regular,
+        _ if kind.is_fifo() => ObjectType::Fifo,
+        _ if kind.is_socket() => ObjectType::Socket,
+        _ if kind.is_block_device() => ObjectType::BlockDevice,
+        _ if kind.is_char_device() => ObjectType::CharacterDevice,
+        _ => bail!("it is of a kind that cannot be copied"),
     })
 }
 
