@@ -23,6 +23,7 @@ mod serve;
 mod served;
 mod status;
 mod strangers;
+mod told;
 
 use std::process::ExitCode;
 
@@ -164,6 +165,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read the output has had enough of it.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<told::Told>() => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("dafs: {error:#}");
             ExitCode::FAILURE

@@ -145,6 +145,41 @@ pub fn open(url: &str, access: &Access) -> Result<(Session, String)> {
     Ok((session, location.path))
 }
 
+/// Sessions of one client, one for each server and user that operands name.
+pub struct Sessions<'a> {
+    access: &'a Access,
+    client: Client,
+    open: Vec<(Location, Session)>,
+}
+
+impl<'a> Sessions<'a> {
+    pub fn new(access: &'a Access) -> Result<Self> {
+        Ok(Self { access, client: client(access)?, open: Vec::new() })
+    }
+
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// A session with the server of a URL, and the path in it.
+    pub fn open(&mut self, url: &str) -> Result<(Session, String)> {
+        let location = Location::parse(url)?;
+        let session = self.connect(&location)?;
+        Ok((session, location.path))
+    }
+
+    /// A session with the server of a location.
+    pub fn connect(&mut self, location: &Location) -> Result<Session> {
+        let server = Location { path: "/".to_owned(), ..location.clone() };
+        if let Some((_, session)) = self.open.iter().find(|(known, _)| *known == server) {
+            return Ok(session.clone());
+        }
+        let session = connect_by(&self.client, location, self.access)?;
+        self.open.push((server, session.clone()));
+        Ok(session)
+    }
+}
+
 /// How a client waits.
 pub fn habits(access: &Access) -> ClientConfig {
     let mut config = ClientConfig::default();

@@ -13,6 +13,7 @@ mod fence;
 mod lock;
 mod mount;
 mod mounts;
+mod operands;
 mod page;
 mod place;
 mod preloaded;

@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use dafs_client::{OpenOptions, ReadStream};
 
-use crate::place::{Access, open};
+use super::for_each_operand;
+use crate::place::{Access, Sessions};
 
 /// Arguments of `dafs cat`.
 #[derive(Debug, Args)]
@@ -19,14 +20,15 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut sessions = Sessions::new(&arguments.access)?;
     let mut out = std::io::stdout().lock();
-    for url in &arguments.urls {
-        let (session, path) = open(url, &arguments.access)?;
+    for_each_operand(&arguments.urls, |url| {
+        let (session, path) = sessions.open(url)?;
         let file = session.open(&path, &OpenOptions::read())?;
         let mut stream = ReadStream::new(&file, BLOCKS, BLOCK_BYTES)?;
         std::io::copy(&mut stream, &mut out).with_context(|| url.clone())?;
-    }
-    Ok(out.flush()?)
+        Ok(out.flush()?)
+    })
 }
 
 /// Blocks under way at once, and octets of each.

@@ -7,14 +7,17 @@ use clap::Args;
 use dafs_client::{DirectoryEntry, ObjectType, Session};
 use serde_json::json;
 
+use super::for_each_operand;
 use super::show::{letter, link_text, permissions, printable, time, to_json};
-use crate::place::{Access, open};
+use crate::place::{Access, Sessions};
+use crate::told::{Told, told};
 
 /// Arguments of `dafs ls`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// What to list: dafs://host/path or dafs+shm:///socket!/path.
-    url: String,
+    #[arg(required = true)]
+    urls: Vec<String>,
     /// Mode, links, owner, size and time (UTC).
     #[arg(short, long)]
     long: bool,
@@ -34,31 +37,41 @@ pub struct Arguments {
 struct Listing<'l> {
     arguments: &'l Arguments,
     session: &'l Session,
-    out: BufWriter<std::io::StdoutLock<'static>>,
+    out: &'l mut BufWriter<std::io::StdoutLock<'static>>,
     is_terminal: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let (session, path) = open(&arguments.url, &arguments.access)?;
     let is_terminal = std::io::stdout().is_terminal();
-    let out = BufWriter::new(std::io::stdout().lock());
-    let mut listing = Listing { arguments, session: &session, out, is_terminal };
-    let named = session.symlink_metadata(&path)?;
-    let is_directory = match named.kind {
-        ObjectType::Directory => true,
-        // One that leads nowhere is shown itself.
-        ObjectType::SymbolicLink => {
-            session.metadata(&path).is_ok_and(|m| m.kind == ObjectType::Directory)
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let mut sessions = Sessions::new(&arguments.access)?;
+    let mut is_first = true;
+    for_each_operand(&arguments.urls, |url| {
+        let (session, path) = sessions.open(url)?;
+        let mut listing = Listing { arguments, session: &session, out: &mut out, is_terminal };
+        let named = session.symlink_metadata(&path)?;
+        let is_directory = match named.kind {
+            ObjectType::Directory => true,
+            // One that leads nowhere is shown itself.
+            ObjectType::SymbolicLink => {
+                session.metadata(&path).is_ok_and(|m| m.kind == ObjectType::Directory)
+            }
+            _ => false,
+        };
+        if !is_directory {
+            let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+            listing.entry(&DirectoryEntry { name, metadata: Some(named) }, "", &path)?;
+            return Ok(listing.out.flush()?);
         }
-        _ => false,
-    };
-    if is_directory {
-        listing.directory(&path, "")?;
-    } else {
-        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        listing.entry(&DirectoryEntry { name, metadata: Some(named) }, "", &path)?;
-    }
-    Ok(listing.out.flush()?)
+        if arguments.urls.len() > 1 && !arguments.json {
+            let gap = if std::mem::take(&mut is_first) { "" } else { "\n" };
+            let name = listing.shown(path.clone());
+            writeln!(listing.out, "{gap}{name}:")?;
+        }
+        let listed = listing.directory(&path, "");
+        listing.out.flush()?;
+        listed
+    })
 }
 
 impl Listing<'_> {
@@ -66,15 +79,17 @@ impl Listing<'_> {
         let mut entries = self.session.read_dir(path)?;
         entries.retain(|entry| self.arguments.all || !entry.name.starts_with('.'));
         entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut has_failed = false;
         for entry in &entries {
             let below = format!("{}/{}", path.trim_end_matches('/'), entry.name);
             self.entry(entry, prefix, &below)?;
             let kind = entry.metadata.as_ref().map(|m| m.kind);
             if self.arguments.recursive && kind == Some(ObjectType::Directory) {
-                self.directory(&below, &format!("{prefix}{}/", entry.name))?;
+                let listed = self.directory(&below, &format!("{prefix}{}/", entry.name));
+                has_failed |= told(listed)?;
             }
         }
-        Ok(())
+        if has_failed { Err(Told.into()) } else { Ok(()) }
     }
 
     fn entry(&mut self, entry: &DirectoryEntry, prefix: &str, path: &str) -> Result<()> {

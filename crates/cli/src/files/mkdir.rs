@@ -4,7 +4,8 @@ use anyhow::Result;
 use clap::Args;
 use dafs_client::{ObjectType, Session, Status};
 
-use crate::place::{Access, open};
+use super::for_each_operand;
+use crate::place::{Access, Sessions};
 
 /// Arguments of `dafs mkdir`.
 #[derive(Debug, Args)]
@@ -20,28 +21,39 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    for url in &arguments.urls {
-        let (session, path) = open(url, &arguments.access)?;
+    let mut sessions = Sessions::new(&arguments.access)?;
+    for_each_operand(&arguments.urls, |url| {
+        let (session, path) = sessions.open(url)?;
         if arguments.parents {
-            make_with_parents(&session, &path)?;
+            make_with_parents(&session, &path)
         } else {
-            session.create_dir(&path, MODE)?;
+            Ok(session.create_dir(&path, MODE)?)
         }
-    }
-    Ok(())
+    })
 }
 
 fn make_with_parents(session: &Session, path: &str) -> Result<()> {
     let mut way = String::new();
-    for name in path.split('/').filter(|name| !name.is_empty()) {
+    for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
         way = format!("{way}/{name}");
+        if name == ".." {
+            continue;
+        }
         match session.create_dir(&way, MODE) {
             Err(error) if error.status() == Some(Status::Exist) => {
                 if session.metadata(&way)?.kind != ObjectType::Directory {
                     return Err(error.into());
                 }
             }
-            other => other?,
+            // One that is there stays where nothing may be made.
+            Err(error) => {
+                let is_there =
+                    session.metadata(&way).is_ok_and(|m| m.kind == ObjectType::Directory);
+                if !is_there {
+                    return Err(error.into());
+                }
+            }
+            Ok(()) => {}
         }
     }
     Ok(())

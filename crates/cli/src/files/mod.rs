@@ -1,4 +1,6 @@
 //! Commands on names: each in a file of its own.
+//!
+//! Invariant: an operand that fails is told, and keeps no other from its turn.
 
 pub mod cat;
 pub mod df;
@@ -13,6 +15,29 @@ pub mod stat;
 
 use anyhow::{Result, bail};
 use dafs_client::Location;
+
+use crate::told::{Told, told};
+
+/// Does something to each operand. Whatever fails is told at once, and the end says so.
+fn for_each_operand(
+    operands: &[String],
+    mut work: impl FnMut(&String) -> Result<()>,
+) -> Result<()> {
+    let mut has_failed = false;
+    for operand in operands {
+        has_failed |= told(work(operand))?;
+    }
+    if has_failed { Err(Told.into()) } else { Ok(()) }
+}
+
+/// The last name of a path, which must be one.
+fn last_name(path: &str) -> Result<&str> {
+    match path.trim_end_matches('/').rsplit('/').next() {
+        None | Some("") => bail!("the root of a server stays where it is"),
+        Some("." | "..") => bail!("{path:?} has no name of its own at its end"),
+        Some(name) => Ok(name),
+    }
+}
 
 /// The path of the second URL, which must be on the server of the first.
 fn same_server(first: &str, second: &str) -> Result<String> {

@@ -1,35 +1,70 @@
-//! `dafs mv`: another name on the same server.
+//! `dafs mv`: other names on the same server.
+//!
+//! Invariant: an operand that fails is told, and keeps no other from being moved.
 
 use anyhow::{Result, bail};
 use clap::Args;
-use dafs_client::ObjectType;
+use dafs_client::{ClientError, Metadata, ObjectType, Session, Status};
 
-use super::same_server;
-use crate::place::{Access, open};
+use super::{for_each_operand, last_name, same_server};
+use crate::place::{Access, Sessions};
 
 /// Arguments of `dafs mv`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The object.
-    from: String,
-    /// Its new name, or a directory to put it in, on the same server.
-    to: String,
+    /// The objects, and last the new name, or a directory to put them in, on the same server.
+    #[arg(required = true, num_args = 2..)]
+    urls: Vec<String>,
     #[command(flatten)]
     access: Access,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let target = same_server(&arguments.from, &arguments.to)?;
-    let (session, path) = open(&arguments.from, &arguments.access)?;
-    let into = session.metadata(&target).is_ok_and(|m| m.kind == ObjectType::Directory);
-    if !into {
-        return Ok(session.rename(&path, &target)?);
-    }
-    match path.trim_end_matches('/').rsplit('/').next() {
-        Some(name) if !name.is_empty() => {
-            let target = format!("{}/{name}", target.trim_end_matches('/'));
-            Ok(session.rename(&path, &target)?)
+    let Some((into, sources)) = arguments.urls.split_last() else { bail!("no new name") };
+    let mut sessions = Sessions::new(&arguments.access)?;
+    let (session, target) = sessions.open(into)?;
+    let is_directory = session.metadata(&target).is_ok_and(|m| m.kind == ObjectType::Directory);
+    if !is_directory && (sources.len() > 1 || target.ends_with('/')) {
+        // A directory may be given its new name with a slash.
+        let is_one = sources.len() == 1;
+        if !is_one || !is_directory_there(&mut sessions, &sources[0])? {
+            bail!("{into} is no directory; make it with dafs mkdir");
         }
-        _ => bail!("the root cannot be moved"),
     }
+    for_each_operand(sources, |source| {
+        let path = same_server(into, source)?;
+        let target = match is_directory {
+            true => format!("{}/{}", target.trim_end_matches('/'), last_name(&path)?),
+            false => target.clone(),
+        };
+        rename(&session, &path, &target)
+    })
+}
+
+fn is_directory_there(sessions: &mut Sessions<'_>, url: &str) -> Result<bool> {
+    let (session, path) = sessions.open(url)?;
+    Ok(session.symlink_metadata(&path)?.kind == ObjectType::Directory)
+}
+
+fn rename(session: &Session, path: &str, target: &str) -> Result<()> {
+    let source = session.symlink_metadata(path)?;
+    match session.symlink_metadata(target) {
+        // The server would leave both names, and say that all is well (rename(2)).
+        Ok(there) if is_same(&source, &there) => {
+            bail!("'{path}' and '{target}' are the same file")
+        }
+        Err(error) if !is_missing(&error) => return Err(error.into()),
+        _ => {}
+    }
+    Ok(session.rename(path, target)?)
+}
+
+/// Whether both are one object, be they reached through one export or two.
+fn is_same(left: &Metadata, right: &Metadata) -> bool {
+    left.handle == right.handle
+        || (left.file_id, left.time_metadata) == (right.file_id, right.time_metadata)
+}
+
+fn is_missing(error: &ClientError) -> bool {
+    error.status() == Some(Status::NoEnt)
 }

@@ -2,17 +2,19 @@
 
 use anyhow::Result;
 use clap::Args;
-use dafs_client::ObjectType;
+use dafs_client::{ObjectType, Session};
 use serde_json::json;
 
+use super::for_each_operand;
 use super::show::{link_text, to_json};
-use crate::place::{Access, open};
+use crate::place::{Access, Sessions};
 
 /// Arguments of `dafs stat`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The object; a symbolic link is not followed.
-    url: String,
+    /// The objects; a symbolic link is not followed.
+    #[arg(required = true)]
+    urls: Vec<String>,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -21,11 +23,18 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let (session, path) = open(&arguments.url, &arguments.access)?;
-    let metadata = session.symlink_metadata(&path)?;
+    let mut sessions = Sessions::new(&arguments.access)?;
+    for_each_operand(&arguments.urls, |url| {
+        let (session, path) = sessions.open(url)?;
+        show(&session, &path, arguments)
+    })
+}
+
+fn show(session: &Session, path: &str, arguments: &Arguments) -> Result<()> {
+    let metadata = session.symlink_metadata(path)?;
     let mut value = to_json(&metadata);
     if metadata.kind == ObjectType::SymbolicLink {
-        value["target"] = json!(link_text(&session.read_link(&path)?));
+        value["target"] = json!(link_text(&session.read_link(path)?));
     }
     if arguments.json {
         println!("{value}");

@@ -18,13 +18,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_bench::own_cpu;
-use dafs_client::{Client, Location, Session};
+use dafs_client::Location;
 use dafs_types::Timestamp;
 
 use self::encode::Encoded;
 use self::output::Output;
 use self::source::Source;
-use crate::place::{Access, Place, client, connect_by};
+use crate::place::{Access, Place, Sessions};
 
 /// Arguments of `dafs gzip` and `dafs gunzip`.
 #[derive(Debug, Args)]
@@ -181,8 +181,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 struct Run<'a> {
     arguments: &'a Arguments,
     task: Task,
-    client: Client,
-    sessions: Vec<(Location, Session)>,
+    sessions: Sessions<'a>,
     /// Set by signals that want an end.
     interrupted: Arc<AtomicBool>,
     has_warned: bool,
@@ -197,19 +196,8 @@ impl<'a> Run<'a> {
             signal_hook::flag::register_conditional_shutdown(*signal, 130, again)?;
             signal_hook::flag::register(*signal, Arc::clone(&interrupted))?;
         }
-        let client = client(&arguments.access)?;
-        Ok(Self { arguments, task, client, sessions: Vec::new(), interrupted, has_warned: false })
-    }
-
-    /// A session with the server of a location, the same for all its files.
-    fn session(&mut self, location: &Location) -> Result<Session> {
-        let server = Location { path: "/".to_owned(), ..location.clone() };
-        if let Some((_, session)) = self.sessions.iter().find(|(known, _)| *known == server) {
-            return Ok(session.clone());
-        }
-        let session = connect_by(&self.client, location, &self.arguments.access)?;
-        self.sessions.push((server, session.clone()));
-        Ok(session)
+        let sessions = Sessions::new(&arguments.access)?;
+        Ok(Self { arguments, task, sessions, interrupted, has_warned: false })
     }
 
     fn one(&mut self, file: &str) -> Result<()> {
@@ -218,7 +206,7 @@ impl<'a> Run<'a> {
             None => Source::standard(),
             Some(Place::Local(path)) => Source::local(path)?,
             Some(Place::Remote(location)) => {
-                Source::remote(&self.session(location)?, &location.path)?
+                Source::remote(&self.sessions.connect(location)?, &location.path)?
             }
         };
         if self.replaces_input() && source.link_count > 1 && !self.arguments.force {
@@ -284,7 +272,7 @@ impl<'a> Run<'a> {
             }
             Some(Place::Local(path)) => Output::local(path, source.attributes, arguments.force)?,
             Some(Place::Remote(location)) => {
-                let session = self.session(&location)?;
+                let session = self.sessions.connect(&location)?;
                 Output::remote(&session, &location.path, source.attributes, arguments.force)?
             }
         };

@@ -1,0 +1,156 @@
+//! Commands on several operands, some of which fail, and what `dafs rm` takes and leaves.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::Output;
+
+use crate::place::Place;
+use crate::program::dafs;
+
+impl Place {
+    fn in_export(&self, path: &str) -> PathBuf {
+        self.path("export").join(path)
+    }
+
+    /// Runs a command on paths of the server.
+    fn run_on(&self, command: &[&str], paths: &[&str]) -> Output {
+        let urls = paths.iter().map(|path| self.url(path));
+        dafs().args(command).args(urls).output().unwrap()
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn an_operand_that_fails_keeps_no_other_from_its_turn() {
+    let place = Place::new();
+    for name in ["a", "b"] {
+        std::fs::write(place.in_export(name), name).unwrap();
+    }
+    for command in ["cat", "stat", "ls"] {
+        let output = place.run_on(&[command], &["a", "missing", "b"]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        assert!(said(&output).contains("missing"), "{command}: {}", said(&output));
+        assert_eq!(said(&output).lines().count(), 1, "{command}: {}", said(&output));
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains('a') && printed.contains('b'), "{command}: {printed}");
+    }
+    let output = place.run_on(&["mkdir"], &["new", "a", "newer"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(place.in_export("newer").is_dir());
+    let output = place.run_on(&["mv"], &["missing", "a", "new"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(place.in_export("new/a").exists());
+    let output = place.run_on(&["rm"], &["missing", "b", "newer", "new/a"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(said(&output).lines().count(), 2, "{}", said(&output));
+    assert!(!place.in_export("b").exists() && !place.in_export("new/a").exists());
+    // Without -r or -d a directory stays, even an empty one.
+    assert!(place.in_export("newer").is_dir());
+    assert!(place.run_on(&["rm", "-d"], &["newer", "new"]).status.success());
+    assert!(place.run_on(&["rm", "-f"], &["missing", "no/such"]).status.success());
+}
+
+#[test]
+fn a_removal_says_what_it_has_left() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.in_export("tree/held")).unwrap();
+    std::fs::create_dir_all(place.in_export("tree/free/below")).unwrap();
+    std::fs::write(place.in_export("tree/held/file"), "x").unwrap();
+    let is_held = std::process::Command::new("chattr")
+        .arg("+i")
+        .arg(place.in_export("tree/held/file"))
+        .output()
+        .is_ok_and(|output| output.status.success());
+    if !is_held {
+        eprintln!("this file system has no files that root cannot remove: not tried");
+        return;
+    }
+    let output = place.run_on(&["rm", "-rf"], &["tree"]);
+    let freed = std::process::Command::new("chattr")
+        .arg("-i")
+        .arg(place.in_export("tree/held/file"))
+        .status();
+    assert!(freed.unwrap().success());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("tree/held/file"), "{}", said(&output));
+    assert!(place.in_export("tree/held/file").exists());
+    assert!(!place.in_export("tree/free").exists(), "the rest is gone");
+}
+
+#[test]
+fn a_tree_with_any_names_goes_whole_or_is_told() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.in_export("tree/below")).unwrap();
+    let odd = std::ffi::OsStr::from_bytes(b"bad\xffname");
+    std::fs::write(place.in_export("tree/below").join(odd), "x").unwrap();
+    let output = place.run_on(&["rm", "-rf"], &["tree"]);
+    assert_eq!(output.status.success(), !place.in_export("tree").exists(), "{}", said(&output));
+    assert_eq!(output.status.success(), output.stderr.is_empty(), "{}", said(&output));
+}
+
+#[test]
+fn a_removal_does_not_follow_links_or_take_what_dots_stand_for() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.in_export("precious")).unwrap();
+    std::fs::write(place.in_export("precious/file"), "x").unwrap();
+    std::fs::create_dir_all(place.in_export("tree/below")).unwrap();
+    for (text, name) in
+        [("../precious", "tree/link"), ("..", "tree/up"), ("/precious", "tree/below/link")]
+    {
+        std::os::unix::fs::symlink(text, place.in_export(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("precious", place.in_export("link")).unwrap();
+    for path in ["precious/.", "tree/..", "link/..", "link/", "."] {
+        let output = place.run_on(&["rm", "-r"], &[path]);
+        assert_eq!(output.status.code(), Some(1), "{path}");
+        assert!(!output.stderr.is_empty(), "{path}");
+    }
+    assert!(place.run_on(&["rm", "-r"], &["tree", "link"]).status.success());
+    assert_eq!(std::fs::read(place.in_export("precious/file")).unwrap(), b"x");
+    assert!(!place.in_export("tree").exists());
+}
+
+#[test]
+fn a_tree_as_deep_as_no_path_reaches_is_removed() {
+    let place = Place::new();
+    let name = "n".repeat(200);
+    // Two thousand directories deep, moved together from pieces that a path can name.
+    let mut top = place.path("piece");
+    std::fs::create_dir(&top).unwrap();
+    for _ in 0..DEPTH {
+        let above = place.path("above");
+        std::fs::create_dir(&above).unwrap();
+        std::fs::rename(&top, above.join(&name)).unwrap();
+        std::fs::rename(&above, place.path("piece")).unwrap();
+        top = place.path("piece");
+    }
+    std::fs::rename(&top, place.in_export("deep")).unwrap();
+    let output = place.run_on(&["rm", "-r"], &["deep"]);
+    assert!(output.status.success(), "{}", said(&output).lines().next().unwrap_or_default());
+    assert!(!place.in_export("deep").exists());
+}
+
+/// Directories within one another: more than a path has octets for.
+const DEPTH: usize = 100;
+
+#[test]
+fn a_move_onto_another_name_of_the_same_file_is_refused() {
+    let place = Place::new();
+    std::fs::write(place.in_export("a"), "x").unwrap();
+    std::fs::hard_link(place.in_export("a"), place.in_export("b")).unwrap();
+    std::fs::create_dir(place.in_export("d")).unwrap();
+    std::fs::hard_link(place.in_export("a"), place.in_export("d/a")).unwrap();
+    for target in ["a", "b", "d/../a", "d", "d/a"] {
+        let output = place.run_on(&["mv"], &["a", target]);
+        assert_eq!(output.status.code(), Some(1), "{target}");
+        assert!(said(&output).contains("are the same file"), "{target}: {}", said(&output));
+    }
+    assert!(place.in_export("a").exists() && place.in_export("b").exists());
+    let output = place.run_on(&["mv"], &["a", "no-such-directory/"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(place.run_on(&["mv"], &["d", "e/"]).status.success());
+    assert!(place.in_export("e/a").exists());
+}
