@@ -95,11 +95,10 @@ impl Reactor {
         }
         let handle = created.object.handle;
         if let Err(error) = who.store().set_extras(who, &handle, &extras) {
-            let is_there = who.store().lookup(who, directory, name);
-            if is_there.is_ok_and(|object| object.handle == handle) {
-                // As if it had never been; what else could fail here has nobody to tell.
-                let _ = who.store().remove(who, directory, name);
-            }
+            // As if it had never been, if it still has the name; what else could fail here has
+            // nobody to tell.
+            let is_it = &mut |object: &FileHandle| *object == handle;
+            let _ = who.store().remove_if(who, directory, name, is_it);
             return Err(error.into());
         }
         Ok(true)

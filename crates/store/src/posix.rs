@@ -16,6 +16,14 @@ pub fn check_open(who: &Credentials, found: &Attributes, access: ShareAccess) ->
     rules::check_open(who, bits_of(found), access)
 }
 
+/// Checks that the asker may give an object another name.
+///
+/// # Errors
+/// `IsDirectory`, `NotPermitted`.
+pub fn check_link(who: &Credentials, found: &Attributes) -> Result<()> {
+    rules::check_link(who, bits_of(found))
+}
+
 /// Checks a change of attributes, and takes away what the asker's identity does not carry.
 /// A change that passed needs no further permission.
 ///

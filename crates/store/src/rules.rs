@@ -57,16 +57,28 @@ pub(crate) fn check_open(who: &Credentials, guard: Guard<'_>, access: ShareAcces
     check_rights(who, guard, access)
 }
 
-/// Checks that the asker may read and write as wanted.
+/// Checks that the asker may read and write as wanted. To execute is not to read: an open does not
+/// say what it is for, so a file that may only be executed is opened by nobody who may not read it.
 pub(crate) fn check_rights(who: &Credentials, guard: Guard<'_>, access: ShareAccess) -> Result<()> {
+    let read = if access.reads() { READ } else { 0 };
     let write = if access.writes() { WRITE } else { 0 };
-    // Who may execute a file may read it: clients read what they execute.
-    let may = if access.reads() {
-        guard.allows(who, READ | write) || guard.allows(who, EXECUTE | write)
-    } else {
-        guard.allows(who, write)
-    };
-    if may { Ok(()) } else { Err(StoreError::Access) }
+    if guard.allows(who, read | write) { Ok(()) } else { Err(StoreError::Access) }
+}
+
+/// Checks that the asker may give an object another name, as the kernel does for local users
+/// (`fs.protected_hardlinks`): the owner, and who may read and write a regular file that no bit
+/// makes run as its owner or group. A name keeps an object alive, its space charged to the owner,
+/// and old programs at hand; so others have no business making one.
+pub(crate) fn check_link(who: &Credentials, guard: Guard<'_>) -> Result<()> {
+    let Attributes { kind, uid, mode, .. } = *guard.attributes;
+    if kind == ObjectType::Directory {
+        return Err(StoreError::IsDirectory);
+    }
+    let runs_as_group = mode & 0o2010 == 0o2010;
+    let is_plain = kind == ObjectType::Regular && mode & 0o4000 == 0 && !runs_as_group;
+    let is_own = who.is_superuser() || who.uid == uid;
+    let may = is_own || is_plain && guard.allows(who, READ | WRITE);
+    if may { Ok(()) } else { Err(StoreError::NotPermitted) }
 }
 
 /// Whether the asker may make objects for whom they are to belong to.
@@ -96,7 +108,9 @@ pub(crate) fn check_changes(
             allowed.mode = Some(mode & !0o2000);
         }
     }
-    if changes.uid.is_some_and(|uid| uid != found.uid) && !who.is_superuser() {
+    // The owner may name the owner there is; nobody else may, though it would change nothing: the
+    // kernel takes set-id bits and capabilities away at every call, and the time moves.
+    if changes.uid.is_some_and(|uid| !is_owner || uid != found.uid) && !who.is_superuser() {
         return Err(StoreError::NotPermitted);
     }
     if let Some(gid) = changes.gid {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dafs_store::posix::{check_changes, check_open, common_fs_attributes};
+use dafs_store::posix::{check_changes, check_link, check_open, common_fs_attributes};
 use dafs_store::{
     AttributeChanges, Attributes, Created, Credentials, File, ListEntry, ListPage, ListRequest,
     NewNode, Object, Removed, Renamed, Result, Store, StoreError, name,
@@ -411,9 +411,7 @@ impl Store for CrashStore {
     ) -> Result<ChangeInfo> {
         let mut disk = self.disk();
         let number = disk.resolve(source)?;
-        if disk.volatile.attributes(number)?.kind == ObjectType::Directory {
-            return Err(StoreError::IsDirectory);
-        }
+        check_link(who, &disk.volatile.attributes(number)?)?;
         let (parent, found) = disk.entry(who, directory, name)?;
         if found.is_some() {
             return Err(StoreError::Exists);
@@ -481,6 +479,8 @@ impl Store for CrashStore {
     ) -> Result<ListPage> {
         let disk = self.disk();
         let number = disk.directory(who, directory, READ)?;
+        // Who may not search a directory gets nothing that only a search would give.
+        let want_objects = request.want_objects && disk.directory(who, directory, EXECUTE).is_ok();
         let verifier = CookieVerifier(number.to_le_bytes());
         let cookie = request.cookie.0;
         if cookie != 0 && (request.verifier != verifier || cookie < FIRST_COOKIE) {
@@ -499,7 +499,7 @@ impl Store for CrashStore {
                 cookie: ReaddirCookie(*cookie),
                 name: name.to_vec(),
                 file_id: *number,
-                object: if request.want_objects { disk.object(*number).ok() } else { None },
+                object: if want_objects { disk.object(*number).ok() } else { None },
             });
         }
         if page.entries.is_empty() && !page.is_end {

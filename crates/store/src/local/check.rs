@@ -9,6 +9,7 @@ use std::sync::Arc;
 use dafs_types::permission::{self, EXECUTE, WRITE};
 use dafs_types::{ChangeInfo, Credentials, FileHandle, ObjectType, ShareAccess};
 
+use super::acting::Acting;
 use super::file::LocalFile;
 use super::node::Node;
 use super::{LocalStore, extras, sys};
@@ -24,6 +25,8 @@ pub(super) struct Entry {
     pub parent: Arc<Node>,
     pub before: Attributes,
     pub found: Option<(Arc<Node>, Attributes)>,
+    /// Whether only the owner of what has the name may take it away: the directory is sticky.
+    pub is_owners: bool,
 }
 
 impl LocalStore {
@@ -103,7 +106,14 @@ impl LocalStore {
             Err(StoreError::NotFound) => None,
             Err(error) => return Err(error),
         };
-        Ok(Entry { parent, before, found })
+        let is_owners = permission::sticky_forbids(who, before.mode, before.uid, NOBODYS);
+        Ok(Entry { parent, before, found, is_owners })
+    }
+
+    /// Has the kernel ask for the owner of what an entry leads to when it is taken away. `None`
+    /// where nothing depends on it, or this process cannot act for others.
+    pub(super) fn act_for(&self, who: &Credentials, is_owners: bool) -> Option<Acting> {
+        if is_owners && self.effective_uid == 0 { Acting::begin(who.uid) } else { None }
     }
 
     /// Opens an object that is as `found` says.
@@ -146,3 +156,6 @@ impl LocalStore {
         }
     }
 }
+
+/// The owner of an entry that is nobody's: no user has this number.
+const NOBODYS: u32 = u32::MAX;

@@ -2,10 +2,14 @@
 //!
 //! Invariant: a new object has mode 0 until it belongs to the asker, so nobody else
 //! can use the moment between; one that is made as the asker's has its mode at once.
+//! Owner, mode, size and times go only to a descriptor of the object that was made. For a
+//! regular file the kernel gives that descriptor. Everything else is opened by its name, which
+//! whoever owns the directory may have given to another object by then: see [`Making`].
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use dafs_types::limits::LINK_TEXT_BYTES_MAX;
 use dafs_types::permission::{EXECUTE, WRITE};
 use dafs_types::{
     ChangeInfo, CreateMode, Credentials, FileHandle, ObjectType, SetTime, ShareAccess, Timestamp,
@@ -151,7 +155,8 @@ impl LocalStore {
         // execute it.
         let (node, made) = self.adopt_new(&writer, parent, name)?;
         self.remember(&node, parent, name);
-        let created = self.finish(who, (&node, made), (parent, before), &changes, FILE_MODE)?;
+        let set = self.wanted(who, made.attributes, (parent, before), &changes, FILE_MODE)?;
+        let created = self.finish((&node, made), (parent, before), &set)?;
         if matches!(mode, CreateMode::Exclusive(_)) {
             rustix::fs::fsync(&writer)?;
         }
@@ -203,7 +208,8 @@ impl LocalStore {
         let node = Arc::new(self.make(own, parent.export, parent.file_system, &status));
         let file = self.file_for(node.handle, |key| LocalFile::new(key, node));
         file.allow_with(fd, !who.is_superuser());
-        self.own(who, &file.node, &status.attributes, (&parent, &before), changes, FILE_MODE)?;
+        let made = status.attributes;
+        give(&file.node, &self.wanted(who, made, (&parent, &before), changes, FILE_MODE)?)?;
         let object = Object { handle: file.node.handle, attributes: file.attributes()? };
         Ok((object, file))
     }
@@ -221,20 +227,23 @@ impl LocalStore {
         let parent = self.resolve_node(directory)?;
         self.check_writable(&parent)?;
         let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
-        let at = parent.fd();
+        let (at, kind) = (parent.fd(), kind_of(&node));
         let special = |kind, device| rustix::fs::mknodat(at, name, kind, Mode::empty(), device);
+        let mut making = Making { kind, mode: 0, text: None, begun: sys::coarse_now() };
         let mut default_mode = FILE_MODE;
         match node {
             NewNode::Directory => {
                 default_mode = DIRECTORY_MODE;
                 let early = self.early_mode(who, &before, changes, default_mode);
+                making.mode = early.as_raw_mode();
                 rustix::fs::mkdirat(at, name, early)?;
             }
             NewNode::SymbolicLink(text) => {
+                making.text = Some(text);
                 if text.is_empty() || text.contains(&0) {
                     return Err(StoreError::Invalid);
                 }
-                if text.len() > dafs_types::limits::LINK_TEXT_BYTES_MAX {
+                if text.len() > LINK_TEXT_BYTES_MAX {
                     return Err(StoreError::NameTooLong);
                 }
                 rustix::fs::symlinkat(text, at, name)?;
@@ -252,25 +261,54 @@ impl LocalStore {
                 special(kind, number)?;
             }
         }
-        let (node, made) = self.child(&parent, name)?;
-        self.finish(who, (&node, made), (&parent, &before), changes, default_mode)
+        let (node, made) = self.child_anew(&parent, name)?;
+        let set = self.wanted(who, made.attributes, (&parent, &before), changes, default_mode)?;
+        if !set.is_empty() && !self.is_as_made(&making, &node, &made)? {
+            // Somebody put another object there: the name exists, and is not ours.
+            return Err(StoreError::Exists);
+        }
+        self.finish((&node, made), (&parent, &before), &set)
     }
 
-    /// Gives what was just made to the asker and describes it.
+    /// Whether what was found under the name is what was made under it a moment ago. Whoever may
+    /// write the directory can put there only what is there already, and no such object passes:
+    /// it is another's, or older, or has a mode, other names or entries.
+    fn is_as_made(&self, making: &Making<'_>, node: &Node, found: &Status) -> Result<bool> {
+        let Attributes { kind, uid, mode, link_count, time_create, .. } = found.attributes;
+        let is_directory = kind == ObjectType::Directory;
+        // What a directory passes on to those in it.
+        let inherited = if is_directory { 0o2000 } else { 0 };
+        let has_mode = match making.text {
+            Some(text) => {
+                let room = Vec::with_capacity(LINK_TEXT_BYTES_MAX);
+                kind == making.kind
+                    && rustix::fs::readlinkat(node.fd(), c"", room)?.as_bytes() == text
+            }
+            None => mode & !(making.mode | inherited) == 0,
+        };
+        let clock_is_ours = self.exports[node.export].is_local;
+        let is_young =
+            time_create.is_none_or(|birth| !clock_is_ours || birth >= coarse(making.begun));
+        let link_count_max = if is_directory { 2 } else { 1 };
+        Ok(kind == making.kind
+            && uid == self.effective_uid
+            && has_mode
+            && link_count <= link_count_max
+            && is_young)
+    }
+
+    /// Gives what was just made what it is to have, and describes it.
     fn finish(
         &self,
-        who: &Credentials,
         (node, made): (&Node, Status),
         (parent, before): (&Node, &Attributes),
-        changes: &AttributeChanges,
-        default_mode: u32,
+        set: &AttributeChanges,
     ) -> Result<Created> {
-        let made = made.attributes;
-        let attributes = if self.own(who, node, &made, (parent, before), changes, default_mode)? {
-            sys::status(node.fd())?.attributes
-        } else {
-            made
-        };
+        let mut attributes = made.attributes;
+        if !set.is_empty() {
+            give(node, set)?;
+            attributes = sys::status(node.fd())?.attributes;
+        }
         let change = self.after_change(parent, before)?;
         let object = Object { handle: node.handle, attributes };
         Ok(Created { object, is_new: true, change })
@@ -292,28 +330,28 @@ impl LocalStore {
         if is_own { Mode::from_raw_mode(mode & 0o777) } else { Mode::empty() }
     }
 
-    /// Gives an object, which is as `made` says, to the asker with what else is wanted.
-    /// False if it was so already.
-    fn own(
+    /// What a new object, which is as `made` says, lacks to be the asker's with what else is
+    /// wanted.
+    fn wanted(
         &self,
         who: &Credentials,
-        node: &Node,
-        made: &Attributes,
+        made: Attributes,
         (directory, parent): (&Node, &Attributes),
         changes: &AttributeChanges,
         default_mode: u32,
-    ) -> Result<bool> {
+    ) -> Result<AttributeChanges> {
         let inherits = parent.mode & 0o2000 != 0;
         let uid = changes.uid.unwrap_or(who.uid);
         let gid = changes.gid.unwrap_or(if inherits { parent.gid } else { who.gid });
         let mut mode = changes.mode.unwrap_or(default_mode) & 0o7777;
-        if node.kind == ObjectType::Directory {
+        let is_directory = made.kind == ObjectType::Directory;
+        if is_directory {
             mode |= if inherits { 0o2000 } else { 0 };
         } else if !who.is_superuser() && !who.in_group(gid) {
             mode &= !0o2000;
         }
         let may_give = self.effective_uid == 0;
-        let is_link = node.kind == ObjectType::SymbolicLink;
+        let is_link = made.kind == ObjectType::SymbolicLink;
         let is_given = !may_give || made.uid == uid && made.gid == gid;
         let is_as_made = is_given && changes.mode.is_some() && made.mode == mode;
         if !is_link
@@ -321,29 +359,65 @@ impl LocalStore {
             && let Some(list) = extras::default_list(directory.fd())?
         {
             // The kernel gave the object the list, and the mode is what it lets through.
-            let any = if node.kind == ObjectType::Directory { 0o777 } else { 0o666 };
+            let any = if is_directory { 0o777 } else { 0o666 };
             let wanted = changes.mode.unwrap_or(any);
             mode = mode & 0o7000 | list.inherited(wanted).mode();
         }
-        // Without privilege even the owner needs the mode before the size.
-        if let Some(size) = changes.size.filter(|_| node.kind == ObjectType::Regular) {
-            let early = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
-            sys::apply(node.fd(), &early)?;
-            let size = AttributeChanges { size: Some(size), ..AttributeChanges::default() };
-            sys::apply(node.fd(), &size)?;
-        }
+        let size = changes.size.filter(|_| made.kind == ObjectType::Regular);
         let has_size = changes.size.is_some();
-        let set = AttributeChanges {
+        Ok(AttributeChanges {
             mode: (!is_link && (has_size || !is_given || made.mode != mode)).then_some(mode),
             uid: (!is_given).then_some(uid),
             gid: (!is_given).then_some(gid),
-            size: None,
+            size,
             time_access: changes.time_access,
             time_modify: changes.time_modify,
-        };
-        sys::apply(node.fd(), &set)?;
-        Ok(has_size || !set.is_empty())
+        })
     }
+}
+
+/// Sets what a new object is to have.
+fn give(node: &Node, set: &AttributeChanges) -> Result<()> {
+    // Without privilege even the owner needs the mode before the size.
+    if let Some(size) = set.size {
+        let early = AttributeChanges { mode: Some(0o600), ..AttributeChanges::default() };
+        sys::apply(node.fd(), &early)?;
+        let size = AttributeChanges { size: Some(size), ..AttributeChanges::default() };
+        sys::apply(node.fd(), &size)?;
+    }
+    sys::apply(node.fd(), &AttributeChanges { size: None, ..*set })
+}
+
+/// What was asked of the kernel for an object that it gives no descriptor of.
+///
+/// It is opened by the name it was made under. Whoever owns the directory can give that name to
+/// another object first, and must not have the server give that one away. So nothing is set on
+/// what does not look as this was made, and just now.
+struct Making<'a> {
+    kind: ObjectType,
+    /// Mode it was made with.
+    mode: u32,
+    /// Where a symbolic link leads.
+    text: Option<&'a [u8]>,
+    /// The clock that file systems take times of birth from, just before.
+    begun: Timestamp,
+}
+
+fn kind_of(node: &NewNode<'_>) -> ObjectType {
+    match node {
+        NewNode::Directory => ObjectType::Directory,
+        NewNode::SymbolicLink(_) => ObjectType::SymbolicLink,
+        NewNode::Fifo => ObjectType::Fifo,
+        NewNode::Socket => ObjectType::Socket,
+        NewNode::BlockDevice(_) => ObjectType::BlockDevice,
+        NewNode::CharacterDevice(_) => ObjectType::CharacterDevice,
+    }
+}
+
+/// A time as coarse as the times that file systems keep.
+fn coarse(time: Timestamp) -> Timestamp {
+    let nanoseconds = time.nanoseconds - time.nanoseconds % BIRTH_GRAIN_NANOSECONDS;
+    Timestamp { nanoseconds, ..time }
 }
 
 /// What OPEN with creation says to an object that is there.
@@ -375,6 +449,8 @@ fn verifier_times(verifier: Verifier) -> (Timestamp, Timestamp) {
 /// Modes where none is asked for.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
+/// No local file system keeps times of birth more coarsely.
+const BIRTH_GRAIN_NANOSECONDS: u32 = 10_000_000;
 
 fn same(directory: &Attributes) -> ChangeInfo {
     ChangeInfo { before: directory.change, after: directory.change, atomic: true }

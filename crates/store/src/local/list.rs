@@ -5,7 +5,7 @@
 
 use std::mem::MaybeUninit;
 
-use dafs_types::permission::READ;
+use dafs_types::permission::{EXECUTE, READ};
 use dafs_types::{CookieVerifier, Credentials, FileHandle, ReaddirCookie};
 use rustix::fs::{RawDir, SeekFrom};
 
@@ -30,7 +30,10 @@ impl LocalStore {
             Target::Attributes(node) => self.list_attributes(who, &node, request, verifier),
             Target::Attribute(..) => Err(StoreError::NotDirectory),
             Target::Node(node) => {
-                self.check_directory(who, &node, READ)?;
+                let found = self.check_directory(who, &node, READ)?;
+                // Who may not search a directory gets nothing that only a search would give.
+                let want_objects =
+                    request.want_objects && self.allows(who, &node, &found, EXECUTE)?;
                 let fd = sys::open_directory(node.fd())?;
                 if request.cookie.0 != 0 {
                     rustix::fs::seek(&fd, SeekFrom::Start(request.cookie.0 - FIRST))
@@ -52,7 +55,7 @@ impl LocalStore {
                     if !budget.take(name.len()) {
                         return budget.end(page);
                     }
-                    let object = if request.want_objects {
+                    let object = if want_objects {
                         self.child(&node, name).ok().map(|(child, status)| Object {
                             handle: child.handle,
                             attributes: status.attributes,

@@ -4,12 +4,14 @@
 //! a descriptor of an object that was proved to lie beneath an export, and follows
 //! no symbolic link.
 
+mod acting;
 mod attribute;
 mod check;
 mod create;
 mod extras;
 mod file;
 mod list;
+mod mounts;
 mod node;
 mod ops;
 mod remove;
@@ -21,7 +23,7 @@ mod xattr;
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -34,6 +36,7 @@ use crate::file::FileKey;
 use crate::terms::ExportTerms;
 use attribute::AttributeFile;
 use file::LocalFile;
+use mounts::{Medium, MountPoint, mount_points};
 use node::Node;
 use seal::{Facet, Identity, Parts, Sealer};
 use table::{Hints, NodeTable};
@@ -202,6 +205,8 @@ struct ExportRoot {
     root: Arc<Node>,
     /// Whether everything on the root's file system lies beneath it.
     is_whole: bool,
+    /// Whether this host's kernel answers for its file system by itself.
+    is_local: bool,
 }
 
 impl Deref for LocalStore {
@@ -253,8 +258,8 @@ impl LocalStore {
 
     fn add_export(&mut self, index: usize, export: &Export) -> std::io::Result<()> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let open = |extra| rustix::fs::open(&export.path, flags | extra, Mode::empty());
-        let (path_fd, mount_fd) = (open(OFlags::PATH)?, open(OFlags::RDONLY)?);
+        let path_fd = rustix::fs::open(&export.path, flags | OFlags::PATH, Mode::empty())?;
+        let mount_fd = rustix::fs::openat(&path_fd, c".", flags, Mode::empty())?;
         let fault = |_| std::io::Error::other("cannot read its attributes");
         let status = sys::status(path_fd.as_fd()).map_err(fault)?;
         // Whether handles work is known only by trying: the file system must have them
@@ -265,10 +270,13 @@ impl LocalStore {
         let root = Arc::new(self.make(path_fd, index, 0, &status));
         lock(&self.mounts).insert((index, 0), Arc::new(mount_fd));
         let (name, id) = (export.name.clone(), self.export_ids[index]);
-        let is_whole = is_mount_of_whole(status.mount_id, &export.path);
+        let mounts = mount_points();
+        let is_whole = is_mount_of_whole(&mounts, status.mount_id, root.fd());
+        let mount = mounts.iter().find(|mount| mount.id == status.mount_id);
+        let is_local = mount.is_some_and(|mount| mount.medium == Medium::Local);
         let shared = Arc::get_mut(&mut self.shared).expect("nobody else has it yet");
         shared.uses_kernel_handles &= works;
-        shared.exports.push(ExportRoot { name, id, root, is_whole });
+        shared.exports.push(ExportRoot { name, id, root, is_whole, is_local });
         self.terms.push(ExportTerms {
             is_visible: true,
             read_only: export.read_only,
@@ -427,35 +435,11 @@ fn descriptor_bound(wanted: usize) -> usize {
     wanted.min(quarter).max(DESCRIPTOR_COUNT_MIN)
 }
 
-struct MountPoint {
-    id: u64,
-    /// Which directory of its file system it shows.
-    root: Vec<u8>,
-    point: Vec<u8>,
-}
-
-fn mount_points() -> Vec<MountPoint> {
-    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let lines = text.split(|byte| *byte == b'\n').take(MOUNT_COUNT_MAX);
-    lines
-        .filter_map(|line| {
-            let mut words = line.split(|byte| *byte == b' ');
-            let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
-            let root = words.nth(2)?.to_vec();
-            Some(MountPoint { id, root, point: words.next()?.to_vec() })
-        })
-        .collect()
-}
-
-/// Whether a path is where a file system is mounted with its own root: then every
+/// Whether a directory is where a file system is mounted with its own root: then every
 /// object on it lies beneath.
-fn is_mount_of_whole(mount_id: u64, path: &Path) -> bool {
-    let Ok(path) = path.canonicalize() else { return false };
-    mount_points().iter().any(|mount| {
-        mount.id == mount_id
-            && mount.root == b"/"
-            && mount.point == path.as_os_str().as_encoded_bytes()
-    })
+fn is_mount_of_whole(mounts: &[MountPoint], mount_id: u64, root: BorrowedFd<'_>) -> bool {
+    let Ok(path) = sys::present_path(root) else { return false };
+    mounts.iter().any(|mount| mount.id == mount_id && mount.root == b"/" && mount.point == path)
 }
 
 /// A panic elsewhere leaves these tables whole: each change to them is one call.

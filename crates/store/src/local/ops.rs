@@ -13,7 +13,7 @@ use dafs_types::{
     AccessMask, ChangeInfo, CreateMode, Credentials, FileHandle, FileSystemAttributes, ObjectType,
     ShareAccess, Timestamp,
 };
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, RenameFlags};
 
 use super::node::{Node, Target};
 use super::remove::not_empty;
@@ -23,7 +23,7 @@ use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 use crate::name;
-use crate::rules::{Guard, check_changes};
+use crate::rules::{Guard, check_changes, check_link};
 use crate::store::{
     Created, ExtraChanges, Extras, ExtrasWanted, ListPage, ListRequest, NewNode, Object, Removed,
     Renamed, Store, open_by_creating,
@@ -341,9 +341,9 @@ impl Store for LocalStore {
         if object.export != parent.export {
             return Err(StoreError::CrossDevice);
         }
-        if self.live_status(&object)?.attributes.kind == ObjectType::Directory {
-            return Err(StoreError::IsDirectory);
-        }
+        let found = self.live_status(&object)?.attributes;
+        let acl = self.acl_for(who, &object, &found)?;
+        check_link(who, Guard { attributes: &found, acl: acl.as_ref() })?;
         self.check_writable(&parent)?;
         let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
         let path = sys::magic_path(object.fd());
@@ -399,8 +399,14 @@ impl Store for LocalStore {
             // Its own `..` changes.
             self.check_directory(who, &moved, WRITE)?;
         }
-        rustix::fs::renameat(from.parent.fd(), old_name, to.parent.fd(), new_name)
-            .map_err(not_empty)?;
+        let acting = self.act_for(who, from.is_owners || to.is_owners);
+        // Whose the target is was not asked where there was none: then there must be none.
+        let is_free = to.found.is_none() && to.is_owners && acting.is_none();
+        let flags = if is_free { RenameFlags::NOREPLACE } else { RenameFlags::empty() };
+        let (here, there) = (from.parent.fd(), to.parent.fd());
+        let renamed = rustix::fs::renameat_with(here, old_name, there, new_name, flags);
+        drop(acting);
+        renamed.map_err(if is_free { StoreError::from } else { not_empty })?;
         let replaced = to.found.map(|(node, _)| node).filter(|node| node.handle != moved.handle);
         let replaced = replaced.filter(|node| {
             let is_gone = |status: Status| status.attributes.link_count == 0;

@@ -1,7 +1,7 @@
 //! Removing names.
 //!
-//! Invariant: what the asker is let remove is what was looked at: directory and entry are
-//! looked at once, for the rights and for whoever else has a say.
+//! Invariant: directory and entry are looked at once, for the rights and for whoever else has a
+//! say. Where the right depends on whose the entry is, the kernel looks again as it removes.
 
 use dafs_types::{Credentials, FileHandle, ObjectType};
 use rustix::fs::AtFlags;
@@ -25,7 +25,10 @@ impl LocalStore {
         }
         let is_directory = found.kind == ObjectType::Directory;
         let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        rustix::fs::unlinkat(entry.parent.fd(), name, flags).map_err(not_empty)?;
+        let acting = self.act_for(who, entry.is_owners);
+        let unlinked = rustix::fs::unlinkat(entry.parent.fd(), name, flags);
+        drop(acting);
+        unlinked.map_err(not_empty)?;
         let left = sys::status(node.fd())?.attributes;
         let was_last = left.link_count == 0 || is_directory;
         let handle = node.handle;

@@ -223,6 +223,12 @@ pub(super) fn millis() -> u64 {
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
+/// The clock that file systems take the times of their objects from.
+pub(super) fn coarse_now() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Timestamp { seconds: now.tv_sec, nanoseconds: now.tv_nsec as u32 }
+}
+
 /// What is asked of `statx`.
 const STATUS: StatxFlags =
     StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);

@@ -20,8 +20,8 @@ use crate::error::{Result, StoreError};
 use crate::file::File;
 use crate::name;
 use crate::rules::{
-    ACL_KINDS, check_changes, check_extras, check_open, check_owner, common_fs_attributes,
-    set_group_left,
+    ACL_KINDS, check_changes, check_extras, check_link, check_open, check_owner,
+    common_fs_attributes, set_group_left,
 };
 use crate::store::{
     Created, ExtraChanges, Extras, ExtrasWanted, ListEntry, ListPage, ListRequest, NewNode, Object,
@@ -406,9 +406,7 @@ impl Store for MemoryStore {
         name::check(name)?;
         let mut tree = self.tree();
         let number = tree.resolve(source)?;
-        if tree.get(number)?.attributes.kind == ObjectType::Directory {
-            return Err(StoreError::IsDirectory);
-        }
+        check_link(who, tree.get(number)?.guard())?;
         let parent = tree.directory(who, directory, EXECUTE | WRITE)?;
         if tree.entries(parent)?.get(name).is_some() {
             return Err(StoreError::Exists);
@@ -490,6 +488,8 @@ impl Store for MemoryStore {
     ) -> Result<ListPage> {
         let tree = self.tree();
         let number = tree.directory(who, directory, READ)?;
+        // Who may not search a directory gets nothing that only a search would give.
+        let want_objects = request.want_objects && tree.get(number)?.guard().allows(who, EXECUTE);
         let verifier = CookieVerifier(number.to_le_bytes());
         let cookie = request.cookie.0;
         if cookie != 0 && (request.verifier != verifier || cookie < FIRST_COOKIE) {
@@ -507,7 +507,7 @@ impl Store for MemoryStore {
                 cookie: ReaddirCookie(*cookie),
                 name: name.clone(),
                 file_id: *number,
-                object: if request.want_objects { tree.object(*number).ok() } else { None },
+                object: if want_objects { tree.object(*number).ok() } else { None },
             });
         }
         if page.entries.is_empty() && !page.is_end {

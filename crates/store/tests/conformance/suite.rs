@@ -478,6 +478,108 @@ fn permission_bits_bind_everybody_but_the_superuser() {
 }
 
 #[test]
+fn only_the_owner_names_the_owner_there_is() {
+    if !is_privileged() {
+        return;
+    }
+    everywhere(|store| {
+        let (ann, bob, top) = (user(1001), user(1002), top(store));
+        let program = make(store, &top, "program", 0o755);
+        let give = AttributeChanges { uid: Some(1001), gid: Some(1001), ..mode(0o4755) };
+        let before = store.set_attributes(&root(), &program, &give).unwrap();
+        assert_eq!(before.mode, 0o4755);
+        let uid = AttributeChanges { uid: Some(1001), ..Default::default() };
+        let gid = AttributeChanges { gid: Some(1001), ..Default::default() };
+        let both = AttributeChanges { gid: Some(1001), ..uid };
+        for nothing_new in [uid, gid, both, mode(0o4755)] {
+            let refused = store.set_attributes(&bob, &program, &nothing_new);
+            assert_eq!(refused, Err(StoreError::NotPermitted), "{nothing_new:?}");
+        }
+        let cut = AttributeChanges { size: Some(before.size), ..Default::default() };
+        assert_eq!(store.set_attributes(&bob, &program, &cut), Err(StoreError::Access));
+        assert_eq!(store.attributes(&root(), &program), Ok(before));
+        assert!(store.set_attributes(&ann, &program, &both).is_ok());
+    });
+}
+
+#[test]
+fn who_may_not_read_and_write_a_file_makes_no_link_to_it() {
+    if !is_privileged() {
+        return;
+    }
+    everywhere(|store| {
+        let (ann, bob, top) = (user(1001), user(1002), top(store));
+        let home = make_directory(store, &top, "home", 0o777);
+        let give = AttributeChanges { uid: Some(1001), gid: Some(1001), ..Default::default() };
+        let made = [("secret", 0o600), ("readable", 0o644), ("set-user", 0o4777)];
+        for (name, bits) in [made.as_slice(), &[("set-group", 0o2777)]].concat() {
+            let file = make(store, &top, name, bits);
+            store.set_attributes(&root(), &file, &AttributeChanges { ..give }).unwrap();
+            store.set_attributes(&root(), &file, &mode(bits)).unwrap();
+            let refused = store.link(&bob, &file, &home, b"link");
+            assert_eq!(refused, Err(StoreError::NotPermitted), "{name}");
+            store.link(&ann, &file, &home, format!("{name} of ann's").as_bytes()).unwrap();
+            store.link(&root(), &file, &home, format!("{name} of root's").as_bytes()).unwrap();
+        }
+        let pipe = store.create_node(&ann, &home, b"pipe", NewNode::Fifo, &mode(0o666)).unwrap();
+        let refused = store.link(&bob, &pipe.object.handle, &home, b"link");
+        assert_eq!(refused, Err(StoreError::NotPermitted));
+        let open = make(store, &top, "open", 0o666);
+        store.link(&bob, &open, &home, b"link").unwrap();
+        // Locks of the old way: the group's right to run says what the bit means.
+        let locked = make(store, &top, "locked", 0o666);
+        store.set_attributes(&root(), &locked, &mode(0o2666)).unwrap();
+        store.link(&bob, &locked, &home, b"link to a locked one").unwrap();
+    });
+}
+
+#[test]
+fn a_directory_that_may_not_be_searched_lists_names_alone() {
+    if !is_privileged() {
+        return;
+    }
+    everywhere(|store| {
+        let (bob, top) = (user(1002), top(store));
+        let closed = make_directory(store, &top, "closed", 0o744);
+        make(store, &closed, "f", 0o644);
+        let request = ListRequest {
+            cookie: ReaddirCookie(0),
+            verifier: CookieVerifier::default(),
+            entry_count_max: 10,
+            name_bytes_max: 1000,
+            want_objects: true,
+        };
+        let page = store.readdir(&bob, &closed, &request).unwrap();
+        assert_eq!(page.entries.iter().map(|entry| &entry.name[..]).collect::<Vec<_>>(), [b"f"]);
+        assert_eq!(page.entries[0].object, None, "what only a search gives");
+        assert_eq!(store.lookup(&bob, &closed, b"f").err(), Some(StoreError::Access));
+        store.set_attributes(&root(), &closed, &mode(0o755)).unwrap();
+        let page = store.readdir(&bob, &closed, &request).unwrap();
+        assert_eq!(page.entries[0].object, store.lookup(&bob, &closed, b"f").ok());
+        let missing = store.readdir(&bob, &make_directory(store, &top, "dark", 0o711), &request);
+        assert_eq!(missing, Err(StoreError::Access));
+    });
+}
+
+#[test]
+fn who_may_only_execute_a_file_does_not_read_it() {
+    if !is_privileged() {
+        return;
+    }
+    everywhere(|store| {
+        let (bob, top) = (user(1002), top(store));
+        let program = make(store, &top, "program", 0o711);
+        assert_eq!(store.access(&bob, &program, AccessMask::ALL), Ok(AccessMask::EXECUTE));
+        for access in [ShareAccess::Read, ShareAccess::Write, ShareAccess::Both] {
+            assert_eq!(store.open(&bob, &program, access).err(), Some(StoreError::Access));
+        }
+        store.set_attributes(&root(), &program, &mode(0o713)).unwrap();
+        assert!(store.open(&bob, &program, ShareAccess::Write).is_ok());
+        assert_eq!(store.open(&bob, &program, ShareAccess::Both).err(), Some(StoreError::Access));
+    });
+}
+
+#[test]
 fn the_sticky_bit_and_inherited_groups_work() {
     if !is_privileged() {
         return;

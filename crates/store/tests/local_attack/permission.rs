@@ -1,0 +1,256 @@
+//! What users of this host that own a directory of an export try, to get what is another's.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use dafs_store::{AttributeChanges, Credentials, NewNode, Store, StoreError};
+use dafs_types::{CreateMode, FileHandle, ShareAccess};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::process::{Gid, Uid};
+
+use super::{Place, Stopper, find, place, root, start};
+
+const ANN: u32 = 1001;
+const BOB: u32 = 1002;
+/// Tries of a race. Before there was a guard, a few won.
+const ROUNDS: usize = 400;
+
+fn user(uid: u32) -> Credentials {
+    Credentials { uid, gid: uid, groups: Box::default() }
+}
+
+fn mode(mode: u32) -> AttributeChanges {
+    AttributeChanges { mode: Some(mode), ..AttributeChanges::default() }
+}
+
+fn is_privileged() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: not the superuser, who can give files away");
+    }
+    is_root
+}
+
+/// This thread is a user of the host from now on, for good.
+fn become_user(uid: u32) {
+    let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+    rustix::thread::set_thread_groups(&[]).unwrap();
+    rustix::thread::set_thread_res_gid(Some(group), Some(group), Some(group)).unwrap();
+    rustix::thread::set_thread_res_uid(Some(user), Some(user), Some(user)).unwrap();
+}
+
+/// A directory of a user's in the export.
+fn directory_of(place: &Place, name: &str, uid: u32, mode: u32) -> OwnedFd {
+    let path = place.tree.join(name);
+    std::fs::create_dir(&path).unwrap();
+    chown(&path, Some(uid), Some(uid)).unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    rustix::fs::open(&path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap()
+}
+
+/// Makes an object of root's at `name` in ann's directory, for the attack to have given to her.
+type Victim = fn(&OwnedFd, &str);
+
+fn victim_file(directory: &OwnedFd, name: &str) {
+    rustix::fs::mknodat(directory, name, FileType::RegularFile, Mode::RUSR, 0).unwrap();
+}
+
+fn victim_directory(directory: &OwnedFd, name: &str) {
+    rustix::fs::mkdirat(directory, name, Mode::RWXU).unwrap();
+}
+
+/// As like a new directory as an old one can be.
+fn victim_of_no_mode(directory: &OwnedFd, name: &str) {
+    rustix::fs::mkdirat(directory, name, Mode::empty()).unwrap();
+    // Files keep times no more finely than the clock for them ticks.
+    let tick = || rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    let begun = tick();
+    while (tick().tv_sec, tick().tv_nsec / 20_000_000) == (begun.tv_sec, begun.tv_nsec / 20_000_000)
+    {
+        std::thread::yield_now();
+    }
+}
+
+fn victim_link(directory: &OwnedFd, name: &str) {
+    rustix::fs::symlinkat("elsewhere", directory, name).unwrap();
+}
+
+/// Whose an object is, of which group, and with which mode.
+fn ownership(directory: &OwnedFd, name: &str) -> (u64, (u32, u32, u32)) {
+    let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).unwrap();
+    (found.st_ino, (found.st_uid, found.st_gid, found.st_mode))
+}
+
+#[test]
+fn what_is_swapped_in_for_a_new_object_is_never_given_to_who_asked_for_one() {
+    if !is_privileged() {
+        return;
+    }
+    let link = NewNode::SymbolicLink(b"place");
+    let attacks: [(NewNode<'_>, Victim); 6] = [
+        (NewNode::Directory, victim_file),
+        (NewNode::Directory, victim_directory),
+        (NewNode::Directory, victim_of_no_mode),
+        (NewNode::Fifo, victim_file),
+        (NewNode::Socket, victim_file),
+        (link, victim_link),
+    ];
+    for (node, victim) in attacks {
+        race_for(node, victim);
+    }
+}
+
+/// Ann asks for objects while a thread of hers swaps another's object in.
+fn race_for(node: NewNode<'_>, victim: Victim) {
+    let place = place();
+    let mine = directory_of(&place, "mine", ANN, 0o755);
+    victim(&mine, "victim");
+    let before = ownership(&mine, "victim");
+    let store = start(&place, true);
+    let directory = find(&store, "mine");
+    let (stop, round) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let swapped = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            become_user(ANN);
+            while !stop.load(Ordering::Acquire) {
+                let name = format!("x{}", round.load(Ordering::Acquire));
+                let flags = RenameFlags::EXCHANGE;
+                if rustix::fs::renameat_with(&mine, "victim", &mine, &name, flags).is_ok() {
+                    swapped.fetch_add(1, Ordering::Relaxed);
+                    // Until there is another to take.
+                    while round.load(Ordering::Acquire) == name[1..].parse().unwrap()
+                        && !stop.load(Ordering::Acquire)
+                    {
+                        std::hint::spin_loop();
+                    }
+                }
+            }
+        });
+        let _stopper = Stopper(&stop);
+        for index in 1..=ROUNDS {
+            let name = format!("x{index}");
+            round.store(index, Ordering::Release);
+            let made =
+                store.create_node(&user(ANN), &directory, name.as_bytes(), node, &mode(0o755));
+            match made {
+                Ok(made) => assert_eq!(made.object.attributes.uid, ANN),
+                Err(error) => assert_eq!(error, StoreError::Exists),
+            }
+            // The thread waits for the next round, once it has swapped in this one.
+            while swapped.load(Ordering::Relaxed) < index {
+                std::thread::yield_now();
+            }
+            assert_eq!(ownership(&mine, &name), before, "round {index}: it was given away");
+            let flags = RenameFlags::EXCHANGE;
+            rustix::fs::renameat_with(&mine, &name, &mine, "victim", flags).unwrap();
+        }
+    });
+}
+
+#[test]
+fn nobody_but_its_owner_removes_what_comes_to_a_name_in_a_sticky_directory() {
+    if !is_privileged() {
+        return;
+    }
+    let place = place();
+    let shared = directory_of(&place, "shared", 0, 0o1777);
+    let store = start(&place, true);
+    let directory = find(&store, "shared");
+    let put = |uid: u32| {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+        rustix::fs::openat(&shared, "name", flags, Mode::RUSR).unwrap();
+        chown(place.tree.join("shared/name"), Some(uid), Some(uid)).unwrap();
+    };
+    put(ANN);
+    // Between the look and the removal ann takes her file away, and bob puts his there.
+    let removed = store.remove_if(&user(ANN), &directory, b"name", &mut |_| {
+        rustix::fs::unlinkat(&shared, "name", AtFlags::empty()).unwrap();
+        put(BOB);
+        true
+    });
+    assert_eq!(removed.unwrap_err(), StoreError::NotPermitted);
+    assert_eq!(ownership(&shared, "name").1.0, BOB);
+    // The thread is itself again, and what is one's own goes.
+    assert!(rustix::process::geteuid().is_root());
+    assert!(std::fs::metadata("/proc/1/environ").is_ok());
+    store.remove(&user(BOB), &directory, b"name").unwrap();
+    put(ANN);
+    store.rename(&user(ANN), &directory, b"name", &directory, b"other").unwrap();
+    store.remove(&root(), &directory, b"other").unwrap();
+}
+
+#[test]
+fn a_rename_in_a_sticky_directory_replaces_nothing_that_comes_meanwhile() {
+    if !is_privileged() {
+        return;
+    }
+    let place = place();
+    let shared = directory_of(&place, "shared", 0, 0o1777);
+    let store = start(&place, true);
+    let directory = find(&store, "shared");
+    let (stop, round) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (tried, lost) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            become_user(BOB);
+            while !stop.load(Ordering::Acquire) {
+                let index = round.load(Ordering::Acquire);
+                if index == tried.load(Ordering::Acquire) {
+                    continue;
+                }
+                let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
+                let made = rustix::fs::openat(&shared, "target", flags, Mode::RUSR);
+                tried.store(index, Ordering::Release);
+                let Ok(made) = made else { continue };
+                // Bob's file is there until bob takes it away.
+                while round.load(Ordering::Acquire) == index && !stop.load(Ordering::Acquire) {
+                    std::hint::spin_loop();
+                }
+                let is_lost = rustix::fs::fstat(made.as_fd()).unwrap().st_nlink == 0;
+                lost.fetch_add(usize::from(is_lost), Ordering::Relaxed);
+                let _ = rustix::fs::unlinkat(&shared, "target", AtFlags::empty());
+            }
+        });
+        let _stopper = Stopper(&stop);
+        for index in 1..=ROUNDS {
+            let (how, access) = (CreateMode::Unchecked, ShareAccess::Both);
+            let who = user(ANN);
+            store.create_file(&who, &directory, b"own", how, &mode(0o600), access).unwrap();
+            round.store(index, Ordering::Release);
+            match store.rename(&who, &directory, b"own", &directory, b"target") {
+                Ok(_) => {}
+                Err(error) => assert_eq!(error, StoreError::NotPermitted),
+            }
+            while tried.load(Ordering::Acquire) < index {
+                std::thread::yield_now();
+            }
+            // Hers may be removed, his may not.
+            let _ = store.remove(&who, &directory, b"target");
+        }
+    });
+    assert_eq!(lost.load(Ordering::Relaxed), 0, "bob's files that ann's replaced");
+}
+
+#[test]
+fn a_link_to_anothers_file_is_refused_as_the_kernel_refuses_it() {
+    if !is_privileged() {
+        return;
+    }
+    let place = place();
+    directory_of(&place, "mine", ANN, 0o755);
+    std::fs::write(place.tree.join("secret"), "secret").unwrap();
+    symlink("secret", place.tree.join("link")).unwrap();
+    let mut permissions = std::fs::metadata(place.tree.join("secret")).unwrap().permissions();
+    std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o600);
+    std::fs::set_permissions(place.tree.join("secret"), permissions).unwrap();
+    let store = start(&place, true);
+    let mine: FileHandle = find(&store, "mine");
+    for name in ["secret", "link"] {
+        let linked = store.link(&user(ANN), &find(&store, name), &mine, b"x");
+        assert_eq!(linked, Err(StoreError::NotPermitted), "{name}");
+        let path = place.tree.join(name);
+        assert_eq!(std::fs::symlink_metadata(path).unwrap().nlink(), 1);
+    }
+}
