@@ -6,7 +6,7 @@
 use dafs_filer::{IoKind, Touch};
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, FillJob};
-use dafs_types::{FileHandle, ShareAccess, StateId, Status, limits};
+use dafs_types::{AccessMask, FileHandle, ShareAccess, StateId, Status, limits};
 use dafs_wire::messages::{CacheHintRequest, Empty};
 use dafs_wire::{DirectBuffers, Response};
 
@@ -42,8 +42,7 @@ impl Reactor {
         answer: Answer,
         request: &CacheHintRequest,
     ) -> Result<(), Status> {
-        let who = self.who(answer);
-        who.store().access(&who, &request.file, dafs_types::AccessMask::READ)?;
+        self.check_use(answer, &request.file)?;
         if let Some(file) = self.cache.find(&request.file) {
             let mut jobs = Vec::new();
             let length = u64::from(request.length);
@@ -53,6 +52,24 @@ impl Reactor {
         }
         self.reply(answer, &Response::CacheHint(Empty));
         Ok(())
+    }
+
+    /// Whether a file's data is any business of the asker's: they may read or write it, or own it,
+    /// or have it open since they might. A handle alone, which says where the file is, does not
+    /// let anybody have the server sync it, fetch it or drop it.
+    pub(crate) fn check_use(&mut self, answer: Answer, handle: &FileHandle) -> Result<(), Status> {
+        let who = self.who(answer);
+        let rights = AccessMask::READ | AccessMask::MODIFY;
+        if who.store().access(&who, handle, rights)? != AccessMask::default() {
+            return Ok(());
+        }
+        let channel = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
+        let is_open = self.open_files.get(handle).is_some_and(|(file, _)| {
+            self.filer.is_open_by(channel, dafs_filer::FileKey(file.key().0))
+        });
+        let is_own =
+            || who.store().attributes(&who, handle).is_ok_and(|found| found.uid == who.uid);
+        if is_open || is_own() { Ok(()) } else { Err(Status::Access) }
     }
 
     // ---- which file -----------------------------------------------------------------

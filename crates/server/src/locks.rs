@@ -157,8 +157,7 @@ impl Reactor {
             LockType::Write | LockType::WriteWait => LockMode::Write,
             LockType::Abort => return Err(Status::Inval),
         };
-        let who = self.who(answer);
-        who.store().access(&who, &request.file, dafs_types::AccessMask::READ)?;
+        self.check_use(answer, &request.file)?;
         // A file that nobody has open has no locks.
         let file = match self.open_files.get(&request.file) {
             Some((file, _)) => FileKey(file.key().0),

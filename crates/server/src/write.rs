@@ -357,8 +357,7 @@ impl Reactor {
             let io = self.borrow_file(&who, &request.file, ShareAccess::Write)?;
             return self.commit_file(answer, request, io.file, true);
         };
-        let who = self.who(answer);
-        who.store().access(&who, &request.file, dafs_types::AccessMask::READ)?;
+        self.check_use(answer, &request.file)?;
         self.commit_file(answer, request, file, false)
     }
 

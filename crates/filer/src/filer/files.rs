@@ -144,6 +144,14 @@ impl Filer {
         self.opens.is_open(file)
     }
 
+    /// Whether the client of a channel has the file open.
+    #[must_use]
+    pub fn is_open_by(&self, channel: ChannelId, file: FileKey) -> bool {
+        let Ok(client) = self.client_of(channel) else { return false };
+        let record = self.clients.get(client);
+        record.is_some_and(|record| self.opens.is_open_by(client, &record.opens, file))
+    }
+
     #[inline]
     pub(super) fn client_of(&self, channel: ChannelId) -> Result<ClientSlot, Status> {
         match self.hot.get(channel.index()) {

@@ -313,6 +313,17 @@ impl OpenTable {
         }
     }
 
+    /// Whether a client has the file open. Looks through the shorter of two lists: the client's
+    /// opens, and the file's.
+    pub fn is_open_by(&self, client: ClientSlot, opens: &ClientOpens, file: FileKey) -> bool {
+        let some = |index: u32| (index != NONE).then_some(index);
+        let next = |&index: &u32| some(self.cold[index as usize].of_client.next);
+        let of_client = std::iter::successors(some(opens.first), next);
+        self.opens_of(file).zip(of_client).any(|(of_file, of_client)| {
+            self.is_of(of_file, client) || self.hot[of_client as usize].file == file
+        })
+    }
+
     fn opens_of(&self, file: FileKey) -> impl Iterator<Item = u32> + '_ {
         let some = |index: u32| (index != NONE).then_some(index);
         let first = self.files.get(&file).and_then(|opens| some(opens.first));

@@ -1,15 +1,15 @@
 //! Inline data, stability and appends (draft 4.2.1, 6.5.3, 6.5.8, 6.5.27, 6.5.37).
 
 use dafs_memory::{Memory, Pages};
-use dafs_types::{CacheHint, FileHandle, Random, Stability, StateId, Status, limits};
+use dafs_types::{CacheHint, Credentials, FileHandle, Random, Stability, StateId, Status, limits};
 use dafs_wire::messages::{
-    AppendDirect, AppendInline, Commit, InlineData, Placement, ReadDirect, ReadInline,
-    SessionOptions as WireOptions, WriteInline,
+    AppendDirect, AppendInline, CacheHintRequest, Close, Commit, InlineData, LockTest, LockType,
+    Placement, ReadDirect, ReadInline, SessionOptions as WireOptions, WriteInline,
 };
 use dafs_wire::{Checksum, DirectBuffer, DirectBuffers, Request};
 
 use super::found;
-use crate::fixture::{Fixture, Transport, over_each, pattern};
+use crate::fixture::{Fixture, Transport, far, over_each, pattern};
 use crate::rogue::{Rogue, status_of};
 
 const HINT: CacheHint = CacheHint(0);
@@ -218,4 +218,56 @@ fn appends_at_the_same_time_lie_one_behind_the_other() {
         let expected: Vec<u8> = put.into_iter().flat_map(|(_, octets)| octets).collect();
         assert!(std::fs::read(fixture.local("file")).unwrap() == expected);
     });
+}
+
+/// What anybody can send who has only been told a file's handle.
+fn chores(file: FileHandle) -> [Request<'static>; 3] {
+    let (offset, length, pattern) = (0, 4096, dafs_types::CachePattern::DontNeed);
+    let lock_type = LockType::Write;
+    [
+        Request::Commit(Commit { file, offset, length }),
+        Request::CacheHint(CacheHintRequest { file, offset, length, pattern, hint: HINT }),
+        Request::LockT(LockTest { file, lock_type, owner: b"rogue", offset, length: 4096 }),
+    ]
+}
+
+#[test]
+fn a_handle_alone_has_nobodys_file_synced_fetched_or_asked_about() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: not the superuser, who can serve others");
+        return;
+    }
+    let stranger = Credentials { uid: 1002, gid: 1002, groups: Box::default() };
+    let fixture = Fixture::with(|config| config.filer.anonymous = Some(stranger.clone()));
+    let path = fixture.local("file");
+    std::fs::write(&path, b"secret").unwrap();
+    let set_mode = |mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&path, permissions).unwrap();
+    };
+    set_mode(0o600);
+    let mut owner = Rogue::logged_in(&fixture.address(Transport::Shm));
+    let (file, state) = owner.open("file");
+    let write = writing((file, state), 0, Stability::Unstable, Placement::Packed, b"public");
+    assert_eq!(owner.outcome(&write), Some(Status::Ok));
+    let mut rogue = Rogue::connect(&fixture.address(far()));
+    rogue.log_in_as(b"stranger", WireOptions::default());
+    for chore in chores(file) {
+        assert_eq!(rogue.outcome(&chore), Some(Status::Access), "{}", chore.procedure().name());
+        assert_eq!(owner.outcome(&chore), Some(Status::Ok), "{}", chore.procedure().name());
+    }
+    // Who could open it keeps that right as long as the open.
+    set_mode(0o666);
+    let (file, state) = rogue.open("file");
+    set_mode(0o600);
+    let write = writing((file, state), 0, Stability::Unstable, Placement::Packed, b"second");
+    assert_eq!(rogue.outcome(&write), Some(Status::Ok));
+    for chore in chores(file) {
+        assert_eq!(rogue.outcome(&chore), Some(Status::Ok), "{}", chore.procedure().name());
+    }
+    let close = Request::Close(Close { file, state });
+    assert_eq!(rogue.outcome(&close), Some(Status::Ok));
+    for chore in chores(file) {
+        assert_eq!(rogue.outcome(&chore), Some(Status::Access), "{}", chore.procedure().name());
+    }
 }
