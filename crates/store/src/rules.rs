@@ -133,9 +133,9 @@ pub(crate) fn check_changes(
             return Err(StoreError::Access);
         }
         // The owner of set-id bits is about to be written over.
-        let set_id = found.mode & 0o6000;
-        if !who.is_superuser() && set_id != 0 && changes.mode.is_none() {
-            allowed.mode = Some(found.mode & !0o6000);
+        let left = without_set_ids(found.mode);
+        if !who.is_superuser() && left != found.mode && changes.mode.is_none() {
+            allowed.mode = Some(left);
         }
     }
     for time in [changes.time_access, changes.time_modify].into_iter().flatten() {
@@ -152,6 +152,12 @@ pub(crate) fn check_changes(
         allowed.mode = None;
     }
     Ok(allowed)
+}
+
+/// What a write by somebody other than the superuser leaves of a mode; a set-group-id bit without
+/// the group's right to run means something else.
+pub(crate) fn without_set_ids(mode: u32) -> u32 {
+    mode & !(if mode & 0o010 != 0 { 0o6000 } else { 0o4000 })
 }
 
 /// Checks a change of a list or a MIME type, and says which lists that makes.

@@ -188,7 +188,8 @@ impl LocalStore {
             return Err(StoreError::Access);
         }
         let cut = AttributeChanges { size: Some(0), ..AttributeChanges::default() };
-        sys::apply(node.fd(), &cut)
+        sys::apply(node.fd(), &cut)?;
+        if who.is_superuser() { Ok(()) } else { sys::take_set_ids(node.fd()) }
     }
 
     pub(super) fn make_unlinked(

@@ -1,7 +1,9 @@
 //! An open regular file of a local file system.
 //!
 //! Invariant: one [`LocalFile`] per object at a time, however many opens it has; it
-//! gains the right to write with the first open that may, and never loses it.
+//! gains the right to write with the first open that may, and never loses it. Once somebody
+//! other than the superuser may write, each write looks at the mode: set-id bits can come at any
+//! time, and whoever runs the file would run what was written with its owner's rights.
 
 use std::fs::File as SystemFile;
 use std::io;
@@ -12,13 +14,14 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use dafs_memory::Memory;
 use dafs_types::{CloneSource, FileHandle};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 
 use super::node::Node;
 use super::sys;
 use crate::attributes::Attributes;
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileKey};
+use crate::rules::without_set_ids;
 
 /// See the [module](self).
 pub(super) struct LocalFile {
@@ -26,7 +29,7 @@ pub(super) struct LocalFile {
     pub node: Arc<Node>,
     reader: OnceLock<OwnedFd>,
     writer: OnceLock<OwnedFd>,
-    /// Somebody other than the superuser may write: a write takes the set-id bits away.
+    /// Somebody other than the superuser may write: each write takes set-id bits away.
     strips_set_id: AtomicBool,
 }
 
@@ -77,22 +80,18 @@ impl LocalFile {
         self.writer.get().map(AsFd::as_fd).ok_or(StoreError::Access)
     }
 
-    fn strip_set_id(&self, fd: BorrowedFd<'_>) -> Result<()> {
-        if self.strips_set_id.swap(false, Ordering::Relaxed) {
-            let mode = sys::status(fd)?.attributes.mode;
-            let left = without_set_id(mode);
-            if left != mode {
-                rustix::fs::fchmod(fd, Mode::from_raw_mode(left))?;
-            }
+    /// Changes the data, and takes set-id bits away. They go before it and, if somebody has set
+    /// them between the look and the change, behind it: nobody can run the file while it is open
+    /// to be written.
+    fn strip_around(&self, fd: BorrowedFd<'_>, change: impl FnOnce() -> Result<()>) -> Result<()> {
+        if !self.strips_set_id.load(Ordering::Relaxed) {
+            return change();
         }
-        Ok(())
+        sys::take_set_ids(fd)?;
+        let changed = change();
+        sys::take_set_ids(fd)?;
+        changed
     }
-}
-
-/// What a write by somebody other than the superuser leaves of a mode; a set-group-id bit without
-/// the group's right to run means something else.
-fn without_set_id(mode: u32) -> u32 {
-    mode & !(if mode & 0o010 != 0 { 0o6000 } else { 0o4000 })
 }
 
 impl File for LocalFile {
@@ -127,12 +126,11 @@ impl File for LocalFile {
         offset: u64,
     ) -> Result<()> {
         let fd = self.write_fd()?;
-        self.strip_set_id(fd)?;
-        Ok(memory.write_file(memory_offset, length, fd, offset)?)
+        self.strip_around(fd, || Ok(memory.write_file(memory_offset, length, fd, offset)?))
     }
 
     fn mode_behind_writes(&self, mode: u32) -> u32 {
-        if self.strips_set_id.load(Ordering::Relaxed) { without_set_id(mode) } else { mode }
+        if self.strips_set_id.load(Ordering::Relaxed) { without_set_ids(mode) } else { mode }
     }
 
     fn sync(&self, data_only: bool) -> Result<()> {
@@ -146,8 +144,7 @@ impl File for LocalFile {
 
     fn set_size(&self, size: u64) -> Result<()> {
         let fd = self.write_fd()?;
-        self.strip_set_id(fd)?;
-        Ok(rustix::fs::ftruncate(fd, size)?)
+        self.strip_around(fd, || Ok(rustix::fs::ftruncate(fd, size)?))
     }
 
     fn file_system(&self) -> u64 {

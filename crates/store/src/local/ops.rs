@@ -184,6 +184,13 @@ impl Store for LocalStore {
             // It is so already, and the change of times is seen as a change.
             set.mode = None;
         }
+        if set.size.is_some() && changes.mode.is_none() && !who.is_superuser() {
+            // Whatever the mode is by then.
+            set.mode = None;
+            let size = set.size.take();
+            sys::apply(node.fd(), &AttributeChanges { size, ..AttributeChanges::default() })?;
+            sys::take_set_ids(node.fd())?;
+        }
         sys::apply(node.fd(), &set)?;
         Ok(sys::status(node.fd())?.attributes)
     }

@@ -14,6 +14,7 @@ use rustix::mount::OpenTreeFlags;
 
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::Result;
+use crate::rules::without_set_ids;
 
 /// What one `statx` says.
 #[derive(Clone, Copy)]
@@ -187,6 +188,17 @@ pub(super) fn apply(object: BorrowedFd<'_>, changes: &AttributeChanges) -> Resul
             last_modification: timespec(changes.time_modify),
         };
         rustix::fs::utimensat(object, c"", &times, AtFlags::EMPTY_PATH)?;
+    }
+    Ok(())
+}
+
+/// Takes the set-id bits away that a write of somebody other than the superuser takes away. The
+/// kernel computes what is left of the mode, of the mode that is there then.
+pub(super) fn take_set_ids(object: BorrowedFd<'_>) -> Result<()> {
+    let mode = rustix::fs::fstat(object)?.st_mode & 0o7777;
+    if without_set_ids(mode) != mode {
+        // A change of owner to whoever it is takes them all; of the group's, those that count.
+        rustix::fs::chownat(object, c"", None, None, AtFlags::EMPTY_PATH)?;
     }
     Ok(())
 }
