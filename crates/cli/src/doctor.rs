@@ -10,6 +10,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use dafs_client::{AuthType, Location, RegionPath, ServerName, Session, local_socket_candidates};
 use dafs_dat::Address;
+use dafs_dat::shm::{FoundSocket, server_user};
 use rustix::process::{Resource, getrlimit};
 
 use crate::place::{Access, DEFAULT_PORT, LoginChoice, Transport, connect};
@@ -127,12 +128,20 @@ fn foreign_memory(findings: &Findings) {
 
 fn sockets(findings: &Findings, port: u16) {
     for path in local_socket_candidates(port) {
-        socket(findings, &path);
+        match FoundSocket::look(&path) {
+            Ok(Some(_)) => socket(findings, &path),
+            Ok(None) => findings.note(&format!("shared memory: {}: nothing", path.display())),
+            Err(distrust) => findings.risk(&format!("shared memory: {distrust}")),
+        }
     }
 }
 
+/// Who answers at a socket, as the kernel has it.
 fn socket(findings: &Findings, path: &Path) {
-    let what = if path.exists() { "a server's socket" } else { "nothing" };
+    let what = match server_user(path) {
+        Ok(user) => format!("a server of user {user}"),
+        Err(error) => format!("nobody answers: {error}"),
+    };
     findings.note(&format!("shared memory: {}: {what}", path.display()));
 }
 

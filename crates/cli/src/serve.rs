@@ -468,8 +468,10 @@ fn is_usable(directory: &Path) -> bool {
     let own = rustix::process::geteuid();
     let mode = if own.is_root() { 0o755 } else { 0o700 };
     let _ = std::fs::DirBuilder::new().mode(mode).create(directory);
+    // Clients believe no socket in a directory that others may write to.
     let is_own = |metadata: std::fs::Metadata| {
-        metadata.is_dir() && [0, own.as_raw()].contains(&metadata.uid())
+        let is_closed = metadata.mode() & 0o022 == 0;
+        metadata.is_dir() && is_closed && [0, own.as_raw()].contains(&metadata.uid())
     };
     std::fs::symlink_metadata(directory).is_ok_and(is_own)
         && rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()

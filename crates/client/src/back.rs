@@ -134,7 +134,8 @@ impl Core {
 
     fn connect_back(&mut self, index: usize) -> Result<()> {
         let session = &self.sessions[index];
-        let (address, options) = (session.place.clone(), session.options.clone());
+        let (place, options) = (session.place.clone(), session.options.clone());
+        let address = place.address;
         let failed = |reason: String| ClientError::Connect { address: address.to_string(), reason };
         let tls = tls_target(&address, &options).map_err(|error| failed(error.to_string()))?;
         let mut inbox = Inbox::new(&mut self.interface, DOMAIN, RECEIVES, SLOT_BYTES as u32)
@@ -149,6 +150,7 @@ impl Core {
             crc: options.crc,
             tls,
             mpa: MpaOptions { long_frames: true, ..MpaOptions::default() },
+            socket_trust: place.trust,
             ..EndpointConfig::default()
         };
         let data = ConnectData {

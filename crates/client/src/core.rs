@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_dat::{
-    Address, Domain, EndpointId, Event, Gather, Inbox, InboxSlot, Interface, PostError,
-    SendOptions, Signal, coarse_now,
+    Domain, EndpointId, Event, Gather, Inbox, InboxSlot, Interface, PostError, SendOptions, Signal,
+    coarse_now,
 };
 use dafs_types::{ClientId, SessionId, Status, StreamId, Verifier};
 use dafs_wire::{
@@ -32,7 +32,7 @@ use crate::error::{ClientError, Result};
 use crate::groups::Groups;
 use crate::login::{Identity, LAPSED, Prover};
 use crate::reasons::describe;
-use crate::recovery::{Delay, Keeper, Listener, Question, SessionEvent, Work, is_put_off};
+use crate::recovery::{Delay, Keeper, Listener, Place, Question, SessionEvent, Work, is_put_off};
 use crate::session::SessionOptions;
 use crate::turns::LOOK_PERIOD;
 use crate::waiters::{Ticket, Waiters};
@@ -121,7 +121,7 @@ pub(crate) struct SessionState {
     pub response_bytes_max: u32,
     /// What it was asked to be like, and where it is now.
     pub options: Rc<SessionOptions>,
-    pub place: Address,
+    pub place: Place,
     /// What the server calls it.
     pub id: SessionId,
     /// What the server calls its client.

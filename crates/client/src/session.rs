@@ -30,7 +30,7 @@ use crate::future::run;
 use crate::label::Label;
 use crate::login::{self, Identity, Login, message_bytes_max};
 use crate::reasons::TLS_REQUIRED_ADVICE;
-use crate::recovery::{Keeper, Places, Recovery, SessionEvent};
+use crate::recovery::{Keeper, Place, Places, Recovery, SessionEvent};
 use crate::typed::done;
 use crate::url::{Location, ServerName, local_socket_candidates};
 
@@ -191,24 +191,25 @@ impl Client {
             options.host.clone_from(host);
         }
         let places = places(&location.server, options.transport)?;
-        let addresses = places.now();
+        let found = places.now();
         let is_tls = fit_tls(&location.server, &mut options)?;
         let mut reasons = Vec::new();
-        for address in &addresses {
-            let connecting = self.start_connect(address, &options, places.clone());
+        for place in &found {
+            let connecting = self.start_connect(place, &options, places.clone());
             let connected = connecting.and_then(|(index, future)| run(&self.0, index, future));
             match connected {
                 Ok(session) => return Ok(session),
                 // The only address says no more than the server's name.
-                Err(ClientError::Connect { reason, .. }) if addresses.len() == 1 => {
+                Err(ClientError::Connect { reason, .. }) if found.len() == 1 => {
                     reasons.push(reason);
                 }
                 Err(ClientError::Connect { reason, .. }) => {
-                    reasons.push(format!("{address}: {reason}"));
+                    reasons.push(format!("{}: {reason}", place.address));
                 }
                 Err(other) => return Err(other),
             }
         }
+        reasons.extend(places.passed_over());
         let mut reason = reasons.join("; ");
         // By TLS it has mostly answered, and what it said tells more.
         if !is_tls && !reason.contains(TLS_REQUIRED_ADVICE) {
@@ -223,7 +224,8 @@ impl Client {
     /// As [`Client::connect`].
     pub fn connect_to(&self, address: &Address, options: &SessionOptions) -> Result<Session> {
         let places = Places::one(address.clone());
-        let (index, establishing) = self.start_connect(address, options, places)?;
+        let place = Place::named(address.clone());
+        let (index, establishing) = self.start_connect(&place, options, places)?;
         run(&self.0, index, establishing)
     }
 
@@ -237,17 +239,18 @@ impl Client {
         address: &Address,
         options: &SessionOptions,
     ) -> Result<impl Future<Output = Result<Session>> + use<>> {
-        Ok(self.start_connect(address, options, Places::one(address.clone()))?.1)
+        let place = Place::named(address.clone());
+        Ok(self.start_connect(&place, options, Places::one(address.clone()))?.1)
     }
 
     /// Begins to connect; the future goes on with the exchange that makes a session.
     fn start_connect(
         &self,
-        address: &Address,
+        place: &Place,
         options: &SessionOptions,
         places: Places,
     ) -> Result<(usize, impl Future<Output = Result<Session>> + use<>)> {
-        let index = self.begin(address, options, places)?;
+        let index = self.begin(place, options, places)?;
         // From here on whatever goes wrong ends the session by dropping this.
         let (shared, options) = (self.0.clone(), options.clone());
         let anchor = Rc::new(Anchor { shared: self.0.clone(), index });
@@ -258,11 +261,12 @@ impl Client {
     }
 
     /// Starts the transport connection and posts the receives.
-    fn begin(&self, address: &Address, options: &SessionOptions, places: Places) -> Result<usize> {
+    fn begin(&self, place: &Place, options: &SessionOptions, places: Places) -> Result<usize> {
+        let address = &place.address;
         let mut core = self.0.borrow_mut();
         let credits = options.credits.clamp(1, limits::CREDITS_MAX);
         let failed = |reason: String| ClientError::Connect { address: address.to_string(), reason };
-        let (endpoint, inbox) = core.open_endpoint(address, options).map_err(failed)?;
+        let (endpoint, inbox) = core.open_endpoint(place, options).map_err(failed)?;
         Ok(core.add_session(SessionState {
             endpoint,
             address: address.to_string(),
@@ -279,7 +283,7 @@ impl Client {
             request_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
             response_bytes_max: limits::CONNECT_MESSAGE_BYTES as u32,
             options: Rc::new(options.clone()),
-            place: address.clone(),
+            place: place.clone(),
             id: SessionId(0),
             client: ClientId(0),
             identity: None,
@@ -303,9 +307,10 @@ impl Core {
     /// Starts a transport connection, with a receive posted for every slot of a new inbox.
     fn open_endpoint(
         &mut self,
-        address: &Address,
+        place: &Place,
         options: &SessionOptions,
     ) -> std::result::Result<(EndpointId, Inbox), String> {
+        let address = &place.address;
         let slots = options.slots();
         let tls = tls_target(address, options).map_err(|error| error.to_string())?;
         let config = EndpointConfig {
@@ -314,6 +319,7 @@ impl Core {
             crc: options.crc,
             tls,
             mpa: MpaOptions { long_frames: true, ..MpaOptions::default() },
+            socket_trust: place.trust,
             ..EndpointConfig::default()
         };
         let data = ConnectData {
@@ -343,15 +349,15 @@ impl Core {
     pub fn connect_again(
         &mut self,
         index: usize,
-        address: &Address,
+        place: &Place,
         options: &SessionOptions,
     ) -> std::result::Result<(), String> {
-        let (endpoint, inbox) = self.open_endpoint(address, options)?;
+        let (endpoint, inbox) = self.open_endpoint(place, options)?;
         let session = &mut self.sessions[index];
         let former = std::mem::replace(&mut session.inbox, inbox);
         self.interface.deregister(former.key());
-        (session.endpoint, session.address) = (endpoint, address.to_string());
-        session.place = address.clone();
+        (session.endpoint, session.address) = (endpoint, place.address.to_string());
+        session.place = place.clone();
         session.request_bytes_max = limits::CONNECT_MESSAGE_BYTES as u32;
         session.checksums = false;
         self.note_endpoint(endpoint, index);
@@ -461,7 +467,7 @@ impl Session {
     /// before.
     #[must_use]
     pub fn address(&self) -> Address {
-        self.shared.borrow().sessions[self.index].place.clone()
+        self.shared.borrow().sessions[self.index].place.address.clone()
     }
 
     /// The client it belongs to.
@@ -640,11 +646,13 @@ fn places(server: &ServerName, choice: TransportChoice) -> Result<Places> {
     };
     let places = Places::new(local, fixed);
     if places.now().is_empty() {
-        return Err(failed(
-            "no server on this host offers shared memory at the usual places; \
-             name its socket with dafs+shm:///path/to/socket!/path"
-                .into(),
-        ));
+        let mut reason = "no server on this host offers shared memory at the usual places; \
+                          name its socket with dafs+shm:///path/to/socket!/path"
+            .to_owned();
+        for passed_over in places.passed_over() {
+            reason.push_str(&format!("; {passed_over}"));
+        }
+        return Err(failed(reason));
     }
     Ok(places)
 }

@@ -25,6 +25,7 @@ use self::exposure::Exposes;
 use crate::connection::{Connection, Context, EventQueue, Poller, Readiness, Token};
 use crate::inbox;
 use crate::region::{RegionEntry, RegionTable};
+use crate::shm::SocketTrust;
 use crate::wait::{WaitPolicy, Waiter};
 use crate::{
     Address, AddressError, BreakReason, Domain, EndpointId, Event, Forecast, Gather, ListenerId,
@@ -78,6 +79,8 @@ pub struct EndpointConfig {
     /// The side that connects over TCP speaks TLS, and with whom. Nothing to the side that
     /// accepts, nor to other transports.
     pub tls: Option<TlsTarget>,
+    /// Whose server the side that connects to a Unix socket talks to.
+    pub socket_trust: SocketTrust,
 }
 
 impl Default for EndpointConfig {
@@ -90,6 +93,7 @@ impl Default for EndpointConfig {
             crc: false,
             mpa: MpaOptions::default(),
             tls: None,
+            socket_trust: SocketTrust::default(),
         }
     }
 }

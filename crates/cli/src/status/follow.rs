@@ -17,7 +17,7 @@ use dafs_types::SessionId;
 use dafs_watch::document;
 use serde_json::{Value, json};
 
-use super::{find, number, text};
+use super::{asking, number, reach, text};
 
 /// Arguments of `dafs follow`.
 #[derive(Debug, Args)]
@@ -56,9 +56,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if !(0.0..=1e9).contains(&arguments.slower_than) {
         bail!("--slower-than {}: give milliseconds", arguments.slower_than);
     }
-    let path = find(arguments.socket.as_deref())?;
-    let asking = || format!("asking the server at {}; only its user and root may", path.display());
-    let mut stream = UnixStream::connect(&path).with_context(asking)?;
+    let (mut stream, path) = reach(arguments.socket.as_deref())?;
+    let asking = || asking(&path);
     let asked = json!({
         "follow": true, "label": arguments.label, "session": arguments.session,
         "slower_than_ms": arguments.slower_than, "failed": arguments.failed,

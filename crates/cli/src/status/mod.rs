@@ -12,7 +12,7 @@ pub mod locks;
 pub mod sessions;
 pub mod top;
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -24,6 +24,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::local_socket_candidates;
 use dafs_dat::Address;
+use dafs_dat::shm::{Distrust, FoundSocket};
 use dafs_server::Inspector;
 use serde_json::Value;
 
@@ -109,36 +110,62 @@ fn print(target: &Target, print_table: fn(&Value)) -> Result<()> {
     Ok(())
 }
 
-/// Where a server offers its state.
-fn find(socket: Option<&Path>) -> Result<PathBuf> {
-    let candidates = match socket {
-        Some(socket) => vec![socket_of(socket)],
-        None => local_socket_candidates(DEFAULT_PORT),
-    };
-    let found = candidates.iter().map(|socket| status_path(socket)).find(|path| path.exists());
-    found.with_context(|| {
-        let candidates: Vec<_> = candidates.iter().map(|path| path.display().to_string()).collect();
-        format!(
-            "no server offers its state at {}; name the socket that `dafs serve` has printed",
-            candidates.join(", ")
-        )
-    })
+/// Connects to where a server offers its state: to a socket that was named, or to one of root's or
+/// this user's at the usual places.
+fn reach(socket: Option<&Path>) -> Result<(UnixStream, PathBuf)> {
+    if let Some(socket) = socket {
+        let path = status_path(&socket_of(socket));
+        let connected = match UnixStream::connect(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => bail!(none_at(&[path], "")),
+            connected => connected.with_context(|| asking(&path))?,
+        };
+        return Ok((connected, path));
+    }
+    let candidates = local_socket_candidates(DEFAULT_PORT);
+    let mut passed_over = String::new();
+    for path in candidates.iter().map(|socket| status_path(socket)) {
+        match believed(&path) {
+            Ok(Some(stream)) => return Ok((stream, path)),
+            Ok(None) => {}
+            Err(distrust) => passed_over.push_str(&format!("; {distrust}")),
+        }
+    }
+    bail!(none_at(&candidates, &passed_over))
+}
+
+fn none_at(places: &[PathBuf], more: &str) -> String {
+    let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
+    let places = places.join(", ");
+    format!(
+        "no server offers its state at {places}; name the socket that `dafs serve` has \
+         printed{more}"
+    )
+}
+
+/// Connects to a socket that was found, if one is there.
+fn believed(path: &Path) -> Result<Option<UnixStream>, Distrust> {
+    let Some(found) = FoundSocket::look(path)? else { return Ok(None) };
+    let system = |source| Distrust::System { path: path.into(), source };
+    let stream = UnixStream::connect(found.path()).map_err(system)?;
+    found.judge(&stream, path)?;
+    Ok(Some(stream))
+}
+
+fn asking(path: &Path) -> String {
+    format!("asking the server at {}; only its user and root may", path.display())
 }
 
 /// Asks a server for its state.
 fn ask(socket: Option<&Path>) -> Result<Value> {
-    let path = find(socket)?;
-    let told = || -> std::io::Result<Vec<u8>> {
-        let mut stream = UnixStream::connect(&path)?;
+    let (mut stream, path) = reach(socket)?;
+    let mut told = || -> std::io::Result<Vec<u8>> {
         stream.shutdown(Shutdown::Write)?;
         stream.set_read_timeout(Some(PATIENCE * 2))?;
         let mut octets = Vec::new();
         stream.read_to_end(&mut octets)?;
         Ok(octets)
     };
-    let octets = told().with_context(|| {
-        format!("asking the server at {}; only its user and root may", path.display())
-    })?;
+    let octets = told().with_context(|| asking(&path))?;
     if octets.is_empty() {
         bail!("the server at {} does not answer: it is ending, or stuck", path.display());
     }

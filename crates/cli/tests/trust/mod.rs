@@ -2,4 +2,5 @@
 //! did, as that user; it needs root to be several users.
 
 mod people;
+mod sockets;
 mod strangers;

@@ -87,7 +87,13 @@ impl Server {
         let socket = person.path("socket");
         let mut command = person.dafs(&["serve", "--tcp", "127.0.0.1:0", "--cache", "16M"]);
         command.arg("--socket").arg(&socket).arg("--state").arg(person.path("state"));
-        command.args(more).arg(export).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(more).arg(export);
+        Self::run(command, socket)
+    }
+
+    /// Runs `dafs serve` as it is, whose socket is there.
+    pub fn run(mut command: Command, socket: PathBuf) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -400,7 +400,7 @@ impl SessionState {
 
     /// The longest request the transport was set up for.
     pub fn token_request_bytes(&self) -> u32 {
-        message_bytes_max(&self.place, &self.options.login)
+        message_bytes_max(&self.place.address, &self.options.login)
     }
 }
 

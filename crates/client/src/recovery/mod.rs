@@ -36,7 +36,7 @@ use dafs_dat::coarse_now;
 use dafs_types::{ClientId, SessionId, Verifier};
 
 pub(crate) use delay::{Delay, Delayed, is_put_off};
-pub(crate) use places::Places;
+pub(crate) use places::{Place, Places};
 pub(crate) use rescue::{Question, Rescue};
 pub(crate) use stranded::{Stranded, Work};
 

@@ -6,11 +6,31 @@
 use std::path::PathBuf;
 
 use dafs_dat::Address;
+use dafs_dat::shm::{FoundSocket, SocketTrust};
+
+/// Where a server may be, and how much it is trusted to be the one that is meant.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub address: Address,
+    /// Whether its socket was named, or found where others may have put theirs.
+    pub trust: SocketTrust,
+}
+
+impl Place {
+    /// One that the caller has named.
+    pub fn named(address: Address) -> Self {
+        Self { address, trust: SocketTrust::Named }
+    }
+
+    fn found(socket: PathBuf) -> Self {
+        Self { address: Address::Shm(socket), trust: SocketTrust::Found }
+    }
+}
 
 /// The addresses of one server, best first.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
-    /// Sockets of a server on this host, tried when they are there.
+    /// Sockets of a server on this host, tried when they are there and can be believed.
     local: Vec<PathBuf>,
     /// Always tried.
     fixed: Vec<Address>,
@@ -34,15 +54,22 @@ impl Places {
     }
 
     /// What can be tried now by a session that has lost its connection.
-    pub fn again(&self) -> Vec<Address> {
+    pub fn again(&self) -> Vec<Place> {
         let mut places = self.now();
-        places.extend(self.spare.iter().cloned());
+        places.extend(self.spare.iter().cloned().map(Place::named));
         places
     }
 
     /// What can be tried now.
-    pub fn now(&self) -> Vec<Address> {
-        let there = self.local.iter().filter(|path| path.exists());
-        there.cloned().map(Address::Shm).chain(self.fixed.iter().cloned()).collect()
+    pub fn now(&self) -> Vec<Place> {
+        let is_believed = |path: &&PathBuf| matches!(FoundSocket::look(path), Ok(Some(_)));
+        let there = self.local.iter().filter(is_believed).cloned().map(Place::found);
+        there.chain(self.fixed.iter().cloned().map(Place::named)).collect()
+    }
+
+    /// Why sockets that are there are passed over.
+    pub fn passed_over(&self) -> Vec<String> {
+        let look = |path: &PathBuf| FoundSocket::look(path).err();
+        self.local.iter().filter_map(look).map(|distrust| distrust.to_string()).collect()
     }
 }

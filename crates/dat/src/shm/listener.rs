@@ -7,6 +7,7 @@ use std::time::Instant;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::Connection;
+use super::found::{FoundSocket, SocketTrust};
 use crate::spare::Spare;
 use crate::{Address, AddressError, ListenerId};
 
@@ -72,6 +73,17 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let _ = rustix::fs::unlink(&self.path);
     }
+}
+
+/// A control socket that is connected to whom that trust allows.
+pub fn connect_by(path: &Path, trust: SocketTrust) -> std::io::Result<OwnedFd> {
+    if trust == SocketTrust::Named {
+        return Ok(connect(path)?);
+    }
+    let found = FoundSocket::look(path)?.ok_or(rustix::io::Errno::NOENT)?;
+    let socket = connect(&found.path())?;
+    found.judge(&socket, path)?;
+    Ok(socket)
 }
 
 /// A connected control socket.

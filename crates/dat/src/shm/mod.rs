@@ -12,6 +12,7 @@
 
 mod control;
 mod delta;
+mod found;
 pub(crate) mod fuzzing;
 mod intake;
 mod lane;
@@ -27,6 +28,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use dafs_memory::{Memory, Pages};
+
+pub use self::found::{Distrust, FoundSocket, SocketTrust, server_user};
 
 use self::control::{ControlSocket, ExposedRegion, Hello, Packet};
 use self::lane::Layout;
@@ -115,7 +118,7 @@ impl Connection {
             address: Address::Shm(path.to_path_buf()),
             source,
         };
-        let socket = listener::connect(path).map_err(|e| failed(e.into()))?;
+        let socket = listener::connect_by(path, config.socket_trust).map_err(failed)?;
         let phase = Phase::Starting { private_data: private_data.into() };
         let mut connection = Self::new(socket, path.to_path_buf(), phase, deadline);
         connection.config = config.clone();
