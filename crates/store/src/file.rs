@@ -88,6 +88,10 @@ pub trait File: Send + Sync {
     /// `Io` and `NoSpace` if earlier writes could not be made stable.
     fn sync(&self, data_only: bool) -> Result<()>;
 
+    /// Stamps the file as changed just now: what it holds may be another content, though nobody
+    /// has written. Whoever cannot leaves it.
+    fn mark_changed(&self) {}
+
     /// The mode that an object of this one has once what is to be written has been: without set-id
     /// bits, where somebody other than the superuser may have written it.
     fn mode_behind_writes(&self, mode: u32) -> u32 {

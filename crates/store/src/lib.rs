@@ -19,6 +19,7 @@
 mod acl;
 pub mod attributes;
 pub mod cache;
+mod change;
 pub mod error;
 pub mod file;
 pub mod local;

@@ -1,5 +1,7 @@
 //! The cache against the simplest model there is: a vector of octets per file.
 
+mod change;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -59,10 +59,10 @@ pub(super) struct Entry {
     /// Losses so far, and the last: a commit that spans one reports it.
     pub loss_count: u32,
     pub last_error: StoreError,
-    /// Own changes so far; part of the change attribute.
-    pub change_count: u64,
-    /// When the last write came.
-    pub written_at: Timestamp,
+    /// When what the cache shows was changed last, by a write, a change of size or a loss.
+    pub changed_at: Timestamp,
+    /// Whether the change attribute was shown since: the next change must be told from it.
+    pub is_shown: bool,
     /// Its last name is gone.
     pub is_unlinked: bool,
 }
@@ -99,8 +99,8 @@ impl Entry {
             error: None,
             loss_count: 0,
             last_error: StoreError::Io,
-            change_count: 0,
-            written_at: Timestamp::default(),
+            changed_at: Timestamp::default(),
+            is_shown: false,
             is_unlinked: false,
         }
     }

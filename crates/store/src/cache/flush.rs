@@ -325,6 +325,8 @@ impl Cache {
     fn note_loss(&mut self, file: CachedFile, error: StoreError, bytes: u64) {
         self.stats.lost_bytes += bytes;
         self.loss_count += 1;
+        // What was there before is there again.
+        self.note_change(file);
         let entry = self.files.get_mut(file);
         entry.loss_count += 1;
         entry.last_error = error;
@@ -405,8 +407,9 @@ impl Cache {
     pub fn on_sized(&mut self, done: SizeDone) -> Progress {
         let file = done.owner;
         if done.result.is_ok() {
+            // Until now the cache has shown what is cut off, though the file has changed already.
+            self.note_change(file);
             let entry = self.files.get_mut(file);
-            entry.change_count += 1;
             entry.is_unsynced = true;
             let old = std::mem::replace(&mut entry.size, done.size);
             if done.size < old {

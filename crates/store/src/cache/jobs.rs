@@ -160,7 +160,12 @@ impl SyncJob {
     /// Does the work. Blocks; may run on any thread.
     #[must_use]
     pub fn run(self) -> SyncDone {
-        SyncDone { owner: self.owner, result: self.file.sync(self.data_only) }
+        let result = self.file.sync(self.data_only);
+        if result.is_err() {
+            // The kernel may have given up what was written, under the stamp that it had.
+            self.file.mark_changed();
+        }
+        SyncDone { owner: self.owner, result }
     }
 
     /// What it comes to if it cannot be finished.

@@ -45,6 +45,7 @@ use segment::Segments;
 pub use jobs::{FillDone, FillJob, FlushDone, FlushJob, SizeDone, SizeJob, SyncDone, SyncJob};
 
 use crate::attributes::Attributes;
+use crate::change::{self, Clocks};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 
@@ -438,14 +439,23 @@ impl Cache {
 
     /// Corrects attributes read from the store for what only the cache has: size, space,
     /// change and modification time, and the mode that writing leaves.
-    pub fn overlay(&self, file: CachedFile, attributes: &mut Attributes) {
-        let entry = self.files.get(file);
-        attributes.change = attributes.change.wrapping_add(entry.change_count);
+    pub fn overlay(&mut self, file: CachedFile, attributes: &mut Attributes) {
+        let entry = self.files.get_mut(file);
+        entry.is_shown = true;
+        let clocks = Clocks::read();
+        if entry.is_sizing || FileVersion::from(&*attributes) != entry.version {
+            // The file is ahead of what is cached of it: its number is not yet that of what a
+            // READ shows.
+            attributes.change = clocks.exact;
+        } else if attributes.time_metadata < entry.changed_at {
+            let shown = change::shown(entry.changed_at, clocks);
+            attributes.change = attributes.change.max(shown);
+        }
         if !entry.dirty.is_empty() || entry.is_flushing {
             attributes.size = attributes.size.max(entry.size);
             attributes.space_used = attributes.space_used.max(entry.size);
-            attributes.time_modify = attributes.time_modify.max(entry.written_at);
-            attributes.time_metadata = attributes.time_metadata.max(entry.written_at);
+            attributes.time_modify = attributes.time_modify.max(entry.changed_at);
+            attributes.time_metadata = attributes.time_metadata.max(entry.changed_at);
             if let Some(file) = &entry.file {
                 attributes.mode = file.mode_behind_writes(attributes.mode);
             }

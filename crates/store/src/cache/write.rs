@@ -11,6 +11,7 @@ use super::jobs::FillJob;
 use super::segment::{SEGMENT_BYTES, block_bits};
 use super::space::REFERENCE_WRITTEN;
 use super::{BLOCK_BYTES, Cache, CachedFile, Prepared, Progress, Span, Spans, WriteToken};
+use crate::change::time_of;
 use crate::error::StoreError;
 
 impl Cache {
@@ -272,16 +273,9 @@ impl Cache {
             }
             at = until;
         }
-        let mut written_at = self.calendar();
+        self.note_change(file);
         let entry = self.files.get_mut(file);
-        if written_at <= entry.version.time_metadata {
-            // The kernel has told the file's time more exactly (since Linux 6.13); what comes
-            // later must be seen to.
-            written_at = time_of(ClockId::Realtime);
-        }
         entry.writer_count -= 1;
-        entry.change_count += 1;
-        entry.written_at = written_at;
         if !entry.dirty.is_empty() && !entry.is_queued {
             entry.is_queued = true;
             entry.dirty_since = now;
@@ -293,6 +287,26 @@ impl Cache {
         if !self.has_pressure && self.dirty_blocks > self.dirty_blocks_max / 4 * 3 {
             (self.has_pressure, self.wants_flush) = (true, true);
         }
+    }
+
+    /// What the cache shows of a file is another content from now on.
+    pub(super) fn note_change(&mut self, file: CachedFile) {
+        let mut changed_at = self.calendar();
+        let entry = self.files.get_mut(file);
+        if std::mem::take(&mut entry.is_shown) {
+            // The calendar may be of before that look.
+            changed_at = time_of(ClockId::RealtimeCoarse);
+        }
+        if changed_at <= entry.version.time_metadata {
+            // The kernel has told the file's time more exactly (since Linux 6.13); what comes
+            // later must be seen to.
+            changed_at = time_of(ClockId::Realtime);
+        }
+        if changed_at < entry.changed_at {
+            // Somebody has set the clock back: the numbers go on.
+            changed_at = just_after(entry.changed_at);
+        }
+        entry.changed_at = changed_at;
     }
 
     /// The calendar's time, looked at once for each moment.
@@ -323,9 +337,13 @@ impl Cache {
     }
 }
 
-fn time_of(clock: ClockId) -> Timestamp {
-    let time = rustix::time::clock_gettime(clock);
-    Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec as u32 }
+/// The next time that a stamp can tell from this one.
+fn just_after(time: Timestamp) -> Timestamp {
+    if time.nanoseconds < NANOSECONDS_MAX {
+        Timestamp { nanoseconds: time.nanoseconds + 1, ..time }
+    } else {
+        Timestamp { seconds: time.seconds.saturating_add(1), nanoseconds: 0 }
+    }
 }
 
 /// Whether the blocks at both ends of a write are whole.
@@ -338,3 +356,5 @@ enum Edges {
 }
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
+/// Nanoseconds of a time that is not yet the next second's.
+const NANOSECONDS_MAX: u32 = 999_999_999;

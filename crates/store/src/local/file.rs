@@ -138,6 +138,12 @@ impl File for LocalFile {
         Ok(if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) }?)
     }
 
+    fn mark_changed(&self) {
+        if let Ok(fd) = self.any_fd() {
+            let _ = sys::stamp(fd);
+        }
+    }
+
     fn attributes(&self) -> Result<Attributes> {
         Ok(sys::status(self.node.fd())?.attributes)
     }

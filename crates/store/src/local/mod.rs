@@ -31,6 +31,7 @@ use dafs_memory::kernel_handle::KernelHandle;
 use dafs_types::{Credentials, FileHandle, ObjectType, QuickMap};
 use rustix::fs::{Mode, OFlags};
 
+use crate::change::Clocks;
 use crate::error::{Result, StoreError};
 use crate::file::FileKey;
 use crate::terms::ExportTerms;
@@ -197,6 +198,8 @@ pub struct Shared {
     effective_gid: u32,
     durable_names: bool,
     search_entry_count_max: usize,
+    /// When this was: what the virtual root lists never changes afterwards.
+    started: u64,
 }
 
 struct ExportRoot {
@@ -246,6 +249,7 @@ impl LocalStore {
             effective_gid: rustix::process::getegid().as_raw(),
             durable_names: config.durable_names,
             search_entry_count_max: config.search_entry_count_max,
+            started: Clocks::read().exact,
         };
         let mut store = Self { shared: Arc::new(shared), terms: Vec::new() };
         for (index, export) in config.exports.iter().enumerate() {

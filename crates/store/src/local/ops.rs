@@ -43,7 +43,7 @@ impl LocalStore {
             uid: 0,
             gid: 0,
             link_count: 2 + self.exports.len() as u32,
-            change: self.exports.len() as u64,
+            change: self.started,
             size: 0,
             file_id: 1,
             space_used: 0,

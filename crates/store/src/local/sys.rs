@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
 use crate::attributes::{AttributeChanges, Attributes};
+use crate::change::{self, Clocks};
 use crate::error::Result;
 use crate::rules::without_set_ids;
 
@@ -27,16 +28,18 @@ pub(super) struct Status {
 
 /// Status of the object a descriptor stands for.
 pub(super) fn status(object: BorrowedFd<'_>) -> Result<Status> {
-    Ok(status_of(&rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, STATUS)?))
+    let clocks = Clocks::read();
+    Ok(status_of(&rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, STATUS)?, clocks))
 }
 
 /// Status of an entry of a directory; of a symbolic link, not of what it leads to.
 pub(super) fn entry_status(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Status> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-    Ok(status_of(&rustix::fs::statx(directory, name, flags, STATUS)?))
+    let clocks = Clocks::read();
+    Ok(status_of(&rustix::fs::statx(directory, name, flags, STATUS)?, clocks))
 }
 
-fn status_of(raw: &Statx) -> Status {
+fn status_of(raw: &Statx, clocks: Clocks) -> Status {
     let has_birth = raw.stx_mask & StatxFlags::BTIME.bits() != 0;
     let time =
         |t: rustix::fs::StatxTimestamp| Timestamp { seconds: t.tv_sec, nanoseconds: t.tv_nsec };
@@ -48,7 +51,7 @@ fn status_of(raw: &Statx) -> Status {
             uid: raw.stx_uid,
             gid: raw.stx_gid,
             link_count: raw.stx_nlink,
-            change: change_of(changed),
+            change: change::shown(changed, clocks),
             size: raw.stx_size,
             file_id: raw.stx_ino,
             space_used: raw.stx_blocks * 512,
@@ -64,11 +67,6 @@ fn status_of(raw: &Statx) -> Status {
         device: (raw.stx_dev_major, raw.stx_dev_minor),
         mount_id: raw.stx_mnt_id,
     }
-}
-
-/// The change attribute: the time of the last change in nanoseconds.
-pub(super) fn change_of(time: Timestamp) -> u64 {
-    (time.seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(time.nanoseconds.into())
 }
 
 fn kind_of(raw: &Statx) -> ObjectType {
@@ -201,6 +199,15 @@ pub(super) fn take_set_ids(object: BorrowedFd<'_>) -> Result<()> {
         rustix::fs::chownat(object, c"", None, None, AtFlags::EMPTY_PATH)?;
     }
     Ok(())
+}
+
+/// Gives an open file a new time of change, and of access, which alone can be set to no harm.
+pub(super) fn stamp(file: BorrowedFd<'_>) -> Result<()> {
+    let times = Timestamps {
+        last_access: timespec(Some(SetTime::Server)),
+        last_modification: timespec(None),
+    };
+    Ok(rustix::fs::futimens(file, &times)?)
 }
 
 fn timespec(time: Option<SetTime>) -> rustix::fs::Timespec {

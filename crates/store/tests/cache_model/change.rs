@@ -1,0 +1,305 @@
+//! The change attribute of files and directories of a real file system, as clients see it:
+//! through evictions, restarts and crashes.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use dafs_store::NewNode;
+use dafs_store::local::{LocalConfig, LocalStore};
+
+use super::*;
+
+/// A server's store and cache, and what a client has been shown of one file.
+struct Server {
+    _directory: tempfile::TempDir,
+    tree: PathBuf,
+    config: LocalConfig,
+    store: LocalStore,
+    cache: Cache,
+    open: CachedFile,
+    file: Arc<dyn File>,
+    now: u64,
+    next: u64,
+    /// Contents by change attribute.
+    shown: HashMap<u64, Vec<u8>>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let (tree, state) = (directory.path().join("tree"), directory.path().join("state"));
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("file"), b"nothing yet").unwrap();
+        std::fs::write(tree.join("other"), b"").unwrap();
+        let config = LocalConfig::new(&tree, state);
+        let (store, cache) = begin(&config);
+        let (mut cache, file) = (cache, open(&store, "file"));
+        let open = cache.open(file.clone(), file.version().unwrap()).unwrap();
+        let shown = HashMap::new();
+        Self {
+            _directory: directory,
+            tree,
+            config,
+            store,
+            cache,
+            open,
+            file,
+            now: 0,
+            next: 0,
+            shown,
+        }
+    }
+
+    fn write(&mut self) {
+        self.next += 1;
+        let bytes = self.next.to_be_bytes();
+        let (mut spans, mut jobs) = (Spans::new(), Vec::new());
+        loop {
+            match self.cache.prepare_write(self.open, 0, 8, &mut spans, &mut jobs) {
+                Prepared::Ready(token) => {
+                    self.cache.arena().write(spans[0].offset as usize, &bytes);
+                    let _ = self.cache.write_done(token, Moment(self.now));
+                    return;
+                }
+                Prepared::Fill => {
+                    for job in jobs.drain(..) {
+                        let _ = self.cache.on_filled(job.run());
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn commit(&mut self) {
+        let mut ticket = self.cache.commit_begin(self.open, 0, 0, Stability::Unstable);
+        loop {
+            match self.cache.commit_step(&mut ticket) {
+                CommitStep::Flush(job) => drop(self.cache.on_flushed(job.run())),
+                CommitStep::Done(result) => return result.unwrap(),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// The file is closed, its entry makes room for another file's, and it is opened anew.
+    fn evict(&mut self) {
+        self.commit();
+        self.cache.close(self.open);
+        let other = open(&self.store, "other");
+        let held = self.cache.open(other.clone(), other.version().unwrap()).unwrap();
+        self.cache.close(held);
+        assert!(self.cache.find(&self.file.handle()).is_none(), "its entry is gone");
+        self.reopen();
+    }
+
+    fn reopen(&mut self) {
+        self.file = open(&self.store, "file");
+        self.open = self.cache.open(self.file.clone(), self.file.version().unwrap()).unwrap();
+    }
+
+    /// The server is killed, with whatever it has not written, and starts again.
+    fn crash(&mut self) {
+        (self.store, self.cache) = begin(&self.config);
+        self.reopen();
+    }
+
+    fn cut(&mut self, while_under_way: impl FnOnce(&mut Self)) {
+        self.next += 1;
+        match self.cache.set_size(self.open, 8 + self.next % 8) {
+            SizeStep::Job(job) => {
+                let done = job.run();
+                while_under_way(self);
+                assert_eq!(self.cache.on_sized(done).error, None);
+            }
+            SizeStep::Wait => panic!("nothing is under way"),
+        }
+    }
+
+    fn change_mode(&self) {
+        let mode = 0o600 + (self.next % 8) as u32;
+        let changes = AttributeChanges { mode: Some(mode), ..AttributeChanges::default() };
+        self.store
+            .set_attributes(&Credentials::superuser(), &self.file.handle(), &changes)
+            .unwrap();
+    }
+
+    /// GETATTR and READ, as a server answers them.
+    fn look(&mut self) -> u64 {
+        let mut attributes = self.file.attributes().unwrap();
+        self.cache.revalidate(self.open, FileVersion::from(&attributes));
+        self.cache.overlay(self.open, &mut attributes);
+        if let Some(content) = self.read() {
+            let before = self.shown.entry(attributes.change).or_insert_with(|| content.clone());
+            assert_eq!(*before, content, "{} stands for both", attributes.change);
+        }
+        attributes.change
+    }
+
+    /// `None` if a READ would have to wait.
+    fn read(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let mut pieces = Pieces::new();
+            match self.cache.read(self.open, 0, 4096, &mut pieces) {
+                Read::Hit { .. } => {
+                    let arena = self.cache.arena().clone();
+                    let mut bytes = Vec::new();
+                    for piece in pieces {
+                        bytes.extend(arena.to_vec(piece.offset as usize, piece.length as usize));
+                        self.cache.unpin(piece.pin);
+                    }
+                    return Some(bytes);
+                }
+                Read::Miss => {
+                    let mut jobs = Vec::new();
+                    let hint = CacheHint::default();
+                    if self.cache.plan_fill(self.open, 0, 4096, hint, &mut jobs) == Planned::Wait {
+                        return None;
+                    }
+                    for job in jobs {
+                        let _ = self.cache.on_filled(job.run());
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn begin(config: &LocalConfig) -> (LocalStore, Cache) {
+    let cache = Cache::new(CacheConfig { file_count_max: 1, ..CacheConfig::default() });
+    (LocalStore::new(config).unwrap(), cache.unwrap())
+}
+
+fn open(store: &LocalStore, name: &str) -> Arc<dyn File> {
+    let who = Credentials::superuser();
+    let top = store.root(&who).unwrap().handle;
+    let handle = store.lookup(&who, &top, name.as_bytes()).unwrap().handle;
+    store.open(&who, &handle, ShareAccess::Both).unwrap()
+}
+
+#[test]
+fn the_change_attribute_of_an_evicted_file_never_stands_for_other_content() {
+    let mut server = Server::new();
+    for _ in 0..20 {
+        for _ in 0..5 {
+            server.write();
+            server.look();
+        }
+        server.evict();
+    }
+}
+
+#[test]
+fn the_change_attribute_goes_on_over_a_restart_of_the_server() {
+    let mut server = Server::new();
+    let mut last = 0;
+    for round in 0..20 {
+        for _ in 0..5 {
+            server.write();
+            let shown = server.look();
+            assert!(shown > last, "{shown} after {last}");
+            last = shown;
+        }
+        if round % 2 == 0 {
+            server.commit();
+        }
+        server.crash();
+    }
+}
+
+#[test]
+fn a_change_of_size_has_a_number_of_its_own_though_it_takes_long() {
+    let mut server = Server::new();
+    server.write();
+    server.commit();
+    for _ in 0..3 {
+        server.look();
+        server.cut(|server| {
+            // The file has its new size, and is still read from the cache with its old one.
+            let file = server.tree.join("file");
+            let cut = std::fs::metadata(&file).unwrap().modified().unwrap();
+            while cut.elapsed().is_ok_and(|since| since < Duration::from_millis(20)) {
+                std::thread::yield_now();
+            }
+            server.look();
+        });
+        server.look();
+        server.evict();
+        server.look();
+    }
+}
+
+#[test]
+fn a_directory_has_a_new_change_attribute_after_each_change() {
+    let mut server = Server::new();
+    let who = Credentials::superuser();
+    let top = server.store.root(&who).unwrap().handle;
+    let none = AttributeChanges::default();
+    let mut last = 0;
+    for number in 0..100 {
+        let name = format!("d{}", number % 10);
+        let change = if number % 20 < 10 {
+            let made =
+                server.store.create_node(&who, &top, name.as_bytes(), NewNode::Directory, &none);
+            made.unwrap().change
+        } else {
+            server.store.remove(&who, &top, name.as_bytes()).unwrap().change
+        };
+        assert!(last <= change.before && change.before < change.after, "{last} {change:?}");
+        last = server.store.attributes(&who, &top).unwrap().change;
+        assert!(last >= change.after);
+        if number % 30 == 7 {
+            server.crash();
+        }
+    }
+}
+
+#[test]
+fn a_file_that_rests_keeps_its_change_attribute() {
+    let mut server = Server::new();
+    server.write();
+    server.commit();
+    let mut last = server.look();
+    // Until the tick of the last change is over.
+    let settled = loop {
+        std::thread::yield_now();
+        let shown = server.look();
+        if shown == last {
+            break shown;
+        }
+        last = shown;
+    };
+    server.evict();
+    assert_eq!(server.look(), settled);
+    server.crash();
+    assert_eq!(server.look(), settled);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn no_history_shows_one_number_for_two_contents(
+        steps in prop::collection::vec(0..10u8, 1..120),
+    ) {
+        let mut server = Server::new();
+        for step in steps {
+            match step {
+                0..3 => server.write(),
+                3 => server.commit(),
+                4 => server.evict(),
+                5 => server.crash(),
+                6 => {
+                    server.commit();
+                    server.cut(|server| {
+                        server.look();
+                    });
+                }
+                7 => server.change_mode(),
+                _ => {
+                    server.look();
+                }
+            }
+        }
+        server.look();
+    }
+}
