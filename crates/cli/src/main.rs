@@ -180,6 +180,11 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 fn start_logging(cli: &Cli) {
     let filter = tracing_subscriber::EnvFilter::new(&cli.log);
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Colours are for people: what reads a log line by line would stumble over them.
+    let is_read_by_people = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(is_read_by_people)
+        .with_writer(std::io::stderr);
     if cli.log_json { builder.json().init() } else { builder.init() }
 }

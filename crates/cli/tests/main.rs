@@ -11,6 +11,7 @@ mod exec_trouble;
 mod external;
 mod fence;
 mod lock;
+mod logins;
 mod mount;
 mod mounts;
 mod operands;

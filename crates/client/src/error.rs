@@ -190,6 +190,9 @@ fn named(user: &Option<String>) -> String {
 fn login_advice(user: &Option<String>, status: Status) -> &'static str {
     let is_refusal = matches!(status, Status::Access | Status::Perm | Status::NotAuthorized);
     match user {
+        _ if status == Status::Delay => {
+            "; too many logins from here wait to be checked: try again in a moment"
+        }
         Some(_) if is_refusal => {
             "; check the name and the password; if they are right, a rule of the server keeps \
              you out, and its log says which"

@@ -46,6 +46,7 @@ mod credits;
 mod delegations;
 mod fences;
 mod filer;
+mod holder;
 pub mod locks;
 mod negotiate;
 mod opens;
@@ -83,6 +84,7 @@ pub use fences::{
     FencedObject, OperationId, RunningOperation,
 };
 pub use filer::{BindArguments, ClientRecord, DelegationWish, Filer, RunningRequest, SessionView};
+pub use holder::Holder;
 pub use negotiate::{
     ConnectArguments, ConnectRefusal, ConnectResults, Negotiated, PROTOCOL_VERSION,
 };

@@ -125,6 +125,7 @@ impl Reactor {
                 self.end_batches(session);
             }
             self.end_back(&channel);
+            self.logins.forget(endpoint);
             self.forget_waiters_of(endpoint);
             self.drop_held(endpoint);
             self.act_on_locks();

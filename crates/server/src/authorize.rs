@@ -13,7 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use dafs_dat::{Address, CertificateIdentity, Peer};
-use dafs_filer::Principal;
+use dafs_filer::{Holder, Principal};
 use dafs_store::ExportTerms;
 use dafs_store::local::Squash;
 use dafs_types::{AuthType, Credentials};
@@ -132,6 +132,8 @@ pub struct PeerFacts {
     pub address: Option<IpAddr>,
     /// The kernel vouches for it.
     pub is_local: bool,
+    /// As which user of this host it came, by the kernel's word.
+    pub uid: Option<u32>,
     /// What it came over.
     pub transport: TransportKind,
     /// Who it is by its certificate.
@@ -318,7 +320,17 @@ impl PeerFacts {
             Address::Sim(_) => (None, TransportKind::Tcp),
         };
         let certificate = peer.certificate.clone();
-        Self { address, is_local: peer.process.is_some(), transport, certificate }
+        let uid = peer.process.as_ref().map(|process| process.uid);
+        Self { address, is_local: uid.is_some(), uid, transport, certificate }
+    }
+
+    /// Whom limits are counted for that hold before anybody has logged in.
+    pub(crate) fn holder(&self) -> Holder {
+        match (self.uid, self.address) {
+            (Some(uid), _) => Holder::User(uid),
+            (None, Some(address)) => Holder::at(address),
+            (None, None) => Holder::Elsewhere,
+        }
     }
 }
 
@@ -532,6 +544,7 @@ mod tests {
         PeerFacts {
             address: Some(address.parse().unwrap()),
             is_local: false,
+            uid: None,
             transport: TransportKind::Tcp,
             certificate: None,
         }
@@ -539,7 +552,7 @@ mod tests {
 
     fn local() -> PeerFacts {
         let transport = TransportKind::SharedMemory;
-        PeerFacts { address: None, is_local: true, transport, certificate: None }
+        PeerFacts { address: None, is_local: true, uid: Some(7), transport, certificate: None }
     }
 
     fn from(places: &[&str]) -> Peers {

@@ -148,7 +148,7 @@ impl Reactor {
                 let users = Users::new(self.passwords.clone());
                 let kerberos = self.kerberos.clone();
                 let job = LookupJob { answer, lookup, name, users, kerberos };
-                self.pool.submit(Job::Lookup(Box::new(job)));
+                self.submit_lookup(Job::Lookup(Box::new(job)));
             }
         }
         Ok(())

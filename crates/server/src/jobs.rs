@@ -2,8 +2,9 @@
 //!
 //! Invariant: the number of jobs under way is known; each comes back exactly once
 //! through [`Pool::take`], and the reactor is woken when one does. A job that panics comes
-//! back as one that has failed, and its thread takes the next one. A pool without
-//! threads does nothing between two calls.
+//! back as one that has failed, and its thread takes the next one. What anybody may ask for
+//! before they have logged in has threads of its own, and keeps none of the others waiting. A
+//! pool without threads does nothing between two calls.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -136,6 +137,9 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
     owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it does not say why")
 }
 
+/// Logins that are checked at a time: each takes a core, and 19 MiB with a password.
+pub(crate) const LOGIN_THREADS: usize = 2;
+
 /// Why a job failed that has panicked.
 const PANICKED: &str = "the job panicked; the log says where";
 
@@ -151,6 +155,7 @@ pub struct Pool {
 enum Workers {
     Threads {
         jobs: Arc<Queue<Job>>,
+        logins: Arc<Queue<Job>>,
         done: Receiver<Done>,
         threads: Vec<JoinHandle<()>>,
         owner: OwnerPlace,
@@ -171,25 +176,29 @@ impl Pool {
     pub fn new(count: usize, waker: &Waker) -> std::io::Result<Self> {
         let count = count.max(1);
         let jobs = Arc::new(Queue::<Job>::new(count));
+        let logins = Arc::new(Queue::<Job>::new(LOGIN_THREADS));
         let (outbox, done) = channel();
         let owner = OwnerPlace::unknown();
-        let threads = (0..count)
-            .map(|number| {
-                let (jobs, outbox, waker) = (jobs.clone(), outbox.clone(), waker.clone());
-                let owner = owner.clone();
-                std::thread::Builder::new().name(format!("dafs-io-{number}")).spawn(move || {
-                    while let Some(job) = jobs.next(number) {
-                        if outbox.send(job.run_guarded(|| owner.give_way())).is_err() {
-                            return;
-                        }
-                        waker.wake();
+        let start = |queue: &Arc<Queue<Job>>, name: &str, number: usize| {
+            let (jobs, outbox, waker) = (queue.clone(), outbox.clone(), waker.clone());
+            let owner = owner.clone();
+            std::thread::Builder::new().name(format!("{name}-{number}")).spawn(move || {
+                while let Some(job) = jobs.next(number) {
+                    if outbox.send(job.run_guarded(|| owner.give_way())).is_err() {
+                        return;
                     }
-                })
+                    waker.wake();
+                }
             })
-            .collect::<std::io::Result<_>>()
-            .inspect_err(|_| jobs.end())?;
+        };
+        let io = (0..count).map(|number| start(&jobs, "dafs-io", number));
+        let checks = (0..LOGIN_THREADS).map(|number| start(&logins, "dafs-login", number));
+        let threads = io.chain(checks).collect::<std::io::Result<_>>().inspect_err(|_| {
+            jobs.end();
+            logins.end();
+        })?;
         let has_core = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
-        let workers = Workers::Threads { jobs, done, threads, owner };
+        let workers = Workers::Threads { jobs, logins, done, threads, owner };
         Ok(Self { workers, under_way: 0, has_core })
     }
 
@@ -205,6 +214,16 @@ impl Pool {
         self.under_way += 1;
         match &mut self.workers {
             Workers::Threads { jobs, .. } => jobs.push(job),
+            Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
+        }
+    }
+
+    /// Gives away what is to be checked of a login. No more than [`LOGIN_THREADS`] may be under
+    /// way.
+    pub fn submit_login(&mut self, job: Job) {
+        self.under_way += 1;
+        match &mut self.workers {
+            Workers::Threads { logins, .. } => logins.push(job),
             Workers::Owner { jobs, .. } => jobs.push(Waiting::New(job)),
         }
     }
@@ -281,8 +300,9 @@ fn step_one(jobs: &mut Vec<Waiting>, entropy: &mut dyn Entropy) -> Option<Done> 
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let Workers::Threads { jobs, threads, .. } = &mut self.workers {
+        if let Workers::Threads { jobs, logins, threads, .. } = &mut self.workers {
             jobs.end();
+            logins.end();
             for thread in threads.drain(..) {
                 let _ = thread.join();
             }

@@ -38,6 +38,7 @@ mod inspect;
 mod jobs;
 mod ledger;
 mod locks;
+mod logins;
 mod meter;
 mod names;
 mod object;

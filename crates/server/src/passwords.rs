@@ -1,8 +1,9 @@
 //! The password file: one user a line, `name:uid:gid:group,group:hash`, hashes by
 //! argon2id in the usual text form.
 //!
-//! Invariant: a check takes as long for an unknown user as for a wrong password.
+//! Invariant: a check takes as long for an unknown user as for a wrong password of some user.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,8 @@ pub struct PasswordFile {
     users: Vec<User>,
     /// In no file, and good for this run of the server.
     one_time: Option<OneTimeUser>,
+    /// Chooses whose hash an unknown user's password is checked against.
+    choice: RandomState,
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +81,7 @@ impl PasswordFile {
                 what,
             })?);
         }
-        Ok(Self { users, one_time: None })
+        Ok(Self { users, one_time: None, choice: RandomState::new() })
     }
 
     /// The same with a user who is in no file. [`PasswordFile::save`] leaves that one out.
@@ -141,6 +144,12 @@ impl PasswordFile {
         self.users.len() < before
     }
 
+    /// Whether nobody could come in by a password.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty() && self.one_time.is_none()
+    }
+
     /// The users' names.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.users.iter().map(|user| user.name.as_str())
@@ -162,10 +171,18 @@ impl PasswordFile {
             return one_time.is_password(password).then(|| who.clone());
         }
         let user = self.users.iter().find(|user| user.name == name);
-        let hash = user.map_or(UNKNOWN_USER_HASH, |user| user.hash.as_str());
+        let hash = user.map_or_else(|| self.decoy(name), |user| user.hash.as_str());
         let parsed = PasswordHash::new(hash).ok()?;
         let matches = Argon2::default().verify_password(password.as_bytes(), &parsed).is_ok();
         user.filter(|_| matches).map(|user| user.credentials.clone())
+    }
+
+    /// The hash that an unknown user's password is checked against: some user's, always the same
+    /// one for the same name, since hashes may differ in what they cost.
+    fn decoy(&self, name: &str) -> &str {
+        let count = self.users.len().max(1) as u64;
+        let chosen = usize::try_from(self.choice.hash_one(name) % count).unwrap_or(0);
+        self.users.get(chosen).map_or(UNKNOWN_USER_HASH, |user| user.hash.as_str())
     }
 }
 
@@ -195,7 +212,7 @@ fn hash(password: &str) -> Result<String, PasswordError> {
     Ok(hash.to_string())
 }
 
-/// Verified against when the user is unknown; no password has this hash.
+/// Verified against where no file has users; no password has this hash.
 const UNKNOWN_USER_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$\
     AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
@@ -215,6 +232,30 @@ mod tests {
         assert_eq!(file.verify("ann", "open sesame"), Some(who));
         assert_eq!(file.verify("ann", "open"), None);
         assert_eq!(file.verify("bob", "open sesame"), None);
+    }
+
+    #[test]
+    fn an_unknown_user_costs_what_some_user_costs() {
+        let cheap = "$argon2id$v=19$m=64,t=1,p=1$AAAAAAAAAAAAAAAAAAAAAA$\
+            AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+        let mut file = PasswordFile::default();
+        assert_eq!(file.decoy("eve"), UNKNOWN_USER_HASH);
+        for name in ["ann", "bob"] {
+            let (credentials, hash) = (Credentials::nobody(), cheap.to_owned());
+            file.users.push(User { name: name.to_owned(), credentials, hash });
+        }
+        assert_eq!(file.decoy("eve"), cheap);
+        assert_eq!(file.verify("eve", ""), None);
+        file.set("zoe", Credentials::nobody(), "open sesame").unwrap();
+        for name in 0..50 {
+            let name = format!("user{name}");
+            assert_eq!(file.decoy(&name), file.decoy(&name), "a name costs always the same");
+        }
+        let names: Vec<_> = (0..50).map(|name| format!("user{name}")).collect();
+        let dear = names.iter().filter(|name| file.decoy(name) != cheap).count();
+        assert!((1..50).contains(&dear), "{dear}");
+        let dear = names.iter().find(|name| file.decoy(name) != cheap).unwrap();
+        assert_eq!(file.verify(dear, "open sesame"), None, "zoe's password lets in zoe alone");
     }
 
     #[test]

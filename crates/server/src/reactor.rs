@@ -36,6 +36,7 @@ use crate::inspect::Window;
 use crate::jobs::Pool;
 use crate::ledger::{Ledger, LedgerError};
 use crate::locks::LockWaiter;
+use crate::logins::Logins;
 use crate::meter::Meter;
 use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
@@ -70,6 +71,7 @@ pub(crate) struct Reactor {
     /// Files whose end an append is about to move.
     pub(crate) appending: Vec<dafs_store::cache::CachedFile>,
     pub(crate) passwords: Arc<PasswordFile>,
+    pub(crate) logins: Logins,
     pub(crate) kerberos: Option<Arc<Kerberos>>,
     pub(crate) access: AccessRules,
     pub(crate) export_names: Vec<String>,
@@ -144,7 +146,7 @@ impl Reactor {
         let passwords = Arc::new(read_passwords(config)?);
         let kerberos = start_kerberos(config, &passwords)?;
         check_access(&config.access, &*store)?;
-        let filer_config = filer_config(config, kerberos.as_deref());
+        let filer_config = filer_config(config, kerberos.as_deref(), passwords.is_empty());
         let batches = Batches::new(filer_config.batch)?;
         let mut filer = Filer::new(filer_config, boot)?;
         let ledger = match &config.journal {
@@ -181,6 +183,7 @@ impl Reactor {
             sealed_bytes: 0,
             appending: Vec::new(),
             passwords,
+            logins: Logins::default(),
             kerberos,
             access: config.access.clone(),
             views: Vec::new(),
@@ -416,7 +419,11 @@ impl Reactor {
 }
 
 /// The limits, with what follows from the rest of the configuration.
-fn filer_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> FilerConfig {
+fn filer_config(
+    config: &ServerConfig,
+    kerberos: Option<&Kerberos>,
+    is_without_users: bool,
+) -> FilerConfig {
     let mut filer = config.filer.clone();
     // Without stable storage nothing can be promised to outlive a server.
     filer.locks.persistent = config.journal.is_some();
@@ -424,6 +431,8 @@ fn filer_config(config: &ServerConfig, kerberos: Option<&Kerberos>) -> FilerConf
     if config.journal.is_some() {
         filer.locks.auto_recovery = AutoRecovery::Ranges;
     }
+    // A password that nobody can have is not asked for: checking it would cost the same.
+    filer.text_authentication &= !is_without_users;
     let has_kerberos = kerberos.is_some();
     filer.gss_authentication = has_kerberos;
     filer.credentials.gss_names = has_kerberos;

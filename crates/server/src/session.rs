@@ -192,12 +192,13 @@ impl Reactor {
                 if let Some(channel) = self.channels.get_mut(answer.endpoint) {
                     channel.pending_login = Some(PendingLogin { answer, purpose });
                 }
-                self.pool.submit(Job::Login {
+                let job = Job::Login {
                     endpoint: answer.endpoint,
                     user: (*identity).to_owned(),
                     password: (*password).to_owned(),
                     file: self.passwords.clone(),
-                });
+                };
+                self.submit_login(answer.endpoint, Some(*identity), job);
                 Ok(())
             }
             (AuthDecision::VerifyToken, WireAuth::Gss { procedure, service, token }) => {
@@ -228,6 +229,12 @@ impl Reactor {
 
     /// A password has been checked.
     pub(crate) fn on_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
+        self.note_login(endpoint, outcome.as_ref().err().copied());
+        self.end_login(endpoint, outcome);
+    }
+
+    /// What somebody waits for who has named a user, or who has shown a token in vain.
+    pub(crate) fn end_login(&mut self, endpoint: EndpointId, outcome: Result<Credentials, Status>) {
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
         let proof = outcome.and_then(|who| self.proof(answer, who, AuthType::Text));
@@ -306,7 +313,10 @@ impl Reactor {
             && let Some(channel) = self.channels.get_mut(answer.endpoint)
         {
             let (uid, by, trusted) = (who.uid, authorize::named(how), outcome.trusted);
-            tracing::info!(uid, by, trusted, from = %channel.peer, "session established");
+            let principal = self.filer.principal(id).map(ToString::to_string);
+            let principal = principal.as_deref().unwrap_or_default();
+            let from = &channel.peer;
+            tracing::info!(%from, principal, uid, by, trusted, "session established");
             channel.who = Arc::new(Asker::new(who, &view));
         }
         if !is_renewal {

@@ -27,7 +27,10 @@ impl Reactor {
             Done::Undo(done) => return self.on_undo_done(done),
             Done::Login { endpoint, outcome } => return self.on_login(endpoint, outcome),
             Done::Token { endpoint, outcome } => return self.on_token(endpoint, *outcome),
-            Done::LookedUp(done) => return self.on_looked_up(*done),
+            Done::LookedUp(done) => {
+                self.on_looked_up(*done);
+                return self.end_lookup();
+            }
             Done::RemovedClosed => return self.on_removed_closed(),
         };
         self.on_progress(progress);
@@ -108,6 +111,7 @@ impl Reactor {
         self.hurry_fences();
         self.hurry_transfers();
         self.tick_delegations();
+        self.tick_logins();
         self.meter.on_tick();
         self.show_itself();
     }

@@ -187,6 +187,12 @@ impl Rogue {
         self.interface.flush();
     }
 
+    /// Whether anything has come that nobody has listened to.
+    pub fn has_answer(&mut self) -> bool {
+        self.turn();
+        self.aside.iter().any(|(from, _)| *from == self.endpoint)
+    }
+
     /// Sends a request under any stream and number.
     pub fn request(&mut self, stream: u16, sequence: u16, request: &Request<'_>) {
         let mut header = RequestHeader::new(StreamId(stream), SequenceNumber(sequence));
@@ -372,6 +378,15 @@ pub fn login_as(name: &'static [u8], options: WireOptions) -> Request<'static> {
         verifier: Verifier([7; 8]),
         authentication: AuthRequest::None,
     })
+}
+
+/// The same with a user's password.
+pub fn login_by_password<'a>(identity: &'a str, password: &'a str) -> Request<'a> {
+    let Request::ClientConnectAuth(login) = login_as(b"guest", WireOptions::default()) else {
+        unreachable!()
+    };
+    let authentication = AuthRequest::Text { identity, password };
+    Request::ClientConnectAuth(ClientConnectAuth { authentication, ..login })
 }
 
 /// An open to read and write that denies nobody anything.

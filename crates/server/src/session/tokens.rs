@@ -55,15 +55,16 @@ impl Reactor {
         };
         channel.pending_login = Some(PendingLogin { answer, purpose });
         let job = Box::new(TokenJob { kerberos, acceptor, token: token.into() });
-        self.pool.submit(Job::Token { endpoint: answer.endpoint, job });
+        self.submit_login(answer.endpoint, None, Job::Token { endpoint: answer.endpoint, job });
         Ok(())
     }
 
     /// A token has been looked at.
     pub(crate) fn on_token(&mut self, endpoint: EndpointId, outcome: TokenOutcome) {
+        self.note_token(endpoint, &outcome);
         let Some(channel) = self.channels.get_mut(endpoint) else { return };
         let Some(PendingLogin { answer, purpose }) = channel.pending_login.take() else { return };
-        let (id, from) = (channel.id, channel.peer.clone());
+        let id = channel.id;
         let gss = |major, minor, token| AuthResult::Gss { major, minor, token };
         match outcome {
             TokenOutcome::Continue { acceptor, token } => {
@@ -88,8 +89,7 @@ impl Reactor {
                 channel.exchange = Exchange { awaited: None, _context: Some(context) };
                 self.finish_login(answer, purpose, Ok(proof), gss(gss::COMPLETE, 0, &token));
             }
-            TokenOutcome::Done { context, who: Err(why), .. } => {
-                tracing::warn!(principal = %context.peer(), %from, %why, "not let in");
+            TokenOutcome::Done { who: Err(_), .. } => {
                 let result = gss(gss::UNAUTHORIZED, 0, &[]);
                 self.finish_login(answer, purpose, Err(Status::NotAuthorized), result);
             }
@@ -98,12 +98,33 @@ impl Reactor {
                 self.finish_login(answer, purpose, Err(Status::ServerFault), result);
             }
             TokenOutcome::Failed(error) => {
-                tracing::warn!(%from, %error, "a token was refused");
                 let token = error.reply().unwrap_or_default();
                 let result = gss(error.major(), error.minor(), token);
                 let status = gss::status_of(error.reason());
                 self.finish_login(answer, purpose, Err(status), result);
             }
+        }
+    }
+
+    /// What a token comes to counts for the next one, and the log has it.
+    fn note_token(&mut self, endpoint: EndpointId, outcome: &TokenOutcome) {
+        let failed = match outcome {
+            TokenOutcome::Continue { .. } | TokenOutcome::Done { who: Ok(_), .. } => None,
+            TokenOutcome::Done { who: Err(_), .. } => Some(Status::NotAuthorized),
+            TokenOutcome::Panicked => Some(Status::ServerFault),
+            TokenOutcome::Failed(error) => Some(gss::status_of(error.reason())),
+        };
+        if !self.note_login(endpoint, failed) {
+            return;
+        }
+        let from = self.origin_of(endpoint);
+        match outcome {
+            TokenOutcome::Done { context, who: Err(why), .. } => {
+                let principal = context.peer().as_str();
+                tracing::warn!(%from, principal, %why, "login refused");
+            }
+            TokenOutcome::Failed(error) => tracing::warn!(%from, %error, "login refused"),
+            TokenOutcome::Continue { .. } | TokenOutcome::Done { .. } | TokenOutcome::Panicked => {}
         }
     }
 

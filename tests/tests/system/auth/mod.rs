@@ -4,6 +4,7 @@ mod acting;
 #[path = "../../../../crates/dat/tests/certificates/mod.rs"]
 #[allow(dead_code, reason = "shared with tests that need more of it")]
 mod certificates;
+mod guessing;
 mod kerberos;
 mod returning;
 mod rules;

@@ -18,5 +18,5 @@ mod requests;
 mod rings;
 mod shm;
 mod storm;
-mod tcp;
+pub(crate) mod tcp;
 mod withheld;

@@ -1,11 +1,12 @@
 //! TCP spoken by hand: MPA start-up frames and FPDUs, octet by octet.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use dafs_dat::Address;
 use dafs_types::Status;
 use dafs_wire::messages::SessionOptions;
+use rustix::net;
 
 use crate::fixture::HANG;
 use crate::rogue::{connect_data, encoded, login_as, status_of};
@@ -23,8 +24,16 @@ pub struct Wire {
 
 impl Wire {
     pub fn open(address: &Address) -> Self {
+        Self::open_from(address, Ipv4Addr::LOCALHOST)
+    }
+
+    /// From another address of this host's.
+    pub fn open_from(address: &Address, source: Ipv4Addr) -> Self {
         let Address::Tcp(address) = address else { panic!("{address} is no TCP address") };
-        let socket = TcpStream::connect(address).unwrap();
+        let socket = net::socket(net::AddressFamily::INET, net::SocketType::STREAM, None).unwrap();
+        net::bind(&socket, &SocketAddr::from((source, 0))).unwrap();
+        net::connect(&socket, address).unwrap();
+        let socket = TcpStream::from(socket);
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(HANG)).unwrap();
         socket.set_write_timeout(Some(HANG)).unwrap();
@@ -33,8 +42,12 @@ impl Wire {
 
     /// A stream that stands. The server may have `depth` reads open and we may, too.
     pub fn connect(address: &Address, crc: bool) -> Self {
-        let mut wire = Self::open(address);
-        wire.crc = crc;
+        Self::open(address).stand(crc)
+    }
+
+    /// Has a stream stand.
+    pub fn stand(self, crc: bool) -> Self {
+        let mut wire = Self { crc, ..self };
         wire.send(&request(if crc { 0x50 } else { 0x10 }, 2, &enhanced(DEPTH, &connect_data())));
         let reply = wire.receive(20).expect("a reply");
         assert_eq!(&reply[..16], b"MPA ID Rep Frame");
@@ -47,11 +60,16 @@ impl Wire {
     pub fn logged_in(address: &Address, crc: bool) -> Self {
         let mut wire = Self::connect(address, crc);
         let login = login_as(b"wire", SessionOptions::default());
-        wire.message(&encoded(0, 0, &login));
-        let (answer, _) = wire.frame().expect("an answer");
-        assert_eq!(answer[1] & 0xf, 3, "a Send");
-        assert_eq!(status_of(&answer[UNTAGGED_HEADER..]), Status::Ok);
+        assert_eq!(wire.ask(&encoded(0, 0, &login)), Status::Ok);
         wire
+    }
+
+    /// Sends a request, and waits for the status that is answered.
+    pub fn ask(&mut self, request: &[u8]) -> Status {
+        self.message(request);
+        let (answer, _) = self.frame().expect("an answer");
+        assert_eq!(answer[1] & 0xf, 3, "a Send");
+        status_of(&answer[UNTAGGED_HEADER..])
     }
 
     /// Sends octets; a server that has closed already takes none.

@@ -1,0 +1,100 @@
+//! Passwords that are guessed: nobody else waits for it, nobody is locked out by it.
+
+use std::net::Ipv4Addr;
+
+use dafs_client::{Client, ClientConfig, Login, OpenOptions, SessionOptions};
+use dafs_types::{AuthType, Status};
+use dafs_wire::Request;
+use dafs_wire::messages::Empty;
+
+use super::{passwords, try_connect};
+use crate::fixture::{Fixture, Transport};
+use crate::hostile::tcp::Wire;
+use crate::rogue::{Rogue, encoded, login_by_password};
+
+/// A hash that no password has, and that takes seconds to check.
+const DEAR: &str = "$argon2id$v=19$m=19456,t=300,p=1$AAAAAAAAAAAAAAAAAAAAAA$\
+    AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
+
+/// A server with users `ann` and `bob`, whose passwords are their names, and `slow`.
+fn fixture() -> Fixture {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("passwords");
+    passwords(&file, &[("ann", 0), ("bob", 0)]);
+    let users = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{users}slow:1:1::{DEAR}\n")).unwrap();
+    Fixture::with(|config| config.password_file = Some(file))
+}
+
+fn as_user(user: &str, password: &str) -> SessionOptions {
+    let login = Login::Password { user: user.into(), password: password.into() };
+    SessionOptions { login, ..SessionOptions::default() }
+}
+
+#[test]
+fn passwords_are_not_asked_for_where_nobody_has_one() {
+    for file in [None, Some("# nobody yet\n")] {
+        let directory = tempfile::tempdir().unwrap();
+        let fixture = Fixture::with(|config| {
+            if let Some(text) = file {
+                let path = directory.path().join("passwords");
+                std::fs::write(&path, text).unwrap();
+                config.password_file = Some(path);
+            }
+        });
+        for transport in [Transport::Shm, Transport::Tcp] {
+            let refused = try_connect(&fixture, transport, &as_user("ann", "ann")).err().unwrap();
+            assert_eq!(refused.status(), Some(Status::NotSupp), "{refused}");
+            let client = Client::new(ClientConfig::default()).unwrap();
+            let options = SessionOptions { login: Login::Automatic, ..SessionOptions::default() };
+            let session = client.connect_to(&fixture.address(transport), &options).unwrap();
+            let offered = session.identity().unwrap().offered;
+            assert!(!offered.contains(&AuthType::Text), "{offered:?}");
+        }
+    }
+}
+
+#[test]
+fn whoever_works_or_comes_from_elsewhere_waits_for_no_guesses() {
+    let fixture = fixture();
+    let (_client, session) = fixture.connect(Transport::Shm);
+    let mut guessers: Vec<_> = (0..12)
+        .map(|_| {
+            let mut rogue = Rogue::connect(&fixture.address(Transport::Tcp));
+            rogue.request(0, 0, &login_by_password("slow", "guess"));
+            rogue
+        })
+        .collect();
+    // The server has taken all of that in by the time it answers somebody who came later.
+    let (_other, other) = fixture.connect(Transport::Tcp);
+    other.ping().unwrap();
+    let file = session.open("/file", &OpenOptions::write()).unwrap();
+    for round in 0..20 {
+        file.write_at(&[round; 5000], 0).unwrap();
+        file.commit().unwrap();
+    }
+    file.close().unwrap();
+    let elsewhere = try_connect(&fixture, Transport::Shm, &as_user("ann", "ann")).unwrap();
+    elsewhere.ping().unwrap();
+    let answered = guessers.iter_mut().filter_map(|rogue| rogue.has_answer().then_some(())).count();
+    assert_eq!(answered, 0, "a guess was checked first: nothing is shown");
+}
+
+#[test]
+fn guesses_from_one_place_lock_nobody_out_from_another() {
+    let fixture = fixture();
+    let address = fixture.address(Transport::Tcp);
+    let guess = |user: &str, password: &str, source: Ipv4Addr| {
+        let mut wire = Wire::open_from(&address, source).stand(false);
+        wire.ask(&encoded(0, 0, &login_by_password(user, password)))
+    };
+    let (near, far) = (Ipv4Addr::LOCALHOST, Ipv4Addr::new(127, 0, 0, 2));
+    for round in 0..5 {
+        assert_eq!(guess("ann", "wrong", near), Status::NotAuthorized, "{round}");
+    }
+    assert_eq!(guess("ann", "ann", far), Status::Ok, "she comes from elsewhere");
+    assert_eq!(guess("bob", "bob", near), Status::Ok, "a neighbour of the guesser");
+    assert_eq!(guess("ann", "ann", near), Status::Ok, "she is herself, if a little later");
+    let mut local = Rogue::logged_in(&fixture.address(Transport::Shm));
+    assert_eq!(local.outcome(&Request::Null(Empty)), Some(Status::Ok));
+}
