@@ -1,6 +1,6 @@
 //! Where a listener listens and a client connects, and who the other side is.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -78,6 +78,48 @@ pub struct Peer {
     pub certificate: Option<Arc<CertificateIdentity>>,
 }
 
+/// Whom a connection counts for where many share a limit: whoever has most gives way first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holder {
+    /// A user of this host.
+    User(u32),
+    /// A host, or of IPv6 the network of 64 bits that one host has to itself.
+    Host(IpAddr),
+    /// Nobody knows.
+    Unknown,
+}
+
+impl Holder {
+    /// Whoever is at this address.
+    #[must_use]
+    pub fn of_address(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(v6) => Self::Host(Ipv6Addr::from(u128::from(v6) >> 64 << 64).into()),
+            v4 @ IpAddr::V4(_) => Self::Host(v4),
+        }
+    }
+
+    /// Whether it is a user of this host.
+    #[must_use]
+    pub fn is_local(self) -> bool {
+        matches!(self, Self::User(_))
+    }
+}
+
+impl Peer {
+    /// Whom its connection counts for.
+    #[must_use]
+    pub fn holder(&self) -> Holder {
+        match (&self.process, &self.address) {
+            (Some(process), _) => Holder::User(process.uid),
+            (None, Address::Tcp(address) | Address::Verbs(address)) => {
+                Holder::of_address(address.ip())
+            }
+            (None, Address::Shm(_) | Address::Sim(_)) => Holder::Unknown,
+        }
+    }
+}
+
 /// Kernel-verified identity of a process on the same host (SO_PEERCRED, SO_PEERGROUPS).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerProcess {
@@ -89,4 +131,18 @@ pub struct PeerProcess {
     pub gid: u32,
     /// Supplementary groups at connect; none where the kernel does not tell.
     pub groups: Box<[u32]>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_host_count_as_one() {
+        let of = |text: &str| Holder::of_address(text.parse().unwrap());
+        assert_eq!(of("192.0.2.7"), of("::ffff:192.0.2.7"));
+        assert_ne!(of("192.0.2.7"), of("192.0.2.8"));
+        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+    }
 }

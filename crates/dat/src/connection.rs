@@ -12,8 +12,8 @@ use crate::region::{DmabufError, RegionEntry, RegionTable};
 use crate::verbs::ProtectionDomain;
 use crate::{
     BreakReason, Completion, CompletionStatus, Domain, EndpointConfig, EndpointId, Event, Forecast,
-    Gather, LocalKey, LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment,
-    SendOptions, Signal, Stag,
+    Gather, Holder, LocalKey, LocalSegment, Operation, PostError, Region, RegionPath,
+    RemoteSegment, SendOptions, Signal, Stag,
 };
 
 /// What is lent to a provider for one call.
@@ -215,6 +215,23 @@ pub trait Connection: Send {
 
     /// Moment at which an unfinished connect or accept is given up.
     fn deadline(&self) -> Option<Instant>;
+
+    /// Whose share of what all peers have together it takes.
+    fn holder(&self) -> Holder {
+        Holder::Unknown
+    }
+
+    /// Octets of memory that a connection takes up, which does not stand yet, with what the peer
+    /// has said or not taken.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
+    /// Called once, before the connection is dropped: whatever others hold as well, so that it
+    /// does not end here, is watched no more.
+    fn unwatch(&mut self, poller: &Poller) {
+        let _ = poller;
+    }
 
     /// A region became reachable for the peer.
     fn expose(&mut self, context: &mut Context<'_>, entry: &RegionEntry)
@@ -453,6 +470,11 @@ impl Poller {
     ) -> std::io::Result<()> {
         let data = rustix::event::epoll::EventData::new_u64(token.pack());
         Ok(rustix::event::epoll::modify(&self.epoll, fd, data, flags_of(interest))?)
+    }
+
+    /// Watches a descriptor no more.
+    pub(crate) fn remove(&self, fd: BorrowedFd<'_>) -> std::io::Result<()> {
+        Ok(rustix::event::epoll::delete(&self.epoll, fd)?)
     }
 
     /// Waits and collects what is ready into `ready`.

@@ -42,6 +42,10 @@ pub struct InterfaceConfig {
     pub endpoints_max: usize,
     /// Longest time a connect or an accept may take.
     pub connect_timeout: Duration,
+    /// Most octets that all connections together hold that do not stand yet: halves of messages
+    /// by which TLS begins, and answers that peers do not take. Beyond them the connections of
+    /// whoever has most are ended.
+    pub unfinished_bytes_max: usize,
     /// The simulated network, for [`Address::Sim`].
     pub sim: Option<sim::Network>,
     /// TLS for whoever connects to a listener over TCP and begins with it.
@@ -54,6 +58,7 @@ impl Default for InterfaceConfig {
             wait: WaitPolicy::default(),
             endpoints_max: 16_384,
             connect_timeout: Duration::from_secs(10),
+            unfinished_bytes_max: 16 << 20,
             sim: None,
             tls: None,
         }
@@ -123,6 +128,10 @@ pub struct Interface<E = Exposes> {
     /// Endpoints whose connect or accept may not be finished, oldest first: all have the same
     /// time. Those that are, or are gone, are taken off when they get to the front.
     unfinished: VecDeque<EndpointId>,
+    /// Octets that they hold.
+    unfinished_bytes: usize,
+    /// Listeners that let nobody in for now.
+    resting: Vec<u32>,
     ready: Vec<(Token, Readiness)>,
     /// Waits that memory alone satisfied since sockets were last looked at.
     turns_without_sockets: u32,
@@ -143,6 +152,8 @@ struct Slot {
     dirty: bool,
     /// It has stood once: its peer knows the regions of its domain.
     established: bool,
+    /// Octets it holds, while it does not stand.
+    held_bytes: usize,
     /// Polls since anything moved.
     vain_polls: u32,
 }
@@ -276,10 +287,10 @@ impl<E> Interface<E> {
     pub fn release(&mut self, endpoint: EndpointId) {
         let Some(slot) = self.slot_mut(endpoint) else { return };
         slot.generation = slot.generation.wrapping_add(1).max(1);
-        slot.connection = None;
         slot.hot = false;
         slot.dirty = false;
         let index = endpoint.index;
+        self.drop_connection(index);
         self.hot.retain(|hot| *hot != index);
         self.dirty.retain(|dirty| *dirty != index);
         self.free.push(index);
@@ -526,6 +537,8 @@ impl<E> Interface<E> {
             asked: None,
             gathering: None,
             unfinished: VecDeque::new(),
+            unfinished_bytes: 0,
+            resting: Vec::new(),
             ready: Vec::new(),
             turns_without_sockets: 0,
             has_slept: false,
@@ -562,6 +575,9 @@ impl<E> Interface<E> {
     fn accept_ready(&mut self, index: u32) {
         let timeout = self.config.connect_timeout;
         for _ in 0..ACCEPTS_PER_TURN {
+            if self.must_rest(index) {
+                return;
+            }
             let Some(Some(listener)) = self.listeners.get_mut(index as usize) else { return };
             let id = ListenerId(index);
             let Some(connection) = listener.accept(id, Instant::now() + timeout) else { return };
@@ -593,6 +609,7 @@ impl<E> Interface<E> {
                 vain_polls: 0,
                 dirty: false,
                 established: false,
+                held_bytes: 0,
             });
             u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
         });
@@ -626,6 +643,7 @@ impl<E> Interface<E> {
         let established = slot.connection.as_ref().is_some_and(|c| c.is_established());
         if established {
             if !std::mem::replace(&mut slot.established, true) {
+                self.note_held(endpoint.index, 0);
                 let domain = self.slots[endpoint.index()].domain;
                 let keys: Vec<LocalKey> =
                     self.regions.remote_of(domain).map(|entry| entry.region.key).collect();
@@ -634,6 +652,10 @@ impl<E> Interface<E> {
                 }
             }
             self.heat(endpoint.index);
+        } else {
+            let held = slot.connection.as_ref().map_or(0, |connection| connection.held_bytes());
+            self.note_held(endpoint.index, held);
+            self.bound_unfinished();
         }
     }
 
@@ -691,11 +713,17 @@ impl<E> Interface<E> {
         let Some((connection, mut context)) = self.lend(endpoint) else { return };
         connection.shutdown(&mut context, &reason);
         let index = endpoint.index;
-        let slot = &mut self.slots[index as usize];
-        slot.connection = None;
-        slot.hot = false;
+        self.drop_connection(index);
+        self.slots[index as usize].hot = false;
         self.hot.retain(|hot| *hot != index);
         self.events.push(Event::Broken { endpoint, reason });
+    }
+
+    fn drop_connection(&mut self, index: u32) {
+        self.note_held(index, 0);
+        if let Some(mut connection) = self.slots[index as usize].connection.take() {
+            connection.unwatch(&self.poller);
+        }
     }
 
     fn slot_mut(&mut self, endpoint: EndpointId) -> Option<&mut Slot> {
@@ -722,7 +750,7 @@ impl Slot {
 impl Listener {
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Listener::Shm(listener) => Some(listener.fd()),
+            Listener::Shm(listener) => listener.fd(),
             Listener::Tcp(listener) => Some(listener.fd()),
             Listener::Verbs(listener) => listener.fd(),
             Listener::Sim(_) => None,

@@ -22,6 +22,7 @@
 
 mod address;
 mod connection;
+mod disposal;
 #[doc(hidden)]
 pub mod fuzzing;
 mod ids;
@@ -40,7 +41,7 @@ pub mod sim;
 pub mod tcp;
 pub mod verbs;
 
-pub use address::{Address, AddressError, Peer, PeerProcess};
+pub use address::{Address, AddressError, Holder, Peer, PeerProcess};
 pub use dafs_iwarp::ReadyToReceiveSet;
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
 pub use inbox::{Inbox, InboxError, InboxSlot};

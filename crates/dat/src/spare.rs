@@ -28,8 +28,12 @@ impl Spare {
     }
 
     /// What `accept` gives, if anything. A peer for whom there is no descriptor is turned
-    /// away.
-    pub fn accept<T>(&mut self, accept: impl Fn() -> Result<T, Errno>) -> Option<T> {
+    /// away: `discard` closes its connection.
+    pub fn accept<T>(
+        &mut self,
+        accept: impl Fn() -> Result<T, Errno>,
+        discard: impl Fn(T),
+    ) -> Option<T> {
         if self.descriptor.is_none() {
             self.descriptor = placeholder();
         }
@@ -38,7 +42,9 @@ impl Spare {
             Err(Errno::MFILE | Errno::NFILE) => {
                 self.turned_away += 1;
                 self.descriptor = None;
-                drop(accept());
+                if let Ok(accepted) = accept() {
+                    discard(accepted);
+                }
                 self.descriptor = placeholder();
                 None
             }
@@ -60,13 +66,19 @@ mod tests {
     #[test]
     fn a_peer_without_a_descriptor_is_accepted_once_and_let_go() {
         let (mut spare, calls) = (Spare::new(), Cell::new(0));
-        let accepted = spare.accept(|| {
-            calls.set(calls.get() + 1);
-            if calls.get() == 1 { Err(Errno::MFILE) } else { Ok(()) }
-        });
-        assert_eq!((accepted, calls.get()), (None, 2));
+        let discarded = Cell::new(0);
+        let discard = |number: i32| discarded.set(discarded.get() + number);
+        let accepted = spare.accept(
+            || {
+                calls.set(calls.get() + 1);
+                if calls.get() == 1 { Err(Errno::MFILE) } else { Ok(5) }
+            },
+            discard,
+        );
+        assert_eq!((accepted, calls.get(), discarded.get()), (None, 2, 5));
         assert!(spare.descriptor.is_some() && spare.turned_away() == 1);
-        assert_eq!(spare.accept(|| Ok(7)), Some(7));
-        assert_eq!(spare.accept(|| Err::<(), _>(Errno::AGAIN)), None);
+        assert_eq!(spare.accept(|| Ok(7), discard), Some(7));
+        assert_eq!(spare.accept(|| Err::<i32, _>(Errno::AGAIN), discard), None);
+        assert_eq!(discarded.get(), 5);
     }
 }

@@ -7,6 +7,7 @@ use std::any::Any;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -30,6 +31,10 @@ pub enum ImportError {
     /// It could shrink under us: reading past its new end would kill the process.
     #[error("memory file is not sealed against shrinking; the peer must set F_SEAL_SHRINK")]
     NotSealed,
+    /// Its pages are huge ones: if the kernel has none left, a look at the memory kills the
+    /// process, and such memory can only be unmapped in whole huge pages.
+    #[error("memory file is on huge pages (MFD_HUGETLB); the peer must use ordinary ones")]
+    HugePages,
     /// It is shorter than its owner says.
     #[error("memory file holds {actual} octets, its owner announced {announced}")]
     TooShort {
@@ -126,26 +131,34 @@ impl Memory {
         )?;
         rustix::fs::ftruncate(&fd, file_length as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let base = map_file(&fd, file_length, true, pages)?;
+        let base = map_file(fd.as_fd(), file_length, true, pages)?;
         Ok(Self(Arc::new(Backing { base, length, kind: Kind::File(fd), pins: Mutex::default() })))
     }
 
-    /// Maps a memory file that another process passed to us.
+    /// Maps a memory file that another process passed to us. The caller keeps the descriptor;
+    /// the mapping does not need it.
+    ///
+    /// The first call asks for seals, which only a memory file has, and never blocks. Nothing
+    /// else is asked of a descriptor that has none.
     ///
     /// # Errors
-    /// [`ImportError`]: it must be sealed against shrinking and at least as long as
-    /// announced.
-    pub fn import(fd: OwnedFd, length: usize, writable: bool) -> Result<Self, ImportError> {
+    /// [`ImportError`]: it must be sealed against shrinking, have pages of the usual size, and
+    /// be at least as long as announced.
+    pub fn import(fd: impl AsFd, length: usize, writable: bool) -> Result<Self, ImportError> {
+        let fd = fd.as_fd();
         checked_length(length).map_err(|_| ImportError::BadLength(length))?;
-        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(io::Error::from)?;
+        let seals = rustix::fs::fcntl_get_seals(fd).map_err(io::Error::from)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(ImportError::NotSealed);
         }
-        let actual = rustix::fs::fstat(&fd).map_err(io::Error::from)?.st_size as u64;
+        if rustix::fs::fstatfs(fd).map_err(io::Error::from)?.f_type == libc::HUGETLBFS_MAGIC {
+            return Err(ImportError::HugePages);
+        }
+        let actual = rustix::fs::fstat(fd).map_err(io::Error::from)?.st_size as u64;
         if actual < length as u64 {
             return Err(ImportError::TooShort { announced: length, actual });
         }
-        let base = map_file(&fd, length, writable, Pages::Huge)?;
+        let base = map_file(fd, length, writable, Pages::Huge)?;
         Ok(Self(Arc::new(Backing { base, length, kind: Kind::Imported, pins: Mutex::default() })))
     }
 
@@ -285,10 +298,31 @@ impl Drop for Backing {
             Kind::File(_) | Kind::Imported => (self.base, self.length),
             Kind::Heap { .. } | Kind::Owned { .. } => return,
         };
-        // SAFETY: exactly the range that was mapped for this value, unmapped once.
-        let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), length) };
+        // In parts: other threads that map or unmap wait until one part is done, not all.
+        let mut done = 0;
+        while done < length {
+            let part = (length - done).min(UNMAPPED_AT_ONCE);
+            // SAFETY: a part of the range that was mapped for this value, unmapped once.
+            let unmapped = unsafe { rustix::mm::munmap(base.as_ptr().add(done).cast(), part) };
+            if unmapped.is_err() {
+                LOST_MAPPINGS.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            done += part;
+        }
     }
 }
+
+/// Mappings that the kernel would not take back. They stay until the process ends, so whoever
+/// limits how many there are counts them.
+#[must_use]
+pub fn lost_mappings() -> usize {
+    LOST_MAPPINGS.load(Ordering::Relaxed)
+}
+
+static LOST_MAPPINGS: AtomicUsize = AtomicUsize::new(0);
+/// Octets that one call unmaps: whole huge pages.
+const UNMAPPED_AT_ONCE: usize = 32 * HUGE_PAGE_BYTES;
 
 fn checked_length(length: usize) -> io::Result<usize> {
     if length == 0 || length > isize::MAX as usize / 2 {
@@ -301,7 +335,12 @@ fn checked_length(length: usize) -> io::Result<usize> {
 }
 
 /// Maps a memory file where huge pages fit, if it is long enough to have any.
-fn map_file(fd: &OwnedFd, length: usize, writable: bool, pages: Pages) -> io::Result<NonNull<u8>> {
+fn map_file(
+    fd: BorrowedFd<'_>,
+    length: usize,
+    writable: bool,
+    pages: Pages,
+) -> io::Result<NonNull<u8>> {
     let mut protection = ProtFlags::READ;
     if writable {
         protection |= ProtFlags::WRITE;
@@ -315,7 +354,18 @@ fn map_file(fd: &OwnedFd, length: usize, writable: bool, pages: Pages) -> io::Re
     // SAFETY: a fresh mapping, at an address the kernel chooses or over the range that
     // was reserved for it just now; the file is sealed against shrinking, so no access
     // inside `length` can fault.
-    let map = unsafe { rustix::mm::mmap(place, length, protection, flags, fd, 0)? };
+    let map = match unsafe { rustix::mm::mmap(place, length, protection, flags, fd, 0) } {
+        Ok(map) => map,
+        Err(error) => {
+            if is_huge {
+                let reserved = length.next_multiple_of(crate::PAGE_BYTES);
+                // SAFETY: the range that was reserved above; nothing was put there.
+                let given_back = unsafe { rustix::mm::munmap(place, reserved) };
+                LOST_MAPPINGS.fetch_add(usize::from(given_back.is_err()), Ordering::Relaxed);
+            }
+            return Err(error.into());
+        }
+    };
     let base = NonNull::new(map.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
     advise(base, length, pages);
     Ok(base)
@@ -393,6 +443,53 @@ mod tests {
         let ours = Memory::shared(4096, Pages::Small).unwrap();
         let fd = ours.file().unwrap().try_clone_to_owned().unwrap();
         assert!(matches!(Memory::import(fd, 4097, true), Err(ImportError::TooShort { .. })));
+    }
+
+    #[test]
+    fn a_file_on_huge_pages_is_refused_and_leaves_no_mapping() {
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        // A kernel without huge pages has no such files.
+        let Ok(fd) = rustix::fs::memfd_create("huge", flags) else { return };
+        rustix::fs::ftruncate(&fd, HUGE_PAGE_BYTES as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
+        for length in [4096, HUGE_PAGE_BYTES] {
+            assert!(matches!(Memory::import(&fd, length, true), Err(ImportError::HugePages)));
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_mapped_leaves_nothing_reserved() {
+        let fd = rustix::fs::memfd_create("unwritable", MemfdFlags::ALLOW_SEALING).unwrap();
+        // More addresses together than a process has: one that stayed would be missed.
+        let length = 1 << 40;
+        rustix::fs::ftruncate(&fd, length as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::WRITE).unwrap();
+        for _ in 0..300 {
+            match Memory::import(&fd, length, true) {
+                Err(ImportError::System(error)) => {
+                    assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn memory_longer_than_one_unmapping_goes_whole() {
+        let length = 3 * UNMAPPED_AT_ONCE + 4096;
+        let ours = Memory::shared(length, Pages::Small).unwrap();
+        let file = ours.file().unwrap().try_clone_to_owned().unwrap();
+        let theirs = Memory::import(&file, length, true).unwrap();
+        let range = (theirs.address(), theirs.address() + length as u64);
+        drop(theirs);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let is_there = maps.lines().any(|line| {
+            let (start, _) = line.split_once('-').unwrap();
+            let start = u64::from_str_radix(start, 16).unwrap();
+            start >= range.0 && start < range.1 && line.contains("memfd:dafs-memory")
+        });
+        assert!(!is_there, "{maps}");
+        assert_eq!(lost_mappings(), 0);
     }
 
     #[test]

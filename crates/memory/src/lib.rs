@@ -21,7 +21,7 @@ pub mod quota;
 pub mod registrations;
 mod watch;
 
-pub use backing::{ImportError, Memory, Pages, Pinned};
+pub use backing::{ImportError, Memory, Pages, Pinned, lost_mappings};
 pub use copy::prefetch;
 pub use registrations::{CacheCounters, CacheLimits, RegistrationCache};
 pub use watch::{WatchError, Watched};

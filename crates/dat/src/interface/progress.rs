@@ -11,7 +11,7 @@ use rustix::thread::sched_yield;
 use super::{Interface, Listener};
 use crate::connection::{Alarm, Token};
 use crate::wait::Gap;
-use crate::{Completion, EndpointId, Event, Inbox, InboxSlot, Waker, sim};
+use crate::{BreakReason, Completion, EndpointId, Event, Inbox, InboxSlot, Waker, sim};
 
 impl<E> Interface<E> {
     /// Makes all posted work visible to the peers.
@@ -429,8 +429,7 @@ impl<E> Interface<E> {
         self.turns_without_sockets = 0;
         let mut ready = std::mem::take(&mut self.ready);
         if let Err(error) = self.poller.wait(&mut ready, timeout) {
-            // Only our own misuse of the descriptor can lead here.
-            unreachable!("epoll_wait failed: {error}");
+            self.on_deaf(&error, timeout);
         }
         let is_any = !ready.is_empty();
         for (token, readiness) in ready.drain(..) {
@@ -445,9 +444,25 @@ impl<E> Interface<E> {
             }
         }
         self.ready = ready;
+        self.end_rest();
         self.expire();
         self.flush();
         is_any
+    }
+
+    /// Nothing is heard of sockets any more, because somebody has closed the descriptor that
+    /// tells of them. Every connection ends and says so; whoever waits goes on, and not in vain
+    /// at full speed.
+    #[cold]
+    fn on_deaf(&mut self, error: &std::io::Error, timeout: Option<Duration>) {
+        for index in 0..self.slots.len() {
+            let endpoint = self.id_of(u32::try_from(index).unwrap_or(u32::MAX));
+            let reason = format!("cannot wait for events: {error}");
+            self.break_endpoint(endpoint, BreakReason::System(reason));
+        }
+        if !self.events.has_others() {
+            std::thread::sleep(timeout.map_or(DEAF_PAUSE, |timeout| timeout.min(DEAF_PAUSE)));
+        }
     }
 
     /// Polls every hot endpoint once. True if anything moved.
@@ -578,6 +593,9 @@ const TURNS_PER_SOCKET_LOOK: u32 = 32;
 /// Longest sleep for much at once: what the peer has said instead, if it is less, waits
 /// so long at most.
 const GATHERING_MAX: Duration = Duration::from_millis(2);
+
+/// Longest pause of an interface that hears nothing.
+const DEAF_PAUSE: Duration = Duration::from_millis(100);
 
 /// Polls in vain after which a peer is no longer expected to say something soon: some
 /// milliseconds of a busy interface.

@@ -1,21 +1,101 @@
-//! Connects and accepts under way: their time, and how many may wait.
+//! Connects and accepts under way: their time, how many may wait, and how much they may hold.
 //!
 //! Invariant: the queue is in the order of deadlines, since all have the same time.
+//!
+//! Nobody has said yet who he is. So where there is no room for all, whoever has most gives way,
+//! and of his connections the oldest: others, however few theirs are, get in beside him.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::Interface;
-use crate::{BreakReason, EndpointId};
+use super::{Interface, Listener};
+use crate::connection::{Interest, Token};
+use crate::{BreakReason, EndpointId, Holder, disposal};
 
 impl<E> Interface<E> {
-    /// Lets the one go that has come first of those who have not asked for anything yet: who
-    /// opens connections and says nothing keeps nobody out.
+    /// Lets one go of those who have not asked for anything yet: who opens connections and says
+    /// nothing keeps nobody out.
     pub(super) fn make_room(&mut self) {
-        let has_not_asked = |endpoint: &EndpointId| {
-            self.connection_of(*endpoint).is_some_and(|connection| !connection.has_asked())
-        };
-        if let Some(idle) = self.unfinished.iter().copied().find(has_not_asked) {
+        if let Some(idle) = self.first_of_most(|connection| usize::from(!connection.has_asked())) {
             self.release(idle);
+        }
+    }
+
+    /// Of what is unfinished, the oldest connection of the holder whose connections weigh most
+    /// together. None if nothing weighs anything.
+    fn first_of_most(
+        &self,
+        weight: impl Fn(&dyn crate::connection::Connection) -> usize,
+    ) -> Option<EndpointId> {
+        let mut holders: BTreeMap<Holder, (usize, EndpointId)> = BTreeMap::new();
+        let mut most: Option<(usize, Holder)> = None;
+        for endpoint in &self.unfinished {
+            let Some(connection) = self.connection_of(*endpoint) else { continue };
+            let weight = weight(connection);
+            if weight == 0 {
+                continue;
+            }
+            let holder = connection.holder();
+            let (sum, _) = holders.entry(holder).or_insert((0, *endpoint));
+            *sum += weight;
+            let sum = *sum;
+            if most.is_none_or(|(most, _)| sum > most) {
+                most = Some((sum, holder));
+            }
+        }
+        most.and_then(|(_, holder)| holders.get(&holder)).map(|(_, first)| *first)
+    }
+
+    /// What a connection that does not stand yet holds now.
+    pub(super) fn note_held(&mut self, index: u32, bytes: usize) {
+        let slot = &mut self.slots[index as usize];
+        let before = std::mem::replace(&mut slot.held_bytes, bytes);
+        self.unfinished_bytes = self.unfinished_bytes - before + bytes;
+    }
+
+    /// Ends connections until those that do not stand hold no more than they may.
+    pub(super) fn bound_unfinished(&mut self) {
+        while self.unfinished_bytes > self.config.unfinished_bytes_max
+            && let Some(first) =
+                self.first_of_most(|connection| match connection.is_established() {
+                    true => 0,
+                    false => connection.held_bytes(),
+                })
+        {
+            let what = "too much is held of those who have not connected yet";
+            self.break_endpoint(first, BreakReason::System(what.into()));
+        }
+    }
+
+    /// Whether a listener lets nobody in for now: what peers have left behind must be closed
+    /// first.
+    pub(super) fn must_rest(&mut self, index: u32) -> bool {
+        let Some(Some(listener @ Listener::Shm(_))) = self.listeners.get(index as usize) else {
+            return false;
+        };
+        if !disposal::is_behind() {
+            return false;
+        }
+        if let Some(fd) = listener.fd()
+            && self.poller.remove(fd).is_ok()
+        {
+            self.resting.push(index);
+        }
+        true
+    }
+
+    /// Lets listeners go on that rested, if they may.
+    pub(super) fn end_rest(&mut self) {
+        if self.resting.is_empty() || disposal::is_behind() {
+            return;
+        }
+        for index in std::mem::take(&mut self.resting) {
+            if let Some(Some(listener)) = self.listeners.get(index as usize)
+                && let Some(fd) = listener.fd()
+                && self.poller.add(fd, Token::Listener(index), Interest::Read).is_err()
+            {
+                self.resting.push(index);
+            }
         }
     }
 

@@ -2,32 +2,39 @@
 //! and ends, and which regions it may reach.
 //!
 //! Invariant: one packet is one message (SOCK_SEQPACKET); a packet that does not
-//! parse is a violation, and descriptors that come with it are closed.
+//! parse is a violation.
+//!
+//! What comes with a packet is the peer's own, and closing it can block (`disposal`). So an
+//! acceptor looks at a packet before it takes it. It takes the packet off the socket only if no
+//! descriptor came with it, or one that F_GET_SEALS proves to be a sealed memory file. All else
+//! ends the connection: the packet stays on the socket, and `disposal` closes both.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::fs::SealFlags;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 
-use crate::{PeerProcess, Stag};
+use crate::connection::Poller;
+use crate::{PeerProcess, Stag, disposal};
 
 /// What the two sides say to each other beside the rings.
 #[derive(Debug)]
 pub enum Packet {
     /// Initiator's first word. With it: ring memory.
-    Hello(Hello, OwnedFd),
+    Hello(Hello, PeerFile),
     /// The connection stands. `reaches_process` says that `process_vm_*` works. With
     /// it: what wakes the acceptor, and what becomes readable to wake the initiator.
     Accept { reaches_process: bool, private_data: Box<[u8]>, wakes: [OwnedFd; 2] },
     /// It does not.
     Reject { private_data: Box<[u8]> },
     /// A region became reachable; with its memory file, if it has one.
-    Expose(ExposedRegion, Option<OwnedFd>),
+    Expose(ExposedRegion, Option<PeerFile>),
     /// A region is no longer reachable.
     Withdraw(Stag),
     /// The peer broke the rules; it learns which.
@@ -67,33 +74,126 @@ unsafe impl SocketOption for u32 {}
 // SAFETY: three numbers without padding.
 unsafe impl SocketOption for libc::ucred {}
 
-/// The socket, non-blocking; `None` once closed.
+/// A descriptor of the peer's. Unless it is taken out, `disposal` closes it: even of a memory
+/// file it may be the last reference, and freeing the pages takes its time.
 #[derive(Debug)]
-pub struct ControlSocket(Option<OwnedFd>);
+pub struct PeerFile(Option<OwnedFd>);
 
-impl ControlSocket {
+impl PeerFile {
     pub fn new(fd: OwnedFd) -> Self {
         Self(Some(fd))
     }
 
+    /// The descriptor, for the caller to close where it likes.
+    pub fn take(mut self) -> Option<OwnedFd> {
+        self.0.take()
+    }
+
+    /// The descriptor, while it is there.
+    pub fn fd(&self) -> io::Result<BorrowedFd<'_>> {
+        self.0.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Drop for PeerFile {
+    fn drop(&mut self) {
+        if let Some(fd) = self.0.take() {
+            disposal::memory(fd);
+        }
+    }
+}
+
+/// The socket, non-blocking; without a descriptor once it is closed.
+#[derive(Debug)]
+pub struct ControlSocket {
+    fd: Option<OwnedFd>,
+    side: Side,
+}
+
+/// Which side of the connection has the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// It chose whom it talks to, and waits for that one alone.
+    Initiator,
+    /// Anybody may be at the other end, and others wait to be served. With the peer's user.
+    Acceptor(Option<u32>),
+}
+
+/// A packet that was looked at and is on the socket still.
+struct Seen {
+    length: usize,
+    /// It is longer than any packet of ours.
+    is_cut: bool,
+    /// More descriptors came with it than there was room for, or were wanted.
+    has_more: bool,
+    fds: Vec<OwnedFd>,
+}
+
+impl ControlSocket {
+    /// The side that connects.
+    pub fn initiator(fd: OwnedFd) -> Self {
+        Self { fd: Some(fd), side: Side::Initiator }
+    }
+
+    /// The side that accepts.
+    pub fn acceptor(fd: OwnedFd) -> Self {
+        let mut socket = Self { fd: Some(fd), side: Side::Acceptor(None) };
+        socket.side = Side::Acceptor(socket.credentials().map(|credentials| credentials.uid));
+        socket
+    }
+
     /// The descriptor, while it is open.
     pub fn fd(&self) -> std::io::Result<BorrowedFd<'_>> {
-        self.0.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+        self.fd.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+    }
+
+    /// The peer's user, of an acceptor's socket.
+    pub fn user(&self) -> Option<u32> {
+        match self.side {
+            Side::Initiator => None,
+            Side::Acceptor(user) => user,
+        }
+    }
+
+    /// Whether it is the side that anybody may connect to.
+    pub fn is_acceptor(&self) -> bool {
+        self.side != Side::Initiator
+    }
+
+    /// Has nobody told of it any more. Whoever holds it may then close it at any time.
+    pub fn unwatch(&self, poller: &Poller) {
+        if let Some(fd) = &self.fd {
+            // Not an error: it may never have been watched.
+            let _ = poller.remove(fd.as_fd());
+        }
     }
 
     /// Closes it; nobody is told of it any more.
-    pub fn close(&mut self) {
-        self.0 = None;
+    pub fn close(&mut self, poller: &Poller) {
+        self.unwatch(poller);
+        self.let_go();
+    }
+
+    fn let_go(&mut self) {
+        let is_acceptor = self.is_acceptor();
+        if let Some(fd) = self.fd.take().filter(|_| is_acceptor) {
+            disposal::socket(fd);
+        }
     }
 
     /// Who the kernel says connected. Number, identity and groups are those of that
     /// moment, whatever the process has become since.
     pub fn peer(&self) -> Option<PeerProcess> {
+        let libc::ucred { pid, uid, gid } = self.credentials()?;
+        Some(PeerProcess { pid, uid, gid, groups: self.peer_groups() })
+    }
+
+    fn credentials(&self) -> Option<libc::ucred> {
         let mut credentials = [libc::ucred { pid: 0, uid: 0, gid: 0 }];
         // The safe wrapper cannot express pid 0, a peer outside our namespace.
         self.option(libc::SO_PEERCRED, &mut credentials).ok()?;
-        let [libc::ucred { pid, uid, gid }] = credentials;
-        Some(PeerProcess { pid, uid, gid, groups: self.peer_groups() })
+        let [credentials] = credentials;
+        Some(credentials)
     }
 
     /// Kernels before 4.13 do not know; none then, which gives no right to anybody.
@@ -125,8 +225,9 @@ impl ControlSocket {
         }
     }
 
-    /// Sends a packet with descriptors. Waits for room in the socket for a bounded
-    /// time: the peer must drain it before it uses what the packet announces.
+    /// Sends a packet with descriptors. An initiator waits for room in the socket for a bounded
+    /// time: the peer must drain it before it uses what the packet announces. An acceptor, which
+    /// others wait for, does not.
     pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         let socket = self.fd()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -139,7 +240,9 @@ impl ControlSocket {
             match rustix::net::sendmsg(socket, &[io::IoSlice::new(packet)], &mut control, flags) {
                 Ok(_) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(rustix::io::Errno::AGAIN) => self.wait_for_room()?,
+                Err(rustix::io::Errno::AGAIN) if self.side == Side::Initiator => {
+                    self.wait_for_room()?;
+                }
                 Err(error) => return Err(error.into()),
             }
         }
@@ -150,18 +253,69 @@ impl ControlSocket {
     /// # Errors
     /// `UnexpectedEof` when the peer is gone, `InvalidData` for what does not parse.
     pub fn receive(&self) -> io::Result<Option<Packet>> {
-        let socket = self.fd()?;
         let mut buffer = [0; PACKET_BYTES_MAX];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let slices = &mut [io::IoSliceMut::new(&mut buffer)];
-        let (length, is_cut) = match rustix::net::recvmsg(socket, slices, &mut control, flags) {
-            Ok(message) => (message.bytes, message.flags.contains(ReturnFlags::TRUNC)),
+        let fds_max = if self.may_take() { FDS_MAX } else { 0 };
+        let flags = match self.side {
+            Side::Initiator => RecvFlags::empty(),
+            Side::Acceptor(_) => RecvFlags::PEEK,
+        };
+        let Some(Seen { length, is_cut, has_more, fds }) =
+            self.receive_with(&mut buffer, fds_max, flags)?
+        else {
+            return Ok(None);
+        };
+        let fds = match self.side {
+            Side::Initiator => fds,
+            Side::Acceptor(user) => {
+                let fds = prove(fds, has_more).map_err(|(fds, what)| {
+                    disposal::descriptors(user, fds);
+                    malformed(what)
+                })?;
+                if length > 0 {
+                    self.pass()?;
+                }
+                fds
+            }
+        };
+        let fds = fds.into_iter().map(PeerFile::new).collect();
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let whole = if is_cut { &[] } else { &buffer[..length] };
+        parse(whole, fds).map(Some).ok_or_else(|| malformed("malformed control packet"))
+    }
+
+    /// Whether nothing is there to be received: neither a packet nor the end.
+    pub fn is_drained(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = self.fd().map(|socket| rustix::net::recv(socket, &mut [0; 1], flags));
+        matches!(peeked, Ok(Err(rustix::io::Errno::AGAIN)))
+    }
+
+    fn may_take(&self) -> bool {
+        match self.side {
+            Side::Initiator => true,
+            Side::Acceptor(user) => disposal::may_take(user),
+        }
+    }
+
+    fn receive_with(
+        &self,
+        buffer: &mut [u8],
+        fds_max: usize,
+        flags: RecvFlags,
+    ) -> io::Result<Option<Seen>> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        let space = if fds_max == 0 { &mut [] } else { &mut space[..] };
+        let mut control = RecvAncillaryBuffer::new(space);
+        let flags = flags | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let slices = &mut [io::IoSliceMut::new(buffer)];
+        let message = match rustix::net::recvmsg(self.fd()?, slices, &mut control, flags) {
+            Ok(message) => message,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let fds: Vec<OwnedFd> = control
+        let fds = control
             .drain()
             .filter_map(|message| match message {
                 RecvAncillaryMessage::ScmRights(fds) => Some(fds),
@@ -169,13 +323,16 @@ impl ControlSocket {
             })
             .flatten()
             .collect();
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let whole = if is_cut { &[] } else { &buffer[..length] };
-        parse(whole, fds)
-            .map(Some)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "malformed control packet"))
+        let is_cut = message.flags.contains(ReturnFlags::TRUNC);
+        let has_more = message.flags.contains(ReturnFlags::CTRUNC);
+        Ok(Some(Seen { length: message.bytes, is_cut, has_more, fds }))
+    }
+
+    /// Takes the packet off the socket that was looked at. What came with it is in the table of
+    /// this process, so that the packet's own references are not the last.
+    fn pass(&self) -> io::Result<()> {
+        let passed = rustix::net::recv(self.fd()?, &mut [0; 1], RecvFlags::DONTWAIT);
+        passed.map(|_| ()).map_err(io::Error::from)
     }
 
     fn wait_for_room(&self) -> io::Result<()> {
@@ -194,12 +351,41 @@ impl ControlSocket {
     }
 }
 
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+/// Lets through what came with a packet to an acceptor: nothing, or one sealed memory file.
+/// F_GET_SEALS fails on all other objects and waits for none of them.
+fn prove(fds: Vec<OwnedFd>, has_more: bool) -> Result<Vec<OwnedFd>, (Vec<OwnedFd>, &'static str)> {
+    if has_more || fds.len() > 1 {
+        return Err((fds, "descriptors that it may not send"));
+    }
+    let is_sealed = |fd: &OwnedFd| {
+        rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
+    };
+    match fds.iter().all(is_sealed) {
+        true => Ok(fds),
+        false => Err((fds, "a descriptor of no memory file that is sealed against shrinking")),
+    }
+}
+
+fn malformed(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// Most descriptors that any packet has.
+const FDS_MAX: usize = 2;
 /// Longest private data a connection may carry (that of MPA, RFC 5044 7.1).
 pub const PRIVATE_BYTES_MAX: usize = 512;
 /// Supplementary groups of most, and the most that Linux lets a process have.
 const GROUPS_AT_FIRST: usize = 64;
 const GROUPS_MAX: usize = 65_536;
 const PACKET_BYTES_MAX: usize = 1024;
+/// Most octets of why a connection ended.
+const TEXT_BYTES_MAX: usize = 200;
 const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
 const MAGIC: &[u8; 8] = b"DATSHM\x00\x03";
 
@@ -242,11 +428,11 @@ pub fn withdraw(stag: Stag) -> Vec<u8> {
 
 pub fn terminate(text: &str) -> Vec<u8> {
     let mut packet = vec![6];
-    packet.extend_from_slice(&text.as_bytes()[..text.len().min(200)]);
+    packet.extend_from_slice(&text.as_bytes()[..text.len().min(TEXT_BYTES_MAX)]);
     packet
 }
 
-pub(super) fn parse(packet: &[u8], fds: Vec<OwnedFd>) -> Option<Packet> {
+pub(super) fn parse(packet: &[u8], fds: Vec<PeerFile>) -> Option<Packet> {
     let (kind, rest) = packet.split_first()?;
     let mut reader = Reader(rest);
     let mut fds = fds.into_iter();
@@ -264,7 +450,7 @@ pub(super) fn parse(packet: &[u8], fds: Vec<OwnedFd>) -> Option<Packet> {
         2 => Packet::Accept {
             reaches_process: reader.take(1)?[0] != 0,
             private_data: reader.rest(),
-            wakes: [fds.next()?, fds.next()?],
+            wakes: [fds.next()?.take()?, fds.next()?.take()?],
         },
         3 => Packet::Reject { private_data: reader.rest() },
         4 => {
@@ -279,10 +465,18 @@ pub(super) fn parse(packet: &[u8], fds: Vec<OwnedFd>) -> Option<Packet> {
             Packet::Expose(region, fds.next())
         }
         5 => Packet::Withdraw(Stag(reader.u32()?)),
-        6 => Packet::Terminate(String::from_utf8_lossy(&reader.rest()).into_owned()),
+        6 => Packet::Terminate(printable(&reader.rest())),
         _ => return None,
     };
-    Some(parsed)
+    // Descriptors that nobody asked for.
+    fds.next().is_none().then_some(parsed)
+}
+
+/// The peer's own words, as they may be shown on a terminal.
+fn printable(octets: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&octets[..octets.len().min(TEXT_BYTES_MAX)]);
+    let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    text.chars().map(shown).collect()
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -317,7 +511,15 @@ mod tests {
     fn peer() -> PeerProcess {
         let flags = SocketFlags::CLOEXEC;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        ControlSocket::new(pair.0).peer().unwrap()
+        ControlSocket::initiator(pair.0).peer().unwrap()
+    }
+
+    #[test]
+    fn what_a_peer_says_at_the_end_cannot_command_a_terminal() {
+        let Some(Packet::Terminate(text)) = parse(b"\x06\x1b[2Jgone\x07\n", Vec::new()) else {
+            panic!("not read")
+        };
+        assert_eq!(text, "\u{fffd}[2Jgone\u{fffd}\u{fffd}");
     }
 
     #[test]

@@ -1,10 +1,8 @@
 //! What a hostile process may say beside the rings and write into them.
 
-use std::os::fd::OwnedFd;
-
 use dafs_memory::{Memory, Pages};
 
-use super::control::{self, Packet};
+use super::control::{self, Packet, PeerFile};
 use super::delta::{LINE_BODY_BYTES, SHORT_BYTES_MAX};
 use super::lane::Layout;
 use super::ring::{Consumer, FrameHeader, FrameKind, Producer};
@@ -22,11 +20,11 @@ pub fn control(data: &[u8]) {
 
 /// A packet means the same however often it is read, and what we would say is read back.
 fn packet(octets: &[u8], descriptor_count: usize) {
-    let fds = || -> Vec<OwnedFd> {
-        let null = || std::fs::File::open("/dev/null").map(OwnedFd::from);
-        (0..descriptor_count).filter_map(|_| null().ok()).collect()
+    let fds = |count: usize| -> Vec<PeerFile> {
+        let null = || std::fs::File::open("/dev/null").map(|null| PeerFile::new(null.into()));
+        (0..count).filter_map(|_| null().ok()).collect()
     };
-    let again = match control::parse(octets, fds()) {
+    let again = match control::parse(octets, fds(descriptor_count)) {
         None => return,
         Some(Packet::Hello(hello, _)) => control::hello(&hello),
         Some(Packet::Accept { reaches_process, private_data, .. }) => {
@@ -37,7 +35,7 @@ fn packet(octets: &[u8], descriptor_count: usize) {
         Some(Packet::Withdraw(stag)) => control::withdraw(stag),
         Some(Packet::Terminate(text)) => control::terminate(&text),
     };
-    let reread = control::parse(&again, fds());
+    let reread = control::parse(&again, fds(descriptor_count));
     assert!(reread.is_some(), "our own packet {again:?} is read");
 }
 

@@ -6,15 +6,16 @@ use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::Connection;
 use super::found::{FoundSocket, SocketTrust};
+use super::{Connection, remote};
 use crate::spare::Spare;
-use crate::{Address, AddressError, ListenerId};
+use crate::{Address, AddressError, ListenerId, disposal};
 
 /// Listens on a path; the socket file is removed when it goes.
 #[derive(Debug)]
 pub struct Listener {
-    socket: OwnedFd,
+    /// There until it is dropped.
+    socket: Option<OwnedFd>,
     path: PathBuf,
     spare: Spare,
 }
@@ -45,11 +46,12 @@ impl Listener {
             other => other?,
         }
         rustix::net::listen(&socket, BACKLOG)?;
-        Ok(Self { socket, path: path.to_path_buf(), spare: Spare::new() })
+        remote::learn_limits();
+        Ok(Self { socket: Some(socket), path: path.to_path_buf(), spare: Spare::new() })
     }
 
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
     }
 
     pub(crate) fn address(&self) -> Address {
@@ -63,8 +65,10 @@ impl Listener {
 
     pub(crate) fn accept(&mut self, id: ListenerId, deadline: Instant) -> Option<Connection> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listening = &self.socket;
-        let socket = self.spare.accept(|| rustix::net::accept_with(listening, flags))?;
+        let listening = self.socket.as_ref()?;
+        // Before it was accepted, a peer may have sent what cannot be closed here.
+        let accept = || rustix::net::accept_with(listening, flags);
+        let socket = self.spare.accept(accept, disposal::socket)?;
         Some(Connection::inbound(socket, id, self.path.clone(), deadline))
     }
 }
@@ -72,6 +76,10 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let _ = rustix::fs::unlink(&self.path);
+        // Who was not let in yet may have sent something.
+        if let Some(socket) = self.socket.take() {
+            disposal::socket(socket);
+        }
     }
 }
 

@@ -31,19 +31,19 @@ use dafs_memory::{Memory, Pages};
 
 pub use self::found::{Distrust, FoundSocket, SocketTrust, server_user};
 
-use self::control::{ControlSocket, ExposedRegion, Hello, Packet};
+use self::control::{ControlSocket, ExposedRegion, Hello, Packet, PeerFile};
 use self::lane::Layout;
 pub(crate) use self::listener::Listener;
-use self::remote::{PeerRegions, import_failure};
+use self::remote::{Claim, PeerRegions};
 use self::ring::{Consumer, Producer};
 use self::transfer::{Answer, Piece, Receive, StagedRead, Work};
 use self::wake::Wakes;
-use crate::connection::{Alarm, Context, Interest, Readiness};
+use crate::connection::{Alarm, Context, Interest, Poller, Readiness};
 use crate::region::RegionEntry;
 use crate::{
-    Address, AddressError, BreakReason, CompletionStatus, EndpointConfig, Event, Gather,
+    Address, AddressError, BreakReason, CompletionStatus, EndpointConfig, Event, Gather, Holder,
     ListenerId, LocalSegment, Operation, Peer, PendingId, PostError, RegionPath, RemoteSegment,
-    SendOptions, Signal,
+    SendOptions, Signal, disposal,
 };
 
 /// One shared-memory connection, either side.
@@ -60,6 +60,8 @@ pub(crate) struct Connection {
     peer_regions: PeerRegions,
     /// The peer's revision that `peer_regions` is known to be at.
     revision_seen: u64,
+    /// Not all that was on the socket by then has been read.
+    is_behind: bool,
     receives: VecDeque<Receive>,
     /// Posted work not yet executed, its pieces in the same order, and the bytes
     /// that were taken over at the post.
@@ -100,6 +102,8 @@ struct Rings {
     consumer: Consumer,
     /// Both once the connection stands.
     wakes: Option<Wakes>,
+    /// Of an acceptor, whose peer has made the memory. It goes last.
+    _claim: Option<Claim>,
 }
 
 impl Connection {
@@ -120,6 +124,7 @@ impl Connection {
         };
         let socket = listener::connect_by(path, config.socket_trust).map_err(failed)?;
         let phase = Phase::Starting { private_data: private_data.into() };
+        let socket = ControlSocket::initiator(socket);
         let mut connection = Self::new(socket, path.to_path_buf(), phase, deadline);
         connection.config = config.clone();
         let capacity = Layout::capacity_for(config.message_bytes_max);
@@ -130,18 +135,21 @@ impl Connection {
             consumer: Consumer::new(memory.clone(), back),
             memory,
             wakes: None,
+            _claim: None,
         });
         Ok(connection)
     }
 
     /// An acceptor's side, before the peer has said anything.
     fn inbound(socket: OwnedFd, listener: ListenerId, path: PathBuf, deadline: Instant) -> Self {
+        let socket = ControlSocket::acceptor(socket);
         Self::new(socket, path, Phase::Answering { listener, watched: false }, deadline)
     }
 
-    fn new(socket: OwnedFd, path: PathBuf, phase: Phase, deadline: Instant) -> Self {
+    fn new(socket: ControlSocket, path: PathBuf, phase: Phase, deadline: Instant) -> Self {
         Self {
-            socket: ControlSocket::new(socket),
+            peer_regions: PeerRegions::new(socket.user()),
+            socket,
             path,
             phase,
             deadline,
@@ -149,8 +157,8 @@ impl Connection {
             rings: None,
             probe: Box::new(PROBE_VALUE),
             peer_reaches_process: false,
-            peer_regions: PeerRegions::new(),
             revision_seen: 0,
+            is_behind: false,
             receives: VecDeque::new(),
             work: VecDeque::new(),
             pieces: VecDeque::new(),
@@ -192,22 +200,26 @@ impl Connection {
         }
     }
 
-    /// Takes in every control packet that is there. The end of the socket is the
-    /// end of the connection, after what the ring still holds.
-    fn drain_control(&mut self, context: &mut Context<'_>) -> Result<(), BreakReason> {
-        while !matches!(self.phase, Phase::Vanished | Phase::Closed) {
+    /// Takes in the control packets that are there, so many in one turn: epoll tells of the rest
+    /// again. The end of the socket is the end of the connection, after what the ring still
+    /// holds. True if nothing is left.
+    fn drain_control(&mut self, context: &mut Context<'_>) -> Result<bool, BreakReason> {
+        for _ in 0..PACKETS_PER_TURN {
+            if matches!(self.phase, Phase::Vanished | Phase::Closed) {
+                return Ok(true);
+            }
             match self.socket.receive() {
                 Ok(Some(packet)) => self.on_packet(context, packet)?,
-                Ok(None) => return Ok(()),
+                Ok(None) => return Ok(true),
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
                     return Err(BreakReason::PeerViolation(error.to_string()));
                 }
                 Err(error) if is_end(&error) => {
                     if matches!(self.phase, Phase::Pending) {
                         // Nobody knows this endpoint before `accept`, which reports it.
-                        self.socket.close();
+                        self.socket.close(context.poller);
                         self.phase = Phase::Vanished;
-                        return Ok(());
+                        return Ok(true);
                     }
                     if self.is_open() {
                         self.take_in(context)?;
@@ -217,7 +229,7 @@ impl Connection {
                 Err(error) => return Err(system(error)),
             }
         }
-        Ok(())
+        Ok(self.socket.is_drained())
     }
 
     fn on_packet(&mut self, context: &mut Context<'_>, packet: Packet) -> Result<(), BreakReason> {
@@ -236,7 +248,7 @@ impl Connection {
             }
             (Packet::Reject { private_data }, Phase::Called) => {
                 self.phase = Phase::Closed;
-                self.socket.close();
+                self.socket.close(context.poller);
                 self.abandon(context);
                 let endpoint = context.endpoint;
                 context.events.push(Event::Rejected { endpoint, private_data });
@@ -261,21 +273,22 @@ impl Connection {
         context: &mut Context<'_>,
         listener: ListenerId,
         hello: Hello,
-        ring: OwnedFd,
+        ring: PeerFile,
     ) -> Result<(), BreakReason> {
         let violation = |text: String| BreakReason::PeerViolation(text);
         let capacity = hello.capacity as usize;
         if !Layout::is_valid_capacity(capacity) {
             return Err(violation(format!("ring of {capacity} octets")));
         }
-        let memory = Memory::import(ring, Layout::total_bytes(capacity), true)
-            .map_err(|error| violation(import_failure(&error)))?;
+        let length = Layout::total_bytes(capacity);
+        let (memory, claim) = self.peer_regions.map_ring(ring, length).map_err(violation)?;
         let [forth, back] = Layout::pair(capacity);
         self.rings = Some(Rings {
             producer: Producer::new(memory.clone(), back),
             consumer: Consumer::new(memory.clone(), forth),
             memory,
             wakes: None,
+            _claim: Some(claim),
         });
         let process = self.socket.peer();
         if let Some(process) = &process
@@ -409,8 +422,8 @@ impl crate::connection::Connection for Connection {
         which: u8,
         _readiness: Readiness,
     ) -> Result<(), BreakReason> {
-        if which == CONTROL {
-            self.drain_control(context)?;
+        if which == CONTROL && self.drain_control(context)? {
+            self.is_behind = false;
         }
         if self.is_open() {
             self.take_in(context)?;
@@ -472,6 +485,22 @@ impl crate::connection::Connection for Connection {
         self.is_open()
     }
 
+    fn has_asked(&self) -> bool {
+        !matches!(self.phase, Phase::Answering { .. })
+    }
+
+    fn holder(&self) -> Holder {
+        self.socket.user().map_or(Holder::Unknown, Holder::User)
+    }
+
+    fn unwatch(&mut self, poller: &Poller) {
+        self.socket.unwatch(poller);
+        if let Some(wakes) = self.rings.as_ref().and_then(|rings| rings.wakes.as_ref()) {
+            // The peer has another descriptor of it, which would keep it watched.
+            let _ = poller.remove(wakes.watched());
+        }
+    }
+
     fn deadline(&self) -> Option<Instant> {
         (!self.is_open() && !matches!(self.phase, Phase::Closed)).then_some(self.deadline)
     }
@@ -529,6 +558,17 @@ impl crate::connection::Connection for Connection {
     }
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if self.socket.is_acceptor()
+            && let Some(rings) = self.rings.take()
+        {
+            // Ours may be the last reference to the file, whatever its size.
+            disposal::memory(rings);
+        }
+    }
+}
+
 /// Whether another process may be read and written by its number at all. The process
 /// that connected may end, or become another program, while its socket lives on in a
 /// child; the number then names whoever it pleases. The kernel judges by our rights, so
@@ -561,6 +601,8 @@ fn no_rings() -> BreakReason {
     BreakReason::System("shared memory is missing".into())
 }
 
+/// Control packets taken in before other connections get their turn.
+const PACKETS_PER_TURN: usize = 32;
 /// Which watched descriptor is ready.
 const CONTROL: u8 = 0;
 const WAKE: u8 = 1;

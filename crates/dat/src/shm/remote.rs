@@ -4,14 +4,15 @@
 //! the right is there. A mapped region stays mapped until it is withdrawn or the
 //! connection ends; its memory file is sealed, so it cannot shrink under a copy.
 
+use std::collections::BTreeMap;
 use std::error::Error;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dafs_memory::{ImportError, Memory};
 
-use super::control::ExposedRegion;
-use crate::{RegionPath, RemoteSegment, Stag};
+use super::control::{ExposedRegion, PeerFile};
+use crate::{RegionPath, RemoteSegment, Stag, disposal};
 
 /// The peer's regions, by STag.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct PeerRegions {
     recent: usize,
     /// Process to reach for regions without a memory file, if that is allowed.
     process: Option<rustix::process::RawPid>,
+    /// Whose share of all mappings they take.
+    user: Option<u32>,
 }
 
 /// One region of the peer.
@@ -31,43 +34,137 @@ pub struct PeerRegion {
     mapping: Option<Mapping>,
 }
 
-/// A mapping of a peer's file, counted while it stands: the kernel grants a process so
-/// many, and a process that has none left cannot even allocate.
+/// A mapping of a peer's file. The memory goes before its place among all mappings is free.
 #[derive(Debug)]
-struct Mapping(Memory);
+struct Mapping {
+    memory: Memory,
+    _claim: Claim,
+}
 
-impl Mapping {
-    fn new(file: OwnedFd, length: usize, writable: bool, most: usize) -> Result<Self, String> {
-        if MAPPINGS.fetch_add(1, Ordering::Relaxed) >= most {
-            MAPPINGS.fetch_sub(1, Ordering::Relaxed);
-            return Err(format!("more than {most} regions of all peers are mapped"));
+/// A place among the mappings of all peers.
+#[derive(Debug)]
+pub struct Claim {
+    user: Option<u32>,
+    octets: usize,
+}
+
+/// What peers have mapped here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mapped {
+    mappings: usize,
+    octets: usize,
+}
+
+#[derive(Debug)]
+struct Ledger {
+    all: Mapped,
+    of_users: BTreeMap<Option<u32>, Mapped>,
+}
+
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    Mappings,
+    Octets,
+}
+
+static LEDGER: Mutex<Ledger> = Mutex::new(Ledger::new());
+
+impl Claim {
+    fn new(user: Option<u32>, octets: usize, most: Mapped) -> Result<Self, Full> {
+        // Of those who are trusted the octets do not count.
+        let octets = if is_trusted(user) { 0 } else { octets };
+        lock().take(user, octets, most)?;
+        Ok(Self { user, octets })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        lock().give_back(self.user, self.octets);
+    }
+}
+
+impl Ledger {
+    const fn new() -> Self {
+        Self { all: Mapped { mappings: 0, octets: 0 }, of_users: BTreeMap::new() }
+    }
+
+    /// Finds a place. Users whom this process has nothing to fear from share one limit; each of
+    /// the others has half as much.
+    fn take(&mut self, user: Option<u32>, octets: usize, most: Mapped) -> Result<(), Full> {
+        let lost = dafs_memory::lost_mappings();
+        let may = |mapped: Mapped, share: usize| {
+            if mapped.mappings + lost >= most.mappings / share {
+                Err(Full::Mappings)
+            } else if octets > 0 && mapped.octets.saturating_add(octets) > most.octets / share {
+                Err(Full::Octets)
+            } else {
+                Ok(())
+            }
+        };
+        may(self.all, 1)?;
+        let here = self.of_users.get(&user).copied().unwrap_or_default();
+        if !is_trusted(user) {
+            may(here, 2)?;
         }
-        match Memory::import(file, length, writable) {
-            Ok(memory) => Ok(Self(memory)),
-            Err(error) => {
-                MAPPINGS.fetch_sub(1, Ordering::Relaxed);
-                Err(import_failure(&error))
+        self.all.add(octets);
+        self.of_users.entry(user).or_default().add(octets);
+        Ok(())
+    }
+
+    fn give_back(&mut self, user: Option<u32>, octets: usize) {
+        self.all.remove(octets);
+        if let Some(here) = self.of_users.get_mut(&user) {
+            here.remove(octets);
+            if here.mappings == 0 {
+                self.of_users.remove(&user);
             }
         }
     }
 }
 
+impl Mapped {
+    fn add(&mut self, octets: usize) {
+        self.mappings += 1;
+        self.octets += octets;
+    }
+
+    fn remove(&mut self, octets: usize) {
+        self.mappings = self.mappings.saturating_sub(1);
+        self.octets = self.octets.saturating_sub(octets);
+    }
+}
+
+fn lock() -> MutexGuard<'static, Ledger> {
+    LEDGER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a user could do this process worse things than filling its memory.
+fn is_trusted(user: Option<u32>) -> bool {
+    user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
+}
+
+/// Maps what a peer has sent.
+fn import(file: PeerFile, length: usize, writable: bool) -> Result<Memory, String> {
+    let fd = file.fd().map_err(|error| error.to_string())?;
+    let memory = Memory::import(fd, length, writable).map_err(|e| import_failure(&e))?;
+    // The mapping has a reference to the file: this is not the last.
+    drop(file.take());
+    Ok(memory)
+}
+
 /// Why memory could not be mapped, with the cause: a connection keeps its end as text.
-pub(super) fn import_failure(error: &ImportError) -> String {
+fn import_failure(error: &ImportError) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
     }
 }
 
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        MAPPINGS.fetch_sub(1, Ordering::Relaxed);
-    }
+fn too_many_mappings() -> String {
+    format!("more than {MAPPINGS_MAX} regions of all peers, or their share for one user")
 }
-
-/// Mappings of all connections of this process.
-static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
 /// How the bytes of a checked range are reached.
 #[derive(Debug)]
@@ -81,8 +178,18 @@ pub enum Reach<'a> {
 }
 
 impl PeerRegions {
-    pub fn new() -> Self {
-        Self { regions: Vec::new(), recent: 0, process: None }
+    /// Of a peer that is a process of this user.
+    pub fn new(user: Option<u32>) -> Self {
+        Self { regions: Vec::new(), recent: 0, process: None, user }
+    }
+
+    /// Maps the ring that the peer has made.
+    pub fn map_ring(&self, file: PeerFile, length: usize) -> Result<(Memory, Claim), String> {
+        let claim = Claim::new(self.user, length, limits()).map_err(|full| match full {
+            Full::Mappings => too_many_mappings(),
+            Full::Octets => "more memory of peers is mapped than their share allows".into(),
+        })?;
+        Ok((import(file, length, true)?, claim))
     }
 
     /// From now on regions without a memory file are reached in this process.
@@ -95,11 +202,22 @@ impl PeerRegions {
         self.process.is_some()
     }
 
-    /// Takes an announced region in, mapping its file.
+    /// Takes an announced region in, and maps its file. If the memory would be more than the
+    /// peer's share it is not mapped but reached through the ring: where it has no pages yet, our
+    /// copies would make them at our cost.
     pub fn insert(
         &mut self,
         announced: ExposedRegion,
-        file: Option<OwnedFd>,
+        file: Option<PeerFile>,
+    ) -> Result<(), String> {
+        self.insert_within(announced, file, limits())
+    }
+
+    fn insert_within(
+        &mut self,
+        announced: ExposedRegion,
+        file: Option<PeerFile>,
+        most: Mapped,
     ) -> Result<(), String> {
         if self.regions.len() >= REGIONS_MAX {
             return Err(format!("more than {REGIONS_MAX} regions exposed"));
@@ -110,8 +228,14 @@ impl PeerRegions {
         let mapping = match file {
             Some(file) => {
                 let length = usize::try_from(announced.length).map_err(|e| e.to_string())?;
-                let writable = announced.remote_write;
-                Some(Mapping::new(file, length, writable, MAPPINGS_MAX)?)
+                match Claim::new(self.user, length, most) {
+                    Ok(claim) => {
+                        let memory = import(file, length, announced.remote_write)?;
+                        Some(Mapping { memory, _claim: claim })
+                    }
+                    Err(Full::Octets) => None,
+                    Err(Full::Mappings) => return Err(too_many_mappings()),
+                }
             }
             None => None,
         };
@@ -126,7 +250,10 @@ impl PeerRegions {
 
     pub fn remove(&mut self, stag: Stag) {
         if let Ok(place) = self.regions.binary_search_by_key(&stag, |r| r.announced.stag) {
-            self.regions.remove(place);
+            let PeerRegion { mapping, .. } = self.regions.remove(place);
+            if let Some(mapping) = mapping {
+                disposal::memory(mapping);
+            }
         }
     }
 
@@ -155,7 +282,7 @@ impl PeerRegions {
             return Err(format!("STag {:#x} lacks the right", remote.stag.0));
         }
         match (&region.mapping, process) {
-            (Some(Mapping(memory)), _) => {
+            (Some(Mapping { memory, .. }), _) => {
                 Ok(Reach::Mapped(memory, usize::try_from(offset).map_err(|e| e.to_string())?))
             }
             (None, Some(pid)) => Ok(Reach::Process(pid)),
@@ -169,6 +296,17 @@ impl PeerRegions {
             self.recent = self.regions.binary_search_by_key(&stag, |r| r.announced.stag).ok()?;
         }
         self.regions.get(self.recent)
+    }
+}
+
+impl Drop for PeerRegions {
+    fn drop(&mut self) {
+        let regions = std::mem::take(&mut self.regions);
+        let mappings: Vec<Mapping> =
+            regions.into_iter().filter_map(|region| region.mapping).collect();
+        if !mappings.is_empty() {
+            disposal::memory(mappings);
+        }
     }
 }
 
@@ -221,8 +359,37 @@ pub fn copy_process(
 /// Most regions one peer may expose: each costs a mapping.
 const REGIONS_MAX: usize = 1024;
 /// Most mappings for all peers together: half of what Linux grants a process unless told
-/// otherwise (vm.max_map_count).
+/// otherwise (vm.max_map_count). Without any left a process cannot even allocate.
 const MAPPINGS_MAX: usize = 32 << 10;
+
+/// What all peers together may have mapped.
+fn limits() -> Mapped {
+    Mapped { mappings: MAPPINGS_MAX, octets: *OCTETS_MAX.get_or_init(octets_max) }
+}
+
+/// Finds out how much memory peers may have mapped. It reads files, so a listener does it first.
+pub fn learn_limits() {
+    limits();
+}
+
+static OCTETS_MAX: OnceLock<usize> = OnceLock::new();
+
+/// Half of the memory that this process may use: that of the machine, or of its control group,
+/// which is charged for every page that our copies make.
+fn octets_max() -> usize {
+    let info = rustix::system::sysinfo();
+    let machine = (info.totalram as u64).saturating_mul(u64::from(info.mem_unit));
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let ours = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let least = Path::new(ours)
+        .ancestors()
+        .filter_map(|group| {
+            let file = Path::new("/sys/fs/cgroup").join(group).join("memory.max");
+            std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok()
+        })
+        .fold(machine, u64::min);
+    usize::try_from(least / 2).unwrap_or(usize::MAX)
+}
 
 #[cfg(test)]
 mod tests {
@@ -232,14 +399,70 @@ mod tests {
 
     use super::*;
 
+    const PAGE: usize = 4096;
+
+    fn file_of(memory: &Memory) -> PeerFile {
+        PeerFile::new(memory.file().unwrap().as_fd().try_clone_to_owned().unwrap())
+    }
+
+    fn region(stag: u32, length: usize) -> ExposedRegion {
+        ExposedRegion {
+            stag: Stag(stag),
+            address: 0x10_0000,
+            length: length as u64,
+            remote_read: true,
+            remote_write: true,
+        }
+    }
+
+    fn whole(stag: u32, length: usize) -> RemoteSegment {
+        RemoteSegment { stag: Stag(stag), address: 0x10_0000, length: length as u32 }
+    }
+
     #[test]
-    fn mappings_of_all_peers_together_are_bounded() {
-        let memory = Memory::shared(4096, Pages::Small).unwrap();
-        let file = || memory.file().unwrap().as_fd().try_clone_to_owned().unwrap();
-        let first = Mapping::new(file(), 4096, true, 1).unwrap();
-        assert!(Mapping::new(file(), 4096, true, 1).is_err());
-        assert!(Mapping::new(file(), 8192, true, 2).is_err(), "the file is too short");
-        drop(first);
-        assert!(Mapping::new(file(), 4096, true, 1).is_ok());
+    fn no_user_has_more_than_half_of_all_mappings_and_all_together_have_a_limit() {
+        let most = Mapped { mappings: 4, octets: 100 * PAGE };
+        let mut ledger = Ledger::new();
+        let mut take = |user| ledger.take(Some(user), PAGE, most);
+        assert_eq!([take(80_001), take(80_001)], [Ok(()); 2]);
+        assert_eq!(take(80_001), Err(Full::Mappings));
+        assert_eq!([take(80_002), take(80_003)], [Ok(()); 2]);
+        assert_eq!(take(80_004), Err(Full::Mappings));
+        ledger.give_back(Some(80_001), PAGE);
+        assert_eq!(ledger.take(Some(80_004), PAGE, most), Ok(()));
+    }
+
+    #[test]
+    fn memory_beyond_a_users_share_is_reached_through_the_ring() {
+        let most = Mapped { mappings: 1000, octets: 8 * PAGE };
+        let mut regions = PeerRegions::new(Some(80_005));
+        let memory = Memory::shared(4 * PAGE, Pages::Small).unwrap();
+        for (stag, pages) in [(1, 3), (2, 2), (3, 1)] {
+            let length = pages * PAGE;
+            regions.insert_within(region(stag, length), Some(file_of(&memory)), most).unwrap();
+        }
+        assert!(matches!(regions.reach(&whole(1, 3 * PAGE), true), Ok(Reach::Mapped(..))));
+        assert!(matches!(regions.reach(&whole(2, 2 * PAGE), true), Ok(Reach::Staged)));
+        assert!(matches!(regions.reach(&whole(3, PAGE), true), Ok(Reach::Mapped(..))));
+        // A share is the user's, however many connections he has.
+        let mut beside = PeerRegions::new(Some(80_005));
+        beside.insert_within(region(1, PAGE), Some(file_of(&memory)), most).unwrap();
+        assert!(matches!(beside.reach(&whole(1, PAGE), true), Ok(Reach::Staged)));
+        // The superuser could do worse.
+        let mut trusted = PeerRegions::new(Some(0));
+        trusted.insert_within(region(1, 4 * PAGE), Some(file_of(&memory)), most).unwrap();
+        assert!(matches!(trusted.reach(&whole(1, PAGE), true), Ok(Reach::Mapped(..))));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_mapped_takes_no_share() {
+        let most = Mapped { mappings: 1000, octets: 8 * PAGE };
+        let mut regions = PeerRegions::new(Some(80_006));
+        let memory = Memory::shared(PAGE, Pages::Small).unwrap();
+        for _ in 0..10 {
+            let (short, file) = (region(1, 2 * PAGE), file_of(&memory));
+            assert!(regions.insert_within(short, Some(file), most).is_err());
+        }
+        assert!(!lock().of_users.contains_key(&Some(80_006)));
     }
 }

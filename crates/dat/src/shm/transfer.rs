@@ -248,7 +248,7 @@ impl Connection {
         write: bool,
     ) -> bool {
         let Some(rings) = &self.rings else { return false };
-        let is_known = rings.consumer.revision() == self.revision_seen;
+        let is_known = rings.consumer.revision() == self.revision_seen && !self.is_behind;
         let fits = check_local(context.regions, context.domain, local, remote.length).is_ok();
         if !self.is_idle() || !is_known || !fits {
             return false;
@@ -437,7 +437,9 @@ impl Connection {
         if remote.length == 0 {
             return Ok(Outcome::Done);
         }
-        self.learn_region(context, remote.stag)?;
+        if !self.learn_region(context, remote.stag)? {
+            return Ok(Outcome::Blocked);
+        }
         let reach = self.peer_regions.reach(remote, true).map_err(BreakReason::RemoteAccess)?;
         if matches!(reach, Reach::Staged) {
             return self.stage_write(context, work);
@@ -483,7 +485,9 @@ impl Connection {
         if remote.length == 0 && self.staged_reads.is_empty() {
             return Ok(Outcome::Done);
         }
-        self.learn_region(context, remote.stag)?;
+        if !self.learn_region(context, remote.stag)? {
+            return Ok(Outcome::Blocked);
+        }
         let reach = self.peer_regions.reach(remote, false).map_err(BreakReason::RemoteAccess)?;
         if matches!(reach, Reach::Staged) {
             return self.request_read(work);
@@ -508,16 +512,18 @@ impl Connection {
         Ok(Outcome::Done)
     }
 
-    /// A region may have been exposed or taken back since we last looked at the socket.
+    /// A region may have been exposed or taken back since we last looked at the socket. False if
+    /// there is more on it than one turn takes in: the work waits until that is read.
     #[inline]
-    fn learn_region(&mut self, context: &mut Context<'_>, stag: Stag) -> Result<(), BreakReason> {
+    fn learn_region(&mut self, context: &mut Context<'_>, stag: Stag) -> Result<bool, BreakReason> {
         let rings = self.rings.as_ref().ok_or_else(no_rings)?;
         let revision = rings.consumer.revision();
-        if revision == self.revision_seen && self.peer_regions.knows(stag) {
-            return Ok(());
+        if revision == self.revision_seen && !self.is_behind && self.peer_regions.knows(stag) {
+            return Ok(true);
         }
         self.revision_seen = revision;
-        self.drain_control(context)
+        self.is_behind = !self.drain_control(context)?;
+        Ok(!self.is_behind)
     }
 
     fn stage_write(&mut self, context: &Context<'_>, work: &Work) -> Result<Outcome, BreakReason> {

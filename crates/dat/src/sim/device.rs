@@ -70,7 +70,6 @@ impl RegionTable {
         let failed = |source| DmabufError::Device { device: format!("sim{device}"), source };
         let end = entry.region.address.saturating_add(entry.region.length);
         let end = usize::try_from(end).unwrap_or(usize::MAX);
-        let fd = fd.try_clone().map_err(failed)?;
         let memory =
             Memory::import(fd, end, true).map_err(|error| failed(std::io::Error::other(error)))?;
         let mut state = network.state();

@@ -66,6 +66,14 @@ impl Layer {
             Self::Plain | Self::Undecided(_) | Self::Lent => 0,
         }
     }
+
+    /// Octets of records that the peer does not take.
+    pub fn unsent(&self) -> usize {
+        match self {
+            Self::Tls(records) => records.unsent(),
+            Self::Plain | Self::Undecided(_) | Self::Lent => 0,
+        }
+    }
 }
 
 impl Connection {

@@ -51,7 +51,7 @@ impl Listener {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listening = &self.socket;
         let (socket, peer) =
-            self.spare.accept(|| rustix::net::acceptfrom_with(listening, flags))?;
+            self.spare.accept(|| rustix::net::acceptfrom_with(listening, flags), drop)?;
         sockopt::set_tcp_nodelay(&socket, true).ok()?;
         let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok()).unwrap_or(self.address);
         Some(Connection::inbound(socket, id, peer, self.tls.as_ref(), deadline))

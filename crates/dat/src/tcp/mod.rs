@@ -50,8 +50,8 @@ use crate::connection::{Context, Interest, Readiness};
 use crate::region::RegionEntry;
 use crate::{
     Address, AddressError, BreakReason, CertificateIdentity, CompletionStatus, EndpointConfig,
-    Forecast, Gather, ListenerId, LocalSegment, Operation, PostError, RegionPath, RemoteSegment,
-    SendOptions, Signal, TlsServer,
+    Forecast, Gather, Holder, ListenerId, LocalSegment, Operation, PostError, RegionPath,
+    RemoteSegment, SendOptions, Signal, TlsServer,
 };
 
 /// One TCP connection, either side.
@@ -354,6 +354,14 @@ impl crate::connection::Connection for Connection {
 
     fn has_asked(&self) -> bool {
         !matches!(self.phase, Phase::Answering { .. })
+    }
+
+    fn holder(&self) -> Holder {
+        Holder::of_address(self.peer.ip())
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.layer.held() + self.layer.unsent() + self.inbound.kept.len()
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -216,6 +216,11 @@ impl Records {
 
     // ---- out ------------------------------------------------------------------
 
+    /// Octets that the socket has not taken.
+    pub fn unsent(&self) -> usize {
+        self.unsent.len() - self.sent
+    }
+
     /// Whether the socket still has something to take.
     pub fn owes(&self) -> bool {
         self.sent < self.unsent.len()

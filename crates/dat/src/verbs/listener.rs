@@ -44,7 +44,8 @@ impl Listener {
     }
 
     pub(crate) fn accept(&mut self, id: ListenerId, deadline: Instant) -> Option<Connection> {
-        while let Some(mut event) = self.link.as_ref()?.event().ok()? {
+        for _ in 0..EVENTS_PER_TURN {
+            let mut event = self.link.as_ref()?.event().ok()??;
             if event.event == raw::event::DEVICE_REMOVAL {
                 // The device waits for its identifiers to be gone.
                 self.link = None;
@@ -62,5 +63,7 @@ impl Listener {
     }
 }
 
+/// Events looked at for one connection: requests that cannot be taken come as fast as peers like.
+const EVENTS_PER_TURN: usize = 16;
 /// Most that may wait to be let in: what the kernel takes (`ucma`'s `max_backlog`) unless told.
 const BACKLOG: i32 = 1024;

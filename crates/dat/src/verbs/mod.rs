@@ -46,9 +46,9 @@ use self::transmit::{Outbound, Transfer};
 use crate::connection::{Alarm, Context, Readiness};
 use crate::region::{DmabufError, RegionEntry, RegisterError};
 use crate::{
-    Address, AddressError, BreakReason, CompletionStatus, EndpointConfig, Gather, ListenerId,
-    LocalKey, LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment, SendOptions,
-    Signal, Stag,
+    Address, AddressError, BreakReason, CompletionStatus, EndpointConfig, Gather, Holder,
+    ListenerId, LocalKey, LocalSegment, Operation, PostError, Region, RegionPath, RemoteSegment,
+    SendOptions, Signal, Stag,
 };
 
 /// One connection, either side.
@@ -260,6 +260,10 @@ impl crate::connection::Connection for Connection {
 
     fn is_established(&self) -> bool {
         self.is_open()
+    }
+
+    fn holder(&self) -> Holder {
+        Holder::of_address(self.peer.ip())
     }
 
     fn deadline(&self) -> Option<Instant> {

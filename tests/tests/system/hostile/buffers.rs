@@ -40,6 +40,21 @@ fn writing(file: FileHandle, state: StateId, length: u32, buffers: &[DirectBuffe
 }
 
 #[test]
+fn a_region_is_found_behind_more_packets_than_one_turn_takes() {
+    let fixture = Fixture::new();
+    let (mut rogue, file, state) = prepared(&fixture, Transport::Shm);
+    let memory = Memory::shared(4096, Pages::Small).unwrap();
+    // The server learns of the last only after it has read of all the others.
+    let regions: Vec<_> = (0..500).map(|_| rogue.expose(&memory)).collect();
+    for region in [&regions[499], &regions[250], &regions[0]] {
+        let buffer = rogue.buffer(region, 0, 4096);
+        assert_eq!(rogue.outcome(&reading(file, state, 4096, &[buffer])), Some(Status::Ok));
+        assert!(memory.to_vec(0, 4096) == pattern(FILE_BYTES, 5)[..4096]);
+        memory.write(0, &[0; 4096]);
+    }
+}
+
+#[test]
 fn what_was_damaged_on_its_way_never_reaches_the_file() {
     beside_bystanders(|fixture, transport| {
         let before = pattern(FILE_BYTES, 5);

@@ -1,7 +1,10 @@
 //! Rubbish on the Unix socket beside the rings, and memory files that are not what they
 //! must be.
 
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dafs_dat::Address;
@@ -14,7 +17,7 @@ use super::shm::{
     CAPACITY, Control, FRAMES, RING_BYTES, Rings, borrowed, expose, hello, memory_file,
 };
 use crate::bystander::beside_bystanders_of;
-use crate::fixture::{Fixture, HANG, Transport, pattern};
+use crate::fixture::{Ending, Fixture, HANG, Transport, pattern};
 use crate::rogue::encoded;
 
 /// Long enough for the honest ones.
@@ -153,23 +156,116 @@ fn regions_that_cannot_be_end_the_connection() {
 }
 
 #[test]
-fn descriptors_that_nobody_asked_for_are_closed() {
+fn descriptors_that_nobody_asked_for_end_the_connection_and_are_closed() {
     beside(|_, address| {
-        let mut rings = Rings::logged_in(address);
-        let files: Vec<OwnedFd> = (0..8).map(|_| memory_file(10, SealFlags::empty())).collect();
+        let files: Vec<OwnedFd> = (0..8).map(|_| memory_file(10, SealFlags::SHRINK)).collect();
         let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let mut fds = borrowed(&files);
+        fds.push(writer.as_fd());
+        // With each packet, and with more of them than one packet has; before and after the start.
         for count in 1..=8 {
-            rings.control.send(&[5, 1, 0, 0, 0], &borrowed(&files[..count]));
+            let rings = Rings::logged_in(address);
+            rings.control.send(&[5, 1, 0, 0, 0], &fds[9 - count..]);
+            rings.ends();
+            let control = Control::connect(address);
+            control.send(&hello(CAPACITY as u32), &fds[9 - count..]);
+            control.ends();
         }
-        rings.control.send(&[5, 1, 0, 0, 0], &[writer.as_fd(), writer.as_fd()]);
+        let rings = Rings::logged_in(address);
+        rings.control.send(&[5, 1, 0, 0, 0], &fds[..1]);
+        rings.ends();
         drop(writer);
         // The pipe ends once nobody, the server included, has its writing end.
         let mut end = [PollFd::new(&reader, PollFlags::empty())];
         let hang = HANG.try_into().unwrap();
         assert_eq!(rustix::event::poll(&mut end, Some(&hang)).unwrap(), 1, "it stays open");
         assert!(end[0].revents().contains(PollFlags::HUP));
-        rings.message(&encoded(0, 1, &dafs_wire::Request::Null(dafs_wire::messages::Empty)));
-        rings.await_answers(2);
+    });
+}
+
+/// A TCP socket whose close waits ten minutes, for a peer that reads nothing.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (peer, _) = listener.accept().unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while socket.write(&[0; 64 << 10]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::from_secs(600))).unwrap();
+    (socket.into(), peer)
+}
+
+/// Sends a packet with descriptors and closes them here, so that the server's are the last. Where
+/// it was quicker, it is this thread that waits for minutes, and nobody waits for it.
+fn send_and_forget(control: &Control, packet: &[u8], fds: Vec<OwnedFd>) {
+    let (control, packet) = (control.duplicate(), packet.to_vec());
+    let (sent, is_sent) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        control.send(&packet, &borrowed(&fds));
+        drop(control);
+        let _ = sent.send(());
+        drop(fds);
+    });
+    is_sent.recv_timeout(HANG).expect("the packet is sent or refused");
+}
+
+#[test]
+fn descriptors_whose_close_would_wait_for_minutes_stall_nobody() {
+    beside(|fixture, address| {
+        let mut peers = Vec::new();
+        let mut one = || {
+            let (socket, peer) = lingering();
+            peers.push(peer);
+            socket
+        };
+        for packet in [vec![9], hello(CAPACITY as u32), vec![5, 1, 0, 0, 0], Vec::new()] {
+            // Looked at: before the start, more of them than any packet has, and after the start.
+            let control = Control::connect(address);
+            send_and_forget(&control, &packet, vec![one()]);
+            control.ends();
+            let control = Control::connect(address);
+            send_and_forget(&control, &packet, vec![one(), one(), one()]);
+            control.ends();
+            let rings = Rings::logged_in(address);
+            send_and_forget(&rings.control, &packet, vec![one()]);
+            rings.ends();
+            // Never looked at, because the connection ends before.
+            let control = Control::connect(address);
+            control.send(&[9], &[]);
+            send_and_forget(&control, &packet, vec![one()]);
+            drop(control);
+            let rings = Rings::logged_in(address);
+            rings.control.send(b"\x06gone", &[]);
+            send_and_forget(&rings.control, &packet, vec![one()]);
+            drop(rings);
+            let (_, honest) = fixture.connect(Transport::Shm);
+            honest.ping().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_flood_of_regions_of_who_has_not_logged_in_keeps_nobody_waiting() {
+    beside(|fixture, address| {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _ending = Ending(&stop);
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let rings = Rings::connect(address);
+                    let file = memory_file(64 << 20, SealFlags::SHRINK);
+                    while !stop.load(Ordering::Acquire) {
+                        rings.control.send(&expose(256, 0x1000, 64 << 20), &[file.as_fd()]);
+                        rings.control.send(&[5, 0, 1, 0, 0], &[]);
+                    }
+                });
+            }
+            for _ in 0..20 {
+                for transport in [Transport::Shm, Transport::Tcp] {
+                    let (_, honest) = fixture.connect(transport);
+                    honest.ping().unwrap();
+                }
+            }
+        });
     });
 }
 

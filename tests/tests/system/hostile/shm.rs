@@ -40,6 +40,11 @@ impl Control {
         Self(socket)
     }
 
+    /// The same socket once more.
+    pub fn duplicate(&self) -> Self {
+        Self(self.0.try_clone().unwrap())
+    }
+
     /// Sends a packet; a server that has closed already takes none.
     pub fn send(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];

@@ -1,0 +1,300 @@
+//! Letting go of what peers have sent.
+//!
+//! To close a descriptor can take as long as whoever made it likes: a TCP socket with unsent
+//! data waits for SO_LINGER, a file of a FUSE file system for the answer of its daemon. To close
+//! a Unix socket closes all descriptors in packets that nobody has read. To give back the last
+//! reference to a memory file frees its pages, seconds for some gigabytes. A thread that serves
+//! others does none of this: it hands such things to threads of this module.
+//!
+//! Two yards keep apart what can and what cannot hold a thread for ever. A descriptor that this
+//! process has had in its table ([`descriptors`]) is *flushed* when it is closed, and nothing ends
+//! the wait for a FUSE daemon. Descriptors in unread packets ([`socket`]) and memory ([`memory`])
+//! are only *released*; whoever waits then stops at a signal, and a timer sends one.
+//!
+//! Invariant: one user's descriptors occupy at most [`THREADS_PER_USER`] threads, and at most
+//! [`DESCRIPTORS_PER_USER`] of them wait here; whoever is at that limit has no more taken into
+//! the table ([`may_take`]).
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use rustix::net::Shutdown;
+
+/// Closes descriptors that a process of this user has sent, and that are no sealed memory files.
+pub(crate) fn descriptors(user: Option<u32>, descriptors: Vec<OwnedFd>) {
+    if !descriptors.is_empty() {
+        let owner = Owner { user, count: descriptors.len() };
+        FLUSHED.put(Waste { owner, what: Box::new(descriptors) });
+    }
+}
+
+/// Closes a Unix socket whose peer may have sent descriptors that nobody has read. The peer
+/// learns at once that this is the end.
+pub(crate) fn socket(socket: OwnedFd) {
+    let _ = rustix::net::shutdown(socket.as_fd(), Shutdown::Both);
+    memory(socket);
+}
+
+/// Gives back memory of a peer's, or what keeps such memory.
+pub(crate) fn memory(what: impl Send + 'static) {
+    RELEASED.put(Waste { owner: Owner { user: None, count: 0 }, what: Box::new(what) });
+}
+
+/// Whether descriptors of this user may be taken into the table of this process: not while too
+/// many are waiting to be closed.
+pub(crate) fn may_take(user: Option<u32>) -> bool {
+    let state = FLUSHED.lock();
+    let (mut all, mut here) = (0, 0);
+    for owner in state.busy.iter().chain(state.queue.iter().map(|waste| &waste.owner)) {
+        all += owner.count;
+        here += if owner.user == user { owner.count } else { 0 };
+    }
+    all < DESCRIPTORS_MAX && here < DESCRIPTORS_PER_USER
+}
+
+/// Whether so much waits to be given back that no more connections should be let in.
+pub(crate) fn is_behind() -> bool {
+    RELEASED.lock().queue.len() >= RELEASED_MAX
+}
+
+/// What waits to be let go, or is being let go.
+struct Waste {
+    owner: Owner,
+    what: Box<dyn Send>,
+}
+
+/// Who sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    user: Option<u32>,
+    /// Descriptors, of those that count.
+    count: usize,
+}
+
+/// A queue and the threads that empty it.
+struct Yard {
+    state: Mutex<State>,
+    work: Condvar,
+    threads_max: usize,
+    /// Threads that one user's waste may occupy.
+    per_user: usize,
+}
+
+struct State {
+    queue: VecDeque<Waste>,
+    /// Whose waste is being let go now.
+    busy: Vec<Owner>,
+    threads: usize,
+    idle: usize,
+}
+
+static FLUSHED: Yard = Yard::new(8, THREADS_PER_USER);
+static RELEASED: Yard = Yard::new(4, usize::MAX);
+
+impl Yard {
+    const fn new(threads_max: usize, per_user: usize) -> Self {
+        let state = State { queue: VecDeque::new(), busy: Vec::new(), threads: 0, idle: 0 };
+        Self { state: Mutex::new(state), work: Condvar::new(), threads_max, per_user }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&'static self, waste: Waste) {
+        let mut state = self.lock();
+        state.queue.push_back(waste);
+        if state.queue.len() > state.idle && state.threads < self.threads_max {
+            let thread = std::thread::Builder::new().name("dafs-disposal".into());
+            // Without a thread it waits until there is one.
+            let started = thread.stack_size(STACK_BYTES).spawn(|| self.work());
+            state.threads += usize::from(started.is_ok());
+        }
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// What a thread does, for ever.
+    fn work(&self) {
+        let alarm = Alarm::of_this_thread();
+        loop {
+            let Waste { owner, what } = self.next();
+            alarm.ring_until(|| drop(what));
+            let mut state = self.lock();
+            if let Some(place) = state.busy.iter().position(|busy| *busy == owner) {
+                state.busy.swap_remove(place);
+            }
+        }
+    }
+
+    /// The oldest waste whose user may occupy another thread.
+    fn next(&self) -> Waste {
+        let mut state = self.lock();
+        loop {
+            let State { queue, busy, .. } = &*state;
+            let may_begin = |waste: &Waste| {
+                let here = busy.iter().filter(|owner| owner.user == waste.owner.user).count();
+                here < self.per_user
+            };
+            if let Some(waste) =
+                queue.iter().position(may_begin).and_then(|place| state.queue.remove(place))
+            {
+                state.busy.push(waste.owner);
+                return waste;
+            }
+            state.idle += 1;
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+}
+
+/// Signals one thread again and again while it lets something go: a socket stops waiting then,
+/// and closes without its thread.
+struct Alarm(Option<libc::timer_t>);
+
+impl Alarm {
+    /// None where no signal or no timer is to be had: then such threads wait as long as it takes.
+    fn of_this_thread() -> Self {
+        let Some(signal) = *SIGNAL.get_or_init(claim_signal) else { return Self(None) };
+        let mut timer = std::ptr::null_mut();
+        // SAFETY: a structure of integers and a pointer, for which zeros are values; the kernel
+        // reads it and writes the timer's name, both alive for the calls. The thread is this one,
+        // which outlives the timer because `Alarm` stays on its stack.
+        let made = unsafe {
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = signal;
+            event.sigev_notify_thread_id = libc::gettid();
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, signal);
+            libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+            libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer)
+        };
+        Self((made == 0).then_some(timer))
+    }
+
+    fn ring_until(&self, done: impl FnOnce()) {
+        self.set(ALARM_NS);
+        done();
+        self.set(0);
+    }
+
+    /// Rings every so many nanoseconds, or not at all.
+    fn set(&self, nanoseconds: i64) {
+        let Some(timer) = self.0 else { return };
+        let every = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds as libc::c_long };
+        let value = libc::itimerspec { it_interval: every, it_value: every };
+        // SAFETY: a timer that was made and not deleted; the kernel reads one structure.
+        unsafe { libc::timer_settime(timer, 0, &raw const value, std::ptr::null_mut()) };
+    }
+}
+
+/// Takes a real-time signal that nobody uses, and has it do nothing but interrupt.
+fn claim_signal() -> Option<libc::c_int> {
+    extern "C" fn interrupt(_: libc::c_int) {}
+    (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|signal| {
+        // SAFETY: `sigaction` of zeros is a value; the handler does nothing, so it may run at any
+        // time on any thread.
+        unsafe {
+            let mut present: libc::sigaction = std::mem::zeroed();
+            let asked = libc::sigaction(*signal, std::ptr::null(), &raw mut present);
+            if asked != 0 || present.sa_sigaction != libc::SIG_DFL {
+                return false;
+            }
+            let mut ours: libc::sigaction = std::mem::zeroed();
+            ours.sa_sigaction = interrupt as *const () as usize;
+            ours.sa_flags = libc::SA_RESTART;
+            libc::sigaction(*signal, &raw const ours, std::ptr::null_mut()) == 0
+        }
+    })
+}
+
+static SIGNAL: OnceLock<Option<libc::c_int>> = OnceLock::new();
+/// How long a thread waits for what a signal ends.
+const ALARM_NS: i64 = 20_000_000;
+/// Threads that one user's descriptors may hold for ever.
+const THREADS_PER_USER: usize = 2;
+/// Descriptors of one user that wait to be closed before no more are taken.
+const DESCRIPTORS_PER_USER: usize = 64;
+/// The same for all users.
+const DESCRIPTORS_MAX: usize = 1024;
+/// Sockets and memories that wait before no more connections are let in. Each connection that
+/// stands by then may add its own.
+const RELEASED_MAX: usize = 4096;
+const STACK_BYTES: usize = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const HANG: Duration = Duration::from_secs(60);
+
+    /// A socket whose close waits ten minutes for a peer that reads nothing.
+    fn lingering() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        while socket.write(&[0; 64 << 10]).is_ok() {}
+        let linger = Some(Duration::from_secs(600));
+        rustix::net::sockopt::set_socket_linger(&socket, linger).unwrap();
+        (socket.into(), peer)
+    }
+
+    #[test]
+    fn a_socket_that_lingers_for_ten_minutes_is_closed_at_once() {
+        let user = Some(70_001);
+        let mut peers = Vec::new();
+        for _ in 0..4 {
+            let (socket, peer) = lingering();
+            peers.push(peer);
+            descriptors(user, vec![socket]);
+        }
+        let begun = Instant::now();
+        let is_there = |state: &State| {
+            let waiting = state.queue.iter().map(|waste| waste.owner);
+            state.busy.iter().copied().chain(waiting).any(|owner| owner.user == user)
+        };
+        while is_there(&FLUSHED.lock()) {
+            assert!(begun.elapsed() < HANG, "it lingers");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_has_much_waiting_is_taken_no_more_from_and_others_are() {
+        /// Is let go when the test says so.
+        struct Stuck(std::sync::mpsc::Receiver<()>);
+        impl Drop for Stuck {
+            fn drop(&mut self) {
+                let _ = self.0.recv();
+            }
+        }
+        let (user, other) = (Some(70_002), Some(70_003));
+        let mut ends = Vec::new();
+        for _ in 0..THREADS_PER_USER + 1 {
+            let (end, stuck) = std::sync::mpsc::channel();
+            ends.push(end);
+            let owner = Owner { user, count: DESCRIPTORS_PER_USER / 2 };
+            FLUSHED.put(Waste { owner, what: Box::new(Stuck(stuck)) });
+        }
+        assert!(!may_take(user) && may_take(other));
+        // All threads that this user may have are stuck; another user's descriptors are closed.
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        descriptors(other, vec![writer]);
+        assert_eq!(rustix::io::read(&reader, &mut [0; 1]).unwrap(), 0);
+        drop(ends);
+        let begun = Instant::now();
+        while !may_take(user) {
+            assert!(begun.elapsed() < HANG, "they are not let go");
+            std::thread::yield_now();
+        }
+    }
+}
