@@ -8,8 +8,9 @@
  * dap_error_text () says why. Handles are not to be followed: one that was closed, or is of
  * another kind, is refused with -EBADF, and one of a parent process with -EOWNERDEAD. All
  * functions may be called by any thread at any time. A struct that begins with its size grows in
- * later versions: set all of it to zero, and `size` to its sizeof. Texts are UTF-8 and end with
- * a NUL; what a callback is given lasts until it returns.
+ * later versions: set all of it to zero, and `size` to its sizeof. Texts end with a NUL. Names and
+ * paths are any other bytes; all other texts are UTF-8. What a callback is given lasts until it
+ * returns.
  */
 
 #ifndef DAFS_H
@@ -450,8 +451,7 @@ typedef struct {
 typedef struct {
     // The name, until the next dap_readdir or dap_closedir of this directory.
     const char *name;
-    // Its attributes, if `has_attributes` is not 0: the object may be gone, or have a name that
-    // is not UTF-8 and cannot be asked for.
+    // Its attributes, if `has_attributes` is not 0: the object may be gone.
     dap_attributes attributes;
     // Whether there are attributes.
     uint32_t has_attributes;

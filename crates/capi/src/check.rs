@@ -2,7 +2,8 @@
 //!
 //! Invariant: each refusal says which argument it is about.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use crate::failure::{Failure, Result};
@@ -18,6 +19,18 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
     // SAFETY: the caller's promise.
     unsafe { optional_text(pointer, what)? }
         .ok_or_else(|| Failure::new(libc::EFAULT, format!("{what} is NULL")))
+}
+
+/// A path or a name, which is any bytes that end with a NUL, and must be there.
+///
+/// # Safety
+/// As [`text`].
+pub(crate) unsafe fn path<'a>(pointer: *const c_char, what: &str) -> Result<&'a OsStr> {
+    if pointer.is_null() {
+        return Err(Failure::new(libc::EFAULT, format!("{what} is NULL")));
+    }
+    // SAFETY: it is not NULL, so it is what the caller promises.
+    Ok(OsStr::from_bytes(unsafe { CStr::from_ptr(pointer) }.to_bytes()))
 }
 
 /// A text that may be left out.

@@ -3,7 +3,8 @@
 //! Invariant: paths that do not begin with a slash begin at the path of the session's URL.
 
 use std::borrow::Cow;
-use std::ffi::{c_char, c_int};
+use std::ffi::{OsStr, OsString, c_char, c_int};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +30,7 @@ pub(crate) struct SessionObject {
     pub client: Arc<ClientObject>,
     session: Held<Session>,
     /// Where relative paths begin.
-    base: String,
+    base: OsString,
     /// What is read may be kept, so that reads ask the client first.
     pub keeps_reads: bool,
 }
@@ -56,15 +57,17 @@ impl SessionObject {
     ///
     /// # Safety
     /// As [`check::text`].
-    pub unsafe fn path<'a>(&self, path: *const c_char, what: &str) -> Result<Cow<'a, str>> {
+    pub unsafe fn path<'a>(&self, path: *const c_char, what: &str) -> Result<Cow<'a, OsStr>> {
         // SAFETY: the caller's promise.
-        let path = unsafe { check::text(path, what)? };
+        let path = unsafe { check::path(path, what)? };
         if path.is_empty() {
             return Err(Failure::new(libc::ENOENT, format!("{what} is empty")));
         }
-        Ok(match path.starts_with('/') {
-            true => Cow::Borrowed(path),
-            false => Cow::Owned(format!("{}/{path}", self.base)),
+        Ok(match path.as_bytes().first() {
+            Some(b'/') => Cow::Borrowed(path),
+            _ => {
+                Cow::Owned(OsString::from_vec([self.base.as_bytes(), path.as_bytes()].join(&b'/')))
+            }
         })
     }
 }
@@ -90,13 +93,17 @@ pub unsafe extern "C" fn dap_connect(
     done(|| {
         check::place(session, "session")?;
         // SAFETY: the caller's promise.
-        let (url, given) = unsafe { (check::text(url, "url")?, check::options(options)?) };
+        let (url, given) = unsafe { (check::path(url, "url")?, check::options(options)?) };
         let location = Location::parse(url).map_err(|error| Failure::invalid(error.to_string()))?;
         // SAFETY: the caller's promise.
         let options = unsafe { session_options(&given)? };
         let client = handles::client(client)?;
         let connected = authenticate::connect(&client, &location, options, &given)?;
-        let base = location.path.trim_end_matches('/').to_owned();
+        let mut base = location.path.as_bytes();
+        while let [rest @ .., b'/'] = base {
+            base = rest;
+        }
+        let base = OsStr::from_bytes(base).to_owned();
         let keeps_reads = given.flags & DAP_CONNECT_DELEGATIONS != 0;
         let object = SessionObject { client, session: connected, base, keeps_reads };
         let handle = handles::insert(Arc::new(object))?;

@@ -3,11 +3,12 @@
 //! Invariant: a file is open as long as its handle is, or a call or an operation uses it.
 
 use std::ffi::{c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use dafs_client::{
     CacheHint, CachePattern, ClientError, DeleteDisposition, File, OpenOptions, SetAttributes,
-    ShareAccess, ShareDeny, ShareKey,
+    ShareAccess, ShareDeny, ShareKey, shown_path,
 };
 use dafs_share::{Entered, Held};
 
@@ -94,10 +95,12 @@ pub unsafe extern "C" fn dap_open(
         let (path, given) = unsafe { (session.path(path, "path")?, check::options(options)?) };
         let options = open_options(flags, mode, &given)?;
         let expected = expected(&given)?;
-        let last = path.split('/').rfind(|name| !name.is_empty()).unwrap_or(".");
-        if flags & DAP_NAMELESS == 0 && matches!(last, "." | "..") {
+        let mut names = path.as_bytes().rsplit(|octet| *octet == b'/');
+        let last = names.find(|name| !name.is_empty()).unwrap_or(b".");
+        if flags & DAP_NAMELESS == 0 && matches!(last, b"." | b"..") {
             // There is no name to open: what is there is a directory.
-            return Err(Failure::new(libc::EISDIR, format!("{path} is a directory")));
+            let text = format!("{} is a directory", shown_path(&path));
+            return Err(Failure::new(libc::EISDIR, text));
         }
         // SAFETY: the file is held.
         let opened = unsafe {

@@ -2,12 +2,13 @@
 //!
 //! Invariant: a failure names the path that was asked for, from the server's root.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use dafs_client::{
     AccessMask, ClientError, Metadata, NewObject, ObjectType, Resolved, Session, SetAttributes,
-    Status, Timestamp,
+    Status, Timestamp, shown_path,
 };
 
 use crate::check;
@@ -65,7 +66,7 @@ unsafe fn look(
 /// What a path leads to.
 pub(crate) async fn find(
     session: &Session,
-    path: &str,
+    path: &OsStr,
     follows: bool,
 ) -> Result<Metadata, ClientError> {
     let handle = session.resolve_async(path, follows).await?;
@@ -240,7 +241,8 @@ unsafe fn remove(session: *mut dap_session, path: *const c_char, wants_directory
             // The server's REMOVE takes either.
             let found = find(session, &path, false).await?;
             let is_directory = found.kind == ObjectType::Directory;
-            let refused = |status| Err(ClientError::Status { what: path.to_string(), status });
+            let refused =
+                |status| Err(ClientError::Status { what: shown_path(&path).into_owned(), status });
             match (is_directory, wants_directory) {
                 (true, false) => refused(Status::IsDir),
                 (false, true) => refused(Status::NotDir),
@@ -268,7 +270,7 @@ pub unsafe extern "C" fn dap_rename(
             let from = session.resolve_parent_async(path).await?;
             let to = session.resolve_parent_async(new_path).await?;
             let (source, target) = ((from.directory, &*from.name), (to.directory, &*to.name));
-            let what = format!("{path} -> {new_path}");
+            let what = format!("{} -> {}", shown_path(path), shown_path(new_path));
             session.rename_in_async(source, target, &what).await
         })
     }
@@ -288,7 +290,7 @@ pub unsafe extern "C" fn dap_link(
         with_two(session, path, new_path, async |session, path, new_path| {
             let source = session.resolve_async(path, false).await?;
             let Resolved { directory, name } = session.resolve_parent_async(new_path).await?;
-            let what = format!("{path} -> {new_path}");
+            let what = format!("{} -> {}", shown_path(path), shown_path(new_path));
             session.link_in_async(source, directory, &name, &what).await
         })
     }
@@ -300,7 +302,7 @@ unsafe fn with_two(
     session: *mut dap_session,
     path: *const c_char,
     new_path: *const c_char,
-    ask: impl AsyncFnOnce(&Session, &str, &str) -> Result<(), ClientError>,
+    ask: impl AsyncFnOnce(&Session, &OsStr, &OsStr) -> Result<(), ClientError>,
 ) -> c_int {
     done(|| {
         let session: Arc<SessionObject> = handles::get(session)?;
@@ -356,7 +358,7 @@ pub unsafe extern "C" fn dap_readlink(
 }
 
 /// What a name in the server's listing is to C; a NUL cannot be in one.
-pub(crate) fn name_text(name: &str) -> Result<std::ffi::CString, Failure> {
-    std::ffi::CString::new(name)
+pub(crate) fn name_text(name: &OsStr) -> Result<std::ffi::CString, Failure> {
+    std::ffi::CString::new(name.as_bytes())
         .map_err(|_| Failure::new(libc::EPROTO, format!("a name with a NUL: {name:?}")))
 }

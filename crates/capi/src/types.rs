@@ -343,8 +343,7 @@ pub struct dap_attributes {
 pub struct dap_entry {
     /// The name, until the next dap_readdir or dap_closedir of this directory.
     pub name: *const c_char,
-    /// Its attributes, if `has_attributes` is not 0: the object may be gone, or have a name that
-    /// is not UTF-8 and cannot be asked for.
+    /// Its attributes, if `has_attributes` is not 0: the object may be gone.
     pub attributes: dap_attributes,
     /// Whether there are attributes.
     pub has_attributes: u32,

@@ -88,7 +88,7 @@ fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
             options.session = place::options(&location, &arguments.access)?;
             let session = client.connect(&location, &options.session)?;
             options.servers = vec![session.address()];
-            options.directory = location.path;
+            options.directory = place::text(&location.path)?.to_owned();
             options.idle_sessions = 0;
             Vec::new()
         }

@@ -114,7 +114,7 @@ fn there_and_back(
     // At once: what the disk has not seen yet costs next to nothing to remove.
     std::fs::remove_dir_all(&out)?;
     let here = Side::Local(directory.to_owned());
-    let there = Side::Remote(session, format!("/in/{name}"));
+    let there = Side::Remote(session, format!("/in/{name}").into());
     let second = copy(&mover, &here, &there, extras)?;
     print_row(&format!("in over {kind}"), &second, local);
     std::fs::remove_dir_all(inbox.join(&name))?;

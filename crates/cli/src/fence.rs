@@ -3,11 +3,14 @@
 //! Invariant: a change that is reported was answered for by the server, and the list was
 //! asked for again since: what is printed is what holds.
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use dafs_client::{ClientError, FenceAccess, FenceObject, FenceUpdate, Session, Status};
+use dafs_client::{
+    ClientError, FenceAccess, FenceObject, FenceUpdate, Session, Status, shown_path,
+};
 use serde_json::json;
 
 use crate::place::{Access, open};
@@ -90,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 struct Fence<'t> {
     target: &'t Target,
     session: Session,
-    path: String,
+    path: OsString,
     object: FenceObject,
 }
 
@@ -154,7 +157,7 @@ impl<'t> Fence<'t> {
             let (path, ids) = (&self.path, list);
             println!(
                 "{}",
-                json!({ "path": path, "object": object, "fenced": fenced, "fence_ids": ids })
+                json!({ "path": shown_path(path), "object": object, "fenced": fenced, "fence_ids": ids })
             );
             return;
         }
@@ -168,9 +171,9 @@ impl<'t> Fence<'t> {
     }
 
     fn what(&self) -> String {
-        let path = if self.path.is_empty() { "/" } else { &self.path };
+        let path = if self.path.is_empty() { "/".into() } else { shown_path(&self.path) };
         match self.object {
-            FenceObject::File => path.to_owned(),
+            FenceObject::File => path.into_owned(),
             FenceObject::FileSystem => format!("the file system of {path}"),
         }
     }

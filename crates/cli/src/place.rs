@@ -1,6 +1,8 @@
 //! A place named on the command line: a local path, or a path on a server.
 
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -129,8 +131,10 @@ pub enum Place {
 }
 
 impl Place {
-    pub fn parse(text: &str) -> Result<Self> {
-        if Location::is_url(text) || text.contains("://") {
+    pub fn parse(text: impl AsRef<OsStr>) -> Result<Self> {
+        let text = text.as_ref();
+        let octets = text.as_bytes();
+        if Location::is_url(text) || octets.windows(3).any(|three| three == b"://") {
             Ok(Self::Remote(Location::parse(text)?))
         } else {
             Ok(Self::Local(PathBuf::from(text)))
@@ -139,10 +143,20 @@ impl Place {
 }
 
 /// A session with the server of a URL, and the path in it.
-pub fn open(url: &str, access: &Access) -> Result<(Session, String)> {
+pub fn open(url: impl AsRef<OsStr>, access: &Access) -> Result<(Session, OsString)> {
     let location = Location::parse(url)?;
     let session = connect(&location, access)?;
     Ok((session, location.path))
+}
+
+/// The path of a name in a directory.
+pub fn below(directory: impl AsRef<OsStr>, name: impl AsRef<OsStr>) -> OsString {
+    Path::new(&directory).join(name.as_ref()).into_os_string()
+}
+
+/// A path where only text will do.
+pub fn text(path: &OsStr) -> Result<&str> {
+    path.to_str().with_context(|| format!("{path:?} is not UTF-8, which this command needs"))
 }
 
 /// Sessions of one client, one for each server and user that operands name.
@@ -162,7 +176,7 @@ impl<'a> Sessions<'a> {
     }
 
     /// A session with the server of a URL, and the path in it.
-    pub fn open(&mut self, url: &str) -> Result<(Session, String)> {
+    pub fn open(&mut self, url: impl AsRef<OsStr>) -> Result<(Session, OsString)> {
         let location = Location::parse(url)?;
         let session = self.connect(&location)?;
         Ok((session, location.path))
@@ -170,7 +184,7 @@ impl<'a> Sessions<'a> {
 
     /// A session with the server of a location.
     pub fn connect(&mut self, location: &Location) -> Result<Session> {
-        let server = Location { path: "/".to_owned(), ..location.clone() };
+        let server = Location { path: "/".into(), ..location.clone() };
         if let Some((_, session)) = self.open.iter().find(|(known, _)| *known == server) {
             return Ok(session.clone());
         }

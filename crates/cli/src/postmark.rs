@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_bench::postmark::{self, Directory, Outcome, Served, Workload};
 
-use crate::place::{Access, Place, connect};
+use crate::place::{Access, Place, connect, text};
 
 /// Arguments of `dafs postmark`.
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         Place::Remote(location) => {
             let session = connect(&location, &arguments.access)?;
-            let mut served = Served::new(&session, &location.path, workload.stable);
+            let mut served = Served::new(&session, text(&location.path)?, workload.stable);
             postmark::run(&workload, &mut served)?
         }
     };

@@ -3,6 +3,7 @@
 //! Invariant: an answer is taken once; one that nobody waits for any more is dropped
 //! when it comes.
 
+use std::ffi::OsStr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -59,8 +60,8 @@ impl Session {
     /// A file that a request of the caller's own has opened in this session. Dropping it
     /// closes it.
     #[must_use]
-    pub fn opened(&self, handle: FileHandle, state: StateId, path: &str) -> File {
-        self.file(handle, state, path)
+    pub fn opened(&self, handle: FileHandle, state: StateId, path: impl AsRef<OsStr>) -> File {
+        self.file(handle, state, path.as_ref())
     }
 }
 

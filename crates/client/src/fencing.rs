@@ -3,6 +3,8 @@
 //! Invariant: when a change was answered for, nothing of those whom the list leaves out
 //! changes the object any more.
 
+use std::ffi::OsStr;
+
 use dafs_types::{FileHandle, Status};
 use dafs_wire::messages::{
     FenceAccess, FenceObject, FenceUpdate, FencingList, GetFencingList, SetFencingList,
@@ -20,15 +22,23 @@ impl Session {
     /// # Errors
     /// NOT_AUTHORIZED unless this session's user owns the file, or is trusted; TOOSMALL for
     /// a list that no answer holds (about 4 KiB); otherwise as [`Session::metadata`].
-    pub fn fencing_list(&self, path: &str, object: FenceObject) -> Result<Vec<String>> {
-        self.run(self.fencing_list_async(path, object))
+    pub fn fencing_list(
+        &self,
+        path: impl AsRef<OsStr>,
+        object: FenceObject,
+    ) -> Result<Vec<String>> {
+        self.run(self.fencing_list_async(path.as_ref(), object))
     }
 
     /// The same, by round trips of which each waits for the one before.
     ///
     /// # Errors
     /// As [`Session::fencing_list`].
-    pub async fn fencing_list_async(&self, path: &str, object: FenceObject) -> Result<Vec<String>> {
+    pub async fn fencing_list_async<P>(&self, path: &P, object: FenceObject) -> Result<Vec<String>>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         let file = self.resolve_fenced(path).await?;
         let file = match object {
             FenceObject::File => file,
@@ -46,7 +56,7 @@ impl Session {
 
     /// The handle of an object that may be out of this session's reach. Whether it is a
     /// symbolic link can be asked only from within; from outside it is taken for none.
-    async fn resolve_fenced(&self, path: &str) -> Result<FileHandle> {
+    async fn resolve_fenced(&self, path: &OsStr) -> Result<FileHandle> {
         match self.resolve_async(path, true).await {
             Err(ClientError::Status { status: Status::Access, .. }) => {
                 self.resolve_async(path, false).await
@@ -73,27 +83,31 @@ impl Session {
     /// server's limits; otherwise as [`Session::metadata`].
     pub fn set_fence(
         &self,
-        path: &str,
+        path: impl AsRef<OsStr>,
         object: FenceObject,
         access: FenceAccess,
         update: FenceUpdate,
         fence_ids: &[&str],
     ) -> Result<()> {
-        self.run(self.set_fence_async(path, object, access, update, fence_ids))
+        self.run(self.set_fence_async(path.as_ref(), object, access, update, fence_ids))
     }
 
     /// The same, by round trips of which each waits for the one before.
     ///
     /// # Errors
     /// As [`Session::set_fence`].
-    pub async fn set_fence_async(
+    pub async fn set_fence_async<P>(
         &self,
-        path: &str,
+        path: &P,
         object: FenceObject,
         access: FenceAccess,
         update: FenceUpdate,
         fence_ids: &[&str],
-    ) -> Result<()> {
+    ) -> Result<()>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         let file = self.resolve_fenced(path).await?;
         let fence_ids = Array::from(fence_ids);
         let change = SetFencingList { file, object, access, update, fence_ids };

@@ -5,6 +5,8 @@
 //! commit, behind a restart of the server.
 
 use std::cell::{Cell, RefCell};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use dafs_types::limits::APPEND_BYTES_MAX;
@@ -24,7 +26,7 @@ use crate::error::{ClientError, Result};
 use crate::groups::Group;
 use crate::names::Metadata;
 use crate::opens::Opened;
-use crate::path::link_path;
+use crate::path::{beside, label, split_last, too_many_links};
 use crate::session::Session;
 use crate::typed::{done, encode_set, failed};
 use crate::waiters::Ticket;
@@ -106,9 +108,9 @@ impl Session {
     ///
     /// # Errors
     /// As the server says, with the path.
-    pub fn open(&self, path: &str, options: &OpenOptions) -> Result<File> {
+    pub fn open(&self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Result<File> {
         self.prepare_delegations();
-        self.run(self.open_async(path, options))
+        self.run(self.open_async(path.as_ref(), options))
     }
 
     /// The same, by round trips of which each waits for the one before. What it opens has a
@@ -116,14 +118,18 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::open`].
-    pub async fn open_async(&self, path: &str, options: &OpenOptions) -> Result<File> {
+    pub async fn open_async<P>(&self, path: &P, options: &OpenOptions) -> Result<File>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         if path.is_empty() {
             return Err(failed(path, Status::Inval));
         }
         let mut here = path.to_owned();
         for _ in 0..=LINKS_MAX {
             let parent = self.resolve_parent_async(&here).await?;
-            if matches!(&*parent.name, "" | "." | "..") {
+            if matches!(parent.name.as_bytes(), b"" | b"." | b"..") {
                 self.resolve_async(&here, true).await?;
                 let status = if options.create_new { Status::Exist } else { Status::IsDir };
                 return Err(failed(path, status));
@@ -133,11 +139,10 @@ impl Session {
                 return opened;
             }
             let link = self.resolve_async(&here, false).await?;
-            let text = link_path(self.read_link_async(link, path).await?, path)?;
-            let base = here.trim_end_matches('/').rsplit_once('/').map_or("", |parts| parts.0);
-            here = if text.starts_with('/') { text } else { format!("{base}/{text}") };
+            let text = self.read_link_async(link, path).await?;
+            here = beside(split_last(&here).0, text);
         }
-        Err(ClientError::TooManyLinks(path.to_owned()))
+        Err(too_many_links(path))
     }
 
     /// Makes a file without a name, in the file system of a directory. It lives while
@@ -145,19 +150,27 @@ impl Session {
     ///
     /// # Errors
     /// As the server says.
-    pub fn create_unlinked(&self, directory: &str, options: &OpenOptions) -> Result<File> {
-        self.run(self.create_unlinked_async(directory, options))
+    pub fn create_unlinked(
+        &self,
+        directory: impl AsRef<OsStr>,
+        options: &OpenOptions,
+    ) -> Result<File> {
+        self.run(self.create_unlinked_async(directory.as_ref(), options))
     }
 
     /// The same, by round trips of which each waits for the one before.
     ///
     /// # Errors
     /// As [`Session::create_unlinked`].
-    pub async fn create_unlinked_async(
+    pub async fn create_unlinked_async<P>(
         &self,
-        directory: &str,
+        directory: &P,
         options: &OpenOptions,
-    ) -> Result<File> {
+    ) -> Result<File>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let directory = directory.as_ref();
         let handle = self.resolve_async(directory, true).await?;
         let target = OpenTarget::CreateUnlinked { directory: handle };
         self.open_target(Ok(target), directory, options).await
@@ -171,12 +184,12 @@ impl Session {
     pub fn open_in(
         &self,
         directory: FileHandle,
-        name: &str,
-        path: &str,
+        name: impl AsRef<OsStr>,
+        path: impl AsRef<OsStr>,
         options: &OpenOptions,
     ) -> Result<File> {
         self.prepare_delegations();
-        self.run(self.open_in_async(directory, name, path, options))
+        self.run(self.open_in_async(directory, name.as_ref(), path.as_ref(), options))
     }
 
     /// Opens a file that is known by its handle, whatever its name is by now, if it has one still.
@@ -188,20 +201,24 @@ impl Session {
     pub fn open_handle(
         &self,
         handle: FileHandle,
-        path: &str,
+        path: impl AsRef<OsStr>,
         options: &OpenOptions,
     ) -> Result<File> {
         self.prepare_delegations();
-        self.run(self.open_handle_async(handle, path, options))
+        self.run(self.open_handle_async(handle, path.as_ref(), options))
     }
 
     /// The same; under way at once.
-    pub fn open_handle_async<'s>(
+    pub fn open_handle_async<'s, P>(
         &'s self,
         handle: FileHandle,
-        path: &'s str,
+        path: &'s P,
         options: &OpenOptions,
-    ) -> impl Future<Output = Result<File>> + use<'s> {
+    ) -> impl Future<Output = Result<File>> + use<'s, P>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         let target = match options.creates() {
             true => Err(failed(path, Status::Inval)),
             false => Ok(OpenTarget::Null { directory: handle, path: Path::new(&["."]) }),
@@ -212,18 +229,18 @@ impl Session {
     /// A file to be read by its handle, without an open: fit for a few reads. The server
     /// checks permission and share reservations at each.
     #[must_use]
-    pub fn reader(&self, handle: FileHandle, path: &str) -> File {
-        let file = self.file(handle, StateId::ANONYMOUS, path);
+    pub fn reader(&self, handle: FileHandle, path: impl AsRef<OsStr>) -> File {
+        let file = self.file(handle, StateId::ANONYMOUS, path.as_ref());
         file.is_closed.set(true);
         file
     }
 
-    pub(crate) fn file(&self, handle: FileHandle, state: StateId, path: &str) -> File {
+    pub(crate) fn file(&self, handle: FileHandle, state: StateId, path: &OsStr) -> File {
         let opened = self.shared.borrow().sessions[self.index].opened(handle, state);
         File {
             session: self.clone(),
             opened,
-            path: path.to_owned(),
+            path: label(path).into_owned(),
             unstable: Cell::new(None),
             staging: RefCell::new(None),
             is_closed: Cell::new(false),
@@ -235,7 +252,7 @@ impl Session {
     pub(crate) fn with_open<T>(
         &self,
         target: OpenTarget<'_>,
-        path: &str,
+        path: &OsStr,
         options: &OpenOptions,
         send: impl FnOnce(Result<&Request<'_>>) -> T,
     ) -> T {
@@ -624,7 +641,7 @@ impl File {
         &self,
         wanted: &SetAttributes,
     ) -> impl Future<Output = Result<()>> + use<'_> {
-        let set = self.session.set_with(self.handle(), self.state(), wanted, &self.path);
+        let set = self.session.set_with(self.handle(), self.state(), wanted, self.path.as_ref());
         async move {
             set.await.map_err(|error| match error.status() {
                 Some(status) => self.refused(status),

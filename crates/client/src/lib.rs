@@ -81,7 +81,7 @@ pub use label::Label;
 pub use locks::{LockHolder, LockKind, POLL_MAX as LOCK_POLL_MAX};
 pub use login::{CredentialSource, Identity, Login, ServiceName, Tickets};
 pub use names::{DirectoryEntry, Metadata};
-pub use path::Resolved;
+pub use path::{Resolved, shown_path, split_last};
 pub use recovery::{Recovery, RecoveryOptions, SessionEvent};
 pub use session::{Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};

@@ -3,6 +3,10 @@
 //!
 //! Invariant: every error names the path that was asked for.
 
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
 use dafs_types::{
     AccessMask, DeviceNumber, FileAttributes, FileHandle, FileSystemAttributes, ObjectType,
     SetAttributes, Status, Timestamp,
@@ -11,8 +15,10 @@ use dafs_wire::AttributeBitmap;
 use dafs_wire::attributes::file::bits;
 use dafs_wire::messages::NewObject;
 
-use crate::error::{ClientError, Result};
+use crate::error::Result;
+use crate::path::{label, wire};
 use crate::session::Session;
+use crate::typed::failed;
 
 /// Attributes of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,10 +56,9 @@ pub struct Metadata {
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectoryEntry {
-    /// Its name.
-    pub name: String,
-    /// Its attributes; `None` if it was gone when the server looked, or has a name that
-    /// is not UTF-8 and so cannot be asked for: `name` shows it with U+FFFD then.
+    /// Its name, which is any bytes but a slash and NUL.
+    pub name: OsString,
+    /// Its attributes; `None` if it was gone when the server looked.
     pub metadata: Option<Metadata>,
 }
 
@@ -62,7 +67,8 @@ impl Session {
     ///
     /// # Errors
     /// As the server says, with the path.
-    pub fn metadata(&self, path: &str) -> Result<Metadata> {
+    pub fn metadata(&self, path: impl AsRef<OsStr>) -> Result<Metadata> {
+        let path = path.as_ref();
         let handle = self.resolve(path, true)?;
         self.run(self.metadata_async(handle, path))
     }
@@ -71,7 +77,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn symlink_metadata(&self, path: &str) -> Result<Metadata> {
+    pub fn symlink_metadata(&self, path: impl AsRef<OsStr>) -> Result<Metadata> {
+        let path = path.as_ref();
         let handle = self.resolve(path, false)?;
         self.run(self.metadata_async(handle, path))
     }
@@ -80,7 +87,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn set_attributes(&self, path: &str, wanted: &SetAttributes) -> Result<()> {
+    pub fn set_attributes(&self, path: impl AsRef<OsStr>, wanted: &SetAttributes) -> Result<()> {
+        let path = path.as_ref();
         let handle = self.resolve(path, false)?;
         self.set_attributes_by_handle(handle, wanted, path)
     }
@@ -93,8 +101,9 @@ impl Session {
         &self,
         handle: FileHandle,
         wanted: &SetAttributes,
-        path: &str,
+        path: impl AsRef<OsStr>,
     ) -> Result<()> {
+        let path = path.as_ref();
         self.run(self.set_attributes_async(handle, wanted, path))
     }
 
@@ -102,7 +111,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn access(&self, path: &str, access: AccessMask) -> Result<AccessMask> {
+    pub fn access(&self, path: impl AsRef<OsStr>, access: AccessMask) -> Result<AccessMask> {
+        let path = path.as_ref();
         let file = self.resolve(path, true)?;
         self.run(self.access_async(file, access, path))
     }
@@ -111,7 +121,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn file_system(&self, path: &str) -> Result<FileSystemAttributes> {
+    pub fn file_system(&self, path: impl AsRef<OsStr>) -> Result<FileSystemAttributes> {
+        let path = path.as_ref();
         let file = self.resolve(path, true)?;
         self.run(self.file_system_async(file, path))
     }
@@ -122,7 +133,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn read_dir(&self, path: &str) -> Result<Vec<DirectoryEntry>> {
+    pub fn read_dir(&self, path: impl AsRef<OsStr>) -> Result<Vec<DirectoryEntry>> {
+        let path = path.as_ref();
         let directory = self.resolve(path, true)?;
         self.run(self.list_async(directory, path))
     }
@@ -131,7 +143,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn create_dir(&self, path: &str, mode: u32) -> Result<()> {
+    pub fn create_dir(&self, path: impl AsRef<OsStr>, mode: u32) -> Result<()> {
+        let path = path.as_ref();
         let parent = self.resolve_parent(path)?;
         self.run(self.create_dir_in_async(parent.directory, &parent.name, path, mode)).map(drop)
     }
@@ -140,7 +153,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn symlink(&self, text: impl AsRef<[u8]>, path: &str) -> Result<()> {
+    pub fn symlink(&self, text: impl AsRef<[u8]>, path: impl AsRef<OsStr>) -> Result<()> {
+        let path = path.as_ref();
         let (parent, text) = (self.resolve_parent(path)?, text.as_ref());
         self.run(self.symlink_in_async(parent.directory, &parent.name, path, text)).map(drop)
     }
@@ -149,7 +163,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn create_fifo(&self, path: &str, mode: u32) -> Result<()> {
+    pub fn create_fifo(&self, path: impl AsRef<OsStr>, mode: u32) -> Result<()> {
+        let path = path.as_ref();
         let parent = self.resolve_parent(path)?;
         let wanted = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         let fifo = NewObject::Fifo;
@@ -161,7 +176,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn read_link(&self, path: &str) -> Result<Vec<u8>> {
+    pub fn read_link(&self, path: impl AsRef<OsStr>) -> Result<Vec<u8>> {
+        let path = path.as_ref();
         let handle = self.resolve(path, false)?;
         self.run(self.read_link_async(handle, path))
     }
@@ -170,10 +186,11 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn hard_link(&self, path: &str, new_path: &str) -> Result<()> {
+    pub fn hard_link(&self, path: impl AsRef<OsStr>, new_path: impl AsRef<OsStr>) -> Result<()> {
+        let (path, new_path) = (path.as_ref(), new_path.as_ref());
         let source = self.resolve(path, false)?;
         let parent = self.resolve_parent(new_path)?;
-        let what = format!("{path} -> {new_path}");
+        let what = format!("{} -> {}", label(path), label(new_path));
         self.run(self.link_in_async(source, parent.directory, &parent.name, &what))
     }
 
@@ -181,7 +198,8 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn remove(&self, path: &str) -> Result<()> {
+    pub fn remove(&self, path: impl AsRef<OsStr>) -> Result<()> {
+        let path = path.as_ref();
         let parent = self.resolve_parent(path)?;
         self.run(self.remove_in_async(parent.directory, &parent.name, path))
     }
@@ -190,21 +208,21 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::metadata`].
-    pub fn rename(&self, path: &str, new_path: &str) -> Result<()> {
+    pub fn rename(&self, path: impl AsRef<OsStr>, new_path: impl AsRef<OsStr>) -> Result<()> {
+        let (path, new_path) = (path.as_ref(), new_path.as_ref());
         let from = self.resolve_parent(path)?;
         let to = self.resolve_parent(new_path)?;
         let (source, target) = ((from.directory, &*from.name), (to.directory, &*to.name));
-        self.run(self.rename_in_async(source, target, &format!("{path} -> {new_path}")))
+        let what = format!("{} -> {}", label(path), label(new_path));
+        self.run(self.rename_in_async(source, target, &what))
     }
 }
 
-/// The last name of a path, which the root does not have.
-pub(crate) fn name_of<'n>(name: &'n str, path: &str) -> Result<&'n str> {
-    match name {
-        "" | "." | ".." => {
-            Err(ClientError::Status { what: path.to_owned(), status: Status::Inval })
-        }
-        name => Ok(name),
+/// The last name of a path as it goes on the wire. The root does not have one.
+pub(crate) fn name_of<'n>(name: &'n OsStr, path: &OsStr) -> Result<Cow<'n, str>> {
+    match name.as_bytes() {
+        b"" | b"." | b".." => Err(failed(path, Status::Inval)),
+        _ => Ok(wire(name)),
     }
 }
 

@@ -1,11 +1,16 @@
 //! From a path to a handle, following symbolic links on the client's side.
 //!
 //! Invariant: `..` never climbs above the server's root, and no more than
-//! [`LINKS_MAX`] links are followed.
+//! [`LINKS_MAX`] links are followed. On its way a path is in the form that names have on the
+//! wire, in which slashes and dots are what they are; callers know names as bytes alone.
 
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::pin::Pin;
 
-use dafs_types::{FileHandle, ObjectType, Status};
+use dafs_types::names::{from_wire, shown, to_wire};
+use dafs_types::{FileHandle, ObjectType, Status, limits};
 use dafs_wire::attributes::file::bits;
 use dafs_wire::messages::{GetAttributes, Lookup, OneHandle};
 use dafs_wire::{Path, Request, Response};
@@ -20,12 +25,12 @@ pub struct Resolved {
     /// The parent; the root for the root itself.
     pub directory: FileHandle,
     /// The last name; empty for a path that ends in a directory without a name (`/`).
-    pub name: String,
+    pub name: OsString,
 }
 
 impl Session {
     /// The handle a path leads to. With `follow` a symbolic link at its end is followed.
-    pub(crate) fn resolve(&self, path: &str, follow: bool) -> Result<FileHandle> {
+    pub(crate) fn resolve(&self, path: &OsStr, follow: bool) -> Result<FileHandle> {
         self.run(self.resolve_async(path, follow))
     }
 
@@ -34,13 +39,17 @@ impl Session {
     ///
     /// # Errors
     /// As the server says, with the path; [`ClientError::TooManyLinks`].
-    pub async fn resolve_async(&self, path: &str, follow: bool) -> Result<FileHandle> {
+    pub async fn resolve_async<P>(&self, path: &P, follow: bool) -> Result<FileHandle>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         let mut links = 0;
-        self.walk(self.root, path, path, follow, &mut links).await
+        self.walk(self.root, &wire(path), path, follow, &mut links).await
     }
 
     /// The directory and the name of a path whose last component need not exist.
-    pub(crate) fn resolve_parent(&self, path: &str) -> Result<Resolved> {
+    pub(crate) fn resolve_parent(&self, path: &OsStr) -> Result<Resolved> {
         self.run(self.resolve_parent_async(path))
     }
 
@@ -49,11 +58,14 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::resolve_async`].
-    pub async fn resolve_parent_async(&self, path: &str) -> Result<Resolved> {
-        let trimmed = path.trim_end_matches('/');
-        let (parent, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
+    pub async fn resolve_parent_async<P>(&self, path: &P) -> Result<Resolved>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
+        let (parent, name) = split_last(path);
         let mut links = 0;
-        let directory = self.walk(self.root, parent, path, true, &mut links).await?;
+        let directory = self.walk(self.root, &wire(parent), path, true, &mut links).await?;
         Ok(Resolved { directory, name: name.to_owned() })
     }
 
@@ -61,7 +73,7 @@ impl Session {
         &self,
         start: FileHandle,
         path: &str,
-        whole: &str,
+        whole: &OsStr,
         follow: bool,
         links: &mut u32,
     ) -> Result<FileHandle> {
@@ -76,7 +88,7 @@ impl Session {
                 continue;
             }
             let run = names[at..].iter().take_while(|name| **name != "..").count();
-            let run = run.min(COMPONENTS_PER_LOOKUP);
+            let run = fitting(&names[at..at + run]);
             let (reached, count, status) = self.lookup(here, &names[at..at + run]).await?;
             if status == Status::Ok {
                 let is_last = at + run == names.len();
@@ -90,7 +102,7 @@ impl Session {
                 continue;
             }
             if status != Status::Symlink || count == 0 {
-                return Err(ClientError::Status { what: whole.to_owned(), status });
+                return Err(failed(whole, status));
             }
             // A link in the middle: `count` names led to it.
             let before = &names[at..at + count - 1];
@@ -107,7 +119,7 @@ impl Session {
         start: FileHandle,
         names: &[&str],
         object: FileHandle,
-        whole: &str,
+        whole: &OsStr,
         links: &mut u32,
     ) -> Result<FileHandle> {
         let kind = self.kind_of(object, whole).await?;
@@ -124,17 +136,17 @@ impl Session {
         &'a self,
         base: FileHandle,
         link: FileHandle,
-        whole: &'a str,
+        whole: &'a OsStr,
         links: &'a mut u32,
     ) -> Pin<Box<dyn Future<Output = Result<FileHandle>> + 'a>> {
         // It walks, which goes through links: such a future has no size.
         Box::pin(async move {
             *links += 1;
             if *links > LINKS_MAX {
-                return Err(ClientError::TooManyLinks(whole.to_owned()));
+                return Err(too_many_links(whole));
             }
-            let text = link_path(self.read_link_async(link, whole).await?, whole)?;
-            self.walk(base, &text, whole, true, links).await
+            let text = self.read_link_async(link, whole).await?;
+            self.walk(base, &to_wire(&text), whole, true, links).await
         })
     }
 
@@ -142,14 +154,14 @@ impl Session {
         &self,
         start: FileHandle,
         names: &[&str],
-        whole: &str,
+        whole: &OsStr,
     ) -> Result<FileHandle> {
         if names.is_empty() {
             return Ok(start);
         }
         match self.lookup(start, names).await? {
             (handle, _, Status::Ok) => Ok(handle),
-            (_, _, status) => Err(ClientError::Status { what: whole.to_owned(), status }),
+            (_, _, status) => Err(failed(whole, status)),
         }
     }
 
@@ -169,7 +181,7 @@ impl Session {
         asked.await
     }
 
-    async fn parent(&self, directory: FileHandle, whole: &str) -> Result<FileHandle> {
+    async fn parent(&self, directory: FileHandle, whole: &OsStr) -> Result<FileHandle> {
         let request = Request::LookupP(OneHandle { file: directory });
         let asked = self.ask(&request, |status, response| match response {
             Response::LookupP(parent) if status == Status::Ok => Ok(parent.file),
@@ -180,7 +192,7 @@ impl Session {
         asked.await
     }
 
-    async fn kind_of(&self, file: FileHandle, whole: &str) -> Result<ObjectType> {
+    async fn kind_of(&self, file: FileHandle, whole: &OsStr) -> Result<ObjectType> {
         let wanted = bits::OBJECT_TYPE;
         let request = Request::GetAttrInline(GetAttributes { file, wanted });
         let asked = self.ask(&request, |status, response| match response {
@@ -193,17 +205,69 @@ impl Session {
     }
 }
 
-/// The text of a link as a path, which DAFS has in UTF-8 only.
-pub(crate) fn link_path(text: Vec<u8>, whole: &str) -> Result<String> {
-    String::from_utf8(text).map_err(|error| ClientError::Status {
-        what: format!(
-            "{whole}: a link leads to \"{}\", which is not UTF-8",
-            error.as_bytes().escape_ascii()
-        ),
-        status: Status::Inval,
-    })
+/// A name or a path in the form that it has on the wire.
+pub(crate) fn wire(name: &OsStr) -> Cow<'_, str> {
+    to_wire(name.as_bytes())
+}
+
+/// The name or the path that a string of the wire stands for. A server that escapes nothing may have
+/// a name that looks like a bad escape: that is the name.
+pub(crate) fn unwired(text: &str) -> OsString {
+    let name = from_wire(text).map_or_else(|_| text.as_bytes().to_vec(), Cow::into_owned);
+    OsString::from_vec(name)
+}
+
+/// A path as this library's messages show it: bytes that are no UTF-8 are spelled out (`\xff`). It
+/// may still hold control characters, and it cannot be turned back.
+#[must_use]
+pub fn shown_path<P: AsRef<OsStr> + ?Sized>(path: &P) -> Cow<'_, str> {
+    label(path.as_ref())
+}
+
+/// A name or a path as messages show it.
+pub(crate) fn label(path: &OsStr) -> Cow<'_, str> {
+    shown(path.as_bytes())
+}
+
+/// What leads to a path's last name, and that name. Slashes at its end do not count: `/a/b/` gives
+/// `/a` and `b`, `/a` gives nothing and `a`, and `/` gives nothing twice.
+#[must_use]
+pub fn split_last(path: &OsStr) -> (&OsStr, &OsStr) {
+    let octets = path.as_bytes();
+    let end = octets.iter().rposition(|octet| *octet != b'/').map_or(0, |last| last + 1);
+    let octets = &octets[..end];
+    let (parent, name) = match octets.iter().rposition(|octet| *octet == b'/') {
+        Some(slash) => (&octets[..slash], &octets[slash + 1..]),
+        None => (&octets[..0], octets),
+    };
+    (OsStr::from_bytes(parent), OsStr::from_bytes(name))
+}
+
+/// Where a link leads that is in a directory.
+pub(crate) fn beside(directory: &OsStr, link: Vec<u8>) -> OsString {
+    match link.first() {
+        Some(b'/') => OsString::from_vec(link),
+        _ => OsString::from_vec([directory.as_bytes(), &link].join(&b'/')),
+    }
+}
+
+#[cold]
+pub(crate) fn too_many_links(path: &OsStr) -> ClientError {
+    ClientError::TooManyLinks(label(path).into_owned())
+}
+
+/// So many of these names go into one LOOKUP: at least one, which always fits.
+fn fitting(names: &[&str]) -> usize {
+    let mut octets = 0;
+    let fits = names.iter().take(COMPONENTS_PER_LOOKUP).take_while(|name| {
+        octets += (4 + name.len()).next_multiple_of(8);
+        octets <= NAMES_BYTES_PER_LOOKUP
+    });
+    fits.count().max(1)
 }
 
 const LINKS_MAX: u32 = 40;
 /// Names sent in one LOOKUP, so that the request fits.
 const COMPONENTS_PER_LOOKUP: usize = 12;
+/// What they take in it, as far as there are several.
+const NAMES_BYTES_PER_LOOKUP: usize = limits::REQUEST_BYTES_MIN - 256;

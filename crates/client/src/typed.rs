@@ -6,8 +6,10 @@
 //! session ends.
 //!
 //! Directories and objects are named by handle here, which saves the way there; `path`
-//! is for messages.
+//! is for messages. A name is any bytes but a slash and NUL; it is translated to what the wire has
+//! when its request is encoded.
 
+use std::ffi::OsStr;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -30,6 +32,7 @@ use crate::delegations::granted;
 use crate::error::{ClientError, Result};
 use crate::file::{File, OpenOptions};
 use crate::names::{DirectoryEntry, METADATA, Metadata, name_of, to_metadata};
+use crate::path::{label, unwired, wire};
 use crate::session::Session;
 
 /// A request on its way, and how its answer is read.
@@ -99,24 +102,30 @@ impl Session {
 
     /// Opens a file by its name in a directory; under way at once. A symbolic link is
     /// not followed. Otherwise as [`Session::open_in`].
-    pub fn open_in_async<'s>(
+    pub fn open_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
-        name: &str,
-        path: &'s str,
+        name: &N,
+        path: &'s P,
         options: &OpenOptions,
-    ) -> impl Future<Output = Result<File>> + use<'s> {
-        let names = name_of(name, path).map(|name| [name]);
+    ) -> impl Future<Output = Result<File>> + use<'s, N, P>
+    where
+        N: AsRef<OsStr> + ?Sized,
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let (name, path) = (name.as_ref(), path.as_ref());
+        let name = name_of(name, path);
+        let names = name.as_ref().map(|name| [&**name]);
         let target =
             names.as_ref().map(|names| OpenTarget::Null { directory, path: Path::new(names) });
-        self.open_target(target.map_err(Clone::clone), path, options)
+        self.open_target(target.map_err(|error| (*error).clone()), path, options)
     }
 
     /// Opens what a request leads to; under way at once.
     pub(crate) fn open_target<'s>(
         &'s self,
         target: Result<OpenTarget<'_>>,
-        path: &'s str,
+        path: &'s OsStr,
         options: &OpenOptions,
     ) -> impl Future<Output = Result<File>> + use<'s> {
         let (truncates_later, access) = (options.truncates_later(), options.access);
@@ -142,43 +151,59 @@ impl Session {
     }
 
     /// Makes a directory in a directory; under way at once. Gives its handle.
-    pub fn create_dir_in_async<'s>(
+    pub fn create_dir_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
-        name: &str,
-        path: &'s str,
+        name: &N,
+        path: &'s P,
         mode: u32,
-    ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
+    ) -> impl Future<Output = Result<FileHandle>> + use<'s, N, P>
+    where
+        N: AsRef<OsStr> + ?Sized,
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let (name, path) = (name.as_ref(), path.as_ref());
         let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
         self.create_in_async(directory, name, path, NewObject::Directory, &attributes)
     }
 
     /// Makes a symbolic link that says `text` in a directory; under way at once. Gives
     /// its handle.
-    pub fn symlink_in_async<'s>(
+    pub fn symlink_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
-        name: &str,
-        path: &'s str,
+        name: &N,
+        path: &'s P,
         text: &[u8],
-    ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
+    ) -> impl Future<Output = Result<FileHandle>> + use<'s, N, P>
+    where
+        N: AsRef<OsStr> + ?Sized,
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let (name, path) = (name.as_ref(), path.as_ref());
         let object = NewObject::SymbolicLink(text);
         self.create_in_async(directory, name, path, object, &SetAttributes::default())
     }
 
     /// Makes an object of any kind but a file in a directory, with attributes; under way at once.
     /// Gives its handle.
-    pub fn create_in_async<'s>(
+    pub fn create_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
-        name: &str,
-        path: &'s str,
+        name: &N,
+        path: &'s P,
         object: NewObject<'_>,
         wanted: &SetAttributes,
-    ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
+    ) -> impl Future<Output = Result<FileHandle>> + use<'s, N, P>
+    where
+        N: AsRef<OsStr> + ?Sized,
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let (name, path) = (name.as_ref(), path.as_ref());
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let name = name_of(name, path);
         let request = encode_set(wanted, &mut buffer, path).and_then(|attributes| {
-            let name = name_of(name, path)?;
+            let name = name.as_deref().map_err(Clone::clone)?;
             Ok(Request::Create(Create { directory, name, object, attributes }))
         });
         let read = |status, response: &Response<'_>| match response {
@@ -189,40 +214,58 @@ impl Session {
     }
 
     /// Removes a name from a directory; under way at once.
-    pub fn remove_in_async<'s>(
+    pub fn remove_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
-        name: &str,
-        path: &'s str,
-    ) -> impl Future<Output = Result<()>> + use<'s> {
+        name: &N,
+        path: &'s P,
+    ) -> impl Future<Output = Result<()>> + use<'s, N, P>
+    where
+        N: AsRef<OsStr> + ?Sized,
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let (name, path) = (name.as_ref(), path.as_ref());
         let mode = RemoveMode::Unchecked;
-        let request =
-            name_of(name, path).map(|name| Request::Remove(Remove { directory, name, mode }));
+        let name = name_of(name, path);
+        let name = name.as_deref().map_err(Clone::clone);
+        let request = name.map(|name| Request::Remove(Remove { directory, name, mode }));
         self.ask_if(request, |status, _| done(path, status))
     }
 
     /// Gives an object, whatever its name, another one in a directory; under way at once.
-    pub fn link_in_async<'s>(
+    pub fn link_in_async<'s, N, P>(
         &'s self,
         source: FileHandle,
         directory: FileHandle,
-        name: &str,
-        path: &'s str,
-    ) -> impl Future<Output = Result<()>> + use<'s> {
-        let request =
-            name_of(name, path).map(|name| Request::Link(Link { source, directory, name }));
+        name: &N,
+        path: &'s P,
+    ) -> impl Future<Output = Result<()>> + use<'s, N, P>
+    where
+        N: AsRef<OsStr> + ?Sized,
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let (name, path) = (name.as_ref(), path.as_ref());
+        let name = name_of(name, path);
+        let name = name.as_deref().map_err(Clone::clone);
+        let request = name.map(|name| Request::Link(Link { source, directory, name }));
         self.ask_if(request, |status, _| done(path, status))
     }
 
     /// Renames from a directory to one, replacing what is there; under way at once.
-    pub fn rename_in_async<'s>(
+    pub fn rename_in_async<'s, N, M, P>(
         &'s self,
-        (source, old_name): (FileHandle, &str),
-        (target, new_name): (FileHandle, &str),
-        path: &'s str,
-    ) -> impl Future<Output = Result<()>> + use<'s> {
+        (source, old_name): (FileHandle, &N),
+        (target, new_name): (FileHandle, &M),
+        path: &'s P,
+    ) -> impl Future<Output = Result<()>> + use<'s, N, M, P>
+    where
+        N: AsRef<OsStr> + ?Sized,
+        M: AsRef<OsStr> + ?Sized,
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let (old_name, new_name, path) = (old_name.as_ref(), new_name.as_ref(), path.as_ref());
         let names = name_of(old_name, path).and_then(|old| Ok((old, name_of(new_name, path)?)));
-        let request = names.map(|(old_name, new_name)| {
+        let request = names.as_ref().map_err(Clone::clone).map(|(old_name, new_name)| {
             Request::Rename(Rename { source, target, old_name, new_name })
         });
         self.ask_if(request, |status, _| done(path, status))
@@ -234,12 +277,18 @@ impl Session {
     ///
     /// # Errors
     /// EXIST if there is something; otherwise as the server says, with the path.
-    pub async fn rename_new_in_async(
+    pub async fn rename_new_in_async<N, M, P>(
         &self,
-        (source, old_name): (FileHandle, &str),
-        (target, new_name): (FileHandle, &str),
-        path: &str,
-    ) -> Result<()> {
+        (source, old_name): (FileHandle, &N),
+        (target, new_name): (FileHandle, &M),
+        path: &P,
+    ) -> Result<()>
+    where
+        N: AsRef<OsStr> + ?Sized,
+        M: AsRef<OsStr> + ?Sized,
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let (old_name, new_name, path) = (old_name.as_ref(), new_name.as_ref(), path.as_ref());
         let moved = self.lookup_in_async(source, old_name, path).await?;
         let kind = self.metadata_async(moved, path).await?.kind;
         if kind != ObjectType::Directory {
@@ -256,11 +305,15 @@ impl Session {
     }
 
     /// Attributes of the file system an object is in; under way at once.
-    pub fn file_system_async<'s>(
+    pub fn file_system_async<'s, P>(
         &'s self,
         handle: FileHandle,
-        path: &'s str,
-    ) -> impl Future<Output = Result<FileSystemAttributes>> + use<'s> {
+        path: &'s P,
+    ) -> impl Future<Output = Result<FileSystemAttributes>> + use<'s, P>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         let wanted = file_system::bits::ALL;
         let request = Request::GetFsAttr(GetAttributes { file: handle, wanted });
         self.ask(&request, move |status, response| match response {
@@ -272,12 +325,16 @@ impl Session {
     }
 
     /// Which of these rights this session has to an object; under way at once.
-    pub fn access_async<'s>(
+    pub fn access_async<'s, P>(
         &'s self,
         file: FileHandle,
         access: AccessMask,
-        path: &'s str,
-    ) -> impl Future<Output = Result<AccessMask>> + use<'s> {
+        path: &'s P,
+    ) -> impl Future<Output = Result<AccessMask>> + use<'s, P>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         let request = Request::Access(Access { file, access });
         self.ask(&request, move |status, response| match response {
             Response::Access(result) if status == Status::Ok => Ok(result.access),
@@ -287,11 +344,15 @@ impl Session {
 
     /// The directory of an object's named attributes (`user.*` of the server's files); under way
     /// at once. They are files in it: listed, opened, removed and renamed as such.
-    pub fn attributes_of_async<'s>(
+    pub fn attributes_of_async<'s, P>(
         &'s self,
         handle: FileHandle,
-        path: &'s str,
-    ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
+        path: &'s P,
+    ) -> impl Future<Output = Result<FileHandle>> + use<'s, P>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         let request = Request::OpenAttr(OneHandle { file: handle });
         self.ask(&request, move |status, response| match response {
             Response::OpenAttr(found) if status == Status::Ok => Ok(found.file),
@@ -301,13 +362,19 @@ impl Session {
 
     /// The handle a name in a directory stands for; under way at once. A symbolic link
     /// is not followed.
-    pub fn lookup_in_async<'s>(
+    pub fn lookup_in_async<'s, N, P>(
         &'s self,
         directory: FileHandle,
-        name: &str,
-        path: &'s str,
-    ) -> impl Future<Output = Result<FileHandle>> + use<'s> {
-        let names = [name];
+        name: &N,
+        path: &'s P,
+    ) -> impl Future<Output = Result<FileHandle>> + use<'s, N, P>
+    where
+        N: AsRef<OsStr> + ?Sized,
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let (name, path) = (name.as_ref(), path.as_ref());
+        let name = wire(name);
+        let names = [&*name];
         let request = Request::Lookup(Lookup { directory, path: Path::new(&names) });
         self.ask(&request, |status, response| match response {
             Response::Lookup(found) if status == Status::Ok => Ok(found.file),
@@ -316,11 +383,15 @@ impl Session {
     }
 
     /// Attributes of an object; under way at once.
-    pub fn metadata_async<'s>(
+    pub fn metadata_async<'s, P>(
         &'s self,
         handle: FileHandle,
-        path: &'s str,
-    ) -> impl Future<Output = Result<Metadata>> + use<'s> {
+        path: &'s P,
+    ) -> impl Future<Output = Result<Metadata>> + use<'s, P>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         let request = Request::GetAttrInline(GetAttributes { file: handle, wanted: METADATA });
         self.ask(&request, move |status, response| match response {
             Response::GetAttrInline(result) if status == Status::Ok => {
@@ -332,12 +403,16 @@ impl Session {
     }
 
     /// Sets attributes of an object; under way at once.
-    pub fn set_attributes_async<'s>(
+    pub fn set_attributes_async<'s, P>(
         &'s self,
         handle: FileHandle,
         wanted: &SetAttributes,
-        path: &'s str,
-    ) -> impl Future<Output = Result<()>> + use<'s> {
+        path: &'s P,
+    ) -> impl Future<Output = Result<()>> + use<'s, P>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         self.set_with(handle, StateId::ANONYMOUS, wanted, path)
     }
 
@@ -347,7 +422,7 @@ impl Session {
         handle: FileHandle,
         state: StateId,
         wanted: &SetAttributes,
-        path: &'s str,
+        path: &'s OsStr,
     ) -> impl Future<Output = Result<()>> + use<'s> {
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
         let attributes = encode_set(wanted, &mut buffer, path);
@@ -358,11 +433,15 @@ impl Session {
     }
 
     /// The text of a symbolic link; under way at once.
-    pub fn read_link_async<'s>(
+    pub fn read_link_async<'s, P>(
         &'s self,
         handle: FileHandle,
-        path: &'s str,
-    ) -> impl Future<Output = Result<Vec<u8>>> + use<'s> {
+        path: &'s P,
+    ) -> impl Future<Output = Result<Vec<u8>>> + use<'s, P>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         let request = Request::ReadLinkInline(OneHandle { file: handle });
         self.ask(&request, |status, response| match response {
             Response::ReadLinkInline(link) if status == Status::Ok => Ok(link.text.to_vec()),
@@ -375,11 +454,15 @@ impl Session {
     ///
     /// # Errors
     /// As the server says, with the path.
-    pub async fn list_async(
+    pub async fn list_async<P>(
         &self,
         directory: FileHandle,
-        path: &str,
-    ) -> Result<Vec<DirectoryEntry>> {
+        path: &P,
+    ) -> Result<Vec<DirectoryEntry>>
+    where
+        P: AsRef<OsStr> + ?Sized,
+    {
+        let path = path.as_ref();
         let mut entries = Vec::new();
         let (mut cookie, mut verifier) = (ReaddirCookie(0), CookieVerifier::default());
         loop {
@@ -442,7 +525,7 @@ impl Page {
             last = entry.cookie;
             let attributes = entry.attributes.file();
             let handle = attributes.file_handle.unwrap_or(FileHandle::NULL);
-            let (name, metadata) = (entry.name.to_owned(), to_metadata(attributes, handle));
+            let (name, metadata) = (unwired(entry.name), to_metadata(attributes, handle));
             entries.push(DirectoryEntry { name, metadata });
         }
         Some(Self { is_end: page.end_of_directory, verifier: page.verifier, last })
@@ -469,21 +552,21 @@ fn page_request(
 pub(crate) fn encode_set<'b>(
     wanted: &SetAttributes,
     buffer: &'b mut [u8],
-    path: &str,
+    path: &OsStr,
 ) -> Result<FileAttributeBlock<'b>> {
     FileAttributeBlock::encode_set(ByteOrder::NATIVE, wanted, buffer)
         .map_err(|error| failed(path, error.status()))
 }
 
-pub(crate) fn done(path: &str, status: Status) -> Result<()> {
+pub(crate) fn done(path: &(impl AsRef<OsStr> + ?Sized), status: Status) -> Result<()> {
     if status == Status::Ok { Ok(()) } else { Err(failed(path, status)) }
 }
 
-pub(crate) fn failed(path: &str, status: Status) -> ClientError {
+pub(crate) fn failed(path: &(impl AsRef<OsStr> + ?Sized), status: Status) -> ClientError {
     match status {
         // The answer had the form of another procedure, which decoding does not allow.
         Status::Ok => failed(path, Status::ServerFault),
-        status => ClientError::Status { what: path.to_owned(), status },
+        status => ClientError::Status { what: label(path.as_ref()).into_owned(), status },
     }
 }
 

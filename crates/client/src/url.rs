@@ -1,8 +1,12 @@
 //! Where a file is: `dafs://user@host:port/path`, the same by TLS with `dafs+tls://` or through
 //! an RDMA device with `dafs+verbs://`, or `dafs+shm:///socket!/path`.
 
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use dafs_types::names::{from_wire, shown, to_wire};
 use dafs_wire::DEFAULT_TCP_PORT;
 
 /// A server and a path on it.
@@ -12,8 +16,9 @@ pub struct Location {
     pub server: ServerName,
     /// User to authenticate as, with a password perhaps.
     pub user: Option<(String, Option<String>)>,
-    /// Absolute path on the server, `/` for its root.
-    pub path: String,
+    /// Absolute path on the server, `/` for its root. It is any bytes but NUL: what is not UTF-8 may
+    /// stand in a URL as it is, or percent-encoded.
+    pub path: OsString,
 }
 
 /// How a server is named.
@@ -53,23 +58,27 @@ pub struct UrlError {
 impl Location {
     /// Whether a text looks like a URL of ours rather than a local path.
     #[must_use]
-    pub fn is_url(text: &str) -> bool {
-        SCHEMES.iter().any(|scheme| text.starts_with(scheme))
+    pub fn is_url(text: impl AsRef<OsStr>) -> bool {
+        let text = text.as_ref().as_bytes();
+        SCHEMES.iter().any(|scheme| text.starts_with(scheme.as_bytes()))
     }
 
     /// Reads a URL.
     ///
     /// # Errors
     /// [`UrlError`] says what is wrong.
-    pub fn parse(text: &str) -> Result<Self, UrlError> {
-        let wrong = |what| UrlError { text: text.to_owned(), what };
+    pub fn parse(text: impl AsRef<OsStr>) -> Result<Self, UrlError> {
+        let given = text.as_ref().as_bytes();
+        let wrong = |what| UrlError { text: shown(given).into_owned(), what };
+        // All that has a meaning in a URL stays what it is; `octets` leads back.
+        let text = &*to_wire(given);
         if let Some(rest) = text.strip_prefix("dafs+shm://") {
             let (socket, path) = rest.split_once('!').unwrap_or((rest, "/"));
             if !socket.starts_with('/') {
                 return Err(wrong("the socket's path must be absolute"));
             }
             let path = absolute(path).ok_or_else(|| wrong("the path must be absolute"))?;
-            let server = ServerName::Socket(PathBuf::from(decode(socket)));
+            let server = ServerName::Socket(PathBuf::from(OsString::from_vec(octets(socket))));
             return Ok(Self { server, user: None, path });
         }
         let with = |scheme| text.strip_prefix(scheme);
@@ -149,10 +158,10 @@ pub fn local_socket_candidates(port: u16) -> Vec<PathBuf> {
     candidates
 }
 
-fn absolute(path: &str) -> Option<String> {
+fn absolute(path: &str) -> Option<OsString> {
     match path {
-        "" => Some("/".to_owned()),
-        path if path.starts_with('/') => Some(decode(path)),
+        "" => Some("/".into()),
+        path if path.starts_with('/') => Some(OsString::from_vec(octets(path))),
         _ => None,
     }
 }
@@ -173,16 +182,22 @@ fn split_port(host: &str) -> Option<(String, u16)> {
     }
 }
 
-/// Undoes percent-encoding; what is not an encoding stays as it is.
+/// Undoes percent-encoding in what can be UTF-8 alone.
 fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
+    String::from_utf8(octets(text)).unwrap_or_else(|_| text.to_owned())
+}
+
+/// Undoes percent-encoding; what is not an encoding stays as it is.
+fn octets(text: &str) -> Vec<u8> {
+    // A part of what has been translated is the translation of that part.
+    let bytes = from_wire(text).unwrap_or(Cow::Borrowed(text.as_bytes()));
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let value = text
+        let value = bytes
             .get(at + 1..at + 3)
-            .filter(|_| bytes[at] == b'%')
-            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            .filter(|digits| bytes[at] == b'%' && digits.iter().all(u8::is_ascii_hexdigit))
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
         match value {
             Some(value) => {
                 decoded.push(value);
@@ -194,14 +209,14 @@ fn decode(text: &str) -> String {
             }
         }
     }
-    String::from_utf8(decoded).unwrap_or_else(|_| text.to_owned())
+    decoded
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn host(text: &str) -> (String, u16, String) {
+    fn host(text: &str) -> (String, u16, OsString) {
         let location = Location::parse(text).unwrap();
         let ServerName::Host { host, port, .. } = location.server else { panic!("{text}") };
         (host, port, location.path)
@@ -229,7 +244,7 @@ mod tests {
     fn devices_have_a_scheme_of_their_own() {
         let location = Location::parse("dafs+verbs://[fe80::1%7]:9/x").unwrap();
         let server = ServerName::Verbs { host: "fe80::1%7".into(), port: 9 };
-        assert_eq!((&location.server, location.path.as_str()), (&server, "/x"));
+        assert_eq!((&location.server, location.path.as_os_str()), (&server, OsStr::new("/x")));
         assert_eq!(location.server.to_string(), "dafs+verbs://[fe80::1%7]:9");
         assert!(Location::is_url("dafs+verbs://box/"));
     }
@@ -246,6 +261,19 @@ mod tests {
         assert_eq!(location.server, ServerName::Socket("/run/dafs/a.sock".into()));
         assert_eq!(location.path, "/data/x");
         assert_eq!(Location::parse("dafs+shm:///run/a.sock").unwrap().path, "/");
+    }
+
+    #[test]
+    fn a_path_is_any_bytes_as_they_are_or_percent_encoded() {
+        for text in [&b"dafs://box/caf\xe9"[..], b"dafs://box/caf%E9", b"dafs://box/caf%e9"] {
+            let location = Location::parse(OsStr::from_bytes(text)).unwrap();
+            assert_eq!(location.path.as_bytes(), b"/caf\xe9");
+        }
+        // The code points that names are escaped with on the wire mean nothing here.
+        let location = Location::parse("dafs://box/\u{efe9}%+9%zz%").unwrap();
+        assert_eq!(location.path, "/\u{efe9}%+9%zz%");
+        let socket = Location::parse("dafs+shm:///run/%ff.sock!/").unwrap().server;
+        assert_eq!(socket, ServerName::Socket(OsStr::from_bytes(b"/run/\xff.sock").into()));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! offset names the same entry for as long as the directory is open and not begun anew.
 
 use std::cell::RefCell;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -71,19 +72,18 @@ impl Engine {
         let mut at = offset;
         loop {
             let (name, ino, mode, metadata) = match at {
-                0 => (".", listing.own, DIRECTORY, None),
-                1 => ("..", listing.parent, DIRECTORY, None),
+                0 => (&b"."[..], listing.own, DIRECTORY, None),
+                1 => (&b".."[..], listing.parent, DIRECTORY, None),
                 _ => {
                     let entry = usize::try_from(at - 2).ok();
                     let Some(entry) = entry.and_then(|at| listing.entries.get(at)) else { break };
                     let metadata = entry.metadata.as_ref();
                     let ino = metadata.map_or(UNKNOWN, |metadata| metadata.file_id);
                     let mode = metadata.map_or(0, |m| dafs_posix::stat::type_bits(m.kind));
-                    (&entry.name[..], ino, mode, metadata)
+                    (entry.name.as_bytes(), ino, mode, metadata)
                 }
             };
-            let length =
-                directory_entry_bytes(name.as_bytes()) + if plus { ENTRY_BYTES } else { 0 };
+            let length = directory_entry_bytes(name) + if plus { ENTRY_BYTES } else { 0 };
             if message.0.len() + length > size {
                 break;
             }
@@ -101,7 +101,7 @@ impl Engine {
                     None => drop(message.no_entry()),
                 }
             }
-            message.directory_entry(ino, at, mode, name.as_bytes());
+            message.directory_entry(ino, at, mode, name);
         }
         Answer::Entries(message.0, nodes)
     }

@@ -3,6 +3,8 @@
 //! Invariant: a request whose octets do not fit its kind is answered with EIO, and one that is
 //! not served with ENOSYS, after which the kernel does not ask again.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::rc::Rc;
 
 use crate::abi::{Fields, Header, opcode as op};
@@ -31,30 +33,29 @@ impl Engine {
         match opcode {
             op::LOOKUP => {
                 let name = text(fields.text()?);
-                self.answer(unique, async move { engine.lookup(node, name?).await });
+                self.answer(unique, async move { engine.lookup(node, name).await });
             }
             op::MKNOD => {
                 let (mode, device, _umask, _) =
                     (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
                 let name = text(fields.text()?);
-                let work =
-                    async move { engine.mknod(caller, node, new(name)?, mode, device).await };
+                let work = async move { engine.mknod(caller, node, name, mode, device).await };
                 self.answer(unique, work);
             }
             op::MKDIR => {
                 let (mode, _umask) = (fields.u32()?, fields.u32()?);
                 let name = text(fields.text()?);
-                let work = async move { engine.mkdir(caller, node, new(name)?, mode).await };
+                let work = async move { engine.mkdir(caller, node, name, mode).await };
                 self.answer(unique, work);
             }
             op::SYMLINK => {
                 let (name, target) = (text(fields.text()?), fields.text()?.to_vec());
-                let work = async move { engine.symlink(caller, node, new(name)?, target).await };
+                let work = async move { engine.symlink(caller, node, name, target).await };
                 self.answer(unique, work);
             }
             op::UNLINK | op::RMDIR => {
                 let name = text(fields.text()?);
-                self.answer(unique, async move { engine.remove(node, name?).await });
+                self.answer(unique, async move { engine.remove(node, name).await });
             }
             op::RENAME | op::RENAME2 => {
                 let target = fields.u64()?;
@@ -67,21 +68,19 @@ impl Engine {
                     }
                 };
                 let (from, to) = (text(fields.text()?), text(fields.text()?));
-                let work =
-                    async move { engine.rename((node, from?), (target, new(to)?), flags).await };
+                let work = async move { engine.rename((node, from), (target, to), flags).await };
                 self.answer(unique, work);
             }
             op::LINK => {
                 let source = fields.u64()?;
                 let name = text(fields.text()?);
-                self.answer(unique, async move { engine.link(source, node, new(name)?).await });
+                self.answer(unique, async move { engine.link(source, node, name).await });
             }
             op::CREATE => {
                 let (flags, mode, _umask, _) =
                     (fields.u32()?, fields.u32()?, fields.u32()?, fields.u32()?);
                 let name = text(fields.text()?);
-                let work =
-                    async move { engine.create(caller, node, new(name)?, mode, flags).await };
+                let work = async move { engine.create(caller, node, name, mode, flags).await };
                 self.answer(unique, work);
             }
             _ => return None,
@@ -183,21 +182,11 @@ impl Engine {
     }
 }
 
-/// A name that exists can only be UTF-8, as the protocol has no other.
-fn text(octets: &[u8]) -> Result<String, i32> {
-    match std::str::from_utf8(octets) {
-        Ok(name) => Ok(name.to_owned()),
-        Err(_) => Err(ENOENT),
-    }
+/// A name, to be kept while it is asked for.
+fn text(octets: &[u8]) -> OsString {
+    OsString::from_vec(octets.to_vec())
 }
 
-/// The name of something that is to be made.
-fn new(name: Result<String, i32>) -> Result<String, i32> {
-    name.map_err(|_| EILSEQ)
-}
-
-const ENOENT: i32 = 2;
 const EIO: i32 = 5;
 const ENOSYS: i32 = 38;
-const EILSEQ: i32 = 84;
 const EOPNOTSUPP: i32 = 95;

@@ -3,6 +3,7 @@
 //! Invariant: what is made belongs to whoever asked, if the mount's identity may say so, and to
 //! the directory's group where its set-group-id bit says so.
 
+use std::ffi::{OsStr, OsString};
 use std::rc::Rc;
 
 use dafs_client::{DeviceNumber, NewObject, OpenOptions, Outcome, SetAttributes, ShareAccess};
@@ -14,7 +15,7 @@ use crate::files::OpenFile;
 use crate::nodes::Node;
 
 impl Engine {
-    pub async fn lookup(self: Rc<Self>, directory: u64, name: String) -> Answered<Answer> {
+    pub async fn lookup(self: Rc<Self>, directory: u64, name: OsString) -> Answered<Answer> {
         let directory = self.node(directory)?.handle;
         if name.len() > NAME_BYTES_MAX {
             return Err(ENAMETOOLONG);
@@ -46,7 +47,7 @@ impl Engine {
         self: &Rc<Self>,
         caller: Caller,
         directory: u64,
-        name: &str,
+        name: &OsStr,
         object: NewObject<'_>,
         mode: Option<u32>,
     ) -> Answered<Answer> {
@@ -68,7 +69,7 @@ impl Engine {
         self: Rc<Self>,
         caller: Caller,
         directory: u64,
-        name: String,
+        name: OsString,
         mode: u32,
     ) -> Answered<Answer> {
         self.make(caller, directory, &name, NewObject::Directory, Some(mode)).await
@@ -78,7 +79,7 @@ impl Engine {
         self: Rc<Self>,
         caller: Caller,
         directory: u64,
-        name: String,
+        name: OsString,
         text: Vec<u8>,
     ) -> Answered<Answer> {
         self.make(caller, directory, &name, NewObject::SymbolicLink(&text), None).await
@@ -88,7 +89,7 @@ impl Engine {
         self: Rc<Self>,
         caller: Caller,
         directory: u64,
-        name: String,
+        name: OsString,
         mode: u32,
         device: u32,
     ) -> Answered<Answer> {
@@ -116,7 +117,7 @@ impl Engine {
         self: &Rc<Self>,
         caller: Caller,
         directory: &Node,
-        name: &str,
+        name: &OsStr,
         mode: u32,
         flags: u32,
     ) -> Answered<(OpenFile, dafs_client::Metadata)> {
@@ -142,7 +143,7 @@ impl Engine {
         self: Rc<Self>,
         caller: Caller,
         directory: u64,
-        name: String,
+        name: OsString,
         mode: u32,
         flags: u32,
     ) -> Answered<Answer> {
@@ -168,7 +169,7 @@ impl Engine {
         self: Rc<Self>,
         source: u64,
         directory: u64,
-        name: String,
+        name: OsString,
     ) -> Answered<Answer> {
         let (source, directory) = (self.node(source)?.handle, self.node(directory)?.handle);
         let (session, _) = self.session();
@@ -178,7 +179,7 @@ impl Engine {
         Ok(self.entry_answer(&metadata))
     }
 
-    pub async fn remove(self: Rc<Self>, directory: u64, name: String) -> Answered<Answer> {
+    pub async fn remove(self: Rc<Self>, directory: u64, name: OsString) -> Answered<Answer> {
         let directory = self.node(directory)?.handle;
         let (session, _) = self.session();
         let removed = session.remove_in_async(directory, &name, "").await;
@@ -187,12 +188,12 @@ impl Engine {
 
     pub async fn rename(
         self: Rc<Self>,
-        (from, old_name): (u64, String),
-        (to, new_name): (u64, String),
+        (from, old_name): (u64, OsString),
+        (to, new_name): (u64, OsString),
         flags: u32,
     ) -> Answered<Answer> {
-        let from = (self.node(from)?.handle, &old_name[..]);
-        let to = (self.node(to)?.handle, &new_name[..]);
+        let from = (self.node(from)?.handle, &*old_name);
+        let to = (self.node(to)?.handle, &*new_name);
         let (session, _) = self.session();
         let renamed = match flags {
             0 => session.rename_in_async(from, to, "").await,

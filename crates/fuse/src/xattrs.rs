@@ -7,6 +7,8 @@
 //! one is one chain: found, opened, moved, closed. The kernel makes changes of an object's
 //! attributes one after the other.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use dafs_client::{Buffer, ChainFailure, OpenOptions, Outcome, SetAttributes};
@@ -26,7 +28,7 @@ impl Engine {
         value: Vec<u8>,
         flags: u32,
     ) -> Answered<Answer> {
-        let name = known(name)?.map_err(|_| EILSEQ)?;
+        let name = known(name)?;
         if value.len() > VALUE_BYTES_MAX {
             return Err(E2BIG);
         }
@@ -53,7 +55,7 @@ impl Engine {
     async fn put(
         self: &Rc<Self>,
         object: FileHandle,
-        name: &str,
+        name: &OsStr,
         buffer: &Buffer,
         length: usize,
         is_new: bool,
@@ -82,7 +84,7 @@ impl Engine {
     }
 
     pub async fn getxattr(self: Rc<Self>, node: u64, name: &[u8], size: u32) -> Answered<Answer> {
-        let name = known(name)?.map_err(|_| ENODATA)?;
+        let name = known(name)?;
         let handle = self.node(node)?.handle;
         let (session, _) = self.session();
         let chain = session.chain().request(&directory_of(handle));
@@ -133,7 +135,7 @@ impl Engine {
     }
 
     pub async fn removexattr(self: Rc<Self>, node: u64, name: &[u8]) -> Answered<Answer> {
-        let name = known(name)?.map_err(|_| ENODATA)?;
+        let name = known(name)?;
         let handle = self.node(node)?.handle;
         let (session, _) = self.session();
         let removed = session.chain().request(&directory_of(handle)).remove(name).run_async().await;
@@ -160,14 +162,13 @@ fn directory_of(object: FileHandle) -> Request<'static> {
     Request::OpenAttr(OneHandle { file: object })
 }
 
-/// An attribute's name on the server, if it is of a kind that is kept there. The error within is
-/// that no name of the server's is like this.
-fn known(name: &[u8]) -> Answered<Result<&str, std::str::Utf8Error>> {
+/// An attribute's name on the server, if it is of a kind that is kept there.
+fn known(name: &[u8]) -> Answered<&OsStr> {
     let name = name.strip_prefix(USER_PREFIX).ok_or(EOPNOTSUPP)?;
     if name.is_empty() || name.contains(&b'/') || matches!(name, b"." | b"..") {
         return Err(EINVAL);
     }
-    Ok(std::str::from_utf8(name))
+    Ok(OsStr::from_bytes(name))
 }
 
 /// `struct fuse_getxattr_out`: how much room is wanted.
@@ -195,7 +196,6 @@ const EEXIST: i32 = 17;
 const EINVAL: i32 = 22;
 const ERANGE: i32 = 34;
 const ENODATA: i32 = 61;
-const EILSEQ: i32 = 84;
 const EOPNOTSUPP: i32 = 95;
 
 #[cfg(test)]
@@ -204,11 +204,11 @@ mod tests {
 
     #[test]
     fn names_of_users_are_known_and_others_are_not() {
-        assert_eq!(known(b"user.mime_type"), Ok(Ok("mime_type")));
+        assert_eq!(known(b"user.mime_type"), Ok(OsStr::new("mime_type")));
         assert_eq!(known(b"security.selinux"), Err(EOPNOTSUPP));
         assert_eq!(known(b"system.posix_acl_access"), Err(EOPNOTSUPP));
         assert_eq!(known(b"user."), Err(EINVAL));
         assert_eq!(known(b"user.a/b"), Err(EINVAL));
-        assert!(known(b"user.\xff").unwrap().is_err());
+        assert_eq!(known(b"user.\xff"), Ok(OsStr::from_bytes(b"\xff")));
     }
 }

@@ -3,8 +3,8 @@
 //! Invariant: it is read once, when the program starts, and is the same in every program that
 //! one started with it starts.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -86,7 +86,11 @@ fn mount(entry: &str) -> Result<Mount, String> {
         return Err("a prefix names a directory below the root, without ..".into());
     }
     let mut location = Location::parse(url).map_err(|error| error.to_string())?;
-    location.path = location.path.trim_end_matches('/').to_owned();
+    let mut path = location.path.into_vec();
+    while path.last() == Some(&b'/') {
+        path.pop();
+    }
+    location.path = OsString::from_vec(path);
     Ok(Mount { prefix, location })
 }
 

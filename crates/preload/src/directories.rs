@@ -3,8 +3,9 @@
 //! Invariants: a stream shows what the directory held when it was opened or rewound; a stream of
 //! the C library's is told from one of ours by its first words, which only ours has.
 
-use std::ffi::c_int;
+use std::ffi::{OsString, c_int};
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -34,7 +35,7 @@ pub struct Stream {
 
 /// What a stream shows.
 pub struct Entry {
-    name: String,
+    name: OsString,
     inode: u64,
     kind: u8,
 }
@@ -130,7 +131,7 @@ impl State {
             Entry { name: ".".into(), inode: own, kind },
             Entry { name: "..".into(), inode: parent, kind },
         ];
-        for entry in listed.into_iter().filter(|entry| !matches!(&*entry.name, "." | "..")) {
+        for entry in listed.into_iter().filter(|entry| !matches!(entry.name.as_bytes(), b"." | b"..")) {
             let known = entry.metadata.as_ref();
             // Who may not search it is told names alone.
             let inode = known.map_or(own, |metadata| metadata.file_id);

@@ -3,6 +3,8 @@
 //! Invariant: no other kind is there: the server keeps none. A value that finds no room leaves the
 //! one before.
 
+use std::os::unix::ffi::OsStrExt;
+
 use dafs_client::{ChainFailure, ObjectType, OpenOptions, Outcome as Brought, SetAttributes};
 use dafs_client::{Session, ShareAccess, Status};
 use dafs_types::FileHandle;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a signal ends the wait, never the attempt; its session ends unseen.
 
+use std::ffi::OsString;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -29,7 +30,7 @@ use crate::session::Session;
 #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
 pub fn connect(
     py: Python<'_>,
-    url: &str,
+    url: OsString,
     transport: &str,
     login: &str,
     user: Option<String>,
@@ -48,7 +49,7 @@ pub fn connect(
     tls_name: Option<String>,
 ) -> PyResult<Session> {
     let wrong = |text: String| PyValueError::new_err(text);
-    let mut location = Location::parse(url).map_err(|error| wrong(error.to_string()))?;
+    let mut location = Location::parse(&url).map_err(|error| wrong(error.to_string()))?;
     let transport = match transport {
         "auto" => TransportChoice::Automatic,
         "shm" => TransportChoice::SharedMemory,
@@ -92,7 +93,7 @@ pub fn connect(
     location.user = None;
     let path = location.path.clone();
     let core = establish(py, location, options, own_memory)?;
-    Ok(Session::new(core, url.to_owned(), path))
+    Ok(Session::new(core, url, path))
 }
 
 fn chosen_login(

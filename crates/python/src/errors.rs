@@ -3,7 +3,9 @@
 //! Invariant: every failure becomes an `OSError` with its errno; `python/dafs/_errors.py` knows
 //! which class.
 
-use dafs_client::{ClientError, Status};
+use std::ffi::OsStr;
+
+use dafs_client::{ClientError, Status, shown_path};
 use dafs_share::Forked;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -35,10 +37,10 @@ impl From<Forked> for Failure {
 
 impl Failure {
     /// The same about a path.
-    pub fn of(error: ClientError, path: &str) -> Self {
+    pub fn of(error: ClientError, path: &(impl AsRef<OsStr> + ?Sized)) -> Self {
         match error {
             ClientError::Status { status, .. } => {
-                Self::Client(ClientError::Status { what: path.to_owned(), status })
+                Self::Client(ClientError::Status { what: shown_path(path).into_owned(), status })
             }
             other => Self::Client(other),
         }

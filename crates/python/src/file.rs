@@ -2,6 +2,7 @@
 //!
 //! Invariant: a file that Python forgets is closed by the session's next call.
 
+use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
@@ -24,13 +25,13 @@ use crate::value::Value;
 pub struct File {
     core: Arc<Core>,
     pub(crate) number: usize,
-    path: String,
+    path: OsString,
     is_closed: AtomicBool,
 }
 
 impl File {
     /// A file of a session's, by its number.
-    pub fn new(core: Arc<Core>, number: usize, path: String) -> Self {
+    pub fn new(core: Arc<Core>, number: usize, path: OsString) -> Self {
         Self { core, number, path, is_closed: AtomicBool::new(false) }
     }
 
@@ -68,7 +69,7 @@ impl File {
 #[pymethods]
 impl File {
     #[getter]
-    fn path(&self) -> &str {
+    fn path(&self) -> &OsStr {
         &self.path
     }
 

@@ -2,7 +2,13 @@
 //!
 //! Invariant: every error names the path that was asked for.
 
-use dafs_client::{ClientError, Metadata, ObjectType, OpenOptions, Outcome, Session, Status};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use dafs_client::{
+    ClientError, Metadata, ObjectType, OpenOptions, Outcome, Session, Status, shown_path,
+    split_last,
+};
 
 use crate::errors::Failure;
 
@@ -10,9 +16,10 @@ use crate::errors::Failure;
 ///
 /// # Errors
 /// As the server says, with the path.
-pub async fn find(session: &Session, path: &str, follow: bool) -> Result<Metadata, Failure> {
+pub async fn find(session: &Session, path: &OsStr, follow: bool) -> Result<Metadata, Failure> {
     let chain = session.chain();
-    let chain = if path.trim_matches('/').is_empty() { chain } else { chain.lookup(path) };
+    let chain =
+        if path.as_bytes().iter().all(|octet| *octet == b'/') { chain } else { chain.lookup(path) };
     match chain.getattr().run_async().await {
         Ok(outcomes) => match outcomes.into_iter().next_back() {
             Some(Outcome::Metadata(found)) if follow && found.kind == ObjectType::SymbolicLink => {
@@ -30,7 +37,7 @@ pub async fn find(session: &Session, path: &str, follow: bool) -> Result<Metadat
 }
 
 /// The same, name by name and link by link.
-async fn walk(session: &Session, path: &str, follow: bool) -> Result<Metadata, Failure> {
+async fn walk(session: &Session, path: &OsStr, follow: bool) -> Result<Metadata, Failure> {
     let handle = session.resolve_async(path, follow).await?;
     Ok(session.metadata_async(handle, path).await?)
 }
@@ -39,11 +46,13 @@ async fn walk(session: &Session, path: &str, follow: bool) -> Result<Metadata, F
 ///
 /// # Errors
 /// As [`find`]; INVAL for a path without a name.
-pub async fn parent<'p>(session: &Session, path: &'p str) -> Result<(Metadata, &'p str), Failure> {
-    let trimmed = path.trim_end_matches('/');
-    let (directory, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
-    if matches!(name, "" | "." | "..") {
-        let (what, status) = (path.to_owned(), Status::Inval);
+pub async fn parent<'p>(
+    session: &Session,
+    path: &'p OsStr,
+) -> Result<(Metadata, &'p OsStr), Failure> {
+    let (directory, name) = split_last(path);
+    if matches!(name.as_bytes(), b"" | b"." | b"..") {
+        let (what, status) = (shown_path(path).into_owned(), Status::Inval);
         return Err(ClientError::Status { what, status }.into());
     }
     match find(session, directory, true).await {
@@ -59,7 +68,7 @@ pub async fn parent<'p>(session: &Session, path: &'p str) -> Result<(Metadata, &
 /// As the server says, with the path.
 pub async fn open(
     session: &Session,
-    path: &str,
+    path: &OsStr,
     options: &OpenOptions,
     keeps: bool,
 ) -> Result<dafs_client::File, Failure> {

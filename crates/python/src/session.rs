@@ -2,7 +2,9 @@
 //!
 //! Invariant: every call here only says what is to be done; [`crate::operation`] does it.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,13 +33,13 @@ use crate::whole;
 #[pyclass(frozen, module = "dafs._dafs")]
 pub struct Session {
     core: Arc<Core>,
-    url: String,
-    path: String,
+    url: OsString,
+    path: OsString,
 }
 
 impl Session {
     /// Around a session that was established.
-    pub fn new(core: Core, url: String, path: String) -> Self {
+    pub fn new(core: Core, url: OsString, path: OsString) -> Self {
         Self { core: Arc::new(core), url, path }
     }
 
@@ -58,13 +60,13 @@ impl Session {
 #[pymethods]
 impl Session {
     #[getter]
-    fn url(&self) -> &str {
+    fn url(&self) -> &OsStr {
         &self.url
     }
 
     /// The path in the URL.
     #[getter]
-    fn root(&self) -> &str {
+    fn root(&self) -> &OsStr {
         &self.path
     }
 
@@ -166,20 +168,20 @@ impl Session {
 
     // ---- names and attributes ------------------------------------------------------------
 
-    fn stat(&self, path: String, follow: bool) -> Operation {
+    fn stat(&self, path: OsString, follow: bool) -> Operation {
         self.operation(move |_, session| async move {
             Ok(Value::Metadata(Box::new(names::find(&session, &path, follow).await?)))
         })
     }
 
-    fn list(&self, path: String) -> Operation {
+    fn list(&self, path: OsString) -> Operation {
         self.operation(move |_, session| async move {
             let directory = names::find(&session, &path, true).await?;
             Ok(Value::Entries(session.list_async(directory.handle, &path).await?))
         })
     }
 
-    fn mkdir(&self, path: String, mode: u32) -> Operation {
+    fn mkdir(&self, path: OsString, mode: u32) -> Operation {
         self.operation(move |_, session| async move {
             let (parent, name) = names::parent(&session, &path).await?;
             session.create_dir_in_async(parent.handle, name, &path, mode).await?;
@@ -187,7 +189,7 @@ impl Session {
         })
     }
 
-    fn remove(&self, path: String) -> Operation {
+    fn remove(&self, path: OsString) -> Operation {
         self.operation(move |_, session| async move {
             let (parent, name) = names::parent(&session, &path).await?;
             session.remove_in_async(parent.handle, name, &path).await?;
@@ -195,7 +197,7 @@ impl Session {
         })
     }
 
-    fn symlink(&self, text: String, path: String) -> Operation {
+    fn symlink(&self, text: OsString, path: OsString) -> Operation {
         self.operation(move |_, session| async move {
             let (parent, name) = names::parent(&session, &path).await?;
             session.symlink_in_async(parent.handle, name, &path, text.as_bytes()).await?;
@@ -203,14 +205,14 @@ impl Session {
         })
     }
 
-    fn read_link(&self, path: String) -> Operation {
+    fn read_link(&self, path: OsString) -> Operation {
         self.operation(move |_, session| async move {
             let link = names::find(&session, &path, false).await?;
             Ok(Value::Raw(session.read_link_async(link.handle, &path).await?))
         })
     }
 
-    fn rename(&self, path: String, new_path: String) -> Operation {
+    fn rename(&self, path: OsString, new_path: OsString) -> Operation {
         self.operation(move |_, session| async move {
             let (from, name) = names::parent(&session, &path).await?;
             let (to, new_name) = names::parent(&session, &new_path).await?;
@@ -220,7 +222,7 @@ impl Session {
         })
     }
 
-    fn link(&self, path: String, new_path: String) -> Operation {
+    fn link(&self, path: OsString, new_path: OsString) -> Operation {
         self.operation(move |_, session| async move {
             let source = names::find(&session, &path, false).await?;
             let (to, name) = names::parent(&session, &new_path).await?;
@@ -235,7 +237,7 @@ impl Session {
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn set_attributes(
         &self,
-        path: String,
+        path: OsString,
         follow: bool,
         mode: Option<u32>,
         size: Option<u64>,
@@ -265,7 +267,7 @@ impl Session {
         })
     }
 
-    fn access(&self, path: String, mask: u32) -> Operation {
+    fn access(&self, path: OsString, mask: u32) -> Operation {
         self.operation(move |_, session| async move {
             let object = names::find(&session, &path, true).await?;
             let asked = session.access_async(object.handle, AccessMask(mask), &path);
@@ -274,7 +276,7 @@ impl Session {
         })
     }
 
-    fn space(&self, path: String) -> Operation {
+    fn space(&self, path: OsString) -> Operation {
         self.operation(move |_, session| async move {
             let object = names::find(&session, &path, true).await?;
             let system = session.file_system_async(object.handle, &path).await?;
@@ -297,7 +299,7 @@ impl Session {
     #[expect(clippy::too_many_arguments, reason = "they are keywords in Python")]
     fn open(
         &self,
-        path: String,
+        path: OsString,
         access: u8,
         create: bool,
         exclusive: bool,
@@ -339,7 +341,7 @@ impl Session {
     }
 
     /// A file without a name.
-    fn open_unlinked(&self, directory: String, mode: u32) -> Operation {
+    fn open_unlinked(&self, directory: OsString, mode: u32) -> Operation {
         self.operation(move |state, session| async move {
             let options = OpenOptions { mode, ..OpenOptions::write() };
             let file = session.create_unlinked_async(&directory, &options).await?;
@@ -347,7 +349,7 @@ impl Session {
         })
     }
 
-    fn read_files(&self, paths: Vec<String>) -> Operation {
+    fn read_files(&self, paths: Vec<OsString>) -> Operation {
         self.operation(move |state, _| async move {
             Ok(Value::Files(whole::read_files(&state, &paths).await?))
         })
@@ -355,7 +357,7 @@ impl Session {
 
     fn write_file(
         &self,
-        path: String,
+        path: OsString,
         buffer: &Bound<'_, PyAny>,
         mode: u32,
         is_new: bool,
@@ -405,7 +407,7 @@ impl Session {
 
     // ---- fencing, and the session itself -------------------------------------------------
 
-    fn fencing_list(&self, path: String, file_system: bool) -> Operation {
+    fn fencing_list(&self, path: OsString, file_system: bool) -> Operation {
         self.operation(move |_, session| async move {
             let listed = session.fencing_list_async(&path, object_of(file_system));
             Ok(Value::Texts(listed.await?))
@@ -414,7 +416,7 @@ impl Session {
 
     fn set_fence(
         &self,
-        path: String,
+        path: OsString,
         file_system: bool,
         deny: bool,
         update: &str,

@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing in it is the client's, so that it may leave the client's lock.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use dafs_client::{ClientError, DirectoryEntry, LockHolder, LockKind, Metadata, ObjectType};
@@ -32,7 +33,7 @@ pub enum Value {
     /// A directory.
     Entries(Vec<DirectoryEntry>),
     /// An open file, by its number and path.
-    File(usize, String),
+    File(usize, OsString),
     /// Registered memory, by its number, address and length.
     Memory(usize, usize, usize),
     /// Octets that were read into what Python will have, so many.

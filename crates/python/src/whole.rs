@@ -2,6 +2,7 @@
 //!
 //! Invariant: no more files are under way than the session has credits for, and none stays open.
 
+use std::ffi::{OsStr, OsString};
 use std::rc::Rc;
 
 use dafs_client::{Buffer, OpenOptions, Outcome, Session, ShareAccess};
@@ -19,7 +20,7 @@ use crate::transfer;
 /// If the session was closed.
 pub async fn read_files(
     state: &State,
-    paths: &[String],
+    paths: &[OsString],
 ) -> Result<Vec<Result<Vec<u8>, Failure>>, Failure> {
     let session = state.session()?;
     let client = session.client();
@@ -57,7 +58,7 @@ pub async fn read_files(
 }
 
 /// Reads one: a round trip if it fits the buffer.
-async fn read_file(session: &Session, path: &str, buffer: &Buffer) -> Result<Vec<u8>, Failure> {
+async fn read_file(session: &Session, path: &OsStr, buffer: &Buffer) -> Result<Vec<u8>, Failure> {
     let options = OpenOptions::read();
     let slice = buffer.slice(0, buffer.len())?;
     let chain = session.chain().open(path, &options).read_into(0, slice).close();
@@ -83,7 +84,7 @@ async fn read_file(session: &Session, path: &str, buffer: &Buffer) -> Result<Vec
 /// Reads one that is longer, or behind a link.
 async fn read_long(
     session: &Session,
-    path: &str,
+    path: &OsStr,
     options: &OpenOptions,
 ) -> Result<Vec<u8>, Failure> {
     let file = names::open(session, path, options, false).await?;
@@ -115,7 +116,7 @@ fn taken(buffer: &Buffer, length: usize) -> Vec<u8> {
 /// As the server says, with the path.
 pub async fn write_file(
     state: &Rc<State>,
-    path: &str,
+    path: &OsStr,
     range: Range,
     mode: u32,
     is_new: bool,

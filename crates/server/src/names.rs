@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use dafs_filer::{RemoveDecision, Touch};
 use dafs_store::{Created, ExtraChanges, ListRequest, NewNode, StoreError};
+use dafs_types::names::{from_wire, to_wire};
 use dafs_types::{FileHandle, RemoveMode, Status, limits};
 use dafs_wire::messages::{
     Create, CreateResult, DirectResult, DirectoryChanged, Link, LinkTextResult, Lookup,
@@ -41,7 +42,7 @@ impl Reactor {
     pub(crate) fn lookup(&mut self, answer: Answer, request: &Lookup<'_>) -> Result<(), Status> {
         let who = self.who(answer);
         let names = components(&request.path)?;
-        let found = self.walk(answer, &who, &request.directory, &names);
+        let found = self.walk(answer, &who, &request.directory, &names.list());
         let status = found.error.map_or(Status::Ok, Status::from);
         let component_count = u32::try_from(found.component_count).unwrap_or(u32::MAX);
         let result = LookupResult { file: found.handle, component_count };
@@ -71,7 +72,7 @@ impl Reactor {
             NewObject::CharacterDevice(device) => NewNode::CharacterDevice(*device),
         };
         let changes = changes_of(&request.attributes)?;
-        let name = request.name.as_bytes();
+        let name = &*name_of(request.name)?;
         let created = who.store().create_node(&who, &request.directory, name, node, &changes)?;
         self.outfit(&who, &request.directory, name, &created, Some(&request.attributes))?;
         let result = CreateResult { file: created.object.handle, directory: created.change };
@@ -117,7 +118,7 @@ impl Reactor {
 
     pub(crate) fn link(&mut self, answer: Answer, request: &Link<'_>) -> Result<(), Status> {
         let who = self.who(answer);
-        let name = request.name.as_bytes();
+        let name = &*name_of(request.name)?;
         self.touch(answer, &request.source, Touch::Link)?;
         let directory = who.store().link(&who, &request.source, &request.directory, name)?;
         self.named_again(&request.source);
@@ -128,7 +129,7 @@ impl Reactor {
     pub(crate) fn remove(&mut self, answer: Answer, request: &Remove<'_>) -> Result<(), Status> {
         let who = self.who(answer);
         self.may_take(answer)?;
-        let name = request.name.as_bytes();
+        let name = &*name_of(request.name)?;
         let mut refused = Ok(());
         let removed = who.store().remove_if(&who, &request.directory, name, &mut |object| {
             refused = self.may_go(answer, object, request.mode);
@@ -147,7 +148,7 @@ impl Reactor {
     pub(crate) fn rename(&mut self, answer: Answer, request: &Rename<'_>) -> Result<(), Status> {
         let who = self.who(answer);
         self.may_take(answer)?;
-        let (old, new) = (request.old_name.as_bytes(), request.new_name.as_bytes());
+        let (old, new) = (&*name_of(request.old_name)?, &*name_of(request.new_name)?);
         match who.store().lookup(&who, &request.target, new) {
             Ok(object) => {
                 self.pass_file(answer, &object.handle)?;
@@ -295,14 +296,7 @@ impl Reactor {
         let mut is_end = listed.is_end;
         let extras = extras_in(wanted);
         for entry in &listed.entries {
-            // The protocol's names are UTF-8; others exist for local processes only. They
-            // are shown so that nobody takes the listing for whole, and without attributes
-            // since they cannot be asked for.
-            let (name, object) = match std::str::from_utf8(&entry.name) {
-                Ok(name) => (Cow::Borrowed(name), entry.object.as_ref()),
-                Err(_) => (Cow::Owned(readable(&entry.name)), None),
-            };
-            let attributes = match object {
+            let attributes = match &entry.object {
                 Some(object) => {
                     let mut attributes = object.attributes;
                     if let Some(file) = self.cache.find(&object.handle) {
@@ -320,7 +314,7 @@ impl Reactor {
                     ..dafs_types::FileAttributes::default()
                 },
             };
-            match writer.push(entry.cookie, &name, &attributes) {
+            match writer.push(entry.cookie, &to_wire(&entry.name), &attributes) {
                 Ok(true) => {}
                 Ok(false) => {
                     is_end = false;
@@ -362,31 +356,34 @@ impl Reactor {
     }
 }
 
-/// A name that is not UTF-8, with U+FFFD for what is not, within the limit of names.
-fn readable(name: &[u8]) -> String {
-    let mut text = String::from_utf8_lossy(name).into_owned();
-    if text.len() > limits::NAME_BYTES_MAX {
-        let room = limits::NAME_BYTES_MAX - char::REPLACEMENT_CHARACTER.len_utf8();
-        while text.len() > room {
-            text.pop();
-        }
-        text.push(char::REPLACEMENT_CHARACTER);
+/// The name that a string of a message stands for (`docs/spec/names.md`).
+pub(crate) fn name_of(text: &str) -> Result<Cow<'_, [u8]>, Status> {
+    from_wire(text).map_err(|_| Status::Inval)
+}
+
+/// The names of a path.
+pub(crate) struct Components<'a>(SmallVec<[Cow<'a, [u8]>; 8]>);
+
+impl Components<'_> {
+    /// The names in order.
+    pub fn list(&self) -> SmallVec<[&[u8]; 8]> {
+        self.0.iter().map(|name| &**name).collect()
     }
-    text
 }
 
 /// The components of a path, within the limits.
-pub(crate) fn components<'a>(path: &Path<'a>) -> Result<SmallVec<[&'a [u8]; 8]>, Status> {
+pub(crate) fn components<'a>(path: &Path<'a>) -> Result<Components<'a>, Status> {
     let mut names = SmallVec::new();
     let mut bytes = 0;
-    for name in path.iter() {
+    for text in path.iter() {
+        let name = name_of(text)?;
         bytes += name.len() + 1;
         if names.len() == limits::PATH_COMPONENTS_MAX || bytes > limits::PATH_BYTES_MAX + 1 {
             return Err(Status::NameTooLong);
         }
-        names.push(name.as_bytes());
+        names.push(name);
     }
-    Ok(names)
+    Ok(Components(names))
 }
 
 /// Attributes to set, as the store takes them. Owners are decimal numbers here.

@@ -91,7 +91,7 @@ impl Reactor {
             | OpenTarget::DelegateCurrent { directory, path, .. }
             | OpenTarget::DelegatePrevious { directory, path } => {
                 let names = components(path)?;
-                match self.find(answer, &who, directory, &names, request) {
+                match self.find(answer, &who, directory, &names.list(), request) {
                     Ok(found) => found,
                     Err(missed) => {
                         let response = missed.result();

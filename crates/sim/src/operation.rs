@@ -3,6 +3,7 @@
 //! Invariant: an operation says everything that decides its outcome; nothing here names
 //! an address, a state id or anything else that differs between two runs of one seed.
 
+use dafs_types::names::{from_wire, to_wire};
 use dafs_types::{Stability, Status};
 
 /// A name in one of the directories every run begins with.
@@ -12,16 +13,29 @@ pub(crate) struct Name {
     pub index: u8,
 }
 
+/// What those names begin with that are no UTF-8: a byte that is none, and a code point that stands for
+/// one on the wire.
+const ODD: &[u8] = b"f\xff\xee\xbe\x80-";
+
 impl Name {
-    /// As the server knows it.
-    pub(crate) fn text(self) -> String {
-        format!("file-{}", self.index)
+    /// As the files have it. Every other one is no UTF-8.
+    pub(crate) fn octets(self) -> Vec<u8> {
+        let begin = if self.index.is_multiple_of(2) { "file-".as_bytes() } else { ODD };
+        [begin, self.index.to_string().as_bytes()].concat()
     }
 
-    /// The name with this text.
+    /// As messages have it.
+    pub(crate) fn text(self) -> String {
+        to_wire(&self.octets()).into_owned()
+    }
+
+    /// The name that a message has as this text.
     pub(crate) fn parse(directory: u8, text: &str) -> Option<Self> {
-        let index = text.strip_prefix("file-")?.parse().ok()?;
-        Some(Self { directory, index })
+        let octets = from_wire(text).ok()?;
+        let rest = octets.strip_prefix(b"file-").or_else(|| octets.strip_prefix(ODD))?;
+        let index = std::str::from_utf8(rest).ok()?.parse().ok()?;
+        let name = Self { directory, index };
+        (name.text() == text).then_some(name)
     }
 }
 

@@ -1,5 +1,5 @@
 //! The ground every other crate stands on: identifiers, status codes, limits,
-//! file attributes, credentials, and the two outside influences a state machine
+//! file attributes, credentials, names, and the two outside influences a state machine
 //! may take as arguments (time and randomness), and how a file offers its blocks to be shared.
 //!
 //! Invariant: nothing here does I/O, allocates without a bound or knows how a
@@ -14,6 +14,7 @@ pub mod file;
 pub mod identity;
 pub mod ids;
 pub mod limits;
+pub mod names;
 pub mod permission;
 pub mod quick_map;
 pub mod random;

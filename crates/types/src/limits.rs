@@ -7,7 +7,7 @@ pub const CONNECT_MESSAGE_BYTES: usize = 4096;
 /// Largest request size a session may negotiate.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
 /// Smallest request size that still carries every request without bulk data.
-pub const REQUEST_BYTES_MIN: usize = 1024;
+pub const REQUEST_BYTES_MIN: usize = 2048;
 /// Largest response size a session may negotiate.
 pub const RESPONSE_BYTES_MAX: usize = 64 * 1024;
 /// Smallest response size that still carries every response without bulk data.
@@ -16,6 +16,10 @@ pub const RESPONSE_BYTES_MIN: usize = 512;
 pub const CREDITS_MAX: u16 = 256;
 /// Longest file name, in octets (Linux NAME_MAX).
 pub const NAME_BYTES_MAX: usize = 255;
+/// Longest file name on the wire, in octets: each byte of it may be escaped there ([`names`]).
+///
+/// [`names`]: crate::names
+pub const NAME_WIRE_BYTES_MAX: usize = NAME_BYTES_MAX * crate::names::ESCAPE_BYTES;
 /// Longest path in one LOOKUP, in octets (Linux PATH_MAX less the terminator).
 pub const PATH_BYTES_MAX: usize = 4095;
 /// Most components in one LOOKUP.
@@ -43,5 +47,7 @@ pub const APPEND_BYTES_MAX: u32 = 1 << 20;
 pub const FILE_OFFSET_MAX: u64 = i64::MAX as u64;
 
 const _: () = assert!(REQUEST_BYTES_MIN <= CONNECT_MESSAGE_BYTES);
+// A RENAME of two names, each of which may take its longest form.
+const _: () = assert!(2 * NAME_WIRE_BYTES_MAX + 256 <= REQUEST_BYTES_MIN);
 const _: () = assert!(CONNECT_MESSAGE_BYTES <= REQUEST_BYTES_MAX);
 const _: () = assert!(APPEND_BYTES_MAX >= 65_536 && APPEND_BYTES_MAX <= TRANSFER_BYTES_MAX);

@@ -4,12 +4,13 @@
 use std::fmt;
 
 use dafs_types::limits::{
-    DIRECT_BUFFERS_MAX, FENCE_ID_BYTES_MAX, NAME_BYTES_MAX, PATH_BYTES_MAX, PATH_COMPONENTS_MAX,
+    DIRECT_BUFFERS_MAX, FENCE_ID_BYTES_MAX, NAME_WIRE_BYTES_MAX, PATH_BYTES_MAX,
+    PATH_COMPONENTS_MAX,
 };
-use dafs_types::{RmrContext, RmrTarget};
+use dafs_types::{RmrContext, RmrTarget, names};
 
 use crate::error::{DecodeError, EncodeError};
-use crate::field::{Codec, Field, check_name};
+use crate::field::{Codec, Field, check_name, is_too_long};
 use crate::limits::{ALIGNMENT, FENCE_IDS_MAX, GROUPS_MAX};
 use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer, offset_u32};
@@ -281,7 +282,8 @@ impl<'a> Element<'a> for &'a str {
     }
 }
 
-/// A path: one or more names, each UTF-8 and not empty.
+/// A path: one or more names, each UTF-8 and not empty, in the form that
+/// [`to_wire`](dafs_types::names::to_wire) gives them.
 #[derive(Clone, Copy)]
 pub struct Path<'a>(PathSource<'a>);
 
@@ -371,7 +373,7 @@ impl<'a> Iterator for PathNames<'a> {
 
 /// One string of a path name in line, and the octets it takes without padding.
 fn component<O: Order>(scope: Scope<'_, O>) -> Result<(&str, usize), DecodeError> {
-    match scope.counted(NAME_BYTES_MAX, "path") {
+    match scope.counted(NAME_WIRE_BYTES_MAX, "path") {
         Ok(octets) => Ok((check_name(octets)?, 4 + octets.len())),
         Err(DecodeError::TooMany { .. }) => Err(DecodeError::NameTooLong),
         Err(error) => Err(error),
@@ -414,7 +416,7 @@ impl<'a> Codec<'a, Path<'a>> for PathName {
         for _ in 0..count {
             let rest = path.bytes().get(next..).ok_or(DecodeError::Truncated { what: "path" })?;
             let (name, size) = component(Scope::<O>::new(rest))?;
-            length += name.len() + 1;
+            length += names::length_of_wire(name) + 1;
             next += align_up(size, ALIGNMENT);
         }
         if length > PATH_BYTES_MAX + 1 {
@@ -431,14 +433,17 @@ impl<'a> Codec<'a, Path<'a>> for PathName {
         writer.variable(at, ALIGNMENT, |path| {
             let (mut count, mut length) = (0, 0);
             for name in value.iter() {
-                (count, length) = (count + 1, length + name.len() + 1);
+                (count, length) = (count + 1, length + names::length_of_wire(name) + 1);
                 if count > PATH_COMPONENTS_MAX || length > PATH_BYTES_MAX + 1 {
                     return Err(EncodeError::TooMany { what: "path" });
                 }
                 if name.is_empty() {
                     return Err(EncodeError::Value { what: "an empty path" });
                 }
-                path.counted(name.as_bytes(), NAME_BYTES_MAX, "name")?;
+                if is_too_long(name) {
+                    return Err(EncodeError::TooMany { what: "name" });
+                }
+                path.counted(name.as_bytes(), NAME_WIRE_BYTES_MAX, "name")?;
             }
             if count == 0 {
                 return Err(EncodeError::Value { what: "an empty path" });

@@ -2,7 +2,10 @@
 //! alignment are constants of its kind, so that sections lay themselves out (natural
 //! alignment, draft 6.1.1.1) and their sizes can be asserted.
 
-use dafs_types::limits::{LINK_TEXT_BYTES_MAX, NAME_BYTES_MAX, OWNER_BYTES_MAX};
+use dafs_types::limits::{
+    LINK_TEXT_BYTES_MAX, NAME_BYTES_MAX, NAME_WIRE_BYTES_MAX, OWNER_BYTES_MAX,
+};
+use dafs_types::names;
 use dafs_types::{
     AccessMask, AuthType, CacheHint, CachePattern, ChangeInfo, ClientId, CookieVerifier,
     CredHandle, DeleteDisposition, FileHandle, ObjectType, ReaddirCookie, RemoveMode, RequestId,
@@ -341,17 +344,24 @@ impl<'a> Codec<'a, Option<ShareKey>> for Key {
     }
 }
 
-/// A file name: UTF-8, not empty, within the limit (draft 6.5.9, 6.5.21).
+/// A file name: UTF-8, not empty, within the limit (draft 6.5.9, 6.5.21). It is in the form that
+/// [`names::to_wire`] gives it; the limit is that of the name it stands for.
 pub(crate) fn check_name(octets: &[u8]) -> Result<&str, DecodeError> {
     if octets.is_empty() {
         return Err(DecodeError::Empty);
     }
-    std::str::from_utf8(octets).map_err(|_| DecodeError::Utf8)
+    let text = std::str::from_utf8(octets).map_err(|_| DecodeError::Utf8)?;
+    if is_too_long(text) { Err(DecodeError::NameTooLong) } else { Ok(text) }
+}
+
+/// Whether the name that a string stands for is beyond the limit of names.
+pub(crate) fn is_too_long(text: &str) -> bool {
+    text.len() > NAME_BYTES_MAX && names::length_of_wire(text) > NAME_BYTES_MAX
 }
 
 impl<'a> Codec<'a, &'a str> for Name {
     fn read<O: Order>(scope: Scope<'a, O>, at: usize) -> Result<&'a str, DecodeError> {
-        match scope.octets(at, NAME_BYTES_MAX, "name") {
+        match scope.octets(at, NAME_WIRE_BYTES_MAX, "name") {
             Ok(octets) => check_name(octets),
             Err(DecodeError::TooMany { .. }) => Err(DecodeError::NameTooLong),
             Err(error) => Err(error),
@@ -361,7 +371,10 @@ impl<'a> Codec<'a, &'a str> for Name {
         if v.is_empty() {
             return Err(EncodeError::Value { what: "an empty name" });
         }
-        w.octets(at, v.as_bytes(), NAME_BYTES_MAX, "name")
+        if is_too_long(v) {
+            return Err(EncodeError::TooMany { what: "name" });
+        }
+        w.octets(at, v.as_bytes(), NAME_WIRE_BYTES_MAX, "name")
     }
 }
 

@@ -5,12 +5,11 @@
 //! trace. Entries grow from the front and their attributes and names from the back;
 //! `finish` closes the gap, so that the number of entries need not be known before.
 
-use dafs_types::limits::NAME_BYTES_MAX;
 use dafs_types::{FileAttributes, ReaddirCookie};
 
 use crate::attributes::{AttributeBitmap, Attributes, FileAttributeBlock};
 use crate::error::{DecodeError, EncodeError};
-use crate::field::{Codec, Field, Name};
+use crate::field::{Codec, Field, Name, is_too_long};
 use crate::limits::{ALIGNMENT, ENTRIES_MAX};
 use crate::order::{ByteOrder, Order, with_order};
 use crate::scope::{Scope, Writer, offset_u32};
@@ -29,7 +28,7 @@ pub struct DirectoryEntry<'a> {
     pub cookie: ReaddirCookie,
     /// Attributes asked for.
     pub attributes: FileAttributeBlock<'a>,
-    /// Name.
+    /// Name, as [`to_wire`](dafs_types::names::to_wire) writes it.
     pub name: &'a str,
 }
 
@@ -203,7 +202,7 @@ impl<'b> ReaddirWriter<'b> {
         if name.is_empty() {
             return Err(EncodeError::Value { what: "an empty name" });
         }
-        if name.len() > NAME_BYTES_MAX {
+        if is_too_long(name) {
             return Err(EncodeError::TooMany { what: "name" });
         }
         if self.count == ENTRIES_MAX {

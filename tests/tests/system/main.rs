@@ -22,6 +22,7 @@ mod hostile;
 mod locks;
 mod locks_client;
 mod names;
+mod odd_names;
 mod opens;
 mod procedures;
 #[allow(dead_code, reason = "shared with the tests of the Kerberos library")]

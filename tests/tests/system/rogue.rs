@@ -407,7 +407,7 @@ pub fn status_of(bytes: &[u8]) -> Status {
     ResponseHeader::decode(ByteOrder::NATIVE, bytes).unwrap().status
 }
 
-fn decoded(procedure: Procedure, bytes: &[u8]) -> Response<'_> {
+pub fn decoded(procedure: Procedure, bytes: &[u8]) -> Response<'_> {
     decode_response(ByteOrder::NATIVE, procedure, bytes).unwrap().1
 }
 

@@ -11,12 +11,14 @@ mod side;
 mod tasks;
 mod walk;
 
+use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, bail};
 use clap::Args;
-use dafs_client::{Client, ClientError};
+use dafs_client::{Client, ClientError, shown_path};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::place::{Access, Place, client, connect_by};
@@ -31,7 +33,7 @@ pub use side::Side;
 pub struct Arguments {
     /// What to copy: local paths or URLs; the last one is the target.
     #[arg(required = true, num_args = 2..)]
-    places: Vec<String>,
+    places: Vec<OsString>,
     /// Directories with all that is in them.
     #[arg(short, long)]
     recursive: bool,
@@ -73,7 +75,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let into = side(&client, target, arguments)?;
     let is_directory = into.is_directory();
     if sources.len() > 1 && !is_directory {
-        bail!("{target} is no directory, which several sources need; make it with dafs mkdir");
+        bail!(
+            "{} is no directory, which several sources need; make it with dafs mkdir",
+            shown_path(target)
+        );
     }
     let (mut failed, mut differing) = (0, 0);
     for text in sources {
@@ -100,22 +105,23 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 fn copy_operand(
     arguments: &Arguments,
     mover: &Mover,
-    text: &str,
+    text: &OsStr,
     (into, is_directory): (&Side, bool),
 ) -> Result<Outcome> {
+    let shown = shown_path(text);
     let source = side(&mover.client, text, arguments)?;
     if source.is_directory() && !arguments.recursive {
-        bail!("{text} is a directory; give -r to copy it with all that is in it");
+        bail!("{shown} is a directory; give -r to copy it with all that is in it");
     }
     // With a slash at its end a directory stands for what is in it.
-    let contents = text.ends_with('/') && source.is_directory();
+    let contents = text.as_bytes().ends_with(b"/") && source.is_directory();
     let into = into.clone();
-    let target = if is_directory && !contents { into.below(source.last_name()?) } else { into };
+    let target = if is_directory && !contents { into.below(&source.last_name()?) } else { into };
     if source.is_same(&target) {
-        return Err(same_file(&source, &target, ""));
+        return Err(same_file(&source, &target, OsStr::new("")));
     }
     if source.is_directory() && target.is_beneath(&source) {
-        bail!("cannot copy a directory, {text}, into itself, {}", target.name(""));
+        bail!("cannot copy a directory, {shown}, into itself, {}", target.name(OsStr::new("")));
     }
     let Arguments { recursive, verify, sync, .. } = *arguments;
     let outcome = copy(mover, &source, &target, Extras { recursive, verify, sync })?;
@@ -123,7 +129,7 @@ fn copy_operand(
     Ok(outcome)
 }
 
-fn side(client: &Client, text: &str, arguments: &Arguments) -> Result<Side> {
+fn side(client: &Client, text: &OsStr, arguments: &Arguments) -> Result<Side> {
     Ok(match Place::parse(text)? {
         Place::Local(path) => Side::Local(path),
         Place::Remote(location) => {

@@ -4,6 +4,7 @@
 //! from being copied; only the end of a session, or of the top, ends a copy.
 
 use std::cell::RefCell;
+use std::ffi::OsStr;
 
 use anyhow::{Context, Error, Result, bail};
 use dafs_client::ObjectType;
@@ -78,7 +79,7 @@ impl<'r> Run<'r> {
             }
             // What cannot hold anything would fail with all that is in it, one by one.
             Err(error) if item.path.is_empty() => {
-                Err(error).context(format!("copying {}", self.source.name("")))
+                Err(error).context(format!("copying {}", self.source.name(OsStr::new(""))))
             }
             Err(error) => self.fail("copying", item, error),
         }

@@ -3,7 +3,7 @@
 //! Invariant: beneath the top of a local target no symbolic link is followed, so that a
 //! server cannot have files written elsewhere.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File as LocalFile;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use dafs_client::{
     Client, NewObject, ObjectType, OpenOptions, Session, SetAttributes, ShareAccess, Status,
+    shown_path, split_last,
 };
 use dafs_types::FileHandle;
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, Timespec, Timestamps, UTIME_OMIT, mknodat};
@@ -22,12 +23,13 @@ use rustix::io::Errno;
 use super::mover::BLOCK_BYTES;
 use super::open::{Identity, Open};
 use super::walk::{Item, Tree, walk_local, walk_remote};
+use crate::place::below;
 
 /// One end of a copy.
 #[derive(Clone)]
 pub enum Side {
     Local(PathBuf),
-    Remote(Session, String),
+    Remote(Session, OsString),
 }
 
 /// What came of an item.
@@ -41,38 +43,37 @@ pub enum Copied {
 }
 
 impl Side {
-    pub fn below(self, name: String) -> Self {
+    pub fn below(self, name: &OsStr) -> Self {
         match self {
             Side::Local(path) => Side::Local(path.join(name)),
-            Side::Remote(session, path) => Side::Remote(session, join(&path, &name)),
+            Side::Remote(session, path) => Side::Remote(session, join(&path, name)),
         }
     }
 
     /// The name that a copy in a directory gets.
-    pub fn last_name(&self) -> Result<String> {
+    pub fn last_name(&self) -> Result<OsString> {
         let name = match self {
             Side::Local(path) => {
                 let path = path.canonicalize().with_context(|| path.display().to_string())?;
-                match path.file_name().map(|name| name.to_str()) {
-                    Some(None) => bail!("{path:?}: the name is not UTF-8; name the copy"),
-                    name => name.flatten().map(str::to_owned),
-                }
+                path.file_name().unwrap_or_default().to_owned()
             }
-            Side::Remote(_, path) => {
-                path.trim_end_matches('/').rsplit('/').next().map(str::to_owned)
-            }
+            Side::Remote(_, path) => split_last(path).1.to_owned(),
         };
-        match name.filter(|name| !matches!(name.as_str(), "" | "." | "..")) {
-            Some(name) => Ok(name),
-            None => bail!("{} has no name of its own; name the copy", self.name("")),
+        match name.as_bytes() {
+            b"" | b"." | b".." => {
+                bail!("{} has no name of its own; name the copy", self.name(OsStr::new("")))
+            }
+            _ => Ok(name),
         }
     }
 
-    pub fn name(&self, path: &str) -> String {
-        match self {
-            Side::Local(top) => join_local(top, path).display().to_string(),
+    /// The place of an item, to be read.
+    pub fn name(&self, path: &OsStr) -> String {
+        let place = match self {
+            Side::Local(top) => join_local(top, path).into_os_string(),
             Side::Remote(_, top) => join(top, path),
-        }
+        };
+        shown_path(&place).into_owned()
     }
 
     pub fn is_directory(&self) -> bool {
@@ -115,15 +116,16 @@ impl Side {
                 is_there.ancestors().map(|above| Side::Local(above.to_owned())).collect()
             }
             Side::Remote(session, path) => {
-                let mut names: Vec<&str> = Vec::new();
-                for name in path.split('/') {
+                let mut names: Vec<&[u8]> = Vec::new();
+                for name in path.as_bytes().split(|octet| *octet == b'/') {
                     match name {
-                        "" | "." => {}
-                        ".." => drop(names.pop()),
+                        b"" | b"." => {}
+                        b".." => drop(names.pop()),
                         name => names.push(name),
                     }
                 }
-                let above = |count| format!("/{}", names[..count].join("/"));
+                let above =
+                    |count| OsString::from_vec([b"/", &*names[..count].join(&b'/')].concat());
                 (0..names.len()).map(|count| Side::Remote(session.clone(), above(count))).collect()
             }
         }
@@ -227,7 +229,7 @@ impl Side {
                     Some(directory) => (directory, item.name().to_owned()),
                     None => {
                         let parent = session.resolve_parent_async(&path).await?;
-                        (parent.directory, parent.name.to_string())
+                        (parent.directory, parent.name)
                     }
                 };
                 let kind = match item.kind {
@@ -249,7 +251,7 @@ impl Side {
     }
 
     /// The place of an item.
-    fn at(&self, path: &str) -> Self {
+    fn at(&self, path: &OsStr) -> Self {
         match self {
             Side::Local(top) => Side::Local(join_local(top, path)),
             Side::Remote(session, top) => Side::Remote(session.clone(), join(top, path)),
@@ -417,7 +419,7 @@ impl Copied {
 }
 
 /// The top of a copy on a server; a link there is followed.
-fn make_top(session: &Session, path: &str, mode: u32) -> Result<Copied> {
+fn make_top(session: &Session, path: &OsStr, mode: u32) -> Result<Copied> {
     match session.create_dir(path, mode) {
         Ok(()) => {}
         Err(error) if error.status() == Some(Status::Exist) => {
@@ -436,8 +438,8 @@ fn is_directory_at(path: &Path, is_top: bool) -> bool {
     if is_top { path.is_dir() } else { path.symlink_metadata().is_ok_and(|m| m.is_dir()) }
 }
 
-fn is_root(path: &str) -> bool {
-    path.trim_matches('/').is_empty()
+fn is_root(path: &OsStr) -> bool {
+    path.as_bytes().iter().all(|octet| *octet == b'/')
 }
 
 /// What an existing file is opened with: nothing of it goes.
@@ -504,8 +506,8 @@ fn make_over_local(path: &Path, make: impl Fn(&Path) -> Result<()>) -> Result<()
 async fn replace(
     session: &Session,
     directory: FileHandle,
-    (new, name): (&str, &str),
-    path: &str,
+    (new, name): (&OsStr, &OsStr),
+    path: &OsStr,
 ) -> Result<()> {
     let renamed = session.rename_in_async((directory, new), (directory, name), path).await;
     if renamed.is_err() {
@@ -516,12 +518,12 @@ async fn replace(
 }
 
 /// A name that nobody has.
-fn beside() -> String {
-    format!(".dafs-cp-{:016x}", RandomState::new().build_hasher().finish())
+fn beside() -> OsString {
+    format!(".dafs-cp-{:016x}", RandomState::new().build_hasher().finish()).into()
 }
 
 /// Nothing was touched.
-pub fn same_file(source: &Side, target: &Side, path: &str) -> Error {
+pub fn same_file(source: &Side, target: &Side, path: &OsStr) -> Error {
     anyhow!("'{}' and '{}' are the same file", source.name(path), target.name(path))
 }
 
@@ -535,10 +537,10 @@ fn times(item: &Item) -> Timestamps {
     }
 }
 
-pub fn join(top: &str, path: &str) -> String {
-    if path.is_empty() { top.to_owned() } else { format!("{}/{path}", top.trim_end_matches('/')) }
+pub fn join(top: &OsStr, path: &OsStr) -> OsString {
+    if path.is_empty() { top.to_owned() } else { below(top, path) }
 }
 
-pub fn join_local(top: &Path, path: &str) -> PathBuf {
+pub fn join_local(top: &Path, path: &OsStr) -> PathBuf {
     if path.is_empty() { top.to_path_buf() } else { top.join(path) }
 }

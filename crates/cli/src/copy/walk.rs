@@ -5,24 +5,26 @@
 //! what cannot be copied is in the list of failures, never left out.
 
 use std::cell::RefCell;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use anyhow::{Context, Error, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, bail};
 use dafs_client::{
     Client, DirectoryEntry, Metadata, ObjectType, Session, SetAttributes, SetTime, Status,
-    Timestamp,
+    Timestamp, shown_path, split_last,
 };
 use dafs_types::FileHandle;
 
 use super::is_end;
 use super::side::{join, join_local};
 use super::tasks::for_each;
+use crate::place::below;
 
 /// An object to be copied, its path relative to the top.
 pub struct Item {
-    pub path: String,
+    pub path: OsString,
     /// Its directory's place in the list; its own for the top.
     pub parent: usize,
     /// Directories above it.
@@ -55,13 +57,13 @@ impl Item {
     }
 
     /// Its name in its directory.
-    pub fn name(&self) -> &str {
-        self.path.rsplit_once('/').map_or(&self.path, |parts| parts.1)
+    pub fn name(&self) -> &OsStr {
+        split_last(&self.path).1
     }
 }
 
 impl Tree {
-    fn add(&mut self, parent: usize, path: String, item: Item) {
+    fn add(&mut self, parent: usize, path: OsString, item: Item) {
         let depth = if path.is_empty() { 0 } else { self.items[parent].depth + 1 };
         self.items.push(Item { path, parent, depth, ..item });
     }
@@ -71,7 +73,7 @@ pub fn walk_local(top: &Path) -> Result<Tree> {
     let mut tree = Tree::default();
     // The top itself may be a link; what is below is taken as it is.
     let metadata = top.metadata().with_context(|| top.display().to_string())?;
-    tree.add(0, String::new(), local_item(top, &metadata)?);
+    tree.add(0, OsString::new(), local_item(top, &metadata)?);
     let mut next = 0;
     while next < tree.items.len() {
         if tree.items[next].kind == ObjectType::Directory
@@ -93,15 +95,13 @@ fn list_local(top: &Path, parent: usize, tree: &mut Tree) -> Result<()> {
     for entry in here.read_dir().with_context(listing)? {
         let entry = entry.with_context(listing)?;
         let path = entry.path();
-        let item = match (entry.file_name().into_string(), entry.metadata()) {
-            (Ok(name), Ok(metadata)) => local_item(&path, &metadata).map(|item| (name, item)),
-            // Escaped, so that the message says which.
-            (Err(_), _) => Err(anyhow!("{path:?}: the name is not UTF-8, which DAFS needs")),
-            (_, Err(error)) => Err(Error::new(error).context(path.display().to_string())),
+        let item = match entry.metadata() {
+            Ok(metadata) => local_item(&path, &metadata),
+            Err(error) => Err(Error::new(error).context(path.display().to_string())),
         };
         match item {
-            Ok((name, item)) => {
-                let path = join_relative(&tree.items[parent].path, &name);
+            Ok(item) => {
+                let path = below(&tree.items[parent].path, entry.file_name());
                 tree.add(parent, path, item);
             }
             Err(error) => tree.failures.push(error),
@@ -120,7 +120,7 @@ fn local_item(path: &Path, metadata: &std::fs::Metadata) -> Result<Item> {
         _ => Vec::new(),
     };
     Ok(Item {
-        path: String::new(),
+        path: OsString::new(),
         parent: 0,
         depth: 0,
         kind,
@@ -149,10 +149,10 @@ fn kind_of(kind: std::fs::FileType) -> Result<ObjectType> {
 }
 
 /// Lists a tree of a server, many directories at once.
-pub fn walk_remote(client: &Client, session: &Session, top: &str) -> Result<Tree> {
+pub fn walk_remote(client: &Client, session: &Session, top: &OsStr) -> Result<Tree> {
     let mut first = Tree::default();
     let metadata = session.metadata(top)?;
-    first.add(0, String::new(), remote_item(&metadata, Vec::new()));
+    first.add(0, OsString::new(), remote_item(&metadata, Vec::new()));
     let mut from = 0;
     let tree = RefCell::new(first);
     loop {
@@ -172,7 +172,7 @@ pub fn walk_remote(client: &Client, session: &Session, top: &str) -> Result<Tree
 
 struct Walker<'w> {
     session: &'w Session,
-    top: &'w str,
+    top: &'w OsStr,
     tree: &'w RefCell<Tree>,
 }
 
@@ -185,15 +185,20 @@ impl Walker<'_> {
         let whole = join(self.top, &path);
         let entries = match self.session.list_async(handle, &whole).await {
             Ok(entries) => entries,
-            Err(error) => return self.fail(Error::new(error).context(format!("listing {whole}"))),
+            Err(error) => {
+                let listing = format!("listing {}", shown_path(&whole));
+                return self.fail(Error::new(error).context(listing));
+            }
         };
         for entry in entries {
-            if matches!(entry.name.as_str(), "" | "." | "..") || entry.name.contains(['/', '\0']) {
+            let name = entry.name.as_bytes();
+            if matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0) {
+                let whole = shown_path(&whole);
                 bail!("{whole}: the server lists {:?}, which is no name", entry.name);
             }
             match self.item(handle, &whole, &entry).await {
                 Ok(Some(item)) => {
-                    let path = join_relative(&path, &entry.name);
+                    let path = below(&path, &entry.name);
                     self.tree.borrow_mut().add(parent, path, item);
                 }
                 Ok(None) => {}
@@ -207,16 +212,13 @@ impl Walker<'_> {
     async fn item(
         &self,
         directory: FileHandle,
-        whole: &str,
+        whole: &OsStr,
         entry: &DirectoryEntry,
     ) -> Result<Option<Item>> {
         let path = join(whole, &entry.name);
         let found;
         let metadata = match &entry.metadata {
             Some(metadata) => metadata,
-            None if entry.name.contains(char::REPLACEMENT_CHARACTER) => {
-                bail!("{path}: the name is not UTF-8, which DAFS needs");
-            }
             None => match self.look(directory, &entry.name, &path).await {
                 Ok(metadata) => {
                     found = metadata;
@@ -238,8 +240,8 @@ impl Walker<'_> {
     async fn look(
         &self,
         directory: FileHandle,
-        name: &str,
-        path: &str,
+        name: &OsStr,
+        path: &OsStr,
     ) -> dafs_client::Result<Metadata> {
         let handle = self.session.lookup_in_async(directory, name, path).await?;
         self.session.metadata_async(handle, path).await
@@ -256,7 +258,7 @@ impl Walker<'_> {
 
 fn remote_item(metadata: &Metadata, link: Vec<u8>) -> Item {
     Item {
-        path: String::new(),
+        path: OsString::new(),
         parent: 0,
         depth: 0,
         kind: metadata.kind,
@@ -266,10 +268,6 @@ fn remote_item(metadata: &Metadata, link: Vec<u8>) -> Item {
         link,
         handle: Some(metadata.handle),
     }
-}
-
-fn join_relative(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}/{name}") }
 }
 
 /// The bits of a mode that a copy gets. Owner and group stay behind, and so must the bits

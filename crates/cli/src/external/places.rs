@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use dafs_client::{Client, Location, ServerName, SessionEvent};
 use dafs_extmem::{DafsEngine, Engine, LocalEngine, Watch};
 
-use crate::place::{Access, Place, client, connect_by};
+use crate::place::{Access, Place, client, connect_by, text as text_of};
 
 /// A file or a directory, and what opens it.
 #[derive(Clone)]
@@ -58,7 +58,7 @@ impl<'a> Places<'a> {
             },
             Place::Remote(location) => {
                 let engine = self.server(&location)?;
-                Ok(Spot { engine, path: location.path })
+                Ok(Spot { engine, path: text_of(&location.path)?.to_owned() })
             }
         }
     }

@@ -1,10 +1,11 @@
 //! `dafs cat`: files to the standard output, read ahead.
 
+use std::ffi::OsString;
 use std::io::Write;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use dafs_client::{OpenOptions, ReadStream};
+use dafs_client::{OpenOptions, ReadStream, shown_path};
 
 use super::for_each_operand;
 use crate::place::{Access, Sessions};
@@ -14,7 +15,7 @@ use crate::place::{Access, Sessions};
 pub struct Arguments {
     /// The files.
     #[arg(required = true)]
-    urls: Vec<String>,
+    urls: Vec<OsString>,
     #[command(flatten)]
     access: Access,
 }
@@ -26,7 +27,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let (session, path) = sessions.open(url)?;
         let file = session.open(&path, &OpenOptions::read())?;
         let mut stream = ReadStream::new(&file, BLOCKS, BLOCK_BYTES)?;
-        std::io::copy(&mut stream, &mut out).with_context(|| url.clone())?;
+        std::io::copy(&mut stream, &mut out).with_context(|| shown_path(url).into_owned())?;
         Ok(out.flush()?)
     })
 }

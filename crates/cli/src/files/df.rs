@@ -1,5 +1,7 @@
 //! `dafs df`: the space of a file system.
 
+use std::ffi::OsString;
+
 use anyhow::Result;
 use clap::Args;
 use serde_json::json;
@@ -10,7 +12,7 @@ use crate::place::{Access, open};
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Any path in the file system.
-    url: String,
+    url: OsString,
     /// As JSON, in octets.
     #[arg(long)]
     json: bool,

@@ -1,5 +1,8 @@
 //! `dafs ln`: another name for an object, or a symbolic link.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
 use anyhow::Result;
 use clap::Args;
 
@@ -10,9 +13,9 @@ use crate::place::{Access, open};
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The object, or with -s the text of the link.
-    target: String,
+    target: OsString,
     /// The new name.
-    url: String,
+    url: OsString,
     /// Make a symbolic link.
     #[arg(short, long)]
     symbolic: bool,
@@ -23,7 +26,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let (session, path) = open(&arguments.url, &arguments.access)?;
     if arguments.symbolic {
-        return Ok(session.symlink(&arguments.target, &path)?);
+        return Ok(session.symlink(arguments.target.as_bytes(), &path)?);
     }
     let target = same_server(&arguments.url, &arguments.target)?;
     Ok(session.hard_link(&target, &path)?)

@@ -1,15 +1,16 @@
 //! `dafs ls`: what is in a directory.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{BufWriter, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Result;
 use clap::Args;
-use dafs_client::{DirectoryEntry, ObjectType, Session};
-use serde_json::json;
+use dafs_client::{DirectoryEntry, ObjectType, Session, shown_path, split_last};
 
 use super::for_each_operand;
-use super::show::{letter, link_text, permissions, printable, time, to_json};
-use crate::place::{Access, Sessions};
+use super::show::{letter, permissions, printable, put_name, time, to_json};
+use crate::place::{Access, Sessions, below};
 use crate::told::{Told, told};
 
 /// Arguments of `dafs ls`.
@@ -17,7 +18,7 @@ use crate::told::{Told, told};
 pub struct Arguments {
     /// What to list: dafs://host/path or dafs+shm:///socket!/path.
     #[arg(required = true)]
-    urls: Vec<String>,
+    urls: Vec<OsString>,
     /// Mode, links, owner, size and time (UTC).
     #[arg(short, long)]
     long: bool,
@@ -59,70 +60,81 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             _ => false,
         };
         if !is_directory {
-            let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-            listing.entry(&DirectoryEntry { name, metadata: Some(named) }, "", &path)?;
+            let name = split_last(&path).1.to_owned();
+            listing.entry(
+                &DirectoryEntry { name, metadata: Some(named) },
+                OsStr::new(""),
+                &path,
+            )?;
             return Ok(listing.out.flush()?);
         }
         if arguments.urls.len() > 1 && !arguments.json {
             let gap = if std::mem::take(&mut is_first) { "" } else { "\n" };
-            let name = listing.shown(path.clone());
-            writeln!(listing.out, "{gap}{name}:")?;
+            write!(listing.out, "{gap}")?;
+            listing.put(path.as_bytes(), ":\n")?;
         }
-        let listed = listing.directory(&path, "");
+        let listed = listing.directory(&path, OsStr::new(""));
         listing.out.flush()?;
         listed
     })
 }
 
 impl Listing<'_> {
-    fn directory(&mut self, path: &str, prefix: &str) -> Result<()> {
+    fn directory(&mut self, path: &OsStr, prefix: &OsStr) -> Result<()> {
         let mut entries = self.session.read_dir(path)?;
-        entries.retain(|entry| self.arguments.all || !entry.name.starts_with('.'));
+        let is_hidden = |entry: &DirectoryEntry| entry.name.as_bytes().starts_with(b".");
+        entries.retain(|entry| self.arguments.all || !is_hidden(entry));
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let mut has_failed = false;
         for entry in &entries {
-            let below = format!("{}/{}", path.trim_end_matches('/'), entry.name);
-            self.entry(entry, prefix, &below)?;
+            let path = below(path, &entry.name);
+            self.entry(entry, prefix, &path)?;
             let kind = entry.metadata.as_ref().map(|m| m.kind);
             if self.arguments.recursive && kind == Some(ObjectType::Directory) {
-                let listed = self.directory(&below, &format!("{prefix}{}/", entry.name));
+                let prefix = below(below(prefix, &entry.name), "");
+                let listed = self.directory(&path, &prefix);
                 has_failed |= told(listed)?;
             }
         }
         if has_failed { Err(Told.into()) } else { Ok(()) }
     }
 
-    fn entry(&mut self, entry: &DirectoryEntry, prefix: &str, path: &str) -> Result<()> {
-        let mut name = format!("{prefix}{}", entry.name);
+    fn entry(&mut self, entry: &DirectoryEntry, prefix: &OsStr, path: &OsStr) -> Result<()> {
+        let mut name = [prefix.as_bytes(), entry.name.as_bytes()].concat();
         match &entry.metadata {
             Some(metadata) if self.arguments.json => {
                 let mut value = to_json(metadata);
-                value["name"] = json!(name);
+                put_name(&mut value, "name", &name);
                 writeln!(self.out, "{value}")?;
             }
             Some(m) if self.arguments.long => {
                 if m.kind == ObjectType::SymbolicLink {
-                    name = format!("{name} -> {}", link_text(&self.session.read_link(path)?));
+                    name.extend_from_slice(b" -> ");
+                    name.extend(self.session.read_link(path)?);
                 }
                 let mode = format!("{}{}", letter(m.kind), permissions(m.mode));
                 let time = time(m.time_modify.seconds);
-                let name = self.shown(name);
-                writeln!(
+                write!(
                     self.out,
-                    "{mode} {:>3} {:>6} {:>6} {:>12} {time} {name}",
+                    "{mode} {:>3} {:>6} {:>6} {:>12} {time} ",
                     m.link_count, m.owner, m.owner_group, m.size
                 )?;
+                self.put(&name, "\n")?;
             }
-            _ => {
-                let name = self.shown(name);
-                writeln!(self.out, "{name}")?;
-            }
+            _ => self.put(&name, "\n")?,
         }
         Ok(())
     }
 
-    /// Whatever else reads the list gets the names as they are.
-    fn shown(&self, name: String) -> String {
-        if self.is_terminal { printable(&name) } else { name }
+    /// Writes a name, and what comes behind it. Whatever else than a terminal reads the list gets
+    /// the names as they are.
+    fn put(&mut self, name: &[u8], end: &str) -> Result<()> {
+        if self.is_terminal {
+            let shown = printable(&shown_path(OsStr::from_bytes(name)));
+            self.out.write_all(shown.as_bytes())?;
+        } else {
+            self.out.write_all(name)?;
+        }
+        Ok(self.out.write_all(end.as_bytes())?)
     }
 }

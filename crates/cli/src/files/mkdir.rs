@@ -1,18 +1,21 @@
 //! `dafs mkdir`: directories, with their parents if asked.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
 use anyhow::Result;
 use clap::Args;
 use dafs_client::{ObjectType, Session, Status};
 
 use super::for_each_operand;
-use crate::place::{Access, Sessions};
+use crate::place::{Access, Sessions, below};
 
 /// Arguments of `dafs mkdir`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The directories.
     #[arg(required = true)]
-    urls: Vec<String>,
+    urls: Vec<OsString>,
     /// Parents as needed; one that exists is no error.
     #[arg(short, long)]
     parents: bool,
@@ -32,11 +35,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-fn make_with_parents(session: &Session, path: &str) -> Result<()> {
-    let mut way = String::new();
-    for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
-        way = format!("{way}/{name}");
-        if name == ".." {
+fn make_with_parents(session: &Session, path: &OsStr) -> Result<()> {
+    let mut way = OsString::from("/");
+    let names = path.as_bytes().split(|octet| *octet == b'/');
+    for name in names.filter(|name| !matches!(*name, b"" | b".")) {
+        way = below(&way, OsStr::from_bytes(name));
+        if name == b".." {
             continue;
         }
         match session.create_dir(&way, MODE) {

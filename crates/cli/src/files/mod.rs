@@ -13,15 +13,18 @@ pub mod rm;
 mod show;
 pub mod stat;
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
 use anyhow::{Result, bail};
-use dafs_client::Location;
+use dafs_client::{Location, split_last};
 
 use crate::told::{Told, told};
 
 /// Does something to each operand. Whatever fails is told at once, and the end says so.
 fn for_each_operand(
-    operands: &[String],
-    mut work: impl FnMut(&String) -> Result<()>,
+    operands: &[OsString],
+    mut work: impl FnMut(&OsString) -> Result<()>,
 ) -> Result<()> {
     let mut has_failed = false;
     for operand in operands {
@@ -31,16 +34,17 @@ fn for_each_operand(
 }
 
 /// The last name of a path, which must be one.
-fn last_name(path: &str) -> Result<&str> {
-    match path.trim_end_matches('/').rsplit('/').next() {
-        None | Some("") => bail!("the root of a server stays where it is"),
-        Some("." | "..") => bail!("{path:?} has no name of its own at its end"),
-        Some(name) => Ok(name),
+fn last_name(path: &OsStr) -> Result<&OsStr> {
+    let (_, name) = split_last(path);
+    match name.as_bytes() {
+        b"" => bail!("the root of a server stays where it is"),
+        b"." | b".." => bail!("{path:?} has no name of its own at its end"),
+        _ => Ok(name),
     }
 }
 
 /// The path of the second URL, which must be on the server of the first.
-fn same_server(first: &str, second: &str) -> Result<String> {
+fn same_server(first: &OsStr, second: &OsStr) -> Result<OsString> {
     let (first, second) = (Location::parse(first)?, Location::parse(second)?);
     if first.server != second.server {
         bail!("{} and {} are different servers; use dafs cp", first.server, second.server);

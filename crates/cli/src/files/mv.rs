@@ -2,19 +2,22 @@
 //!
 //! Invariant: an operand that fails is told, and keeps no other from being moved.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
 use anyhow::{Result, bail};
 use clap::Args;
-use dafs_client::{ClientError, Metadata, ObjectType, Session, Status};
+use dafs_client::{ClientError, Metadata, ObjectType, Session, Status, shown_path};
 
 use super::{for_each_operand, last_name, same_server};
-use crate::place::{Access, Sessions};
+use crate::place::{Access, Sessions, below};
 
 /// Arguments of `dafs mv`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The objects, and last the new name, or a directory to put them in, on the same server.
     #[arg(required = true, num_args = 2..)]
-    urls: Vec<String>,
+    urls: Vec<OsString>,
     #[command(flatten)]
     access: Access,
 }
@@ -24,34 +27,34 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut sessions = Sessions::new(&arguments.access)?;
     let (session, target) = sessions.open(into)?;
     let is_directory = session.metadata(&target).is_ok_and(|m| m.kind == ObjectType::Directory);
-    if !is_directory && (sources.len() > 1 || target.ends_with('/')) {
+    if !is_directory && (sources.len() > 1 || target.as_bytes().ends_with(b"/")) {
         // A directory may be given its new name with a slash.
         let is_one = sources.len() == 1;
         if !is_one || !is_directory_there(&mut sessions, &sources[0])? {
-            bail!("{into} is no directory; make it with dafs mkdir");
+            bail!("{} is no directory; make it with dafs mkdir", shown_path(into));
         }
     }
     for_each_operand(sources, |source| {
         let path = same_server(into, source)?;
         let target = match is_directory {
-            true => format!("{}/{}", target.trim_end_matches('/'), last_name(&path)?),
+            true => below(&target, last_name(&path)?),
             false => target.clone(),
         };
         rename(&session, &path, &target)
     })
 }
 
-fn is_directory_there(sessions: &mut Sessions<'_>, url: &str) -> Result<bool> {
+fn is_directory_there(sessions: &mut Sessions<'_>, url: &OsStr) -> Result<bool> {
     let (session, path) = sessions.open(url)?;
     Ok(session.symlink_metadata(&path)?.kind == ObjectType::Directory)
 }
 
-fn rename(session: &Session, path: &str, target: &str) -> Result<()> {
+fn rename(session: &Session, path: &OsStr, target: &OsStr) -> Result<()> {
     let source = session.symlink_metadata(path)?;
     match session.symlink_metadata(target) {
         // The server would leave both names, and say that all is well (rename(2)).
         Ok(there) if is_same(&source, &there) => {
-            bail!("'{path}' and '{target}' are the same file")
+            bail!("'{}' and '{}' are the same file", shown_path(path), shown_path(target))
         }
         Err(error) if !is_missing(&error) => return Err(error.into()),
         _ => {}

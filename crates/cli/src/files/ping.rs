@@ -1,5 +1,6 @@
 //! `dafs ping`: how long a round trip takes.
 
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -11,7 +12,7 @@ use crate::place::{Access, open};
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The server.
-    url: String,
+    url: OsString,
     /// Round trips.
     #[arg(short, long, default_value_t = 100)]
     count: usize,

@@ -3,14 +3,18 @@
 //! Invariant: a tree is gone through by the handles of its directories, so that no symbolic link
 //! is followed, whatever takes a directory's place meanwhile. What stays is told.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::{
     Client, ClientError, DirectoryEntry, FileHandle, ObjectType, Session, Status, block_on,
+    shown_path,
 };
 
 use super::{for_each_operand, last_name};
-use crate::place::{Access, Sessions};
+use crate::place::{Access, Sessions, below};
 use crate::told::Told;
 
 /// Arguments of `dafs rm`.
@@ -18,7 +22,7 @@ use crate::told::Told;
 pub struct Arguments {
     /// The objects.
     #[arg(required_unless_present = "force")]
-    urls: Vec<String>,
+    urls: Vec<OsString>,
     /// Directories with all that is in them.
     #[arg(short, long, visible_short_alias = 'R')]
     recursive: bool,
@@ -60,14 +64,16 @@ struct Removal<'r> {
 /// A directory on the way down: what is left in it, and its own name in the one above.
 struct Level {
     handle: FileHandle,
-    path: String,
-    name: String,
+    path: OsString,
+    name: OsString,
     left: std::vec::IntoIter<DirectoryEntry>,
 }
 
 impl Removal<'_> {
-    fn operand(&self, path: &str, url: &str, arguments: &Arguments) -> Result<()> {
-        if path.split('/').all(|name| matches!(name, "" | "." | "..")) {
+    fn operand(&self, path: &OsStr, url: &OsStr, arguments: &Arguments) -> Result<()> {
+        let url = shown_path(url);
+        let mut names = path.as_bytes().split(|octet| *octet == b'/');
+        if names.all(|name| matches!(name, b"" | b"." | b"..")) {
             bail!("{url} is the root of the server, which stays; name what is in it");
         }
         let Ok(name) = last_name(path) else {
@@ -79,27 +85,34 @@ impl Removal<'_> {
         })?;
         let found = block_on(self.client, self.session.metadata_async(handle, path))?;
         if found.kind != ObjectType::Directory {
-            if path.ends_with('/') {
-                bail!("cannot remove {path}: it is no directory");
+            if path.as_bytes().ends_with(b"/") {
+                bail!("cannot remove {}: it is no directory", shown_path(path));
             }
             return Ok(self.remove(parent, name, path)?);
         }
         match (arguments.recursive, arguments.dir) {
-            (true, _) => self.tree(parent, name, handle, path.trim_end_matches('/')),
+            (true, _) => self.tree(parent, name, handle, path),
             (false, true) => Ok(self.remove(parent, name, path)?),
             (false, false) => bail!(
-                "cannot remove {path}: it is a directory; give -r to remove it with all that is \
-                 in it, or -d if it is empty"
+                "cannot remove {}: it is a directory; give -r to remove it with all that is in \
+                 it, or -d if it is empty",
+                shown_path(path)
             ),
         }
     }
 
-    fn remove(&self, directory: FileHandle, name: &str, path: &str) -> Result<(), ClientError> {
+    fn remove(&self, directory: FileHandle, name: &OsStr, path: &OsStr) -> Result<(), ClientError> {
         block_on(self.client, self.session.remove_in_async(directory, name, path))
     }
 
     /// Removes a directory and all that is in it, as far as it goes.
-    fn tree(&self, parent: FileHandle, name: &str, handle: FileHandle, path: &str) -> Result<()> {
+    fn tree(
+        &self,
+        parent: FileHandle,
+        name: &OsStr,
+        handle: FileHandle,
+        path: &OsStr,
+    ) -> Result<()> {
         let mut has_failed = false;
         let mut way = Vec::new();
         let top = self.enter(handle, name, path.to_owned());
@@ -111,7 +124,7 @@ impl Removal<'_> {
                 self.note(self.remove(above, &done.name, &done.path), &mut has_failed);
                 continue;
             };
-            let below = format!("{}/{}", level.path, entry.name);
+            let below = below(&level.path, &entry.name);
             let is_directory =
                 entry.metadata.as_ref().is_some_and(|m| m.kind == ObjectType::Directory);
             if !is_directory {
@@ -133,7 +146,12 @@ impl Removal<'_> {
     }
 
     /// Goes down into a directory. One that cannot be listed may be empty, and is tried as it is.
-    fn enter(&self, handle: FileHandle, name: &str, path: String) -> (Level, Option<ClientError>) {
+    fn enter(
+        &self,
+        handle: FileHandle,
+        name: &OsStr,
+        path: OsString,
+    ) -> (Level, Option<ClientError>) {
         let listed = block_on(self.client, self.session.list_async(handle, &path));
         let (left, error) = match listed {
             Ok(entries) => (entries, None),

@@ -1,6 +1,9 @@
 //! How attributes are shown.
 
-use dafs_client::{Metadata, ObjectType};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use dafs_client::{Metadata, ObjectType, shown_path};
 use serde_json::json;
 
 pub fn letter(kind: ObjectType) -> char {
@@ -42,11 +45,14 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-/// The text of a link: octets that are not UTF-8 are spelled out.
-pub fn link_text(text: &[u8]) -> String {
-    text.utf8_chunks().fold(String::with_capacity(text.len()), |shown, chunk| {
-        format!("{shown}{}{}", chunk.valid(), chunk.invalid().escape_ascii())
-    })
+/// Puts a name, or what a link says, into an object of JSON. JSON has no bytes: where it is not
+/// UTF-8, `KEY` has it for people to read, and `KEY_hex` has its bytes.
+pub fn put_name(value: &mut serde_json::Value, key: &str, name: &[u8]) {
+    value[key] = json!(shown_path(OsStr::from_bytes(name)));
+    if std::str::from_utf8(name).is_err() {
+        let hex: String = name.iter().map(|octet| format!("{octet:02x}")).collect();
+        value[format!("{key}_hex")] = json!(hex);
+    }
 }
 
 /// Seconds since 1970 as a date and time, UTC.

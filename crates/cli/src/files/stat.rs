@@ -1,12 +1,13 @@
 //! `dafs stat`: all that is known of one object.
 
+use std::ffi::{OsStr, OsString};
+
 use anyhow::Result;
 use clap::Args;
-use dafs_client::{ObjectType, Session};
-use serde_json::json;
+use dafs_client::{ObjectType, Session, shown_path};
 
 use super::for_each_operand;
-use super::show::{link_text, to_json};
+use super::show::{printable, put_name, to_json};
 use crate::place::{Access, Sessions};
 
 /// Arguments of `dafs stat`.
@@ -14,7 +15,7 @@ use crate::place::{Access, Sessions};
 pub struct Arguments {
     /// The objects; a symbolic link is not followed.
     #[arg(required = true)]
-    urls: Vec<String>,
+    urls: Vec<OsString>,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -30,17 +31,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     })
 }
 
-fn show(session: &Session, path: &str, arguments: &Arguments) -> Result<()> {
+fn show(session: &Session, path: &OsStr, arguments: &Arguments) -> Result<()> {
     let metadata = session.symlink_metadata(path)?;
     let mut value = to_json(&metadata);
     if metadata.kind == ObjectType::SymbolicLink {
-        value["target"] = json!(link_text(&session.read_link(path)?));
+        put_name(&mut value, "target", &session.read_link(path)?);
     }
     if arguments.json {
         println!("{value}");
         return Ok(());
     }
-    println!("{path} over {}", session.address());
+    println!("{} over {}", printable(&shown_path(path)), session.address());
     for (key, value) in value.as_object().into_iter().flatten() {
         println!("  {key:16} {}", value.to_string().trim_matches('"'));
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 use dafs_bench::own_cpu;
 use dafs_client::Location;
@@ -24,7 +24,7 @@ use dafs_types::Timestamp;
 use self::encode::Encoded;
 use self::output::Output;
 use self::source::Source;
-use crate::place::{Access, Place, Sessions};
+use crate::place::{Access, Place, Sessions, text};
 
 /// Arguments of `dafs gzip` and `dafs gunzip`.
 #[derive(Debug, Args)]
@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
             None => Source::standard(),
             Some(Place::Local(path)) => Source::local(path)?,
             Some(Place::Remote(location)) => {
-                Source::remote(&self.sessions.connect(location)?, &location.path)?
+                Source::remote(&self.sessions.connect(location)?, text(&location.path)?)?
             }
         };
         if self.replaces_input() && source.link_count > 1 && !self.arguments.force {
@@ -273,7 +273,7 @@ impl<'a> Run<'a> {
             Some(Place::Local(path)) => Output::local(path, source.attributes, arguments.force)?,
             Some(Place::Remote(location)) => {
                 let session = self.sessions.connect(&location)?;
-                Output::remote(&session, &location.path, source.attributes, arguments.force)?
+                Output::remote(&session, text(&location.path)?, source.attributes, arguments.force)?
             }
         };
         Ok(Some(output))
@@ -282,8 +282,8 @@ impl<'a> Run<'a> {
     /// The place of the output of a file, beside it.
     fn beside(&mut self, place: &Place) -> Result<Option<Place>> {
         let name = match place {
-            Place::Local(path) => path.to_str().context("the name is not UTF-8")?,
-            Place::Remote(location) => &location.path,
+            Place::Local(path) => text(path.as_os_str())?,
+            Place::Remote(location) => text(&location.path)?,
         };
         let named = match self.task {
             Task::Compress if name.ends_with(SUFFIX) && !self.arguments.force => {
@@ -301,7 +301,9 @@ impl<'a> Run<'a> {
         };
         Ok(Some(match place {
             Place::Local(_) => Place::Local(PathBuf::from(named)),
-            Place::Remote(location) => Place::Remote(Location { path: named, ..location.clone() }),
+            Place::Remote(location) => {
+                Place::Remote(Location { path: named.into(), ..location.clone() })
+            }
         }))
     }
 

@@ -28,7 +28,7 @@ pub fn through_the_server(victim: &Victim, outcomes: &[Outcome]) -> Result<()> {
     };
     let list = |path: &str| -> Result<BTreeSet<String>> {
         let entries = session.read_dir(path)?;
-        Ok(entries.into_iter().map(|entry| entry.name.to_string()).collect())
+        Ok(entries.into_iter().map(|entry| entry.name.to_string_lossy().into_owned()).collect())
     };
     all(outcomes, read, list)?;
     Ok(session.disconnect()?)

@@ -38,6 +38,8 @@ mod plan;
 pub(crate) mod send;
 mod whole;
 
+use std::ffi::OsStr;
+
 use dafs_types::{
     AccessMask, CacheHint, FileAttributes, FileHandle, RemoveMode, SetAttributes, Stability,
     StateId, Status,
@@ -62,6 +64,7 @@ use self::send::SharedChain;
 use crate::buffer::Slice;
 use crate::file::{File, OpenOptions};
 use crate::names::METADATA;
+use crate::path::{label, wire};
 use crate::session::Session;
 use crate::typed::encode_set;
 
@@ -115,15 +118,17 @@ impl<'s> Chain<'s> {
 
     /// Finds what a path leads to, from the present directory, or from the root if it begins
     /// with a slash. Symbolic links are not followed, and `..` is not understood.
-    pub fn lookup(self, path: &str) -> Self {
-        let names = Names::of(path);
-        let directory = self.start_of(path);
+    pub fn lookup(self, path: impl AsRef<OsStr>) -> Self {
+        let path = path.as_ref();
+        let text = wire(path);
+        let names = Names::of(&text);
+        let directory = self.start_of(&text);
         match names.path() {
             Ok(names) => {
                 let lookup = Lookup { directory, path: names };
                 self.push(&Request::Lookup(lookup), Some(path))
             }
-            Err(status) => self.refuse(Procedure::Lookup, path, status),
+            Err(status) => self.refuse(Procedure::Lookup, &label(path), status),
         }
     }
 
@@ -135,13 +140,17 @@ impl<'s> Chain<'s> {
 
     /// Opens what a path leads to, or makes it as the options say; otherwise as
     /// [`Chain::lookup`]. Members behind use the open.
-    pub fn open(self, path: &str, options: &OpenOptions) -> Self {
-        let names = Names::of(path);
-        let directory = self.start_of(path);
+    pub fn open(self, path: impl AsRef<OsStr>, options: &OpenOptions) -> Self {
+        let path = path.as_ref();
+        let text = wire(path);
+        let names = Names::of(&text);
+        let directory = self.start_of(&text);
         match names.path() {
-            Err(status) => self.refuse(Procedure::Open, path, status),
+            Err(status) => self.refuse(Procedure::Open, &label(path), status),
             // OPEN carries a size only if it may make the file: put `setattr` behind it.
-            Ok(_) if options.truncates_later() => self.refuse(Procedure::Open, path, Status::Inval),
+            Ok(_) if options.truncates_later() => {
+                self.refuse(Procedure::Open, &label(path), Status::Inval)
+            }
             Ok(names) => {
                 self.open_target(OpenTarget::Null { directory, path: names }, path, options)
             }
@@ -151,10 +160,10 @@ impl<'s> Chain<'s> {
     /// Makes a file without a name in the file system of the present directory, and opens it.
     pub fn create_unlinked(self, options: &OpenOptions) -> Self {
         let target = OpenTarget::CreateUnlinked { directory: self.object() };
-        self.open_target(target, "a file without a name", options)
+        self.open_target(target, OsStr::new("a file without a name"), options)
     }
 
-    fn open_target(self, target: OpenTarget<'_>, path: &str, options: &OpenOptions) -> Self {
+    fn open_target(self, target: OpenTarget<'_>, path: &OsStr, options: &OpenOptions) -> Self {
         let session = self.session;
         session.with_open(target, path, options, |request| match request {
             Ok(request) => self.push(request, Some(path)),
@@ -323,7 +332,7 @@ impl<'s> Chain<'s> {
     pub fn setattr(self, wanted: &SetAttributes) -> Self {
         let (file, state) = (self.object(), self.open_state());
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
-        match encode_set(wanted, &mut buffer, "SETATTR") {
+        match encode_set(wanted, &mut buffer, OsStr::new("SETATTR")) {
             Ok(attributes) => {
                 let set = SetAttributesInline { file, state, attributes };
                 self.push(&Request::SetAttrInline(set), None)
@@ -333,23 +342,23 @@ impl<'s> Chain<'s> {
     }
 
     /// Makes a directory in the present one; it is the present one then.
-    pub fn create_dir(self, name: &str, mode: u32) -> Self {
-        self.create(name, NewObject::Directory, Some(mode))
+    pub fn create_dir(self, name: impl AsRef<OsStr>, mode: u32) -> Self {
+        self.create(name.as_ref(), NewObject::Directory, Some(mode))
     }
 
     /// Makes a symbolic link that says `text` in the present directory; it is the present
     /// object then.
-    pub fn symlink(self, text: impl AsRef<[u8]>, name: &str) -> Self {
-        self.create(name, NewObject::SymbolicLink(text.as_ref()), None)
+    pub fn symlink(self, text: impl AsRef<[u8]>, name: impl AsRef<OsStr>) -> Self {
+        self.create(name.as_ref(), NewObject::SymbolicLink(text.as_ref()), None)
     }
 
-    fn create(self, name: &str, object: NewObject<'_>, mode: Option<u32>) -> Self {
+    fn create(self, name: &OsStr, object: NewObject<'_>, mode: Option<u32>) -> Self {
         let directory = self.object();
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
         let wanted = SetAttributes { mode, ..SetAttributes::default() };
         match encode_set(&wanted, &mut buffer, name) {
             Ok(attributes) => {
-                let create = Create { directory, name, object, attributes };
+                let create = Create { directory, name: &wire(name), object, attributes };
                 self.push(&Request::Create(create), Some(name))
             }
             Err(error) => self.refuse_with(Procedure::Create, error),
@@ -357,22 +366,30 @@ impl<'s> Chain<'s> {
     }
 
     /// Gives an object another name, in the present directory.
-    pub fn link(self, source: FileHandle, name: &str) -> Self {
-        let directory = self.object();
-        self.push(&Request::Link(Link { source, directory, name }), Some(name))
+    pub fn link(self, source: FileHandle, name: impl AsRef<OsStr>) -> Self {
+        let (directory, name) = (self.object(), name.as_ref());
+        let link = Link { source, directory, name: &wire(name) };
+        self.push(&Request::Link(link), Some(name))
     }
 
     /// Moves a name from another directory into the present one.
-    pub fn rename(self, source: FileHandle, old_name: &str, new_name: &str) -> Self {
-        let target = self.object();
-        let rename = Rename { source, target, old_name, new_name };
+    pub fn rename(
+        self,
+        source: FileHandle,
+        old_name: impl AsRef<OsStr>,
+        new_name: impl AsRef<OsStr>,
+    ) -> Self {
+        let (target, new_name) = (self.object(), new_name.as_ref());
+        let (old, new) = (wire(old_name.as_ref()), wire(new_name));
+        let rename = Rename { source, target, old_name: &old, new_name: &new };
         self.push(&Request::Rename(rename), Some(new_name))
     }
 
     /// Removes a name from the present directory.
-    pub fn remove(self, name: &str) -> Self {
-        let (directory, mode) = (self.object(), RemoveMode::Unchecked);
-        self.push(&Request::Remove(Remove { directory, name, mode }), Some(name))
+    pub fn remove(self, name: impl AsRef<OsStr>) -> Self {
+        let (directory, mode, name) = (self.object(), RemoveMode::Unchecked, name.as_ref());
+        let remove = Remove { directory, name: &wire(name), mode };
+        self.push(&Request::Remove(remove), Some(name))
     }
 
     // ---- locks ----------------------------------------------------------------------

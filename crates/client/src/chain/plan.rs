@@ -4,8 +4,11 @@
 //! where its class may not (draft 4.3.1).
 
 use std::cell::RefMut;
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 
+use dafs_types::names::shown;
 use dafs_types::{FileHandle, SequenceNumber, StateId, Status, StreamId};
 use dafs_wire::{
     ByteOrder, ChainClass, ChainFlags, Checksum, EncodeError, Path, Procedure, Request,
@@ -114,14 +117,14 @@ impl<'s> Chain<'s> {
         }
     }
 
-    pub(super) fn push(self, request: &Request<'_>, what: Option<&str>) -> Self {
+    pub(super) fn push(self, request: &Request<'_>, what: Option<&OsStr>) -> Self {
         self.push_with(request, what, None, 0)
     }
 
     pub(super) fn push_with(
         self,
         request: &Request<'_>,
-        what: Option<&str>,
+        what: Option<&OsStr>,
         slice: Option<Slice>,
         length: u32,
     ) -> Self {
@@ -206,7 +209,7 @@ impl ChainWork {
     fn push(
         &mut self,
         request: &Request<'_>,
-        what: Option<&str>,
+        what: Option<&OsStr>,
         slice: Option<Slice>,
         length: u32,
     ) {
@@ -226,8 +229,9 @@ impl ChainWork {
             last.flags = last.flags.with(ChainFlags::FORWARD);
         }
         let what = what.map(|what| {
-            self.names.push_str(what);
-            self.names.len() - what.len()..self.names.len()
+            let start = self.names.len();
+            self.names.push_str(&shown(what.as_bytes()));
+            start..self.names.len()
         });
         self.members.push(ChainMember {
             message,

@@ -2,6 +2,8 @@
 //!
 //! Invariant: nothing stays open, whatever fails.
 
+use std::ffi::OsStr;
+
 use dafs_types::{ShareAccess, Status, limits};
 
 use super::{ChainFailure, Outcome};
@@ -18,7 +20,8 @@ impl Session {
     ///
     /// # Errors
     /// As the server says, with the path.
-    pub fn read_file_once(&self, path: &str, slice: Slice) -> Result<Transferred> {
+    pub fn read_file_once(&self, path: impl AsRef<OsStr>, slice: Slice) -> Result<Transferred> {
+        let path = path.as_ref();
         let options = OpenOptions::read();
         let chain = self.chain().open(path, &options).read_into(0, slice.clone()).close();
         let wanted = slice.length;
@@ -44,7 +47,8 @@ impl Session {
     ///
     /// # Errors
     /// As the server says, with the path.
-    pub fn create_file(&self, path: &str, octets: &[u8], mode: u32) -> Result<()> {
+    pub fn create_file(&self, path: impl AsRef<OsStr>, octets: &[u8], mode: u32) -> Result<()> {
+        let path = path.as_ref();
         let access = ShareAccess::Write;
         let options = OpenOptions { access, truncate: true, mode, ..OpenOptions::write() };
         let mut chain = self.chain().open(path, &options);
@@ -76,7 +80,7 @@ impl Session {
     /// by step. A file that was left open is closed.
     fn settle(
         &self,
-        path: &str,
+        path: &OsStr,
         run: std::result::Result<Vec<Outcome>, ChainFailure>,
     ) -> Result<Option<Vec<Outcome>>> {
         let failure = match run {
@@ -93,8 +97,13 @@ impl Session {
             _ => false,
         };
         match status {
-            // Links are followed on this side, and `..` is understood here.
-            Some(Status::Symlink | Status::NotDir | Status::Inval) if !is_open => Ok(None),
+            // Links are followed on this side, `..` is understood here, and a path that is too long
+            // for one request goes in several.
+            Some(Status::Symlink | Status::NotDir | Status::Inval | Status::NameTooLong)
+                if !is_open =>
+            {
+                Ok(None)
+            }
             // A server that takes no CLOSE behind a READ (draft 4.3.1): all is done but that.
             Some(Status::ChainForm) if is_open && failure.name == "CLOSE" => Ok(Some(failure.done)),
             _ => Err(failure.error),

@@ -17,6 +17,7 @@ use crate::chain::send::{Member, SharedChain};
 use crate::core::{OperationId, Pending, QueuedCall};
 use crate::data::Transfer;
 use crate::opens::procedure_of;
+use crate::path::unwired;
 
 /// What is to be done, with all that is needed to ask for it.
 pub(crate) enum Work {
@@ -162,15 +163,16 @@ fn is_repeatable_open(open: &Open<'_>) -> bool {
 fn describe(request: &Request<'_>) -> String {
     let procedure = request.procedure().name();
     match request {
-        Request::Create(create) => format!("{procedure} of {:?}", create.name),
-        Request::Remove(remove) => format!("{procedure} of {:?}", remove.name),
-        Request::Link(link) => format!("{procedure} of {:?}", link.name),
+        Request::Create(create) => format!("{procedure} of {:?}", unwired(create.name)),
+        Request::Remove(remove) => format!("{procedure} of {:?}", unwired(remove.name)),
+        Request::Link(link) => format!("{procedure} of {:?}", unwired(link.name)),
         Request::Rename(rename) => {
-            format!("{procedure} of {:?} to {:?}", rename.old_name, rename.new_name)
+            let (old, new) = (unwired(rename.old_name), unwired(rename.new_name));
+            format!("{procedure} of {old:?} to {new:?}")
         }
         Request::Open(Open { target: OpenTarget::Null { path, .. }, .. }) => {
             let names: Vec<&str> = path.iter().collect();
-            format!("{procedure} of {:?}", names.join("/"))
+            format!("{procedure} of {:?}", unwired(&names.join("/")))
         }
         _ => procedure.to_owned(),
     }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::fencing::operation_of_intent;
 use crate::jobs::Job;
-use crate::names::{changes_of, components};
+use crate::names::{changes_of, components, name_of};
 use crate::reactor::Reactor;
 use crate::respond::blank;
 use crate::task::{Answer, TaskId};
@@ -80,7 +80,7 @@ impl Reactor {
         let lookup = |directory: &FileHandle, name: &str| match who.store().lookup(
             &who,
             directory,
-            name.as_bytes(),
+            &*name_of(name)?,
         ) {
             Ok(object) => Ok(Some(object)),
             Err(StoreError::NotFound) => Ok(None),
@@ -89,21 +89,21 @@ impl Reactor {
         let plan = match request {
             Request::Create(r) => match lookup(&r.directory, r.name)? {
                 Some(_) => return Err(Status::Exist),
-                None => Plan::new(Facts::NameFree, [place(&r.directory, r.name)], [r.directory]),
+                None => Plan::new(Facts::NameFree, [place(&r.directory, r.name)?], [r.directory]),
             },
             Request::Link(r) => match lookup(&r.directory, r.name)? {
                 Some(_) => return Err(Status::Exist),
                 None => {
                     self.touch(answer, &r.source, Touch::Link)?;
                     let touched = [r.directory, r.source];
-                    Plan::new(Facts::NameFree, [place(&r.directory, r.name)], touched)
+                    Plan::new(Facts::NameFree, [place(&r.directory, r.name)?], touched)
                 }
             },
             Request::Remove(r) => {
                 let object = lookup(&r.directory, r.name)?.ok_or(Status::NoEnt)?;
                 self.touch(answer, &object.handle, Touch::Remove)?;
                 let facts = Facts::Victim(object.handle);
-                Plan::new(facts, [place(&r.directory, r.name)], [r.directory])
+                Plan::new(facts, [place(&r.directory, r.name)?], [r.directory])
             }
             Request::Rename(r) => {
                 let object = lookup(&r.source, r.old_name)?.ok_or(Status::NoEnt)?.handle;
@@ -112,13 +112,13 @@ impl Reactor {
                 if let Some(replaced) = &replaced {
                     self.touch(answer, replaced, Touch::Remove)?;
                 }
-                let places = [place(&r.source, r.old_name), place(&r.target, r.new_name)];
+                let places = [place(&r.source, r.old_name)?, place(&r.target, r.new_name)?];
                 Plan::new(Facts::Renames { object, replaced }, places, [r.source, r.target])
             }
             Request::SetAttrInline(r) => {
                 let truncate = changes_of(&r.attributes)?.size == Some(0);
                 self.touch(answer, &r.file, Touch::SetAttributes { truncate })?;
-                Plan::new(Facts::Attributes, [place(&r.file, "")], [r.file])
+                Plan::new(Facts::Attributes, [itself(&r.file)], [r.file])
             }
             Request::Open(r) => return self.plan_open(answer, r),
             _ => return Ok(None),
@@ -131,6 +131,7 @@ impl Reactor {
         let OpenTarget::Null { directory, path } = &request.target else { return Ok(None) };
         let mode = request.creation.mode();
         let names = components(path)?;
+        let names = names.list();
         let Some((last, way)) = names.split_last() else { return Ok(None) };
         if mode == CreateMode::NoCreate {
             return Ok(None);
@@ -156,7 +157,7 @@ impl Reactor {
                     let (access, deny) = (request.access, request.deny);
                     self.touch(answer, &handle, Touch::Open { access, deny, truncate: true })?;
                 }
-                let plan = || Plan::new(Facts::Truncates, [place(&handle, "")], [handle]);
+                let plan = || Plan::new(Facts::Truncates, [itself(&handle)], [handle]);
                 Ok(truncates.then(plan))
             }
             Err(_) => Ok(None),
@@ -539,8 +540,14 @@ impl Plan {
     }
 }
 
-fn place(directory: &FileHandle, name: &str) -> Place {
-    (*directory, name.as_bytes().into())
+/// A name of a message in its directory.
+fn place(directory: &FileHandle, name: &str) -> Result<Place, Status> {
+    Ok((*directory, name_of(name)?.into()))
+}
+
+/// An object, under whatever name.
+fn itself(object: &FileHandle) -> Place {
+    (*object, Box::default())
 }
 
 /// Whether a request may change names or attributes.

@@ -4,6 +4,7 @@
 //! without an outcome is undone.
 
 use dafs_store::{FileVersion, Store, StoreError};
+use dafs_types::names::from_wire;
 use dafs_types::{ChangeInfo, Credentials, FileHandle, ObjectType, ShareAccess, StateId, Status};
 use dafs_wire::messages::{
     Create, CreateResult, Delegation, DirectoryChanged, Link, NewObject, Open, OpenFlags,
@@ -68,6 +69,16 @@ struct Scene<'a> {
 type Judged = Result<Option<Response<'static>>, StoreError>;
 
 impl Scene<'_> {
+    /// The object that a name of a message has now. A directory that is gone has none.
+    fn lookup_wire(
+        &self,
+        directory: &FileHandle,
+        name: &str,
+    ) -> Result<Option<dafs_store::Object>, StoreError> {
+        // What is no name was refused before anything was intended.
+        from_wire(name).map_or(Ok(None), |name| self.lookup(directory, &name))
+    }
+
     /// The object a name has now. A directory that is gone has none.
     fn lookup(
         &self,
@@ -100,6 +111,7 @@ impl Scene<'_> {
     fn parent_of(&self, request: &Open<'_>) -> Option<FileHandle> {
         let OpenTarget::Null { directory, path } = &request.target else { return None };
         let names = components(path).ok()?;
+        let names = names.list();
         let (_, way) = names.split_last()?;
         let walked = self.store.lookup_path(&Credentials::superuser(), directory, way);
         walked.error.is_none().then_some(walked.handle)
@@ -121,7 +133,7 @@ impl Scene<'_> {
             NewObject::BlockDevice(_) => ObjectType::BlockDevice,
             NewObject::CharacterDevice(_) => ObjectType::CharacterDevice,
         };
-        let found = self.lookup(&request.directory, request.name.as_bytes())?;
+        let found = self.lookup_wire(&request.directory, request.name)?;
         let made = found.filter(|object| object.attributes.kind == wanted);
         Ok(made.map(|object| {
             let directory = self.change_of(&request.directory);
@@ -132,6 +144,7 @@ impl Scene<'_> {
     fn open(&self, request: &Open<'_>) -> Judged {
         let OpenTarget::Null { directory, path } = &request.target else { return Ok(None) };
         let Ok(names) = components(path) else { return Ok(None) };
+        let names = names.list();
         let Some((last, way)) = names.split_last() else { return Ok(None) };
         let walked = self.store.lookup_path(&Credentials::superuser(), directory, way);
         if walked.error.is_some() {
@@ -154,7 +167,7 @@ impl Scene<'_> {
     }
 
     fn link(&self, request: &Link<'_>) -> Judged {
-        let found = self.lookup(&request.directory, request.name.as_bytes())?;
+        let found = self.lookup_wire(&request.directory, request.name)?;
         let made = found.filter(|object| object.handle == request.source);
         Ok(made.map(|_| {
             let directory = self.change_of(&request.directory);
@@ -164,7 +177,7 @@ impl Scene<'_> {
 
     fn remove(&self, request: &Remove<'_>) -> Judged {
         let Facts::Victim(victim) = self.facts else { return Ok(None) };
-        let found = self.lookup(&request.directory, request.name.as_bytes())?;
+        let found = self.lookup_wire(&request.directory, request.name)?;
         let is_gone = found.is_none_or(|object| object.handle != *victim);
         Ok(is_gone.then(|| {
             let directory = self.change_of(&request.directory);
@@ -174,8 +187,8 @@ impl Scene<'_> {
 
     fn rename(&self, request: &Rename<'_>) -> Judged {
         let Facts::Renames { object, replaced } = self.facts else { return Ok(None) };
-        let old = self.lookup(&request.source, request.old_name.as_bytes())?;
-        let new = self.lookup(&request.target, request.new_name.as_bytes())?;
+        let old = self.lookup_wire(&request.source, request.old_name)?;
+        let new = self.lookup_wire(&request.target, request.new_name)?;
         let is_new = new.is_some_and(|found| found.handle == *object);
         let is_old = old.is_some_and(|found| found.handle == *object);
         // Two names of one object: a rename between them does nothing, and always did.

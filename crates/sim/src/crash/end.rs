@@ -179,7 +179,7 @@ fn list(
     let failed = |error| format!("listing a directory: {error:?}");
     let mut names = Vec::new();
     for name in (0..4).map(|index| Name { directory: number, index }) {
-        match store.lookup(&superuser(), directory, name.text().as_bytes()) {
+        match store.lookup(&superuser(), directory, &name.octets()) {
             Ok(object) => names.push((name, object.handle)),
             Err(dafs_store::StoreError::NotFound) => {}
             Err(error) => return Err(failed(error)),

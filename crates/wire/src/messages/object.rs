@@ -1,6 +1,7 @@
 //! Objects and their names (draft 6.5): lookup, access, attributes, creation, links,
 //! removal, cache hints. Invariant: names are UTF-8 and not empty; what else a name may
-//! not be (".", "..", a slash) is the file system's affair, not the wire's.
+//! not be (".", "..", a slash) is the file system's affair, not the wire's. Bytes that are no
+//! UTF-8 are escaped (`dafs_types::names`): who takes a name out of a message translates it.
 
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::{

@@ -337,7 +337,7 @@ fn tree(session: &Session, path: &str, into: &mut String) {
     let mut entries = session.read_dir(path).unwrap();
     entries.sort_by(|a, b| a.name.cmp(&b.name));
     for entry in entries {
-        let (path, is) = (format!("{path}/{}", entry.name), entry.metadata.unwrap());
+        let (path, is) = (format!("{path}/{}", entry.name.display()), entry.metadata.unwrap());
         let content = if is.kind == ObjectType::Regular {
             let file = session.reader(is.handle, &path);
             let mut octets = vec![0; 1 << 12];

@@ -1,6 +1,7 @@
 //! What runs when somebody is shut out: it ends before the change is answered, and nothing
 //! of it comes after.
 
+use std::ffi::OsString;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -294,7 +295,7 @@ fn journaled_member(transport: Transport) {
         let header = dafs_wire::ResponseHeader::decode(ByteOrder::NATIVE, &answer).unwrap();
         let stream = usize::from(header.stream.0);
         match (header.status, texts.get(stream)) {
-            (Status::Ok, Some(name)) => made.push(name.clone()),
+            (Status::Ok, Some(name)) => made.push(OsString::from(name)),
             (Status::Ok, None) => appended += 8,
             (status, _) => assert_eq!(status, Status::Access),
         }

@@ -35,7 +35,7 @@ fn each_of_the_nine_values_is_agreed_on() {
         assert_eq!((default.back_control_channel, default.rdma_read_channel), (false, false));
         assert_eq!(default.credentials_max, 0, "who is not trusted registers none");
         // Zero asks for what the server thinks best.
-        assert!(default.request_bytes_max >= 1024 && default.response_bytes_max >= 512);
+        assert!(default.request_bytes_max >= 2048 && default.response_bytes_max >= 512);
         assert!(default.requests_max >= 1 && default.inline_write_header_bytes >= 136);
         let all = WireOptions {
             checksums: true,
@@ -52,7 +52,7 @@ fn each_of_the_nine_values_is_agreed_on() {
         // What is too little or too much is cut to what there can be.
         let request_bytes = |wanted| WireOptions { request_bytes_max: wanted, ..none };
         let response_bytes = |wanted| WireOptions { response_bytes_max: wanted, ..none };
-        assert_eq!(agreed(request_bytes(8)).request_bytes_max, 1024);
+        assert_eq!(agreed(request_bytes(8)).request_bytes_max, 2048);
         assert!(agreed(request_bytes(u32::MAX)).request_bytes_max <= 64 << 10);
         assert_eq!(agreed(response_bytes(8)).response_bytes_max, 512);
         assert!(agreed(response_bytes(u32::MAX)).response_bytes_max <= 64 << 10);

@@ -1,0 +1,212 @@
+//! Names of files as the wire has them, and as they are.
+//!
+//! A name is bytes: Linux forbids `/` and NUL in it and nothing else. A string of DAFS 1.0 is
+//! UTF-8. [`to_wire`] and [`from_wire`] lead from one to the other (`docs/spec/names.md`):
+//!
+//! - A name that is UTF-8 and has none of the code points U+EF80 to U+EFFF stands for itself.
+//! - Each byte that belongs to no valid sequence of UTF-8 is written as the code point
+//!   U+EF00 + byte. So is each of the three bytes of a code point from U+EF80 to U+EFFF.
+//!
+//! Invariant: each name has exactly one form on the wire, and no two names share one. A string
+//! that no name is written as is refused, not guessed at.
+//!
+//! Slashes stay what they are, so a whole path may be translated at once.
+
+use std::borrow::Cow;
+
+/// A string that is the wire form of no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the string has an escaped byte (U+EF80 to U+EFFF) where none may be; \
+     no name is written like that"
+)]
+pub struct NotAName;
+
+/// The form on the wire of a name, or of a path.
+#[must_use]
+pub fn to_wire(name: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(name) {
+        Ok(text) if !may_have_escapes(text) => Cow::Borrowed(text),
+        _ => Cow::Owned(escape(name)),
+    }
+}
+
+/// The name, or the path, that a string of the wire stands for.
+///
+/// # Errors
+/// The string is not what [`to_wire`] would have made of any name.
+pub fn from_wire(text: &str) -> Result<Cow<'_, [u8]>, NotAName> {
+    if !may_have_escapes(text) {
+        return Ok(Cow::Borrowed(text.as_bytes()));
+    }
+    let mut name = Vec::with_capacity(text.len());
+    for character in text.chars() {
+        match escaped_byte(character) {
+            Some(byte) => name.push(byte),
+            None => name.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    // What would be written otherwise would be a second form of the same name.
+    if escape(&name) == text { Ok(Cow::Owned(name)) } else { Err(NotAName) }
+}
+
+/// Bytes of the name that a string of the wire stands for.
+#[must_use]
+pub fn length_of_wire(text: &str) -> usize {
+    if !may_have_escapes(text) {
+        return text.len();
+    }
+    let escapes = text.chars().filter(|character| escaped_byte(*character).is_some()).count();
+    text.len() - escapes * (ESCAPE_BYTES - 1)
+}
+
+/// A name or a path as messages show it: bytes that are no UTF-8 are spelled out as `\xff`. This is
+/// for people to read. It cannot be turned back, and it may hold control characters.
+#[must_use]
+pub fn shown(name: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(name) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(name.len() * 2);
+    for chunk in name.utf8_chunks() {
+        shown.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            shown.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Octets of an escaped byte on the wire.
+pub const ESCAPE_BYTES: usize = 3;
+
+/// All code points from U+EF80 to U+EFFF begin with this octet, and few others.
+const LEAD: u8 = 0xee;
+/// An escaped byte is this much more than itself.
+const BASE: u32 = 0xef00;
+
+fn may_have_escapes(text: &str) -> bool {
+    text.as_bytes().contains(&LEAD)
+}
+
+/// The byte that a code point stands for.
+fn escaped_byte(character: char) -> Option<u8> {
+    let byte = u32::from(character).checked_sub(BASE)?;
+    u8::try_from(byte).ok().filter(|byte| !byte.is_ascii())
+}
+
+fn escape(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len() * ESCAPE_BYTES);
+    let spell = |text: &mut String, bytes: &[u8]| {
+        let points = bytes.iter().map(|byte| BASE + u32::from(*byte));
+        // None of these numbers is a surrogate's.
+        text.extend(points.filter_map(char::from_u32));
+    };
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match escaped_byte(character) {
+                Some(_) => spell(&mut text, character.encode_utf8(&mut [0; 4]).as_bytes()),
+                None => text.push(character),
+            }
+        }
+        spell(&mut text, chunk.invalid());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limits::{NAME_BYTES_MAX, NAME_WIRE_BYTES_MAX};
+
+    #[test]
+    fn a_name_of_utf8_stands_for_itself() {
+        for name in ["plain", "größe", "日本", "🦀", "\u{e000}\u{ef7f}\u{f000}", "a\\xff%ff"]
+        {
+            assert_eq!(to_wire(name.as_bytes()), name);
+            assert_eq!(&*from_wire(name).unwrap(), name.as_bytes());
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf8_are_escaped_one_by_one() {
+        assert_eq!(to_wire(b"caf\xe9"), "caf\u{efe9}");
+        assert_eq!(to_wire(b"\xff/\x80"), "\u{efff}/\u{ef80}");
+        // A surrogate, and the beginning of a sequence that goes on with something else.
+        assert_eq!(to_wire(b"\xed\xa0\x80"), "\u{efed}\u{efa0}\u{ef80}");
+        assert_eq!(to_wire("\u{e9}".as_bytes().split_at(1).0), "\u{efc3}");
+    }
+
+    #[test]
+    fn the_code_points_of_escapes_are_escaped_themselves() {
+        let wire = to_wire("\u{ef80}".as_bytes()).into_owned();
+        assert_eq!(wire, "\u{efee}\u{efbe}\u{ef80}");
+        assert_eq!(from_wire(&wire).unwrap(), "\u{ef80}".as_bytes());
+    }
+
+    #[test]
+    fn a_string_that_no_name_is_written_as_is_refused() {
+        // "é" in escapes: the name has a shorter form, which is its only one.
+        assert_eq!(from_wire("\u{efc3}\u{efa9}"), Err(NotAName));
+        // A name with its own escape, followed by what makes it whole.
+        assert_eq!(from_wire("\u{efe2}\u{ef82}\u{efac}"), Err(NotAName));
+        assert_eq!(&*from_wire("x\u{efc3}y").unwrap(), b"x\xc3y");
+    }
+
+    #[test]
+    fn shown_names_spell_out_what_is_no_utf8() {
+        assert_eq!(shown("ü".as_bytes()), "ü");
+        assert_eq!(shown(b"caf\xe9.txt"), "caf\\xe9.txt");
+    }
+
+    /// Bytes of a name, rich in what is nearly UTF-8.
+    fn names() -> impl Strategy<Value = Vec<u8>> {
+        let piece = prop_oneof![
+            4 => any::<u8>().prop_map(|byte| vec![byte]),
+            1 => any::<char>().prop_map(|character| character.to_string().into_bytes()),
+            2 => (0xef80_u32..=0xefff).prop_map(|point| {
+                char::from_u32(point).unwrap_or('x').to_string().into_bytes()
+            }),
+            1 => prop::sample::select(vec![
+                &b"\xee"[..], b"\xee\xbe", b"\xee\xbf\xbf", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90",
+            ]).prop_map(<[u8]>::to_vec),
+        ];
+        let bytes = prop::collection::vec(piece, 1..=NAME_BYTES_MAX).prop_map(|pieces| {
+            let mut name = pieces.concat();
+            name.truncate(NAME_BYTES_MAX);
+            name
+        });
+        bytes.prop_map(|mut name| {
+            name.iter_mut().filter(|byte| matches!(byte, 0 | b'/')).for_each(|byte| *byte = b'_');
+            name
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_comes_back_from_the_wire(name in names()) {
+            let wire = to_wire(&name).into_owned();
+            prop_assert!(wire.len() <= NAME_WIRE_BYTES_MAX);
+            prop_assert_eq!(length_of_wire(&wire), name.len());
+            prop_assert_eq!(from_wire(&wire).unwrap(), name);
+        }
+
+        /// No two strings stand for one name: what is understood at all is the name's own form.
+        #[test]
+        fn every_string_is_the_only_form_of_its_name_or_none(text in "[a\u{e9}\u{ef80}-\u{efff}]*") {
+            if let Ok(name) = from_wire(&text) {
+                prop_assert_eq!(&*to_wire(&name), &*text);
+            }
+        }
+
+        /// A path is translated name by name or as a whole: it is the same.
+        #[test]
+        fn slashes_stay_where_they_are(first in names(), second in names()) {
+            let path = [first.as_slice(), &second].join(&b'/');
+            let whole = to_wire(&path).into_owned();
+            prop_assert_eq!(whole, format!("{}/{}", to_wire(&first), to_wire(&second)));
+        }
+    }
+}
