@@ -1,7 +1,7 @@
 # The targets of everyday work. `make run` shows the product, `make test` proves it.
 CARGO ?= cargo
 
-.PHONY: run test test-posix test-interop test-python test-python-torch bench bench-python check fuzz soak \
+.PHONY: run quick test test-posix test-interop test-python test-python-torch bench bench-python check fuzz soak \
   install-c install-preload fio-engine deb test-packages
 
 # Serves a directory (DIR=..., by default the Rust toolchain), copies it whole over
@@ -9,9 +9,14 @@ CARGO ?= cargo
 run:
 	$(CARGO) run --release --quiet --bin dafs -- demo $(DIR)
 
-# Every test, and a tiny run of every benchmark and fuzz body.
+# Every test, and a tiny run of every benchmark and fuzz body. Says at the end where the time went.
 test:
-	$(CARGO) test --workspace --quiet
+	@tools/test
+
+# For everyday work, under two minutes after a build: units, properties, a few hundred seeds of the
+# simulator, the rules of the house. What it leaves out is in `make test`.
+quick:
+	@tools/test --quick
 
 # Our iWARP against the kernel's in a virtual machine, every row of docs/interop.md (ROWS="script
 # perftest": those whose names begin so); says what it skips and why. `tests/interop/run
@@ -37,9 +42,12 @@ test-python-torch:
 bench-python:
 	crates/python/run bench
 
-# Whole-system simulations of so many fresh seeds.
+# What takes long: simulations of so many fresh seeds, ten times the seeds of the crash world, and
+# writers that die in the middle of a file of 1 GiB.
 SOAK_RUNS ?= 2000
 soak:
+	DAFS_STORM_SEEDS=20000 $(CARGO) test --package dafs-sim --test storm fixed_seeds
+	DAFS_LARGE_MIB=1024 $(CARGO) test --package dafs-cli --test main lock::a_writer_that_dies
 	DAFS_SIM_RUNS=$(SOAK_RUNS) $(CARGO) test --package dafs-sim --test simulation soak -- \
 	  --ignored --nocapture
 

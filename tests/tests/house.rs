@@ -2,7 +2,6 @@
 //! live, how long a file may get. `ARCHITECTURE.md` says why.
 
 mod corpora;
-mod python;
 mod shown;
 
 use std::collections::BTreeMap;

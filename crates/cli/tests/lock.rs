@@ -109,8 +109,8 @@ fn a_persistent_lock_breaks_with_its_holder_and_is_repaired() {
     assert!(place.ran(&["--nonblock"], "file", &["true"]).status.success());
 }
 
-/// A writer, or the server, is killed in the middle of writing a file of 1 GiB anew: the old
-/// content is there, octet by octet.
+/// A writer, or the server, is killed in the middle of writing a large file anew: the old content
+/// is there, byte by byte. `DAFS_LARGE_MIB=1024` takes a file of 1 GiB (`make soak`).
 #[test]
 fn a_writer_that_dies_leaves_the_old_content() {
     for dies in ["writer", "server"] {
@@ -121,7 +121,7 @@ fn a_writer_that_dies_leaves_the_old_content() {
             .lock(&["--autorecover", "--write"], "large", &["cat", "/dev/zero"])
             .spawn()
             .unwrap();
-        await_that("half of it is overwritten", || place.undo_bytes() > LARGE_BYTES / 2);
+        await_that("half of it is overwritten", || place.undo_bytes() > large_bytes() / 2);
         if dies == "server" {
             place.kill_server();
         }
@@ -136,11 +136,14 @@ fn a_writer_that_dies_leaves_the_old_content() {
     }
 }
 
-const LARGE_BYTES: u64 = 1 << 30;
+fn large_bytes() -> u64 {
+    let set = std::env::var("DAFS_LARGE_MIB").ok().and_then(|text| text.parse::<u64>().ok());
+    set.unwrap_or(192) << 20
+}
 
 fn write_old(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();
-    for number in 0..LARGE_BYTES / BLOCK_BYTES as u64 {
+    for number in 0..large_bytes() / BLOCK_BYTES as u64 {
         file.write_all(&old_block(number)).unwrap();
     }
     file.sync_all().unwrap();
@@ -148,9 +151,9 @@ fn write_old(path: &Path) {
 
 fn assert_old(path: &Path, dies: &str) {
     let mut file = std::fs::File::open(path).unwrap();
-    assert_eq!(file.metadata().unwrap().len(), LARGE_BYTES, "the {dies} has died");
+    assert_eq!(file.metadata().unwrap().len(), large_bytes(), "the {dies} has died");
     let mut block = vec![0; BLOCK_BYTES];
-    for number in 0..LARGE_BYTES / BLOCK_BYTES as u64 {
+    for number in 0..large_bytes() / BLOCK_BYTES as u64 {
         file.read_exact(&mut block).unwrap();
         assert!(block == old_block(number), "block {number} after the {dies} has died");
     }

@@ -432,6 +432,12 @@ impl Model {
                 assert_eq!(outcome, Ok(()));
                 request.hurried = true;
                 self.awaited[request.session] |= request.done_at.is_some();
+                // What stands in its way may be hurried already, and stays so when this request
+                // ends before the next run is chosen.
+                let urgent = self.pressed(|request| request.hurried || request.urged);
+                for key in urgent {
+                    self.requests.get_mut(&key).unwrap().urged = true;
+                }
             }
             Some(_) | None => assert_eq!(outcome, Err(RequestNotFound)),
         }

@@ -42,9 +42,17 @@ fn check_all(first: u64, count: u64) -> StormReport {
     sum.into_inner().unwrap()
 }
 
+/// The seeds that `fixed_seeds` runs: `DAFS_STORM_SEEDS`, or so many.
+const FIXED_SEEDS: u64 = 2_000;
+
 #[test]
 fn fixed_seeds() {
-    let report = check_all(0, 2_000);
+    let set = std::env::var("DAFS_STORM_SEEDS").ok().and_then(|text| text.parse().ok());
+    let count = set.unwrap_or(FIXED_SEEDS);
+    let report = check_all(0, count);
+    if count < FIXED_SEEDS {
+        return;
+    }
     // The runs must really meet what they are for.
     assert!(report.crashes > 4_000, "{report:?}");
     assert!(report.cuts > 4_000, "{report:?}");
