@@ -93,6 +93,9 @@ enum Command {
     Follow(status::follow::Arguments),
     /// Hold a lock on a file while a command runs.
     Lock(lock::Arguments),
+    /// Be the command that `lock` runs.
+    #[command(hide = true)]
+    Held(lock::held::Arguments),
     /// Show the locks of a server of this machine, and who waits for them.
     Locks(status::Target),
     /// Kill a server of your own again and again under load, and check that nothing is lost
@@ -147,6 +150,7 @@ fn main() -> ExitCode {
         Command::Top(arguments) => status::top::run(&arguments),
         Command::Follow(arguments) => status::follow::run(&arguments),
         Command::Lock(arguments) => lock::run(&arguments),
+        Command::Held(arguments) => lock::held::run(&arguments),
         Command::Locks(target) => status::locks::run(&target),
         Command::RecoverTest(arguments) => recover::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),

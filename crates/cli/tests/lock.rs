@@ -1,10 +1,11 @@
 //! `dafs lock`, and what is left of a writer that dies under an auto-recovery lock, by processes
 //! of their own.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::blocks::{BLOCK_BYTES, old_block};
@@ -23,10 +24,14 @@ impl Place {
     }
 
     fn locks(&self) -> Vec<Value> {
+        self.told_of("locks")
+    }
+
+    fn told_of(&self, table: &str) -> Vec<Value> {
         let told = dafs().args(["locks", "--json"]).arg(self.path("socket")).output().unwrap();
         assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
         let told: Value = serde_json::from_slice(&told.stdout).unwrap();
-        told["locks"].as_array().unwrap().clone()
+        told[table].as_array().unwrap().clone()
     }
 
     /// Octets of undo data on the disk. Where the file system has reflinks all of it is there with
@@ -139,6 +144,97 @@ fn a_writer_that_dies_leaves_the_old_content() {
 fn large_bytes() -> u64 {
     let set = std::env::var("DAFS_LARGE_MIB").ok().and_then(|text| text.parse::<u64>().ok());
     set.unwrap_or(192) << 20
+}
+/// A command that says its number and then does what it is told, and its lock.
+fn started(mut lock: Command) -> (Child, BufReader<ChildStdout>, Pid) {
+    let mut child = lock.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let pid = line(&mut out).parse().unwrap();
+    (child, out, Pid::from_raw(pid).unwrap())
+}
+
+fn line(from: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    from.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+/// Waits until nobody writes there any more.
+fn await_end(mut out: BufReader<ChildStdout>) {
+    out.read_to_end(&mut Vec::new()).unwrap();
+}
+
+#[test]
+fn a_signal_to_the_lock_reaches_the_command_and_the_lock_is_given_back() {
+    let place = Place::new();
+    let command = ["sh", "-c", "echo $$; exec cat"];
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
+        let (mut lock, out, _) = started(place.lock(&[], "file", &command));
+        kill_process(Pid::from_child(&lock), signal).unwrap();
+        await_end(out);
+        assert_eq!(lock.wait().unwrap().code(), Some(128 + signal.as_raw()), "{signal:?}");
+        assert_eq!(place.locks().len(), 0, "{signal:?}");
+        assert!(place.ran(&["--nonblock"], "file", &["true"]).status.success(), "{signal:?}");
+    }
+}
+
+#[test]
+fn a_command_that_goes_on_after_a_signal_keeps_its_lock() {
+    let place = Place::new();
+    let command = ["sh", "-c", "trap 'echo got' TERM; echo $$; while read -r _ || :; do :; done"];
+    let (mut lock, mut out, command) = started(place.lock(&[], "file", &command));
+    kill_process(Pid::from_child(&lock), Signal::TERM).unwrap();
+    // The shell hears of it between two lines.
+    lock.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(line(&mut out), "got");
+    let denied = place.ran(&["--nonblock"], "file", &["true"]);
+    assert_eq!(denied.status.code(), Some(1), "{}", text(&denied.stderr));
+    kill_process(command, Signal::KILL).unwrap();
+    assert_eq!(lock.wait().unwrap().code(), Some(137));
+    assert!(place.ran(&["--nonblock"], "file", &["true"]).status.success());
+}
+
+#[test]
+fn a_command_ends_with_its_lock_when_that_is_killed() {
+    let place = Place::new();
+    let (mut lock, out, _) = started(place.lock(&[], "file", &["sh", "-c", "echo $$; exec cat"]));
+    let stdin = lock.stdin.take();
+    lock.kill().unwrap();
+    await_end(out);
+    drop(stdin);
+    lock.wait().unwrap();
+}
+
+#[test]
+fn whoever_is_ended_while_it_waits_for_a_lock_leaves_nothing_behind() {
+    let place = Place::new();
+    let (mut holder, _out, _) =
+        started(place.lock(&[], "file", &["sh", "-c", "echo $$; exec cat"]));
+    let mut waiter = place.lock(&[], "file", &["true"]).spawn().unwrap();
+    await_that("it waits", || place.told_of("waiters").len() == 1);
+    kill_process(Pid::from_child(&waiter), Signal::TERM).unwrap();
+    assert_eq!(waiter.wait().unwrap().code(), Some(143));
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    assert!(place.ran(&["--nonblock"], "file", &["true"]).status.success());
+}
+
+#[test]
+fn a_command_whose_lock_was_lost_is_ended_and_it_is_told() {
+    let mut place = Place::new();
+    let mut lock = place.lock(&[], "file", &["sh", "-c", "echo $$; exec cat"]);
+    lock.stderr(Stdio::piped());
+    let (mut lock, out, _) = started(lock);
+    let stdin = lock.stdin.take();
+    // Without its state a server knows no handle that was given out before.
+    place.kill_server();
+    std::fs::remove_dir_all(place.path("state")).unwrap();
+    place.serve();
+    await_end(out);
+    drop(stdin);
+    let output = lock.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("forgotten the lock"), "{}", text(&output.stderr));
 }
 
 fn write_old(path: &Path) {

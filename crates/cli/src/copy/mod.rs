@@ -26,6 +26,7 @@ use run::Run;
 use side::same_file;
 
 pub use mover::Mover;
+pub use open::read_next;
 pub use side::Side;
 
 /// Arguments of `dafs cp`.

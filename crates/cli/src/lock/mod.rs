@@ -1,17 +1,28 @@
 //! `dafs lock`: a lock on a file, held while a command runs.
 //!
-//! Invariant: the command runs only while the lock is held; with --autorecover and --write the
+//! Invariant: the command runs only while the lock is held, and the lock is given back as soon as
+//! the command has ended, whoever ends it by whatever signal; with --autorecover and --write the
 //! file has either what it held before or all that the command has written, whatever fails.
 
-use std::io::Read;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+pub mod held;
+
+use std::cell::Cell;
+use std::ffi::OsString;
+use std::fs::File as LocalFile;
+use std::os::fd::OwnedFd;
+use std::process::ExitStatus;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use dafs_client::{File, LockKind, LockOptions, OpenOptions, Session, ShareAccess, Status};
+use dafs_client::{
+    ClientError, File, LOCK_POLL_MAX, LockKind, LockOptions, OpenOptions, Session, SessionEvent,
+    ShareAccess, Status,
+};
 
+use self::held::{Held, Signals};
+use crate::copy::read_next;
 use crate::place::{Access, open};
 
 /// Arguments of `dafs lock`.
@@ -21,7 +32,7 @@ pub struct Arguments {
     url: String,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
-    command: Vec<String>,
+    command: Vec<OsString>,
     /// Let others have shared locks, too.
     #[arg(long, conflicts_with_all = ["autorecover", "write"])]
     shared: bool,
@@ -57,16 +68,28 @@ pub struct Arguments {
 
 /// Runs the command; the process ends as it has.
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let signals = Signals::catch()?;
     let (session, path) = open(&arguments.url, &arguments.access)?;
     let access = if arguments.shared { ShareAccess::Read } else { ShareAccess::Both };
     let options = OpenOptions { access, create: !arguments.shared, ..OpenOptions::write() };
     let file = session.open(&path, &options)?;
-    take(arguments, &file)?;
-    let ended = hold(arguments, &session, &file);
+    let is_lost = watch_over(&session);
+    if let Some(signal) = take(arguments, &file, &signals)? {
+        // The place in the queue goes with what is open.
+        file.close()?;
+        session.disconnect()?;
+        std::process::exit(128 + signal);
+    }
+    let ended = Held::start(&arguments.command, arguments.write, signals)
+        .and_then(|held| hold(held, &session, &file, &is_lost));
     let (is_done, code) = match &ended {
         Ok(status) => (status.success(), code_of(*status)),
         Err(_) => (false, 1),
     };
+    if is_lost.get() {
+        ended?;
+        bail!("{}: the lock was lost while the command ran", arguments.url);
+    }
     if !is_done && arguments.autorecover {
         file.abort_lock(arguments.offset, length(arguments))
             .context("taking back what was written")?;
@@ -88,11 +111,25 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     std::process::exit(code);
 }
 
+/// Learns whether a session that has come back has come without what was open, and the lock
+/// with it.
+fn watch_over(session: &Session) -> Rc<Cell<bool>> {
+    let is_lost = Rc::new(Cell::new(false));
+    let noted = Rc::clone(&is_lost);
+    session.on_event(move |event| {
+        if let SessionEvent::Recovered { lost: 1.., .. } | SessionEvent::GaveUp { .. } = event {
+            noted.set(true);
+        }
+    });
+    is_lost
+}
+
 fn length(arguments: &Arguments) -> u64 {
     arguments.length.unwrap_or(u64::MAX)
 }
 
-fn take(arguments: &Arguments, file: &File) -> Result<()> {
+/// Takes the lock; gives the signal that has ended the wait for it.
+fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<i32>> {
     let kind = if arguments.shared { LockKind::Shared } else { LockKind::Exclusive };
     let mut options = LockOptions::default();
     for (is_wanted, option) in [
@@ -105,19 +142,31 @@ fn take(arguments: &Arguments, file: &File) -> Result<()> {
         }
     }
     let (offset, length) = (arguments.offset, length(arguments));
-    let taken = if arguments.nonblock || arguments.repair {
-        match file.try_lock(kind, offset, length, options) {
-            Ok(Some(holder)) => bail!(
+    let explain = |error| explain(&arguments.url, error);
+    if arguments.nonblock || arguments.repair {
+        return match file.try_lock(kind, offset, length, options).map_err(explain)? {
+            Some(holder) => bail!(
                 "{}: somebody else has locked octets {} and on; `dafs locks` on its host tells who",
                 arguments.url,
                 holder.offset
             ),
-            taken => taken.map(|_| ()),
+            None => Ok(None),
+        };
+    }
+    let deadline =
+        arguments.timeout.and_then(|limit| Instant::now().checked_add(Duration::from_secs(limit)));
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let turn = left.unwrap_or(LOCK_POLL_MAX).min(LOCK_POLL_MAX);
+        match file.lock(kind, offset, length, options, Some(turn)) {
+            // The place in the queue is kept for whoever asks again so soon.
+            Err(ClientError::TimedOut) if left.is_none_or(|left| left > turn) => {}
+            taken => return taken.map(|()| None).map_err(explain),
         }
-    } else {
-        file.lock(kind, offset, length, options, arguments.timeout.map(Duration::from_secs))
-    };
-    taken.map_err(|error| explain(&arguments.url, error))
+        if let Some(signal) = signals.end() {
+            return Ok(Some(signal));
+        }
+    }
 }
 
 /// Adds what to do where that is not plain from what went wrong.
@@ -136,41 +185,48 @@ fn explain(url: &str, error: dafs_client::ClientError) -> anyhow::Error {
     anyhow::anyhow!("locking {url}: {error}; {advice}")
 }
 
-/// Runs the command, and lets the server hear of us meanwhile.
-fn hold(arguments: &Arguments, session: &Session, file: &File) -> Result<ExitStatus> {
-    let (program, rest) = arguments.command.split_first().context("no command")?;
-    let mut command = Command::new(program);
-    command.args(rest);
-    if arguments.write {
-        command.stdout(Stdio::piped());
-    }
-    let mut child = command.spawn().with_context(|| format!("starting {program}"))?;
-    if arguments.write
-        && let Err(error) = write_all(&mut child, file)
-    {
-        // Nobody takes what it prints any more.
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(error);
-    }
-    let ended = watch(child);
-    loop {
-        match ended.recv_timeout(HEARTBEAT) {
-            Ok(status) => return Ok(status?),
-            // Leases are renewed by any message.
-            Err(RecvTimeoutError::Timeout) => session.ping()?,
-            Err(RecvTimeoutError::Disconnected) => bail!("the command's end was missed"),
+/// Lets the server hear of us while the command runs. One whose lock is gone is ended.
+fn hold(
+    mut held: Held,
+    session: &Session,
+    file: &File,
+    is_lost: &Cell<bool>,
+) -> Result<ExitStatus> {
+    let heartbeat = || {
+        // Leases are renewed by any message.
+        session.ping()?;
+        if is_lost.get() {
+            bail!("the server has forgotten the lock");
+        }
+        Ok(())
+    };
+    let mut attend = || -> Result<ExitStatus> {
+        if let Some(output) = held.take_output() {
+            write_all(&LocalFile::from(OwnedFd::from(output)), file, heartbeat)?;
+        }
+        loop {
+            match held.wait(HEARTBEAT)? {
+                Some(status) => return Ok(status),
+                None => heartbeat()?,
+            }
+        }
+    };
+    match attend() {
+        Ok(status) => Ok(status),
+        Err(error) => {
+            // Nobody takes what it prints any more, or nobody keeps others from its data.
+            held.end()?;
+            Err(error.context("the command was ended"))
         }
     }
 }
 
 /// Makes what a command prints the content of a file, durable and with nothing behind it.
-fn write_all(child: &mut Child, file: &File) -> Result<()> {
-    let mut from = child.stdout.take().context("the command prints nowhere")?;
+fn write_all(from: &LocalFile, file: &File, idle: impl Fn() -> Result<()>) -> Result<()> {
     let mut octets = vec![0; BLOCK_BYTES];
     let mut at = 0;
     loop {
-        let got = from.read(&mut octets).context("reading what the command prints")?;
+        let got = read_next(from, &mut octets, &idle).context("reading what the command prints")?;
         if got == 0 {
             break;
         }
@@ -179,12 +235,6 @@ fn write_all(child: &mut Child, file: &File) -> Result<()> {
     }
     file.set_len(at)?;
     Ok(file.commit()?)
-}
-
-fn watch(mut child: Child) -> Receiver<std::io::Result<ExitStatus>> {
-    let (sender, ended) = channel();
-    std::thread::spawn(move || sender.send(child.wait()));
-    ended
 }
 
 fn code_of(status: ExitStatus) -> i32 {

@@ -1,0 +1,197 @@
+//! The command that runs under a lock, and the signals that are meant for it.
+//!
+//! Invariant: a signal that this process gets reaches the command, and ends this process only
+//! behind it; whatever ends this process at once ends the command, too. A process number is used
+//! only while its process has not been waited for.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use nix::sys::signal::{SigSet, Signal as Caught};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, getpgrp, getppid, kill_process,
+    set_parent_process_death_signal, waitid,
+};
+
+/// Signals that are for the command, kept from ending this process.
+pub struct Signals(SignalFd);
+
+/// A command that runs.
+pub struct Held {
+    child: Child,
+    running: Arc<Running>,
+    ended: Receiver<()>,
+}
+
+/// Its number, until it is waited for.
+struct Running(Mutex<Option<Pid>>);
+
+impl Signals {
+    /// Keeps them back, from here on in every thread. One that was ignored before stays so, for the
+    /// command as well.
+    pub fn catch() -> Result<Self> {
+        let set = CAUGHT.into_iter().collect::<SigSet>();
+        set.thread_block().context("keeping signals back")?;
+        let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
+        Ok(Self(signals.context("listening for signals")?))
+    }
+
+    /// A signal that wants an end, if one has come: there is no command yet.
+    pub fn end(&self) -> Option<i32> {
+        while let Ok(Some(info)) = self.0.read_signal() {
+            let number = info.ssi_signo.cast_signed();
+            if ENDING.iter().any(|signal| *signal as i32 == number) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// Hands them on for as long as this process lives.
+    fn hand_on(self, running: Arc<Running>) {
+        loop {
+            let mut fds = [rustix::event::PollFd::new(&self.0, rustix::event::PollFlags::IN)];
+            let _ = rustix::event::poll(&mut fds, None);
+            while let Ok(Some(info)) = self.0.read_signal() {
+                let number = info.ssi_signo.cast_signed();
+                let is_ending = ENDING.iter().any(|signal| *signal as i32 == number);
+                if !running.hand_on(number, info.ssi_code > 0, is_ending) && is_ending {
+                    // The command has ended, and the server does not take the lock back.
+                    std::process::exit(128 + number);
+                }
+            }
+        }
+    }
+}
+
+impl Running {
+    /// Whether the command was there to get a signal.
+    fn hand_on(&self, number: i32, is_of_terminal: bool, is_ending: bool) -> bool {
+        let pid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(pid) = *pid else { return false };
+        // What the terminal sends goes to all of its group, the command among them.
+        let has_got_it = is_of_terminal && getpgid(Some(pid)).is_ok_and(|group| group == getpgrp());
+        if let Some(signal) = Signal::from_named_raw(number)
+            && !has_got_it
+        {
+            let _ = kill_process(pid, signal);
+        }
+        if is_ending {
+            // One that was stopped would not hear of it.
+            let _ = kill_process(pid, Signal::CONT);
+        }
+        true
+    }
+
+    fn kill(&self, signal: Signal) {
+        let pid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pid) = *pid {
+            let _ = kill_process(pid, signal);
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+}
+
+impl Held {
+    /// Starts a command that gets the signals, and ends with this process.
+    pub fn start(command: &[OsString], pipes: bool, signals: Signals) -> Result<Self> {
+        let mut held = Command::new("/proc/self/exe");
+        held.args(["held", &std::process::id().to_string(), "--"]).args(command);
+        if pipes {
+            held.stdout(Stdio::piped());
+        }
+        let child = held.spawn().context("starting the command")?;
+        let pid = Pid::from_child(&child);
+        let running = Arc::new(Running(Mutex::new(Some(pid))));
+        let (sender, ended) = channel();
+        std::thread::spawn(move || await_end(pid, &sender));
+        let handed = Arc::clone(&running);
+        std::thread::spawn(move || signals.hand_on(handed));
+        Ok(Self { child, running, ended })
+    }
+
+    /// What it prints, where it was started for that.
+    pub fn take_output(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    /// How it has ended; `None` if it still runs after a while.
+    pub fn wait(&mut self, patience: Duration) -> Result<Option<ExitStatus>> {
+        match self.ended.recv_timeout(patience) {
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                let mut pid = self.running.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let status = self.child.wait().context("waiting for the command")?;
+                *pid = None;
+                Ok(Some(status))
+            }
+        }
+    }
+
+    /// Ends it: it has a while to do so in order.
+    pub fn end(&mut self) -> Result<()> {
+        self.running.kill(Signal::TERM);
+        if self.wait(GRACE)?.is_some() {
+            return Ok(());
+        }
+        self.running.kill(Signal::KILL);
+        self.wait(Duration::MAX).map(drop)
+    }
+}
+
+/// Says when a process has ended, and leaves it to be waited for.
+fn await_end(pid: Pid, ended: &Sender<()>) {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    while waitid(WaitId::Pid(pid), options).is_err_and(|error| error == Errno::INTR) {}
+    let _ = ended.send(());
+}
+
+/// What `dafs lock` starts a command by.
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Who has started it.
+    parent: u32,
+    /// The command and its arguments.
+    #[arg(trailing_var_arg = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Becomes the command, which ends with whoever has started it, however that ends.
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let (program, rest) = arguments.command.split_first().context("no command")?;
+    set_parent_process_death_signal(Some(Signal::KILL)).context("tying the command to its lock")?;
+    let parent = getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned());
+    if parent != Some(arguments.parent) {
+        bail!("whoever had the lock has gone");
+    }
+    // What came meanwhile is the command's.
+    CAUGHT.into_iter().collect::<SigSet>().thread_unblock().context("letting signals in")?;
+    let error = Command::new(program).args(rest).exec();
+    let is_missing = error.kind() == std::io::ErrorKind::NotFound;
+    eprintln!("dafs: starting {}: {error}", program.to_string_lossy());
+    // As shells have it.
+    std::process::exit(if is_missing { 127 } else { 126 })
+}
+
+const CAUGHT: [Caught; 8] = [
+    Caught::SIGHUP,
+    Caught::SIGINT,
+    Caught::SIGQUIT,
+    Caught::SIGTERM,
+    Caught::SIGUSR1,
+    Caught::SIGUSR2,
+    // Whoever is stopped lets its lease pass: the command alone stops and goes on.
+    Caught::SIGTSTP,
+    Caught::SIGCONT,
+];
+const ENDING: [Caught; 4] = [Caught::SIGHUP, Caught::SIGINT, Caught::SIGQUIT, Caught::SIGTERM];
+/// Between asking a command to end and ending it.
+const GRACE: Duration = Duration::from_secs(10);
