@@ -30,11 +30,12 @@ use dafs_types::{
     ClientId, FileAttributes, FileHandle, Moment, QuickMap, ShareAccess, ShareDeny, StateId, Status,
 };
 use dafs_wire::messages::{AccessEntry, DelegReturn, Delegation, Empty, SpaceLimit};
-use dafs_wire::{RequestHeader, Response, decode_arguments};
+use dafs_wire::{RequestHeader, Response};
 
 use crate::back::BackRequest;
 use crate::credentials::Asker;
 use crate::data::IoFile;
+use crate::handles;
 use crate::reactor::Reactor;
 use crate::task::Answer;
 
@@ -228,7 +229,8 @@ impl Reactor {
         };
         // They were decoded before.
         let Ok(header) = RequestHeader::decode(order, &message) else { return };
-        let Ok(request) = decode_arguments(order, &header, &message) else { return };
+        let store = &*self.whole_store;
+        let Ok(request) = handles::decode(store, order, &header, &message) else { return };
         self.settle();
         self.delegations.told = told;
         if (answer.logged || !self.is_gated(answer, &request, &message))

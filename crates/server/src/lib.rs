@@ -33,6 +33,7 @@ mod follow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gss;
+mod handles;
 mod hits;
 mod inspect;
 mod jobs;

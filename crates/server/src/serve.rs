@@ -10,9 +10,10 @@ use dafs_filer::{
 use dafs_types::CredHandle;
 use dafs_wire::{
     ByteOrder, ChainFlags, DecodeError, PROTOCOL_VERSION, Procedure, ReplayClass, Request,
-    RequestHeader, decode_arguments, is_intact,
+    RequestHeader, is_intact,
 };
 
+use crate::handles;
 use crate::reactor::Reactor;
 use crate::task::Answer;
 
@@ -129,7 +130,7 @@ impl Reactor {
         message: &[u8],
     ) {
         // Looked at where it is: a request is a few cache lines.
-        match &decode_arguments(order, header, message) {
+        match &handles::decode(&*self.whole_store, order, header, message) {
             Ok(request) => {
                 let is_plain = matches!(request, Request::ReadDirect(_) | Request::WriteDirect(_));
                 if !is_plain {

@@ -232,6 +232,14 @@ pub trait Store: Send + Sync {
         true
     }
 
+    /// The handle that this store gives an object now, of one that an earlier version of it gave;
+    /// `None` if that is what it is, or none of ours. Both lead to the object; whoever compares
+    /// handles, or keeps what belongs to one, goes by the present one. Of a handle that names a
+    /// file system alone (zeros behind its 16 octets), that of the file system.
+    fn renewed(&self, _handle: &FileHandle) -> Option<FileHandle> {
+        None
+    }
+
     /// Closes what removals have left open, so that nobody waited for it: the system frees what an
     /// object held with its last descriptor. To be called when the answers are out.
     fn close_removed(&self) {}

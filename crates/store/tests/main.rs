@@ -4,6 +4,7 @@
 
 mod cache_model;
 mod conformance;
+mod handles;
 mod lists;
 mod local_attack;
 mod local_attributes;

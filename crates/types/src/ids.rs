@@ -130,6 +130,17 @@ impl FileHandle {
         FsHandle(fs)
     }
 
+    /// Of which node of a federation the object was born: the two highest octets of the first
+    /// word, least octet first. 0: the server stands alone.
+    ///
+    /// Handles that servers made before they left room for it have any number there: see
+    /// `Store::renewed` of the store.
+    #[inline]
+    #[must_use]
+    pub fn birth_node(&self) -> u16 {
+        u16::from_le_bytes([self.0[6], self.0[7]])
+    }
+
     /// The server's half.
     #[must_use]
     pub fn file_id(&self) -> [u8; 48] {

@@ -31,6 +31,7 @@ use dafs_wire::messages::{
 };
 use dafs_wire::{Array, Checksum, DirectBuffer, Response};
 
+use crate::handles;
 use crate::reactor::Reactor;
 use crate::task::Answer;
 use stable::Syncs;
@@ -157,7 +158,11 @@ impl Reactor {
         let id = self.channels.get(answer.endpoint).ok_or(Status::BadSession)?.id;
         self.filer.may_move(id)?;
         let batch = Batch {
-            requests: request.requests.iter().map(|request| Wanted::of(&request)).collect(),
+            requests: request
+                .requests
+                .iter()
+                .map(|request| self.wanted_transfer(&request))
+                .collect(),
             window_us: request.window_us,
             completion_count: request.completion_count,
             synchronous: request.synchronous,
@@ -172,6 +177,12 @@ impl Reactor {
         } else {
             self.submit_batch(answer, &batch)
         }
+    }
+
+    fn wanted_transfer(&self, request: &WireRequest<'_>) -> Wanted {
+        let mut wanted = Wanted::of(request);
+        handles::renew(&*self.whole_store, &mut wanted.file);
+        wanted
     }
 
     /// Gives a batch to the scheduler.

@@ -11,8 +11,7 @@ use dafs_store::StoreError;
 use dafs_types::{CreateMode, FileHandle, ObjectType, Status};
 use dafs_wire::messages::{Open, OpenTarget, SetAttributesInline};
 use dafs_wire::{
-    ByteOrder, HEADER_BYTES, Request, RequestHeader, Response, decode_arguments, encode_request,
-    encode_response,
+    ByteOrder, HEADER_BYTES, Request, RequestHeader, Response, encode_request, encode_response,
 };
 
 use super::{
@@ -20,6 +19,7 @@ use super::{
     Record, RequestKey, Running, Touched, Unsynced, is_failure,
 };
 use crate::fencing::operation_of_intent;
+use crate::handles;
 use crate::jobs::Job;
 use crate::names::{changes_of, components, name_of};
 use crate::reactor::Reactor;
@@ -295,7 +295,7 @@ impl Reactor {
             return;
         };
         let decoded = RequestHeader::decode(order, message).and_then(|header| {
-            let request = decode_arguments(order, &header, message)?;
+            let request = handles::decode(&*self.whole_store, order, &header, message)?;
             Ok((header, request))
         });
         // It was decoded before.
@@ -314,7 +314,8 @@ impl Reactor {
                 continue;
             };
             let Ok(header) = RequestHeader::decode(order, &message) else { continue };
-            let Ok(request) = decode_arguments(order, &header, &message) else { continue };
+            let store = &*self.whole_store;
+            let Ok(request) = handles::decode(store, order, &header, &message) else { continue };
             if self.is_gated(answer, &request, &message) {
                 continue;
             }

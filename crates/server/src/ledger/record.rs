@@ -141,6 +141,40 @@ impl Record {
         to
     }
 
+    /// Has each handle in it brought up to date, whichever server wrote the record. Those in
+    /// messages are when those are decoded; outcomes are answers, in which each is good.
+    pub fn renew(&mut self, renew: impl Fn(&mut FileHandle)) {
+        match self {
+            Self::Intent(intent) => match &mut intent.facts {
+                Facts::Victim(handle) | Facts::Appends { file: handle, .. } => renew(handle),
+                Facts::Renames { object, replaced } => {
+                    renew(object);
+                    replaced.iter_mut().for_each(renew);
+                }
+                Facts::NameFree | Facts::Truncates | Facts::Attributes => {}
+            },
+            Self::Lock(handle, _)
+            | Self::UndoKept { handle, .. }
+            | Self::UndoDropped { handle, .. } => renew(handle),
+            Self::Fence(fence) => match &mut fence.object {
+                FencedObject::File(handle) => renew(handle),
+                FencedObject::FileSystem(fs) => {
+                    let mut alone = FileHandle::new(*fs, [0; 48]);
+                    renew(&mut alone);
+                    *fs = alone.fs();
+                }
+            },
+            Self::Session(_)
+            | Self::Outcome(_)
+            | Self::Abandoned(_)
+            | Self::Forgotten(_)
+            | Self::Client(_)
+            | Self::ClientGone(_)
+            | Self::Locker(_)
+            | Self::LockGone(_) => {}
+        }
+    }
+
     /// Reads a record. `None` if it is not one of ours.
     pub fn decode(kind: RecordKind, octets: &[u8]) -> Option<Self> {
         let mut from = octets;
@@ -615,5 +649,17 @@ mod tests {
         }
         assert_eq!(Record::decode(RecordKind(0), &[]), None);
         assert_eq!(Record::decode(RecordKind(77), &[1; 100]), None);
+    }
+
+    #[test]
+    fn every_handle_in_a_record_is_renewed() {
+        for mut record in records() {
+            record.renew(|handle| *handle = FileHandle([0xee; 64]));
+            let octets = record.encode();
+            let is_old = |part: &[u8]| {
+                part.iter().all(|octet| *octet == part[0]) && !matches!(part[0], 0 | 0xee)
+            };
+            assert!(!octets.windows(16).any(is_old), "{record:?}");
+        }
     }
 }

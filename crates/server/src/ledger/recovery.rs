@@ -22,6 +22,7 @@ use super::{
     journal_failed,
 };
 use crate::config::ServerError;
+use crate::handles;
 use crate::reactor::Reactor;
 use crate::undo::{Extent, RecordedLock, Undo, without};
 
@@ -61,7 +62,10 @@ impl Ledger {
         let mut past = Past::default();
         while let Some(record) = recovered.next_record().map_err(failed)? {
             match Record::decode(record.kind, record.octets) {
-                Some(record) => past.take(record),
+                Some(mut record) => {
+                    record.renew(|handle| handles::renew(&**store, handle));
+                    past.take(record);
+                }
                 None => past.strange += 1,
             }
         }

@@ -10,12 +10,10 @@ use dafs_wire::messages::{
     Create, CreateResult, Delegation, DirectoryChanged, Link, NewObject, Open, OpenFlags,
     OpenResult, OpenTarget, Remove, Rename, RenameResult, SetAttributesInline, SetAttributesResult,
 };
-use dafs_wire::{
-    HEADER_BYTES, Request, RequestHeader, Response, ResponseHeader, decode_arguments,
-    encode_response,
-};
+use dafs_wire::{HEADER_BYTES, Request, RequestHeader, Response, ResponseHeader, encode_response};
 
 use super::{Facts, Intent};
+use crate::handles;
 use crate::names::{changes_of, components};
 use crate::respond::blank_header;
 
@@ -31,7 +29,7 @@ pub(super) fn judge(store: &dyn Store, intent: &Intent) -> Result<Option<Vec<u8>
     }
     let message = &intent.message;
     let decoded = RequestHeader::decode(intent.order, message)
-        .and_then(|header| decode_arguments(intent.order, &header, message));
+        .and_then(|header| handles::decode(store, intent.order, &header, message));
     let Ok(request) = decoded else {
         // It was decoded before it was written down.
         return Ok(None);

@@ -205,6 +205,8 @@ pub struct Shared {
 struct ExportRoot {
     name: String,
     id: u64,
+    /// What stood for it in handles before the node had room there.
+    old_id: u64,
     root: Arc<Node>,
     /// Whether everything on the root's file system lies beneath it.
     is_whole: bool,
@@ -274,13 +276,14 @@ impl LocalStore {
         let root = Arc::new(self.make(path_fd, index, 0, &status));
         lock(&self.mounts).insert((index, 0), Arc::new(mount_fd));
         let (name, id) = (export.name.clone(), self.export_ids[index]);
+        let old_id = self.sealer.old_export_id(&name);
         let mounts = mount_points();
         let is_whole = is_mount_of_whole(&mounts, status.mount_id, root.fd());
         let mount = mounts.iter().find(|mount| mount.id == status.mount_id);
         let is_local = mount.is_some_and(|mount| mount.medium == Medium::Local);
         let shared = Arc::get_mut(&mut self.shared).expect("nobody else has it yet");
         shared.uses_kernel_handles &= works;
-        shared.exports.push(ExportRoot { name, id, root, is_whole, is_local });
+        shared.exports.push(ExportRoot { name, id, old_id, root, is_whole, is_local });
         self.terms.push(ExportTerms {
             is_visible: true,
             read_only: export.read_only,
@@ -314,8 +317,9 @@ impl LocalStore {
 
     /// On which terms the export of a handle is entered; `None` for what is no handle of ours.
     fn terms_of(&self, handle: &FileHandle) -> Option<&ExportTerms> {
-        let id = handle.fs().0.first_chunk().map_or(0, |id| u64::from_le_bytes(*id));
-        let place = self.exports.iter().position(|export| export.id == id)?;
+        let id = export_word(handle);
+        let place =
+            self.exports.iter().position(|export| export.id == id || export.old_id == id)?;
         self.terms.get(place)
     }
 
@@ -330,6 +334,22 @@ impl LocalStore {
             Some(terms) => terms.squash.apply(who, &terms.anonymous),
             None => Cow::Borrowed(who),
         }
+    }
+
+    /// The handle of now, of one that was made before the node had room in it.
+    fn renew(&self, handle: &FileHandle) -> Option<FileHandle> {
+        if handle.birth_node() == 0 {
+            return None;
+        }
+        let word = export_word(handle);
+        let export = self.exports.iter().find(|export| export.old_id == word)?;
+        if handle.file_id() == [0; 48] {
+            let mut renewed = *handle;
+            renewed.0[..8].copy_from_slice(&export.id.to_le_bytes());
+            return Some(renewed);
+        }
+        let parts = self.sealer.open(handle)?;
+        Some(self.sealer.seal(&Parts { export: export.id, ..parts }))
     }
 
     /// A directory on a file system, for opening by handle.
@@ -444,6 +464,11 @@ fn descriptor_bound(wanted: usize) -> usize {
 fn is_mount_of_whole(mounts: &[MountPoint], mount_id: u64, root: BorrowedFd<'_>) -> bool {
     let Ok(path) = sys::present_path(root) else { return false };
     mounts.iter().any(|mount| mount.id == mount_id && mount.root == b"/" && mount.point == path)
+}
+
+/// What stands for the export in a handle, and for the node.
+fn export_word(handle: &FileHandle) -> u64 {
+    handle.0.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
 }
 
 /// A panic elsewhere leaves these tables whole: each change to them is one call.

@@ -74,6 +74,8 @@ pub(super) enum Target {
 impl LocalStore {
     /// The object of a handle.
     pub(super) fn resolve(&self, handle: &FileHandle) -> Result<Target> {
+        let renewed = self.renew(handle);
+        let handle = renewed.as_ref().unwrap_or(handle);
         if !self.is_visible(handle) {
             return Err(StoreError::Access);
         }

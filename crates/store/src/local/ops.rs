@@ -80,6 +80,10 @@ impl Store for LocalStore {
         self.is_visible(handle)
     }
 
+    fn renewed(&self, handle: &FileHandle) -> Option<FileHandle> {
+        self.renew(handle)
+    }
+
     fn close_removed(&self) {
         // Closed behind the lock.
         let _dead = lock(&self.nodes).take_dead();

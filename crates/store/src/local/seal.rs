@@ -3,9 +3,11 @@
 //! Invariant: nothing in a handle is believed before its seal is: SipHash-2-4 with a
 //! 128-bit key that never leaves the state directory, over the other 56 octets.
 //!
-//! Layout: 8 octets export, 8 octets file system (0: that of the export's root), then
-//! form, length, facet, zero, 4 kind, 32 body, 8 seal. The handle of a named attribute has
-//! the number of its name in the last 8 octets of the body.
+//! Layout: 6 octets export and 2 the node where the object was born (0: this server stands
+//! alone), 8 octets file system (0: that of the export's root), then form, length, facet,
+//! zero, 4 kind, 32 body, 8 seal. The handle of a named attribute has the number of its name
+//! in the last 8 octets of the body. Handles of before the node had room have 8 octets of
+//! export; they are good for ever, and answered by those of now.
 
 use std::hash::Hasher;
 use std::io::{Read, Write};
@@ -52,7 +54,7 @@ impl Identity {
 /// A handle taken apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// Which export; see [`Sealer::export_id`].
+    /// Which export, and which node in its upper 16 bits; see [`Sealer::export_id`].
     pub export: u64,
     /// Which file system beneath it; 0 for that of its root.
     pub file_system: u64,
@@ -100,7 +102,14 @@ impl Sealer {
     }
 
     /// Stands for an export by its name, not by its place in the configuration.
+    ///
+    /// The upper 16 bits are the node's, and 0 alone. Number 0 is the virtual root's.
     pub fn export_id(&self, name: &str) -> u64 {
+        (self.old_export_id(name) & EXPORT_MASK).max(1)
+    }
+
+    /// The same in handles that were made before the node had room: all 64 bits.
+    pub fn old_export_id(&self, name: &str) -> u64 {
         self.hash(b"export", name.as_bytes())
     }
 
@@ -109,10 +118,10 @@ impl Sealer {
         self.hash(b"attribute", name)
     }
 
-    /// A number for what has none of its own.
+    /// A number for what has none of its own, in the 52 bits that a node leaves its files.
     pub fn file_number(&self, handle: &FileHandle) -> u64 {
         // No local file system counts that far.
-        self.hash(b"number", &handle.0) | 1 << 63
+        self.hash(b"number", &handle.0) & (FILE_NUMBER_TOP - 1) | FILE_NUMBER_TOP
     }
 
     /// Eight octets that go with a handle and tell nothing of the key.
@@ -198,6 +207,10 @@ impl Sealer {
 
 const KEY_FILE: &str = "handle.key";
 const SEALED: usize = 56;
+/// The bits of an export's number: the rest is the node's.
+const EXPORT_MASK: u64 = (1 << 48) - 1;
+/// The highest of the bits of a file's number that a node leaves.
+const FILE_NUMBER_TOP: u64 = 1 << 51;
 const FORM_KERNEL: u8 = 1;
 const FORM_INODE: u8 = 2;
 const FORM_VIRTUAL_ROOT: u8 = 3;

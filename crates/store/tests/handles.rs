@@ -1,0 +1,111 @@
+//! Handles that clients have kept since before a server left room for the node in them.
+
+use std::hash::Hasher;
+use std::path::Path;
+
+use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_store::{Credentials, Store, StoreError};
+use dafs_types::{FileHandle, ShareAccess};
+use siphasher::sip::SipHasher24;
+
+fn root() -> Credentials {
+    Credentials::superuser()
+}
+
+/// What servers computed with the key of their state directory.
+fn hash(state: &Path, purpose: &[u8], bytes: &[u8]) -> [u8; 8] {
+    let key: [u8; 16] = std::fs::read(state.join("handle.key")).unwrap().try_into().unwrap();
+    let mut hasher = SipHasher24::new_with_key(&key);
+    hasher.write(purpose);
+    hasher.write(bytes);
+    hasher.finish().to_le_bytes()
+}
+
+/// The handle of the same object with another first word.
+fn sealed_with(state: &Path, handle: &FileHandle, word: [u8; 8]) -> FileHandle {
+    let mut other = *handle;
+    other.0[..8].copy_from_slice(&word);
+    let seal = hash(state, b"handle", &other.0[..56]);
+    other.0[56..].copy_from_slice(&seal);
+    other
+}
+
+/// As servers made it whose export had all of the first word.
+fn old_form(state: &Path, handle: &FileHandle) -> FileHandle {
+    sealed_with(state, handle, hash(state, b"export", b"export"))
+}
+
+fn over_each(check: impl Fn(&LocalConfig, &LocalStore)) {
+    for kernel_handles in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let (tree, state) = (directory.path().join("tree"), directory.path().join("state"));
+        std::fs::create_dir_all(tree.join("d")).unwrap();
+        std::fs::write(tree.join("d/file"), b"data").unwrap();
+        let mut config = LocalConfig::new(&tree, state);
+        config.kernel_handles = kernel_handles;
+        let store = LocalStore::new(&config).unwrap();
+        check(&config, &store);
+    }
+}
+
+fn walk(store: &LocalStore, names: &[&str]) -> FileHandle {
+    let top = store.root(&root()).unwrap().handle;
+    names.iter().fold(top, |at, name| store.lookup(&root(), &at, name.as_bytes()).unwrap().handle)
+}
+
+#[test]
+fn a_handle_made_before_the_node_had_room_is_good_for_ever() {
+    over_each(|config, store| {
+        let state = &config.state_directory;
+        let anew = LocalStore::new(config).unwrap();
+        for names in [&[][..], &["d"], &["d", "file"]] {
+            let handle = walk(store, names);
+            let old = old_form(state, &handle);
+            assert_ne!(old, handle);
+            for store in [&anew, store] {
+                let number = |handle| store.attributes(&root(), handle).unwrap().file_id;
+                assert_eq!(number(&old), number(&handle), "{names:?}");
+                assert_eq!(store.renewed(&old), Some(handle), "{names:?}");
+                assert_eq!(store.renewed(&handle), None);
+            }
+        }
+        // Whatever comes of it has the form of now.
+        let (directory, file) = (walk(store, &["d"]), walk(store, &["d", "file"]));
+        let found = store.lookup(&root(), &old_form(state, &directory), b"file").unwrap();
+        assert_eq!(found.handle, file);
+        let open = |handle| store.open(&root(), handle, ShareAccess::Read).unwrap();
+        let (one, two) = (open(&file), open(&old_form(state, &file)));
+        assert_eq!((one.key(), one.handle()), (two.key(), two.handle()), "one object, one file");
+    });
+}
+
+#[test]
+fn a_handle_has_room_for_the_node_and_names_none_alone() {
+    over_each(|config, store| {
+        let state = &config.state_directory;
+        let file = walk(store, &["d", "file"]);
+        assert_eq!(file.birth_node(), 0);
+        let mut word = *file.0.first_chunk().unwrap();
+        word[6] = 5;
+        let of_another = sealed_with(state, &file, word);
+        assert_eq!(of_another.birth_node(), 5);
+        assert_eq!(store.attributes(&root(), &of_another).err(), Some(StoreError::Stale));
+        assert_eq!(store.renewed(&of_another), None);
+    });
+}
+
+#[test]
+fn only_what_was_sealed_is_renewed() {
+    over_each(|config, store| {
+        let file = walk(store, &["d", "file"]);
+        let mut forged = old_form(&config.state_directory, &file);
+        forged.0[30] ^= 1;
+        assert_eq!(store.renewed(&forged), None);
+        assert_eq!(store.attributes(&root(), &forged).err(), Some(StoreError::BadHandle));
+        // Nobody seals what names a file system alone: it leads to nothing.
+        let alone = |handle: &FileHandle| FileHandle::new(handle.fs(), [0; 48]);
+        let old = alone(&old_form(&config.state_directory, &file));
+        assert_eq!(store.renewed(&old), Some(alone(&file)));
+        assert_eq!(store.attributes(&root(), &old).err(), Some(StoreError::BadHandle));
+    });
+}
