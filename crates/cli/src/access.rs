@@ -238,7 +238,7 @@ pub fn identity(text: &str, key: &str) -> Result<Credentials> {
     let error = || anyhow!("{key}: {text:?} is none; write UID:GID, as in 65534:65534");
     let (uid, gid) = text.split_once(':').ok_or_else(error)?;
     let (uid, gid) = (uid.parse().map_err(|_| error())?, gid.parse().map_err(|_| error())?);
-    Ok(Credentials { uid, gid, groups: Box::default() })
+    Credentials::plain(uid, gid).with_context(|| format!("{key}: {text:?}"))
 }
 
 fn parsed<T>(texts: &[String], key: &str) -> Result<Vec<T>>
@@ -273,4 +273,18 @@ pub fn kerberos(arguments: &Arguments) -> Result<Option<KerberosConfig>> {
         token_bytes_max: table.max_token.unwrap_or(by_default.token_bytes_max),
         binding_required: table.require_binding,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_that_no_user_has_is_nobodys_to_give() {
+        assert_eq!(identity("7:8", "squash-to").unwrap(), Credentials::plain(7, 8).unwrap());
+        for text in ["4294967295:8", "7:4294967295", "-1:8"] {
+            let error = format!("{:#}", identity(text, "squash-to").unwrap_err());
+            assert!(error.contains("squash-to") && error.contains(text), "{error}");
+        }
+    }
 }

@@ -46,9 +46,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         }
         return Ok(passwords.save(&arguments.file)?);
     }
-    let mut groups = arguments.groups.clone();
-    groups.sort_unstable();
-    let who = Credentials { uid: arguments.uid, gid: arguments.gid, groups: groups.into() };
+    let who = Credentials::new(arguments.uid, arguments.gid, arguments.groups.clone())
+        .with_context(|| format!("user {user}"))?;
     let password = read_password(user)?;
     if password.is_empty() {
         bail!("an empty password keeps nobody out; nothing was changed");

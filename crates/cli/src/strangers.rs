@@ -62,8 +62,8 @@ pub fn risks(arguments: &Arguments) -> Result<Vec<String>> {
          of this host; take --anonymous (anonymous =) away to let in only those with a \
          password or a ticket",
         open.join(" and "),
-        who.uid,
-        who.gid
+        who.uid(),
+        who.gid()
     )])
 }
 
@@ -89,9 +89,6 @@ fn open_addresses(arguments: &Arguments) -> Vec<String> {
 
 /// The server's own user.
 fn own() -> Credentials {
-    Credentials {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        groups: Box::default(),
-    }
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    Credentials::plain(user.as_raw(), group.as_raw()).expect("a process runs as a user")
 }

@@ -38,11 +38,13 @@ impl Served {
         config.cache.arena_bytes = 64 << 20;
         config.cache.dirty_bytes_max = 16 << 20;
         config.access.squash = Some(Squash::Nobody);
-        config.filer.anonymous = Some(Credentials {
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-            groups: Box::default(),
-        });
+        config.filer.anonymous = Some(
+            Credentials::plain(
+                rustix::process::getuid().as_raw(),
+                rustix::process::getgid().as_raw(),
+            )
+            .unwrap(),
+        );
         let store = LocalStore::new(&LocalConfig::new(export, state)).unwrap();
         let server = Server::new(&config, Arc::new(store)).unwrap();
         let (address, stopper) = (server.addresses()[0].clone(), server.stopper());

@@ -16,7 +16,7 @@ fn bench() -> Bench {
 }
 
 fn user(uid: u32) -> Credentials {
-    Credentials { uid, gid: uid, groups: Box::default() }
+    Credentials::plain(uid, uid).unwrap()
 }
 
 /// What a token has come to.

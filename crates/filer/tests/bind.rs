@@ -79,7 +79,7 @@ fn what_does_not_fit_is_refused() {
     let (plain_id, _) = bench.filer.ids(plain).unwrap();
     assert_eq!(bind(&mut bench, back, plain_id), Err(Status::NotSupp));
     // Somebody else, by the kernel's word.
-    let local = PeerIdentity::Local(Credentials { uid: 7, gid: 7, groups: Box::default() });
+    let local = PeerIdentity::Local(Credentials::plain(7, 7).unwrap());
     let kind = description(ChannelKind::BackControl);
     let stranger = bench.filer.channel_opened(local, kind, Moment(0)).unwrap();
     assert_eq!(bind(&mut bench, stranger, session.id), Err(Status::NotAuthorized));

@@ -18,7 +18,7 @@ fn table(policy: CredentialPolicy) -> CredentialTable {
 }
 
 fn user(uid: u32) -> Credentials {
-    Credentials { uid, gid: uid, groups: Box::default() }
+    Credentials::plain(uid, uid).unwrap()
 }
 
 fn numbered(uid: u32) -> CredentialData<'static> {
@@ -35,7 +35,7 @@ fn register(table: &mut CredentialTable, client: ClientId, uid: u32) -> Result<C
 /// Whom a request of this client would act for.
 fn acting(table: &mut CredentialTable, client: ClientId, handle: CredHandle) -> Option<u32> {
     let held = table.acquire(client, handle).ok()?;
-    let uid = table.credentials(&held).uid;
+    let uid = table.credentials(&held).uid();
     table.finish(held);
     Some(uid)
 }
@@ -79,7 +79,7 @@ fn every_type_of_the_draft() {
     let id = |groups: &'static [u32]| CredentialData::Id { uid: 5, gid: 6, groups: groups.into() };
     let Ok(Registration::Done(handle)) = table.register(A, true, &id(&[9, 8, 9])) else { panic!() };
     let held = table.acquire(A, handle).unwrap();
-    let expected = Credentials { uid: 5, gid: 6, groups: Box::new([8, 9]) };
+    let expected = Credentials::new(5, 6, [8, 9]).unwrap();
     assert_eq!(table.credentials(&held), &expected);
     table.finish(held);
     assert_eq!(table.register(A, true, &id(&[1, 2, 3, 4])), Err(Status::Inval));
@@ -95,6 +95,17 @@ fn every_type_of_the_draft() {
     let looked = table.register(A, true, &CredentialData::Gss(b"x"));
     let name = CredentialName::Gss(Box::from(&b"x"[..]));
     assert!(matches!(looked, Ok(Registration::LookUp(_, found)) if found == name));
+}
+
+#[test]
+fn the_number_that_no_user_has_is_registered_for_nobody() {
+    const NONE: u32 = u32::MAX;
+    let mut table = table(CredentialPolicy::default());
+    for (uid, gid, groups) in [(NONE, 6, &[][..]), (5, NONE, &[]), (5, 6, &[7, NONE])] {
+        let data = CredentialData::Id { uid, gid, groups: groups.into() };
+        assert_eq!(table.register(A, true, &data), Err(Status::Inval), "{uid} {gid} {groups:?}");
+    }
+    assert_eq!(table.counters().taken, 0);
 }
 
 #[test]
@@ -149,7 +160,7 @@ fn a_request_outlives_its_client() {
     let idle = register(&mut table, A, 8).unwrap();
     let held = table.acquire(A, handle).unwrap();
     table.client_gone(A);
-    assert_eq!(table.credentials(&held).uid, 7);
+    assert_eq!(table.credentials(&held).uid(), 7);
     let shown: Vec<_> = table.iter().collect();
     let credentials = user(7);
     let orphan =
@@ -318,7 +329,7 @@ impl Model {
 
     fn check(&self, table: &CredentialTable) {
         for (_, _, _, uid, held) in &self.uses {
-            assert_eq!(table.credentials(held).uid, *uid);
+            assert_eq!(table.credentials(held).uid(), *uid);
         }
         let orphans: BTreeSet<_> = self
             .uses

@@ -105,7 +105,7 @@ fn connect_and_auth_in_one_step_can_be_undone() {
 #[test]
 fn identity_comes_from_the_kernel_the_configuration_or_a_password() {
     let mut bench = bench();
-    let who = Credentials { uid: 1000, gid: 100, groups: Box::new([7]) };
+    let who = Credentials::new(1000, 100, [7]).unwrap();
     let local = bench.channel_from(PeerIdentity::Local(who.clone()));
     bench.connect(local, "local", 1);
     assert_eq!(bench.filer.auth_types(local), [AuthType::None, AuthType::Default, AuthType::Text]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use dafs_dat::{Domain, EndpointConfig, EndpointId, Inbox, Peer, PendingId};
 use dafs_filer::{ChannelDescription, ChannelEnd, ChannelKind, PeerIdentity};
-use dafs_types::{Credentials, limits};
+use dafs_types::{Credentials, NoSuchId, limits};
 use dafs_wire::ConnectData;
 
 use crate::authorize::PeerFacts;
@@ -35,8 +35,12 @@ impl Reactor {
         if let Some(certificate) = &peer.certificate {
             tracing::debug!(peer = %peer.address, %certificate, "connection by TLS");
         }
-        let identity = match &peer.process {
-            Some(process) => PeerIdentity::Local(credentials_of(process)),
+        let identity = match peer.process.as_ref().map(credentials_of) {
+            Some(Ok(who)) => PeerIdentity::Local(who),
+            Some(Err(error)) => {
+                tracing::warn!(from = %facts, %error, "connection refused");
+                return self.interface.reject(pending, REFUSED);
+            }
             None => PeerIdentity::Remote,
         };
         let description = ChannelDescription {
@@ -151,9 +155,8 @@ impl Reactor {
     }
 }
 
-/// The identity the kernel vouches for, as it was when the peer connected.
-fn credentials_of(process: &dafs_dat::PeerProcess) -> Credentials {
-    let mut groups = process.groups.clone();
-    groups.sort_unstable();
-    Credentials { uid: process.uid, gid: process.gid, groups }
+/// The identity the kernel vouches for, as it was when the peer connected; it has none for a
+/// process that is not there.
+fn credentials_of(process: &dafs_dat::PeerProcess) -> Result<Credentials, NoSuchId> {
+    Credentials::new(process.uid, process.gid, process.groups.clone())
 }

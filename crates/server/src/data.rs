@@ -68,7 +68,7 @@ impl Reactor {
             self.filer.is_open_by(channel, dafs_filer::FileKey(file.key().0))
         });
         let is_own =
-            || who.store().attributes(&who, handle).is_ok_and(|found| found.uid == who.uid);
+            || who.store().attributes(&who, handle).is_ok_and(|found| found.uid == who.uid());
         if is_open || is_own() { Ok(()) } else { Err(Status::Access) }
     }
 

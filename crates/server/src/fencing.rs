@@ -135,7 +135,7 @@ impl Reactor {
             FencedObject::FileSystem(_) => false,
             FencedObject::File(_) => {
                 let who = self.who(answer);
-                self.attributes_of(answer, handle)?.uid == who.uid
+                self.attributes_of(answer, handle)?.uid == who.uid()
             }
         };
         Ok(FenceAuthority { is_owner, is_trusted })

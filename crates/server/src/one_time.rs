@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn only_the_whole_password_is_right_and_it_is_never_shown() {
-        let who = Credentials { uid: 7, gid: 8, groups: Box::default() };
+        let who = Credentials::plain(7, 8).unwrap();
         let password = "0123456789abcdef0123456789abcdef";
         let user = OneTimeUser::new("own", who, password).unwrap();
         assert!(user.is_password(password));

@@ -98,12 +98,13 @@ impl PasswordFile {
         let failed = |source| PasswordError::System { path: path.into(), source };
         let mut text = String::new();
         for user in &self.users {
-            let groups: Vec<String> = user.credentials.groups.iter().map(u32::to_string).collect();
+            let groups: Vec<String> =
+                user.credentials.groups().iter().map(u32::to_string).collect();
             text.push_str(&format!(
                 "{}:{}:{}:{}:{}\n",
                 user.name,
-                user.credentials.uid,
-                user.credentials.gid,
+                user.credentials.uid(),
+                user.credentials.gid(),
                 groups.join(","),
                 user.hash
             ));
@@ -196,10 +197,11 @@ fn parse(line: &str) -> Result<User, &'static str> {
     for group in field("groups are missing")?.split(',').filter(|group| !group.is_empty()) {
         groups.push(group.parse().map_err(|_| "a group is not a number")?);
     }
-    groups.sort_unstable();
+    let credentials = Credentials::new(uid, gid, groups)
+        .map_err(|_| "4294967295 (-1) is no user and no group")?;
     let hash = field("hash is missing")?.to_string();
     PasswordHash::new(&hash).map_err(|_| "hash is malformed")?;
-    Ok(User { name, credentials: Credentials { uid, gid, groups: groups.into() }, hash })
+    Ok(User { name, credentials, hash })
 }
 
 fn hash(password: &str) -> Result<String, PasswordError> {
@@ -225,7 +227,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("passwords");
         let mut file = PasswordFile::default();
-        let who = Credentials { uid: 7, gid: 8, groups: Box::new([9, 10]) };
+        let who = Credentials::new(7, 8, [9, 10]).unwrap();
         file.set("ann", who.clone(), "open sesame").unwrap();
         file.save(&path).unwrap();
         let file = PasswordFile::load(&path).unwrap();
@@ -265,5 +267,10 @@ mod tests {
         std::fs::write(&path, "# users\nann:x:1::h\n").unwrap();
         let error = PasswordFile::load(&path).unwrap_err();
         assert!(error.to_string().contains("line 2: uid is not a number"), "{error}");
+        for ids in ["4294967295:1:", "1:4294967295:", "1:1:4294967295"] {
+            std::fs::write(&path, format!("ann:{ids}:{UNKNOWN_USER_HASH}\n")).unwrap();
+            let error = PasswordFile::load(&path).unwrap_err();
+            assert!(error.to_string().contains("line 1: 4294967295 (-1) is no user"), "{error}");
+        }
     }
 }

@@ -312,7 +312,7 @@ impl Reactor {
         if let (Some(view), Some(who)) = (view, self.filer.credentials(id).cloned())
             && let Some(channel) = self.channels.get_mut(answer.endpoint)
         {
-            let (uid, by, trusted) = (who.uid, authorize::named(how), outcome.trusted);
+            let (uid, by, trusted) = (who.uid(), authorize::named(how), outcome.trusted);
             let principal = self.filer.principal(id).map(ToString::to_string);
             let principal = principal.as_deref().unwrap_or_default();
             let from = &channel.peer;

@@ -44,12 +44,9 @@ fn of_this_host(name: &str) -> nix::Result<Option<Credentials>> {
     let Some(user) = name.to_str().ok().map(User::from_name).transpose()?.flatten() else {
         return Ok(None);
     };
-    let mut groups: Vec<u32> =
-        getgrouplist(&name, user.gid)?.into_iter().map(Gid::as_raw).collect();
-    groups.sort_unstable();
-    groups.dedup();
-    let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-    Ok(Some(Credentials { uid, gid, groups: groups.into() }))
+    let groups: Vec<u32> = getgrouplist(&name, user.gid)?.into_iter().map(Gid::as_raw).collect();
+    // A directory that gives somebody a number which no user has knows no such user.
+    Ok(Credentials::new(user.uid.as_raw(), user.gid.as_raw(), groups).ok())
 }
 
 #[cfg(test)]
@@ -59,11 +56,11 @@ mod tests {
     #[test]
     fn users_of_the_file_come_before_those_of_the_host() {
         let mut file = PasswordFile::default();
-        let who = Credentials { uid: 4711, gid: 4712, groups: Box::new([5]) };
+        let who = Credentials::new(4711, 4712, [5]).unwrap();
         file.set("root", who.clone(), "secret").unwrap();
         assert_eq!(Users::new(Arc::new(file)).find("root"), Some(who));
         let host = Users::new(Arc::default());
-        assert_eq!(host.find("root").map(|who| who.uid), Some(0));
+        assert_eq!(host.find("root").map(|who| who.uid()), Some(0));
         assert_eq!(host.find("nobody of this name"), None);
         assert_eq!(host.find("ro\0ot"), None);
     }

@@ -33,11 +33,13 @@ impl Served {
         };
         let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
         config.access.squash = Some(dafs_store::local::Squash::Nobody);
-        config.filer.anonymous = Some(dafs_types::Credentials {
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-            groups: Box::default(),
-        });
+        config.filer.anonymous = Some(
+            dafs_types::Credentials::plain(
+                rustix::process::getuid().as_raw(),
+                rustix::process::getgid().as_raw(),
+            )
+            .unwrap(),
+        );
         let server = Server::new(&config, Arc::new(store.unwrap())).unwrap();
         let url = match &server.addresses()[0] {
             dafs_dat::Address::Tcp(address) => format!("dafs://{address}/"),

@@ -123,7 +123,7 @@ impl Plan {
 
 /// Everybody here is the superuser: permissions are not what a run is about.
 pub(crate) fn root() -> Credentials {
-    Credentials { uid: 0, gid: 0, groups: Box::default() }
+    Credentials::superuser()
 }
 
 /// The node the server listens on; clients have the ones after it.

@@ -5,7 +5,7 @@
 //! machine's clock can tell apart.
 
 use dafs_types::attributes::DeviceNumber;
-use dafs_types::{FileAttributes, FileHandle, ObjectType, SetTime, Timestamp};
+use dafs_types::{FileAttributes, FileHandle, NO_ID, ObjectType, SetTime, Timestamp};
 
 use crate::error::{Result, StoreError};
 
@@ -96,7 +96,7 @@ impl AttributeChanges {
     /// are not decimal numbers into ids.
     ///
     /// # Errors
-    /// `Invalid` for a name nobody knows.
+    /// `Invalid` for a name nobody knows, and for -1, which no user or group has.
     pub fn from_protocol(
         wanted: &dafs_types::SetAttributes,
         resolve_user: impl Fn(&str) -> Option<u32>,
@@ -108,6 +108,7 @@ impl AttributeChanges {
                 .parse::<u32>()
                 .ok()
                 .or_else(|| resolve(name))
+                .filter(|id| *id != NO_ID)
                 .map(Some)
                 .ok_or(StoreError::Invalid),
         };

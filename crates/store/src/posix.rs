@@ -24,6 +24,14 @@ pub fn check_link(who: &Credentials, found: &Attributes) -> Result<()> {
     rules::check_link(who, bits_of(found))
 }
 
+/// Checks that the asker may make an object with these attributes.
+///
+/// # Errors
+/// `NotPermitted` for an owner that could not be given; `Invalid` and `TooBig` for what cannot be.
+pub fn check_new(who: &Credentials, changes: &AttributeChanges) -> Result<()> {
+    rules::check_new(who, changes)
+}
+
 /// Checks a change of attributes, and takes away what the asker's identity does not carry.
 /// A change that passed needs no further permission.
 ///

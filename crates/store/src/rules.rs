@@ -8,7 +8,8 @@ use dafs_types::limits::{
 };
 use dafs_types::permission::{self, EXECUTE, READ, WRITE};
 use dafs_types::{
-    AccessMask, Credentials, FileHandle, FileSystemAttributes, ObjectType, SetTime, ShareAccess,
+    AccessMask, Credentials, FileHandle, FileSystemAttributes, NO_ID, ObjectType, SetTime,
+    ShareAccess,
 };
 
 use crate::acl::{self, Lists, PosixAcl};
@@ -76,14 +77,29 @@ pub(crate) fn check_link(who: &Credentials, guard: Guard<'_>) -> Result<()> {
     }
     let runs_as_group = mode & 0o2010 == 0o2010;
     let is_plain = kind == ObjectType::Regular && mode & 0o4000 == 0 && !runs_as_group;
-    let is_own = who.is_superuser() || who.uid == uid;
+    let is_own = who.is_superuser() || who.uid() == uid;
     let may = is_own || is_plain && guard.allows(who, READ | WRITE);
     if may { Ok(()) } else { Err(StoreError::NotPermitted) }
 }
 
-/// Whether the asker may make objects for whom they are to belong to.
-pub(crate) fn check_owner(who: &Credentials, changes: &AttributeChanges) -> Result<()> {
-    let is_own = changes.uid.is_none_or(|uid| uid == who.uid);
+/// Whether attributes can be set at all: system calls take some numbers for words of their own.
+fn check_values(changes: &AttributeChanges) -> Result<()> {
+    let is_word = |id: Option<u32>| id == Some(NO_ID);
+    let is_late = |time: Option<SetTime>| matches!(time, Some(SetTime::Client(time)) if time.nanoseconds >= 1_000_000_000);
+    if is_word(changes.uid) || is_word(changes.gid) {
+        return Err(StoreError::Invalid);
+    }
+    if is_late(changes.time_access) || is_late(changes.time_modify) {
+        return Err(StoreError::Invalid);
+    }
+    let is_too_big = changes.size.is_some_and(|size| size > FILE_OFFSET_MAX);
+    if is_too_big { Err(StoreError::TooBig) } else { Ok(()) }
+}
+
+/// Whether the asker may make objects as they are to be, and for whom they are to belong to.
+pub(crate) fn check_new(who: &Credentials, changes: &AttributeChanges) -> Result<()> {
+    check_values(changes)?;
+    let is_own = changes.uid.is_none_or(|uid| uid == who.uid());
     let is_in = changes.gid.is_none_or(|gid| who.in_group(gid));
     if who.is_superuser() || is_own && is_in { Ok(()) } else { Err(StoreError::NotPermitted) }
 }
@@ -95,8 +111,9 @@ pub(crate) fn check_changes(
     guard: Guard<'_>,
     changes: &AttributeChanges,
 ) -> Result<AttributeChanges> {
+    check_values(changes)?;
     let found = guard.attributes;
-    let is_owner = who.is_superuser() || who.uid == found.uid;
+    let is_owner = who.is_superuser() || who.uid() == found.uid;
     let may_write = guard.allows(who, WRITE);
     let mut allowed = *changes;
     if let Some(mode) = changes.mode {
@@ -119,15 +136,12 @@ pub(crate) fn check_changes(
             return Err(StoreError::NotPermitted);
         }
     }
-    if let Some(size) = changes.size {
+    if changes.size.is_some() {
         if found.kind == ObjectType::Directory {
             return Err(StoreError::IsDirectory);
         }
         if found.kind != ObjectType::Regular {
             return Err(StoreError::Invalid);
-        }
-        if size > FILE_OFFSET_MAX {
-            return Err(StoreError::TooBig);
         }
         if !may_write {
             return Err(StoreError::Access);
@@ -141,9 +155,6 @@ pub(crate) fn check_changes(
     for time in [changes.time_access, changes.time_modify].into_iter().flatten() {
         match time {
             SetTime::Client(_) if !is_owner => return Err(StoreError::NotPermitted),
-            SetTime::Client(time) if time.nanoseconds >= 1_000_000_000 => {
-                return Err(StoreError::Invalid);
-            }
             SetTime::Server if !is_owner && !may_write => return Err(StoreError::Access),
             SetTime::Client(_) | SetTime::Server => {}
         }
@@ -179,7 +190,7 @@ pub(crate) fn check_extras(
         }
     }
     let Some(entries) = &changes.acl else { return Ok(None) };
-    if !who.is_superuser() && who.uid != found.uid {
+    if !who.is_superuser() && who.uid() != found.uid {
         return Err(StoreError::NotPermitted);
     }
     if found.kind == ObjectType::SymbolicLink {

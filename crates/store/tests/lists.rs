@@ -20,7 +20,7 @@ fn root() -> Credentials {
 }
 
 fn user(uid: u32, groups: &[u32]) -> Credentials {
-    Credentials { uid, gid: uid, groups: groups.into() }
+    Credentials::new(uid, uid, groups).unwrap()
 }
 
 fn allow(who: &str, rights: u32) -> Ace {
@@ -278,12 +278,12 @@ fn kernel_form(entries: &[(u16, u16, u32)]) -> Vec<u8> {
 fn kernel_says(path: &std::path::Path, who: &Credentials) -> [bool; 3] {
     use rustix::process::{Gid, Uid};
     use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_res_uid};
-    let groups: Vec<_> = who.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+    let groups: Vec<_> = who.groups().iter().map(|gid| Gid::from_raw(*gid)).collect();
     std::thread::scope(|scope| {
         let asking = scope.spawn(move || {
-            let uid = Uid::from_raw(who.uid);
+            let uid = Uid::from_raw(who.uid());
             set_thread_groups(&groups).unwrap();
-            set_thread_gid(Gid::from_raw(who.gid)).unwrap();
+            set_thread_gid(Gid::from_raw(who.gid())).unwrap();
             set_thread_res_uid(uid, uid, uid).unwrap();
             [(true, false), (false, true), (true, true)].map(|(read, write)| {
                 std::fs::OpenOptions::new().read(read).write(write).open(path).is_ok()
@@ -338,9 +338,9 @@ fn the_kernel_would_have_said_the_same() {
             eprintln!("skipped: this file system keeps no lists");
             return;
         }
-        let groups = [10, 50, 60].into_iter().filter(|_| numbers.percent(50)).collect();
+        let groups: Vec<u32> = [10, 50, 60].into_iter().filter(|_| numbers.percent(50)).collect();
         let uid = 1 + numbers.below(4) as u32;
-        let who = Credentials { uid, gid: 99, groups };
+        let who = Credentials::new(uid, 99, groups).unwrap();
         let store_says = [ShareAccess::Read, ShareAccess::Write, ShareAccess::Both]
             .map(|access| may(&store, &who, &handle, access));
         assert_eq!(

@@ -34,7 +34,7 @@ fn root() -> Credentials {
 }
 
 fn user(uid: u32) -> Credentials {
-    Credentials { uid, gid: uid, groups: Box::default() }
+    Credentials::plain(uid, uid).unwrap()
 }
 
 fn is_privileged() -> bool {
@@ -461,9 +461,9 @@ fn nothing_changes_in_an_export_that_is_read_only() {
 #[test]
 fn an_export_says_as_whom_it_is_entered() {
     let anonymous = user(65_000);
-    let member = Credentials { uid: 5, gid: 0, groups: [0, 7].into() };
-    let plain = Credentials { uid: 5, gid: 6, groups: [7].into() };
-    let mapped = Credentials { uid: 5, gid: 65_000, groups: [7, 65_000].into() };
+    let member = Credentials::new(5, 0, [0, 7]).unwrap();
+    let plain = Credentials::new(5, 6, [7]).unwrap();
+    let mapped = Credentials::new(5, 65_000, [7, 65_000]).unwrap();
     for (squash, who, expected) in [
         (Squash::Nobody, &root(), &root()),
         (Squash::Root, &root(), &anonymous),

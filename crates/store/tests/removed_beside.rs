@@ -26,11 +26,8 @@ fn new_store() -> (tempfile::TempDir, PathBuf, LocalStore) {
 }
 
 fn myself() -> Credentials {
-    Credentials {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        groups: Box::default(),
-    }
+    Credentials::plain(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+        .unwrap()
 }
 
 fn make(store: &LocalStore, name: &str) -> (Created, Arc<dyn File>) {

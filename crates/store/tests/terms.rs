@@ -31,7 +31,7 @@ fn hidden() -> ExportTerms {
 /// The user who runs this, who owns what is served.
 fn me() -> Credentials {
     let uid = rustix::process::geteuid().as_raw();
-    Credentials { uid, gid: rustix::process::getegid().as_raw(), groups: Box::default() }
+    Credentials::plain(uid, rustix::process::getegid().as_raw()).unwrap()
 }
 
 fn find(store: &dyn Store, path: &[&[u8]]) -> Result<FileHandle, StoreError> {
@@ -95,7 +95,7 @@ fn terms_take_away_and_never_give() {
     let open = [ExportTerms::open(), ExportTerms::open()];
     let part = place.store.on_terms(&open).unwrap();
     assert_eq!(make(&*part, &me(), b"one"), Err(StoreError::ReadOnly));
-    assert_eq!(make(&*part, &me(), b"two"), Ok(me().uid));
+    assert_eq!(make(&*part, &me(), b"two"), Ok(me().uid()));
     let read_only = ExportTerms { read_only: true, ..ExportTerms::open() };
     let part = place.store.on_terms(&[ExportTerms::open(), read_only]).unwrap();
     assert_eq!(make(&*part, &me(), b"two"), Err(StoreError::ReadOnly));
@@ -108,5 +108,5 @@ fn an_identity_counts_where_it_is_let() {
     let part = place.store.on_terms(&[ExportTerms::open(), squash]).unwrap();
     // Nobody may write here, and the owner may.
     assert_eq!(make(&*part, &me(), b"two"), Err(StoreError::Access));
-    assert_eq!(make(&place.store, &me(), b"two"), Ok(me().uid));
+    assert_eq!(make(&place.store, &me(), b"two"), Ok(me().uid()));
 }

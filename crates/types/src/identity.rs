@@ -29,17 +29,40 @@ impl AuthType {
 }
 
 /// A POSIX identity.
+///
+/// None of its numbers is [`NO_ID`]: system calls take that for "as it is", so that what is given
+/// to such a user would stay the server's own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Credentials {
-    /// User.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-    /// Supplementary groups, sorted.
-    pub groups: Box<[u32]>,
+    uid: u32,
+    gid: u32,
+    /// Sorted, each once.
+    groups: Box<[u32]>,
 }
 
 impl Credentials {
+    /// A user with a primary and supplementary groups, which may come in any order.
+    ///
+    /// # Errors
+    /// [`NoSuchId`] if one of the numbers is none.
+    pub fn new(uid: u32, gid: u32, groups: impl Into<Vec<u32>>) -> Result<Self, NoSuchId> {
+        let mut groups = groups.into();
+        if uid == NO_ID || gid == NO_ID || groups.contains(&NO_ID) {
+            return Err(NoSuchId);
+        }
+        groups.sort_unstable();
+        groups.dedup();
+        Ok(Self { uid, gid, groups: groups.into() })
+    }
+
+    /// A user in one group.
+    ///
+    /// # Errors
+    /// [`NoSuchId`] if one of the numbers is none.
+    pub fn plain(uid: u32, gid: u32) -> Result<Self, NoSuchId> {
+        Self::new(uid, gid, Vec::new())
+    }
+
     /// The identity of somebody who proved nothing (65534:65534).
     #[must_use]
     pub fn nobody() -> Self {
@@ -52,6 +75,27 @@ impl Credentials {
         Self { uid: 0, gid: 0, groups: Box::default() }
     }
 
+    /// The user.
+    #[inline]
+    #[must_use]
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// The primary group.
+    #[inline]
+    #[must_use]
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+
+    /// The supplementary groups, sorted.
+    #[inline]
+    #[must_use]
+    pub fn groups(&self) -> &[u32] {
+        &self.groups
+    }
+
     /// Whether this identity is user 0.
     #[must_use]
     pub fn is_superuser(&self) -> bool {
@@ -62,5 +106,45 @@ impl Credentials {
     #[must_use]
     pub fn in_group(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.binary_search(&gid).is_ok()
+    }
+
+    /// The same user with the primary group of another in the place of group `gid`.
+    #[must_use]
+    pub fn with_group_of(&self, gid: u32, other: &Self) -> Self {
+        let mapped = |group: u32| if group == gid { other.gid } else { group };
+        let mut groups: Vec<u32> = self.groups.iter().map(|group| mapped(*group)).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        Self { uid: self.uid, gid: mapped(self.gid), groups: groups.into() }
+    }
+}
+
+/// The number that no user and no group has: to system calls it means "leave it".
+pub const NO_ID: u32 = u32::MAX;
+
+/// A number that no user and no group has was given for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{NO_ID} (-1) is no user and no group; give another number")]
+pub struct NoSuchId;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_that_stands_for_none_is_no_identity() {
+        for (uid, gid, groups) in [(NO_ID, 1, vec![]), (1, NO_ID, vec![]), (1, 1, vec![2, NO_ID])] {
+            assert_eq!(Credentials::new(uid, gid, groups), Err(NoSuchId));
+        }
+        let who = Credentials::new(1, 2, [9, 7, 9]).unwrap();
+        assert_eq!((who.uid(), who.gid(), who.groups()), (1, 2, &[7, 9][..]));
+        assert!(who.in_group(7) && who.in_group(2) && !who.in_group(1));
+    }
+
+    #[test]
+    fn a_group_gives_way_to_anothers() {
+        let who = Credentials::new(5, 0, [0, 7]).unwrap();
+        let mapped = who.with_group_of(0, &Credentials::nobody());
+        assert_eq!(mapped, Credentials::new(5, 65_534, [7, 65_534]).unwrap());
     }
 }

@@ -30,7 +30,7 @@ pub use file::{
     AccessMask, CacheHint, CachePattern, ChangeInfo, CreateMode, DeleteDisposition, OpenClaim,
     RemoveMode, ShareAccess, ShareDeny, ShareKey, Stability,
 };
-pub use identity::{AuthType, Credentials};
+pub use identity::{AuthType, Credentials, NO_ID, NoSuchId};
 pub use ids::{
     ClientId, CookieVerifier, CredHandle, FileHandle, FsHandle, ReaddirCookie, RequestId,
     RmrContext, RmrTarget, SequenceNumber, SessionId, StateId, StreamId, Verifier,

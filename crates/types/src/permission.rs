@@ -19,7 +19,7 @@ pub fn granted(who: &Credentials, kind: ObjectType, uid: u32, gid: u32, mode: u3
         let executable = kind == ObjectType::Directory || mode & 0o111 != 0;
         return READ | WRITE | if executable { EXECUTE } else { 0 };
     }
-    let class = if who.uid == uid {
+    let class = if who.uid() == uid {
         mode >> 6
     } else if who.in_group(gid) {
         mode >> 3
@@ -46,7 +46,7 @@ pub fn allows(
 /// belongs to `entry_uid`.
 #[must_use]
 pub fn sticky_forbids(who: &Credentials, dir_mode: u32, dir_uid: u32, entry_uid: u32) -> bool {
-    dir_mode & 0o1000 != 0 && !who.is_superuser() && who.uid != dir_uid && who.uid != entry_uid
+    dir_mode & 0o1000 != 0 && !who.is_superuser() && who.uid() != dir_uid && who.uid() != entry_uid
 }
 
 /// The ACCESS procedure's answer: which of the protocol's rights the bits give.
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     fn user(uid: u32, gid: u32) -> Credentials {
-        Credentials { uid, gid, groups: Box::new([50, 60]) }
+        Credentials::new(uid, gid, [50, 60]).unwrap()
     }
 
     #[test]

@@ -241,7 +241,7 @@ const STRANGER: u32 = 4322;
 
 /// A server that takes remote clients for this user.
 fn serving(uid: u32) -> Fixture {
-    let who = Credentials { uid, gid: uid, groups: Box::default() };
+    let who = Credentials::plain(uid, uid).unwrap();
     Fixture::with(|config| config.filer.anonymous = Some(who))
 }
 

@@ -295,11 +295,11 @@ impl Drop for Fixture {
 
 /// This process's identity, which the server takes remote clients for.
 pub fn me() -> dafs_types::Credentials {
-    dafs_types::Credentials {
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-        groups: Box::default(),
-    }
+    dafs_types::Credentials::plain(
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    )
+    .unwrap()
 }
 
 /// Runs a case over every transport, each on a fresh server.

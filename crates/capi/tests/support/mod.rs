@@ -90,11 +90,11 @@ impl Served {
         config.cache.arena_bytes = 64 << 20;
         config.cache.dirty_bytes_max = 16 << 20;
         config.access.squash = Some(Squash::Nobody);
-        let me = dafs_types::Credentials {
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-            groups: Box::default(),
-        };
+        let me = dafs_types::Credentials::plain(
+            rustix::process::getuid().as_raw(),
+            rustix::process::getgid().as_raw(),
+        )
+        .unwrap();
         let mut passwords = PasswordFile::default();
         passwords.set("ann", me.clone(), "ann's secret").unwrap();
         passwords.save(&path("passwords")).unwrap();

@@ -56,10 +56,9 @@ pub fn config(place: &Path, transport: &str) -> Outcome<ServerConfig> {
     };
     let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
     config.access.squash = Some(Squash::Nobody);
-    config.filer.anonymous = Some(Credentials {
-        uid: rustix::process::getuid().as_raw(),
-        gid: rustix::process::getgid().as_raw(),
-        groups: Box::default(),
-    });
+    config.filer.anonymous = Some(
+        Credentials::plain(rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw())
+            .unwrap(),
+    );
     Ok(config)
 }

@@ -126,7 +126,7 @@ impl CredentialTable {
     ///
     /// # Errors
     /// NOT_AUTHORIZED if the client is not trusted; RESOURCE beyond a number; INVAL for
-    /// too many groups; NOTSUPP for a type this server does not take.
+    /// too many groups, and for -1 as a user or group; NOTSUPP for a type this server does not take.
     pub fn register(
         &mut self,
         client: ClientId,
@@ -183,10 +183,9 @@ impl CredentialTable {
                 if groups.len() > self.policy.groups_max as usize {
                     return Err(Status::Inval);
                 }
-                let mut groups: Vec<u32> = groups.iter().collect();
-                groups.sort_unstable();
-                groups.dedup();
-                Ok(Wanted::Known(Credentials { uid, gid, groups: groups.into() }))
+                let groups: Vec<u32> = groups.iter().collect();
+                let known = Credentials::new(uid, gid, groups).map_err(|_| Status::Inval)?;
+                Ok(Wanted::Known(known))
             }
         }
     }

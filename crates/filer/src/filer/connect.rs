@@ -194,7 +194,7 @@ impl Filer {
     ) -> Result<(Option<Principal>, AuthDecision), Status> {
         match (request, peer, &self.config.anonymous) {
             (AuthRequest::None | AuthRequest::Default, PeerIdentity::Local(who), _) => {
-                Ok((Some(Principal::LocalUser(who.uid)), AuthDecision::Accept(who.clone())))
+                Ok((Some(Principal::LocalUser(who.uid())), AuthDecision::Accept(who.clone())))
             }
             (AuthRequest::None | AuthRequest::Default, PeerIdentity::Remote, Some(who)) => {
                 Ok((Some(Principal::Anonymous), AuthDecision::Accept(who.clone())))

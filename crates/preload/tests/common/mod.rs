@@ -26,11 +26,13 @@ impl Place {
         let address = Address::Shm(directory.path().join("socket"));
         let mut config = ServerConfig { listen: vec![address], ..ServerConfig::default() };
         config.access.squash = Some(Squash::Nobody);
-        config.filer.anonymous = Some(Credentials {
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-            groups: Box::default(),
-        });
+        config.filer.anonymous = Some(
+            Credentials::plain(
+                rustix::process::getuid().as_raw(),
+                rustix::process::getgid().as_raw(),
+            )
+            .unwrap(),
+        );
         // What a process that was killed has locked is kept for it so long.
         config.filer.lease = Duration::from_secs(1);
         let state = directory.path().join("state");

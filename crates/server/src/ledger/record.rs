@@ -262,10 +262,10 @@ fn take_principal(from: &mut &[u8]) -> Option<Principal> {
 fn put_intent(to: &mut Vec<u8>, intent: &Intent) {
     put_key(to, &intent.key);
     to.push(order_number(intent.order));
-    to.put_u32(intent.who.uid);
-    to.put_u32(intent.who.gid);
-    to.put_u32(intent.who.groups.len() as u32);
-    for group in &intent.who.groups {
+    to.put_u32(intent.who.uid());
+    to.put_u32(intent.who.gid());
+    to.put_u32(intent.who.groups().len() as u32);
+    for group in intent.who.groups() {
         to.put_u32(*group);
     }
     match &intent.facts {
@@ -298,7 +298,8 @@ fn take_intent(from: &mut &[u8]) -> Option<Intent> {
     let order = take_order(from)?;
     let (uid, gid, count) = (from.take_u32()?, from.take_u32()?, from.take_u32()?);
     // Each takes four octets, so that a wrong count finds its end.
-    let groups = (0..count).map(|_| from.take_u32()).collect::<Option<_>>()?;
+    let groups = (0..count).map(|_| from.take_u32()).collect::<Option<Vec<_>>>()?;
+    let who = Credentials::new(uid, gid, groups).ok()?;
     let facts = match from.take_u8()? {
         0 => Facts::NameFree,
         1 => Facts::Truncates,
@@ -314,7 +315,7 @@ fn take_intent(from: &mut &[u8]) -> Option<Intent> {
         _ => return None,
     };
     let message = std::mem::take(from).into();
-    Some(Intent { key, order, who: Credentials { uid, gid, groups }, facts, message })
+    Some(Intent { key, order, who, facts, message })
 }
 
 fn put_lock(to: &mut Vec<u8>, handle: &FileHandle, lock: &LockRecord) {
@@ -531,7 +532,7 @@ mod tests {
             Facts::Attributes,
             Facts::Appends { file: handle(5), offset: 1 << 40, length: 7 },
         ];
-        let who = Credentials { uid: 1, gid: 2, groups: [3, 4].into() };
+        let who = Credentials::new(1, 2, [3, 4]).unwrap();
         let intent = |facts| Intent {
             key: key(),
             order: ByteOrder::Big,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use dafs_store::posix::{check_changes, check_link, check_open, common_fs_attributes};
+use dafs_store::posix::{check_changes, check_link, check_new, check_open, common_fs_attributes};
 use dafs_store::{
     AttributeChanges, Attributes, Created, Credentials, File, ListEntry, ListPage, ListRequest,
     NewNode, Object, Removed, Renamed, Result, Store, StoreError, name,
@@ -81,12 +81,13 @@ impl Disk {
         (kind, content, device): Made,
         changes: &AttributeChanges,
     ) -> Result<(Edit, Number)> {
+        check_new(who, changes)?;
         if self.volatile.inodes.len() >= self.limits.object_count_max {
             return Err(StoreError::NoSpace);
         }
         let directory = self.volatile.attributes(parent)?;
         let inherits = directory.mode & 0o2000 != 0;
-        let gid = if inherits { directory.gid } else { who.gid };
+        let gid = if inherits { directory.gid } else { who.gid() };
         let is_directory = kind == ObjectType::Directory;
         let default_mode = match kind {
             ObjectType::Directory => 0o700,
@@ -102,7 +103,7 @@ impl Disk {
         }
         let mut meta = self.new_meta(kind);
         let made = &mut meta.attributes;
-        (made.mode, made.uid, made.gid, made.device) = (mode, who.uid, gid, device);
+        (made.mode, made.uid, made.gid, made.device) = (mode, who.uid(), gid, device);
         if let Content::Text(text) = &content {
             made.size = text.len() as u64;
         }

@@ -72,10 +72,10 @@ impl PosixAcl {
     /// of this owner and group. One entry must have them all: two groups do not add up.
     pub fn allows(&self, who: &Credentials, uid: u32, gid: u32, wanted: u32) -> bool {
         let has = |bits: u32| bits & wanted == wanted;
-        if who.uid == uid {
+        if who.uid() == uid {
             return has(self.owner);
         }
-        if let Some((_, bits)) = self.users.iter().find(|(user, _)| *user == who.uid) {
+        if let Some((_, bits)) = self.users.iter().find(|(user, _)| *user == who.uid()) {
             return has(self.masked(*bits));
         }
         let own = who.in_group(gid).then_some(self.group);
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     fn user(uid: u32, groups: &[u32]) -> Credentials {
-        Credentials { uid, gid: groups[0], groups: groups[1..].into() }
+        Credentials::new(uid, groups[0], &groups[1..]).unwrap()
     }
 
     fn list() -> PosixAcl {

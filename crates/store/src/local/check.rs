@@ -38,7 +38,7 @@ impl LocalStore {
         node: &Node,
         found: &Attributes,
     ) -> Result<Option<PosixAcl>> {
-        if who.is_superuser() || who.uid == found.uid || found.kind == ObjectType::SymbolicLink {
+        if who.is_superuser() || who.uid() == found.uid || found.kind == ObjectType::SymbolicLink {
             return Ok(None);
         }
         extras::access_list(node.fd())
@@ -113,7 +113,7 @@ impl LocalStore {
     /// Has the kernel ask for the owner of what an entry leads to when it is taken away. `None`
     /// where nothing depends on it, or this process cannot act for others.
     pub(super) fn act_for(&self, who: &Credentials, is_owners: bool) -> Option<Acting> {
-        if is_owners && self.effective_uid == 0 { Acting::begin(who.uid) } else { None }
+        if is_owners && self.effective_uid == 0 { Acting::begin(who.uid()) } else { None }
     }
 
     /// Opens an object that is as `found` says.

@@ -25,7 +25,7 @@ use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
 use crate::file::{File, FileVersion};
 use crate::name;
-use crate::rules::check_owner;
+use crate::rules::check_new;
 use crate::store::{Created, NewNode, Object};
 
 impl LocalStore {
@@ -43,7 +43,7 @@ impl LocalStore {
         if mode == CreateMode::NoCreate {
             return self.open_child(who, &parent, name, access);
         }
-        check_owner(who, changes)?;
+        check_new(who, changes)?;
         let before = self.check_directory(who, &parent, EXECUTE)?;
         let may_make = self.may_make(who, &parent, &before);
         if may_make.is_ok() {
@@ -198,7 +198,7 @@ impl LocalStore {
         directory: &FileHandle,
         changes: &AttributeChanges,
     ) -> Result<(Object, Arc<dyn File>)> {
-        check_owner(who, changes)?;
+        check_new(who, changes)?;
         let parent = self.resolve_node(directory)?;
         self.check_writable(&parent)?;
         let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
@@ -224,7 +224,7 @@ impl LocalStore {
         changes: &AttributeChanges,
     ) -> Result<Created> {
         name::check(name)?;
-        check_owner(who, changes)?;
+        check_new(who, changes)?;
         let parent = self.resolve_node(directory)?;
         self.check_writable(&parent)?;
         let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
@@ -325,8 +325,8 @@ impl LocalStore {
         default_mode: u32,
     ) -> Mode {
         let mode = changes.mode.unwrap_or(default_mode);
-        let is_own = changes.uid.unwrap_or(who.uid) == self.effective_uid
-            && changes.gid.unwrap_or(who.gid) == self.effective_gid
+        let is_own = changes.uid.unwrap_or(who.uid()) == self.effective_uid
+            && changes.gid.unwrap_or(who.gid()) == self.effective_gid
             && parent.mode & 0o2000 == 0;
         if is_own { Mode::from_raw_mode(mode & 0o777) } else { Mode::empty() }
     }
@@ -342,8 +342,8 @@ impl LocalStore {
         default_mode: u32,
     ) -> Result<AttributeChanges> {
         let inherits = parent.mode & 0o2000 != 0;
-        let uid = changes.uid.unwrap_or(who.uid);
-        let gid = changes.gid.unwrap_or(if inherits { parent.gid } else { who.gid });
+        let uid = changes.uid.unwrap_or(who.uid());
+        let gid = changes.gid.unwrap_or(if inherits { parent.gid } else { who.gid() });
         let mut mode = changes.mode.unwrap_or(default_mode) & 0o7777;
         let is_directory = made.kind == ObjectType::Directory;
         if is_directory {

@@ -109,7 +109,7 @@ impl LocalStore {
         let mount = mount.as_ref().map_or(node.fd(), |mount| mount.as_fd());
         let space = rustix::fs::fstatvfs(mount)?;
         let magic = rustix::fs::fstatfs(mount)?.f_type;
-        let quota = Quota::of_user(mount, who.uid).ok();
+        let quota = Quota::of_user(mount, who.uid()).ok();
         let left = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
         let name_bytes = u32::try_from(space.f_namemax).unwrap_or(u32::MAX);
         let directory = if node.kind == ObjectType::Directory { node.fd() } else { mount };

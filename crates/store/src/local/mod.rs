@@ -92,18 +92,13 @@ impl Squash {
         who: &'w Credentials,
         anonymous: &'w Credentials,
     ) -> Cow<'w, Credentials> {
-        let has_root_group = who.gid == 0 || who.groups.first() == Some(&0);
+        let has_root_group = who.in_group(0);
         match self {
             Self::Nobody => Cow::Borrowed(who),
-            Self::Root if who.uid != 0 && has_root_group => {
-                let mapped = |gid: u32| if gid == 0 { anonymous.gid } else { gid };
-                let mut groups: Vec<u32> = who.groups.iter().map(|gid| mapped(*gid)).collect();
-                groups.sort_unstable();
-                groups.dedup();
-                let (uid, gid) = (who.uid, mapped(who.gid));
-                Cow::Owned(Credentials { uid, gid, groups: groups.into() })
+            Self::Root if !who.is_superuser() && has_root_group => {
+                Cow::Owned(who.with_group_of(0, anonymous))
             }
-            Self::Root if who.uid != 0 => Cow::Borrowed(who),
+            Self::Root if !who.is_superuser() => Cow::Borrowed(who),
             Self::Root | Self::All => Cow::Borrowed(anonymous),
         }
     }

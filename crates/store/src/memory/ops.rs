@@ -20,7 +20,7 @@ use crate::error::{Result, StoreError};
 use crate::file::File;
 use crate::name;
 use crate::rules::{
-    ACL_KINDS, check_changes, check_extras, check_link, check_open, check_owner,
+    ACL_KINDS, check_changes, check_extras, check_link, check_new, check_open,
     common_fs_attributes, set_group_left,
 };
 use crate::store::{
@@ -139,15 +139,15 @@ impl Tree {
         content: Content,
         changes: &AttributeChanges,
     ) -> Result<Number> {
-        check_owner(who, changes)?;
+        check_new(who, changes)?;
         self.has_room()?;
         let inode = self.get(parent)?;
         let directory = inode.attributes;
         let default_acl = inode.default_acl.clone();
         let default_acl = default_acl.filter(|_| kind != ObjectType::SymbolicLink);
         let inherits = directory.mode & 0o2000 != 0;
-        let uid = changes.uid.unwrap_or(who.uid);
-        let gid = changes.gid.unwrap_or(if inherits { directory.gid } else { who.gid });
+        let uid = changes.uid.unwrap_or(who.uid());
+        let gid = changes.gid.unwrap_or(if inherits { directory.gid } else { who.gid() });
         let is_directory = kind == ObjectType::Directory;
         let default_mode = match kind {
             // The list says who may, if the asker does not.

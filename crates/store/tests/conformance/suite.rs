@@ -19,7 +19,7 @@ pub fn root() -> Credentials {
 }
 
 fn user(uid: u32) -> Credentials {
-    Credentials { uid, gid: uid, groups: Box::new([]) }
+    Credentials::plain(uid, uid).unwrap()
 }
 
 pub fn mode(mode: u32) -> AttributeChanges {
@@ -499,6 +499,37 @@ fn only_the_owner_names_the_owner_there_is() {
         assert_eq!(store.set_attributes(&bob, &program, &cut), Err(StoreError::Access));
         assert_eq!(store.attributes(&root(), &program), Ok(before));
         assert!(store.set_attributes(&ann, &program, &both).is_ok());
+    });
+}
+
+#[test]
+fn numbers_that_are_words_of_system_calls_are_no_attributes() {
+    everywhere(|store| {
+        let top = top(store);
+        let none = u32::MAX;
+        let uid = AttributeChanges { uid: Some(none), ..Default::default() };
+        let gid = AttributeChanges { gid: Some(none), ..Default::default() };
+        // UTIME_OMIT, UTIME_NOW.
+        let [omit, now] = [0x3fff_fffe, 0x3fff_ffff].map(|nanoseconds| {
+            let time = SetTime::Client(Timestamp { seconds: 1, nanoseconds });
+            AttributeChanges { time_modify: Some(time), ..Default::default() }
+        });
+        for changes in [uid, gid, omit, now] {
+            let made = create(store, &root(), &top, "new", &changes);
+            assert_eq!(made.err(), Some(StoreError::Invalid), "{changes:?}");
+            let made = store.create_node(&root(), &top, b"new", NewNode::Directory, &changes);
+            assert_eq!(made.err(), Some(StoreError::Invalid), "{changes:?}");
+        }
+        assert_eq!(list(store, &top, 10), Vec::<String>::new(), "nothing was made");
+        let file = make(store, &top, "file", 0o600);
+        for changes in [uid, gid, omit, now] {
+            let set = store.set_attributes(&root(), &file, &changes);
+            assert_eq!(set, Err(StoreError::Invalid), "{changes:?}");
+        }
+        let size = AttributeChanges { size: Some(u64::MAX), ..Default::default() };
+        let made = create(store, &root(), &top, "large", &size);
+        assert_eq!(made.err(), Some(StoreError::TooBig));
+        assert_eq!(list(store, &top, 10), ["file"]);
     });
 }
 

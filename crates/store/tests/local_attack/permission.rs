@@ -17,7 +17,7 @@ const BOB: u32 = 1002;
 const ROUNDS: usize = 100;
 
 fn user(uid: u32) -> Credentials {
-    Credentials { uid, gid: uid, groups: Box::default() }
+    Credentials::plain(uid, uid).unwrap()
 }
 
 fn mode(mode: u32) -> AttributeChanges {

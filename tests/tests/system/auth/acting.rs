@@ -66,6 +66,32 @@ fn one_session_makes_files_for_several() {
     }
 }
 
+/// To system calls -1 means "as it is": what such a user made would stay root's.
+#[test]
+fn the_number_that_no_user_has_escapes_no_squash() {
+    if !is_root("the_number_that_no_user_has_escapes_no_squash") {
+        return;
+    }
+    let fixture = trusting(Squash::Root);
+    let session = try_connect(&fixture, far(), &SessionOptions::default()).unwrap();
+    let none = u32::MAX;
+    for (uid, gid, groups) in [(none, none, &[][..]), (none, 5001, &[]), (5001, none, &[none])] {
+        let registered = session.register_credentials(ActFor::Id { uid, gid, groups });
+        assert_eq!(registered.err().unwrap().status(), Some(Status::Inval), "{uid}:{gid}");
+    }
+    make(&session, "/own").unwrap();
+    let found = owner(&fixture.local("own"));
+    let owner = Some(none.to_string());
+    for changes in [
+        SetAttributes { owner: owner.clone(), ..SetAttributes::default() },
+        SetAttributes { owner_group: owner, ..SetAttributes::default() },
+    ] {
+        let set = session.set_attributes("/own", &changes);
+        assert_eq!(set.err().unwrap().status(), Some(Status::Inval), "{changes:?}");
+    }
+    assert_eq!(super::owner(&fixture.local("own")), found);
+}
+
 /// Each member of a chain is carried out as whom it names, in parallel with the session's own.
 #[test]
 fn chains_act_for_others_too() {
@@ -97,7 +123,7 @@ fn chains_act_for_others_too() {
 fn trusted_clients_fence_file_systems_for_themselves_alone() {
     let fixture = Fixture::with(|config| {
         // Nobody is the superuser here, but for the kernel's word.
-        let nobody = Credentials { uid: 4711, gid: 4711, groups: Box::default() };
+        let nobody = Credentials::plain(4711, 4711).unwrap();
         config.filer.anonymous = Some(nobody);
         config.access.trusted =
             vec![Peers { principals: vec!["anonymous".parse().unwrap()], ..Peers::default() }];

@@ -42,7 +42,7 @@ fn is_root(test: &str) -> bool {
 fn passwords(file: &Path, users: &[(&str, u32)]) {
     let mut passwords = PasswordFile::default();
     for (name, uid) in users {
-        let who = Credentials { uid: *uid, gid: *uid, groups: Box::default() };
+        let who = Credentials::plain(*uid, *uid).unwrap();
         passwords.set(name, who, name).unwrap();
     }
     passwords.save(file).unwrap();

@@ -156,7 +156,7 @@ fn root_of_elsewhere_is_nobody_unless_that_is_said() {
     if !is_root("root_of_elsewhere_is_nobody_unless_that_is_said") {
         return;
     }
-    let someone = Credentials { uid: 5007, gid: 5007, groups: Box::default() };
+    let someone = Credentials::plain(5007, 5007).unwrap();
     // By default; all; nobody.
     for (squash, far_owner, near_owner) in
         [(None, 65_534, 0), (Some(Squash::All), 5007, 5007), (Some(Squash::Nobody), 0, 0)]

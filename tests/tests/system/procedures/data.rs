@@ -237,7 +237,7 @@ fn a_handle_alone_has_nobodys_file_synced_fetched_or_asked_about() {
         eprintln!("skipped: not the superuser, who can serve others");
         return;
     }
-    let stranger = Credentials { uid: 1002, gid: 1002, groups: Box::default() };
+    let stranger = Credentials::plain(1002, 1002).unwrap();
     let fixture = Fixture::with(|config| config.filer.anonymous = Some(stranger.clone()));
     let path = fixture.local("file");
     std::fs::write(&path, b"secret").unwrap();

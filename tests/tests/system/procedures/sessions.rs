@@ -287,7 +287,7 @@ fn a_name_of_somebody_elses_is_in_use() {
     let probe = Fixture::new();
     let file = probe.root().join("passwords");
     let mut passwords = dafs_server::PasswordFile::default();
-    let nobody = dafs_types::Credentials { uid: 4321, gid: 4321, groups: Box::default() };
+    let nobody = dafs_types::Credentials::plain(4321, 4321).unwrap();
     passwords.set("mallory", nobody, "secret").unwrap();
     passwords.save(&file).unwrap();
     let fixture = Fixture::with(|config| config.password_file = Some(file));
