@@ -14,6 +14,7 @@ use dafs_dat::shm::{FoundSocket, server_user};
 use rustix::process::{Resource, getrlimit};
 
 use crate::place::{Access, DEFAULT_PORT, LoginChoice, Transport, connect};
+use crate::shown::message;
 
 /// Arguments of `dafs doctor`.
 #[derive(Debug, Args)]
@@ -32,25 +33,25 @@ struct Findings {
 
 impl Findings {
     fn good(&self, what: &str) {
-        println!("ok    {what}");
+        println!("ok    {}", message(what));
     }
 
     fn note(&self, what: &str) {
-        println!("note  {what}");
+        println!("note  {}", message(what));
     }
 
     /// It works, and lets others do what may not be meant.
     fn risk(&self, what: &str) {
-        println!("risk  {what}");
+        println!("risk  {}", message(what));
     }
 
     /// It works, and would work better otherwise.
     fn slow(&self, what: &str) {
-        println!("slow  {what}");
+        println!("slow  {}", message(what));
     }
 
     fn bad(&mut self, what: &str) {
-        println!("BAD   {what}");
+        println!("BAD   {}", message(what));
         self.wrong += 1;
     }
 }

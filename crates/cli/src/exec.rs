@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use dafs_client::Location;
+use dafs_client::{Location, without_passwords};
 
 /// Arguments of `dafs exec`.
 #[derive(Debug, Args)]
@@ -21,6 +21,9 @@ pub struct Arguments {
     /// Set by an outer `dafs exec`.
     #[arg(id = "maps_there", long, hide = true, env = MAP)]
     maps_there: Option<String>,
+    /// File whose first line is the password of the users in the URLs.
+    #[arg(long, value_name = "FILE")]
+    password_from: Option<PathBuf>,
     /// File to which every process appends what was served and what was not, at its end.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
@@ -35,7 +38,7 @@ pub struct Arguments {
 /// Becomes the program.
 pub fn run(arguments: &Arguments) -> Result<()> {
     for map in &arguments.map {
-        check(map).with_context(|| format!("--map {map}"))?;
+        check(map).with_context(|| format!("--map {}", without_passwords(map)))?;
     }
     let library = library()?;
     let Some((program, rest)) = arguments.program.split_first() else { bail!("no program") };
@@ -48,6 +51,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         // The program may go elsewhere before it ends.
         let report = std::path::absolute(report).context("--report")?;
         command.env("DAFS_PRELOAD_REPORT", report);
+    }
+    if let Some(path) = &arguments.password_from {
+        let path = std::path::absolute(path).context("--password-from")?;
+        command.env("DAFS_PRELOAD_PASSWORD_FROM", path);
     }
     if arguments.local_append {
         command.env("DAFS_PRELOAD_LOCAL_APPEND", "1");
@@ -65,7 +72,13 @@ fn check(map: &str) -> Result<()> {
     if map.contains([';', '\n']) {
         bail!("a mapping has neither semicolons nor line ends");
     }
-    Location::parse(url)?;
+    let location = Location::parse(url)?;
+    if matches!(location.user, Some((_, Some(_)))) {
+        bail!(
+            "every program that is started would have the password in its environment; give the \
+             URL without it, and --password-from FILE"
+        );
+    }
     Ok(())
 }
 

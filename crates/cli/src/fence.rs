@@ -14,6 +14,7 @@ use dafs_client::{
 use serde_json::json;
 
 use crate::place::{Access, open};
+use crate::shown::message;
 
 /// Arguments of `dafs fence`.
 #[derive(Debug, Args)]
@@ -162,11 +163,11 @@ impl<'t> Fence<'t> {
             return;
         }
         for id in list {
-            println!("{id}");
+            println!("{}", message(id));
         }
         if list.is_empty() {
             // Not where a script looks for identities.
-            eprintln!("no fence around {}: everybody may enter", self.what());
+            eprintln!("no fence around {}: everybody may enter", message(&self.what()));
         }
     }
 

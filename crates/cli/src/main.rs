@@ -19,8 +19,10 @@ mod passwd;
 mod place;
 mod postmark;
 mod recover;
+mod secrets;
 mod serve;
 mod served;
+mod shown;
 mod status;
 mod strangers;
 mod told;
@@ -127,7 +129,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    secrets::hide();
+    let cli = Cli::parse_from(secrets::arguments());
     start_logging(&cli);
     let result = match cli.command {
         Command::Serve(arguments) => serve::run(*arguments),
@@ -171,7 +174,7 @@ fn main() -> ExitCode {
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) if error.is::<told::Told>() => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("dafs: {error:#}");
+            eprintln!("dafs: {}", shown::complaint(&error));
             ExitCode::FAILURE
         }
     }

@@ -11,12 +11,15 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::{
     Client, ClientConfig, Location, ObjectType, Recovery, RecoveryOptions, SessionOptions,
+    without_passwords,
 };
 use dafs_fuse::{Mount, MountOptions, Unmounted, Unmounter};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::place::{Access, options as session_options};
+use crate::secrets;
+use crate::shown::message;
 
 /// Arguments of `dafs mount`.
 #[derive(Debug, Args)]
@@ -31,7 +34,7 @@ pub struct Arguments {
     /// this host sees the end, without a sync each), giveup (seconds after which a lost server
     /// is EIO; 120), readahead (KiB that root has the kernel read ahead; 1024), maxread (KiB that
     /// are asked for at once; 256), spin (microseconds to look for answers before sleeping),
-    /// allow_other (for others than root), ro, dev, suid, noexec, noatime.
+    /// allow_other (for others than root), password_from (the file of --password-from), ro, dev, suid, noexec, noatime.
     #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground; the mount ends with this process.
@@ -66,7 +69,7 @@ pub fn unmount(arguments: &UnmountArguments) -> Result<()> {
 fn start() -> Result<()> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut child = Command::new(program)
-        .args(std::env::args_os().skip(1))
+        .args(&secrets::arguments()[1..])
         .arg("--foreground")
         .env(BACKGROUND, "1")
         .stdout(Stdio::piped())
@@ -86,19 +89,20 @@ fn start() -> Result<()> {
 
 fn serve(arguments: &Arguments) -> Result<()> {
     let location = Location::parse(&arguments.url)?;
-    let mut options = MountOptions { source: arguments.url.clone(), ..MountOptions::default() };
+    let mut options = MountOptions { source: shown(arguments), ..MountOptions::default() };
     if let Some(spin) = arguments.access.spin {
         options.spin = spin;
     }
+    let mut access = arguments.access.clone();
     for text in &arguments.options {
-        options.apply(text)?;
+        options.apply(&password_option(text, &mut access))?;
     }
-    let wanted = asked_for(&location, arguments, &options)?;
+    let wanted = asked_for(&location, &access, &options)?;
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect(&arguments.access.tls.applied(&location), &wanted)?;
     let root = session.metadata(&location.path)?;
     if root.kind != ObjectType::Directory {
-        bail!("{}: not a directory", arguments.url);
+        bail!("{}: not a directory", shown(arguments));
     }
     options.names_owners = names_owners(&session, &location);
     let mut mount = Mount::new(&arguments.directory, &options)?;
@@ -109,12 +113,30 @@ fn serve(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// What is mounted, for every user to read.
+fn shown(arguments: &Arguments) -> String {
+    without_passwords(&arguments.url)
+}
+
+/// The options without the one that names a file with a password, which is for the login: lines of
+/// /etc/fstab can say it in no other way.
+fn password_option(text: &str, access: &mut Access) -> String {
+    let others = text.split(',').filter(|option| match option.strip_prefix("password_from=") {
+        Some(path) => {
+            access.password_from = Some(path.into());
+            false
+        }
+        None => true,
+    });
+    others.collect::<Vec<_>>().join(",")
+}
+
 fn asked_for(
     location: &Location,
-    arguments: &Arguments,
+    access: &Access,
     options: &MountOptions,
 ) -> Result<SessionOptions> {
-    let mut wanted = session_options(location, &arguments.access)?;
+    let mut wanted = session_options(location, access)?;
     if let Some(give_up_after) = options.give_up {
         let recovery = RecoveryOptions::default();
         let attempt_timeout = recovery.attempt_timeout.min(give_up_after);
@@ -168,7 +190,8 @@ fn end_by_signal(mut unmounter: Unmounter, directory: &Path) -> Result<()> {
 
 /// Tells whoever waits that the mount can be used.
 fn ready(arguments: &Arguments) -> Result<()> {
-    println!("{} is mounted on {}", arguments.url, arguments.directory.display());
+    let directory = arguments.directory.display().to_string();
+    println!("{} is mounted on {}", message(&arguments.url), message(&directory));
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     if std::env::var_os(BACKGROUND).is_none() {
         return Ok(());

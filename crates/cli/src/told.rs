@@ -13,7 +13,7 @@ pub fn told(done: anyhow::Result<()>) -> anyhow::Result<bool> {
         Err(error) if crate::is_broken_pipe(&error) => Err(error),
         Err(error) => {
             if !error.is::<Told>() {
-                eprintln!("dafs: {error:#}");
+                eprintln!("dafs: {}", crate::shown::complaint(&error));
             }
             Ok(true)
         }

@@ -85,7 +85,9 @@ pub use path::{Resolved, shown_path, split_last};
 pub use recovery::{Recovery, RecoveryOptions, SessionEvent};
 pub use session::{Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
-pub use url::{Location, ServerName, UrlError, local_socket_candidates};
+pub use url::{
+    Location, ServerName, UrlError, local_socket_candidates, password_range, without_passwords,
+};
 
 pub use dafs_dat::{
     OwnMemory, RegionPath, TlsClient, TlsClientFiles, TlsConfigError, TrustedPeers,

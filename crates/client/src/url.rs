@@ -3,14 +3,16 @@
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use dafs_types::names::{from_wire, shown, to_wire};
 use dafs_wire::DEFAULT_TCP_PORT;
 
-/// A server and a path on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A server and a path on it. Shown, as text or for debugging, it has no password.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Location {
     /// The server.
     pub server: ServerName,
@@ -44,7 +46,32 @@ pub enum ServerName {
     Socket(PathBuf),
 }
 
-/// Why a text is no location.
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let server = self.server.to_string();
+        match (&self.user, server.split_once("://")) {
+            (Some((user, _)), Some((scheme, host))) => write!(f, "{scheme}://{user}@{host}")?,
+            _ => f.write_str(&server)?,
+        }
+        let end = if matches!(self.server, ServerName::Socket(_)) { "!" } else { "" };
+        write!(f, "{end}{}", shown(self.path.as_bytes()))
+    }
+}
+
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let user = self.user.as_ref().map(|(user, _)| user);
+        let has_password = self.user.as_ref().is_some_and(|(_, password)| password.is_some());
+        f.debug_struct("Location")
+            .field("server", &self.server)
+            .field("user", &user)
+            .field("has_password", &has_password)
+            .field("path", &self.path)
+            .finish()
+    }
+}
+
+/// Why a text is no location. What was the text's password is not kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no DAFS URL: {what}; write dafs://host[:port]/path, \
@@ -69,7 +96,7 @@ impl Location {
     /// [`UrlError`] says what is wrong.
     pub fn parse(text: impl AsRef<OsStr>) -> Result<Self, UrlError> {
         let given = text.as_ref().as_bytes();
-        let wrong = |what| UrlError { text: shown(given).into_owned(), what };
+        let wrong = |what| UrlError { text: without_passwords(&shown(given)), what };
         // All that has a meaning in a URL stays what it is; `octets` leads back.
         let text = &*to_wire(given);
         if let Some(rest) = text.strip_prefix("dafs+shm://") {
@@ -115,8 +142,8 @@ impl Location {
     }
 }
 
-impl std::fmt::Display for ServerName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Host { host, port, tls } => {
                 let scheme = if *tls { "dafs+tls" } else { "dafs" };
@@ -128,12 +155,7 @@ impl std::fmt::Display for ServerName {
     }
 }
 
-fn write_host(
-    f: &mut std::fmt::Formatter<'_>,
-    scheme: &str,
-    host: &str,
-    port: u16,
-) -> std::fmt::Result {
+fn write_host(f: &mut fmt::Formatter<'_>, scheme: &str, host: &str, port: u16) -> fmt::Result {
     match host.contains(':') {
         true => write!(f, "{scheme}://[{host}]:{port}"),
         false => write!(f, "{scheme}://{host}:{port}"),
@@ -156,6 +178,68 @@ pub fn local_socket_candidates(port: u16) -> Vec<PathBuf> {
     let uid = rustix::process::getuid().as_raw();
     candidates.push(PathBuf::from(format!("/tmp/dafs-{uid}")).join(&name));
     candidates
+}
+
+/// The same text without the passwords of URLs in it, for messages and lists: the URL of a mount,
+/// say, which every user can read. It need be no right URL, and may be part of a sentence.
+#[must_use]
+pub fn without_passwords(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(range) = password_range(rest) {
+        // With the colon before it.
+        shown.push_str(&rest[..range.start - 1]);
+        rest = &rest[range.end..];
+    }
+    shown + rest
+}
+
+/// Where the first password of a URL is in a text, without the colon before it. In a malformed URL
+/// it is whatever may be one.
+#[must_use]
+pub fn password_range(text: &str) -> Option<Range<usize>> {
+    let mut from = 0;
+    while let Some(found) = text[from..].find("dafs") {
+        let at = from + found;
+        from = at + "dafs".len();
+        let Some(start) = authority_start(text, at) else { continue };
+        let rest = &text[start..];
+        // A sentence that quotes it goes on after a blank.
+        let url = rest.split(char::is_whitespace).next().unwrap_or(rest);
+        if let Some(range) = password_in(url) {
+            return Some(start + range.start..start + range.end);
+        }
+        from = start;
+    }
+    None
+}
+
+/// Where what follows the scheme that begins at `at` begins; `None` if no scheme does.
+fn authority_start(text: &str, at: usize) -> Option<usize> {
+    let scheme = &text[at..];
+    let end = scheme.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '+')?;
+    let behind = scheme[end..].strip_prefix(':')?;
+    // Somebody may have forgotten a slash.
+    let slashes = behind.len() - behind.trim_start_matches('/').len();
+    (!scheme.starts_with("dafs+shm") && slashes > 0).then_some(at + end + 1 + slashes)
+}
+
+/// Where the password is in what follows a URL's scheme.
+fn password_in(url: &str) -> Option<Range<usize>> {
+    let authority = &url[..url.find('/').unwrap_or(url.len())];
+    if let Some(sign) = authority.rfind('@') {
+        let colon = authority[..sign].find(':')?;
+        return (colon + 1 < sign).then_some(colon + 1..sign);
+    }
+    // No user is named, unless what looks like a port is the beginning of a password with a slash
+    // in it, or one whose host was forgotten.
+    let (host, port) = authority.rsplit_once(':')?;
+    let is_port = port.bytes().all(|digit| digit.is_ascii_digit());
+    if is_port || host.starts_with('[') {
+        return None;
+    }
+    let end = url.rfind('@').unwrap_or(authority.len());
+    Some(host.len() + 1..end)
 }
 
 fn absolute(path: &str) -> Option<OsString> {
@@ -274,6 +358,40 @@ mod tests {
         assert_eq!(location.path, "/\u{efe9}%+9%zz%");
         let socket = Location::parse("dafs+shm:///run/%ff.sock!/").unwrap().server;
         assert_eq!(socket, ServerName::Socket(OsStr::from_bytes(b"/run/\xff.sock").into()));
+    }
+
+    #[test]
+    fn no_form_of_a_url_shows_the_password() {
+        let location = Location::parse("dafs://ann:s3cret@box:7/a/b").unwrap();
+        assert_eq!(location.to_string(), "dafs://ann@box:7/a/b");
+        assert!(!format!("{location:?}").contains("s3cret"), "{location:?}");
+        assert!(Location::parse("dafs+shm:///a:b@c!/x").unwrap().to_string().ends_with("c!/x"));
+        for text in [
+            "dafs://ann:s3cret@box/",
+            "dafs+tls://ann:s3cret@[::1]:7/x",
+            "dafs+verbs://ann:p:s3cret@x@box/",
+            "dafs://ann:s3cret/with/slash@box/",
+            "dafs://ann:s3cret",
+            "dafs:/ann:s3cret@box/",
+            "dafs+ssh://ann:s3cret@box/",
+            "dafs://ann:s3cret@box:port/",
+            "dafs://ann:s3cret@:80/",
+            "--map /x=dafs://ann:s3cret@box/ and dafs://bob:s3cret@box/: no such file",
+        ] {
+            assert!(!without_passwords(text).contains("s3cret"), "{}", without_passwords(text));
+            if let Err(error) = Location::parse(text) {
+                assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
+            }
+        }
+        for text in [
+            "dafs://box:2050/a@b:c",
+            "dafs://ann@box/",
+            "dafs+shm:///run/a:b@c!/x",
+            "dafs://[::1]/x",
+            "dafs: 3 files differ: a@b",
+        ] {
+            assert_eq!(without_passwords(text), text);
+        }
     }
 
     #[test]

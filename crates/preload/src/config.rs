@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use dafs_client::Location;
+use dafs_client::{Location, without_passwords};
 
 /// A prefix of paths, and what is beneath it.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ fn from_environment() -> Config {
         }
         match mount(&text) {
             Ok(mount) => config.mounts.push(mount),
-            Err(reason) => eprintln!("dafs: {MAP}: {text:?}: {reason}"),
+            Err(reason) => eprintln!("dafs: {MAP}: {:?}: {reason}", without_passwords(&text)),
         }
     }
     config.mounts.sort_by_key(|mount| std::cmp::Reverse(mount.prefix.len()));
@@ -108,7 +108,10 @@ pub const DIRECTORY: &str = "DAFS_PRELOAD_DIRECTORY";
 /// The dynamic linker's variable.
 pub const LIBRARIES: &str = "LD_PRELOAD";
 
+/// File whose first line is the password of the users whom URLs name without one.
+pub const PASSWORD_FROM: &str = "DAFS_PRELOAD_PASSWORD_FROM";
+
 /// Set where appends need not be one with those of others.
 pub const LOCAL_APPEND: &str = "DAFS_PRELOAD_LOCAL_APPEND";
 
-const INHERITED: &[&str] = &[LIBRARIES, MAP, REPORT, LOCAL_APPEND];
+const INHERITED: &[&str] = &[LIBRARIES, MAP, REPORT, LOCAL_APPEND, PASSWORD_FROM];

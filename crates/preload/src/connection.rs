@@ -163,12 +163,23 @@ fn options(location: &Location) -> Result<SessionOptions, String> {
     };
     Ok(SessionOptions {
         transport,
-        login: Login::Automatic,
+        login: login(location)?,
         tls,
         tls_name: variable("DAFS_TLS_NAME"),
         fence_id: variable("DAFS_FENCE_ID").unwrap_or_default(),
         ..SessionOptions::default()
     })
+}
+
+/// A user whom the URL names without a password has it from a file: what is in the environment,
+/// every program has that is started.
+fn login(location: &Location) -> Result<Login, String> {
+    let Some((user, None)) = &location.user else { return Ok(Login::Automatic) };
+    let Some(path) = variable(config::PASSWORD_FROM) else { return Ok(Login::Automatic) };
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| format!("{}: {path}: {error}", config::PASSWORD_FROM))?;
+    let password = text.lines().next().unwrap_or_default().to_owned();
+    Ok(Login::Password { user: user.clone(), password })
 }
 
 fn tls() -> Result<TlsClient, String> {

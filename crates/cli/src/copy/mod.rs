@@ -90,7 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             }
             Err(error) if sources.len() == 1 => return Err(error),
             Err(error) => {
-                eprintln!("dafs: {error:#}");
+                eprintln!("dafs: {}", crate::shown::complaint(&error));
                 failed += 1;
             }
         }

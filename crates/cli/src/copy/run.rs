@@ -16,6 +16,7 @@ use super::side::{Copied, Side, same_file};
 use super::tasks::for_each;
 use super::walk::{Item, Tree};
 use super::{Extras, Outcome, is_end, is_loss};
+use crate::shown::{complaint, message};
 
 pub struct Run<'r> {
     mover: &'r Mover,
@@ -192,7 +193,7 @@ impl<'r> Run<'r> {
                     self.bar.inc(item.size);
                     if !is_same {
                         let name = self.target.name(&item.path);
-                        self.bar.suspend(|| eprintln!("differs: {name}"));
+                        self.bar.suspend(|| eprintln!("differs: {}", message(&name)));
                         self.outcome.borrow_mut().differing += 1;
                     }
                     Ok(())
@@ -234,7 +235,7 @@ impl<'r> Run<'r> {
     }
 
     fn count_failure(&self, error: &Error) {
-        self.bar.suspend(|| eprintln!("dafs: {error:#}"));
+        self.bar.suspend(|| eprintln!("dafs: {}", complaint(error)));
         self.outcome.borrow_mut().failed += 1;
     }
 }

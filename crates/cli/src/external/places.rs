@@ -72,6 +72,7 @@ impl<'a> Places<'a> {
         let address = session.address().to_string();
         session.on_event(move |event| match event {
             SessionEvent::Lost { reason } => {
+                let reason = crate::shown::message(reason);
                 eprintln!("dafs: lost the connection to {address} ({reason}); trying to come back");
             }
             SessionEvent::Recovered { .. } => eprintln!("dafs: {address} is there again"),

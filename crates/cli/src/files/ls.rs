@@ -9,7 +9,7 @@ use clap::Args;
 use dafs_client::{DirectoryEntry, ObjectType, Session, shown_path, split_last};
 
 use super::for_each_operand;
-use super::show::{letter, permissions, printable, put_name, time, to_json};
+use super::show::{letter, permissions, put_name, time, to_json};
 use crate::place::{Access, Sessions, below};
 use crate::told::{Told, told};
 
@@ -130,7 +130,7 @@ impl Listing<'_> {
     /// the names as they are.
     fn put(&mut self, name: &[u8], end: &str) -> Result<()> {
         if self.is_terminal {
-            let shown = printable(&shown_path(OsStr::from_bytes(name)));
+            let shown = crate::shown::printable(&shown_path(OsStr::from_bytes(name)));
             self.out.write_all(shown.as_bytes())?;
         } else {
             self.out.write_all(name)?;

@@ -15,6 +15,7 @@ use dafs_client::{
 
 use super::{for_each_operand, last_name};
 use crate::place::{Access, Sessions, below};
+use crate::shown::message;
 use crate::told::Told;
 
 /// Arguments of `dafs rm`.
@@ -178,7 +179,7 @@ impl Removal<'_> {
             Ok(()) => {}
             Err(error) if self.is_forced && error.status() == Some(Status::NoEnt) => {}
             Err(error) => {
-                eprintln!("dafs: cannot remove {error}");
+                eprintln!("dafs: cannot remove {}", message(&error.to_string()));
                 *has_failed = true;
             }
         }

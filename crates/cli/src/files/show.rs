@@ -31,20 +31,6 @@ pub fn permissions(mode: u32) -> String {
     text.into_iter().collect()
 }
 
-/// Text for a terminal: what would steer it, as any server may put into a name, is spelled
-/// out.
-pub fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if letter.is_control() {
-            shown.extend(letter.escape_default());
-        } else {
-            shown.push(letter);
-        }
-    }
-    shown
-}
-
 /// Puts a name, or what a link says, into an object of JSON. JSON has no bytes: where it is not
 /// UTF-8, `KEY` has it for people to read, and `KEY_hex` has its bytes.
 pub fn put_name(value: &mut serde_json::Value, key: &str, name: &[u8]) {
@@ -89,12 +75,6 @@ mod tests {
         assert_eq!(time(951_782_400 + 86_399), "2000-02-29 23:59");
         assert_eq!(time(-1), "1969-12-31 23:59");
         assert_eq!(time(4_102_444_800), "2100-01-01 00:00");
-    }
-
-    #[test]
-    fn names_do_not_steer_the_terminal() {
-        assert_eq!(printable("plain ü name"), "plain ü name");
-        assert_eq!(printable("\x1b[2Jgone\n\u{9b}"), "\\u{1b}[2Jgone\\n\\u{9b}");
     }
 
     #[test]

@@ -7,8 +7,9 @@ use clap::Args;
 use dafs_client::{ObjectType, Session, shown_path};
 
 use super::for_each_operand;
-use super::show::{printable, put_name, to_json};
+use super::show::{put_name, to_json};
 use crate::place::{Access, Sessions};
+use crate::shown::printable;
 
 /// Arguments of `dafs stat`.
 #[derive(Debug, Args)]
@@ -43,7 +44,7 @@ fn show(session: &Session, path: &OsStr, arguments: &Arguments) -> Result<()> {
     }
     println!("{} over {}", printable(&shown_path(path)), session.address());
     for (key, value) in value.as_object().into_iter().flatten() {
-        println!("  {key:16} {}", value.to_string().trim_matches('"'));
+        println!("  {key:16} {}", printable(value.to_string().trim_matches('"')));
     }
     Ok(())
 }

@@ -25,6 +25,7 @@ use self::encode::Encoded;
 use self::output::Output;
 use self::source::Source;
 use crate::place::{Access, Place, Sessions, text};
+use crate::shown::{complaint, message};
 
 /// Arguments of `dafs gzip` and `dafs gunzip`.
 #[derive(Debug, Args)]
@@ -159,7 +160,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             if crate::is_broken_pipe(&error) {
                 return Err(error);
             }
-            eprintln!("dafs: {file}: {error:#}");
+            eprintln!("dafs: {}: {}", message(file), complaint(&error));
             failures += 1;
         }
         if run.interrupted.load(Ordering::Relaxed) {
@@ -308,7 +309,7 @@ impl<'a> Run<'a> {
     }
 
     fn warn(&mut self, what: &str) {
-        eprintln!("dafs: {what}");
+        eprintln!("dafs: {}", message(what));
         self.has_warned = true;
     }
 
@@ -375,7 +376,7 @@ fn list(file: &str, Lengths { input, output }: Lengths) {
     let name = decompressed_name(file).unwrap_or_else(|| file.to_owned());
     let mut out = std::io::stdout().lock();
     // A reader that has gone is told by the next file's output.
-    let _ = writeln!(out, "{input:>19} {output:>19} {saved:>5.1}% {name}");
+    let _ = writeln!(out, "{input:>19} {output:>19} {saved:>5.1}% {}", message(&name));
 }
 
 /// Percent that compression has saved.

@@ -24,6 +24,7 @@ use dafs_client::{
 use self::held::{Held, Signals};
 use crate::copy::read_next;
 use crate::place::{Access, open};
+use crate::shown::message;
 
 /// Arguments of `dafs lock`.
 #[derive(Debug, Args)]
@@ -93,7 +94,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if !is_done && arguments.autorecover {
         file.abort_lock(arguments.offset, length(arguments))
             .context("taking back what was written")?;
-        eprintln!("dafs: the command has failed; {} is what it was", arguments.url);
+        eprintln!("dafs: the command has failed; {} is what it was", message(&arguments.url));
     }
     if !is_done && arguments.persistent && !arguments.autorecover {
         eprintln!(

@@ -18,6 +18,7 @@ use dafs_watch::document;
 use serde_json::{Value, json};
 
 use super::{asking, number, reach, text};
+use crate::shown;
 
 /// Arguments of `dafs follow`.
 #[derive(Debug, Args)]
@@ -82,7 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             continue;
         }
         let printed = if arguments.json {
-            writeln!(std::io::stdout(), "{line}")
+            writeln!(std::io::stdout(), "{}", shown::one_line(&found))
         } else {
             writeln!(std::io::stdout(), "{}", row(&found))
         };

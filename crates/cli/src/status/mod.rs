@@ -31,6 +31,7 @@ use serde_json::Value;
 use dafs_watch::document;
 
 use crate::place::DEFAULT_PORT;
+use crate::shown;
 
 /// Arguments of `dafs sessions` and `dafs locks`: which server, and how it is shown.
 #[derive(Debug, Args)]
@@ -103,7 +104,7 @@ fn tell(mut stream: UnixStream, inspector: &Inspector) -> std::io::Result<()> {
 fn print(target: &Target, print_table: fn(&Value)) -> Result<()> {
     let found = ask(target.socket.as_deref())?;
     if target.json {
-        println!("{found:#}");
+        println!("{}", shown::json(&found));
     } else {
         print_table(&found);
     }
@@ -186,8 +187,9 @@ fn status_path(socket: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn text<'v>(value: &'v Value, key: &str) -> &'v str {
-    value[key].as_str().unwrap_or("-")
+/// A text of the server's, which may be anybody's.
+fn text(value: &Value, key: &str) -> String {
+    shown::printable(value[key].as_str().unwrap_or("-"))
 }
 
 fn number(value: &Value, key: &str) -> u64 {

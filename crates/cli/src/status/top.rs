@@ -41,7 +41,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     std::thread::sleep(interval);
     let rates = Rates::between(Some(before), look(server)?);
     if arguments.json {
-        println!("{:#}", rates.document());
+        println!("{}", crate::shown::json(&rates.document()));
     } else {
         print!("{}", top::page(rates));
     }

@@ -2,5 +2,6 @@
 //! did, as that user; it needs root to be several users.
 
 mod people;
+mod secrets;
 mod sockets;
 mod strangers;

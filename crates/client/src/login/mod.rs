@@ -42,7 +42,7 @@ pub(crate) use tokens::{
 /// distribution centre, for many seconds if that is silent. Get the ticket beforehand
 /// (`kvno dafs/HOST`) or connect on another thread where that matters. So does coming back after
 /// a loss of the connection, which takes another look at the tickets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub enum Login {
     /// None: over shared memory the kernel vouches for the user.
     #[default]
@@ -60,6 +60,20 @@ pub enum Login {
     /// kernel's word, then Kerberos if there is a ticket, then none. [`Session::identity`]
     /// says what it was, and why it was nothing better.
     Automatic,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            // The password is in no log.
+            Self::Password { user, .. } => {
+                f.debug_struct("Password").field("user", user).finish_non_exhaustive()
+            }
+            Self::Kerberos(tickets) => f.debug_tuple("Kerberos").field(tickets).finish(),
+            Self::Automatic => f.write_str("Automatic"),
+        }
+    }
 }
 
 impl Login {

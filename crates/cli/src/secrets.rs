@@ -1,0 +1,78 @@
+//! Passwords in arguments: every user can read the arguments of every process.
+//!
+//! Invariant: once the program runs, its arguments show no password. A file named by
+//! `--password-from` is better: here there is a moment before.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, ErrorKind, Result};
+use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+use dafs_client::password_range;
+
+static TYPED: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// The arguments as they were typed, passwords included.
+pub fn arguments() -> &'static [OsString] {
+    TYPED.get_or_init(|| std::env::args_os().collect())
+}
+
+/// Overwrites the passwords in what others see of this process.
+pub fn hide() {
+    let arguments = arguments();
+    if !arguments.iter().any(|argument| range_in(argument).is_some()) {
+        return;
+    }
+    if let Err(error) = overwrite(arguments) {
+        eprintln!(
+            "dafs: other users see the password in the list of processes, for it cannot be \
+             overwritten there ({error}); give --password-from FILE"
+        );
+    }
+}
+
+/// Where the password is in an argument, whose other octets may be anything.
+fn range_in(argument: &OsStr) -> Option<Range<usize>> {
+    let ascii = |octet: &u8| if octet.is_ascii() { char::from(*octet) } else { 'x' };
+    let text: String = argument.as_bytes().iter().map(ascii).collect();
+    password_range(&text)
+}
+
+/// The system keeps the arguments one behind the other in this process's memory.
+fn overwrite(arguments: &[OsString]) -> Result<()> {
+    let (start, end) = place()?;
+    let memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem")?;
+    let mut at = start;
+    for argument in arguments {
+        let octets = argument.as_bytes();
+        let behind = at + octets.len() as u64;
+        if behind > end || !is_at(&memory, at, octets)? {
+            return Err(Error::new(ErrorKind::InvalidData, "they are not where they were"));
+        }
+        if let Some(range) = range_in(argument) {
+            memory.write_all_at(&vec![b'*'; range.len()], at + range.start as u64)?;
+        }
+        at = behind + 1;
+    }
+    Ok(())
+}
+
+fn is_at(memory: &File, at: u64, octets: &[u8]) -> Result<bool> {
+    let mut found = vec![0; octets.len()];
+    memory.read_exact_at(&mut found, at)?;
+    Ok(found == octets)
+}
+
+/// Where the arguments begin and end: fields 48 and 49 of proc_pid_stat(5).
+fn place() -> Result<(u64, u64)> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    // The second field, a name in parentheses, may hold anything.
+    let fields: Vec<&str> =
+        text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse().ok());
+    let places = field(48).zip(field(49));
+    places.ok_or_else(|| Error::new(ErrorKind::InvalidData, "the kernel does not say where"))
+}

@@ -1,0 +1,94 @@
+//! What others have written, made fit for a terminal.
+//!
+//! Invariant: names, addresses and messages of others that are shown to people pass through here:
+//! nothing in them moves the cursor, changes colours or the order of letters, or looks like another
+//! line; and no password of a URL is shown.
+
+use std::fmt::Write;
+
+use dafs_client::without_passwords;
+use serde_json::Value;
+
+/// A text whose control characters, and those that change the order of others, are spelled out.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_active(letter) {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
+}
+
+/// What went wrong, with its causes.
+pub fn complaint(error: &anyhow::Error) -> String {
+    message(&format!("{error:#}"))
+}
+
+/// What is said of things that others have named.
+pub fn message(text: &str) -> String {
+    printable(&without_passwords(text))
+}
+
+/// JSON for programs, which a terminal may show as well: the same values.
+pub fn json(value: &Value) -> String {
+    spelled_out(&format!("{value:#}"))
+}
+
+/// The same in one line.
+pub fn one_line(value: &Value) -> String {
+    spelled_out(&value.to_string())
+}
+
+fn spelled_out(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for letter in json.chars() {
+        // Within texts alone; lines end between them.
+        if letter != '\n' && is_active(letter) {
+            for unit in letter.encode_utf16(&mut [0; 2]) {
+                let _ = write!(shown, "\\u{unit:04x}");
+            }
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
+}
+
+/// Whether a terminal does something at a letter other than to show it.
+fn is_active(letter: char) -> bool {
+    letter.is_control()
+        || matches!(
+            letter,
+            '\u{61c}'
+                | '\u{200e}'
+                | '\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2066}'..='\u{2069}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_terminals_act_on_is_spelled_out() {
+        assert_eq!(printable("plain ü name"), "plain ü name");
+        let shown = printable("\x1b[2Jgone\n\u{9b}\u{202e}");
+        assert_eq!(shown, "\\u{1b}[2Jgone\\n\\u{9b}\\u{202e}");
+        let error = anyhow::anyhow!("no \x1b]0;title\x07").context("dafs://ann:secret@box/x\r");
+        let shown = complaint(&error);
+        assert_eq!(shown, "dafs://ann@box/x\\r: no \\u{1b}]0;title\\u{7}");
+    }
+
+    #[test]
+    fn json_stays_the_same_to_programs() {
+        let value = serde_json::json!({ "file": "a\x1b[1m\u{9b}b\u{202e}\n", "none": null });
+        let shown = json(&value);
+        assert!(!shown.contains(['\x1b', '\u{9b}', '\u{202e}']), "{shown}");
+        assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+    }
+}
