@@ -76,6 +76,9 @@ pub enum ChannelRefusal {
     /// [`crate::FilerConfig::unauthenticated_max`] have not authenticated yet.
     #[error("too many channels that have not authenticated")]
     Unauthenticated,
+    /// Its holder has as many channels as it may have beside others: three times what is free.
+    #[error("too many channels of this address or user")]
+    Share,
     /// The configuration has no channels of this kind.
     #[error("channel kind not served")]
     Kind,

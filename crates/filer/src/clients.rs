@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use dafs_types::{ClientId, Moment, Verifier};
 
+use crate::Holder;
 use crate::opens::ClientOpens;
 
 /// Place of a client's record.
@@ -63,6 +64,8 @@ pub(crate) struct Client {
     pub principal: Principal,
     /// The same as octets.
     pub principal_octets: Box<[u8]>,
+    /// Where its first session came from.
+    pub holder: Holder,
     pub sessions: u32,
     pub opens: ClientOpens,
     /// It is written down as one that has state.

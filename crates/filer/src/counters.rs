@@ -27,6 +27,8 @@ pub struct Counters {
     pub credits: u32,
     /// Channels refused by [`crate::ChannelRefusal`].
     pub channels_refused: u64,
+    /// Channels that had not authenticated, and had to give way to others.
+    pub channels_displaced: u64,
     /// Connect requests refused.
     pub connects_refused: u64,
     /// Authentications refused.

@@ -220,13 +220,19 @@ impl KeptSessions {
         self.make_room()
     }
 
-    /// Forgets the lost sessions that have waited longest while there are too many.
+    /// Forgets lost sessions while there are too many: of the principal that has most of them
+    /// the one that has waited longest, so that nobody pushes out what others will ask for.
     fn make_room(&mut self) -> Vec<SessionId> {
         let mut forgotten = Vec::new();
         while self.lost > self.lost_max {
             let idle =
                 |kept: &&Kept| kept.channel.is_none() && kept.running == 0 && !kept.is_forgotten;
-            let oldest = self.slots.iter().flatten().filter(idle).min_by_key(|kept| kept.expires);
+            let lost = || self.slots.iter().flatten().filter(idle);
+            let mut counts = BTreeMap::<Box<[u8]>, u32>::new();
+            lost().for_each(|kept| *counts.entry(kept.record.principal.octets()).or_default() += 1);
+            let most = counts.values().copied().max().unwrap_or_default();
+            let has_most = |kept: &&Kept| counts[&kept.record.principal.octets()] == most;
+            let oldest = lost().filter(has_most).min_by_key(|kept| kept.expires);
             let Some(id) = oldest.map(|kept| kept.record.id) else { break };
             self.forget(id);
             forgotten.push(id);

@@ -148,6 +148,107 @@ fn guessing_passwords_ends_the_channel() {
     assert_eq!(bench.filer.on_tick(Moment(1)), TickActions::default());
 }
 
+fn host(number: u8) -> Holder {
+    Holder::at(std::net::Ipv4Addr::new(192, 0, 2, number).into())
+}
+
+/// A channel of a holder's, as the driver opens it; the channels that gave way are closed.
+fn open_by(bench: &mut Bench, holder: Holder) -> Result<ChannelId, ChannelRefusal> {
+    let kind = description(ChannelKind::Operation);
+    let opened = bench.filer.channel_opened_by(holder, PeerIdentity::Remote, kind, Moment(0));
+    for displaced in bench.filer.take_displaced() {
+        bench.drop_channel(displaced);
+    }
+    opened
+}
+
+#[test]
+fn whoever_has_most_channels_without_a_login_gives_way_and_nobody_is_kept_out() {
+    let config =
+        FilerConfig { channels_max: 256, unauthenticated_max: 32, ..FilerConfig::default() };
+    let mut bench = Bench::new(config);
+    let opened: Vec<_> = (0..100).map(|_| open_by(&mut bench, host(1)).unwrap()).collect();
+    assert_eq!(bench.filer.counters().unauthenticated, 32);
+    let closing = Err(Refusal::Break(BreakReason::ChannelClosing));
+    assert_eq!(bench.exchange(opened[0], RequestClass::Connect), closing, "the oldest went first");
+    let another = open_by(&mut bench, host(2)).unwrap();
+    let root = open_by(&mut bench, Holder::User(0)).unwrap();
+    let user = open_by(&mut bench, Holder::User(7)).unwrap();
+    // Each from an address of its own: those of this host stay.
+    for number in 10..=255 {
+        open_by(&mut bench, host(number)).unwrap();
+    }
+    for (channel, name) in [(root, "root"), (user, "user")] {
+        bench.connect(channel, name, 1);
+        bench.authenticate(channel).unwrap();
+    }
+    assert_eq!(bench.exchange(another, RequestClass::Connect), closing, "it took too long");
+    // A user of this host cannot keep other hosts out, either.
+    for _ in 0..100 {
+        open_by(&mut bench, Holder::User(7)).unwrap();
+    }
+    let late = open_by(&mut bench, host(1)).unwrap();
+    bench.connect(late, "late", 1);
+    bench.authenticate(late).unwrap();
+}
+
+#[test]
+fn one_address_leaves_channels_to_others_and_this_host_has_the_last() {
+    let config =
+        FilerConfig { channels_max: 256, unauthenticated_max: 256, ..FilerConfig::default() };
+    let mut bench = Bench::new(config);
+    let mut names = (0..).map(|number| format!("client {number}"));
+    let mut take_all = |bench: &mut Bench, holder| {
+        let mut count = 0;
+        while let Ok(channel) = open_by(bench, holder) {
+            bench.connect(channel, &names.next().unwrap(), 1);
+            bench.authenticate(channel).unwrap();
+            count += 1;
+        }
+        count
+    };
+    let first = take_all(&mut bench, host(1));
+    assert!((100..=192).contains(&first), "{first}");
+    for number in 2..4 {
+        assert!(take_all(&mut bench, host(number)) > 0, "{number}");
+    }
+    for number in 4..100 {
+        take_all(&mut bench, host(number));
+    }
+    assert!(take_all(&mut bench, Holder::User(7)) > 0, "a user of this host");
+    assert_eq!(open_by(&mut bench, Holder::User(7)), Err(ChannelRefusal::Share));
+    assert!(take_all(&mut bench, Holder::User(0)) > 0, "its superuser");
+    assert_eq!(open_by(&mut bench, Holder::User(0)), Err(ChannelRefusal::Channels));
+}
+
+#[test]
+fn clients_of_one_owner_leave_opens_to_others() {
+    let config = FilerConfig { opens_max: 64, opens_per_client_max: 16, ..FilerConfig::default() };
+    let mut bench = Bench::new(config);
+    let mut files = 0..;
+    let mut take_all = |bench: &mut Bench, holder: Holder, name: &str| {
+        let channel = open_by(bench, holder).unwrap();
+        bench.connect(channel, name, 1);
+        bench.authenticate(channel).unwrap();
+        assert_eq!(bench.exchange(channel, RequestClass::Ordinary), Ok(()));
+        let mut count = 0;
+        loop {
+            let file = files.next().unwrap();
+            let open = open_for(file, "owner", ShareAccess::Read);
+            match bench.filer.open(channel, &open) {
+                Ok(_) => count += 1,
+                Err(status) => {
+                    assert_eq!(status, Status::Resource);
+                    return count;
+                }
+            }
+        }
+    };
+    let sum: u32 = (0..8).map(|n| take_all(&mut bench, host(1), &format!("greedy {n}"))).sum();
+    assert!((40..=48).contains(&sum), "{sum}");
+    assert!(take_all(&mut bench, host(2), "modest") > 0);
+}
+
 #[test]
 fn channels_are_limited_and_must_authenticate_in_time() {
     let config = FilerConfig {

@@ -13,6 +13,7 @@ use crate::authorize::PeerFacts;
 use crate::chain::ChainId;
 use crate::channel::{Channel, RECEIVES_SPARE};
 use crate::credentials::Asker;
+use crate::logins::Line;
 use crate::meter::Traffic;
 use crate::reactor::Reactor;
 use crate::session::Exchange;
@@ -28,8 +29,11 @@ impl Reactor {
             return self.interface.reject(pending, REFUSED);
         };
         let facts = PeerFacts::of(peer);
+        let holder = facts.holder();
         if let Err(refusal) = self.access.may_come(&facts) {
-            tracing::warn!(from = %facts, %refusal, "connection refused");
+            if self.logins.may_tell(Line::Connection, holder, self.now) {
+                tracing::warn!(from = %facts, %refusal, "connection refused");
+            }
             return self.interface.reject(pending, REFUSED);
         }
         if let Some(certificate) = &peer.certificate {
@@ -48,16 +52,31 @@ impl Reactor {
             client_session: data.client_session,
             kind: ChannelKind::from_number(data.channel as u32).unwrap_or(ChannelKind::Operation),
         };
-        let id = match self.filer.channel_opened(identity, description, self.now) {
+        let id = match self.filer.channel_opened_by(holder, identity, description, self.now) {
             Ok(id) => id,
             Err(refusal) => {
-                tracing::warn!(peer = %peer.address, %refusal, "connection refused");
+                if self.logins.may_tell(Line::Connection, holder, self.now) {
+                    tracing::warn!(from = %holder, %refusal, "connection refused");
+                }
                 return self.interface.reject(pending, REFUSED);
             }
         };
+        for displaced in self.filer.take_displaced() {
+            self.displace(displaced);
+        }
         if self.accept(pending, id, facts).is_none() {
             self.filer.channel_closed(id, ChannelEnd::Lost, self.now);
         }
+    }
+
+    /// A connection that has not logged in gives way to a new one.
+    fn displace(&mut self, id: dafs_filer::ChannelId) {
+        let Some(endpoint) = self.channels.endpoint_of(id) else { return };
+        let holder = self.holder_of(endpoint);
+        if self.logins.may_tell(Line::Connection, holder, self.now) {
+            tracing::warn!(from = %holder, "too many connections have not logged in: one gives way");
+        }
+        self.give_up(endpoint);
     }
 
     /// Accepts and posts the receive for the first message. `None` if out of memory.

@@ -132,6 +132,11 @@ impl Logins {
         None
     }
 
+    /// Whether the log may have another line about somebody who was refused something.
+    pub fn may_tell(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
+        self.failures.may_tell(line, holder, now)
+    }
+
     /// A connection is gone: what it waited for need not be done.
     pub fn forget(&mut self, endpoint: EndpointId) {
         let is_its = |waiting: &Waiting| waiting.endpoint == endpoint;
@@ -161,7 +166,7 @@ impl Reactor {
         };
         if let Some(refused) = refused {
             let holder = self.holder_of(refused);
-            if self.logins.failures.may_tell(holder, self.now) {
+            if self.logins.failures.may_tell(Line::Login, holder, self.now) {
                 tracing::warn!(from = %holder, "too many logins wait: one is refused");
             }
             self.end_login(refused, Err(Status::Delay));
@@ -199,7 +204,7 @@ impl Reactor {
             Some(Status::ServerFault) => false,
             Some(_) => {
                 failures.note(holder, user.as_deref(), self.now);
-                failures.may_tell(holder, self.now)
+                failures.may_tell(Line::Login, holder, self.now)
             }
         };
         if let (true, Some(user)) = (is_told, user.as_deref()) {
@@ -231,7 +236,7 @@ impl Reactor {
     /// Lets time pass for logins.
     pub(crate) fn tick_logins(&mut self) {
         for (holder, count) in self.logins.failures.tick(self.now) {
-            tracing::warn!(from = %holder, count, "logins refused besides those told of");
+            tracing::warn!(from = %holder, count, "refused besides what is told above");
         }
         self.pump_logins();
     }
@@ -264,6 +269,15 @@ impl Failed {
     }
 }
 
+/// What the log is told of: who makes many lines of one kind leaves none of another out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Line {
+    /// Logins that are refused.
+    Login,
+    /// Connections that are refused, or give way.
+    Connection,
+}
+
 /// Lines that the log has had of a holder within a minute.
 #[derive(Clone, Copy, Debug)]
 struct Told {
@@ -277,7 +291,7 @@ struct Told {
 struct Failures {
     pairs: BTreeMap<(Holder, Box<str>), Failed>,
     holders: BTreeMap<Holder, Failed>,
-    told: BTreeMap<Holder, Told>,
+    told: BTreeMap<(Line, Holder), Told>,
 }
 
 impl Failures {
@@ -310,9 +324,10 @@ impl Failures {
     }
 
     /// Whether the log may have another line about a holder.
-    fn may_tell(&mut self, holder: Holder, now: Moment) -> bool {
+    fn may_tell(&mut self, line: Line, holder: Holder, now: Moment) -> bool {
         make_room(&mut self.told, |told| told.since);
-        let told = self.told.entry(holder).or_insert(Told { since: now, count: 0, left_out: 0 });
+        let key = (line, holder);
+        let told = self.told.entry(key).or_insert(Told { since: now, count: 0, left_out: 0 });
         if told.count >= LINES_MAX {
             told.left_out += 1;
             return false;
@@ -327,7 +342,7 @@ impl Failures {
         self.pairs.retain(|_, failed| is_late(failed));
         self.holders.retain(|_, failed| is_late(failed));
         let mut left_out = Vec::new();
-        self.told.retain(|holder, told| {
+        self.told.retain(|(_, holder), told| {
             let is_over = now.since(told.since) >= LINES_PERIOD;
             if is_over && told.left_out > 0 {
                 left_out.push((*holder, told.left_out));
@@ -429,11 +444,12 @@ mod tests {
     #[test]
     fn the_log_hears_of_each_holder_now_and_then() {
         let mut failures = Failures::default();
-        let told = (0..100).filter(|_| failures.may_tell(host(1), at(0))).count();
+        let told = (0..100).filter(|_| failures.may_tell(Line::Login, host(1), at(0))).count();
         assert_eq!(told, LINES_MAX as usize);
-        assert!(failures.may_tell(host(2), at(0)));
+        assert!(failures.may_tell(Line::Login, host(2), at(0)));
+        assert!(failures.may_tell(Line::Connection, host(1), at(60)));
         assert_eq!(failures.tick(at(59)), []);
         assert_eq!(failures.tick(at(60)), [(host(1), 100 - LINES_MAX)]);
-        assert!(failures.may_tell(host(1), at(60)));
+        assert!(failures.may_tell(Line::Login, host(1), at(60)));
     }
 }

@@ -118,6 +118,7 @@ impl Filer {
                 let (hot, _) = self.live(channel).ok_or(Status::IllegalState)?;
                 hot.phase = Phase::Bound;
                 hot.last_heard = now;
+                self.settle_share(channel);
                 self.authenticated_count += 1;
             }
             Err(_) => self.authentication_failed(channel),

@@ -269,6 +269,10 @@ impl Filer {
         if verified.principal.is_some() {
             session.principal = verified.principal;
         }
+        let principal = session.principal.clone();
+        if principal.is_some_and(|principal| !self.may_have_session(&principal)) {
+            return Err(Status::Resource);
+        }
         let slot = self.enroll(channel)?;
         let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
         let wanted = session.map(|session| (session.client_id, session.granted.max_credentials));
@@ -289,6 +293,7 @@ impl Filer {
             session.granted.max_credentials = agreed;
         }
         self.weigh(channel, slot);
+        self.settle_share(channel);
         self.authenticated_count += 1;
         self.begin_kept(channel);
         Ok(Authenticated { trusted: verified.trusted })
@@ -370,8 +375,9 @@ impl Filer {
         channel: ChannelId,
         principal: Principal,
     ) -> Result<ClientSlot, Status> {
-        let session = self.cold(channel).and_then(|cold| cold.session.as_ref());
-        let session = session.ok_or(Status::IllegalState)?;
+        let cold = self.cold(channel).ok_or(Status::IllegalState)?;
+        let holder = cold.holder;
+        let session = cold.session.as_ref().ok_or(Status::IllegalState)?;
         let (id, name, verifier) =
             (session.client_id, session.client_name.clone(), session.client_verifier);
         // Whoever else was told this id counts on the record from now on.
@@ -386,6 +392,7 @@ impl Filer {
             verifier,
             principal,
             principal_octets,
+            holder,
             sessions,
             opens,
             is_recorded: false,

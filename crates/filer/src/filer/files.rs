@@ -26,6 +26,10 @@ impl Filer {
         } else {
             self.may_take(channel)?;
         }
+        if !arguments.is_reclaim && !self.may_have_open(slot) {
+            self.counters.opens_resource += 1;
+            return Err(Status::Resource);
+        }
         let client = self.clients.get_mut(slot).ok_or(Status::NotAuthenticated)?;
         let outcome = self.opens.open(slot, &mut client.opens, arguments);
         match outcome {

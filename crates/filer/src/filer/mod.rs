@@ -16,6 +16,7 @@ mod grace;
 mod locks;
 mod replies;
 mod requests;
+mod shares;
 mod view;
 
 use std::collections::BTreeMap;
@@ -37,8 +38,8 @@ use crate::replies::{KeptSession, KeptSessions};
 use crate::{
     ChannelDescription, ChannelEnd, ChannelId, ChannelKind, ChannelRefusal, CloseReason, Closed,
     ConfigError, Counters, CredentialTable, CredentialUse, CreditView, DelegationPolicy,
-    DelegationTable, FenceId, FenceTable, FilerConfig, Negotiated, PeerIdentity, Succession,
-    TickActions,
+    DelegationTable, FenceId, FenceTable, FilerConfig, Holder, Negotiated, PeerIdentity,
+    Succession, TickActions,
 };
 
 /// Sessions, credits, clients and opens of one file server.
@@ -70,6 +71,8 @@ pub struct Filer {
     succession: Succession,
     /// Channels whose session is gone, not yet told of.
     orphans: Vec<ChannelId>,
+    /// What each holder has of channels.
+    shares: shares::Shares,
     open_count: u32,
     authenticated_count: u32,
     counters: Counters,
@@ -112,6 +115,10 @@ struct HotChannel {
 #[derive(Debug)]
 struct ColdChannel {
     peer: PeerIdentity,
+    /// Whom its place is counted for.
+    holder: Holder,
+    /// It has not authenticated, and has not given way to another.
+    is_waiting: bool,
     description: ChannelDescription,
     opened_at: Moment,
     authentication_failures: u32,
@@ -197,6 +204,7 @@ impl Filer {
             lapsed: Vec::new(),
             succession: Succession::default(),
             orphans: Vec::new(),
+            shares: shares::Shares::default(),
             open_count: 0,
             authenticated_count: 0,
             counters: Counters::default(),
@@ -215,7 +223,27 @@ impl Filer {
         description: ChannelDescription,
         now: Moment,
     ) -> Result<ChannelId, ChannelRefusal> {
-        if let Err(refusal) = self.may_open(description.kind) {
+        let holder = match &peer {
+            PeerIdentity::Local(who) => Holder::User(who.uid),
+            PeerIdentity::Remote => Holder::Elsewhere,
+        };
+        self.channel_opened_by(holder, peer, description, now)
+    }
+
+    /// The same for a peer of whom more is known: its share is counted for `holder`. Another
+    /// channel may have to give way ([`Filer::take_displaced`]).
+    ///
+    /// # Errors
+    /// As [`Filer::channel_opened`].
+    pub fn channel_opened_by(
+        &mut self,
+        holder: Holder,
+        peer: PeerIdentity,
+        description: ChannelDescription,
+        now: Moment,
+    ) -> Result<ChannelId, ChannelRefusal> {
+        let may_open = self.may_open(description.kind, holder);
+        if let Err(refusal) = may_open.and_then(|()| self.make_room(holder)) {
             self.counters.channels_refused += 1;
             return Err(refusal);
         }
@@ -229,6 +257,8 @@ impl Filer {
         };
         self.cold[index as usize] = Some(ColdChannel {
             peer,
+            holder,
+            is_waiting: true,
             description,
             opened_at: now,
             authentication_failures: 0,
@@ -249,25 +279,18 @@ impl Filer {
             ..HotChannel::vacant()
         };
         self.budget.channel_opened();
+        self.shares.opened(holder);
         self.open_count += 1;
         Ok(ChannelId { index, generation: hot.generation })
     }
 
-    fn may_open(&self, kind: ChannelKind) -> Result<(), ChannelRefusal> {
+    fn may_open(&self, kind: ChannelKind, holder: Holder) -> Result<(), ChannelRefusal> {
         let is_served = match kind {
             ChannelKind::Operation => true,
             ChannelKind::BackControl => self.config.back_control,
             ChannelKind::RdmaRead => self.config.rdma_read,
         };
-        if !is_served {
-            Err(ChannelRefusal::Kind)
-        } else if self.open_count >= self.config.channels_max {
-            Err(ChannelRefusal::Channels)
-        } else if self.open_count - self.authenticated_count >= self.config.unauthenticated_max {
-            Err(ChannelRefusal::Unauthenticated)
-        } else {
-            Ok(())
-        }
+        if is_served { self.check_share(holder) } else { Err(ChannelRefusal::Kind) }
     }
 
     /// The connection is gone, or DISCONNECT was answered. Ends the session (draft
@@ -290,7 +313,8 @@ impl Filer {
         *hot = HotChannel { generation: hot.generation.wrapping_add(1), ..HotChannel::vacant() };
         self.free.push(channel.index);
         self.open_count -= 1;
-        if let Some(cold) = self.cold[channel.index()].take() {
+        if let Some(mut cold) = self.cold[channel.index()].take() {
+            self.shares.closed(&mut cold);
             self.authenticated_count -= u32::from(cold.credentials.is_some());
             for (_, held) in cold.acting {
                 self.credentials.finish(held);
@@ -330,19 +354,19 @@ impl Filer {
         now: Moment,
         released: &mut Vec<Closed>,
     ) {
-        let kept_count = self.clients.kept_count();
+        let may_be_kept = self.may_be_kept(slot);
         let has_begun = self.clients.has_begun(slot);
         let Some(client) = self.clients.get_mut(slot) else { return };
         client.sessions -= 1;
         if client.sessions > 0 {
             return;
         }
-        // Kept clients are bounded like channels, by the same number.
+        // Kept clients are bounded like channels, by the same number, and shared out like them.
         let keep = is_kept
             && has_begun
             && end == ChannelEnd::Lost
             && (client.opens.count > 0 || has_replies || self.delegations.holds_any(client.id))
-            && kept_count < self.config.channels_max;
+            && may_be_kept;
         if keep {
             self.clients.keep(slot, now.after(self.config.lease));
         } else {

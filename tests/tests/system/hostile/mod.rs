@@ -16,6 +16,7 @@ mod offences;
 mod process;
 mod requests;
 mod rings;
+mod shares;
 mod shm;
 mod storm;
 pub(crate) mod tcp;

@@ -47,14 +47,19 @@ impl Wire {
 
     /// Has a stream stand.
     pub fn stand(self, crc: bool) -> Self {
-        let mut wire = Self { crc, ..self };
+        Self { crc, ..self }.try_stand().expect("accepted")
+    }
+
+    /// The same; `None` if it is refused.
+    pub fn try_stand(self) -> Option<Self> {
+        let mut wire = self;
+        let crc = wire.crc;
         wire.send(&request(if crc { 0x50 } else { 0x10 }, 2, &enhanced(DEPTH, &connect_data())));
         let reply = wire.receive(20).expect("a reply");
         assert_eq!(&reply[..16], b"MPA ID Rep Frame");
-        assert_eq!(reply[16] & 0x20, 0, "accepted");
         let length = usize::from(u16::from_be_bytes([reply[18], reply[19]]));
         wire.receive(length).expect("private data");
-        wire
+        (reply[16] & 0x20 == 0).then_some(wire)
     }
 
     pub fn logged_in(address: &Address, crc: bool) -> Self {
