@@ -80,7 +80,7 @@ pub struct Peer {
 
 /// Whom a connection counts for where many share a limit: whoever has most gives way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Holder {
+pub(crate) enum Holder {
     /// A user of this host.
     User(u32),
     /// A host, or of IPv6 the network of 64 bits that one host has to itself.
@@ -91,31 +91,10 @@ pub enum Holder {
 
 impl Holder {
     /// Whoever is at this address.
-    #[must_use]
-    pub fn of_address(address: IpAddr) -> Self {
+    pub(crate) fn of_address(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(v6) => Self::Host(Ipv6Addr::from(u128::from(v6) >> 64 << 64).into()),
             v4 @ IpAddr::V4(_) => Self::Host(v4),
-        }
-    }
-
-    /// Whether it is a user of this host.
-    #[must_use]
-    pub fn is_local(self) -> bool {
-        matches!(self, Self::User(_))
-    }
-}
-
-impl Peer {
-    /// Whom its connection counts for.
-    #[must_use]
-    pub fn holder(&self) -> Holder {
-        match (&self.process, &self.address) {
-            (Some(process), _) => Holder::User(process.uid),
-            (None, Address::Tcp(address) | Address::Verbs(address)) => {
-                Holder::of_address(address.ip())
-            }
-            (None, Address::Shm(_) | Address::Sim(_)) => Holder::Unknown,
         }
     }
 }

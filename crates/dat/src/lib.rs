@@ -41,7 +41,8 @@ pub mod sim;
 pub mod tcp;
 pub mod verbs;
 
-pub use address::{Address, AddressError, Holder, Peer, PeerProcess};
+pub(crate) use address::Holder;
+pub use address::{Address, AddressError, Peer, PeerProcess};
 pub use dafs_iwarp::ReadyToReceiveSet;
 pub use ids::{Domain, EndpointId, ListenerId, LocalKey, PendingId, Stag};
 pub use inbox::{Inbox, InboxError, InboxSlot};

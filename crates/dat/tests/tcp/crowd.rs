@@ -179,6 +179,36 @@ fn a_thousand_halves_of_requests_end_when_their_time_is_over() {
     }
 }
 
+/// Connects from another address of this host.
+pub fn connect_from(from: [u8; 4], to: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from((from, 0))).unwrap();
+    connect(&socket, &to).unwrap();
+    TcpStream::from(socket)
+}
+
+#[test]
+fn whoever_has_most_silent_connections_gives_way_and_others_stay() {
+    const ROOM: usize = 16;
+    let (mut interface, address) = listening(ROOM);
+    let mut first = connect_from([127, 0, 0, 2], address);
+    first.write_all(&REQUEST[..7]).unwrap();
+    interface.poll();
+    let mut silent = Vec::new();
+    for _ in 0..4 * ROOM {
+        silent.push(TcpStream::connect(address).unwrap());
+        interface.poll();
+    }
+    // The one that has waited longest is there still.
+    first.write_all(&REQUEST[7..]).unwrap();
+    let Event::ConnectionRequest { pending, peer, .. } = event(&mut interface) else { panic!() };
+    assert_eq!(peer.address, Address::Tcp(first.local_addr().unwrap()));
+    interface.accept(pending, Domain(0), &EndpointConfig::default(), b"");
+    assert!(matches!(event(&mut interface), Event::Established { .. }));
+    assert!(interface.endpoint_count() <= ROOM);
+}
+
 #[test]
 fn who_connects_and_says_nothing_keeps_nobody_out() {
     const ROOM: usize = 16;

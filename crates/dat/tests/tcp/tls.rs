@@ -16,6 +16,7 @@ use rcgen::{CertificateParams, SanType};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 
 use crate::certificates::{Authority, server_of, target_of};
+use crate::crowd::connect_from;
 use crate::peer::HANG;
 
 /// Two interfaces in one thread; one of them listens.
@@ -33,7 +34,10 @@ impl Scene {
     }
 
     fn with_timeout(tls: Option<TlsServer>, connect_timeout: Duration) -> Self {
-        let config = InterfaceConfig { connect_timeout, ..InterfaceConfig::default() };
+        Self::with_config(tls, InterfaceConfig { connect_timeout, ..InterfaceConfig::default() })
+    }
+
+    fn with_config(tls: Option<TlsServer>, config: InterfaceConfig) -> Self {
         let mut server = Interface::new(InterfaceConfig { tls, ..config.clone() }).unwrap();
         let client = Interface::new(config).unwrap();
         let listener = server.listen(&Address::Tcp(([127, 0, 0, 1], 0).into())).unwrap();
@@ -618,6 +622,59 @@ fn a_slow_handshake_hinders_nobody() {
         slow.turn().unwrap();
         scene.turn();
     }
+}
+
+#[test]
+fn halves_of_handshakes_take_up_no_more_than_their_share_of_memory() {
+    const MOST: usize = 200 << 10;
+    let authority = Authority::new();
+    let config = InterfaceConfig {
+        connect_timeout: HANG,
+        unfinished_bytes_max: MOST,
+        ..InterfaceConfig::default()
+    };
+    let mut scene = Scene::with_config(Some(optional(&authority, false)), config);
+    // An honest client, slow, and from elsewhere: it has begun before all the others.
+    let mut slow = ByHand::begin(&scene, &authority, &[&rustls::version::TLS13]);
+    let far = connect_from([127, 0, 0, 2], scene.address);
+    let _silent = std::mem::replace(&mut slow.socket, far);
+    slow.socket.set_nonblocking(true).unwrap();
+    let mut hello = Vec::new();
+    slow.connection.write_tls(&mut hello).unwrap();
+    let (begin, end) = hello.split_at(hello.len() / 2);
+    slow.socket.write_all(begin).unwrap();
+    scene.turn();
+    // Three quarters of the longest message that a handshake may have.
+    let record = [&[0x16, 3, 1, 0x40, 0][..], &[1, 0, 0xf0, 0], &[0; 0x4000 - 4]].concat();
+    let more = [&[0x16, 3, 1, 0x40, 0][..], &[0; 0x4000]].concat();
+    let halves = [record, more.clone(), more].concat();
+    let mut sockets = Vec::new();
+    for _ in 0..3 * MOST / halves.len() {
+        let mut socket = scene.socket();
+        socket.write_all(&halves).unwrap();
+        sockets.push(socket);
+        scene.turn();
+    }
+    let begun = Instant::now();
+    while scene.server.endpoint_count() - ended(&scene) > 2 + MOST / halves.len() {
+        assert!(begun.elapsed() < HANG, "{:?}", scene.events);
+        scene.turn();
+    }
+    let reasons: Vec<String> =
+        scene.events.iter().filter_map(reason_of).map(|reason| reason.to_string()).collect();
+    assert!(reasons.iter().all(|reason| reason.contains("too much is held")), "{reasons:?}");
+    slow.socket.write_all(end).unwrap();
+    slow.connection.writer().write_all(&mpa_request()).unwrap();
+    while scene.events.iter().find_map(request_of).is_none() {
+        assert!(begun.elapsed() < HANG, "{:?}", scene.events);
+        slow.turn().unwrap();
+        scene.turn();
+    }
+}
+
+/// Connections that have ended and not been released.
+fn ended(scene: &Scene) -> usize {
+    scene.events.iter().filter_map(reason_of).count()
 }
 
 /// A server of another make, which says everything in records of few octets and hands out

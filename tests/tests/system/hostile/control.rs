@@ -317,6 +317,19 @@ fn a_wake_up_that_would_block_stalls_nobody() {
 }
 
 #[test]
+fn silent_connections_keep_nobody_out_however_many_they_are() {
+    // Room for 72 connections.
+    let few = |config: &mut ServerConfig| config.filer.channels_max = 8;
+    beside_with(few, |fixture, address| {
+        let _silent: Vec<Control> = (0..200).map(|_| Control::connect(address)).collect();
+        for transport in [Transport::Shm, Transport::Tcp] {
+            let (_, honest) = fixture.connect(transport);
+            honest.ping().unwrap();
+        }
+    });
+}
+
+#[test]
 fn a_connection_that_says_nothing_is_ended() {
     beside_with(
         |config| config.connect_timeout = SHORT,
