@@ -147,6 +147,10 @@ pub struct Arguments {
         long, value_name = "ADDRESS", num_args = 0..=1, default_missing_value = "127.0.0.1:2051"
     )]
     pub http: Option<SocketAddr>,
+    /// A name that the page is asked by, besides IP addresses, localhost and this host's own
+    /// name; requests by any other are refused. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub http_name: Vec<String>,
     /// Send a span for each request to this collector of OpenTelemetry, such as
     /// http://127.0.0.1:4318. Default: what OTEL_EXPORTER_OTLP_ENDPOINT names.
     #[arg(long, value_name = "URL")]
@@ -241,7 +245,9 @@ fn page(arguments: &Arguments, server: &Server, traces: Option<&Traces>) -> Resu
         );
     }
     let numbers = traces.map(Traces::numbers);
-    Ok(Some(Page::serve(address, server.inspector(), numbers)?))
+    let mut names = arguments.http_name.clone();
+    names.extend(rustix::system::uname().nodename().to_str().ok().map(str::to_owned));
+    Ok(Some(Page::serve(address, names, server.inspector(), numbers)?))
 }
 
 /// Adds what to do where that is not plain from what went wrong.
@@ -335,6 +341,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         tls_client_optional: flags.tls_client_optional || file.tls_client_optional,
         tls_only: flags.tls_only || file.tls_only,
         http: flags.http.or(file.http),
+        http_name: if flags.http_name.is_empty() { file.http_name } else { flags.http_name },
         otlp: flags.otlp.or(file.otlp),
         otlp_one_in: flags.otlp_one_in.or(file.otlp_one_in),
         no_metrics: flags.no_metrics,

@@ -195,6 +195,30 @@ fn only_reading_is_served_and_only_to_names_of_this_machine() {
 }
 
 #[test]
+fn a_page_from_elsewhere_reads_nothing_by_letting_its_name_lead_here() {
+    let place = tempfile::tempdir().unwrap();
+    let names = ["--http-name", "files.example.org"];
+    let server = Server::start(place.path(), "0.0.0.0:0", &names);
+    let port = server.http().port();
+    let own = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let status = |host: &str| {
+        let request =
+            format!("GET /api/status HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n");
+        server.ask(&request).status
+    };
+    for host in ["rebound.example.com", "files.example.org.example.com", "files"] {
+        assert_eq!(status(host), 421, "{host}");
+    }
+    for host in ["files.example.org", own.trim(), "localhost", "192.0.2.1", "[2001:db8::1]"] {
+        assert_eq!(status(host), 200, "{host}");
+    }
+    // Our own programs ask by the address, whatever name they were given.
+    let url = format!("http://localhost:{port}");
+    let shown = dafs().args(["top", &url, "--once", "--interval", "0.1"]).output().unwrap();
+    assert!(shown.status.success(), "{shown:?}");
+}
+
+#[test]
 fn top_shows_rates_by_socket_and_by_http() {
     let place = tempfile::tempdir().unwrap();
     let server = Server::start(place.path(), "127.0.0.1:0", &[]);

@@ -29,11 +29,13 @@ pub fn status(url: &str) -> Result<Value> {
 
 async fn ask(host: &str) -> Result<Bytes> {
     let stream = TcpStream::connect(host).await?;
+    // By its address: the server answers only to those names that it was told.
+    let address = stream.peer_addr()?.to_string();
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
     let request = Request::get("/api/status")
-        .header(header::HOST, host)
+        .header(header::HOST, address)
         .header(header::CONNECTION, "close")
         .body(Empty::<Bytes>::new())?;
     let answer = sender.send_request(request).await?;

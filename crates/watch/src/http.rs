@@ -48,12 +48,14 @@ pub enum PageError {
 }
 
 impl Page {
-    /// Serves a running server's page at an address, until the process ends.
+    /// Serves a running server's page at an address, until the process ends. It answers to IP
+    /// addresses, to `localhost` and to these names, whatever their case.
     ///
     /// # Errors
     /// [`PageError`]: the address is taken, or there is no thread for it.
     pub fn serve(
         address: SocketAddr,
+        names: Vec<String>,
         inspector: Inspector,
         spans: Option<Arc<SpanNumbers>>,
     ) -> Result<Self, PageError> {
@@ -65,12 +67,7 @@ impl Page {
             .enable_all()
             .max_blocking_threads(1)
             .build()?;
-        let watched = Arc::new(Watched {
-            inspector,
-            spans,
-            names_matter: address.ip().is_loopback(),
-            latest: Mutex::default(),
-        });
+        let watched = Arc::new(Watched { inspector, spans, names, latest: Mutex::default() });
         std::thread::Builder::new().name("dafs-http".into()).spawn(move || {
             let served = AssertUnwindSafe(|| runtime.block_on(accept_all(listener, watched)));
             match catch_unwind(served) {
@@ -93,9 +90,9 @@ impl Page {
 struct Watched {
     inspector: Inspector,
     spans: Option<Arc<SpanNumbers>>,
-    /// Only names of this machine are answered to: a page from elsewhere cannot read the answers
-    /// by having its own name lead here.
-    names_matter: bool,
+    /// The only names that are answered to. A page from elsewhere could otherwise read the answers
+    /// in the browser of whoever has both open, by having its own name lead here.
+    names: Vec<String>,
     latest: Mutex<Option<(Instant, Arc<Inspection>)>>,
 }
 
@@ -139,8 +136,9 @@ impl Watched {
             return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served\n");
         }
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        if self.names_matter && !host.is_some_and(is_this_machine) {
-            let text = "ask by an address of this machine or by localhost\n";
+        if !host.is_some_and(|host| is_this_machine(host, &self.names)) {
+            let text = "this name is not answered to: ask by an IP address or by localhost, or \
+                        start the server with --http-name NAME\n";
             return plain(StatusCode::MISDIRECTED_REQUEST, text);
         }
         match request.uri().path() {
@@ -187,14 +185,17 @@ impl Watched {
     }
 }
 
-/// Whether a Host header names this machine as it names itself.
-fn is_this_machine(host: &str) -> bool {
+/// Whether a Host header names this machine. An IP address always does: whoever asks by one has
+/// no name that could lead elsewhere first.
+fn is_this_machine(host: &str, names: &[String]) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|octet| octet.is_ascii_digit()) => name,
         _ => host,
     };
     let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+    bare.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || names.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 fn away() -> Answer {
@@ -251,11 +252,20 @@ mod tests {
 
     #[test]
     fn only_names_of_this_machine_are_answered_to() {
-        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:2051", "[::1]:2051", "[::1]"] {
-            assert!(is_this_machine(host), "{host}");
+        let names = ["files.example.org".to_owned()];
+        for host in [
+            "localhost",
+            "LOCALHOST:80",
+            "127.0.0.1:2051",
+            "192.0.2.1",
+            "[::1]:2051",
+            "[::1]",
+            "Files.Example.org:2051",
+        ] {
+            assert!(is_this_machine(host, &names), "{host}");
         }
         for host in ["example.org", "example.org:2051", "localhost.example.org", ""] {
-            assert!(!is_this_machine(host), "{host}");
+            assert!(!is_this_machine(host, &names), "{host}");
         }
     }
 }
