@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use dafs_client::{
     Location, Recovery, RecoveryOptions, Session, SessionOptions, TlsClient, TlsClientFiles,
-    TransportChoice,
+    TransportChoice, Umask,
 };
 use dafs_share::{Entered, Held};
 
@@ -145,6 +145,7 @@ unsafe fn session_options(given: &dap_connect_options) -> Result<SessionOptions>
         crc: has(DAP_CONNECT_CRC),
         response_cache: has(DAP_CONNECT_RESPONSE_CACHE),
         delegations: has(DAP_CONNECT_DELEGATIONS),
+        umask: Umask::OfProcess,
         ..SessionOptions::default()
     };
     if given.credits != 0 {

@@ -105,7 +105,7 @@ fn there_and_back(
         Address::Verbs(_) => ("RDMA", "verbs"),
         Address::Tcp(_) | Address::Sim(_) => ("tcp", "tcp"),
     };
-    let extras = Extras { recursive: true, verify: true, sync: false };
+    let extras = Extras { recursive: true, verify: true, ..Extras::default() };
     let name = unique(scratch, name);
     let out = scratch.join(format!("out-{name}"));
     let tree = Side::Remote(session.clone(), "/tree".into());

@@ -57,8 +57,9 @@ enum Command {
     Cat(files::cat::Arguments),
     /// Copy files between here and servers, or between servers.
     ///
-    /// Copies keep modes and times of modification. Owners do not come along, nor do the
-    /// bits that have a program run as its owner or group.
+    /// Copies keep times of modification; new ones have the modes of their sources, less the
+    /// umask. Owners do not come along, nor do the bits that have a program run as its owner or
+    /// group.
     Cp(copy::Arguments),
     /// Sort files of lines or records, however large, here and on servers.
     ///

@@ -10,7 +10,7 @@ use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 use dafs_client::{
     Client, ClientConfig, Label, Location, Login, ServerName, Session, SessionOptions, Tickets,
-    TlsClient, TlsClientFiles, TransportChoice,
+    TlsClient, TlsClientFiles, TransportChoice, Umask, process_umask,
 };
 
 /// How servers are reached.
@@ -236,6 +236,7 @@ pub fn options(location: &Location, access: &Access) -> Result<SessionOptions> {
         tls: access.tls.load(&location)?,
         tls_name,
         fence_id: access.fence_id.clone(),
+        umask: Umask::Bits(process_umask()),
         label: access.label,
         ..SessionOptions::default()
     })

@@ -114,29 +114,6 @@ fn a_removal_does_not_follow_links_or_take_what_dots_stand_for() {
 }
 
 #[test]
-fn a_tree_as_deep_as_no_path_reaches_is_removed() {
-    let place = Place::new();
-    let name = "n".repeat(200);
-    // Two thousand directories deep, moved together from pieces that a path can name.
-    let mut top = place.path("piece");
-    std::fs::create_dir(&top).unwrap();
-    for _ in 0..DEPTH {
-        let above = place.path("above");
-        std::fs::create_dir(&above).unwrap();
-        std::fs::rename(&top, above.join(&name)).unwrap();
-        std::fs::rename(&above, place.path("piece")).unwrap();
-        top = place.path("piece");
-    }
-    std::fs::rename(&top, place.in_export("deep")).unwrap();
-    let output = place.run_on(&["rm", "-r"], &["deep"]);
-    assert!(output.status.success(), "{}", said(&output).lines().next().unwrap_or_default());
-    assert!(!place.in_export("deep").exists());
-}
-
-/// Directories within one another: more than a path has octets for.
-const DEPTH: usize = 100;
-
-#[test]
 fn a_move_onto_another_name_of_the_same_file_is_refused() {
     let place = Place::new();
     std::fs::write(place.in_export("a"), "x").unwrap();
@@ -153,4 +130,72 @@ fn a_move_onto_another_name_of_the_same_file_is_refused() {
     assert_eq!(output.status.code(), Some(1));
     assert!(place.run_on(&["mv"], &["d", "e/"]).status.success());
     assert!(place.in_export("e/a").exists());
+}
+
+/// Runs a command under a umask.
+fn under(umask: &str, arguments: &[&str]) {
+    use std::io::Write;
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "umask \"$0\"; exec \"$@\"", umask, env!("CARGO_BIN_EXE_dafs")]);
+    let mut child = shell.args(arguments).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"b\na\n").unwrap();
+    assert!(child.wait().unwrap().success(), "{arguments:?}");
+}
+
+#[test]
+fn what_is_made_has_the_mode_that_the_umask_leaves() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let source = place.path("source");
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("file"), "b\na\n").unwrap();
+    let to = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    to(&source, 0o777);
+    to(&source.join("file"), 0o666);
+    let file = source.join("file").to_str().unwrap().to_owned();
+    let source = source.to_str().unwrap();
+    for (umask, directory, file_mode) in [("077", 0o700, 0o600), ("002", 0o775, 0o664)] {
+        let at = |name: &str| format!("{umask}.{name}");
+        let url = |name: &str| place.url(&at(name));
+        let here = |name: &str| place.in_export(&at(name)).to_str().unwrap().to_owned();
+        under(umask, &["mkdir", &url("mkdir")]);
+        under(umask, &["mkdir", "-p", &url("p/below")]);
+        under(umask, &["sort", &file, "-o", &url("sorted")]);
+        under(umask, &["sort", &file, "-o", &here("sorted-here")]);
+        under(umask, &["gzip", "-o", &url("gz"), "-"]);
+        under(umask, &["gzip", "-o", &here("gz-here"), "-"]);
+        under(umask, &["lock", &url("locked"), "--write", "--", "cat"]);
+        under(umask, &["cp", "-r", source, &url("copy")]);
+        under(umask, &["cp", "-r", source, &here("copy-here")]);
+        under(umask, &["cp", &file, &url("file")]);
+        let mode = |name: &str| {
+            let found = place.in_export(&at(name)).metadata();
+            found.unwrap_or_else(|error| panic!("{name}: {error}")).permissions().mode() & 0o7777
+        };
+        for name in ["mkdir", "p", "p/below", "copy", "copy-here"] {
+            assert_eq!(mode(name), directory, "{umask} {name}");
+        }
+        for name in [
+            "sorted",
+            "sorted-here",
+            "gz",
+            "gz-here",
+            "locked",
+            "copy/file",
+            "copy-here/file",
+            "file",
+        ] {
+            assert_eq!(mode(name), file_mode, "{umask} {name}");
+        }
+        // What is there keeps its mode, unless that is to come along.
+        to(&place.in_export(&at("file")), 0o640);
+        to(&place.in_export(&at("sorted")), 0o646);
+        under(umask, &["cp", &file, &url("file")]);
+        under(umask, &["sort", &file, "-o", &url("sorted")]);
+        assert_eq!((mode("file"), mode("sorted")), (0o640, 0o646), "{umask}");
+        under(umask, &["cp", "--preserve", &file, &url("file")]);
+        assert_eq!(mode("file"), 0o666, "{umask}");
+    }
 }

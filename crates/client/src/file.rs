@@ -259,7 +259,7 @@ impl Session {
         let mut buffer;
         let creation = if options.creates() {
             let wanted = SetAttributes {
-                mode: Some(options.mode),
+                mode: Some(self.masked(options.mode)),
                 size: options.truncate.then_some(0),
                 owner: options.owner.map(|(user, _)| user.to_string()),
                 owner_group: options.owner.map(|(_, group)| group.to_string()),

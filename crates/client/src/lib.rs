@@ -61,6 +61,7 @@ mod session;
 mod stream;
 mod turns;
 mod typed;
+mod umask;
 mod url;
 mod waiters;
 
@@ -85,6 +86,7 @@ pub use path::{Resolved, shown_path, split_last};
 pub use recovery::{Recovery, RecoveryOptions, SessionEvent};
 pub use session::{Session, SessionOptions, TransportChoice};
 pub use stream::{ReadStream, WriteStream};
+pub use umask::{Umask, process_umask};
 pub use url::{
     Location, ServerName, UrlError, local_socket_candidates, password_range, without_passwords,
 };

@@ -32,6 +32,7 @@ use crate::login::{self, Identity, Login, message_bytes_max};
 use crate::reasons::TLS_REQUIRED_ADVICE;
 use crate::recovery::{Keeper, Place, Places, Recovery, SessionEvent};
 use crate::typed::done;
+use crate::umask::Umask;
 use crate::url::{Location, ServerName, local_socket_candidates};
 
 /// Which transports may be used.
@@ -87,6 +88,8 @@ pub struct SessionOptions {
     /// Longest silence of the server while a call waits for its answer, after which the
     /// connection is given up; `None` waits for ever. [`Client::wait`] has a time of its own.
     pub answer_timeout: Option<Duration>,
+    /// What is taken away from the modes of what this session makes.
+    pub umask: Umask,
     /// What its requests bear, so that they can be followed at the server;
     /// [`Session::set_label`] changes it.
     pub label: Label,
@@ -109,6 +112,7 @@ impl Default for SessionOptions {
             fence_id: String::new(),
             delegations: false,
             answer_timeout: Some(ANSWER_TIMEOUT),
+            umask: Umask::default(),
             label: Label::default(),
         }
     }

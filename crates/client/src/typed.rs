@@ -202,6 +202,8 @@ impl Session {
         let (name, path) = (name.as_ref(), path.as_ref());
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
         let name = name_of(name, path);
+        let mode = wanted.mode.map(|mode| self.masked(mode));
+        let wanted = &SetAttributes { mode, ..wanted.clone() };
         let request = encode_set(wanted, &mut buffer, path).and_then(|attributes| {
             let name = name.as_deref().map_err(Clone::clone)?;
             Ok(Request::Create(Create { directory, name, object, attributes }))

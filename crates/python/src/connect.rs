@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dafs_client::{
     ClientConfig, ClientError, Location, Login, Recovery, RecoveryOptions, SessionOptions, Tickets,
-    TlsClient, TlsClientFiles, TransportChoice,
+    TlsClient, TlsClientFiles, TransportChoice, Umask,
 };
 use dafs_share::SharedClient;
 use pyo3::exceptions::PyValueError;
@@ -87,6 +87,7 @@ pub fn connect(
         fence_id: fence_id.to_owned(),
         delegations,
         answer_timeout: seconds(answer_timeout)?,
+        umask: Umask::OfProcess,
         ..SessionOptions::default()
     };
     // It is in the login.

@@ -274,3 +274,20 @@ def test_stats_are_plain_values(session: dafs.Session, directory: str) -> None:
     found = session.stat(f"{directory}/x")
     assert pickle.loads(pickle.dumps(found)) == found
     assert found.st_size == 3 and found.is_file() and found.st_mtime > 1e9
+
+
+@pytest.mark.parametrize("mask", [0o077, 0o002])
+def test_what_is_made_has_the_mode_that_the_umask_leaves(
+    session: dafs.Session, server: Server, directory: str, mask: int
+) -> None:
+    before = os.umask(mask)
+    try:
+        session.write_bytes(f"{directory}/bytes", b"x")
+        session.mkdir(f"{directory}/new")
+        with session.open(f"{directory}/open", "w") as file:
+            file.write("x")
+    finally:
+        os.umask(before)
+    modes = [os.stat(f"{server.data}{directory}/{name}").st_mode & 0o7777
+             for name in ("bytes", "open", "new")]
+    assert modes == [0o666 & ~mask, 0o666 & ~mask, 0o777 & ~mask]

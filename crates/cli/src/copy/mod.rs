@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result, bail};
 use clap::Args;
-use dafs_client::{Client, ClientError, shown_path};
+use dafs_client::{Client, ClientError, process_umask, shown_path};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::place::{Access, Place, client, connect_by};
@@ -38,6 +38,10 @@ pub struct Arguments {
     /// Directories with all that is in them.
     #[arg(short, long)]
     recursive: bool,
+    /// Give copies the modes of their sources as they are, whatever the umask says, and files and
+    /// directories that were there as well.
+    #[arg(short, long)]
+    preserve: bool,
     /// Read both sides again afterwards and compare every octet.
     #[arg(long)]
     verify: bool,
@@ -53,6 +57,8 @@ pub struct Arguments {
 pub struct Extras {
     /// Directories and special files come along as what they are.
     pub recursive: bool,
+    /// Modes come along as they are.
+    pub preserve: bool,
     pub verify: bool,
     pub sync: bool,
 }
@@ -124,8 +130,8 @@ fn copy_operand(
     if source.is_directory() && target.is_beneath(&source) {
         bail!("cannot copy a directory, {shown}, into itself, {}", target.name(OsStr::new("")));
     }
-    let Arguments { recursive, verify, sync, .. } = *arguments;
-    let outcome = copy(mover, &source, &target, Extras { recursive, verify, sync })?;
+    let Arguments { recursive, preserve, verify, sync, .. } = *arguments;
+    let outcome = copy(mover, &source, &target, Extras { recursive, preserve, verify, sync })?;
     report(&source, &target, &outcome);
     Ok(outcome)
 }
@@ -168,7 +174,11 @@ fn counted(count: u64, noun: &str) -> String {
 
 /// Copies a tree, or one file.
 pub fn copy(mover: &Mover, source: &Side, target: &Side, extras: Extras) -> Result<Outcome> {
-    let tree = source.walk(&mover.client)?;
+    let mut tree = source.walk(&mover.client)?;
+    if !extras.preserve {
+        let umask = process_umask();
+        tree.items.iter_mut().for_each(|item| item.mode &= !umask);
+    }
     let bar = progress(tree.items.iter().map(|item| item.size).sum());
     let run = Run::new(mover, (source, target), &tree, &bar);
     let start = Instant::now();

@@ -4,6 +4,7 @@
 //! from being copied; only the end of a session, or of the top, ends a copy.
 
 use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 
 use anyhow::{Context, Error, Result, bail};
@@ -25,6 +26,8 @@ pub struct Run<'r> {
     items: &'r [Item],
     /// What came of each item.
     copies: RefCell<Vec<Copied>>,
+    /// Directories that were there before.
+    found: RefCell<HashSet<usize>>,
     /// Octets that each had in the end.
     sizes: RefCell<Vec<u64>>,
     bar: &'r ProgressBar,
@@ -44,6 +47,7 @@ impl<'r> Run<'r> {
             target,
             items: &tree.items,
             copies: RefCell::new(vec![Copied::No; tree.items.len()]),
+            found: RefCell::default(),
             sizes: RefCell::new(vec![0; tree.items.len()]),
             bar,
             outcome: RefCell::default(),
@@ -68,7 +72,7 @@ impl<'r> Run<'r> {
         }
         for_each(client, others, |index| self.copy_item(index, extras))?;
         // Times of directories last: making what is in them changes them.
-        for_each(client, directories.iter().rev(), |index| self.finish_directory(*index))
+        for_each(client, directories.iter().rev(), |index| self.finish_directory(*index, extras))
     }
 
     async fn copy_item(&self, index: usize, extras: Extras) -> Result<()> {
@@ -93,7 +97,13 @@ impl<'r> Run<'r> {
             bail!("its directory could not be made");
         }
         match item.kind {
-            ObjectType::Directory => self.target.make_directory(item, parent).await,
+            ObjectType::Directory => {
+                let (copied, is_new) = self.target.make_directory(item, parent).await?;
+                if !is_new {
+                    self.found.borrow_mut().insert(index);
+                }
+                Ok(copied)
+            }
             ObjectType::SymbolicLink => self.target.make_link(item, parent, self.source).await,
             ObjectType::Regular => self.make_file(index, parent, extras).await,
             // By itself it stands for what can be read from it, as with cp.
@@ -143,7 +153,7 @@ impl<'r> Run<'r> {
         let item = &self.items[index];
         let from = self.open_source(index).await?;
         let created = self.target.create(item, parent).await?;
-        is_new.get_or_insert(created.is_some());
+        let is_new = *is_new.get_or_insert(created.is_some());
         let to = match created {
             Some(to) => to,
             None => self.over_what_is_there(index, parent, &from).await?,
@@ -154,7 +164,7 @@ impl<'r> Run<'r> {
             bail!("it had {} octets when it was listed, and {moved} now", item.size);
         }
         self.sizes.borrow_mut()[index] = moved;
-        self.target.complete(item, to, extras.sync).await
+        self.target.complete(item, to, extras.sync, !is_new && !extras.preserve).await
     }
 
     async fn open_source(&self, index: usize) -> Result<Open> {
@@ -176,7 +186,11 @@ impl<'r> Run<'r> {
         Ok(to)
     }
 
-    async fn finish_directory(&self, index: usize) -> Result<()> {
+    async fn finish_directory(&self, index: usize, extras: Extras) -> Result<()> {
+        // What others made is theirs.
+        if !extras.preserve && self.found.borrow().contains(&index) {
+            return Ok(());
+        }
         let (item, copied) = (&self.items[index], self.copies.borrow()[index]);
         match self.target.set_attributes(item, copied).await {
             Ok(()) => Ok(()),

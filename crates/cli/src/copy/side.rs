@@ -4,11 +4,11 @@
 //! server cannot have files written elsewhere.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File as LocalFile;
+use std::fs::{DirBuilder, File as LocalFile};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -17,7 +17,7 @@ use dafs_client::{
     shown_path, split_last,
 };
 use dafs_types::FileHandle;
-use rustix::fs::{AtFlags, CWD, FileType, OFlags, Timespec, Timestamps, UTIME_OMIT, mknodat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, mknodat};
 use rustix::io::Errno;
 
 use super::mover::BLOCK_BYTES;
@@ -140,17 +140,22 @@ impl Side {
     }
 
     /// `parent` is what came of the directory an item is in, for this call and the others.
-    pub async fn make_directory(&self, item: &Item, parent: Copied) -> Result<Copied> {
+    /// Whether it was made, or there, comes with it.
+    pub async fn make_directory(&self, item: &Item, parent: Copied) -> Result<(Copied, bool)> {
         // Usable while it is being filled; its own mode comes with its times.
         let mode = 0o700 | item.mode;
         match self {
             Side::Local(top) => {
                 let path = join_local(top, &item.path);
-                match std::fs::create_dir(&path) {
-                    Err(_) if is_directory_at(&path, item.path.is_empty()) => {}
-                    other => other.with_context(|| format!("making {}", path.display()))?,
+                match DirBuilder::new().mode(mode).create(&path) {
+                    Err(_) if is_directory_at(&path, item.path.is_empty()) => {
+                        Ok((Copied::Local, false))
+                    }
+                    made => {
+                        made.with_context(|| format!("making {}", path.display()))?;
+                        Ok((Copied::Local, true))
+                    }
                 }
-                Ok(Copied::Local)
             }
             Side::Remote(session, top) => {
                 let path = join(top, &item.path);
@@ -163,9 +168,10 @@ impl Side {
                         let there = session.lookup_in_async(directory, name, &path).await?;
                         let metadata = session.metadata_async(there, &path).await?;
                         let is_directory = metadata.kind == ObjectType::Directory;
-                        if is_directory { Ok(Copied::Remote(there)) } else { Err(error.into()) }
+                        let there = (Copied::Remote(there), false);
+                        if is_directory { Ok(there) } else { Err(error.into()) }
                     }
-                    other => Ok(Copied::Remote(other?)),
+                    made => Ok((Copied::Remote(made?), true)),
                 }
             }
         }
@@ -363,14 +369,23 @@ impl Side {
         }
     }
 
-    /// Closes a file that was written, and gives it the mode and times of its source.
-    pub async fn complete(&self, item: &Item, written: Open, sync: bool) -> Result<Copied> {
+    /// Closes a file that was written, and gives it the times of its source, and the mode unless
+    /// it keeps its own.
+    pub async fn complete(
+        &self,
+        item: &Item,
+        written: Open,
+        sync: bool,
+        keeps_mode: bool,
+    ) -> Result<Copied> {
         match written {
             Open::Local(file) => {
                 if sync {
                     file.sync_all()?;
                 }
-                file.set_permissions(std::fs::Permissions::from_mode(item.mode))?;
+                if !keeps_mode {
+                    file.set_permissions(std::fs::Permissions::from_mode(item.mode))?;
+                }
                 rustix::fs::futimens(&file, &times(item))?;
                 Ok(Copied::Local)
             }
@@ -384,7 +399,9 @@ impl Side {
                 let path = file.path().to_owned();
                 // First: what the server still writes would change the time again.
                 file.close_async().await?;
-                session.set_attributes_async(handle, &item.attributes(), &path).await?;
+                let mut wanted = item.attributes();
+                wanted.mode = wanted.mode.filter(|_| !keeps_mode);
+                session.set_attributes_async(handle, &wanted, &path).await?;
                 Ok(Copied::Remote(handle))
             }
         }
@@ -397,8 +414,12 @@ impl Side {
             (_, Copied::No) => Ok(()),
             (Side::Local(top), _) => {
                 let path = join_local(top, &item.path);
-                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(item.mode))?;
-                Ok(rustix::fs::utimensat(CWD, &path, &times(item), AtFlags::empty())?)
+                let mut flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
+                // The top may be a link.
+                flags.set(OFlags::NOFOLLOW, !item.path.is_empty());
+                let directory = rustix::fs::open(&path, flags, Mode::empty())?;
+                rustix::fs::fchmod(&directory, item.mode.into())?;
+                Ok(rustix::fs::futimens(&directory, &times(item))?)
             }
             (Side::Remote(session, top), Copied::Remote(handle)) => {
                 let path = join(top, &item.path);
@@ -419,19 +440,20 @@ impl Copied {
 }
 
 /// The top of a copy on a server; a link there is followed.
-fn make_top(session: &Session, path: &OsStr, mode: u32) -> Result<Copied> {
-    match session.create_dir(path, mode) {
-        Ok(()) => {}
+fn make_top(session: &Session, path: &OsStr, mode: u32) -> Result<(Copied, bool)> {
+    let is_new = match session.create_dir(path, mode) {
+        Ok(()) => true,
         Err(error) if error.status() == Some(Status::Exist) => {
             if session.metadata(path)?.kind != ObjectType::Directory {
                 return Err(error.into());
             }
+            false
         }
         // The root is always there and never made.
-        Err(error) if error.status() == Some(Status::Inval) && is_root(path) => {}
+        Err(error) if error.status() == Some(Status::Inval) && is_root(path) => false,
         Err(error) => return Err(error.into()),
-    }
-    Ok(Copied::Remote(session.metadata(path)?.handle))
+    };
+    Ok((Copied::Remote(session.metadata(path)?.handle), is_new))
 }
 
 fn is_directory_at(path: &Path, is_top: bool) -> bool {

@@ -63,4 +63,5 @@ fn make_with_parents(session: &Session, path: &OsStr) -> Result<()> {
     Ok(())
 }
 
-const MODE: u32 = 0o755;
+/// Less the user's umask.
+const MODE: u32 = 0o777;

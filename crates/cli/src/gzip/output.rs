@@ -64,7 +64,7 @@ impl Output {
             found => check(&path, found?.kind == ObjectType::Regular, force)?,
         }
         let (directory, _) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
-        let mode = if attributes.mode.is_some() { 0o600 } else { 0o644 };
+        let mode = if attributes.mode.is_some() { 0o600 } else { 0o666 };
         let options = OpenOptions { create_new: true, mode, ..OpenOptions::write() };
         let (temporary, file) = loop {
             let temporary = format!("{directory}/{PREFIX}{:016x}", random());

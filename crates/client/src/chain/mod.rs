@@ -355,6 +355,7 @@ impl<'s> Chain<'s> {
     fn create(self, name: &OsStr, object: NewObject<'_>, mode: Option<u32>) -> Self {
         let directory = self.object();
         let mut buffer = [0; ATTRIBUTE_BYTES_MAX];
+        let mode = mode.map(|mode| self.session.masked(mode));
         let wanted = SetAttributes { mode, ..SetAttributes::default() };
         match encode_set(&wanted, &mut buffer, name) {
             Ok(attributes) => {

@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use dafs_client::{
-    ClientError, Completion, File, Group, ObjectType, OpenOptions, Session, Stability,
+    ClientError, Completion, File, Group, ObjectType, OpenOptions, Session, SetAttributes,
+    Stability,
 };
 
 use super::{Block, BlockFile, Channel, Engine, Moved, Output};
@@ -127,9 +128,19 @@ impl Engine for DafsEngine {
         // Random: clients of any machines make files in one directory.
         let number = RandomState::new().build_hasher().finish();
         let part = format!("{}/.dafs-part-{number:016x}", parent(&target));
-        let mode = mode.unwrap_or(0o644);
-        let options = OpenOptions { create_new: true, mode, ..OpenOptions::write() };
+        // One that is replaced hands its mode on, whatever is taken away from that of a new one.
+        let made = mode.map_or(0o666, |_| 0o600);
+        let options = OpenOptions { create_new: true, mode: made, ..OpenOptions::write() };
         let file = self.session.open(&part, &options).map_err(failed)?;
+        if mode.is_some() {
+            let wanted = SetAttributes { mode, ..SetAttributes::default() };
+            let set = self.session.set_attributes_by_handle(file.handle(), &wanted, &part);
+            if set.is_err() {
+                // What the failure is tells more than why the file would not go.
+                let _ = self.session.remove(&part);
+            }
+            set.map_err(failed)?;
+        }
         let file = Some(self.file(path, file));
         Ok(Box::new(DafsOutput { session: self.session.clone(), file, part, target }))
     }

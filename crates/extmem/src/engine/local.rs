@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -80,11 +80,15 @@ impl Engine for LocalEngine {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        let mode = before.map_or(0o666, |before| before.mode() & 0o7777);
-        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        let before = before.map(|before| before.mode() & 0o7777);
+        let permissions = PermissionsExt::from_mode(before.map_or(0o666, |_| 0o600));
         let part =
             Builder::new().prefix(".dafs-part-").permissions(permissions).tempfile_in(directory);
         let (file, part) = part.map_err(failed)?.into_parts();
+        if let Some(mode) = before {
+            // One that is replaced hands its mode on, whatever the umask takes away from a new one.
+            file.set_permissions(PermissionsExt::from_mode(mode)).map_err(failed)?;
+        }
         let file = Rc::new(LocalFile { name: path.to_owned(), file });
         Ok(Box::new(LocalOutput { file, part, target }))
     }
