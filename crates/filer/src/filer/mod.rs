@@ -224,7 +224,7 @@ impl Filer {
         now: Moment,
     ) -> Result<ChannelId, ChannelRefusal> {
         let holder = match &peer {
-            PeerIdentity::Local(who) => Holder::User(who.uid),
+            PeerIdentity::Local(who) => Holder::User(who.uid()),
             PeerIdentity::Remote => Holder::Elsewhere,
         };
         self.channel_opened_by(holder, peer, description, now)
