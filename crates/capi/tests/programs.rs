@@ -15,6 +15,7 @@ const EXAMPLES: &[&str] = &[
     "fork.c",
     "threads.c",
     "errors.c",
+    "names.c",
     "raii.cpp",
 ];
 

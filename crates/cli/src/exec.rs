@@ -4,23 +4,24 @@
 //! environment.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use dafs_client::{Location, without_passwords};
+use dafs_client::{Location, shown_path, without_passwords};
 
 /// Arguments of `dafs exec`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// What is beneath a path: /dafs=dafs://host/path. May be given several times.
     #[arg(long, value_name = "PREFIX=URL", required_unless_present = "maps_there")]
-    map: Vec<String>,
+    map: Vec<OsString>,
     /// Set by an outer `dafs exec`.
     #[arg(id = "maps_there", long, hide = true, env = MAP)]
-    maps_there: Option<String>,
+    maps_there: Option<OsString>,
     /// File whose first line is the password of the users in the URLs.
     #[arg(long, value_name = "FILE")]
     password_from: Option<PathBuf>,
@@ -38,14 +39,15 @@ pub struct Arguments {
 /// Becomes the program.
 pub fn run(arguments: &Arguments) -> Result<()> {
     for map in &arguments.map {
-        check(map).with_context(|| format!("--map {}", without_passwords(map)))?;
+        let shown = || format!("--map {}", without_passwords(&shown_path(map)));
+        check(map).with_context(shown)?;
     }
     let library = library()?;
     let Some((program, rest)) = arguments.program.split_first() else { bail!("no program") };
     let mut command = Command::new(program);
     command.args(rest).env("LD_PRELOAD", preloaded(&library));
     if !arguments.map.is_empty() {
-        command.env(MAP, arguments.map.join("\n"));
+        command.env(MAP, arguments.map.join(OsStr::new("\n")));
     }
     if let Some(report) = &arguments.report {
         // The program may go elsewhere before it ends.
@@ -64,12 +66,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// A mapping must be right before the program starts: within it nobody would see the mistake.
-fn check(map: &str) -> Result<()> {
-    let (prefix, url) = map.split_once('=').context("write PREFIX=URL, as /dafs=dafs://host/")?;
-    if !prefix.starts_with('/') || prefix.trim_matches('/').is_empty() {
-        bail!("{prefix:?} is no absolute path below the root");
+fn check(map: &OsStr) -> Result<()> {
+    let map = map.as_bytes();
+    let equals = map.iter().position(|octet| *octet == b'=');
+    let equals = equals.context("write PREFIX=URL, as /dafs=dafs://host/")?;
+    let (prefix, url) = (&map[..equals], OsStr::from_bytes(&map[equals + 1..]));
+    if !prefix.starts_with(b"/") || prefix.iter().all(|octet| *octet == b'/') {
+        bail!("{:?} is no absolute path below the root", OsStr::from_bytes(prefix));
     }
-    if map.contains([';', '\n']) {
+    if map.contains(&b';') || map.contains(&b'\n') {
         bail!("a mapping has neither semicolons nor line ends");
     }
     let location = Location::parse(url)?;

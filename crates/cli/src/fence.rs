@@ -43,7 +43,7 @@ enum Action {
 struct Target {
     /// The file, or any object of the file system. Best the root of the file system, which
     /// can be reached from outside of a fence, too.
-    url: String,
+    url: OsString,
     /// Around the whole file system that the object is in, not the object alone.
     #[arg(long)]
     file_system: bool,

@@ -3,6 +3,7 @@
 //! Invariant: the command that is typed ends when the mount can be used, or says why there is
 //! none; what serves the mount is a process of its own, unless it is to stay in the foreground.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::{
     Client, ClientConfig, Location, ObjectType, Recovery, RecoveryOptions, SessionOptions,
-    without_passwords,
+    shown_path, without_passwords,
 };
 use dafs_fuse::{Mount, MountOptions, Unmounted, Unmounter};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -25,7 +26,7 @@ use crate::shown::message;
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// What is mounted: a directory of a server.
-    url: String,
+    url: OsString,
     /// Where: an empty directory is best.
     directory: PathBuf,
     /// Options, separated by commas: attr_timeout, entry_timeout and negative_timeout (seconds
@@ -115,7 +116,7 @@ fn serve(arguments: &Arguments) -> Result<()> {
 
 /// What is mounted, for every user to read.
 fn shown(arguments: &Arguments) -> String {
-    without_passwords(&arguments.url)
+    without_passwords(&shown_path(&arguments.url))
 }
 
 /// The options without the one that names a file with a password, which is for the login: lines of
@@ -191,7 +192,7 @@ fn end_by_signal(mut unmounter: Unmounter, directory: &Path) -> Result<()> {
 /// Tells whoever waits that the mount can be used.
 fn ready(arguments: &Arguments) -> Result<()> {
     let directory = arguments.directory.display().to_string();
-    println!("{} is mounted on {}", message(&arguments.url), message(&directory));
+    println!("{} is mounted on {}", message(&shown(arguments)), message(&directory));
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     if std::env::var_os(BACKGROUND).is_none() {
         return Ok(());

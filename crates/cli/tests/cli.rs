@@ -184,31 +184,9 @@ fn trees_go_out_and_in_and_are_verified() {
         let diff = ["-r", "--no-dereference", tree];
         assert!(Command::new("diff").args(diff).arg(&back).status().unwrap().success());
         assert_eq!(std::fs::read_link(back.join("octets")).unwrap(), octets);
-        assert!(ok(&["ls", "-l", &there]).contains("octets -> b\\xffd"));
+        let listed = run(&["ls", "-l", &there]).stdout;
+        assert!(listed.ends_with(b" octets -> b\xffd\n"), "as it is, where no terminal shows it");
         assert_eq!(std::fs::read_link(back.join("link")).unwrap(), PathBuf::from("deep/f3"));
-    }
-}
-
-#[test]
-fn what_has_no_name_in_the_protocol_is_counted_as_failed() {
-    let server = Server::start(&[]);
-    let place = tempfile::tempdir().unwrap();
-    let tree = place.path().join("tree");
-    std::fs::create_dir_all(tree.join("deep")).unwrap();
-    std::fs::write(tree.join("deep/good"), b"good").unwrap();
-    std::fs::write(tree.join("deep").join(std::ffi::OsStr::from_bytes(b"b\xffd")), b"bad").unwrap();
-    let copied = Command::new("cp").arg("-r").arg(&tree).arg(server.local("tree")).status();
-    assert!(copied.unwrap().success());
-    for (index, url) in server.urls.iter().enumerate() {
-        let inwards = format!("{url}/in-{index}");
-        let said = fails(&["cp", "-r", "--verify", tree.to_str().unwrap(), &inwards]);
-        assert!(said.contains("b\\xFFd") && said.contains("1 object failed"), "{said}");
-        assert_eq!(std::fs::read(server.local(&format!("in-{index}/deep/good"))).unwrap(), b"good");
-        let back = place.path().join(format!("back-{index}"));
-        let outwards = format!("{url}/tree");
-        let said = fails(&["cp", "-r", "--verify", &outwards, back.to_str().unwrap()]);
-        assert!(said.contains("b\u{fffd}d") && said.contains("1 object failed"), "{said}");
-        assert_eq!(std::fs::read(back.join("deep/good")).unwrap(), b"good");
     }
 }
 

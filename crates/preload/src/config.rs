@@ -8,13 +8,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use dafs_client::{Location, without_passwords};
+use dafs_client::{Location, shown_path, without_passwords};
+
+use crate::route::names_of;
 
 /// A prefix of paths, and what is beneath it.
 #[derive(Debug)]
 pub struct Mount {
     /// Absolute, its names joined by one slash each, without one at its end.
-    pub prefix: String,
+    pub prefix: OsString,
     /// What the server calls its beginning.
     pub location: Location,
 }
@@ -59,13 +61,16 @@ fn from_environment() -> Config {
     }
     let Some(map) = std::env::var_os(MAP) else { return config };
     for entry in map.as_bytes().split(|octet| matches!(octet, b';' | b'\n')) {
-        let text = String::from_utf8_lossy(entry);
-        if text.trim().is_empty() {
+        let entry = entry.trim_ascii();
+        if entry.is_empty() {
             continue;
         }
-        match mount(&text) {
+        match mount(entry) {
             Ok(mount) => config.mounts.push(mount),
-            Err(reason) => eprintln!("dafs: {MAP}: {:?}: {reason}", without_passwords(&text)),
+            Err(reason) => {
+                let shown = without_passwords(&shown_path(OsStr::from_bytes(entry)));
+                eprintln!("dafs: {MAP}: {shown:?}: {reason}");
+            }
         }
     }
     config.mounts.sort_by_key(|mount| std::cmp::Reverse(mount.prefix.len()));
@@ -74,17 +79,19 @@ fn from_environment() -> Config {
     config
 }
 
-fn mount(entry: &str) -> Result<Mount, String> {
-    let (prefix, url) =
-        entry.trim().split_once('=').ok_or("write /prefix=dafs://host/path".to_owned())?;
-    if !prefix.starts_with('/') {
+fn mount(entry: &[u8]) -> Result<Mount, String> {
+    let equals = entry.iter().position(|octet| *octet == b'=');
+    let equals = equals.ok_or("write /prefix=dafs://host/path")?;
+    let (prefix, url) = (&entry[..equals], &entry[equals + 1..]);
+    if !prefix.starts_with(b"/") {
         return Err("a prefix begins with a slash".into());
     }
-    let names = prefix.split('/').filter(|name| !name.is_empty() && *name != ".");
-    let prefix = names.fold(String::new(), |path, name| path + "/" + name);
-    if prefix.is_empty() || prefix.split('/').any(|name| name == "..") {
+    let names: Vec<&[u8]> = names_of(prefix).collect();
+    if names.is_empty() || names.contains(&&b".."[..]) {
         return Err("a prefix names a directory below the root, without ..".into());
     }
+    let prefix = OsString::from_vec([b"/", &*names.join(&b'/')].concat());
+    let url = OsStr::from_bytes(url);
     let mut location = Location::parse(url).map_err(|error| error.to_string())?;
     let mut path = location.path.into_vec();
     while path.last() == Some(&b'/') {

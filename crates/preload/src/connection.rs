@@ -44,7 +44,7 @@ impl Connection {
             self.keep(*number);
         }
         let made = connected.inspect_err(|reason| {
-            eprintln!("dafs: {}: {reason}", mount.prefix);
+            eprintln!("dafs: {}: {reason}", dafs_client::shown_path(&mount.prefix));
         });
         let (session, root) = made.map_err(|_| Failure::Errno(libc::EIO))?;
         if self.mounts.len() <= index {

@@ -3,6 +3,8 @@
 //! Invariant: whatever a server or a connection does, a program gets a number that its manual
 //! knows for such a call.
 
+use std::ffi::OsString;
+
 use dafs_client::{ChainFailure, ClientError};
 use dafs_posix::errno::errno;
 
@@ -12,7 +14,7 @@ pub enum Failure {
     /// This error number.
     Errno(i32),
     /// The path leads out of what DAFS serves: this one is meant.
-    Elsewhere(String),
+    Elsewhere(OsString),
 }
 
 /// What a call comes to.

@@ -3,6 +3,7 @@
 //! Invariant: no other kind is there: the server keeps none. A value that finds no room leaves the
 //! one before.
 
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use dafs_client::{ChainFailure, ObjectType, OpenOptions, Outcome as Brought, SetAttributes};
@@ -92,7 +93,7 @@ impl Bearer {
         }
     }
 
-    fn put(&self, directory: FileHandle, name: &str, value: &[u8], is_new: bool) -> Outcome<()> {
+    fn put(&self, directory: FileHandle, name: &OsStr, value: &[u8], is_new: bool) -> Outcome<()> {
         let client = self.session.client();
         let buffer = client.allocate(value.len().max(1))?;
         buffer.write(0, value);
@@ -162,7 +163,7 @@ impl Bearer {
 }
 
 /// An attribute's name on the server, if it is of a kind that is kept there.
-fn known(name: &[u8]) -> Outcome<&str> {
+fn known(name: &[u8]) -> Outcome<&OsStr> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return fail(libc::ERANGE);
     }
@@ -170,7 +171,7 @@ fn known(name: &[u8]) -> Outcome<&str> {
     if name.is_empty() || name.contains(&b'/') || matches!(name, b"." | b"..") {
         return fail(libc::EINVAL);
     }
-    std::str::from_utf8(name).or_else(|_| fail(libc::EILSEQ))
+    Ok(OsStr::from_bytes(name))
 }
 
 const USER_PREFIX: &[u8] = b"user.";

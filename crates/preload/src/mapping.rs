@@ -16,7 +16,7 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dafs_client::{File, LockKind, LockOptions, OpenOptions, ShareAccess};
+use dafs_client::{File, LockKind, LockOptions, OpenOptions, ShareAccess, shown_path};
 use dafs_posix::locks;
 use dafs_types::FileHandle;
 use libc::c_void;
@@ -164,7 +164,8 @@ impl State {
         };
         let claimed = self.claim(&of, &object)?;
         if object.is_left() {
-            self.put_what_was_left(&claimed, &shown(mount, &of.identity.path), &object)?;
+            let name = shown(mount, &of.identity.path);
+            self.put_what_was_left(&claimed, &shown_path(&name), &object)?;
             object.empty()?;
         }
         let needed = (wish.offset as u64 + wish.length as u64).next_multiple_of(PAGE as u64);
@@ -193,6 +194,7 @@ impl State {
         }
         missed(Miss::Elsewhere);
         let path = shown(of.identity.mount, &of.identity.path);
+        let path = shown_path(&path);
         eprintln!("dafs: {path}: another host, user or name of the server shares its memory");
         fail(libc::EAGAIN)
     }

@@ -135,7 +135,7 @@ impl State {
     }
 
     /// The text of a symbolic link.
-    pub fn link_text(&mut self, place: &Place) -> Outcome<String> {
+    pub fn link_text(&mut self, place: &Place) -> Outcome<Vec<u8>> {
         let slot = self.slot(place)?;
         slot.must_have_name(libc::EINVAL)?;
         if slot.is_directory {

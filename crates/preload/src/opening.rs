@@ -2,19 +2,21 @@
 //!
 //! Invariant: a descriptor is entered into the table before its number is told.
 
+use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use dafs_client::{
     AccessMask, File, Metadata, ObjectType, OpenOptions, Outcome as Brought, Session, ShareAccess,
-    Status,
+    Status, split_last,
 };
 use dafs_types::FileHandle;
 
-use crate::config;
 use crate::errors::{Failure, Outcome, fail};
 use crate::page::{Identity, Kind, Page};
+use crate::places::shown;
 use crate::route::{LINKS_MAX, Place, Route, whole};
 use crate::sockets;
 use crate::shared::SharedObject;
@@ -81,7 +83,7 @@ impl State {
         session: &Session,
         metadata: &Metadata,
         mount: usize,
-        path: String,
+        path: OsString,
         flags: i32,
     ) -> Outcome<RawFd> {
         if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0 {
@@ -150,11 +152,13 @@ impl State {
             return fail(libc::ELOOP);
         }
         let text = read_link(slot)?;
-        let path = if text.starts_with('/') {
-            text
+        let path = if text.starts_with(b"/") {
+            OsString::from_vec(text)
         } else {
-            let directory = slot.path.rsplit_once('/').map_or("", |(directory, _)| directory);
-            format!("{}{directory}/{text}", config::get().mounts[slot.mount].prefix)
+            let mut path = shown(slot.mount, split_last(&slot.path).0);
+            path.push("/");
+            path.push(OsStr::from_bytes(&text));
+            path
         };
         match whole(path.as_bytes()) {
             Route::Dafs(place) if place.is_directory => self.open_directory(&place, flags),
@@ -178,7 +182,7 @@ impl State {
             ObjectType::Regular => Err(failure),
             ObjectType::Fifo => {
                 must_have(&slot.session, metadata.handle, rights_of(flags))?;
-                Err(Failure::Elsewhere(sockets::pipe(slot.mount, &metadata)?))
+                Err(Failure::Elsewhere(sockets::pipe(slot.mount, &metadata)?.into()))
             }
             // As where no devices are served (`nodev`); nobody is asked behind a socket.
             ObjectType::BlockDevice | ObjectType::CharacterDevice => fail(libc::EACCES),
@@ -236,13 +240,11 @@ pub fn must_have(session: &Session, handle: FileHandle, rights: AccessMask) -> O
 }
 
 /// The text of the symbolic link that a slot holds.
-pub fn read_link(slot: &Slot) -> Outcome<String> {
+pub fn read_link(slot: &Slot) -> Outcome<Vec<u8>> {
     let chain = slot.session.chain().at(slot.directory);
     let asking = chain.lookup(&slot.name).read_link().run_async();
     match settle(&slot.session.client(), asking)?.into_iter().last() {
-        Some(Brought::LinkText(text)) => {
-            String::from_utf8(text).map_err(|_| Failure::Errno(libc::EILSEQ))
-        }
+        Some(Brought::LinkText(text)) => Ok(text),
         _ => fail(libc::EIO),
     }
 }

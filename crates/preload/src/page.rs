@@ -8,7 +8,8 @@
 //! nothing there (EBADF).
 
 use std::cell::OnceCell;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
@@ -43,7 +44,7 @@ pub struct Identity {
     /// Its handle.
     pub handle: FileHandle,
     /// Where it was found, beneath the mount, without symbolic links.
-    pub path: String,
+    pub path: OsString,
     /// O_RDONLY, O_WRONLY or O_RDWR.
     pub access: i32,
 }
@@ -279,14 +280,14 @@ fn decode(bytes: &[u8]) -> Option<Identity> {
         mount: usize::try_from(word(1)?).ok()?,
         kind,
         handle: FileHandle(bytes.get(HANDLE..HANDLE + FileHandle::LENGTH)?.try_into().ok()?),
-        path: String::from_utf8(path.to_vec()).ok()?,
+        path: OsStr::from_bytes(path).to_owned(),
         access: i32::try_from(word(3)?).ok()?,
     })
 }
 
 impl Identity {
     /// Of an object that was looked at.
-    pub fn of(mount: usize, kind: Kind, metadata: &Metadata, path: String, access: i32) -> Self {
+    pub fn of(mount: usize, kind: Kind, metadata: &Metadata, path: OsString, access: i32) -> Self {
         Self { mount, kind, handle: metadata.handle, path, access }
     }
 }

@@ -3,7 +3,8 @@
 //! Invariant: while the program stands beneath a prefix, the kernel's working directory is where
 //! it was before, and no path is relative to it.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 
 use dafs_client::{AccessMask, ObjectType};
 use dafs_types::FileHandle;
@@ -43,25 +44,27 @@ impl State {
     }
 
     /// A path without symbolic links, as the program sees it.
-    pub fn real_path(&mut self, place: &Place) -> Outcome<String> {
+    pub fn real_path(&mut self, place: &Place) -> Outcome<OsString> {
         let object = self.object(place, true)?;
         Ok(shown(object.mount, &object.path))
     }
 }
 
 /// How the program names what is in a mount.
-pub fn shown(mount: usize, beneath: &str) -> String {
-    format!("{}{beneath}", config::get().mounts[mount].prefix)
+pub fn shown(mount: usize, beneath: &OsStr) -> OsString {
+    let mut path = config::get().mounts[mount].prefix.clone();
+    path.push(beneath);
+    path
 }
 
 /// Stands somewhere, or where the kernel says. Programs started from here are told, also those
 /// whose environment the C library gives itself (`system`, `popen`).
-pub fn stand(path: Option<String>, handle: Option<FileHandle>) {
+pub fn stand(path: Option<OsString>, handle: Option<FileHandle>) {
     if route::directory() == path {
         route::set_directory(path, handle);
         return;
     }
-    let value = path.as_ref().and_then(|path| CString::new(path.as_str()).ok());
+    let value = path.as_ref().and_then(|path| CString::new(path.as_bytes()).ok());
     // SAFETY: both texts end with a zero. As for every change of the environment, it is the
     // program's care that no other thread looks meanwhile; one that changes its working directory
     // takes that care already.

@@ -5,6 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char};
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::MemfdFlags;
 
@@ -60,7 +61,8 @@ pub unsafe fn environment(given: *const *const c_char) -> Strings {
         }
     }
     if let Some(directory) = route::directory() {
-        held.extend(CString::new(format!("{}={directory}", config::DIRECTORY)));
+        let entry = [config::DIRECTORY.as_bytes(), b"=", directory.as_bytes()].concat();
+        held.extend(CString::new(entry));
     }
     Strings::new(held)
 }

@@ -4,8 +4,9 @@
 //! program stands beneath a prefix, and one that begins at a descriptor of ours; `..` at a
 //! mount's beginning leads out of it. Every other path goes to the kernel as it is.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CString, OsStr, OsString, c_char};
 use std::os::fd::RawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,6 +16,7 @@ use crate::config;
 use crate::errors::{Failure, Outcome};
 use crate::given;
 use crate::guard;
+use crate::places::shown;
 use crate::state::is_ours;
 
 /// A path in DAFS.
@@ -23,7 +25,7 @@ pub struct Place {
     /// Number of the mount.
     pub mount: usize,
     /// Beneath it: names, perhaps `..` that does not lead out; without `.` and doubled slashes.
-    pub names: Vec<String>,
+    pub names: Vec<OsString>,
     /// It ended with a slash or a dot: only a directory will do.
     pub is_directory: bool,
     /// It ended with a dot or two, which is no name that anything can be done to.
@@ -57,11 +59,11 @@ pub enum Route {
 }
 
 /// The working directory, where it is beneath a prefix: an absolute path.
-static DIRECTORY: RwLock<Option<(String, Option<FileHandle>)>> = RwLock::new(None);
+static DIRECTORY: RwLock<Option<(OsString, Option<FileHandle>)>> = RwLock::new(None);
 static IS_INSIDE_MOUNT: AtomicBool = AtomicBool::new(false);
 
 /// The working directory, where it is beneath a prefix.
-pub fn directory() -> Option<String> {
+pub fn directory() -> Option<OsString> {
     if !IS_INSIDE_MOUNT.load(Ordering::Acquire) {
         return None;
     }
@@ -69,12 +71,12 @@ pub fn directory() -> Option<String> {
 }
 
 /// The same with its handle, where that is known.
-fn standing() -> Option<(String, Option<FileHandle>)> {
+fn standing() -> Option<(OsString, Option<FileHandle>)> {
     DIRECTORY.read().map_or(None, |directory| directory.clone())
 }
 
 /// Stands somewhere else from now on.
-pub fn set_directory(path: Option<String>, handle: Option<FileHandle>) {
+pub fn set_directory(path: Option<OsString>, handle: Option<FileHandle>) {
     let is_inside = path.is_some();
     if let Ok(mut directory) = DIRECTORY.write() {
         *directory = path.map(|path| (path, handle));
@@ -139,7 +141,7 @@ pub unsafe fn route(at: RawFd, path: *const c_char) -> Route {
 }
 
 /// The absolute path of a descriptor with its handle, or the place it is itself.
-fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<(String, FileHandle), Place>> {
+fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<(OsString, FileHandle), Place>> {
     let description = guard::with(|state| {
         let description = state.get(at)?;
         let identity = &description.identity;
@@ -147,23 +149,23 @@ fn base_of(at: RawFd, path: &[u8]) -> Outcome<Result<(String, FileHandle), Place
     });
     let (mount, beneath, handle) = description?;
     if path.is_empty() {
-        let names = beneath.split('/').filter(|name| !name.is_empty()).map(str::to_owned);
+        let names = names_of(beneath.as_bytes()).map(|name| OsStr::from_bytes(name).to_owned());
         let names = names.collect();
         let (is_directory, is_dot) = (false, false);
         let (descriptor, start) = (Some(at), None);
         return Ok(Err(Place { mount, names, is_directory, is_dot, descriptor, start }));
     }
-    Ok(Ok((format!("{}{beneath}", config::get().mounts[mount].prefix), handle)))
+    Ok(Ok((shown(mount, &beneath), handle)))
 }
 
 /// Where an absolute path leads that is the program's own.
 fn absolute(path: &[u8]) -> Route {
     match claim(path) {
-        Some(Claim::Beneath(place)) => named(place),
+        Some(Claim::Beneath(place)) => Route::Dafs(place),
         Some(Claim::Out(path)) => outside(path),
         None if has_parents(path) => match claim(normal(path).as_bytes()) {
             // Over names that the kernel would have had to look at.
-            Some(Claim::Beneath(place)) => named(place),
+            Some(Claim::Beneath(place)) => Route::Dafs(place),
             _ => Route::Kernel,
         },
         None => Route::Kernel,
@@ -173,34 +175,30 @@ fn absolute(path: &[u8]) -> Route {
 /// Where an absolute path leads that was put together here.
 pub fn whole(path: &[u8]) -> Route {
     match absolute(path) {
-        Route::Kernel => outside(String::from_utf8_lossy(path).into_owned()),
+        Route::Kernel => outside(OsStr::from_bytes(path).to_owned()),
         route => route,
     }
 }
 
-fn named(place: Result<Place, i32>) -> Route {
-    place.map_or_else(Route::Refused, Route::Dafs)
-}
-
-fn outside(path: String) -> Route {
+fn outside(path: OsString) -> Route {
     match claim(path.as_bytes()) {
-        Some(Claim::Beneath(place)) => named(place),
-        _ => CString::new(path).map_or(Route::Refused(libc::EINVAL), Route::KernelAt),
+        Some(Claim::Beneath(place)) => Route::Dafs(place),
+        _ => CString::new(path.into_vec()).map_or(Route::Refused(libc::EINVAL), Route::KernelAt),
     }
 }
 
 enum Claim {
-    Beneath(Result<Place, i32>),
+    Beneath(Place),
     /// It begins with a prefix, and leads out again.
-    Out(String),
+    Out(OsString),
 }
 
 /// What mount an absolute path is beneath, if one.
 fn claim(path: &[u8]) -> Option<Claim> {
     'mounts: for (mount, entry) in config::get().mounts.iter().enumerate() {
-        let mut names = path.split(|octet| *octet == b'/').filter(|name| is_name(name));
-        for wanted in entry.prefix[1..].split('/') {
-            if names.next() != Some(wanted.as_bytes()) {
+        let mut names = names_of(path);
+        for wanted in names_of(entry.prefix.as_bytes()) {
+            if names.next() != Some(wanted) {
                 continue 'mounts;
             }
         }
@@ -216,21 +214,19 @@ fn beneath<'p>(mount: usize, path: &[u8], names: impl Iterator<Item = &'p [u8]>)
         if depth < 0 {
             return Claim::Out(normal(path));
         }
-        match std::str::from_utf8(name) {
-            Ok(name) => found.push(name.to_owned()),
-            Err(_) => return Claim::Beneath(Err(libc::EILSEQ)),
-        }
+        found.push(OsStr::from_bytes(name).to_owned());
     }
     let ends = [&b"/"[..], b"/.", b"/.."];
     let is_directory = ends.iter().any(|end| path.ends_with(end));
     let last = path.rsplit(|octet| *octet == b'/').find(|name| !name.is_empty());
     let is_dot = matches!(last, Some(b"." | b".."));
     let (descriptor, start) = (None, None);
-    Claim::Beneath(Ok(Place { mount, names: found, is_directory, is_dot, descriptor, start }))
+    Claim::Beneath(Place { mount, names: found, is_directory, is_dot, descriptor, start })
 }
 
-fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && name != b"."
+/// The names of a path, without empty ones and `.`.
+pub fn names_of(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    path.split(|octet| *octet == b'/').filter(|name| !matches!(*name, b"" | b"."))
 }
 
 fn has_parents(path: &[u8]) -> bool {
@@ -238,19 +234,16 @@ fn has_parents(path: &[u8]) -> bool {
 }
 
 /// A path without `.` and `..`, by its text alone.
-fn normal(path: &[u8]) -> String {
+fn normal(path: &[u8]) -> OsString {
     let mut names: Vec<&[u8]> = Vec::new();
-    for name in path.split(|octet| *octet == b'/').filter(|name| is_name(name)) {
+    for name in names_of(path) {
         if name == b".." {
             names.pop();
         } else {
             names.push(name);
         }
     }
-    let joined = names.iter().fold(String::new(), |path, name| {
-        path + "/" + &String::from_utf8_lossy(name)
-    });
-    if joined.is_empty() { "/".into() } else { joined }
+    OsString::from_vec([b"/", &*names.join(&b'/')].concat())
 }
 
 /// Where a path leads that the kernel did not find: perhaps over a symbolic link of its own to
@@ -263,26 +256,28 @@ pub unsafe fn across(at: RawFd, path: *const c_char) -> Option<Place> {
         return None;
     }
     // SAFETY: by the caller's word.
-    let path = std::str::from_utf8(unsafe { given::text(path) }.ok()?).ok()?;
-    let base = match (path.starts_with('/'), at) {
-        (true, _) => String::new(),
-        (false, libc::AT_FDCWD) => text(rustix::process::getcwd(Vec::new()).ok()?)?,
+    let path = unsafe { given::text(path) }.ok()?;
+    let base = match (path.starts_with(b"/"), at) {
+        (true, _) => Vec::new(),
+        (false, libc::AT_FDCWD) => rustix::process::getcwd(Vec::new()).ok()?.into_bytes(),
         (false, at) => {
-            text(rustix::fs::readlink(format!("/proc/self/fd/{at}"), Vec::new()).ok()?)?
+            let link = format!("/proc/self/fd/{at}");
+            rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes()
         }
     };
-    let mut left: Vec<String> = names_backwards(&format!("{base}/{path}"));
-    let (mut here, mut links) = (String::new(), 0);
+    let mut left = names_backwards(&[&*base, path].join(&b'/'));
+    let (mut here, mut links) = (Vec::new(), 0);
     while let Some(name) = left.pop() {
-        if name == ".." {
-            here.truncate(here.rfind('/').unwrap_or(0));
+        if name == b".." {
+            let slash = here.iter().rposition(|octet| *octet == b'/');
+            here.truncate(slash.unwrap_or(0));
             continue;
         }
-        let next = format!("{here}/{name}");
-        if let Some(Claim::Beneath(Ok(_))) = claim(next.as_bytes()) {
-            let rest = left.iter().rev().fold(next, |path, name| path + "/" + name);
-            let rest = if path.ends_with('/') { rest + "/" } else { rest };
-            return match absolute(rest.as_bytes()) {
+        let next = [&*here, &*name].join(&b'/');
+        if let Some(Claim::Beneath(_)) = claim(&next) {
+            let rest = left.iter().rev().fold(next, |path, name| [&*path, name].join(&b'/'));
+            let end: &[u8] = if path.ends_with(b"/") { b"/" } else { b"" };
+            return match absolute(&[&*rest, end].concat()) {
                 Route::Dafs(place) => Some(place),
                 _ => None,
             };
@@ -293,8 +288,8 @@ pub unsafe fn across(at: RawFd, path: *const c_char) -> Option<Place> {
                 if links > LINKS_MAX {
                     return None;
                 }
-                let target = text(target)?;
-                if target.starts_with('/') {
+                let target = target.into_bytes();
+                if target.starts_with(b"/") {
                     here.clear();
                 }
                 left.extend(names_backwards(&target));
@@ -305,13 +300,8 @@ pub unsafe fn across(at: RawFd, path: *const c_char) -> Option<Place> {
     None
 }
 
-fn text(path: CString) -> Option<String> {
-    path.into_string().ok()
-}
-
-fn names_backwards(path: &str) -> Vec<String> {
-    let names = path.split('/').filter(|name| is_name(name.as_bytes()));
-    names.map(str::to_owned).rev().collect()
+fn names_backwards(path: &[u8]) -> Vec<Vec<u8>> {
+    names_of(path).map(<[u8]>::to_vec).rev().collect()
 }
 
 /// More symbolic links than this are ELOOP.

@@ -60,7 +60,8 @@ impl State {
                 // Where nobody can hear it, the fork goes on all the same.
                 let _ = writeln!(
                     std::io::stderr(),
-                    "dafs: {path}: descriptor {number} is not inherited: {error}"
+                    "dafs: {}: descriptor {number} is not inherited: {error}",
+                    dafs_client::shown_path(&path)
                 );
             }
         }

@@ -31,7 +31,7 @@ extern "C" fn start() {
             let mask = rustix::process::umask(rustix::fs::Mode::empty());
             rustix::process::umask(mask);
             opening::note_umask(mask.bits());
-            if let Ok(directory) = std::env::var(config::DIRECTORY) {
+            if let Some(directory) = std::env::var_os(config::DIRECTORY) {
                 places::stand(Some(directory), None);
             }
         });

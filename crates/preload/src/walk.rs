@@ -4,12 +4,15 @@
 //! Invariant: what is found comes with its path without symbolic links and `..`; a path that
 //! leads out of its mount is told as such, to be tried anew where it leads.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+
 use dafs_client::{Metadata, ObjectType, Outcome as Brought, Session, Status};
 use dafs_types::FileHandle;
 
-use crate::config;
 use crate::errors::{Failure, Outcome, fail};
-use crate::route::{LINKS_MAX, Place, Route, whole};
+use crate::places::shown;
+use crate::route::{LINKS_MAX, Place, Route, names_of, whole};
 use crate::state::State;
 use crate::waiting::{settle, wait};
 
@@ -23,7 +26,7 @@ pub struct Object {
     /// What is known of it.
     pub metadata: Metadata,
     /// Beneath the mount; empty for its beginning.
-    pub path: String,
+    pub path: OsString,
 }
 
 /// A name in a directory, be there something or not.
@@ -36,9 +39,9 @@ pub struct Slot {
     /// The directory.
     pub directory: FileHandle,
     /// The name; empty for the mount's beginning.
-    pub name: String,
+    pub name: OsString,
     /// Its path beneath the mount.
-    pub path: String,
+    pub path: OsString,
     /// Only a directory will do.
     pub is_directory: bool,
 }
@@ -88,7 +91,7 @@ impl State {
         }
         let (session, root) = self.connection.mount(place.mount)?;
         let Some((name, before)) = place.names.split_last() else {
-            let (name, path) = (String::new(), String::new());
+            let (name, path) = (OsString::new(), OsString::new());
             let (mount, is_directory) = (place.mount, true);
             return Ok(Slot { session, mount, directory: root, name, path, is_directory });
         };
@@ -103,7 +106,10 @@ impl State {
         let parent = Place { names, is_directory: true, descriptor: None, start, ..*place };
         // Names behind this one count as well if the way leads out.
         let mut walk = Walk::new(session.clone(), root, &parent);
-        walk.behind = if place.is_directory { format!("{name}/") } else { name.clone() };
+        walk.behind = name.clone();
+        if place.is_directory {
+            walk.behind.push("/");
+        }
         let metadata = match walk.at_once(true)? {
             Some(metadata) => Some(metadata),
             None => walk.step_by_step(true)?,
@@ -112,7 +118,7 @@ impl State {
         if metadata.kind != ObjectType::Directory {
             return fail(libc::ENOTDIR);
         }
-        let path = format!("{}/{name}", walk.path());
+        let path = beneath(walk.path(), name);
         let (mount, is_directory) = (place.mount, place.is_directory);
         let (directory, name) = (metadata.handle, name.clone());
         Ok(Slot { session, mount, directory, name, path, is_directory })
@@ -143,7 +149,7 @@ impl Slot {
 }
 
 /// What a name in a directory stands for; `None` for nothing.
-pub fn look(session: &Session, directory: FileHandle, name: &str) -> Outcome<Option<Metadata>> {
+pub fn look(session: &Session, directory: FileHandle, name: &OsStr) -> Outcome<Option<Metadata>> {
     let asking = session.chain().at(directory).lookup(name).getattr().run_async();
     match wait(&session.client(), asking)? {
         Ok(brought) => last_metadata(&brought).map(Some),
@@ -171,12 +177,12 @@ struct Walk<'p> {
     root: FileHandle,
     place: &'p Place,
     /// What has been gone through, without links: names and their handles.
-    gone: Vec<(String, FileHandle)>,
+    gone: Vec<(OsString, FileHandle)>,
     /// So many of them come before the directory that the way began at: of those but the last
     /// the handle is not known.
     unknown: usize,
     /// A name that comes behind the place.
-    behind: String,
+    behind: OsString,
     /// The last link says that it is of a directory.
     leads_to_directory: bool,
 }
@@ -187,12 +193,12 @@ impl<'p> Walk<'p> {
         let gone = place.names[..unknown].iter().cloned();
         let handle = place.start.as_ref().map_or(root, |start| start.handle);
         let gone = gone.map(|name| (name, handle)).collect();
-        let behind = String::new();
+        let behind = OsString::new();
         Self { session, root, place, gone, unknown, behind, leads_to_directory: false }
     }
 
-    fn path(&self) -> String {
-        self.gone.iter().fold(String::new(), |path, (name, _)| path + "/" + name)
+    fn path(&self) -> OsString {
+        self.gone.iter().fold(OsString::new(), |path, (name, _)| beneath(path, name))
     }
 
     /// All names in one round trip. `None` if there is a link on the way, or `..`.
@@ -207,7 +213,7 @@ impl<'p> Walk<'p> {
         if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
             return fail(libc::ENAMETOOLONG);
         }
-        let chain = self.session.chain().at(self.here()).lookup(&names.join("/")).getattr();
+        let chain = self.session.chain().at(self.here()).lookup(names.join(OsStr::new("/"))).getattr();
         match wait(&self.session.client(), chain.run_async())? {
             Ok(brought) => {
                 let metadata = last_metadata(&brought)?;
@@ -218,7 +224,15 @@ impl<'p> Walk<'p> {
                 self.gone.extend(more);
                 Ok(Some(metadata))
             }
-            Err(failure) if failure.error.status() == Some(Status::Symlink) => Ok(None),
+            // A link on the way, or more than one request takes.
+            Err(failure)
+                if matches!(
+                    failure.error.status(),
+                    Some(Status::Symlink | Status::NameTooLong)
+                ) =>
+            {
+                Ok(None)
+            }
             Err(failure) => Err(failure.into()),
         }
     }
@@ -226,7 +240,7 @@ impl<'p> Walk<'p> {
     /// Name by name. `None` if the last is not there.
     fn step_by_step(&mut self, follow: bool) -> Outcome<Option<Metadata>> {
         let names = &self.place.names[self.unknown..];
-        let mut left: Vec<String> = names.iter().rev().cloned().collect();
+        let mut left: Vec<OsString> = names.iter().rev().cloned().collect();
         let (mut links, mut last) = (0, None);
         while let Some(name) = left.pop() {
             if name == ".." {
@@ -283,50 +297,54 @@ impl<'p> Walk<'p> {
     }
 
     /// Puts what a link says before what is left to go.
-    fn through(&mut self, link: &Metadata, left: &mut Vec<String>) -> Outcome<()> {
+    fn through(&mut self, link: &Metadata, left: &mut Vec<OsString>) -> Outcome<()> {
         let asking = self.session.chain().at(link.handle).read_link().run_async();
         let brought = settle(&self.session.client(), asking)?;
         let Some(Brought::LinkText(text)) = brought.into_iter().last() else {
             return fail(libc::EIO);
         };
-        let text = String::from_utf8(text).map_err(|_| Failure::Errno(libc::EILSEQ))?;
         if text.is_empty() {
             return fail(libc::ENOENT);
         }
         if left.is_empty() {
-            self.leads_to_directory |= text.ends_with('/') || text.ends_with("/.");
+            self.leads_to_directory |= text.ends_with(b"/") || text.ends_with(b"/.");
         }
-        if text.starts_with('/') {
-            match whole(text.as_bytes()) {
+        if text.starts_with(b"/") {
+            match whole(&text) {
                 Route::Dafs(place) if place.mount == self.place.mount => {
                     self.gone.clear();
                     self.unknown = 0;
                     left.extend(place.names.into_iter().rev());
                     return Ok(());
                 }
-                _ => return Err(self.elsewhere(text, left)),
+                _ => return Err(self.elsewhere(OsString::from_vec(text), left)),
             }
         }
-        let names = text.split('/').filter(|name| !name.is_empty() && *name != ".");
-        left.extend(names.map(str::to_owned).rev());
+        left.extend(names_of(&text).map(|name| OsStr::from_bytes(name).to_owned()).rev());
         Ok(())
     }
 
     /// The way leads out of the mount by a path from its beginning.
-    fn out(&self, path: &str, left: &[String]) -> Failure {
-        let prefix = &config::get().mounts[self.place.mount].prefix;
-        self.elsewhere(format!("{prefix}{path}"), left)
+    fn out(&self, path: &str, left: &[OsString]) -> Failure {
+        self.elsewhere(shown(self.place.mount, OsStr::new(path)), left)
     }
 
-    fn elsewhere(&self, start: String, left: &[String]) -> Failure {
-        let mut path = left.iter().rev().fold(start, |path, name| path + "/" + name);
+    fn elsewhere(&self, start: OsString, left: &[OsString]) -> Failure {
+        let mut path = left.iter().rev().fold(start, |path, name| beneath(path, name));
         if !self.behind.is_empty() {
-            path = path + "/" + &self.behind;
-        } else if self.place.is_directory && !path.ends_with('/') {
-            path += "/";
+            path = beneath(path, &self.behind);
+        } else if self.place.is_directory && !path.as_bytes().ends_with(b"/") {
+            path.push("/");
         }
         Failure::Elsewhere(path)
     }
+}
+
+/// A path with a name, or more, behind it.
+fn beneath(mut path: OsString, name: &OsStr) -> OsString {
+    path.push("/");
+    path.push(name);
+    path
 }
 
 const NAME_BYTES_MAX: usize = 255;

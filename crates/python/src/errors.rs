@@ -3,7 +3,7 @@
 //! Invariant: every failure becomes an `OSError` with its errno; `python/dafs/_errors.py` knows
 //! which class.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 use dafs_client::{ClientError, Status, shown_path};
 use dafs_share::Forked;
@@ -15,6 +15,8 @@ use pyo3::sync::PyOnceLock;
 pub enum Failure {
     /// As the client says.
     Client(ClientError),
+    /// The same about a path that the error cannot name, since it is no UTF-8.
+    About(ClientError, OsString),
     /// The process was forked behind the connect.
     Forked,
     /// The file was closed.
@@ -46,10 +48,27 @@ impl Failure {
         }
     }
 
+    /// The same with the path itself, which Python has for the exception's `filename`.
+    #[must_use]
+    pub fn about(self, path: &OsStr) -> Self {
+        match self {
+            Self::Client(error) => {
+                let shown = shown_path(path);
+                match subject_of(&error) {
+                    Some(what) if what == shown && path != OsStr::new(&*shown) => {
+                        Self::About(error, path.to_owned())
+                    }
+                    _ => Self::Client(error),
+                }
+            }
+            other => other,
+        }
+    }
+
     /// The name of its class for `_errors.py`.
     fn kind(&self) -> &'static str {
         match self {
-            Self::Client(error) => match error {
+            Self::Client(error) | Self::About(error, _) => match error {
                 ClientError::Status { .. } => "status",
                 ClientError::Connect { .. } => "connect",
                 ClientError::Login { .. }
@@ -73,7 +92,7 @@ impl Failure {
 
     fn errno(&self) -> i32 {
         match self {
-            Self::Client(error) => error.errno(),
+            Self::Client(error) | Self::About(error, _) => error.errno(),
             // EBADF: the descriptors are another process's, or given back.
             Self::Forked | Self::Closed | Self::NoSession => 9,
         }
@@ -81,8 +100,9 @@ impl Failure {
 
     fn text(&self) -> String {
         match self {
-            Self::Client(ClientError::Status { status, .. }) => status.text().to_owned(),
-            Self::Client(error) => error.to_string(),
+            Self::Client(ClientError::Status { status, .. })
+            | Self::About(ClientError::Status { status, .. }, _) => status.text().to_owned(),
+            Self::Client(error) | Self::About(error, _) => error.to_string(),
             Self::Forked => Forked.to_string(),
             Self::Closed => "the file is closed".to_owned(),
             Self::NoSession => "the session is closed".to_owned(),
@@ -91,18 +111,16 @@ impl Failure {
 
     fn status(&self) -> Option<Status> {
         match self {
-            Self::Client(error) => error.status(),
+            Self::Client(error) | Self::About(error, _) => error.status(),
             Self::Forked | Self::Closed | Self::NoSession => None,
         }
     }
 
-    fn subject(&self) -> Option<&str> {
+    fn subject(&self) -> Option<&OsStr> {
         match self {
-            Self::Client(ClientError::Status { what, .. } | ClientError::DataLost { what }) => {
-                Some(what)
-            }
-            Self::Client(ClientError::TooManyLinks(path)) => Some(path),
-            Self::Client(_) | Self::Forked | Self::Closed | Self::NoSession => None,
+            Self::Client(error) => subject_of(error).map(OsStr::new),
+            Self::About(_, path) => Some(path),
+            Self::Forked | Self::Closed | Self::NoSession => None,
         }
     }
 
@@ -114,6 +132,15 @@ impl Failure {
         })?;
         let status = self.status().map(|status| format!("{status:?}"));
         make.call1(py, (self.kind(), self.errno(), self.text(), self.subject(), status))
+    }
+}
+
+/// What an error is about, as the client shows it.
+fn subject_of(error: &ClientError) -> Option<&str> {
+    match error {
+        ClientError::Status { what, .. } | ClientError::DataLost { what } => Some(what),
+        ClientError::TooManyLinks(path) => Some(path),
+        _ => None,
     }
 }
 

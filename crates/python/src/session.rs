@@ -55,6 +55,21 @@ impl Session {
             call(state, session).await
         })
     }
+
+    /// The same about a path.
+    fn operation_on<F>(
+        &self,
+        path: &OsStr,
+        call: impl FnOnce(Rc<State>, dafs_client::Session) -> F + Send + 'static,
+    ) -> Operation
+    where
+        F: Future<Output = Outcome> + 'static,
+    {
+        let path = path.to_owned();
+        self.operation(move |state, session| async move {
+            call(state, session).await.map_err(|failure| failure.about(&path))
+        })
+    }
 }
 
 #[pymethods]
@@ -169,20 +184,20 @@ impl Session {
     // ---- names and attributes ------------------------------------------------------------
 
     fn stat(&self, path: OsString, follow: bool) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             Ok(Value::Metadata(Box::new(names::find(&session, &path, follow).await?)))
         })
     }
 
     fn list(&self, path: OsString) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let directory = names::find(&session, &path, true).await?;
             Ok(Value::Entries(session.list_async(directory.handle, &path).await?))
         })
     }
 
     fn mkdir(&self, path: OsString, mode: u32) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let (parent, name) = names::parent(&session, &path).await?;
             session.create_dir_in_async(parent.handle, name, &path, mode).await?;
             Ok(Value::None)
@@ -190,7 +205,7 @@ impl Session {
     }
 
     fn remove(&self, path: OsString) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let (parent, name) = names::parent(&session, &path).await?;
             session.remove_in_async(parent.handle, name, &path).await?;
             Ok(Value::None)
@@ -198,7 +213,7 @@ impl Session {
     }
 
     fn symlink(&self, text: OsString, path: OsString) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let (parent, name) = names::parent(&session, &path).await?;
             session.symlink_in_async(parent.handle, name, &path, text.as_bytes()).await?;
             Ok(Value::None)
@@ -206,14 +221,14 @@ impl Session {
     }
 
     fn read_link(&self, path: OsString) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let link = names::find(&session, &path, false).await?;
             Ok(Value::Raw(session.read_link_async(link.handle, &path).await?))
         })
     }
 
     fn rename(&self, path: OsString, new_path: OsString) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let (from, name) = names::parent(&session, &path).await?;
             let (to, new_name) = names::parent(&session, &new_path).await?;
             let (source, target) = ((from.handle, name), (to.handle, new_name));
@@ -223,7 +238,7 @@ impl Session {
     }
 
     fn link(&self, path: OsString, new_path: OsString) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let source = names::find(&session, &path, false).await?;
             let (to, name) = names::parent(&session, &new_path).await?;
             session.link_in_async(source.handle, to.handle, name, &new_path).await?;
@@ -260,7 +275,7 @@ impl Session {
             owner_group: group,
             ..SetAttributes::default()
         };
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let object = names::find(&session, &path, follow).await?;
             session.set_attributes_async(object.handle, &wanted, &path).await?;
             Ok(Value::None)
@@ -268,7 +283,7 @@ impl Session {
     }
 
     fn access(&self, path: OsString, mask: u32) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let object = names::find(&session, &path, true).await?;
             let asked = session.access_async(object.handle, AccessMask(mask), &path);
             let granted = asked.await?;
@@ -277,7 +292,7 @@ impl Session {
     }
 
     fn space(&self, path: OsString) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let object = names::find(&session, &path, true).await?;
             let system = session.file_system_async(object.handle, &path).await?;
             let values = [
@@ -334,7 +349,7 @@ impl Session {
             },
             ..OpenOptions::read()
         };
-        Ok(self.operation(move |state, session| async move {
+        Ok(self.operation_on(&path.clone(), move |state, session| async move {
             let file = names::open(&session, &path, &options, state.keeps.get()).await?;
             Ok(Value::File(state.keep_file(file), path))
         }))
@@ -363,7 +378,7 @@ impl Session {
         is_new: bool,
     ) -> PyResult<Operation> {
         let range = Range::of(buffer, false)?;
-        Ok(self.operation(move |state, _| async move {
+        Ok(self.operation_on(&path.clone(), move |state, _| async move {
             whole::write_file(&state, &path, range, mode, is_new).await?;
             Ok(Value::None)
         }))
@@ -408,7 +423,7 @@ impl Session {
     // ---- fencing, and the session itself -------------------------------------------------
 
     fn fencing_list(&self, path: OsString, file_system: bool) -> Operation {
-        self.operation(move |_, session| async move {
+        self.operation_on(&path.clone(), move |_, session| async move {
             let listed = session.fencing_list_async(&path, object_of(file_system));
             Ok(Value::Texts(listed.await?))
         })
@@ -429,7 +444,7 @@ impl Session {
             "remove" => FenceUpdate::Remove,
             other => return Err(PyValueError::new_err(format!("no update is named {other:?}"))),
         };
-        Ok(self.operation(move |_, session| async move {
+        Ok(self.operation_on(&path.clone(), move |_, session| async move {
             let ids: Vec<&str> = fence_ids.iter().map(String::as_str).collect();
             let object = object_of(file_system);
             session.set_fence_async(&path, object, access, update, &ids).await?;

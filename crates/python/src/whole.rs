@@ -51,7 +51,7 @@ pub async fn read_files(
         if let Ok(octets) = &read {
             state.counters.note_copy(octets.len());
         }
-        results[index] = Some(read);
+        results[index] = Some(read.map_err(|failure| failure.about(&paths[index])));
         under_way.extend(start(buffer));
     }
     Ok(results.into_iter().flatten().collect())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import stat
 
 import pytest
@@ -121,3 +122,62 @@ def test_errors_are_those_of_the_os_module(session: dafs.Session, directory: str
     with pytest.raises(OSError) as long:
         session.write_bytes(f"{directory}/{'n' * 300}", b"")
     assert long.value.errno == 36
+
+
+def odd_names() -> list[bytes]:
+    """Every name of one byte, the longest ones, what looks like escapes, and random ones."""
+    chance = random.Random(1)
+    names = {bytes([byte]) for byte in range(1, 256)} | {b"\xff" * 255, b"\xee\xbe\x80" * 85}
+    names |= {"\uefff".encode(), "\uefc3\uefa9".encode(), "e\u0301".encode(), "\u00e9".encode()}
+    for _ in range(60):
+        name = chance.randbytes(chance.randint(1, 255))
+        names.add(name.replace(b"/", b"_").replace(b"\0", b"_"))
+    return sorted(names - {b"/", b".", b".."})
+
+
+def test_names_of_any_bytes(session: dafs.Session, directory: str, server: Server) -> None:
+    here = os.fsencode(directory)
+    local = os.path.join(os.fsencode(server.data), here[1:])
+    names = odd_names()
+    for name in names:
+        session.write_bytes(here + b"/" + name, name)
+    assert sorted(os.listdir(local)) == names
+    # As the os module has it: str with surrogates, or bytes for bytes.
+    assert sorted(session.listdir(here)) == names
+    assert sorted(map(os.fsencode, session.listdir(directory))) == names
+    assert sorted(os.fsencode(entry.name) for entry in session.scandir(here)) == names
+    for name in names:
+        path = f"{directory}/{os.fsdecode(name)}"
+        assert session.stat(path).st_size == len(name)
+        with session.open(path, "rb") as file:
+            assert file.read() == name and file.name == path
+        assert session.read_bytes(path.encode(errors="surrogateescape")) == name
+    for old, new in zip(names, names[1:], strict=False):
+        session.unlink(here + b"/" + new)
+        session.rename(here + b"/" + old, here + b"/" + new)
+        session.link(here + b"/" + new, here + b"/" + old)
+        session.unlink(here + b"/" + old)
+        session.symlink(new, here + b"/" + old)
+        assert os.readlink(os.path.join(local, old)) == new
+        assert session.readlink(here + b"/" + old) == new
+        assert session.readlink(f"{directory}/{os.fsdecode(old)}") == os.fsdecode(new)
+        assert session.read_bytes(here + b"/" + old) == names[0]
+        session.unlink(here + b"/" + old)
+        session.mkdir(here + b"/" + old)
+        session.rmdir(here + b"/" + old)
+    session.rmtree(here)
+    assert not os.path.exists(local)
+
+
+def test_an_exception_names_a_path_as_the_os_module_would(
+    session: dafs.Session, directory: str
+) -> None:
+    for name in ("caf\udce9", "caf\u00e9", "caf\\xe9"):
+        for call in (session.stat, session.mkdir, session.listdir, session.read_bytes):
+            with pytest.raises(FileNotFoundError) as missing:
+                call(f"{directory}/none/{name}")
+            assert missing.value.filename == f"{directory}/none/{name}"
+    with pytest.raises(ValueError):
+        session.stat(b"/a\0b")
+    with pytest.raises(TypeError):
+        session.stat(7)  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::{
     ClientError, File, LOCK_POLL_MAX, LockKind, LockOptions, OpenOptions, Session, SessionEvent,
-    ShareAccess, Status,
+    ShareAccess, Status, shown_path,
 };
 
 use self::held::{Held, Signals};
@@ -30,7 +30,7 @@ use crate::shown::message;
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The file, which is made if it is missing.
-    url: String,
+    url: OsString,
     /// The command and its arguments.
     #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -90,12 +90,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     if is_lost.get() {
         ended?;
-        bail!("{}: the lock was lost while the command ran", arguments.url);
+        bail!("{}: the lock was lost while the command ran", shown_path(&arguments.url));
     }
     if !is_done && arguments.autorecover {
         file.abort_lock(arguments.offset, length(arguments))
             .context("taking back what was written")?;
-        eprintln!("dafs: the command has failed; {} is what it was", message(&arguments.url));
+        eprintln!(
+            "dafs: the command has failed; {} is what it was",
+            message(&shown_path(&arguments.url))
+        );
     }
     if !is_done && arguments.persistent && !arguments.autorecover {
         eprintln!(
@@ -144,12 +147,12 @@ fn take(arguments: &Arguments, file: &File, signals: &Signals) -> Result<Option<
         }
     }
     let (offset, length) = (arguments.offset, length(arguments));
-    let explain = |error| explain(&arguments.url, error);
+    let explain = |error| explain(&shown_path(&arguments.url), error);
     if arguments.nonblock || arguments.repair {
         return match file.try_lock(kind, offset, length, options).map_err(explain)? {
             Some(holder) => bail!(
                 "{}: somebody else has locked octets {} and on; `dafs locks` on its host tells who",
-                arguments.url,
+                shown_path(&arguments.url),
                 holder.offset
             ),
             None => Ok(None),

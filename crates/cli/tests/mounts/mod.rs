@@ -2,7 +2,7 @@
 //! mount. Skipped where FUSE or a program is missing; `DAFS_REQUIRE_FACES=1` makes that a failure.
 
 mod failures;
-mod host;
+pub mod host;
 mod options;
 mod programs;
 mod xattrs;

@@ -57,7 +57,7 @@ fn file_system_of(state: &mut State, place: &Place) -> Outcome<FileSystemAttribu
 }
 
 /// Puts a text where the program wants it, without a zero, cut where there is no more room.
-fn put_text(text: &str, to: *mut c_char, size: usize) -> Outcome<isize> {
+fn put_text(text: &[u8], to: *mut c_char, size: usize) -> Outcome<isize> {
     if size == 0 {
         return fail(libc::EINVAL);
     }

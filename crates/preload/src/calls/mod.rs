@@ -103,6 +103,8 @@ pub mod spawning;
 pub mod streams;
 pub mod waiting;
 
+use std::os::unix::ffi::OsStrExt;
+
 use crate::errors::{self, Answer, Failure, Outcome};
 use crate::guard;
 use crate::report::{self, Call, Miss};

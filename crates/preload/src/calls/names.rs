@@ -1,5 +1,6 @@
 //! Calls that change names.
 
+use std::os::unix::ffi::OsStrExt;
 use std::ffi::{c_char, c_int, c_uint};
 
 use dafs_client::{DeviceNumber, NewObject};
@@ -145,8 +146,9 @@ fn within(place: &Place) -> Outcome<()> {
 
 fn beyond(route: &Route) -> Outcome<()> {
     let Route::KernelAt(path) = route else { return Ok(()) };
-    match path.to_str().ok().and_then(|path| path.rsplit_once('/')) {
-        Some((parent, _)) if !parent.is_empty() => rustix::fs::stat(parent)
+    let path = path.to_bytes();
+    match path.iter().rposition(|octet| *octet == b'/') {
+        Some(slash @ 1..) => rustix::fs::stat(&path[..slash])
             .map(drop)
             .map_err(|error| Failure::Errno(error.raw_os_error())),
         _ => Ok(()),

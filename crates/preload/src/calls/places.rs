@@ -1,6 +1,7 @@
 //! Calls about the working directory and about paths.
 
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CString, OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
 
 use libc::AT_FDCWD;
 
@@ -92,7 +93,7 @@ pub unsafe extern "C" fn fchdir(fd: c_int) -> c_int {
 }
 
 /// Gives a text to the program: in its memory, or in new memory where it gives none.
-unsafe fn give(text: &str, to: *mut c_char, size: usize) -> *mut c_char {
+unsafe fn give(text: &OsStr, to: *mut c_char, size: usize) -> *mut c_char {
     let needed = text.len() + 1;
     let to = if to.is_null() {
         // SAFETY: memory of this length is asked for.
@@ -106,7 +107,7 @@ unsafe fn give(text: &str, to: *mut c_char, size: usize) -> *mut c_char {
     if !to.is_null() {
         // SAFETY: there is room for so much.
         unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr().cast(), to, text.len());
+            std::ptr::copy_nonoverlapping(text.as_bytes().as_ptr().cast(), to, text.len());
             *to.add(text.len()) = 0;
         }
     }

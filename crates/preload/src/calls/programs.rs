@@ -1,6 +1,7 @@
 //! Calls that start programs.
 
 use std::ffi::{CStr, CString, c_char, c_int};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use libc::AT_FDCWD;
 
@@ -161,7 +162,7 @@ fn whole_path(at: c_int, path: &CStr) -> CString {
         Ok(crate::places::shown(it.identity.mount, &it.identity.path))
     });
     match shown {
-        Ok(shown) if path.is_empty() => CString::new(shown).unwrap_or_default(),
+        Ok(shown) if path.is_empty() => CString::new(shown.into_vec()).unwrap_or_default(),
         Ok(shown) if !path.to_bytes().starts_with(b"/") => {
             let whole = [shown.as_bytes(), b"/", path.to_bytes()].concat();
             CString::new(whole).unwrap_or_default()

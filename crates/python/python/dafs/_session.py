@@ -11,9 +11,8 @@ from typing import Any, Literal, overload
 
 from . import _dafs
 from ._file import BufferedRandom, BufferedReader, BufferedWriter, RawFile, wrap
-from ._types import Counters, DirEntry, Mode, Stat, StatVfs, fspath, open_arguments
+from ._types import Counters, DirEntry, Mode, Path, Stat, StatVfs, fspath, open_arguments
 
-Path = str | os.PathLike[str]
 TextMode = Literal[
     "r", "w", "x", "a", "r+", "w+", "x+", "a+", "rt", "wt", "xt", "at", "r+t", "w+t", "a+t", "rt+"
 ]
@@ -284,13 +283,21 @@ class Session:
             return None
 
     def scandir(self, path: Path = "/") -> list[DirEntry]:
-        """The entries of a directory, with their attributes."""
+        """The entries of a directory, with their attributes. Names are ``str``."""
         directory = fspath(path)
         return [DirEntry(directory, *entry) for entry in self._native.list(directory).wait()]
 
-    def listdir(self, path: Path = "/") -> list[str]:
-        """The names in a directory."""
-        return [entry.name for entry in self.scandir(path)]
+    @overload
+    def listdir(self, path: str | os.PathLike[str] = ...) -> list[str]: ...
+    @overload
+    def listdir(self, path: bytes | os.PathLike[bytes]) -> list[bytes]: ...
+
+    def listdir(self, path: Path = "/") -> list[str] | list[bytes]:
+        """The names in a directory: ``bytes`` if the path is."""
+        names = [entry.name for entry in self.scandir(path)]
+        if isinstance(os.fspath(path), bytes):
+            return [os.fsencode(name) for name in names]
+        return names
 
     def walk(self, top: Path = "/") -> Iterator[tuple[str, list[str], list[str]]]:
         """As ``os.walk``, from the top down; links are not followed."""
@@ -347,17 +354,23 @@ class Session:
                 self._native.remove(entry.path).wait()
         self._native.remove(fspath(path)).wait()
 
-    def symlink(self, text: str, path: Path) -> None:
+    def symlink(self, text: Path, path: Path) -> None:
         """Makes a symbolic link at ``path`` that says ``text``."""
-        self._native.symlink(text, fspath(path)).wait()
+        self._native.symlink(os.fsdecode(text), fspath(path)).wait()
 
     def link(self, path: Path, new_path: Path) -> None:
         """Gives the object at ``path`` another name."""
         self._native.link(fspath(path), fspath(new_path)).wait()
 
-    def readlink(self, path: Path) -> str:
-        """What a symbolic link says."""
-        return os.fsdecode(self._native.read_link(fspath(path)).wait())
+    @overload
+    def readlink(self, path: str | os.PathLike[str]) -> str: ...
+    @overload
+    def readlink(self, path: bytes | os.PathLike[bytes]) -> bytes: ...
+
+    def readlink(self, path: Path) -> str | bytes:
+        """What a symbolic link says: ``bytes`` if the path is."""
+        text: bytes = self._native.read_link(fspath(path)).wait()
+        return text if isinstance(os.fspath(path), bytes) else os.fsdecode(text)
 
     def chmod(self, path: Path, mode: int, *, follow_symlinks: bool = True) -> None:
         """Sets the permissions."""

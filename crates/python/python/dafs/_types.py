@@ -232,11 +232,14 @@ def lock_holder(raw: tuple[bytes, bool, int, int] | None) -> LockHolder | None:
     return LockHolder(owner, exclusive, offset, None if length == TO_END else length)
 
 
-def fspath(path: str | os.PathLike[str]) -> str:
+#: A path on a server. What is not UTF-8 in a name is a surrogate in ``str``, as ``os.fsdecode``
+#: has it.
+Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
+
+
+def fspath(path: Path) -> str:
     """A path on the server: absolute, or taken from its root."""
-    text = os.fspath(path)
-    if not isinstance(text, str):
-        raise TypeError("a path on a server is str")
+    text = os.fsdecode(path)
     if "\0" in text:
         raise ValueError("embedded null character")
     return text if text.startswith("/") else "/" + text

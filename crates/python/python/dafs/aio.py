@@ -14,11 +14,10 @@ import posixpath
 import time
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, Unpack, overload
 
 from . import _dafs
 from ._errors import Locked, TimedOut
-from ._session import Path
 from ._types import (
     TO_END,
     ConnectOptions,
@@ -26,6 +25,7 @@ from ._types import (
     DirEntry,
     LockHolder,
     Mode,
+    Path,
     Stat,
     StatVfs,
     fspath,
@@ -240,9 +240,17 @@ class Session:
         entries = await self._driver.run(self._native.list(directory))
         return [DirEntry(directory, *entry) for entry in entries]
 
-    async def listdir(self, path: Path = "/") -> list[str]:
-        """The names in a directory."""
-        return [entry.name for entry in await self.scandir(path)]
+    @overload
+    async def listdir(self, path: str | os.PathLike[str] = ...) -> list[str]: ...
+    @overload
+    async def listdir(self, path: bytes | os.PathLike[bytes]) -> list[bytes]: ...
+
+    async def listdir(self, path: Path = "/") -> list[str] | list[bytes]:
+        """The names in a directory: ``bytes`` if the path is."""
+        names = [entry.name for entry in await self.scandir(path)]
+        if isinstance(os.fspath(path), bytes):
+            return [os.fsencode(name) for name in names]
+        return names
 
     async def mkdir(self, path: Path, mode: int = 0o777) -> None:
         """Makes a directory."""
@@ -268,17 +276,23 @@ class Session:
         """Removes a file, a link or an empty directory."""
         await self._driver.run(self._native.remove(fspath(path)))
 
-    async def symlink(self, text: str, path: Path) -> None:
+    async def symlink(self, text: Path, path: Path) -> None:
         """Makes a symbolic link at ``path`` that says ``text``."""
-        await self._driver.run(self._native.symlink(text, fspath(path)))
+        await self._driver.run(self._native.symlink(os.fsdecode(text), fspath(path)))
 
     async def link(self, path: Path, new_path: Path) -> None:
         """Gives the object at ``path`` another name."""
         await self._driver.run(self._native.link(fspath(path), fspath(new_path)))
 
-    async def readlink(self, path: Path) -> str:
-        """What a symbolic link says."""
-        return os.fsdecode(await self._driver.run(self._native.read_link(fspath(path))))
+    @overload
+    async def readlink(self, path: str | os.PathLike[str]) -> str: ...
+    @overload
+    async def readlink(self, path: bytes | os.PathLike[bytes]) -> bytes: ...
+
+    async def readlink(self, path: Path) -> str | bytes:
+        """What a symbolic link says: ``bytes`` if the path is."""
+        text: bytes = await self._driver.run(self._native.read_link(fspath(path)))
+        return text if isinstance(os.fspath(path), bytes) else os.fsdecode(text)
 
     async def set_attributes(
         self, path: Path, *, follow_symlinks: bool = True, **wanted: Any
