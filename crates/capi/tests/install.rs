@@ -1,4 +1,4 @@
-//! What is installed: symbols, the header alone, the manual, and the README's example.
+//! What is installed: symbols, the header alone, the manual, and the example of docs/c.md.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -91,10 +91,10 @@ fn install(prefix: &Path) {
     succeed(make.arg(format!("PREFIX={}", prefix.display())));
 }
 
-/// The first block of the README in a language.
-fn readme_block(language: &str) -> String {
-    let readme = std::fs::read_to_string(repository("README.md")).unwrap();
-    let (_, rest) = readme.split_once(&format!("```{language}\n")).unwrap();
+/// The first program of the documentation in a language.
+fn documented_program(language: &str) -> String {
+    let page = std::fs::read_to_string(repository("docs/c.md")).unwrap();
+    let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
     rest.split_once("```").unwrap().0.to_owned()
 }
 
@@ -107,7 +107,7 @@ fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn the_readmes_example_runs_with_what_is_installed() {
+fn the_documented_example_runs_with_what_is_installed() {
     if !has("pkg-config") {
         return;
     }
@@ -119,7 +119,7 @@ fn the_readmes_example_runs_with_what_is_installed() {
     }
     assert_eq!(pkg_config(&prefix, &["--modversion"]), [env!("CARGO_PKG_VERSION")]);
     let source = place.path().join("cat.c");
-    std::fs::write(&source, readme_block("c")).unwrap();
+    std::fs::write(&source, documented_program("c")).unwrap();
     for is_static in [false, true] {
         let program = place.path().join("cat");
         let mut cc = Command::new("cc");

@@ -20,7 +20,7 @@ use crate::served::{Pass, Served};
 /// Arguments of `dafs demo`.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// The directory to serve. Default: the Rust toolchain's own tree.
+    /// The directory to serve. Default: the libraries of the Rust toolchain, some 90 files.
     directory: Option<PathBuf>,
     /// Where copies go; needs room for one of the directory at a time.
     #[arg(long)]
@@ -173,6 +173,6 @@ fn default_directory() -> PathBuf {
     output
         .ok()
         .filter(|output| output.status.success())
-        .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+        .map(|output| PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()).join("lib"))
         .unwrap_or_else(|| PathBuf::from("/usr/share"))
 }
