@@ -16,6 +16,7 @@ mod mount;
 mod mounts;
 mod odd_names;
 mod operands;
+mod packages;
 mod page;
 mod place;
 mod preloaded;
