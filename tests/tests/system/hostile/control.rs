@@ -1,8 +1,6 @@
 //! Rubbish on the Unix socket beside the rings, and memory files that are not what they
 //! must be.
 
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -180,66 +178,6 @@ fn descriptors_that_nobody_asked_for_end_the_connection_and_are_closed() {
         let hang = HANG.try_into().unwrap();
         assert_eq!(rustix::event::poll(&mut end, Some(&hang)).unwrap(), 1, "it stays open");
         assert!(end[0].revents().contains(PollFlags::HUP));
-    });
-}
-
-/// A TCP socket whose close waits ten minutes, for a peer that reads nothing.
-fn lingering() -> (OwnedFd, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (peer, _) = listener.accept().unwrap();
-    socket.set_nonblocking(true).unwrap();
-    while socket.write(&[0; 64 << 10]).is_ok() {}
-    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::from_secs(600))).unwrap();
-    (socket.into(), peer)
-}
-
-/// Sends a packet with descriptors and closes them here, so that the server's are the last. Where
-/// it was quicker, it is this thread that waits for minutes, and nobody waits for it.
-fn send_and_forget(control: &Control, packet: &[u8], fds: Vec<OwnedFd>) {
-    let (control, packet) = (control.duplicate(), packet.to_vec());
-    let (sent, is_sent) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        control.send(&packet, &borrowed(&fds));
-        drop(control);
-        let _ = sent.send(());
-        drop(fds);
-    });
-    is_sent.recv_timeout(HANG).expect("the packet is sent or refused");
-}
-
-#[test]
-fn descriptors_whose_close_would_wait_for_minutes_stall_nobody() {
-    beside(|fixture, address| {
-        let mut peers = Vec::new();
-        let mut one = || {
-            let (socket, peer) = lingering();
-            peers.push(peer);
-            socket
-        };
-        for packet in [vec![9], hello(CAPACITY as u32), vec![5, 1, 0, 0, 0], Vec::new()] {
-            // Looked at: before the start, more of them than any packet has, and after the start.
-            let control = Control::connect(address);
-            send_and_forget(&control, &packet, vec![one()]);
-            control.ends();
-            let control = Control::connect(address);
-            send_and_forget(&control, &packet, vec![one(), one(), one()]);
-            control.ends();
-            let rings = Rings::logged_in(address);
-            send_and_forget(&rings.control, &packet, vec![one()]);
-            rings.ends();
-            // Never looked at, because the connection ends before.
-            let control = Control::connect(address);
-            control.send(&[9], &[]);
-            send_and_forget(&control, &packet, vec![one()]);
-            drop(control);
-            let rings = Rings::logged_in(address);
-            rings.control.send(b"\x06gone", &[]);
-            send_and_forget(&rings.control, &packet, vec![one()]);
-            drop(rings);
-            let (_, honest) = fixture.connect(Transport::Shm);
-            honest.ping().unwrap();
-        }
     });
 }
 

@@ -5,9 +5,11 @@
 //! (memory that a client advertises); below them the transports, spoken by hand:
 //! `control` and `rings` (shared memory, by `shm`), `frames` (TCP, by `tcp`, with `offences`). `flood`
 //! repeats offences and watches what the server's process holds, `storm` has very many come at once.
-//! There the server is in a process of its own (`process`).
+//! There the server is in a process of its own (`process`). `closing` is about descriptors that do not
+//! close.
 
 mod buffers;
+mod closing;
 mod control;
 mod flood;
 mod frames;
