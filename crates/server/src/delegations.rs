@@ -150,6 +150,9 @@ impl Reactor {
     pub(crate) fn refuse(&mut self, answer: Answer, status: Status, message: &[u8]) {
         let answer = self.keep_begun(answer);
         let Some(Parked { waiter, asks }) = self.delegations.parked.take() else {
+            if status == Status::Delay && self.awaits_search_after_all(answer, message) {
+                return;
+            }
             return self.fail(answer, status);
         };
         let asks_until = asks.then(|| self.now.after(ASK_PATIENCE));

@@ -383,7 +383,7 @@ fn passes_again(task: &Task) -> bool {
 }
 
 /// The handles a request names and touches. What it leads to by name is not among them.
-fn touched<'r>(request: &'r Request<'_>) -> [Option<&'r FileHandle>; 2] {
+pub(crate) fn touched<'r>(request: &'r Request<'_>) -> [Option<&'r FileHandle>; 2] {
     let file = match request {
         Request::Access(r) => &r.file,
         Request::AppendDirect(r) => &r.file,

@@ -47,7 +47,7 @@ fn is_unusual(handle: &FileHandle) -> bool {
 
 /// The handles among a request's arguments, but those of a batch's transfers.
 #[inline(always)]
-fn named<'r>(request: &'r mut Request<'_>) -> [Option<&'r mut FileHandle>; 2] {
+pub(crate) fn named<'r>(request: &'r mut Request<'_>) -> [Option<&'r mut FileHandle>; 2] {
     let file = match request {
         Request::Access(r) => &mut r.file,
         Request::AppendDirect(r) => &mut r.file,

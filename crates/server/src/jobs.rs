@@ -25,6 +25,7 @@ use crate::gss::{TokenJob, TokenOutcome};
 use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
 use crate::queue::Queue;
+use crate::searching::SearchJob;
 use crate::undo::{UndoTask, UndoTaskDone};
 use crate::way::OwnerPlace;
 
@@ -40,6 +41,7 @@ pub enum Job {
     Token { endpoint: EndpointId, job: Box<TokenJob> },
     Lookup(Box<LookupJob>),
     CloseRemoved(Arc<dyn Store>),
+    Search(SearchJob),
 }
 
 /// What came of it.
@@ -54,6 +56,7 @@ pub enum Done {
     Token { endpoint: EndpointId, outcome: Box<TokenOutcome> },
     LookedUp(Box<LookupDone>),
     RemovedClosed,
+    Searched,
 }
 
 impl Job {
@@ -75,6 +78,10 @@ impl Job {
             Job::CloseRemoved(store) => {
                 store.close_removed();
                 Done::RemovedClosed
+            }
+            Job::Search(job) => {
+                job.run();
+                Done::Searched
             }
         }
     }
@@ -106,6 +113,7 @@ impl Job {
             Job::Token { .. } => "checking a token",
             Job::Lookup(_) => "looking up a user",
             Job::CloseRemoved(_) => "closing removed files",
+            Job::Search(_) => "searching for a file",
         }
     }
 
@@ -127,6 +135,7 @@ impl Job {
             }
             Job::Lookup(job) => Done::LookedUp(Box::new(job.failed())),
             Job::CloseRemoved(_) => Done::RemovedClosed,
+            Job::Search(_) => Done::Searched,
         }
     }
 }

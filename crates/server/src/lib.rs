@@ -52,6 +52,7 @@ mod read;
 mod recovery;
 mod respond;
 mod sealed;
+mod searching;
 mod serve;
 mod server;
 mod session;

@@ -41,6 +41,7 @@ use crate::meter::Meter;
 use crate::open::OpenRecord;
 use crate::passwords::PasswordFile;
 use crate::recovery::Query;
+use crate::searching::Searching;
 use crate::server::ServerStats;
 use crate::stalls::Stalls;
 use crate::task::Tasks;
@@ -96,6 +97,7 @@ pub(crate) struct Reactor {
     pub(crate) stalls: Stalls,
     /// What waits for delegations, and what is delegated.
     pub(crate) delegations: Delegations,
+    pub(crate) searching: Searching,
     /// What requests come to.
     pub(crate) meter: Meter,
     /// Where others look in.
@@ -157,6 +159,8 @@ impl Reactor {
             }
             None => None,
         };
+        // What the journal needed has been looked for.
+        let searching = Searching::new(store.defer_searches());
         let mut addresses = Vec::new();
         for address in &config.listen {
             prepare_directory(address);
@@ -197,6 +201,7 @@ impl Reactor {
             fencing: Fencing::new(config),
             stalls: Stalls::new(config.transfer_patience),
             delegations: Delegations::default(),
+            searching,
             meter: Meter::new(config.metrics),
             window: Arc::default(),
             defect: config.defect,

@@ -144,7 +144,10 @@ impl Reactor {
                     answer.logged = is_append && self.ledger.is_some();
                     self.filer.begin_request(kept, name_of(header));
                 }
-                if !is_plain && self.is_gated(answer, request, message) {
+                if !is_plain
+                    && (self.awaits_search(answer, request, message)
+                        || self.is_gated(answer, request, message))
+                {
                     return;
                 }
                 if let Err(status) = self.dispatch(answer, header, request) {

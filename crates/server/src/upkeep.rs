@@ -32,6 +32,7 @@ impl Reactor {
                 return self.end_lookup();
             }
             Done::RemovedClosed => return self.on_removed_closed(),
+            Done::Searched => return self.on_searched(),
         };
         self.on_progress(progress);
     }

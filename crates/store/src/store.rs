@@ -3,6 +3,7 @@
 //! Invariant: every call checks the asker's permission itself, and an answer never
 //! leads outside what is exported.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -185,6 +186,49 @@ pub struct ListRequest {
     pub want_objects: bool,
 }
 
+impl ListRequest {
+    /// The page that a directory answers with whose entries stand in the order of their cookies:
+    /// each is its cookie, name and number, and `entries` gives those behind a cookie. For stores
+    /// that keep directories in memory.
+    ///
+    /// # Errors
+    /// `BadCookie` for a cookie that is not of this directory, `TooSmall` if not even one entry
+    /// fits.
+    pub fn page<'e, E: Iterator<Item = (u64, &'e [u8], u64)>>(
+        &self,
+        verifier: CookieVerifier,
+        entries: impl FnOnce((Bound<u64>, Bound<u64>)) -> E,
+        object: impl Fn(u64) -> Option<Object>,
+    ) -> Result<ListPage> {
+        let cookie = self.cookie.0;
+        if cookie != 0 && (self.verifier != verifier || cookie < FIRST_COOKIE) {
+            return Err(StoreError::BadCookie);
+        }
+        let mut page = ListPage { entries: Vec::new(), verifier, is_end: true };
+        let mut room = self.name_bytes_max;
+        for (cookie, name, number) in entries((Bound::Excluded(cookie), Bound::Unbounded)) {
+            if page.entries.len() >= self.entry_count_max || name.len() > room {
+                page.is_end = false;
+                break;
+            }
+            room -= name.len();
+            page.entries.push(ListEntry {
+                cookie: ReaddirCookie(cookie),
+                name: name.to_vec(),
+                file_id: number,
+                object: if self.want_objects { object(number) } else { None },
+            });
+        }
+        if page.entries.is_empty() && !page.is_end {
+            return Err(StoreError::TooSmall);
+        }
+        Ok(page)
+    }
+}
+
+/// First cookie that the protocol leaves to a store.
+pub const FIRST_COOKIE: u64 = 3;
+
 /// One directory entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListEntry {
@@ -239,6 +283,23 @@ pub trait Store: Send + Sync {
     fn renewed(&self, _handle: &FileHandle) -> Option<FileHandle> {
         None
     }
+
+    /// From now on no call looks through directories for the object of a handle: it fails with
+    /// `Busy` where it had to, and [`Store::search`] is called elsewhere. False if no call ever
+    /// has to.
+    fn defer_searches(&self) -> bool {
+        false
+    }
+
+    /// Whether calls with this handle fail until it has been searched for.
+    fn must_search(&self, _handle: &FileHandle) -> bool {
+        false
+    }
+
+    /// Looks for the objects of these handles, all at once. Blocks for as long as it takes to read
+    /// every directory there is. Calls with these handles need no search then, for a time:
+    /// either their objects are found or they are `Stale`.
+    fn search(&self, _handles: &[FileHandle]) {}
 
     /// Closes what removals have left open, so that nobody waited for it: the system frees what an
     /// object held with its last descriptor. To be called when the answers are out.

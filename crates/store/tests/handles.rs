@@ -48,6 +48,12 @@ fn over_each(check: impl Fn(&LocalConfig, &LocalStore)) {
     }
 }
 
+/// A server that has just started, and cannot open by handle.
+fn restarted(config: &LocalConfig) -> LocalStore {
+    let config = LocalConfig { kernel_handles: false, ..config.clone() };
+    LocalStore::new(&config).unwrap()
+}
+
 fn walk(store: &LocalStore, names: &[&str]) -> FileHandle {
     let top = store.root(&root()).unwrap().handle;
     names.iter().fold(top, |at, name| store.lookup(&root(), &at, name.as_bytes()).unwrap().handle)
@@ -107,5 +113,93 @@ fn only_what_was_sealed_is_renewed() {
         let old = alone(&old_form(&config.state_directory, &file));
         assert_eq!(store.renewed(&old), Some(alone(&file)));
         assert_eq!(store.attributes(&root(), &old).err(), Some(StoreError::BadHandle));
+    });
+}
+
+#[test]
+fn who_must_not_wait_is_told_to_have_an_object_searched_for() {
+    over_each(|config, _| {
+        let before = restarted(config);
+        let (directory, file) = (walk(&before, &["d"]), walk(&before, &["d", "file"]));
+        let top = walk(&before, &[]);
+        let store = restarted(config);
+        assert!(store.defer_searches());
+        assert!(!store.must_search(&top), "the root is always at hand");
+        for handle in [file, directory, old_form(&config.state_directory, &file)] {
+            assert!(store.must_search(&handle));
+            assert_eq!(store.attributes(&root(), &handle).err(), Some(StoreError::Busy));
+        }
+        store.search(&[file, old_form(&config.state_directory, &directory)]);
+        for handle in [file, directory] {
+            assert!(!store.must_search(&handle));
+            store.attributes(&root(), &handle).unwrap();
+        }
+        // By its name it is found without a search.
+        let store = restarted(config);
+        store.defer_searches();
+        assert_eq!(walk(&store, &["d", "file"]), file);
+        assert!(!store.must_search(&file));
+    });
+}
+
+#[test]
+fn an_object_that_is_gone_is_searched_for_once() {
+    over_each(|config, _| {
+        let store = restarted(config);
+        store.defer_searches();
+        let (directory, file) = (walk(&store, &["d"]), walk(&store, &["d", "file"]));
+        store.remove(&root(), &directory, b"file").unwrap();
+        assert!(!store.must_search(&file), "this store has removed it");
+        assert_eq!(store.attributes(&root(), &file).err(), Some(StoreError::Stale));
+        let store = restarted(config);
+        store.defer_searches();
+        assert!(store.must_search(&file));
+        store.search(&[file, directory]);
+        for _ in 0..3 {
+            assert!(!store.must_search(&file), "it has been looked for");
+            assert_eq!(store.attributes(&root(), &file).err(), Some(StoreError::Stale));
+        }
+        store.attributes(&root(), &directory).unwrap();
+    });
+}
+
+#[test]
+fn an_object_that_comes_back_is_there_again() {
+    over_each(|config, _| {
+        let tree = &config.exports[0].path;
+        let (inside, outside) = (tree.join("d/file"), tree.with_extension("outside"));
+        let store = restarted(config);
+        store.defer_searches();
+        let file = walk(&restarted(config), &["d", "file"]);
+        std::fs::rename(&inside, &outside).unwrap();
+        store.search(&[file]);
+        assert_eq!(store.attributes(&root(), &file).err(), Some(StoreError::Stale));
+        std::fs::rename(&outside, &inside).unwrap();
+        assert_eq!(walk(&store, &["d", "file"]), file);
+        store.attributes(&root(), &file).unwrap();
+    });
+}
+
+#[test]
+fn one_search_finds_many_and_forgets_nobody_in_use() {
+    over_each(|config, _| {
+        let tree = &config.exports[0].path;
+        for number in 0..60 {
+            let directory = tree.join(format!("{}/{number}", number % 7));
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(directory.join("file"), b"").unwrap();
+        }
+        let before = restarted(config);
+        let path = |number: usize| [(number % 7).to_string(), number.to_string()];
+        let handles: Vec<_> = (0..60)
+            .map(|number| {
+                let [first, second] = path(number);
+                walk(&before, &[&first, &second, "file"])
+            })
+            .collect();
+        let store = restarted(config);
+        store.defer_searches();
+        store.search(&handles);
+        assert!(handles.iter().all(|handle| store.attributes(&root(), handle).is_ok()));
     });
 }

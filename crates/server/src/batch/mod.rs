@@ -207,6 +207,9 @@ impl Reactor {
             }
         });
         let requests: Vec<BatchRequest<'_>> = judged.collect();
+        for request in requests.iter().filter(|it| it.refused == Some(Status::Delay)) {
+            self.search_later(&request.handle);
+        }
         let tag = self.batches.last_tag + 1;
         let submission = Submission {
             requests: &requests,

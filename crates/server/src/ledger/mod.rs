@@ -167,7 +167,13 @@ impl LedgerJob {
 
 fn sync(store: &dyn Store, touched: &[FileHandle]) -> Result<(), StoreError> {
     for handle in touched {
-        match store.sync(handle) {
+        let mut synced = store.sync(handle);
+        if synced == Err(StoreError::Busy) {
+            // This thread may wait.
+            store.search(&[*handle]);
+            synced = store.sync(handle);
+        }
+        match synced {
             // Somebody has removed it: nothing of it is left to be kept.
             Ok(()) | Err(StoreError::Stale | StoreError::NotFound) => {}
             Err(error) => return Err(error),

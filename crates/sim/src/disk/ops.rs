@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use dafs_store::posix::{check_changes, check_link, check_new, check_open, common_fs_attributes};
 use dafs_store::{
-    AttributeChanges, Attributes, Created, Credentials, File, ListEntry, ListPage, ListRequest,
-    NewNode, Object, Removed, Renamed, Result, Store, StoreError, name,
+    AttributeChanges, Attributes, Created, Credentials, File, ListPage, ListRequest, NewNode,
+    Object, Removed, Renamed, Result, Store, StoreError, name,
 };
 use dafs_types::attributes::DeviceNumber;
 use dafs_types::limits::LINK_TEXT_BYTES_MAX;
 use dafs_types::permission::{self, EXECUTE, READ, WRITE};
 use dafs_types::{
     AccessMask, ChangeInfo, CookieVerifier, CreateMode, FileHandle, FileSystemAttributes,
-    ObjectType, ReaddirCookie, ShareAccess,
+    ObjectType, ShareAccess,
 };
 
 use super::CrashStore;
@@ -23,7 +23,7 @@ use super::edit::Edit;
 use super::fault::FaultOn;
 use super::file::CrashFile;
 use super::journal::Disk;
-use super::tree::{Content, Entries, FIRST_COOKIE, Inode, Number, ROOT};
+use super::tree::{Content, Entries, Inode, Number, ROOT};
 
 impl Disk {
     fn object(&self, number: Number) -> Result<Object> {
@@ -481,32 +481,16 @@ impl Store for CrashStore {
         let disk = self.disk();
         let number = disk.directory(who, directory, READ)?;
         // Who may not search a directory gets nothing that only a search would give.
-        let want_objects = request.want_objects && disk.directory(who, directory, EXECUTE).is_ok();
+        let may_search = disk.directory(who, directory, EXECUTE).is_ok();
         let verifier = CookieVerifier(number.to_le_bytes());
-        let cookie = request.cookie.0;
-        if cookie != 0 && (request.verifier != verifier || cookie < FIRST_COOKIE) {
-            return Err(StoreError::BadCookie);
-        }
-        let mut page = ListPage { entries: Vec::new(), verifier, is_end: true };
-        let mut room = request.name_bytes_max;
-        let entries = disk.volatile.entries(number)?;
-        for (cookie, (name, number)) in entries.by_cookie.range(cookie.saturating_add(1)..) {
-            if page.entries.len() >= request.entry_count_max || name.len() > room {
-                page.is_end = false;
-                break;
-            }
-            room -= name.len();
-            page.entries.push(ListEntry {
-                cookie: ReaddirCookie(*cookie),
-                name: name.to_vec(),
-                file_id: *number,
-                object: if want_objects { disk.object(*number).ok() } else { None },
-            });
-        }
-        if page.entries.is_empty() && !page.is_end {
-            return Err(StoreError::TooSmall);
-        }
-        Ok(page)
+        let entries = &disk.volatile.entries(number)?.by_cookie;
+        request.page(
+            verifier,
+            |behind| {
+                entries.range(behind).map(|(cookie, (name, number))| (*cookie, &**name, *number))
+            },
+            |number| if may_search { disk.object(number).ok() } else { None },
+        )
     }
 
     fn sync(&self, handle: &FileHandle) -> Result<()> {

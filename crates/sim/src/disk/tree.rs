@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dafs_store::store::FIRST_COOKIE;
 use dafs_store::{Attributes, Result, StoreError};
 use dafs_types::{ObjectType, Verifier};
 
@@ -197,5 +198,3 @@ impl Tree {
 
 /// The root directory.
 pub(super) const ROOT: Number = 1;
-/// First cookie that the protocol leaves to us.
-pub(super) const FIRST_COOKIE: u64 = 3;

@@ -16,6 +16,7 @@ mod node;
 mod ops;
 mod remove;
 mod seal;
+mod search;
 mod sys;
 mod table;
 mod xattr;
@@ -40,6 +41,7 @@ use file::LocalFile;
 use mounts::{Medium, MountPoint, mount_points};
 use node::Node;
 use seal::{Facet, Identity, Parts, Sealer};
+use search::Searches;
 use table::{Hints, NodeTable};
 
 /// One exported directory.
@@ -180,6 +182,7 @@ pub struct Shared {
     virtual_root: FileHandle,
     nodes: Mutex<NodeTable>,
     hints: Mutex<Hints>,
+    searches: Searches,
     /// Open files by handle: one object, one file.
     files: Mutex<OpenFiles<LocalFile>>,
     /// Open named attributes.
@@ -237,6 +240,7 @@ impl LocalStore {
             sealer,
             nodes: Mutex::new(NodeTable::new(descriptor_bound(config.descriptor_count_max))),
             hints: Mutex::default(),
+            searches: Searches::default(),
             files: Mutex::default(),
             attribute_files: Mutex::default(),
             mounts: Mutex::default(),

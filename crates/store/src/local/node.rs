@@ -3,7 +3,6 @@
 //! Invariant: a [`Node`] was proved to lie beneath its export when it was made, and is
 //! proved again when the last proof is older than [`PROOF_AGE`].
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -111,9 +110,12 @@ impl LocalStore {
             lock(&self.nodes).insert(root.clone());
             return Ok(Target::Node(root.clone()));
         }
+        if self.searches.absent().is_removed(handle) {
+            return Err(StoreError::Stale);
+        }
         let node = match parts.identity {
             Identity::Kernel(kernel) => self.open_kernel(export, &parts, &kernel, handle)?,
-            Identity::Inode { number, .. } => self.find(export, handle, number)?,
+            Identity::Inode { .. } => self.find(export, handle)?,
             Identity::VirtualRoot => return Err(StoreError::Stale),
         };
         lock(&self.nodes).insert(node.clone());
@@ -220,6 +222,8 @@ impl LocalStore {
             return Ok((known, status));
         }
         nodes.insert(node.clone());
+        drop(nodes);
+        self.searches.absent().note_present(&node.handle);
         Ok((node, status))
     }
 
@@ -277,15 +281,7 @@ impl LocalStore {
         handle: &FileHandle,
     ) -> Result<Arc<Node>> {
         let mount = self.mount_of(export, parts.file_system)?;
-        let fd = match open_settled(kernel, mount.as_fd()) {
-            Ok(fd) => fd,
-            // The seal is good, so the object is gone whatever the file system calls it.
-            Err(error) => match StoreError::from(error) {
-                StoreError::Resource => return Err(StoreError::Resource),
-                StoreError::Io => return Err(StoreError::Io),
-                _ => return Err(StoreError::Stale),
-            },
-        };
+        let fd = open_settled(kernel, mount.as_fd())?;
         let status = sys::status(fd.as_fd())?;
         // The seal says that this handle is ours, and the kernel's part of it that it is
         // this object's.
@@ -297,7 +293,7 @@ impl LocalStore {
             return Err(StoreError::Stale);
         }
         // The kernel may know no name of a file just opened by handle: look for one.
-        self.find(export, handle, status.attributes.file_id)
+        self.find(export, handle)
     }
 
     fn prove_again(&self, node: &Arc<Node>) -> Result<()> {
@@ -325,103 +321,35 @@ impl LocalStore {
         let rest = path.strip_prefix(root.as_slice());
         Ok(rest.is_some_and(|rest| rest.is_empty() || root == b"/" || rest[0] == b'/'))
     }
-
-    /// Looks for an object by name: first where it was seen last, then everywhere, up to a
-    /// bound.
-    fn find(&self, export: usize, handle: &FileHandle, number: u64) -> Result<Arc<Node>> {
-        let hint = lock(&self.hints).get(handle);
-        if let Some((parent, name)) = hint
-            && let Some(directory) = self.known(export, &parent)
-            && let Ok((node, _)) = self.child(&directory, &name)
-            && node.handle == *handle
-        {
-            return Ok(node);
-        }
-        let mut waiting = VecDeque::from([Vec::new()]);
-        let mut budget = self.search_entry_count_max;
-        while let Some(path) = waiting.pop_front() {
-            // A directory that went away or may not be read has nothing for us.
-            let found = self.search(export, &path, (handle, number), &mut budget, &mut waiting);
-            if let Ok(Some(node)) = found {
-                return Ok(node);
-            }
-            if budget == 0 {
-                break;
-            }
-        }
-        Err(StoreError::Stale)
-    }
-
-    fn known(&self, export: usize, handle: &FileHandle) -> Option<Arc<Node>> {
-        let root = &self.exports[export].root;
-        if root.handle == *handle { Some(root.clone()) } else { lock(&self.nodes).get(handle) }
-    }
-
-    /// Looks one directory through. Paths, not descriptors, wait for their turn: there may
-    /// be more directories than a process may open.
-    fn search(
-        &self,
-        export: usize,
-        path: &[u8],
-        (handle, number): (&FileHandle, u64),
-        budget: &mut usize,
-        waiting: &mut VecDeque<Vec<u8>>,
-    ) -> Result<Option<Arc<Node>>> {
-        let root = &self.exports[export].root;
-        let directory = if path.is_empty() {
-            root.clone()
-        } else {
-            self.adopt(sys::open_beneath(root.fd(), path)?, root)?.0
-        };
-        let fd = sys::open_directory(directory.fd())?;
-        let mut buffer = [std::mem::MaybeUninit::uninit(); SEARCH_BUFFER_BYTES];
-        let mut entries = rustix::fs::RawDir::new(fd, &mut buffer);
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
-                continue;
-            }
-            if *budget == 0 {
-                break;
-            }
-            *budget -= 1;
-            if entry.ino() == number
-                && let Ok((node, _)) = self.child(&directory, name)
-                && node.handle == *handle
-            {
-                return Ok(Some(node));
-            }
-            if entry.file_type() == rustix::fs::FileType::Directory {
-                let parts = if path.is_empty() { name.to_vec() } else { [path, name].join(&b'/') };
-                waiting.push_back(parts);
-            }
-        }
-        Ok(None)
-    }
 }
 
-/// Opens an object by its kernel handle, past the moment in which its inode number is
-/// being given to a new file: `iget_locked` then finds an inode that is still being
-/// made, and ext4 says ENOMEM where ESTALE will be true a moment later.
-fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    for tries in 0..SETTLE_TRIES {
-        match kernel.open(mount) {
-            Err(error) if error.raw_os_error() == Some(Errno::NOMEM.raw_os_error()) => {}
-            settled => return settled,
+/// Opens an object by its kernel handle. In the moment in which its inode number is given to a
+/// new file `iget_locked` finds an inode that is still being made, and ext4 says ENOMEM where
+/// ESTALE will be true a moment later. The reactor cannot wait for that: whoever asks is told
+/// to ask again.
+pub(super) fn open_settled(kernel: &KernelHandle, mount: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let is_unsettled =
+        |error: &io::Error| error.raw_os_error() == Some(Errno::NOMEM.raw_os_error());
+    let mut opened = kernel.open(mount);
+    for _ in 1..OPEN_TRIES {
+        if !opened.as_ref().is_err_and(is_unsettled) {
+            break;
         }
-        if tries < SETTLE_YIELDS {
-            std::thread::yield_now();
-        } else {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        opened = kernel.open(mount);
     }
-    kernel.open(mount)
+    match opened {
+        Ok(fd) => Ok(fd),
+        Err(error) if is_unsettled(&error) => Err(StoreError::Busy),
+        // The seal is good, so the object is gone whatever the file system calls it.
+        Err(error) => match StoreError::from(error) {
+            StoreError::Resource => Err(StoreError::Resource),
+            StoreError::Io => Err(StoreError::Io),
+            _ => Err(StoreError::Stale),
+        },
+    }
 }
 
 /// How long an object counts as beneath its export without another look.
 const PROOF_AGE: Duration = Duration::from_secs(1);
-const SEARCH_BUFFER_BYTES: usize = 16 << 10;
-/// Looks at an inode that is being made: most after a turn of its maker, some after it slept.
-const SETTLE_TRIES: u32 = 100;
-const SETTLE_YIELDS: u32 = 80;
+/// Looks at an inode that is being made, without a pause.
+const OPEN_TRIES: u32 = 4;

@@ -84,6 +84,18 @@ impl Store for LocalStore {
         self.renew(handle)
     }
 
+    fn defer_searches(&self) -> bool {
+        self.defer()
+    }
+
+    fn must_search(&self, handle: &FileHandle) -> bool {
+        self.is_to_be_searched(handle)
+    }
+
+    fn search(&self, handles: &[FileHandle]) {
+        self.search_for(handles);
+    }
+
     fn close_removed(&self) {
         // Closed behind the lock.
         let _dead = lock(&self.nodes).take_dead();
@@ -360,6 +372,7 @@ impl Store for LocalStore {
         let path = sys::magic_path(object.fd());
         let flags = AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(rustix::fs::CWD, path, parent.fd(), name, flags)?;
+        self.searches.absent().note_present(&object.handle);
         self.after_change(&parent, &before)
     }
 

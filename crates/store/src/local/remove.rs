@@ -34,6 +34,7 @@ impl LocalStore {
         let handle = node.handle;
         if was_last {
             lock(&self.nodes).bury(node);
+            self.searches.absent().note_removed(handle);
         }
         let change = self.after_change(&entry.parent, &entry.before)?;
         Ok(Some(Removed { handle, was_last, held: left.space_used, change }))

@@ -8,12 +8,12 @@ use dafs_types::limits::{ACL_ENTRIES_MAX, LINK_TEXT_BYTES_MAX};
 use dafs_types::permission::{self, EXECUTE, READ, WRITE};
 use dafs_types::{
     AccessMask, ChangeInfo, CookieVerifier, CreateMode, Credentials, FileHandle,
-    FileSystemAttributes, ObjectType, ReaddirCookie, SetTime, ShareAccess,
+    FileSystemAttributes, ObjectType, SetTime, ShareAccess,
 };
 
 use super::MemoryStore;
 use super::file::MemoryFile;
-use super::tree::{Content, Entries, FIRST_COOKIE, Number, ROOT, Tree, lock};
+use super::tree::{Content, Entries, Number, ROOT, Tree, lock};
 use crate::acl::{self, Lists, PosixAcl};
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::error::{Result, StoreError};
@@ -24,8 +24,8 @@ use crate::rules::{
     common_fs_attributes, set_group_left,
 };
 use crate::store::{
-    Created, ExtraChanges, Extras, ExtrasWanted, ListEntry, ListPage, ListRequest, NewNode, Object,
-    Removed, Renamed, Store,
+    Created, ExtraChanges, Extras, ExtrasWanted, ListPage, ListRequest, NewNode, Object, Removed,
+    Renamed, Store,
 };
 
 impl MemoryStore {
@@ -489,31 +489,16 @@ impl Store for MemoryStore {
         let tree = self.tree();
         let number = tree.directory(who, directory, READ)?;
         // Who may not search a directory gets nothing that only a search would give.
-        let want_objects = request.want_objects && tree.get(number)?.guard().allows(who, EXECUTE);
+        let may_search = tree.get(number)?.guard().allows(who, EXECUTE);
         let verifier = CookieVerifier(number.to_le_bytes());
-        let cookie = request.cookie.0;
-        if cookie != 0 && (request.verifier != verifier || cookie < FIRST_COOKIE) {
-            return Err(StoreError::BadCookie);
-        }
-        let mut page = ListPage { entries: Vec::new(), verifier, is_end: true };
-        let mut room = request.name_bytes_max;
-        for (cookie, (name, number)) in tree.entries(number)?.by_cookie.range(cookie + 1..) {
-            if page.entries.len() >= request.entry_count_max || name.len() > room {
-                page.is_end = false;
-                break;
-            }
-            room -= name.len();
-            page.entries.push(ListEntry {
-                cookie: ReaddirCookie(*cookie),
-                name: name.clone(),
-                file_id: *number,
-                object: if want_objects { tree.object(*number).ok() } else { None },
-            });
-        }
-        if page.entries.is_empty() && !page.is_end {
-            return Err(StoreError::TooSmall);
-        }
-        Ok(page)
+        let entries = &tree.entries(number)?.by_cookie;
+        request.page(
+            verifier,
+            |behind| {
+                entries.range(behind).map(|(cookie, (name, number))| (*cookie, &**name, *number))
+            },
+            |number| if may_search { tree.object(number).ok() } else { None },
+        )
     }
 
     fn sync(&self, handle: &FileHandle) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::acl::PosixAcl;
 use crate::attributes::Attributes;
 use crate::error::{Result, StoreError};
 use crate::rules::Guard;
+use crate::store::FIRST_COOKIE;
 
 /// Number of an object; never used again.
 pub(super) type Number = u64;
@@ -242,7 +243,5 @@ pub(super) fn lock(tree: &Mutex<Tree>) -> MutexGuard<'_, Tree> {
 
 /// The root directory.
 pub(super) const ROOT: Number = 1;
-/// First cookie that the protocol leaves to us.
-pub(super) const FIRST_COOKIE: u64 = 3;
 const FS_NAME: &[u8; 16] = b"dafs-memory-tree";
 const SECOND: u64 = 1_000_000_000;
