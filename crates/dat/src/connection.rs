@@ -447,6 +447,12 @@ impl Poller {
         Ok(Self { epoll })
     }
 
+    /// One that hears nothing, as if somebody had closed its descriptor.
+    #[cfg(test)]
+    pub(crate) fn deaf() -> Self {
+        Self { epoll: std::fs::File::open("/dev/null").expect("it is there").into() }
+    }
+
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         use std::os::fd::AsFd;
         self.epoll.as_fd()

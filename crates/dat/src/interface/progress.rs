@@ -600,3 +600,28 @@ const DEAF_PAUSE: Duration = Duration::from_millis(100);
 /// Polls in vain after which a peer is no longer expected to say something soon: some
 /// milliseconds of a busy interface.
 const VAIN_POLLS_MAX: u32 = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Poller;
+    use crate::{Address, Domain, EndpointConfig, InterfaceConfig};
+
+    #[test]
+    fn who_hears_nothing_any_more_ends_its_connections_and_says_so() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut interface = Interface::new(InterfaceConfig::default()).unwrap();
+        let address = Address::Tcp(listener.local_addr().unwrap());
+        let config = EndpointConfig::default();
+        let endpoint = interface.connect(&address, Domain(0), &config, b"").unwrap();
+        interface.poller = Poller::deaf();
+        assert_eq!(interface.wait(1, None), 1);
+        let Some(Event::Broken { endpoint: broken, reason }) = interface.next_event() else {
+            panic!("nothing is said")
+        };
+        assert_eq!(broken, endpoint);
+        assert!(reason.to_string().contains("cannot wait for events"), "{reason}");
+        interface.release(endpoint);
+        assert_eq!(interface.wait(1, Some(Duration::from_millis(1))), 0);
+    }
+}

@@ -55,6 +55,53 @@ fn a_region_is_found_behind_more_packets_than_one_turn_takes() {
 }
 
 #[test]
+fn memory_of_another_user_beyond_his_share_is_served_and_not_mapped() {
+    use std::os::unix::fs::PermissionsExt;
+    if !rustix::process::geteuid().is_root() {
+        return; // Without privilege nobody else can be.
+    }
+    let fixture = Fixture::new();
+    let address = fixture.address(Transport::Shm);
+    std::fs::write(fixture.local("file"), pattern(FILE_BYTES, 5)).unwrap();
+    let open = |path: &std::path::Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(fixture.root(), 0o711);
+    open(&fixture.root().join("socket"), 0o777);
+    open(&fixture.local("file"), 0o666);
+    // No page of it is there: each that a copy makes is whose thread copies.
+    let info = rustix::system::sysinfo();
+    let length = (info.totalram * info.mem_unit as u64 / 2) as usize;
+    let own = Memory::shared(length, Pages::Small).unwrap();
+    let mapped_before = mappings_of(length);
+    let other = || {
+        let user = rustix::process::Uid::from_raw(70_007);
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        let mut rogue = Rogue::logged_in(&address);
+        let (file, state) = rogue.open("file");
+        let region = rogue.expose(&own);
+        let buffer = rogue.buffer(&region, length as u64 / 2, FILE_BYTES as u32);
+        let request = reading(file, state, FILE_BYTES as u32, std::slice::from_ref(&buffer));
+        assert_eq!(rogue.outcome(&request), Some(Status::Ok));
+        assert_eq!(mappings_of(length), mapped_before);
+    };
+    std::thread::scope(|scope| scope.spawn(other).join().unwrap());
+    assert!(own.to_vec(length / 2, FILE_BYTES) == pattern(FILE_BYTES, 5));
+}
+
+/// Mappings of this process that are so long.
+fn mappings_of(length: usize) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let is_so_long = |line: &&str| {
+        let (start, rest) = line.split_once('-').unwrap();
+        let (end, _) = rest.split_once(' ').unwrap();
+        let [start, end] = [start, end].map(|text| u64::from_str_radix(text, 16).unwrap());
+        end - start >= length as u64 && line.contains("memfd:")
+    };
+    maps.lines().filter(is_so_long).count()
+}
+
+#[test]
 fn what_was_damaged_on_its_way_never_reaches_the_file() {
     beside_bystanders(|fixture, transport| {
         let before = pattern(FILE_BYTES, 5);

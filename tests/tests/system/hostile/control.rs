@@ -208,6 +208,29 @@ fn a_flood_of_regions_of_who_has_not_logged_in_keeps_nobody_waiting() {
 }
 
 #[test]
+fn memory_on_huge_pages_ends_the_connection_and_leaves_nothing_mapped() {
+    use rustix::fs::MemfdFlags;
+    const HUGE: u64 = 2 << 20;
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+    // A kernel without huge pages has no such files.
+    let Ok(file) = rustix::fs::memfd_create("huge rogue", flags) else { return };
+    rustix::fs::ftruncate(&file, HUGE).unwrap();
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    beside(|_, address| {
+        for length in [4096, HUGE - 4096, HUGE] {
+            let rings = Rings::logged_in(address);
+            rings.control.send(&expose(256, 0x20_0000, length), &[file.as_fd()]);
+            rings.ends();
+        }
+        let control = Control::connect(address);
+        control.send(&hello(CAPACITY as u32), &[file.as_fd()]);
+        control.ends();
+    });
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    assert!(!maps.contains("huge rogue"), "{maps}");
+}
+
+#[test]
 fn memory_in_use_cannot_be_cut_and_may_be_emptied() {
     beside(|_, address| {
         let mut rings = Rings::logged_in(address);
