@@ -317,3 +317,42 @@ fn a_restart_of_the_server_fails_a_sort_or_changes_nothing() {
         assert_eq!(names(&place.path("export")), ["file"]);
     }
 }
+
+#[test]
+fn what_has_no_size_beforehand_is_sorted_to_its_end() {
+    let place = tempfile::tempdir().unwrap();
+    let output = place.path().join("sorted");
+    let fifo = place.path().join("fifo");
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let lines: String = (0..200_000).rev().map(|number| format!("{number:06}\n")).collect();
+    let mut expected: Vec<&str> = lines.lines().collect();
+    expected.sort_unstable();
+    let expected = expected.join("\n") + "\n";
+    for input in ["fifo", "-"] {
+        std::fs::write(&output, "what was there").unwrap();
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_dafs"))
+            .args(["sort", input, "-o"])
+            .arg(&output)
+            .current_dir(&place)
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        if input == "-" {
+            std::io::Write::write_all(&mut stdin, lines.as_bytes()).unwrap();
+        } else {
+            std::fs::write(&fifo, &lines).unwrap();
+        }
+        drop(stdin);
+        assert!(child.wait().unwrap().success(), "{input}");
+        assert!(std::fs::read_to_string(&output).unwrap() == expected, "{input}");
+    }
+    let mut told = std::process::Command::new(env!("CARGO_BIN_EXE_dafs"));
+    let told = told.args(["sort", "/proc/filesystems", "-o"]).arg(&output).output().unwrap();
+    assert!(told.status.success(), "{told:?}");
+    let all = std::fs::read_to_string("/proc/filesystems").unwrap();
+    let mut expected: Vec<&str> = all.lines().collect();
+    expected.sort_unstable();
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), expected.join("\n") + "\n");
+}

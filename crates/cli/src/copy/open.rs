@@ -176,15 +176,15 @@ pub fn read_next(
     loop {
         let mut fds = [PollFd::new(from, PollFlags::IN)];
         match poll(&mut fds, Some(&patience)) {
-            Err(Errno::INTR) => continue,
-            Ok(0) => {
+            // A signal may want an end.
+            Err(Errno::INTR) | Ok(0) => {
                 idle()?;
                 continue;
             }
             done => done?,
         };
         match from.read(octets) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => idle()?,
             read => return Ok(read?),
         }
     }

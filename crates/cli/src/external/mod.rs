@@ -7,6 +7,7 @@ mod format;
 pub mod merge;
 mod places;
 pub mod sort;
+mod spool;
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -23,16 +24,17 @@ use dafs_extmem::{
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::place::Access;
+use crate::place::{Access, Place};
 use crate::serve::octets;
 use format::FormatArguments;
 use places::{Places, Spot};
+use spool::{spool, unsized_input};
 
 /// What both commands are told.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Files to read: local paths or URLs.
-    #[arg(required = true)]
+    /// Files to read: local paths or URLs; `-` is the standard input.
+    #[arg(default_value = "-")]
     inputs: Vec<String>,
     /// File to write: a local path or a URL. It appears when it is whole, and may be one of those
     /// that are read.
@@ -92,12 +94,23 @@ impl Job {
         let inputs: Vec<Spot> =
             arguments.inputs.iter().map(|text| places.find(text)).collect::<Result<_>>()?;
         let output = places.find(&arguments.output)?;
+        let is_local = |text: &String| matches!(Place::parse(text), Ok(Place::Local(_)));
         let temporary = match &arguments.temporary {
             Some(text) => places.find(text)?,
             None => output.parent(),
         };
-        let open = |spot: &Spot| Ok(Stream::whole(spot.engine.open(&spot.path)?)?);
-        let streams = inputs.iter().map(open).collect::<Result<Vec<_>>>()?;
+        let open = |(spot, text): (&Spot, &String)| {
+            let input = if is_local(text) { unsized_input(&spot.path)? } else { None };
+            let file = match input {
+                Some(input) => {
+                    let file = temporary.engine.temporary(&temporary.path)?;
+                    spool(&spot.path, &input, file, &watch)?
+                }
+                None => spot.engine.open(&spot.path)?,
+            };
+            Ok(Stream::whole(file)?)
+        };
+        let streams = inputs.iter().zip(&arguments.inputs).map(open).collect::<Result<Vec<_>>>()?;
         // Behind the connections, whose memory counts.
         let budget = Budget::of_process(memory).context("--memory")?;
         let flow = Flow { block_bytes, depth };
