@@ -277,6 +277,61 @@ fn what_is_cut_or_corrupt_is_told_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn what_gzip_leaves_alone_is_left_alone_here_and_on_servers() {
+    let served = Served::start();
+    let mode = |name: &str, mode: u32| {
+        std::fs::set_permissions(served.path(name), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    std::fs::write(served.path("target"), content(1000)).unwrap();
+    std::os::unix::fs::symlink("target", served.path("link")).unwrap();
+    for (name, bits) in [("owner", 0o4755), ("group", 0o2755), ("sticky", 0o1644)] {
+        std::fs::write(served.path(name), content(1000)).unwrap();
+        mode(name, bits);
+    }
+    std::fs::write(served.path("hard"), content(1000)).unwrap();
+    std::fs::hard_link(served.path("hard"), served.path("harder")).unwrap();
+    std::fs::create_dir(served.path("directory")).unwrap();
+    let before = served.names();
+    let here = served.path("").to_str().unwrap().trim_end_matches('/').to_owned();
+    for place in served.urls.iter().chain([&here]) {
+        for (name, code) in
+            [("link", 1), ("owner", 2), ("group", 2), ("sticky", 2), ("hard", 2), ("directory", 2)]
+        {
+            for keep in [&[][..], &["-k"]] {
+                let file = format!("{place}/{name}");
+                let output = run(&[&["gzip"], keep, &[&file]].concat());
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert_eq!(output.status.code(), Some(code), "{file}: {said}");
+                assert!(said.contains(name), "{file}: {said}");
+                assert_eq!(served.names(), before, "{file}");
+            }
+            // Its octets may be had all the same.
+            if name != "directory" {
+                ok(&["gzip", "-c", &format!("{place}/{name}")]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_name_without_its_suffix_is_found_and_what_is_no_gzip_file_can_be_handed_through() {
+    let served = Served::start();
+    let here = served.path("").to_str().unwrap().trim_end_matches('/').to_owned();
+    for place in served.urls.iter().chain([&here]) {
+        for suffix in [".gz", "-gz"] {
+            std::fs::write(served.path(&format!("f{suffix}")), gnu(&["-c"], b"octets")).unwrap();
+            ok(&["gunzip", &format!("{place}/f")]);
+            assert_eq!(served.names(), ["f"]);
+            assert_eq!(ok(&["gunzip", "-cf", &format!("{place}/f")]), b"octets");
+            assert_eq!(std::fs::read(served.path("f")).unwrap(), b"octets");
+            assert!(refused(&["gunzip", "-c", &format!("{place}/f")]).contains("no gzip file"));
+            std::fs::remove_file(served.path("f")).unwrap();
+        }
+        assert!(refused(&["gunzip", &format!("{place}/f")]).contains('f'));
+    }
+}
+
+#[test]
 fn postmark_does_the_same_work_everywhere() {
     let served = Served::start();
     let place = tempfile::tempdir().unwrap();

@@ -18,39 +18,80 @@ pub struct Decoded {
     pub garbage_at: Option<u64>,
 }
 
-/// Decompresses all members of a file.
-pub fn decompress(reader: &mut dyn Read, writer: &mut dyn Write) -> Result<Decoded> {
+/// Decompresses all members of a file. One that is no gzip file is handed through as it is if
+/// `passes` says so.
+pub fn decompress(reader: &mut dyn Read, writer: &mut dyn Write, passes: bool) -> Result<Decoded> {
     let buffered = BufReader::with_capacity(CHUNK_BYTES, reader);
-    let mut input = Counted { inner: buffered, count: 0 };
+    let mut input = Counted { inner: buffered, held: Vec::new(), count: 0 };
     let (mut chunk, mut length, mut garbage_at) = (vec![0; CHUNK_BYTES], 0, None);
     let mut members = 0_u64;
     loop {
         let begin = input.count;
-        // Between members there may be zeros, which tapes leave (RFC 1952 says nothing of it,
-        // gzip passes over them).
-        match first_after_zeros(&mut input, members > 0)? {
-            None if members == 0 => bail!("octet 0: the file is empty; a gzip file never is"),
-            None => break,
-            Some(MAGIC) => {}
-            Some(_) if members == 0 => bail!("octet 0: this is no gzip file"),
-            Some(_) => {
+        match next_part(&mut input, members == 0)? {
+            Part::Member => length += member(&mut input, writer, &mut chunk)?,
+            Part::End => break,
+            Part::Other if members > 0 => {
                 garbage_at = Some(begin);
                 break;
             }
-        }
-        match member(&mut input, writer, &mut chunk) {
-            Ok(count) => length += count,
-            // What only looked like one.
-            Err(error) if members > 0 && error.is::<NoMember>() => {
-                garbage_at = Some(begin);
+            Part::Other if passes => {
+                length = io::copy(&mut input, writer)?;
                 break;
             }
-            Err(error) => return Err(error),
+            Part::Other if input.peek()?.is_empty() => {
+                bail!("octet 0: the file is empty; a gzip file never is")
+            }
+            Part::Other => bail!("octet 0: this is no gzip file"),
         }
         members += 1;
     }
     let lengths = Lengths { input: input.count, output: length };
     Ok(Decoded { lengths, garbage_at })
+}
+
+/// What comes next in a file.
+enum Part {
+    Member,
+    /// Something that is none.
+    Other,
+    End,
+}
+
+/// Looks what comes next. A member of a kind that nobody has made yet is an error: it is no garbage
+/// that could be left out.
+fn next_part<R: BufRead>(input: &mut Counted<R>, is_first: bool) -> Result<Part> {
+    let begin = input.count;
+    match *input.peek()? {
+        [] if !is_first => Ok(Part::End),
+        // Tapes fill their last block with zeros. Between members there are none.
+        [0, ..] if !is_first => Ok(if ends_with_zeros(input)? { Part::End } else { Part::Other }),
+        [0x1f, 0x8b, method, ..] if method != DEFLATE => {
+            bail!("octet {begin}: a member of method {method}, which is not supported")
+        }
+        [0x1f, 0x8b, _, flags] if flags & RESERVED_FLAGS != 0 => {
+            bail!("octet {begin}: a member with flags {flags:#x}, which are not supported")
+        }
+        [0x1f, 0x8b, ..] => Ok(Part::Member),
+        // Cut off within these two octets.
+        [0x1f] => Ok(Part::Member),
+        _ => Ok(Part::Other),
+    }
+}
+
+/// Whether there is nothing but zeros up to the end; takes them.
+fn ends_with_zeros<R: BufRead>(input: &mut Counted<R>) -> Result<bool> {
+    loop {
+        let offset = input.count;
+        let there = input.fill_buf().with_context(|| format!("reading at octet {offset}"))?;
+        if there.is_empty() {
+            return Ok(true);
+        }
+        if there.iter().any(|octet| *octet != 0) {
+            return Ok(false);
+        }
+        let zeros = there.len();
+        input.consume(zeros);
+    }
 }
 
 /// What begins like a member has no header.
@@ -100,47 +141,63 @@ fn trouble(error: io::Error, has_header: bool, begin: u64, end: u64) -> anyhow::
     }
 }
 
-/// The next octet, not taken; `None` at the end. Takes zeros if it may.
-fn first_after_zeros<R: BufRead>(input: &mut Counted<R>, skips: bool) -> Result<Option<u8>> {
-    loop {
-        let offset = input.count;
-        let there = input.fill_buf().with_context(|| format!("reading at octet {offset}"))?;
-        let Some(&first) = there.first() else { return Ok(None) };
-        if first != 0 || !skips {
-            return Ok(Some(first));
-        }
-        let zeros = there.iter().take_while(|octet| **octet == 0).count();
-        input.consume(zeros);
-    }
-}
-
-/// A reader that knows where it is.
+/// A reader that knows where it is, and can look ahead.
 struct Counted<R> {
     inner: R,
+    /// Octets that were looked at and not taken.
+    held: Vec<u8>,
     count: u64,
+}
+
+impl<R: BufRead> Counted<R> {
+    /// The next octets, not taken: as many as tell what they begin. Fewer only at the end.
+    fn peek(&mut self) -> Result<&[u8]> {
+        while self.held.len() < HEAD_BYTES {
+            let offset = self.count + self.held.len() as u64;
+            let there = self.inner.fill_buf();
+            let there = match there {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                there => there.with_context(|| format!("reading at octet {offset}"))?,
+            };
+            let taken = there.len().min(HEAD_BYTES - self.held.len());
+            if taken == 0 {
+                break;
+            }
+            self.held.extend_from_slice(&there[..taken]);
+            self.inner.consume(taken);
+        }
+        Ok(&self.held)
+    }
 }
 
 impl<R: BufRead> Read for Counted<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(bytes)?;
-        self.count += count as u64;
+        let there = self.fill_buf()?;
+        let count = there.len().min(bytes.len());
+        bytes[..count].copy_from_slice(&there[..count]);
+        self.consume(count);
         Ok(count)
     }
 }
 
 impl<R: BufRead> BufRead for Counted<R> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        self.inner.fill_buf()
+        if self.held.is_empty() { self.inner.fill_buf() } else { Ok(&self.held) }
     }
 
     fn consume(&mut self, count: usize) {
         self.count += count as u64;
-        self.inner.consume(count);
+        let held = count.min(self.held.len());
+        self.held.drain(..held);
+        self.inner.consume(count - held);
     }
 }
 
-/// What a member begins with (RFC 1952 2.3.1).
-const MAGIC: u8 = 0x1f;
+/// The only method of compression there is, and flags that have no meaning yet (RFC 1952 2.3.1).
+const DEFLATE: u8 = 8;
+const RESERVED_FLAGS: u8 = 0xe0;
+/// What tells a member: two octets of magic, the method, the flags.
+const HEAD_BYTES: usize = 4;
 const CHUNK_BYTES: usize = 128 << 10;
 
 #[cfg(test)]
@@ -156,7 +213,7 @@ mod tests {
 
     fn unpacked(packed: &[u8]) -> Result<(Vec<u8>, Option<u64>)> {
         let mut plain = Vec::new();
-        let decoded = decompress(&mut &*packed, &mut plain)?;
+        let decoded = decompress(&mut &*packed, &mut plain, false)?;
         Ok((plain, decoded.garbage_at))
     }
 
@@ -165,12 +222,26 @@ mod tests {
         let [one, two] = [packed(b"one "), packed(b"two")];
         let both = [&*one, &two].concat();
         assert_eq!(unpacked(&both).unwrap(), (b"one two".to_vec(), None));
-        let with_zeros = [&*one, &[0; 300], &two, &[0; 9]].concat();
+        let with_zeros = [&*both, &[0; 300_000]].concat();
         assert_eq!(unpacked(&with_zeros).unwrap(), (b"one two".to_vec(), None));
-        for garbage in [&b"garbage"[..], b"\x1f\x8bno header at all"] {
+        let parted = [&*one, &[0; 300], &two].concat();
+        for garbage in [&b"garbage"[..], b"\x1fgarbage", &parted[one.len()..]] {
             let with_garbage = [&*one, garbage].concat();
             let expected = (b"one ".to_vec(), Some(one.len() as u64));
             assert_eq!(unpacked(&with_garbage).unwrap(), expected);
+        }
+        for unknown in [&b"\x1f\x8b\x07\0 method"[..], b"\x1f\x8b\x08\x40 flags"] {
+            assert!(unpacked(&[&*one, unknown].concat()).is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_no_gzip_file_is_handed_through_when_that_is_wanted() {
+        for plain in [&b""[..], b"x", b"hello, world"] {
+            assert!(unpacked(plain).is_err());
+            let mut out = Vec::new();
+            decompress(&mut &*plain, &mut out, true).unwrap();
+            assert_eq!(out, plain);
         }
     }
 

@@ -181,7 +181,7 @@ mod tests {
                     assert_eq!(lengths.output, packed.len() as u64);
                     assert!(packed.len() <= length / 2 + 64, "{length} became {}", packed.len());
                     let mut back = Vec::new();
-                    let decoded = decompress(&mut &packed[..], &mut back).unwrap();
+                    let decoded = decompress(&mut &packed[..], &mut back, false).unwrap();
                     assert!(back == plain, "{length} octets, {workers} workers, level {level}");
                     assert_eq!(decoded.garbage_at, None);
                 }

@@ -18,12 +18,12 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use dafs_bench::own_cpu;
-use dafs_client::Location;
+use dafs_client::{ClientError, Location, Status};
 use dafs_types::Timestamp;
 
 use self::encode::Encoded;
 use self::output::Output;
-use self::source::Source;
+use self::source::{IS_LINK, IS_STICKY, PassedOver, Source};
 use crate::place::{Access, Place, Sessions, text};
 use crate::shown::{complaint, message};
 
@@ -202,16 +202,16 @@ impl<'a> Run<'a> {
     }
 
     fn one(&mut self, file: &str) -> Result<()> {
-        let place = if file == "-" { None } else { Some(Place::parse(file)?) };
-        let source = match &place {
-            None => Source::standard(),
-            Some(Place::Local(path)) => Source::local(path)?,
-            Some(Place::Remote(location)) => {
-                Source::remote(&self.sessions.connect(location)?, text(&location.path)?)?
+        let (place, source) = match self.find(file) {
+            Err(error) => {
+                let passed = error.downcast::<PassedOver>()?;
+                self.warn(&format!("{file}: {passed}"));
+                return Ok(());
             }
+            Ok(found) => found,
         };
-        if self.replaces_input() && source.link_count > 1 && !self.arguments.force {
-            bail!("has {} other names; give --force or --keep", source.link_count - 1);
+        if place.is_some() && self.is_hindered(file, &source)? {
+            return Ok(());
         }
         let Some(output) = self.output(place.as_ref(), &source)? else { return Ok(()) };
         let begun = own_cpu();
@@ -226,6 +226,64 @@ impl<'a> Run<'a> {
             self.tell(file, lengths, compressing, spent);
         }
         Ok(())
+    }
+
+    /// Opens what is named; or, to be decompressed, what has a suffix besides.
+    fn find(&mut self, file: &str) -> Result<(Option<Place>, Source)> {
+        if file == "-" {
+            return Ok((None, Source::standard()));
+        }
+        let place = Place::parse(file)?;
+        let found = self.open(&place);
+        let is_compressing = self.task == Task::Compress;
+        match found {
+            Err(error)
+                if is_missing(&error) && !is_compressing && decompressed_name(file).is_none() =>
+            {
+                for suffix in SUFFIXES {
+                    let place = Place::parse(&format!("{file}{suffix}"))?;
+                    match self.open(&place) {
+                        Err(error) if is_missing(&error) => {}
+                        found => return Ok((Some(place), found?)),
+                    }
+                }
+                Err(error)
+            }
+            found => Ok((Some(place), found?)),
+        }
+    }
+
+    fn open(&mut self, place: &Place) -> Result<Source> {
+        match place {
+            Place::Local(path) => Source::local(path, !self.is_beside()),
+            Place::Remote(location) => {
+                Source::remote(&self.sessions.connect(location)?, text(&location.path)?)
+            }
+        }
+    }
+
+    /// Whether the output gets a name of its own beside the input.
+    fn is_beside(&self) -> bool {
+        let Arguments { to_stdout, output, .. } = self.arguments;
+        matches!(self.task, Task::Compress | Task::Decompress) && !to_stdout && output.is_none()
+    }
+
+    /// Whether something keeps a file from being taken, which is a warning or an error as with
+    /// gzip(1).
+    fn is_hindered(&mut self, file: &str, source: &Source) -> Result<bool> {
+        let force = self.arguments.force;
+        match source.hindrance {
+            _ if !self.is_beside() => return Ok(false),
+            Some(IS_LINK) if !force => bail!(IS_LINK),
+            Some(IS_LINK | IS_STICKY) if force => return Ok(false),
+            Some(what) => self.warn(&format!("{file}: {what}")),
+            None if source.link_count > 1 && !force => {
+                let others = source.link_count - 1;
+                self.warn(&format!("{file}: has {others} other names; give --force to take it"));
+            }
+            None => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// What `--verbose` says: where gzip says it.
@@ -244,9 +302,7 @@ impl<'a> Run<'a> {
 
     /// Whether the output takes the input's place.
     fn replaces_input(&self) -> bool {
-        let Arguments { keep, to_stdout, output, .. } = self.arguments;
-        let writes = matches!(self.task, Task::Compress | Task::Decompress);
-        writes && !keep && !to_stdout && output.is_none()
+        self.is_beside() && !self.arguments.keep
     }
 
     /// Where the output goes; `None` if the file is passed over.
@@ -326,7 +382,8 @@ impl<'a> Run<'a> {
                     let (level, workers) = (arguments.level.number(), arguments.workers.into());
                     return encode::compress(reader, writer, &header, level, workers);
                 }
-                let decoded = decode::decompress(reader, writer)?;
+                let passes = task == Task::Decompress && arguments.force && arguments.to_stdout;
+                let decoded = decode::decompress(reader, writer, passes)?;
                 garbage = decoded.garbage_at;
                 Ok(Encoded { lengths: decoded.lengths, compressing: Duration::ZERO })
             })
@@ -337,6 +394,12 @@ impl<'a> Run<'a> {
         }
         Ok(encoded)
     }
+}
+
+fn is_missing(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref().map(std::io::Error::kind);
+    let status = error.downcast_ref().and_then(ClientError::status);
+    io == Some(std::io::ErrorKind::NotFound) || status == Some(Status::NoEnt)
 }
 
 /// Compresses to nowhere, as one worker does: for measurements.
@@ -387,7 +450,8 @@ fn saved_share(compressed: u64, plain: u64) -> f64 {
 /// A compressed file's name without its suffix.
 fn decompressed_name(name: &str) -> Option<String> {
     let base = name.rsplit('/').next().unwrap_or(name);
-    for (suffix, instead) in [(SUFFIX, ""), ("-gz", ""), (".tgz", ".tar"), (".taz", ".tar")] {
+    let plain = SUFFIXES.map(|suffix| (suffix, ""));
+    for (suffix, instead) in plain.into_iter().chain([(".tgz", ".tar"), (".taz", ".tar")]) {
         if base.len() > suffix.len() && base.ends_with(suffix) {
             return Some(format!("{}{instead}", &name[..name.len() - suffix.len()]));
         }
@@ -396,6 +460,8 @@ fn decompressed_name(name: &str) -> Option<String> {
 }
 
 const SUFFIX: &str = ".gz";
+/// Those that compressed files have, as gzip(1) looks for them.
+const SUFFIXES: [&str; 5] = [SUFFIX, ".z", "-gz", "-z", "_z"];
 /// What `--verbose` says before the time of compressing.
 const COMPRESSING: &str = "; processor: compressing ";
 /// The exit status of gzip's warnings.

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use dafs_client::{File, ObjectType, OpenOptions, ReadStream, Session};
 use dafs_types::Timestamp;
 
@@ -21,6 +21,8 @@ pub struct Source {
     pub name: Option<String>,
     pub attributes: Attributes,
     pub link_count: u64,
+    /// Why its output cannot take its place.
+    pub hindrance: Option<&'static str>,
 }
 
 enum Kind {
@@ -32,13 +34,21 @@ enum Kind {
 impl Source {
     pub fn standard() -> Self {
         let attributes = Attributes::default();
-        Self { kind: Kind::Standard, name: None, attributes, link_count: 1 }
+        Self { kind: Kind::Standard, name: None, attributes, link_count: 1, hindrance: None }
     }
 
-    pub fn local(path: &Path) -> Result<Self> {
+    /// What waits for somebody to write to it is opened only if it `may_wait`.
+    pub fn local(path: &Path, may_wait: bool) -> Result<Self> {
+        let kind = path.metadata()?.file_type();
+        if kind.is_dir() {
+            return Err(PassedOver(IS_DIRECTORY).into());
+        }
+        if !kind.is_file() && !may_wait {
+            return Err(PassedOver(IS_NO_FILE).into());
+        }
         let file = LocalFile::open(path)?;
         let metadata = file.metadata()?;
-        check(metadata.is_dir(), metadata.is_file())?;
+        let is_link = path.symlink_metadata()?.is_symlink();
         let nanoseconds = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
         let modified = Timestamp { seconds: metadata.mtime(), nanoseconds };
         Ok(Self {
@@ -46,13 +56,18 @@ impl Source {
             kind: Kind::Local(path.to_owned(), file),
             attributes: Attributes { mode: Some(metadata.mode()), modified: Some(modified) },
             link_count: metadata.nlink(),
+            hindrance: hindrance(is_link, metadata.is_file(), metadata.mode()),
         })
     }
 
     pub fn remote(session: &Session, path: &str) -> Result<Self> {
-        let metadata = session.metadata(path)?;
-        let is_directory = metadata.kind == ObjectType::Directory;
-        check(is_directory, metadata.kind == ObjectType::Regular)?;
+        let named = session.symlink_metadata(path)?;
+        let is_link = named.kind == ObjectType::SymbolicLink;
+        let metadata = if is_link { session.metadata(path)? } else { named };
+        let is = |kind| metadata.kind == kind;
+        if is(ObjectType::Directory) {
+            return Err(PassedOver(IS_DIRECTORY).into());
+        }
         let file = session.open(path, &OpenOptions::read())?;
         let (mode, modified) = (Some(metadata.mode), Some(metadata.time_modify));
         Ok(Self {
@@ -60,6 +75,7 @@ impl Source {
             name: path.rsplit('/').next().map(str::to_owned),
             attributes: Attributes { mode, modified },
             link_count: metadata.link_count.into(),
+            hindrance: hindrance(is_link, is(ObjectType::Regular), metadata.mode),
         })
     }
 
@@ -104,15 +120,28 @@ impl Source {
     }
 }
 
-fn check(is_directory: bool, is_file: bool) -> Result<()> {
-    if is_directory {
-        bail!("is a directory; left as it is");
+/// Why the output of a file cannot take its place, as gzip(1) has it.
+fn hindrance(is_link: bool, is_file: bool, mode: u32) -> Option<&'static str> {
+    match () {
+        () if !is_file => Some(IS_NO_FILE),
+        () if is_link => Some(IS_LINK),
+        () if mode & 0o4000 != 0 => Some("runs as its owner (set-user-ID); left as it is"),
+        () if mode & 0o2000 != 0 => Some("runs as its group (set-group-ID); left as it is"),
+        () if mode & 0o1000 != 0 => Some(IS_STICKY),
+        () => None,
     }
-    if !is_file {
-        bail!("is no regular file; left as it is");
-    }
-    Ok(())
 }
+
+/// A file is passed over, which is a warning.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct PassedOver(pub &'static str);
+
+const IS_DIRECTORY: &str = "is a directory; left as it is";
+const IS_NO_FILE: &str = "is no regular file; left as it is";
+/// What --force takes nevertheless.
+pub const IS_LINK: &str = "is a symbolic link; give --force to take what it leads to";
+pub const IS_STICKY: &str = "has the sticky bit; give --force to take it";
 
 struct Interruptible<'r> {
     inner: &'r mut dyn Read,
