@@ -60,6 +60,10 @@ pub struct ExportTable {
     pub path: Option<PathBuf>,
     /// Refuse changes in it.
     read_only: Option<bool>,
+    /// Let clients into what is mounted beneath it, from a disk or memory of this host. Without
+    /// this they see a mount point's name, and XDEV behind it. File systems of other hosts, of
+    /// processes (FUSE) and of the kernel's own (/proc) are never entered.
+    pub cross_mounts: Option<bool>,
     /// Whose identity does not count in it: `"root"` (user 0, and group 0), `"all"` or
     /// `"none"`. Default: what the key outside of the table says.
     squash: Option<String>,

@@ -57,6 +57,10 @@ pub struct Arguments {
     /// Refuse changes.
     #[arg(long)]
     pub read_only: bool,
+    /// Let clients into what is mounted beneath the directories, from a disk or memory of this
+    /// host. Network file systems, FUSE and /proc, /sys and their like are never entered.
+    #[arg(long)]
+    pub cross_mounts: bool,
     /// Serve memory of at most so many octets (K, M, G) instead of directories.
     #[arg(long)]
     pub memory: Option<String>,
@@ -316,6 +320,7 @@ fn merge(flags: Arguments) -> Result<Arguments> {
         socket: flags.socket.or(file.socket),
         no_socket: flags.no_socket || file.no_socket,
         read_only: flags.read_only || file.read_only,
+        cross_mounts: flags.cross_mounts || file.cross_mounts,
         memory: flags.memory.or(file.memory),
         cache: flags.cache.or(file.cache),
         password_file: flags.password_file.or(file.password_file),
@@ -380,6 +385,9 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
     exports.extend(named.map(|(export, path)| Export::new(&export.name, path)));
     for export in &mut exports {
         export.read_only = arguments.read_only;
+        let said = arguments.export.iter().find(|table| table.name == export.name);
+        let said = said.and_then(|table| table.cross_mounts);
+        export.cross_mounts = said.unwrap_or(arguments.cross_mounts);
     }
     let state = arguments.state.clone().unwrap_or_else(default_state);
     let mut config = LocalConfig::new(".", state);

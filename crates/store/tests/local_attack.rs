@@ -9,6 +9,7 @@ use dafs_store::local::{Export, LocalConfig, LocalStore};
 use dafs_store::{AttributeChanges, Credentials, ListRequest, NewNode, Store, StoreError};
 use dafs_types::{CookieVerifier, CreateMode, FileHandle, ReaddirCookie, ShareAccess};
 
+mod mounts;
 mod permission;
 
 /// A guard against hanging; no test expects anything of time.

@@ -104,7 +104,7 @@ impl LocalStore {
             let file = self.open_found(who, node, found, access)?;
             Ok((file, FileVersion::from(found)))
         };
-        if let Ok(status) = &sys::entry_status(parent.fd(), name)
+        if let Some(status) = &self.entry_status(parent, name)
             && let Some(node) = self.known_child(parent, status)
         {
             return open(&node, &status.attributes);

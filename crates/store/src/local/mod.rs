@@ -24,7 +24,7 @@ mod xattr;
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -38,7 +38,7 @@ use crate::file::FileKey;
 use crate::terms::ExportTerms;
 use attribute::AttributeFile;
 use file::LocalFile;
-use mounts::{Medium, MountPoint, mount_points};
+use mounts::{Beneath, Medium, MountPoint, mount_points};
 use node::Node;
 use seal::{Facet, Identity, Parts, Sealer};
 use search::Searches;
@@ -58,6 +58,10 @@ pub struct Export {
     pub squash: Squash,
     /// Who they are then.
     pub anonymous: Credentials,
+    /// Whether clients get into what is mounted beneath it, if this host's kernel keeps it on a
+    /// disk or in memory. What shows the kernel, or another host or a process answers for, is
+    /// never entered: it could make everybody wait.
+    pub cross_mounts: bool,
 }
 
 impl Export {
@@ -70,6 +74,7 @@ impl Export {
             read_only: false,
             squash: Squash::Nobody,
             anonymous: Credentials::nobody(),
+            cross_mounts: false,
         }
     }
 }
@@ -187,6 +192,8 @@ pub struct Shared {
     files: Mutex<OpenFiles<LocalFile>>,
     /// Open named attributes.
     attribute_files: Mutex<OpenFiles<AttributeFile>>,
+    /// What is mounted beneath the exports.
+    beneath: Beneath,
     /// A directory of each file system met, opened for `open_by_handle_at`.
     mounts: Mutex<QuickMap<(usize, u64), Arc<OwnedFd>>>,
     next_key: AtomicU64,
@@ -210,6 +217,8 @@ struct ExportRoot {
     is_whole: bool,
     /// Whether this host's kernel answers for its file system by itself.
     is_local: bool,
+    /// Whether clients get into mounts beneath it.
+    crosses: bool,
 }
 
 impl Deref for LocalStore {
@@ -243,6 +252,7 @@ impl LocalStore {
             searches: Searches::default(),
             files: Mutex::default(),
             attribute_files: Mutex::default(),
+            beneath: Beneath::new(),
             mounts: Mutex::default(),
             next_key: AtomicU64::new(1),
             uses_kernel_handles: config.kernel_handles,
@@ -279,10 +289,12 @@ impl LocalStore {
         let mounts = mount_points();
         let is_whole = is_mount_of_whole(&mounts, status.mount_id, root.fd());
         let mount = mounts.iter().find(|mount| mount.id == status.mount_id);
-        let is_local = mount.is_some_and(|mount| mount.medium == Medium::Local);
+        let medium = mount.map_or(Medium::Foreign, |mount| mount.medium);
+        check_medium(medium, &export.path)?;
+        let (is_local, crosses) = (medium == Medium::Local, export.cross_mounts);
         let shared = Arc::get_mut(&mut self.shared).expect("nobody else has it yet");
         shared.uses_kernel_handles &= works;
-        shared.exports.push(ExportRoot { name, id, old_id, root, is_whole, is_local });
+        shared.exports.push(ExportRoot { name, id, old_id, root, is_whole, is_local, crosses });
         self.terms.push(ExportTerms {
             is_visible: true,
             read_only: export.read_only,
@@ -358,15 +370,12 @@ impl LocalStore {
             return Ok(mount);
         }
         // After a restart: the mount points beneath the export, most of them met before.
-        let root = sys::present_path(self.exports[export].root.fd())?;
-        for mount in mount_points() {
-            let beneath = mount.point.strip_prefix(root.as_slice());
-            let Some(rest) = beneath.filter(|rest| rest.first() == Some(&b'/')) else { continue };
-            let Ok(fd) = sys::open_beneath(self.exports[export].root.fd(), &rest[1..]) else {
-                continue;
-            };
-            if let Ok(status) = sys::status(fd.as_fd()) {
-                let _ = self.file_system_of(export, fd.as_fd(), &status);
+        let root = &self.exports[export];
+        if root.crosses {
+            let root = sys::present_path(root.root.fd())?;
+            for way in self.beneath.local_beneath(&root, &self.exports) {
+                // To get there is to know it; and not to is no fault of the others'.
+                let _ = self.walk(export, &way);
             }
         }
         known(self).ok_or(StoreError::Stale)
@@ -468,6 +477,25 @@ fn is_mount_of_whole(mounts: &[MountPoint], mount_id: u64, root: BorrowedFd<'_>)
 /// What stands for the export in a handle, and for the node.
 fn export_word(handle: &FileHandle) -> u64 {
     handle.0.first_chunk().map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+/// Whether a directory on this medium can be served.
+fn check_medium(medium: Medium, path: &Path) -> std::io::Result<()> {
+    match medium {
+        Medium::Local => Ok(()),
+        Medium::Pseudo => Err(std::io::Error::other(
+            "it shows the kernel, not files; choose a directory on a disk or in memory",
+        )),
+        Medium::Foreign => {
+            let path = path.display();
+            tracing::warn!(
+                %path,
+                "another host or a process answers for this directory's file system: while it does \
+                 not, nobody is served"
+            );
+            Ok(())
+        }
+    }
 }
 
 /// A panic elsewhere leaves these tables whole: each change to them is one call.

@@ -3,6 +3,15 @@
 //! Invariant: whether a mount is entered is decided by the kernel's table of mounts, before its
 //! file system is asked anything: one that somebody else answers for may never answer.
 
+use std::collections::{BTreeSet, HashSet};
+use std::fs::File;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::{ExportRoot, MOUNT_COUNT_MAX, lock, sys};
+
 /// A line of `/proc/self/mountinfo`.
 pub(super) struct MountPoint {
     pub id: u64,
@@ -39,8 +48,112 @@ impl Medium {
 
 /// All mounts of this process's name space, up to a bound.
 pub(super) fn mount_points() -> Vec<MountPoint> {
-    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    text.split(|byte| *byte == b'\n').take(super::MOUNT_COUNT_MAX).filter_map(parse).collect()
+    let text = std::fs::read(TABLE).unwrap_or_default();
+    text.split(|byte| *byte == b'\n').take(MOUNT_COUNT_MAX).filter_map(parse).collect()
+}
+
+/// The mounts beneath the exports, looked at again when there are others.
+pub(super) struct Beneath {
+    /// By [`sys::millis`].
+    looked_at: AtomicU64,
+    /// Whether there are any: mostly not, and then nothing else is looked at.
+    is_any: AtomicBool,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Becomes ready when a mount comes or goes.
+    table: Option<File>,
+    /// The last components of their paths.
+    names: HashSet<Vec<u8>>,
+    points: Vec<MountPoint>,
+    /// There are more than were read.
+    is_cut: bool,
+    /// Mounts that the log has a line about.
+    told: BTreeSet<u64>,
+}
+
+impl Beneath {
+    /// Nothing is known yet.
+    pub fn new() -> Self {
+        let table = File::open(TABLE).ok();
+        Self {
+            looked_at: AtomicU64::new(0),
+            is_any: AtomicBool::new(false),
+            known: Mutex::new(Known { table, ..Known::default() }),
+        }
+    }
+
+    /// Whether an entry of this name may be where something is mounted. It is a question of its
+    /// own, because asking the kernel for the entry asks what is mounted there.
+    pub fn may_be_at(&self, name: &[u8], exports: &[ExportRoot]) -> bool {
+        let now = sys::millis();
+        if now.saturating_sub(self.looked_at.load(Ordering::Relaxed)) >= LOOK_MILLISECONDS {
+            self.look(exports);
+        }
+        if !self.is_any.load(Ordering::Relaxed) {
+            return false;
+        }
+        let known = lock(&self.known);
+        known.is_cut || known.names.contains(name)
+    }
+
+    /// What is mounted at a path: its number and its medium.
+    pub fn at(&self, path: &[u8], exports: &[ExportRoot]) -> Option<(u64, Medium)> {
+        self.look(exports);
+        let known = lock(&self.known);
+        // The last one covers those before.
+        let mount = known.points.iter().rfind(|mount| mount.point == path)?;
+        Some((mount.id, mount.medium))
+    }
+
+    /// The paths of all that may be entered beneath a root, from there.
+    pub fn local_beneath(&self, root: &[u8], exports: &[ExportRoot]) -> Vec<Vec<u8>> {
+        self.look(exports);
+        let known = lock(&self.known);
+        let local = known.points.iter().filter(|mount| mount.medium == Medium::Local);
+        local.filter_map(|mount| way_from(root, &mount.point).map(<[u8]>::to_vec)).collect()
+    }
+
+    /// Whether nothing was said of a mount yet. After very many of them nothing is said any more.
+    pub fn is_news(&self, mount_id: u64) -> bool {
+        let mut known = lock(&self.known);
+        known.told.len() < MOUNT_COUNT_MAX && known.told.insert(mount_id)
+    }
+
+    fn look(&self, exports: &[ExportRoot]) {
+        let is_first = self.looked_at.swap(sys::millis(), Ordering::Relaxed) == 0;
+        let mut known = lock(&self.known);
+        if !is_first && !known.table.as_ref().is_some_and(has_changed) {
+            return;
+        }
+        let roots: Vec<_> =
+            exports.iter().filter_map(|export| sys::present_path(export.root.fd()).ok()).collect();
+        let mut points = mount_points();
+        known.is_cut = points.len() >= MOUNT_COUNT_MAX;
+        points.retain(|mount| roots.iter().any(|root| way_from(root, &mount.point).is_some()));
+        let name = |mount: &MountPoint| {
+            mount.point.rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec)
+        };
+        known.names = points.iter().filter_map(name).collect();
+        self.is_any.store(known.is_cut || !points.is_empty(), Ordering::Relaxed);
+        known.points = points;
+    }
+}
+
+/// Whether the table of mounts is another than when it was asked last.
+fn has_changed(table: &File) -> bool {
+    let mut asked = [PollFd::new(table, PollFlags::PRI)];
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(rustix::event::poll(&mut asked, Some(&at_once)), Ok(0))
+}
+
+/// The way from a directory to what lies beneath it.
+fn way_from<'p>(root: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
+    let rest = path.strip_prefix(root)?;
+    let way = if root == b"/" { rest } else { rest.strip_prefix(b"/")? };
+    (!way.is_empty()).then_some(way)
 }
 
 fn parse(line: &[u8]) -> Option<MountPoint> {
@@ -73,6 +186,9 @@ fn unescaped(word: &[u8]) -> Vec<u8> {
     path
 }
 
+const TABLE: &str = "/proc/self/mountinfo";
+/// How long a mount may be there unseen.
+const LOOK_MILLISECONDS: u64 = 1000;
 /// File systems that the kernel answers for by itself, from a medium of this host.
 const LOCAL: &[&str] = &[
     "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "hfsplus", "iso9660",
@@ -125,6 +241,15 @@ mod tests {
         assert_eq!(medium("proc"), Medium::Pseudo);
         for fs_type in ["nfs4", "cifs", "fuse.sshfs", "fuse", "9p", "virtiofs", "of no name"] {
             assert_eq!(medium(fs_type), Medium::Foreign, "{fs_type}");
+        }
+    }
+
+    #[test]
+    fn what_lies_beneath_a_directory_is_no_name_that_begins_alike() {
+        assert_eq!(way_from(b"/srv", b"/srv/a/b"), Some(&b"a/b"[..]));
+        assert_eq!(way_from(b"/", b"/srv"), Some(&b"srv"[..]));
+        for path in [&b"/srv"[..], b"/srvx", b"/other", b"/"] {
+            assert_eq!(way_from(b"/srv", path), None);
         }
     }
 

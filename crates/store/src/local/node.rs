@@ -13,6 +13,7 @@ use dafs_memory::kernel_handle::KernelHandle;
 use dafs_types::{FileHandle, ObjectType, Timestamp};
 use rustix::io::Errno;
 
+use super::mounts::Medium;
 use super::seal::{Facet, Identity, Parts};
 use super::sys::{self, Status};
 use super::{LocalStore, lock};
@@ -150,8 +151,7 @@ impl LocalStore {
 
     /// Opens an entry of a directory.
     pub(super) fn child(&self, directory: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
-        let status = sys::entry_status(directory.fd(), name);
-        if let Ok(status) = status
+        if let Some(status) = self.entry_status(directory, name)
             && let Some(known) = self.known_child(directory, &status)
         {
             return Ok((known, status));
@@ -161,10 +161,56 @@ impl LocalStore {
 
     /// An entry of a directory that no descriptor is known of.
     pub(super) fn child_anew(&self, directory: &Node, name: &[u8]) -> Result<(Arc<Node>, Status)> {
-        let fd = sys::open_component(directory.fd(), name)?;
+        let fd = match sys::open_component(directory.fd(), name) {
+            Err(StoreError::CrossDevice) => self.open_mount(directory, name)?,
+            opened => opened?,
+        };
         let (node, status) = self.adopt(fd, directory)?;
         self.remember(&node, directory, name);
         Ok((node, status))
+    }
+
+    /// The status of an entry that nothing is mounted at.
+    #[inline]
+    pub(super) fn entry_status(&self, directory: &Node, name: &[u8]) -> Option<Status> {
+        if self.beneath.may_be_at(name, &self.exports) {
+            return None;
+        }
+        sys::entry_status(directory.fd(), name, self.exports[directory.export].is_local).ok()
+    }
+
+    /// Opens what is mounted at an entry, if the export lets its clients go there.
+    fn open_mount(&self, directory: &Node, name: &[u8]) -> Result<OwnedFd> {
+        let mut path = sys::present_path(directory.fd())?;
+        if path != b"/" {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        let found = self.beneath.at(&path, &self.exports);
+        let crosses = self.exports[directory.export].crosses;
+        match found {
+            Some((mount, Medium::Local)) if crosses => sys::open_mount(directory.fd(), name, mount),
+            Some((mount, medium)) if self.beneath.is_news(mount) => {
+                let path = String::from_utf8_lossy(&path).escape_debug().to_string();
+                let why = match medium {
+                    Medium::Local => "the export does not say cross-mounts",
+                    Medium::Pseudo => "it shows the kernel, not files",
+                    Medium::Foreign => "another host or a process answers for it",
+                };
+                tracing::warn!(path, why, "clients do not get into what is mounted there");
+                Err(StoreError::CrossDevice)
+            }
+            Some(_) | None => Err(StoreError::CrossDevice),
+        }
+    }
+
+    /// The object at a path of names from an export's root.
+    pub(super) fn walk(&self, export: usize, path: &[u8]) -> Result<Arc<Node>> {
+        let mut at = self.exports[export].root.clone();
+        for name in path.split(|byte| *byte == b'/') {
+            at = self.child(&at, name)?.0;
+        }
+        Ok(at)
     }
 
     /// An entry that leads to an object we have a descriptor of: one system call, where the

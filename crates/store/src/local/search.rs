@@ -211,10 +211,16 @@ impl<'s> Walk<'s> {
         let directory = if path.is_empty() {
             root.clone()
         } else {
-            let fd = sys::open_beneath(root.fd(), path)?;
-            let status = sys::status(fd.as_fd())?;
-            let file_system = store.file_system_of(self.export, fd.as_fd(), &status)?;
-            Arc::new(store.make(fd, self.export, file_system, &status))
+            match sys::open_beneath(root.fd(), path) {
+                // Through a mount: each step is looked at.
+                Err(StoreError::CrossDevice) => store.walk(self.export, path)?,
+                opened => {
+                    let fd = opened?;
+                    let status = sys::status(fd.as_fd())?;
+                    let file_system = store.file_system_of(self.export, fd.as_fd(), &status)?;
+                    Arc::new(store.make(fd, self.export, file_system, &status))
+                }
+            }
         };
         let fd = sys::open_directory(directory.fd())?;
         let mut buffer = [std::mem::MaybeUninit::uninit(); SEARCH_BUFFER_BYTES];

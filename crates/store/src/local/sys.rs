@@ -14,7 +14,7 @@ use rustix::mount::OpenTreeFlags;
 
 use crate::attributes::{AttributeChanges, Attributes};
 use crate::change::{self, Clocks};
-use crate::error::Result;
+use crate::error::{Result, StoreError};
 use crate::rules::without_set_ids;
 
 /// What one `statx` says.
@@ -32,9 +32,17 @@ pub(super) fn status(object: BorrowedFd<'_>) -> Result<Status> {
     Ok(status_of(&rustix::fs::statx(object, c"", AtFlags::EMPTY_PATH, STATUS)?, clocks))
 }
 
-/// Status of an entry of a directory; of a symbolic link, not of what it leads to.
-pub(super) fn entry_status(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Status> {
-    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+/// Status of an entry of a directory; of a symbolic link, not of what it leads to. A local file
+/// system has nobody to ask; what may have been mounted over the entry this moment is not asked.
+pub(super) fn entry_status(
+    directory: BorrowedFd<'_>,
+    name: &[u8],
+    is_local: bool,
+) -> Result<Status> {
+    let mut flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    if is_local {
+        flags |= AtFlags::STATX_DONT_SYNC;
+    }
     let clocks = Clocks::read();
     Ok(status_of(&rustix::fs::statx(directory, name, flags, STATUS)?, clocks))
 }
@@ -81,14 +89,27 @@ fn kind_of(raw: &Statx) -> ObjectType {
     }
 }
 
-/// Opens one component as `O_PATH`; a symbolic link gives the link itself.
+/// Opens one component as `O_PATH`; a symbolic link gives the link itself. Where something is
+/// mounted it is [`CrossDevice`](crate::StoreError::CrossDevice), and that is not asked anything.
 pub(super) fn open_component(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd> {
+    open_within(directory, name, ResolveFlags::NO_XDEV)
+}
+
+/// Opens the root of what is mounted at one component, if that is the mount with this number.
+pub(super) fn open_mount(directory: BorrowedFd<'_>, name: &[u8], mount: u64) -> Result<OwnedFd> {
+    let opened = open_within(directory, name, ResolveFlags::empty())?;
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(&opened, c"", flags, StatxFlags::MNT_ID)?.stx_mnt_id;
+    if found == mount { Ok(opened) } else { Err(StoreError::CrossDevice) }
+}
+
+fn open_within(directory: BorrowedFd<'_>, name: &[u8], further: ResolveFlags) -> Result<OwnedFd> {
     Ok(rustix::fs::openat2(
         directory,
         name,
         OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
         Mode::empty(),
-        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | further,
     )?)
 }
 
