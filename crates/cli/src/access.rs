@@ -25,7 +25,7 @@ use crate::serve::Arguments;
 /// A rule: whom it speaks of, and what it says. Each list that is there must have a match; a
 /// rule without lists speaks of everybody. Of several rules the first that speaks of a client
 /// decides. Which of this may stand in a rule depends on where it stands.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Rule {
     /// `"allow"` or `"deny"`: in `[[connect]]`, and only there.
@@ -73,6 +73,43 @@ pub struct ExportTable {
     /// none speaks of finds it neither in the root directory nor by a handle.
     #[serde(default)]
     clients: Vec<Rule>,
+}
+
+impl ExportTable {
+    /// What this export asks of clients that another, in which it lies, does not.
+    pub fn asks_more_than(
+        &self,
+        other: Option<&Self>,
+        all_read_only: bool,
+    ) -> Option<&'static str> {
+        let clients = other.map_or(&[][..], |other| &other.clients);
+        let squash = other.and_then(|other| other.squash.as_deref());
+        let is_open = self.squash.as_deref().is_none_or(|squash| squash == "none");
+        if !self.clients.is_empty() && self.clients != clients {
+            Some("rules about clients")
+        } else if self.read_only == Some(true)
+            && !all_read_only
+            && other.is_none_or(|other| other.read_only != Some(true))
+        {
+            Some("read-only")
+        } else if !is_open && self.squash.as_deref() != squash {
+            Some("squash")
+        } else {
+            None
+        }
+    }
+
+    /// The terms for all who see it.
+    pub fn terms_of_all(&self) -> (Option<bool>, Option<&str>, Option<&str>, &[Rule]) {
+        (self.read_only, self.squash.as_deref(), self.anonymous.as_deref(), &self.clients)
+    }
+}
+
+impl KerberosTable {
+    /// The file with the server's keys.
+    pub fn keytab(&self) -> Option<&Path> {
+        self.keytab.as_deref()
+    }
 }
 
 /// Authentication by Kerberos.

@@ -3,7 +3,7 @@
 mod rdma;
 
 use std::net::{TcpStream, ToSocketAddrs};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -21,6 +21,9 @@ use crate::shown::message;
 pub struct Arguments {
     /// The server to reach.
     url: Option<String>,
+    /// Look at this configuration of a server, without starting it.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     access: Access,
 }
@@ -64,6 +67,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     huge_pages(&findings);
     foreign_memory(&findings);
     rdma::look(&mut findings);
+    if let Some(config) = &arguments.config {
+        configuration(&mut findings, config);
+    }
     match &location {
         Some(location) => server(&mut findings, location, &arguments.access),
         None => {
@@ -75,6 +81,17 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         0 => Ok(()),
         1 => bail!("one thing is wrong; it is marked BAD above"),
         count => bail!("{count} things are wrong; they are marked BAD above"),
+    }
+}
+
+/// What a server with this configuration would let others do.
+fn configuration(findings: &mut Findings, config: &Path) {
+    match crate::serve::risks_of(config.to_path_buf()) {
+        Ok(risks) if risks.is_empty() => {
+            findings.good(&format!("configuration {}", config.display()));
+        }
+        Ok(risks) => risks.iter().for_each(|risk| findings.risk(risk)),
+        Err(error) => findings.bad(&format!("configuration {}: {error:#}", config.display())),
     }
 }
 

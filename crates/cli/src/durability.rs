@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use dafs_journal::{DirectoryShelf, LogConfig, UndoConfig};
 use dafs_server::JournalConfig;
 
+use crate::exports;
 use crate::serve::Arguments;
 
 /// Where the response cache is kept.
@@ -25,7 +26,7 @@ pub enum Durability {
 
 /// The journal of these exports: each set of them has its own, so that servers with one
 /// state directory do not meet unless they serve the same.
-pub fn journal(arguments: &Arguments, state: PathBuf) -> Result<Option<JournalConfig>> {
+pub fn journal(arguments: &Arguments, state: &Path) -> Result<Option<JournalConfig>> {
     let is_stable = match arguments.exactly_once {
         Some(durability) => durability == Durability::Stable,
         None => arguments.memory.is_none(),
@@ -36,21 +37,19 @@ pub fn journal(arguments: &Arguments, state: PathBuf) -> Result<Option<JournalCo
     if arguments.memory.is_some() {
         bail!("--exactly-once stable makes no sense with --memory: the files go with the server");
     }
-    let mut names: Vec<String> = arguments.directories.iter().map(|text| full_path(text)).collect();
-    names.sort_unstable();
-    let names = names.join("\n");
-    let stem = names.lines().next().and_then(|name| name.rsplit('/').next()).unwrap_or_default();
-    let stem: String = stem.chars().filter(char::is_ascii_alphanumeric).take(32).collect();
+    let exported = exports::all(arguments);
     let journals = state.join("journals");
     std::fs::create_dir_all(&journals)
         .with_context(|| format!("making {}; choose another --state DIR", journals.display()))?;
-    let path = journals.join(format!("{stem}-{:08x}", crc32c::crc32c(names.as_bytes())));
+    let path = journals.join(name_of(exported.iter().map(|export| export.path.as_path())));
+    let former = journals.join(name_of(plain_directories(arguments).iter().map(PathBuf::as_path)));
+    take_over(&journals, &former, &path);
     let shelf = DirectoryShelf::open(&path).context(
         "opening the journal: another server on these directories? Give it another --state DIR, \
          or --exactly-once memory",
     )?;
-    for text in &arguments.directories {
-        tell_undo(&shelf, directory_of(text));
+    for export in &exported {
+        tell_undo(&shelf, &export.path);
     }
     Ok(Some(JournalConfig {
         shelf: Arc::new(shelf),
@@ -73,17 +72,47 @@ fn tell_undo(shelf: &DirectoryShelf, directory: &Path) {
     }
 }
 
-/// The directory that an export's argument names, whatever the export is called.
-fn directory_of(text: &str) -> &Path {
-    match text.split_once('=') {
-        Some((name, path)) if !name.contains('/') => Path::new(path),
-        _ => Path::new(text),
+/// What the journal of these directories is called: something to recognize, and a sum of all of
+/// their paths.
+fn name_of<'p>(directories: impl Iterator<Item = &'p Path>) -> String {
+    let mut names: Vec<String> = directories.map(full_path).collect();
+    names.sort_unstable();
+    let names = names.join("\n");
+    let stem = names.lines().next().and_then(|name| name.rsplit('/').next()).unwrap_or_default();
+    let stem: String = stem.chars().filter(char::is_ascii_alphanumeric).take(32).collect();
+    format!("{stem}-{:08x}", crc32c::crc32c(names.as_bytes()))
+}
+
+/// The exports that once made the journal's name: those of `directories`, not of `[[export]]`.
+fn plain_directories(arguments: &Arguments) -> Vec<PathBuf> {
+    let plain = Arguments { directories: arguments.directories.clone(), ..Arguments::default() };
+    exports::all(&plain).into_iter().map(|export| export.path).collect()
+}
+
+/// Takes a journal of the former name for these exports, if it can be no others': it is the only
+/// one there. What it knows of requests under way is not lost by an upgrade.
+fn take_over(journals: &Path, former: &Path, path: &Path) {
+    if former == path || path.exists() || !former.exists() {
+        return;
+    }
+    let count = std::fs::read_dir(journals).map_or(0, Iterator::count);
+    let (from, to) = (former.display(), path.display());
+    if count != 1 {
+        tracing::warn!(
+            %from, %to,
+            "a journal of a former name is left alone, for it may be that of other exports; if it \
+             is not, stop the server and rename it"
+        );
+        return;
+    }
+    match std::fs::rename(former, path) {
+        Ok(()) => tracing::info!(%from, %to, "the journal is called after all exports now"),
+        Err(error) => tracing::warn!(%from, %to, %error, "the journal cannot be renamed"),
     }
 }
 
-/// The path of an export's argument.
-fn full_path(text: &str) -> String {
-    let path = directory_of(text);
+/// A path without links.
+fn full_path(path: &Path) -> String {
     let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     full.to_string_lossy().into_owned()
 }

@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod durability;
 mod exec;
+mod exports;
 mod external;
 mod fence;
 mod files;

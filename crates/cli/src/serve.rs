@@ -21,6 +21,7 @@ use serde::Deserialize;
 
 use crate::access::{self, ExportTable, KerberosTable, Rule};
 use crate::durability::{Durability, journal};
+use crate::exports;
 use crate::place::DEFAULT_PORT;
 use crate::status;
 use crate::strangers;
@@ -210,9 +211,23 @@ pub fn run(flags: Arguments) -> Result<()> {
     Ok(())
 }
 
+/// What a configuration lets others do that may not be meant, for people; a mistake if it is one.
+pub fn risks_of(config: PathBuf) -> Result<Vec<String>> {
+    let arguments = merge(Arguments { config: Some(config), ..Arguments::default() })?;
+    exports::check(&arguments)?;
+    access::rules(&arguments)?;
+    risks(&arguments)
+}
+
+fn risks(arguments: &Arguments) -> Result<Vec<String>> {
+    let mut risks = strangers::risks(arguments)?;
+    risks.extend(exports::risks(arguments));
+    Ok(risks)
+}
+
 /// Says in the log what the configuration lets others do that may not be meant.
 fn tell_risks(arguments: &Arguments) -> Result<()> {
-    for risk in strangers::risks(arguments)? {
+    for risk in risks(arguments)? {
         tracing::warn!("{risk}");
     }
     if strangers::is_closed(arguments) {
@@ -369,28 +384,21 @@ fn store(arguments: &Arguments) -> Result<Arc<dyn Store>> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         return Ok(Arc::new(MemoryStore::owned_by(limits, uid.as_raw(), gid.as_raw())));
     }
-    let named = arguments.export.iter().filter_map(|export| Some((export, export.path.clone()?)));
-    if arguments.directories.is_empty() && named.clone().count() == 0 {
+    let mut exports: Vec<Export> = exports::all(arguments)
+        .into_iter()
+        .map(|export| Export::new(export.name, export.path))
+        .collect();
+    if exports.is_empty() {
         bail!("nothing to serve: name directories (dafs serve DIR) or give --memory SIZE");
     }
-    let mut exports: Vec<Export> = arguments
-        .directories
-        .iter()
-        .map(|text| match text.split_once('=') {
-            // No name has a slash: what stands before this sign is part of a path.
-            Some((name, path)) if !name.contains('/') => Export::new(name, path),
-            _ => Export::new(name_of(Path::new(text)), text),
-        })
-        .collect();
-    exports.extend(named.map(|(export, path)| Export::new(&export.name, path)));
+    exports::check(arguments)?;
     for export in &mut exports {
         export.read_only = arguments.read_only;
         let said = arguments.export.iter().find(|table| table.name == export.name);
         let said = said.and_then(|table| table.cross_mounts);
         export.cross_mounts = said.unwrap_or(arguments.cross_mounts);
     }
-    let state = arguments.state.clone().unwrap_or_else(default_state);
-    let mut config = LocalConfig::new(".", state);
+    let mut config = LocalConfig::new(".", state_directory(arguments));
     config.exports = exports;
     Ok(Arc::new(LocalStore::new(&config)?))
 }
@@ -418,7 +426,7 @@ fn config(arguments: &Arguments) -> Result<ServerConfig> {
         config.cache.arena_bytes = usize::try_from(octets(size).context("--cache")?)?;
         config.cache.dirty_bytes_max = config.cache.arena_bytes / 4;
     }
-    config.journal = journal(arguments, arguments.state.clone().unwrap_or_else(default_state))?;
+    config.journal = journal(arguments, &state_directory(arguments))?;
     if let Some(seconds) = arguments.lease {
         config.filer.lease = Duration::from_secs(seconds.clamp(1, 3600));
     }
@@ -492,9 +500,9 @@ fn is_usable(directory: &Path) -> bool {
         && rustix::fs::access(directory, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-fn name_of(path: &Path) -> String {
-    let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    full.file_name().map_or_else(|| "root".into(), |name| name.to_string_lossy().into_owned())
+/// Where the key of file handles and the journal are.
+pub fn state_directory(arguments: &Arguments) -> PathBuf {
+    arguments.state.clone().unwrap_or_else(default_state)
 }
 
 fn default_state() -> PathBuf {

@@ -14,6 +14,7 @@ mod list;
 mod mounts;
 mod node;
 mod ops;
+mod own_directories;
 mod remove;
 mod seal;
 mod search;
@@ -40,6 +41,7 @@ use attribute::AttributeFile;
 use file::LocalFile;
 use mounts::{Beneath, Medium, MountPoint, mount_points};
 use node::Node;
+use own_directories::OwnDirectories;
 use seal::{Facet, Identity, Parts, Sealer};
 use search::Searches;
 use table::{Hints, NodeTable};
@@ -118,7 +120,8 @@ pub struct LocalConfig {
     /// them.
     pub exports: Vec<Export>,
     /// Where the key that seals handles is kept (made with mode 0600). Handles stay
-    /// valid as long as this directory does.
+    /// valid as long as this directory does. Where it lies beneath an export no client gets into
+    /// it, or moves a directory that it lies in.
     pub state_directory: PathBuf,
     /// Most descriptors kept open for handles in recent use; lowered to a quarter of
     /// what the process may open.
@@ -184,6 +187,8 @@ pub struct Shared {
     exports: Vec<ExportRoot>,
     export_ids: Vec<u64>,
     sealer: Sealer,
+    /// What clients neither enter nor move.
+    own_directories: OwnDirectories,
     virtual_root: FileHandle,
     nodes: Mutex<NodeTable>,
     hints: Mutex<Hints>,
@@ -247,6 +252,7 @@ impl LocalStore {
             virtual_root: sealer.seal(&virtual_root),
             export_ids,
             sealer,
+            own_directories: OwnDirectories::of(&config.state_directory),
             nodes: Mutex::new(NodeTable::new(descriptor_bound(config.descriptor_count_max))),
             hints: Mutex::default(),
             searches: Searches::default(),

@@ -255,6 +255,9 @@ impl LocalStore {
         near: &Node,
         status: Status,
     ) -> Result<(Arc<Node>, Status)> {
+        if self.own_directories.is_private(status.device, status.attributes.file_id) {
+            return Err(StoreError::Access);
+        }
         let file_system = if status.device == near.device {
             near.file_system
         } else {

@@ -414,6 +414,9 @@ impl Store for LocalStore {
         }
         let from = self.entry(who, source, old_name)?;
         let (moved, found) = from.found.ok_or(StoreError::NotFound)?;
+        if self.own_directories.leads_there(moved.device, found.file_id) {
+            return Err(StoreError::Access);
+        }
         let to = self.entry(who, target, new_name)?;
         if from.parent.export != to.parent.export {
             return Err(StoreError::CrossDevice);

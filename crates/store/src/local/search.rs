@@ -217,6 +217,10 @@ impl<'s> Walk<'s> {
                 opened => {
                     let fd = opened?;
                     let status = sys::status(fd.as_fd())?;
+                    // Nothing in there is any client's.
+                    if store.own_directories.is_private(status.device, status.attributes.file_id) {
+                        return Ok(());
+                    }
                     let file_system = store.file_system_of(self.export, fd.as_fd(), &status)?;
                     Arc::new(store.make(fd, self.export, file_system, &status))
                 }

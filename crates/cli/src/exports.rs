@@ -1,0 +1,148 @@
+//! What is exported, held against itself and against what the server keeps for itself.
+//!
+//! Invariant: no file that decides who may come lies where clients can read or replace it, and an
+//! export's rules are not got round through another export that it lies in.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+
+use crate::access::ExportTable;
+use crate::serve::{Arguments, state_directory};
+
+/// A directory, and what clients know it by.
+#[derive(Clone, Debug)]
+pub struct Exported {
+    pub name: String,
+    pub path: PathBuf,
+}
+
+/// Everything that is exported, in the order that was given.
+pub fn all(arguments: &Arguments) -> Vec<Exported> {
+    let plain = arguments.directories.iter().map(|text| match text.split_once('=') {
+        // No name has a slash: what stands before this sign is part of a path.
+        Some((name, path)) if !name.contains('/') => {
+            Exported { name: name.to_owned(), path: path.into() }
+        }
+        _ => Exported { name: name_of(Path::new(text)), path: text.into() },
+    });
+    let named = arguments.export.iter().filter_map(|export| {
+        Some(Exported { name: export.name.clone(), path: export.path.clone()? })
+    });
+    plain.chain(named).collect()
+}
+
+/// Refuses what gives the server's secrets or an export's files to whom the rules keep out.
+pub fn check(arguments: &Arguments) -> Result<()> {
+    let exports = all(arguments);
+    let state = full(&state_directory(arguments));
+    for export in &exports {
+        if full(&export.path).starts_with(&state) {
+            bail!(
+                "the export {:?} ({}) lies in the state directory {}; choose another --state DIR",
+                export.name,
+                export.path.display(),
+                state.display()
+            );
+        }
+    }
+    for (key, path) in secrets(arguments) {
+        let place = full(path);
+        // The state directory is closed to clients, wherever it lies.
+        let holder = exports.iter().find(|export| place.starts_with(full(&export.path)));
+        if let Some(export) = holder.filter(|_| !place.starts_with(&state)) {
+            bail!(
+                "{key} {} lies beneath the export {:?} ({}), where clients can read or replace it; \
+                 move it elsewhere, or into the state directory {}, which clients cannot enter",
+                path.display(),
+                export.name,
+                export.path.display(),
+                state.display()
+            );
+        }
+    }
+    for (outer, inner) in nested(&exports) {
+        if let Some(what) = stricter(arguments, outer, inner) {
+            bail!(
+                "the export {:?} ({}) has {what} that the export {:?} ({}) has not, which it lies \
+                 in: clients get round it there. Give both the same, or serve them apart",
+                inner.name,
+                inner.path.display(),
+                outer.name,
+                outer.path.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// What is right and may not be meant, for people.
+pub fn risks(arguments: &Arguments) -> Vec<String> {
+    let exports = all(arguments);
+    let differs = |(outer, inner): &(&Exported, &Exported)| {
+        let (outer, inner) = (table(arguments, outer), table(arguments, inner));
+        outer.map(ExportTable::terms_of_all) != inner.map(ExportTable::terms_of_all)
+    };
+    let tell = |(outer, inner): (&Exported, &Exported)| {
+        format!(
+            "the export {:?} lies in the export {:?}: who may see either sees its files, on the \
+             terms of the one that is asked",
+            inner.name, outer.name
+        )
+    };
+    nested(&exports).into_iter().filter(differs).map(tell).collect()
+}
+
+/// Pairs of which the second lies in the first.
+fn nested(exports: &[Exported]) -> Vec<(&Exported, &Exported)> {
+    let full: Vec<PathBuf> = exports.iter().map(|export| full(&export.path)).collect();
+    let mut pairs = Vec::new();
+    for (inner, below) in full.iter().enumerate() {
+        for (outer, above) in full.iter().enumerate() {
+            if inner != outer && below.starts_with(above) {
+                pairs.push((&exports[outer], &exports[inner]));
+            }
+        }
+    }
+    pairs
+}
+
+/// What the inner export asks that the outer one does not.
+fn stricter(arguments: &Arguments, outer: &Exported, inner: &Exported) -> Option<&'static str> {
+    let inner = table(arguments, inner)?;
+    let outer = table(arguments, outer);
+    inner.asks_more_than(outer, arguments.read_only)
+}
+
+fn table<'a>(arguments: &'a Arguments, export: &Exported) -> Option<&'a ExportTable> {
+    arguments.export.iter().find(|table| table.name == export.name)
+}
+
+/// Files that decide who may come, and as whom.
+fn secrets(arguments: &Arguments) -> Vec<(&'static str, &Path)> {
+    let kerberos = arguments.kerberos.as_ref();
+    let found = [
+        ("the password file", arguments.password_file.as_deref()),
+        ("the key of --tls-key", arguments.tls_key.as_deref()),
+        ("the authorities of --tls-client-ca", arguments.tls_client_ca.as_deref()),
+        ("the keytab", arguments.keytab.as_deref()),
+        ("the keytab of [kerberos]", kerberos.and_then(|kerberos| kerberos.keytab())),
+    ];
+    found.into_iter().filter_map(|(key, path)| Some((key, path?))).collect()
+}
+
+/// A path without links, as far as it is there.
+fn full(path: &Path) -> PathBuf {
+    if let Ok(full) = path.canonicalize() {
+        return full;
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if !parent.as_os_str().is_empty() => full(parent).join(name),
+        _ => std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf()),
+    }
+}
+
+fn name_of(path: &Path) -> String {
+    let full = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    full.file_name().map_or_else(|| "root".into(), |name| name.to_string_lossy().into_owned())
+}
