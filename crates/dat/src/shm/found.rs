@@ -66,7 +66,7 @@ pub enum Distrust {
         owner: u32,
     },
     /// It could not be looked at.
-    #[error("cannot look at {path}: {source}")]
+    #[error("cannot look at {path}")]
     System {
         /// The socket.
         path: PathBuf,
