@@ -254,7 +254,7 @@ impl Reactor {
                 Task::Fetch(answer, fetch) => self.step_fetch(*answer, fetch),
                 Task::Grant(answer, grant) => self.step_grant(*answer, grant),
                 Task::Strand(answer, strand) => self.step_strand(id, *answer, strand),
-                Task::SealedBatch(answer, sealed) => self.step_sealed_batch(*answer, sealed),
+                Task::SealedBatch(answer, sealed) => self.step_sealed_batch(id, *answer, sealed),
             };
             match self.conclude(id, task, step) {
                 Some(next) => task = next,

@@ -370,7 +370,9 @@ impl Reactor {
 /// Whether a task passes the fence again before it has any effect.
 fn passes_again(task: &Task) -> bool {
     match task {
-        Task::Write(_, write) => matches!(write.source, WriteSource::Sealed { .. }),
+        Task::Write(_, write) => {
+            matches!(write.source, WriteSource::Sealed { .. } | WriteSource::Fetched { .. })
+        }
         Task::Fetch(..) | Task::SealedBatch(..) => true,
         // Those that wait for a file or for room pass again at once.
         Task::Read(..)

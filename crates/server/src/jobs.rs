@@ -26,6 +26,7 @@ use crate::ledger::{LedgerDone, LedgerJob};
 use crate::passwords::PasswordFile;
 use crate::queue::Queue;
 use crate::searching::SearchJob;
+use crate::sums::{SumDone, SumJob};
 use crate::undo::{UndoTask, UndoTaskDone};
 use crate::way::OwnerPlace;
 
@@ -40,6 +41,7 @@ pub enum Job {
     Login { endpoint: EndpointId, user: String, password: String, file: Arc<PasswordFile> },
     Token { endpoint: EndpointId, job: Box<TokenJob> },
     Lookup(Box<LookupJob>),
+    Sum(Box<SumJob>),
     CloseRemoved(Arc<dyn Store>),
     Search(SearchJob),
 }
@@ -55,6 +57,7 @@ pub enum Done {
     Login { endpoint: EndpointId, outcome: Result<Credentials, Status> },
     Token { endpoint: EndpointId, outcome: Box<TokenOutcome> },
     LookedUp(Box<LookupDone>),
+    Summed(SumDone),
     RemovedClosed,
     Searched,
 }
@@ -75,6 +78,7 @@ impl Job {
             }
             Job::Token { endpoint, job } => Done::Token { endpoint, outcome: Box::new(job.run()) },
             Job::Lookup(job) => Done::LookedUp(Box::new(job.run())),
+            Job::Sum(job) => Done::Summed(job.run_in_parts(pause)),
             Job::CloseRemoved(store) => {
                 store.close_removed();
                 Done::RemovedClosed
@@ -112,6 +116,7 @@ impl Job {
             Job::Login { .. } => "checking a password",
             Job::Token { .. } => "checking a token",
             Job::Lookup(_) => "looking up a user",
+            Job::Sum(_) => "summing what was fetched",
             Job::CloseRemoved(_) => "closing removed files",
             Job::Search(_) => "searching for a file",
         }
@@ -134,6 +139,7 @@ impl Job {
                 Done::Token { endpoint: *endpoint, outcome: Box::new(TokenOutcome::Panicked) }
             }
             Job::Lookup(job) => Done::LookedUp(Box::new(job.failed())),
+            Job::Sum(job) => Done::Summed(job.failed()),
             Job::CloseRemoved(_) => Done::RemovedClosed,
             Job::Search(_) => Done::Searched,
         }

@@ -58,6 +58,7 @@ mod server;
 mod session;
 mod stalls;
 mod stepped;
+mod sums;
 mod task;
 mod transfer;
 mod undo;

@@ -1,15 +1,16 @@
 //! Writes with a checksum: fetched into memory of their own and looked at there, so that
-//! the file never has an octet that was damaged on its way.
+//! the file never has an octet that was damaged on its way. What is large is summed by the pool.
 //!
 //! Invariant: what such writes hold stays below a bound for each client and one for all; who
 //! finds no room waits for the others.
 
+use dafs_memory::Memory;
 use dafs_store::cache::{Progress, Span, Spans};
 use dafs_types::Status;
-use dafs_wire::Checksum;
 
 use crate::data::Step;
 use crate::reactor::Reactor;
+use crate::sums::{IN_PLACE_BYTES_MAX, SumJob, sum_of};
 use crate::task::{Answer, TaskId, Wait, WriteSource, WriteTask};
 use crate::transfer::{Cut, Staging};
 
@@ -21,11 +22,24 @@ impl Reactor {
         answer: Answer,
         task: &mut WriteTask,
     ) -> Option<Step> {
-        let WriteSource::Sealed { expected, staging, .. } = &task.source else { return None };
-        let expected = *expected;
-        if let Some(staging) = staging.clone() {
-            return self.open_seal(answer, task, &staging, expected);
+        match &mut task.source {
+            WriteSource::Octets(_) | WriteSource::Direct(_) | WriteSource::Good(_) => None,
+            WriteSource::Sealed { staging, .. } => match staging.clone() {
+                Some(staging) => self.open_seal(id, answer, task, staging),
+                None => self.fetch_sealed(id, answer, task),
+            },
+            WriteSource::Fetched { memory, expected, sum } => {
+                let (memory, expected) = (memory.clone(), *expected);
+                match sum.take() {
+                    None => Some(Step::Wait(Wait::Sum)),
+                    Some(Err(status)) => Some(self.refuse_write(answer, task, status)),
+                    Some(Ok(sum)) => self.judge_sum(answer, task, memory, sum == expected),
+                }
+            }
         }
+    }
+
+    fn fetch_sealed(&mut self, id: TaskId, answer: Answer, task: &mut WriteTask) -> Option<Step> {
         if !self.has_room_for_sealed(answer, task.length as usize) {
             return Some(Step::Wait(Wait::Room));
         }
@@ -45,26 +59,45 @@ impl Reactor {
         if task.transfers_left > 0 {
             return Some(Step::Wait(Wait::Transfers));
         }
-        self.open_seal(answer, task, &staging, expected)
+        self.open_seal(id, answer, task, staging)
     }
 
+    /// Looks at what was fetched, or has somebody look at it.
     fn open_seal(
         &mut self,
+        id: TaskId,
         answer: Answer,
         task: &mut WriteTask,
-        staging: &Staging,
-        expected: Checksum,
+        staging: Staging,
     ) -> Option<Step> {
         let Staging { memory, region } = staging;
         self.interface.deregister(region.key);
         if task.transfer_failed {
             return Some(self.refuse_broken(answer, task));
         }
-        let octets = memory.to_vec(0, task.length as usize);
-        if Checksum::of(&octets) != expected {
+        let WriteSource::Sealed { expected, .. } = &task.source else { return None };
+        let (expected, length) = (*expected, task.length as usize);
+        if length <= IN_PLACE_BYTES_MAX {
+            let is_good = sum_of(&memory, 0..length, || ()) == expected;
+            return self.judge_sum(answer, task, memory, is_good);
+        }
+        let stretches = std::iter::once(0..length).collect();
+        self.submit_sum(SumJob { task: id, memory: memory.clone(), stretches, keeps: false });
+        task.source = WriteSource::Fetched { memory, expected, sum: None };
+        Some(Step::Wait(Wait::Sum))
+    }
+
+    fn judge_sum(
+        &mut self,
+        answer: Answer,
+        task: &mut WriteTask,
+        memory: Memory,
+        is_good: bool,
+    ) -> Option<Step> {
+        if !is_good {
             return Some(self.refuse_write(answer, task, Status::Chksum));
         }
-        task.source = WriteSource::Octets(octets.into());
+        task.source = WriteSource::Good(memory);
         None
     }
 

@@ -11,6 +11,7 @@ use dafs_dat::EndpointId;
 use dafs_filer::KeptSession;
 use dafs_filer::locks::{ByteRange, LockMode};
 use dafs_journal::RecordNumber;
+use dafs_memory::Memory;
 use dafs_store::AttributeChanges;
 use dafs_store::cache::{CachedFile, CommitTicket, WriteToken};
 use dafs_types::{CacheHint, FileHandle, QuickMap, SequenceNumber, Stability, StreamId};
@@ -132,6 +133,15 @@ pub enum WriteSource {
         /// Where they are fetched to, once they are.
         staging: Option<Staging>,
     },
+    /// They are here, and are being looked at.
+    Fetched {
+        memory: Memory,
+        expected: dafs_wire::Checksum,
+        /// What they sum up to, once that is known.
+        sum: Option<Result<dafs_wire::Checksum, dafs_types::Status>>,
+    },
+    /// They are here, and as they should be.
+    Good(Memory),
 }
 
 /// A read under way.
@@ -342,6 +352,8 @@ pub enum Wait {
     Commit,
     /// Until what it overwrites is saved.
     Undo,
+    /// Until what was fetched for it is summed.
+    Sum,
 }
 
 /// All parked tasks.
@@ -404,7 +416,7 @@ impl Tasks {
                 self.last_began += 1;
                 self.began[id.0 as usize] = self.last_began;
             }
-            Wait::Journal | Wait::Commit | Wait::Undo => {}
+            Wait::Journal | Wait::Commit | Wait::Undo | Wait::Sum => {}
         }
     }
 

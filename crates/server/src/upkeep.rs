@@ -31,6 +31,7 @@ impl Reactor {
                 self.on_looked_up(*done);
                 return self.end_lookup();
             }
+            Done::Summed(done) => return self.on_summed(done),
             Done::RemovedClosed => return self.on_removed_closed(),
             Done::Searched => return self.on_searched(),
         };

@@ -5,6 +5,7 @@
 
 use dafs_dat::{EndpointId, Region};
 use dafs_filer::IoKind;
+use dafs_memory::Memory;
 use dafs_store::StoreError;
 use dafs_store::cache::{CachedFile, CommitStep, FillJob, Prepared, Span, Spans, WriteToken};
 use dafs_types::{ShareAccess, Stability, Status};
@@ -196,7 +197,18 @@ impl Reactor {
                     self.on_progress(progress);
                     None
                 }
-                WriteSource::Direct(_) | WriteSource::Sealed { .. } => {
+                WriteSource::Good(memory) => {
+                    let (memory, from) = (memory.clone(), task.done as usize);
+                    self.copy_in_from(&memory, from, spans);
+                    task.done += token.length();
+                    let progress = self.cache.write_done(token, self.now);
+                    self.on_progress(progress);
+                    None
+                }
+                // Before they are looked at they are given no room.
+                WriteSource::Direct(_)
+                | WriteSource::Sealed { .. }
+                | WriteSource::Fetched { .. } => {
                     if !self.fetch_into(id, answer, task, token, spans) {
                         return Some(Step::Wait(Wait::Transfers));
                     }
@@ -324,6 +336,16 @@ impl Reactor {
             let to = from + span.length as usize;
             self.cache.arena().write(offset, &bytes[from..to]);
             from = to;
+        }
+    }
+
+    /// The same out of other memory, from an offset there.
+    fn copy_in_from(&self, memory: &Memory, mut from: usize, spans: &[Span]) {
+        for span in spans {
+            let offset = usize::try_from(span.offset).unwrap_or(usize::MAX);
+            let length = span.length as usize;
+            Memory::copy(memory, from, self.cache.arena(), offset, length);
+            from += length;
         }
     }
 

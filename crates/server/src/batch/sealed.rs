@@ -4,17 +4,19 @@
 //! Invariant: what is held of such writes, from the fetch to the end of their request, stays below
 //! a bound for all.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use dafs_filer::IoKind;
 use dafs_store::cache::{Span, Spans};
 use dafs_types::{SessionId, Status};
-use dafs_wire::Checksum;
+use dafs_wire::DirectBuffer;
 
 use super::Batch;
 use crate::data::Step;
 use crate::reactor::Reactor;
-use crate::task::{Answer, Task, Wait};
+use crate::sums::{SumJob, Summed};
+use crate::task::{Answer, Task, TaskId, Wait};
 use crate::transfer::{Cut, Staging};
 
 /// A batch whose writes are being fetched.
@@ -26,9 +28,29 @@ pub struct SealedBatch {
     bytes: usize,
     pub transfers_left: u32,
     pub transfer_failed: bool,
+    /// What was fetched sums up to, once that is known.
+    summed: Option<Result<Vec<Summed>, Status>>,
 }
 
 impl SealedBatch {
+    /// What was fetched is summed.
+    pub fn note_summed(&mut self, summed: Result<Vec<Summed>, Status>) {
+        self.summed = Some(summed);
+    }
+
+    /// Where in the memory each write's octets lie.
+    fn stretches(&self) -> Vec<Range<usize>> {
+        let mut start = 0;
+        let writes = self.batch.requests.iter().filter(|wanted| wanted.kind == IoKind::Write);
+        let stretch = |buffers: &[DirectBuffer]| {
+            let length: usize = buffers.iter().map(|buffer| buffer.length as usize).sum();
+            let stretch = start..start + length;
+            start = stretch.end;
+            stretch
+        };
+        writes.map(|wanted| &wanted.buffers[..]).map(stretch).collect()
+    }
+
     /// How much is being fetched.
     pub fn octets(&self) -> u32 {
         u32::try_from(self.bytes).unwrap_or(u32::MAX)
@@ -99,6 +121,7 @@ impl Reactor {
             bytes,
             transfers_left: 0,
             transfer_failed: false,
+            summed: None,
         };
         if let Some(entry) = self.batches.sessions.get_mut(&session) {
             entry.is_fetching = true;
@@ -124,40 +147,50 @@ impl Reactor {
         Ok(())
     }
 
-    /// What a batch writes is here.
-    pub(crate) fn step_sealed_batch(&mut self, answer: Answer, sealed: &mut SealedBatch) -> Step {
-        self.interface.deregister(sealed.staging.region.key);
+    /// What a batch writes is here, or is summed as well.
+    pub(crate) fn step_sealed_batch(
+        &mut self,
+        id: TaskId,
+        answer: Answer,
+        sealed: &mut SealedBatch,
+    ) -> Step {
+        if sealed.summed.is_none() {
+            self.interface.deregister(sealed.staging.region.key);
+        }
+        let has_ended = sealed.transfer_failed || self.channels.get(answer.endpoint).is_none();
+        match sealed.summed.take() {
+            _ if has_ended => {
+                // Whoever comes back asks for it anew.
+                let answer = self.abandon(answer);
+                self.fail(answer, Status::Io);
+            }
+            Some(Ok(summed)) => self.submit_unsealed(answer, &mut sealed.batch, summed),
+            Some(Err(status)) => self.fail(answer, status),
+            None => {
+                let memory = sealed.staging.memory.clone();
+                let stretches = sealed.stretches();
+                self.submit_sum(SumJob { task: id, memory, stretches, keeps: true });
+                return Step::Wait(Wait::Sum);
+            }
+        }
         self.batches.fetching_bytes -= sealed.bytes;
         if let Some(entry) = self.batches.sessions.get_mut(&sealed.session) {
             entry.is_fetching = false;
-        }
-        if sealed.transfer_failed || self.channels.get(answer.endpoint).is_none() {
-            // Whoever comes back asks for it anew.
-            let answer = self.abandon(answer);
-            self.fail(answer, Status::Io);
-        } else {
-            self.submit_unsealed(answer, &mut sealed.batch, &sealed.staging);
         }
         self.submit_behind(sealed.session);
         Step::Done
     }
 
-    /// Looks at what was fetched, and submits the batch.
-    fn submit_unsealed(&mut self, answer: Answer, batch: &mut Batch, staging: &Staging) {
-        let mut start = 0;
-        for wanted in &mut batch.requests {
-            if wanted.kind == IoKind::Read {
-                continue;
-            }
-            let length: usize = wanted.buffers.iter().map(|buffer| buffer.length as usize).sum();
-            let octets = staging.memory.to_vec(start, length);
-            start += length;
-            if length > 0 && Checksum::of(&octets) != wanted.checksum {
+    /// Compares what was fetched with what was promised, and submits the batch.
+    fn submit_unsealed(&mut self, answer: Answer, batch: &mut Batch, summed: Vec<Summed>) {
+        let writes = batch.requests.iter_mut().filter(|wanted| wanted.kind == IoKind::Write);
+        for (wanted, Summed { sum, octets }) in writes.zip(summed) {
+            let Some(octets) = octets else { continue };
+            if !octets.is_empty() && sum != wanted.checksum {
                 wanted.refused = Some(Status::Chksum);
                 continue;
             }
-            let octets: Arc<[u8]> = octets.into();
-            self.batches.held.push((Arc::downgrade(&octets), length));
+            self.batches.held.push((Arc::downgrade(&octets), octets.len()));
             wanted.octets = Some(octets);
         }
         if let Err(status) = self.submit_batch(answer, batch) {

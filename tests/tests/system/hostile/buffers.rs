@@ -141,6 +141,47 @@ fn what_was_damaged_on_its_way_never_reaches_the_file() {
     });
 }
 
+#[test]
+fn large_writes_that_were_damaged_are_refused_however_many_wait_to_be_looked_at() {
+    beside_bystanders(|fixture, transport| {
+        const LENGTH: u32 = 1 << 20;
+        const WRITES: u16 = 6;
+        let before = pattern((LENGTH * u32::from(WRITES)) as usize, 5);
+        std::fs::write(fixture.local("large"), &before).unwrap();
+        let mut rogue = Rogue::logged_in_sealed(&fixture.address(transport));
+        let (file, state) = rogue.open("large");
+        let own = Memory::shared(LENGTH as usize, Pages::Small).unwrap();
+        let data = pattern(LENGTH as usize, 6);
+        own.write(0, &data);
+        let region = rogue.expose(&own);
+        let buffers = [rogue.buffer(&region, 0, LENGTH)];
+        for number in 0..WRITES {
+            let mut sealed = data.clone();
+            sealed[LENGTH as usize - 1] ^= (number % 2) as u8;
+            let write = WriteDirect {
+                file,
+                state,
+                offset: u64::from(LENGTH) * u64::from(number),
+                length: LENGTH,
+                stability: Stability::Unstable,
+                hint: CacheHint::default(),
+                checksum: Checksum::of(&sealed),
+                buffers: DirectBuffers::from(&buffers[..]),
+            };
+            let expected = if number % 2 == 0 { Status::Ok } else { Status::Chksum };
+            assert_eq!(rogue.outcome(&Request::WriteDirect(write)), Some(expected), "{number}");
+        }
+        let (_, session) = fixture.connect(transport);
+        let other = session.open("/large", &OpenOptions::read()).unwrap();
+        let mut seen = vec![0; before.len()];
+        assert_eq!(other.read_at(&mut seen, 0).unwrap(), before.len());
+        let parts = seen.chunks(LENGTH as usize).zip(before.chunks(LENGTH as usize));
+        for (number, (seen, before)) in parts.enumerate() {
+            assert!(seen == if number % 2 == 0 { &data[..] } else { before }, "{number}");
+        }
+    });
+}
+
 /// The memory that a rogue really has.
 const OWN_BYTES: u32 = 16 << 10;
 
