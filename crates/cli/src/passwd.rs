@@ -32,7 +32,7 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let mut passwords = if arguments.file.exists() {
-        PasswordFile::load(&arguments.file)?
+        PasswordFile::load_to_change(&arguments.file)?
     } else {
         PasswordFile::default()
     };

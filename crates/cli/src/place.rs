@@ -1,7 +1,9 @@
 //! A place named on the command line: a local path, or a path on a server.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use dafs_client::{
     Client, ClientConfig, Label, Location, Login, ServerName, Session, SessionOptions, Tickets,
     TlsClient, TlsClientFiles, TransportChoice, Umask, process_umask,
 };
+use dafs_types::check_secret;
 
 /// How servers are reached.
 #[derive(Clone, Debug, Args)]
@@ -280,17 +283,29 @@ fn login(location: &Location, access: &Access) -> Result<Login> {
 
 fn ask_password(user: &str, access: &Access) -> Result<String> {
     match &access.password_from {
-        Some(path) => Ok(std::fs::read_to_string(path)
-            .with_context(|| format!("reading the password from {}", path.display()))?
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .to_owned()),
+        Some(path) => read_secret(path)
+            .with_context(|| format!("reading the password from {}", path.display())),
         None => rpassword::prompt_password(format!("password of {user}: "))
             .context("asking for the password; give --password-from FILE without a terminal"),
     }
 }
 
+/// The first line of a file that others can neither read nor change, or of a pipe.
+fn read_secret(path: &Path) -> Result<String> {
+    let file = std::fs::File::open(path)?;
+    // Of the file that is read, not of what may bear its name a moment later.
+    let metadata = file.metadata()?;
+    if metadata.is_file() {
+        let user = rustix::process::geteuid().as_raw();
+        check_secret(metadata.uid(), metadata.mode(), user)?;
+    }
+    let mut text = String::new();
+    file.take(SECRET_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
+
+/// A password, and whatever stands behind its line.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
 /// A second: whoever waits longer than that has a disk or a person to wait for.
 const SPIN_MAX_US: i64 = 1_000_000;
 /// Where a server listens, and is looked for, unless told otherwise.

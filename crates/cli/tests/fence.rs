@@ -24,7 +24,11 @@ impl Place {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
-        std::fs::write(directory.path().join("password"), "secret\n").unwrap();
+        let password = directory.path().join("password");
+        std::fs::write(&password, "secret\n").unwrap();
+        // What others can read is no secret, and not taken for one.
+        let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&password, own).unwrap();
         let place = Self { directory };
         let passwords = place.path("passwords");
         let mut passwd = dafs()

@@ -68,3 +68,19 @@ fn a_refused_login_is_in_the_log_with_where_it_came_from_before_what_was_said() 
     let established = log.iter().find(|line| line.contains("session established")).unwrap();
     assert!(established.contains("from=127.0.0.1 principal=\"user:ann\""), "{established}");
 }
+
+/// A password that others can read is no secret.
+#[test]
+fn a_password_in_a_file_that_others_can_read_is_not_taken() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("password");
+    std::fs::write(&file, "secret\n").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let list = dafs()
+        .args(["ls", "dafs://ann@127.0.0.1:1/", "--password-from"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(list.stderr).unwrap();
+    assert!(!list.status.success() && said.contains("mode 644"), "{said}");
+}

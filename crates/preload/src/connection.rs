@@ -5,14 +5,16 @@
 //! child has sessions of its own.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use dafs_client::{
     Buffer, Client, ClientConfig, Location, Login, Outcome as Brought, ServerName, Session,
     SessionOptions, TlsClient, TlsClientFiles, TransportChoice,
 };
-use dafs_types::FileHandle;
+use dafs_types::{FileHandle, check_secret};
 use rustix::fs::{Mode, OFlags};
 
 use crate::config;
@@ -176,10 +178,24 @@ fn options(location: &Location) -> Result<SessionOptions, String> {
 fn login(location: &Location) -> Result<Login, String> {
     let Some((user, None)) = &location.user else { return Ok(Login::Automatic) };
     let Some(path) = variable(config::PASSWORD_FROM) else { return Ok(Login::Automatic) };
-    let text = std::fs::read_to_string(&path)
+    let text = read_secret(&path)
         .map_err(|error| format!("{}: {path}: {error}", config::PASSWORD_FROM))?;
     let password = text.lines().next().unwrap_or_default().to_owned();
     Ok(Login::Password { user: user.clone(), password })
+}
+
+/// A file that others can neither read nor change, or a pipe.
+fn read_secret(path: &str) -> std::io::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    // Of the file that is read, not of what may bear its name a moment later.
+    let metadata = file.metadata()?;
+    if metadata.is_file() {
+        let user = rustix::process::geteuid().as_raw();
+        check_secret(metadata.uid(), metadata.mode(), user).map_err(std::io::Error::other)?;
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn tls() -> Result<TlsClient, String> {

@@ -6,6 +6,8 @@
 //! the configuration allows it.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use dafs_gss::{
     Acceptor, Context, GssError, GssUnavailable, KERBEROS_OID, Library, NameError, Principal,
     Reason, Service, ServiceOptions, Step,
 };
-use dafs_types::{ClientId, Credentials, SessionId, Status};
+use dafs_types::{ClientId, Credentials, ExposedSecret, SessionId, Status, check_secret};
 use dafs_wire::limits::TOKEN_BYTES_MAX;
 use dafs_wire::messages::{AuthMethod, GssService};
 
@@ -59,6 +61,14 @@ pub enum KerberosError {
     Library {
         /// What is missing, and the package that has it.
         source: GssUnavailable,
+    },
+    /// Others can read the service's keys, or change them.
+    #[error("the keytab {} is not used", path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Who could.
+        source: ExposedSecret,
     },
     /// The service's keys cannot be used.
     #[error(
@@ -121,6 +131,9 @@ impl Kerberos {
     /// Loads the library and finds the keys. Blocks: done before the server serves.
     pub fn start(config: &KerberosConfig, users: Users) -> Result<Self, KerberosError> {
         let library = Library::load().map_err(|source| KerberosError::Library { source })?;
+        if let Some(keytab) = &config.service.keytab {
+            check_keytab(keytab)?;
+        }
         let service = Service::acquire(&library, &config.service)
             .map_err(|source| KerberosError::Keys { source })?;
         Ok(Self { library, service: Arc::new(service), config: config.clone(), users })
@@ -173,6 +186,14 @@ impl Kerberos {
         }
         self.user(context.peer())
     }
+}
+
+/// Whether nobody else can read the keys, or change them. What is not there the library will say.
+fn check_keytab(path: &Path) -> Result<(), KerberosError> {
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+    let user = rustix::process::geteuid().as_raw();
+    check_secret(metadata.uid(), metadata.mode(), user)
+        .map_err(|source| KerberosError::Exposed { path: path.into(), source })
 }
 
 impl TokenJob {

@@ -3,13 +3,16 @@
 //!
 //! Invariant: a check takes as long for an unknown user as for a wrong password of some user.
 
+use std::ffi::OsString;
+use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::hash::{BuildHasher, RandomState};
-use std::io;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use argon2::Argon2;
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
-use dafs_types::Credentials;
+use dafs_types::{Credentials, ExposedSecret, check_secret};
 
 use crate::one_time::OneTimeUser;
 
@@ -41,6 +44,14 @@ pub enum PasswordError {
         /// What the system said.
         source: io::Error,
     },
+    /// Others can read or change it.
+    #[error("the password file {path} is not used: {source}")]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Who could.
+        source: ExposedSecret,
+    },
     /// A line is malformed.
     #[error(
         "password file {path}, line {line}: {what}; expected name:uid:gid:group,group:hash \
@@ -68,8 +79,35 @@ impl PasswordFile {
     /// # Errors
     /// [`PasswordError`] with the line that is wrong.
     pub fn load(path: &Path) -> Result<Self, PasswordError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| PasswordError::System { path: path.into(), source })?;
+        Self::load_as(path, rustix::process::geteuid().as_raw())
+    }
+
+    /// The same for who is going to change it: root may change what is another user's.
+    ///
+    /// # Errors
+    /// As [`PasswordFile::load`].
+    pub fn load_to_change(path: &Path) -> Result<Self, PasswordError> {
+        let failed = |source| PasswordError::System { path: path.into(), source };
+        let user = rustix::process::geteuid();
+        let owner = std::fs::metadata(path).map_err(failed)?.uid();
+        Self::load_as(path, if user.is_root() { owner } else { user.as_raw() })
+    }
+
+    fn load_as(path: &Path, user: u32) -> Result<Self, PasswordError> {
+        let failed = |source| PasswordError::System { path: path.into(), source };
+        let exposed = |source| PasswordError::Exposed { path: path.into(), source };
+        // A pipe in its place would be waited for.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        let file = options.open(path).map_err(failed)?;
+        // Of the file that is read, not of what may bear its name a moment later.
+        let metadata = file.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(failed(io::Error::other("it is not a regular file")));
+        }
+        check_secret(metadata.uid(), metadata.mode(), user).map_err(exposed)?;
+        let mut text = String::new();
+        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(failed)?;
         let mut users = Vec::new();
         for (index, line) in text.lines().enumerate() {
             if line.trim().is_empty() || line.starts_with('#') {
@@ -90,7 +128,8 @@ impl PasswordFile {
         Self { one_time, ..self }
     }
 
-    /// Writes the file anew, readable by its owner only, in place of the old one.
+    /// Writes the file anew, in place of the old one, whose owner and mode it keeps; a file that
+    /// was not there is readable by its owner only.
     ///
     /// # Errors
     /// [`PasswordError::System`].
@@ -109,14 +148,18 @@ impl PasswordFile {
                 user.hash
             ));
         }
-        let temporary = path.with_extension("new");
-        let mut options = std::fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let mut file = options.open(&temporary).map_err(failed)?;
-        io::Write::write_all(&mut file, text.as_bytes()).map_err(failed)?;
-        file.sync_all().map_err(failed)?;
-        std::fs::rename(&temporary, path).map_err(failed)
+        let old = match std::fs::symlink_metadata(path) {
+            Ok(old) if old.is_file() => Some(old),
+            Ok(_) => {
+                let text = "it is not a regular file; name the file itself, not a link to it";
+                return Err(failed(io::Error::other(text)));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed(error)),
+        };
+        let draft = Draft::new(path).map_err(failed)?;
+        draft.fill(text.as_bytes(), old.as_ref()).map_err(failed)?;
+        draft.put(path).map_err(failed)
     }
 
     /// Adds a user or changes one.
@@ -186,6 +229,57 @@ impl PasswordFile {
         self.users.get(chosen).map_or(UNKNOWN_USER_HASH, |user| user.hash.as_str())
     }
 }
+
+/// A file that takes the place of another once it is whole. It goes with this value, if not.
+struct Draft {
+    file: File,
+    path: PathBuf,
+}
+
+impl Draft {
+    /// A new file beside `path`, which was not there before under any name or link.
+    fn new(path: &Path) -> io::Result<Self> {
+        let mut number = [0; 8];
+        getrandom::fill(&mut number).map_err(|error| io::Error::other(error.to_string()))?;
+        let mut name = OsString::from(".");
+        name.push(path.file_name().unwrap_or_default());
+        name.push(format!(".{:016x}", u64::from_ne_bytes(number)));
+        let path = path.with_file_name(name);
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Self { file, path })
+    }
+
+    /// Gives it its content, and the owner and mode of the file whose place it takes.
+    fn fill(&self, octets: &[u8], old: Option<&Metadata>) -> io::Result<()> {
+        if let Some(old) = old {
+            let own = self.file.metadata()?;
+            if (own.uid(), own.gid()) != (old.uid(), old.gid()) {
+                std::os::unix::fs::fchown(&self.file, Some(old.uid()), Some(old.gid()))?;
+            }
+            self.file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
+        }
+        (&self.file).write_all(octets)?;
+        self.file.sync_all()
+    }
+
+    fn put(mut self, path: &Path) -> io::Result<()> {
+        std::fs::rename(&self.path, path)?;
+        self.path = PathBuf::new();
+        let directory = path.parent().filter(|parent| *parent != Path::new(""));
+        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if self.path != PathBuf::new() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Far more than all users of a large organisation need.
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
 fn parse(line: &str) -> Result<User, &'static str> {
     let mut fields = line.splitn(5, ':');
@@ -261,10 +355,61 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_others_can_read_or_change_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("passwords");
+        PasswordFile::default().save(&path).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        for mode in [0o604, 0o620, 0o666] {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            let error = PasswordFile::load(&path).unwrap_err();
+            let is_named = matches!(error, PasswordError::Exposed {
+                source: ExposedSecret::Mode(m), ..
+            } if m == mode);
+            assert!(is_named, "{error}");
+        }
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        PasswordFile::load(&path).unwrap();
+        let error = PasswordFile::load(directory.path()).unwrap_err();
+        assert!(matches!(error, PasswordError::System { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_written_anew_keeps_its_owner_and_mode_and_follows_no_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("passwords");
+        PasswordFile::default().save(&path).unwrap();
+        let is_root = rustix::process::geteuid().is_root();
+        let (mode, group) = if is_root { (0o640, 4711) } else { (0o600, 0) };
+        std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        if is_root {
+            std::os::unix::fs::chown(&path, None, Some(group)).unwrap();
+        }
+        // What lay in wait under the name that was used once.
+        let victim = directory.path().join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, path.with_extension("new")).unwrap();
+        let mut file = PasswordFile::load_to_change(&path).unwrap();
+        file.set("ann", Credentials::nobody(), "open sesame").unwrap();
+        file.save(&path).unwrap();
+        let after = std::fs::metadata(&path).unwrap();
+        assert_eq!(after.mode() & 0o777, mode);
+        assert!(!is_root || after.gid() == group);
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        assert!(file.save(&link).is_err());
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+        assert_eq!(names.len(), 4, "nothing is left lying about: {names:?}");
+    }
+
+    #[test]
     fn a_bad_line_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("passwords");
         std::fs::write(&path, "# users\nann:x:1::h\n").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         let error = PasswordFile::load(&path).unwrap_err();
         assert!(error.to_string().contains("line 2: uid is not a number"), "{error}");
         for ids in ["4294967295:1:", "1:4294967295:", "1:1:4294967295"] {

@@ -18,6 +18,7 @@ pub mod names;
 pub mod permission;
 pub mod quick_map;
 pub mod random;
+pub mod secret;
 pub mod status;
 pub mod time;
 
@@ -37,5 +38,6 @@ pub use ids::{
 };
 pub use quick_map::QuickMap;
 pub use random::Random;
+pub use secret::{ExposedSecret, check_secret};
 pub use status::Status;
 pub use time::{Clock, Entropy, Moment, Timestamp};

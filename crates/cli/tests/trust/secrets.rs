@@ -88,6 +88,8 @@ fn a_mount_shows_no_password_in_the_lists_of_mounts_and_of_processes() {
     // A line of /etc/fstab names a file.
     let file = scene.own.path("password");
     std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, own).unwrap();
     let option = format!("ro,password_from={}", file.display());
     let url = format!("dafs://ann@{}/", scene.server.tcp);
     let mounted = dafs().args(["mount", "-o", &option, &url]).arg(&place).output().unwrap();
@@ -133,6 +135,8 @@ fn preloaded_programs_have_no_password_in_their_environment() {
 
     let file = scene.own.path("password");
     std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&file, own).unwrap();
     let map = format!("/served=dafs://ann@{}/", scene.server.tcp);
     let told = ["--map", &map, "--password-from", file.to_str().unwrap()];
     let script = "cat /served/file /proc/self/environ; sh -c 'cat /served/file'";

@@ -11,11 +11,11 @@
 
 use std::hash::Hasher;
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use dafs_memory::kernel_handle::KernelHandle;
-use dafs_types::{FileHandle, FsHandle, Timestamp};
+use dafs_types::{FileHandle, FsHandle, Timestamp, check_secret};
 use siphasher::sip::SipHasher24;
 
 /// How an object is found again.
@@ -74,6 +74,11 @@ impl Sealer {
         let mut key = [0; 16];
         match std::fs::File::open(&path) {
             Ok(mut file) => {
+                let (metadata, user) = (file.metadata()?, rustix::process::geteuid().as_raw());
+                check_secret(metadata.uid(), metadata.mode(), user).map_err(|exposed| {
+                    let text = format!("the key of handles, {}: {exposed}", path.display());
+                    std::io::Error::new(std::io::ErrorKind::PermissionDenied, text)
+                })?;
                 file.read_exact(&mut key)?;
                 return Ok(Self { key });
             }
@@ -218,3 +223,22 @@ const FACET_DIRECTORY: u8 = 1;
 const FACET_ATTRIBUTE: u8 = 2;
 /// Where the number of an attribute's name stands.
 const ATTRIBUTE_AT: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_that_others_can_read_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        Sealer::load(directory.path()).unwrap();
+        let key = directory.path().join(KEY_FILE);
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let error = Sealer::load(directory.path()).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("mode 644"), "{error}");
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o400)).unwrap();
+        Sealer::load(directory.path()).unwrap();
+    }
+}

@@ -39,6 +39,8 @@ fn passwords_are_not_asked_for_where_nobody_has_one() {
             if let Some(text) = file {
                 let path = directory.path().join("passwords");
                 std::fs::write(&path, text).unwrap();
+                let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+                std::fs::set_permissions(&path, own).unwrap();
                 config.password_file = Some(path);
             }
         });
