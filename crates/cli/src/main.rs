@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod apps;
 mod bench;
 mod copy;
 mod demo;
@@ -14,6 +15,7 @@ mod fence;
 mod files;
 mod generate;
 mod gzip;
+mod help;
 mod lock;
 mod mount;
 mod passwd;
@@ -30,7 +32,9 @@ mod told;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use apps::App;
 
 /// Files over shared memory and RDMA-class networks.
 #[derive(Debug, Parser)]
@@ -62,15 +66,6 @@ enum Command {
     /// umask. Owners do not come along, nor do the bits that have a program run as its owner or
     /// group.
     Cp(copy::Arguments),
-    /// Sort files of lines or records, however large, here and on servers.
-    ///
-    /// The order of lines, and what -k, -t, -b, -n, -r, -s, -u and -z mean, are those of sort(1)
-    /// in the C locale.
-    Sort(Box<external::Arguments>),
-    /// Merge sorted files of lines or records into one.
-    ///
-    /// The files must be sorted by what the options say. One that is seen not to be is refused.
-    Merge(Box<external::Arguments>),
     /// Rename on one server.
     Mv(files::mv::Arguments),
     /// Remove files and directories.
@@ -83,10 +78,19 @@ enum Command {
     Df(files::df::Arguments),
     /// Run a program whose calls beneath chosen paths go to DAFS, without the kernel.
     Exec(exec::Arguments),
-    /// Compress files here or on servers, as gzip does.
+    /// Run what the papers on DAFS measured it with: gzip, sort, merge, a mail server.
+    Apps(apps::Arguments),
+    // As they were called before.
+    #[command(hide = true)]
     Gzip(Box<gzip::Arguments>),
-    /// Decompress files here or on servers, as gunzip does.
+    #[command(hide = true)]
     Gunzip(Box<gzip::Arguments>),
+    #[command(hide = true)]
+    Sort(Box<external::Arguments>),
+    #[command(hide = true)]
+    Merge(Box<external::Arguments>),
+    #[command(hide = true)]
+    Postmark(Box<postmark::Arguments>),
     /// Say who may reach a file or a file system, and shut others out (cluster fencing).
     Fence(fence::Arguments),
     /// Show who is connected to a server of this machine, and what limits them.
@@ -102,8 +106,7 @@ enum Command {
     Held(lock::held::Arguments),
     /// Show the locks of a server of this machine, and who waits for them.
     Locks(status::Target),
-    /// Kill a server of your own again and again under load, and check that nothing is lost
-    /// and nothing is done twice.
+    /// Kill a server of your own under load, and check that nothing is lost or done twice.
     RecoverTest(recover::Arguments),
     /// Mount a directory of a server, so that every program can use it.
     Mount(mount::Arguments),
@@ -113,8 +116,6 @@ enum Command {
     Ping(files::ping::Arguments),
     /// Manage a password file.
     Passwd(passwd::Arguments),
-    /// Read, make and remove small files as a mail server does, and say how many a second.
-    Postmark(Box<postmark::Arguments>),
     /// Measure reads and writes against local file access and the machine's limits.
     Bench(Box<bench::Arguments>),
     /// Be what `bench` measures against.
@@ -132,7 +133,8 @@ enum Command {
 
 fn main() -> ExitCode {
     secrets::hide();
-    let cli = Cli::parse_from(secrets::arguments());
+    let matches = help::grouped(Cli::command()).get_matches_from(secrets::arguments());
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     start_logging(&cli);
     let result = match cli.command {
         Command::Serve(arguments) => serve::run(*arguments),
@@ -140,16 +142,17 @@ fn main() -> ExitCode {
         Command::Stat(arguments) => files::stat::run(&arguments),
         Command::Cat(arguments) => files::cat::run(&arguments),
         Command::Cp(arguments) => copy::run(&arguments),
-        Command::Sort(arguments) => external::sort::run(&arguments),
-        Command::Merge(arguments) => external::merge::run(&arguments),
+        Command::Sort(arguments) => apps::run_app(App::Sort(arguments)),
+        Command::Merge(arguments) => apps::run_app(App::Merge(arguments)),
         Command::Mv(arguments) => files::mv::run(&arguments),
         Command::Rm(arguments) => files::rm::run(&arguments),
         Command::Mkdir(arguments) => files::mkdir::run(&arguments),
         Command::Ln(arguments) => files::ln::run(&arguments),
         Command::Df(arguments) => files::df::run(&arguments),
         Command::Exec(arguments) => exec::run(&arguments),
-        Command::Gzip(arguments) => gzip::run(&arguments),
-        Command::Gunzip(arguments) => gzip::gunzip(*arguments),
+        Command::Apps(arguments) => apps::run(arguments),
+        Command::Gzip(arguments) => apps::run_app(App::Gzip(arguments)),
+        Command::Gunzip(arguments) => apps::run_app(App::Gunzip(arguments)),
         Command::Fence(arguments) => fence::run(&arguments),
         Command::Sessions(target) => status::sessions::run(&target),
         Command::Top(arguments) => status::top::run(&arguments),
@@ -162,7 +165,7 @@ fn main() -> ExitCode {
         Command::Unmount(arguments) => mount::unmount(&arguments),
         Command::Ping(arguments) => files::ping::run(&arguments),
         Command::Passwd(arguments) => passwd::run(&arguments),
-        Command::Postmark(arguments) => postmark::run(&arguments),
+        Command::Postmark(arguments) => apps::run_app(App::Postmark(arguments)),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::BenchPeer(arguments) => bench::serve_peer(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),

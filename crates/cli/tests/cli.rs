@@ -434,12 +434,15 @@ fn completions_and_pages_are_generated() {
         assert!(place.path().join(wanted).exists(), "{wanted}");
     }
     let all = ok(&["--help"]);
-    let commands = all.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let named = commands.take_while(|line| !line.is_empty()).filter_map(|line| {
-        // A description that is long goes on further to the right.
+    for heading in ["Serve:", "Use:", "Operate:", "Measure:"] {
+        assert!(all.lines().any(|line| line == heading), "{heading}: {all}");
+    }
+    let commands = all.lines().take_while(|line| *line != "Options:");
+    let named = commands.filter_map(|line| {
         let name = line.strip_prefix("  ")?.split(' ').next()?;
-        (!name.is_empty() && name != "help").then(|| format!("dafs-{name}.1"))
+        (!name.is_empty()).then(|| format!("dafs-{name}.1"))
     });
+    let named = named.chain(["dafs-apps-gzip.1".to_owned(), "dafs-apps-sort.1".to_owned()]);
     let mut count = 0;
     for page in named {
         assert!(place.path().join(&page).exists(), "{page}");
