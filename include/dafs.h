@@ -10,6 +10,7 @@
  * functions may be called by any thread at any time. A struct that begins with its size grows in
  * later versions: set all of it to zero, and `size` to its sizeof. Texts end with a NUL. Names and
  * paths are any other bytes; all other texts are UTF-8. What a callback is given lasts until it
+ * returns. No function fails with -EINTR: one that a signal interrupts goes on when the handler
  * returns.
  */
 
@@ -567,7 +568,8 @@ int dap_ftruncate(dap_file *file, uint64_t size);
 
 // Brings everything written to stable storage.
 //
-// Returns 0, or a negative error number: -EIO if the server has lost what was written before.
+// Returns 0, or a negative error number: -EIO if the server has lost what was written before, and
+// what the last write failed with if it came back short.
 int dap_fsync(dap_file *file);
 
 // Appends to a file, all or nothing, as data that lasts. Others who append at the same time do
@@ -585,7 +587,7 @@ int64_t dap_append(dap_file *file,
 // way, it is closed behind them, and nobody is told how that went.
 //
 // Returns 0, or a negative error number: -EIO if the server has lost what was written and not
-// brought to stable storage.
+// brought to stable storage, and what the last write failed with if it came back short.
 int dap_close(dap_file *file);
 
 // Reads `length` octets at `offset` into plain memory.
@@ -597,7 +599,7 @@ int64_t dap_pread(dap_file *file, void *buffer, size_t length, uint64_t offset);
 // dap_fsync.
 //
 // Returns the octets written, or a negative error number. Fewer than `length` were written only
-// if something failed behind them.
+// if something failed behind them; the next write, dap_fsync or dap_close tells what.
 int64_t dap_pwrite(dap_file *file,
                    const void *buffer,
                    size_t length,

@@ -17,15 +17,17 @@ use crate::types::dap_file;
 /// way, it is closed behind them, and nobody is told how that went.
 ///
 /// Returns 0, or a negative error number: -EIO if the server has lost what was written and not
-/// brought to stable storage.
+/// brought to stable storage, and what the last write failed with if it came back short.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_close(file: *mut dap_file) -> c_int {
     done(|| {
         let object = handles::remove::<FileObject, _>(file)?;
-        let Ok(FileObject { session, file }) = Arc::try_unwrap(object) else { return Ok(()) };
+        let owed = object.pay();
+        let Ok(FileObject { session, file, .. }) = Arc::try_unwrap(object) else { return owed };
         let client = session.client.shared.clone();
         let closing = async |entered: &Entered<'_>| file.take(entered).close_async().await;
         // SAFETY: nothing comes of it.
-        Ok(unsafe { client.run(closing)? }?)
+        let closed = unsafe { client.run(closing)? };
+        owed.and(closed.map_err(Into::into))
     })
 }

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dafs_client::{
     CacheHint, CachePattern, ClientError, DeleteDisposition, File, OpenOptions, SetAttributes,
@@ -28,11 +28,25 @@ use crate::types::{
 pub(crate) struct FileObject {
     pub session: Arc<SessionObject>,
     pub file: Held<File>,
+    /// Why a write has come back short, which nobody was told yet.
+    owed: Mutex<Option<Failure>>,
 }
 
 impl FileObject {
     pub fn client(&self) -> &Arc<ClientObject> {
         &self.session.client
+    }
+
+    /// A write comes back short: whoever asks next is told why, since the server may say once that
+    /// data is lost.
+    pub fn owe(&self, failure: Failure) {
+        *self.owed.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+    }
+
+    /// What is to be told yet, and is told by whoever asks.
+    pub fn pay(&self) -> Result<()> {
+        let owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner).take();
+        owed.map_or(Ok(()), Err)
     }
 
     /// Asks the server something. Others come and go meanwhile.
@@ -124,7 +138,11 @@ pub unsafe extern "C" fn dap_open(
             };
             session.client.shared.run(open)??
         };
-        let handle = handles::insert(Arc::new(FileObject { session, file: opened }))?;
+        let handle = handles::insert(Arc::new(FileObject {
+            session,
+            file: opened,
+            owed: Mutex::default(),
+        }))?;
         // SAFETY: the caller's promise.
         unsafe { check::put(file, handle, "file") }
     })
@@ -227,11 +245,13 @@ pub unsafe extern "C" fn dap_ftruncate(file: *mut dap_file, size: u64) -> c_int 
 
 /// Brings everything written to stable storage.
 ///
-/// Returns 0, or a negative error number: -EIO if the server has lost what was written before.
+/// Returns 0, or a negative error number: -EIO if the server has lost what was written before, and
+/// what the last write failed with if it came back short.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_fsync(file: *mut dap_file) -> c_int {
     done(|| {
         let object: Arc<FileObject> = handles::get(file)?;
+        object.pay()?;
         // SAFETY: nothing comes of it.
         unsafe {
             object.run(async |file: &File, _: &Entered<'_>| {

@@ -159,14 +159,21 @@ impl Operation {
                         is_over = (transferred.length as usize) < length;
                     }
                 }
-                Err(error) if !is_over => (failure, is_over) = (Some(error), true),
-                Err(_) => {}
+                Err(error) => {
+                    is_over = true;
+                    failure.get_or_insert(error);
+                }
             }
         }
-        let failure = failure.or(self.refusal.take());
-        let result = match failure {
+        let result = match failure.or(self.refusal.take()) {
+            None => Ok(moved),
             Some(failure) if moved == 0 => Err(failure),
-            _ => Ok(moved),
+            Some(failure) => {
+                if let (OperationKind::Write, Some(file)) = (self.kind, &file) {
+                    file.owe(failure);
+                }
+                Ok(moved)
+            }
         };
         Ended { number, context: self.context, result, end_of_file }
     }

@@ -35,7 +35,7 @@ pub unsafe extern "C" fn dap_pread(
 /// dap_fsync.
 ///
 /// Returns the octets written, or a negative error number. Fewer than `length` were written only
-/// if something failed behind them.
+/// if something failed behind them; the next write, dap_fsync or dap_close tells what.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dap_pwrite(
     file: *mut dap_file,
@@ -96,6 +96,9 @@ unsafe fn transfer(
         let file: Arc<FileObject> = handles::get(file)?;
         // SAFETY: the caller's promise.
         let targets = unsafe { targets(file.client(), memory, count, DESCRIPTORS_MAX)? };
+        if direction == Direction::Write {
+            file.pay()?;
+        }
         let is_whole = |target: &Target| target.region.is_none();
         let asks_first = file.session.keeps_reads && direction == Direction::Read;
         if (asks_first || file.client().lends) && targets.iter().all(is_whole) {
@@ -111,7 +114,12 @@ unsafe fn transfer(
             match failure {
                 // What was moved before is told; whoever goes on is told of the failure.
                 Some(failure) if moved == 0 => return Err(failure),
-                Some(_) => return Ok(moved),
+                Some(failure) => {
+                    if direction == Direction::Write {
+                        file.owe(failure);
+                    }
+                    return Ok(moved);
+                }
                 None if count < wanted => return Ok(moved),
                 None => {}
             }
@@ -174,12 +182,12 @@ async fn settle(
     let (mut moved, mut failure, mut is_over) = (0, None, false);
     for ((offset, piece), first) in pieces.iter().zip(begun) {
         let (count, failed) = finish(file, *offset, piece, direction, first.await).await;
-        if is_over {
-            continue;
+        // What the server says behind the first that failed it may say once.
+        failure = failure.or(failed);
+        if !is_over {
+            moved += count as u64;
+            is_over = count < piece.length;
         }
-        moved += count as u64;
-        is_over = count < piece.length;
-        failure = failed;
     }
     (moved, failure)
 }
@@ -266,12 +274,18 @@ fn in_turn(
                 file.write_at(octets, at).map(|()| octets.len())
             }
         });
-        match done {
-            Ok(count) => moved += count as u64,
+        let count = match done {
+            Ok(count) => count,
             Err(failure) if moved == 0 => return Err(failure),
-            Err(_) => return Ok(moved),
-        }
-        if done.is_ok_and(|count| count < target.length) {
+            Err(failure) => {
+                if direction == Direction::Write {
+                    file.owe(failure);
+                }
+                break;
+            }
+        };
+        moved += count as u64;
+        if count < target.length {
             break;
         }
     }

@@ -20,6 +20,7 @@ static void say(long answer) {
 }
 
 int main(int count, char **arguments) {
+    static char much[12 << 20];
     char line[64], octets[8];
     struct stat status;
     struct sigaction handle = {.sa_handler = do_nothing, .sa_flags = SA_RESTART};
@@ -32,10 +33,18 @@ int main(int count, char **arguments) {
         if (!strcmp(line, "handle\n")) say(sigaction(SIGINT, &handle, 0));
         if (!strcmp(line, "read\n")) say(pread(fd, octets, sizeof octets, 0));
         if (!strcmp(line, "write\n")) say(pwrite(fd, "12345678", 8, 0));
+        if (!strcmp(line, "other\n")) say(pwrite(fd, "abcdefgh", 8, 0));
         if (!strcmp(line, "sync\n")) say(fsync(fd));
         if (!strcmp(line, "stat\n")) say(stat(arguments[count - 1], &status));
         if (!strcmp(line, "lock\n")) say(lockf(fd, F_TLOCK, 0));
         if (!strcmp(line, "close\n")) say(close(fd));
+        if (!strcmp(line, "fill\n")) say(write(fd, much, sizeof much));
+        if (!strcmp(line, "append\n")) {
+            int end = open(arguments[count - 1], O_WRONLY | O_APPEND);
+            say(write(end, much, sizeof much));
+            say(write(end, much, sizeof much));
+            close(end);
+        }
     }
     return 0;
 }

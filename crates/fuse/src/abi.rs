@@ -3,6 +3,8 @@
 //! Invariant: a request that is shorter than its kind says is no request: reading it gives
 //! `None`, never a panic. All numbers are in this machine's order.
 
+use crate::tasks::Asker;
+
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -30,6 +32,11 @@ impl Header {
         let (uid, gid, pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let _extensions = fields.u32()?;
         Some(Self { opcode, unique, node, uid, gid, pid })
+    }
+
+    /// Who waits for the answer.
+    pub fn asker(&self) -> Asker {
+        Asker { unique: self.unique, pid: self.pid }
     }
 }
 

@@ -13,16 +13,18 @@ use dafs_types::limits::APPEND_BYTES_MAX;
 use crate::abi::{Fields, Header, Message, WRITE_HEADER_BYTES};
 use crate::attributes::last_metadata;
 use crate::engine::{Answer, Answered, DATA_AT, Engine};
-use crate::files::{OpenFile, of_data, tells_of_loss};
+use crate::files::{OpenFile, of_data};
+use crate::requests::Write;
 use crate::slab::Slab;
+use crate::tasks::Asker;
 
 /// Transfers under way, by the number they were submitted with.
 #[derive(Default)]
 pub(crate) struct Transfers(Slab<Transfer>);
 
 pub(crate) struct Transfer {
-    /// The request; `None` if it was given up.
-    unique: Option<u64>,
+    /// Whose request it is; `None` if it was given up.
+    asker: Option<Asker>,
     is_read: bool,
     open: Rc<OpenFile>,
     file: Rc<File>,
@@ -41,24 +43,40 @@ impl Transfers {
 
     /// Nobody waits for the answer to a request any more. False if it is none of these.
     pub fn give_up(&mut self, unique: u64) -> bool {
-        match self.0.iter_mut().find(|transfer| transfer.unique == Some(unique)) {
-            Some(transfer) => {
-                transfer.unique = None;
-                true
-            }
-            None => false,
+        self.0.iter_mut().any(|transfer| transfer.give_up(unique))
+    }
+
+    /// Who waits for the answer to a request.
+    pub fn asker(&mut self, unique: u64) -> Option<Asker> {
+        self.0.iter_mut().find_map(|transfer| transfer.asker_of(unique))
+    }
+}
+
+impl Transfer {
+    /// Who waits for it, if it is this request.
+    pub fn asker_of(&self, unique: u64) -> Option<Asker> {
+        self.asker.filter(|asker| asker.unique == unique)
+    }
+
+    /// Nobody waits for its answer any more. False if it is another request.
+    pub fn give_up(&mut self, unique: u64) -> bool {
+        let is_it = self.asker_of(unique).is_some();
+        if is_it {
+            self.asker = None;
         }
+        is_it
     }
 }
 
 impl Engine {
-    pub fn read(self: &Rc<Self>, unique: u64, number: u64, offset: u64, size: u32) {
+    pub fn read(self: &Rc<Self>, asker: Asker, number: u64, offset: u64, size: u32) {
+        let unique = asker.unique;
         let Ok(open) = self.file(number) else { return self.device.fail(unique, EBADF) };
         let wanted = size as usize;
         let Ok(buffer) = self.client.allocate(DATA_AT + wanted) else {
             return self.device.fail(unique, ENOMEM);
         };
-        self.begin(Begin { unique, is_read: true, open, buffer, offset, wanted });
+        self.begin(Begin { asker, is_read: true, open, buffer, offset, wanted });
     }
 
     /// A WRITE, whose data lies in the buffer it was received in.
@@ -69,22 +87,18 @@ impl Engine {
         buffer: Buffer,
         there: usize,
     ) {
-        let mut read = || Some((fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?));
-        let unique = header.unique;
-        let Some((number, offset, size, flags)) = read() else {
+        let (asker, unique) = (header.asker(), header.unique);
+        let Some(Write { file, offset, size, flags }) = Write::read(&mut fields, there) else {
             return self.device.fail(unique, EIO);
         };
-        let Ok(open) = self.file(number) else { return self.device.fail(unique, EBADF) };
+        let Ok(open) = self.file(file) else { return self.device.fail(unique, EBADF) };
         let wanted = size as usize;
-        if there < wanted {
-            return self.device.fail(unique, EIO);
-        }
-        let begin = Begin { unique, is_read: false, open, buffer, offset, wanted };
+        let begin = Begin { asker, is_read: false, open, buffer, offset, wanted };
         let is_cached = flags & WRITE_CACHE != 0;
         let appends = begin.open.appends() && !is_cached && !self.options.local_append;
         if let (false, Some(mode)) = (is_cached, self.mode_behind_write(header)) {
             let engine = self.clone();
-            self.tasks.spawn(unique, async move {
+            self.tasks.spawn(asker, async move {
                 match engine.take_set_ids(header.node, mode).await {
                     Ok(()) => engine.write_now(begin, appends),
                     Err(errno) => engine.device.fail(unique, errno),
@@ -98,7 +112,7 @@ impl Engine {
     fn write_now(self: &Rc<Self>, begin: Begin, appends: bool) {
         if appends {
             let engine = self.clone();
-            return self.answer(begin.unique, async move { engine.append(begin).await });
+            return self.answer(begin.asker, async move { engine.append(begin).await });
         }
         self.begin(begin);
     }
@@ -132,10 +146,10 @@ impl Engine {
             return self.submit(begin.with(file));
         }
         let engine = self.clone();
-        self.tasks.spawn(begin.unique, async move {
+        self.tasks.spawn(begin.asker, async move {
             match engine.current(&begin.open).await {
                 Ok(file) => engine.submit(begin.with(file)),
-                Err(errno) => engine.device.fail(begin.unique, errno),
+                Err(errno) => engine.device.fail(begin.asker.unique, errno),
             }
         });
     }
@@ -143,7 +157,7 @@ impl Engine {
     /// Sends a write that had to wait, in the session of the moment.
     pub fn submit_anew(self: &Rc<Self>, transfer: Transfer) {
         let engine = self.clone();
-        self.tasks.spawn(0, async move {
+        self.tasks.spawn(Asker::NOBODY, async move {
             match engine.current(&transfer.open).await {
                 Ok(file) => engine.submit(Transfer { file, ..transfer }),
                 Err(errno) => engine.refuse(&transfer, errno),
@@ -186,13 +200,12 @@ impl Engine {
         }
     }
 
-    /// A transfer that was sent has failed.
+    /// A transfer that was sent has failed. The kernel drops the error of a write of which it has
+    /// sent a part before, so that it is not enough to answer with it.
     fn fail_sent(self: &Rc<Self>, transfer: Transfer, error: &dafs_client::ClientError) {
         if !transfer.is_read {
             transfer.open.unstable.ended();
-            if tells_of_loss(dafs_posix::errno::errno(error)) {
-                transfer.open.unstable.is_told();
-            }
+            transfer.open.doubt(error);
         }
         self.fail_transfer(transfer, error);
     }
@@ -203,8 +216,8 @@ impl Engine {
     }
 
     fn refuse(&self, transfer: &Transfer, errno: i32) {
-        if let Some(unique) = transfer.unique {
-            self.device.fail(unique, errno);
+        if let Some(asker) = transfer.asker {
+            self.device.fail(asker.unique, errno);
         }
     }
 
@@ -241,7 +254,7 @@ impl Engine {
     }
 
     fn end(self: &Rc<Self>, transfer: Transfer) {
-        let Some(unique) = transfer.unique else { return };
+        let Some(Asker { unique, .. }) = transfer.asker else { return };
         if transfer.is_read {
             self.device.data(unique, &transfer.buffer, DATA_AT, transfer.done);
         } else {
@@ -269,9 +282,15 @@ impl Engine {
                     done += length;
                 }
                 Ok(_) => return Err(EIO),
-                // Told how much was written; the rest comes once more, and fails by itself.
-                Err(_) if done > 0 => break,
-                Err(failure) => return Err(of_data(self.failed(&failure.error))),
+                Err(failure) => {
+                    begin.open.doubt(&failure.error);
+                    let errno = of_data(self.failed(&failure.error));
+                    // Told how much was written; the rest comes once more, and fails by itself.
+                    if done > 0 {
+                        break;
+                    }
+                    return Err(errno);
+                }
             }
         }
         let mut message = Message::default();
@@ -282,7 +301,7 @@ impl Engine {
 
 /// A transfer that is not submitted yet.
 struct Begin {
-    unique: u64,
+    asker: Asker,
     is_read: bool,
     open: Rc<OpenFile>,
     buffer: Buffer,
@@ -293,7 +312,7 @@ struct Begin {
 impl Begin {
     fn with(&self, file: Rc<File>) -> Transfer {
         Transfer {
-            unique: Some(self.unique),
+            asker: Some(self.asker),
             is_read: self.is_read,
             open: self.open.clone(),
             file,

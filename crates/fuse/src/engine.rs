@@ -20,12 +20,13 @@ use crate::abi::{Fields, Header, IN_HEADER_BYTES, WRITE_HEADER_BYTES, opcode};
 use crate::data::Transfers;
 use crate::directories::OpenDirectory;
 use crate::files::OpenFile;
+use crate::interrupts::Interrupts;
 use crate::locks::Locks;
 use crate::nodes::{Node, Nodes};
 use crate::options::MountOptions;
 use crate::reply::{Device, Lifetimes};
 use crate::slab::Slab;
-use crate::tasks::Tasks;
+use crate::tasks::{Asker, Tasks};
 use crate::unstable::Unstable;
 
 /// What a request came to: its answer, or an error number.
@@ -77,6 +78,7 @@ pub(crate) struct Engine {
     pub files: RefCell<Slab<Rc<OpenFile>>>,
     pub directories: RefCell<Slab<Rc<OpenDirectory>>>,
     pub locks: RefCell<Locks>,
+    pub interrupts: Interrupts,
     pub transfers: RefCell<Transfers>,
     /// What may be lost with the server, by file, and how much of it is held here.
     pub unstable: RefCell<HashMap<FileHandle, Weak<Unstable>>>,
@@ -123,6 +125,7 @@ impl Engine {
             files: RefCell::default(),
             directories: RefCell::default(),
             locks: RefCell::default(),
+            interrupts: Interrupts::default(),
             transfers: RefCell::default(),
             unstable: RefCell::default(),
             held: Rc::default(),
@@ -248,11 +251,11 @@ impl Engine {
     /// Runs what comes to an answer as a task.
     pub fn answer(
         self: &Rc<Self>,
-        unique: u64,
+        asker: Asker,
         work: impl Future<Output = Answered<Answer>> + 'static,
     ) {
-        let engine = self.clone();
-        self.tasks.spawn(unique, async move {
+        let (engine, unique) = (self.clone(), asker.unique);
+        self.tasks.spawn(asker, async move {
             match work.await {
                 Ok(Answer::Done) => engine.device.done(unique),
                 Ok(Answer::Body(body)) => drop(engine.device.body(unique, &body)),
@@ -268,16 +271,9 @@ impl Engine {
         });
     }
 
-    /// The process that waits has got a signal. What waits for a lock is given up; so is
-    /// everything while the server is away, since nobody knows for how long.
-    pub fn interrupt(&self, unique: u64) {
-        let waits_for_lock = self.locks.borrow_mut().take_waiting(unique);
-        if !waits_for_lock && !self.news.is_down.get() {
-            return;
-        }
-        if self.tasks.cancel(unique) || self.transfers.borrow_mut().give_up(unique) {
-            self.device.fail(unique, EINTR);
-        }
+    /// Whether the connection is lost, and comes back perhaps.
+    pub fn is_down(&self) -> bool {
+        self.news.is_down.get()
     }
 
     // ---- what operations use --------------------------------------------------------
@@ -322,7 +318,7 @@ impl Engine {
         }
         tracing::warn!("the session has ended; trying to get another one");
         let engine = self.clone();
-        self.tasks.spawn(0, async move {
+        self.tasks.spawn(Asker::NOBODY, async move {
             let address = engine.session().0.address();
             loop {
                 let connecting = engine.client.connect_async(&address, &engine.session_options);
@@ -378,5 +374,4 @@ pub(crate) const RECEIVE_BYTES: usize = DATA_AT + WRITE_BYTES_MAX + 4096;
 const REQUESTS_PER_ROUND: usize = 32;
 /// Between two attempts to get a new session.
 const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
-const EINTR: i32 = 4;
 const ESTALE: i32 = 116;

@@ -7,7 +7,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use dafs_client::{File, Metadata, OpenOptions, Session};
+use dafs_client::{ClientError, File, Metadata, OpenOptions, Session};
 use dafs_types::{DeleteDisposition, FileHandle, ShareAccess, ShareDeny};
 use dafs_wire::messages::{Open, OpenCreation, OpenTarget};
 use dafs_wire::{Path, Request, Response};
@@ -55,19 +55,18 @@ impl OpenFile {
         (file.0 == epoch).then(|| file.1.clone())
     }
 
-    /// What the server says of write-back comes before what is known here: it knows why data
-    /// was lost, such as for want of room.
-    fn learn(&self, by_server: Answered<()>) -> Answered<()> {
-        match by_server {
-            Err(errno) if tells_of_loss(errno) => self.unstable.is_refused(errno),
-            Err(errno) => {
-                // It may be well yet.
-                self.is_dirty.set(true);
-                return Err(errno);
-            }
-            Ok(()) => {}
+    /// A write by this open has failed.
+    pub fn doubt(&self, error: &ClientError) {
+        if self.unstable.doubt(error) {
+            self.is_dirty.set(true);
         }
-        Ok(())
+    }
+
+    /// What the server says of write-back comes before what is known here: it knows why data
+    /// was lost, such as for want of room, and that is noted by now.
+    fn learn(&self, by_server: Answered<()>) -> Answered<()> {
+        // It may be well yet.
+        by_server.inspect_err(|_| self.is_dirty.set(true))
     }
 
     /// Tells who writes of a loss.
@@ -201,11 +200,14 @@ impl Engine {
         let file = open.in_session(epoch);
         drop(open);
         // What is under way has an open of its own; the last one closes.
-        if let Some(file) = file.and_then(|file| Rc::try_unwrap(file).ok())
-            && let Err(error) = file.close_async().await
-        {
-            // Nobody hears of it: whoever wanted to know has closed, and was told then.
-            tracing::debug!(%error, "closing");
+        if let Some(file) = file.and_then(|file| Rc::try_unwrap(file).ok()) {
+            let unstable = self.unstable_of(file.handle());
+            if let Err(error) = file.close_async().await {
+                // Whoever wanted to know has closed, and was told then; others who have the file
+                // open are told when they ask.
+                unstable.doubt(&error);
+                tracing::debug!(%error, "closing");
+            }
         }
         Ok(Answer::Done)
     }
@@ -221,19 +223,28 @@ impl Engine {
     async fn flushed(self: &Rc<Self>, number: u64) -> Answered<()> {
         let open = self.file(number)?;
         if open.is_dirty.take() {
-            open.learn(self.hand_over(&open.unstable).await)?;
+            let is_there = match open.unstable.is_doubtful() {
+                // A close has no verifier, which alone shows what became of what was written.
+                true => self.commit(&open).await,
+                false => self.hand_over(&open.unstable).await,
+            };
+            open.learn(is_there)?;
         }
         open.tell_loss()
     }
 
-    /// Has the server hand what was written to its file system, and tell how that went.
+    /// Has the server hand what was written to its file system. A loss that it tells then is
+    /// noted, and no error here.
     pub async fn hand_over(self: &Rc<Self>, unstable: &Unstable) -> Answered<()> {
         self.mended(unstable).await;
         let mark = unstable.mark();
         // The end of an open does it. This one's goes on: other descriptors may share it.
         let (session, _) = self.session();
         let file = self.open_handle(&session, unstable.handle(), ShareAccess::Write).await?;
-        file.close_async().await.map_err(|error| of_data(self.failed(&error)))?;
+        match file.close_async().await {
+            Err(error) if unstable.lose(&error) => return Ok(()),
+            closed => closed.map_err(|error| of_data(self.failed(&error)))?,
+        }
         if !unstable.is_mending() {
             unstable.handed_over(mark);
         }
@@ -248,15 +259,18 @@ impl Engine {
         Ok(Answer::Done)
     }
 
-    /// Makes all that was written stable, also what must be written again for that.
+    /// Makes all that was written stable, also what must be written again for that. A loss that
+    /// the server tells then is noted, and no error here.
     async fn commit(self: &Rc<Self>, open: &Rc<OpenFile>) -> Answered<()> {
         let unstable = &open.unstable;
         for _ in 0..COMMITS_MAX {
             self.mended(unstable).await;
             let mark = unstable.mark();
             let file = self.current(open).await?;
-            let committed = file.commit_async().await;
-            let committed = committed.map_err(|error| of_data(self.failed(&error)))?;
+            let committed = match file.commit_async().await {
+                Err(error) if unstable.lose(&error) => return Ok(()),
+                committed => committed.map_err(|error| of_data(self.failed(&error)))?,
+            };
             let is_same = unstable.note(committed.verifier);
             if !is_same {
                 self.mend(unstable);
@@ -265,7 +279,7 @@ impl Engine {
                 return Ok(());
             }
         }
-        Err(EIO)
+        Err(unstable.reason().unwrap_or(EIO))
     }
 
     /// Names last when the server's file system has written its journal; there is no request
@@ -274,11 +288,6 @@ impl Engine {
         self.node(node)?;
         Ok(Answer::Done)
     }
-}
-
-/// Whether an error is the server's word that what was written found no room, and is gone.
-pub(crate) fn tells_of_loss(errno: i32) -> bool {
-    matches!(errno, EFBIG | ENOSPC | EDQUOT)
 }
 
 /// The error number of a transfer. The kernel has judged who may do it when the file was opened:
@@ -307,6 +316,3 @@ const O_APPEND: u32 = 0o2000;
 const EIO: i32 = 5;
 const EBADF: i32 = 9;
 const EACCES: i32 = 13;
-const EFBIG: i32 = 27;
-const ENOSPC: i32 = 28;
-const EDQUOT: i32 = 122;

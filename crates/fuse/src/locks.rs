@@ -16,7 +16,7 @@ use dafs_wire::{Request, Response};
 
 use crate::abi::{Fields, LK_FLOCK, Message};
 use crate::engine::{Answer, Answered, Engine};
-use crate::files::tells_of_loss;
+use crate::tasks::Asker;
 
 /// Who has locks of a file: its node, the kernel's name of the owner, and whether by FLOCK.
 type Key = (u64, u64, bool);
@@ -116,9 +116,6 @@ impl Engine {
             && let Err(errno) = self.hand_over(&unstable).await
         {
             tracing::debug!(errno, "handing over before a lock is given back");
-            if tells_of_loss(errno) {
-                unstable.is_refused(errno);
-            }
         }
     }
 
@@ -222,7 +219,7 @@ impl Engine {
         }
         owner.file.borrow_mut().take();
         match Rc::try_unwrap(file) {
-            Ok(file) => file.close_async().await.map_err(|error| self.failed(&error)),
+            Ok(file) => self.close_owners(file).await.map_err(|error| self.failed(&error)),
             // Another thread of its asks for something: that goes on.
             Err(file) => {
                 let LockRange { offset, length } = wish.range();
@@ -238,7 +235,18 @@ impl Engine {
         let Some((_, file)) = gone.file.take() else { return };
         if let Ok(file) = Rc::try_unwrap(file) {
             // Whoever closes need not wait for it.
-            self.tasks.spawn(0, async move { drop(file.close_async().await) });
+            let engine = self.clone();
+            self.tasks.spawn(Asker::NOBODY, async move { drop(engine.close_owners(file).await) });
+        }
+    }
+
+    /// Ends the open of an owner of locks. What its close says of data is for those who wrote it.
+    async fn close_owners(&self, file: File) -> dafs_client::Result<()> {
+        let unstable = self.unstable_of(file.handle());
+        let closed = file.close_async().await;
+        match closed {
+            Err(error) if unstable.doubt(&error) => Ok(()),
+            closed => closed,
         }
     }
 

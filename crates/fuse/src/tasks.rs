@@ -31,9 +31,22 @@ struct Places {
     count: usize,
 }
 
+/// Who waits for what a task or a transfer comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asker {
+    /// The kernel's number of the request; 0 for none.
+    pub unique: u64,
+    /// The thread that waits; 0 if it is none of this namespace.
+    pub pid: u32,
+}
+
+impl Asker {
+    /// The mount does it for itself.
+    pub const NOBODY: Self = Self { unique: 0, pid: 0 };
+}
+
 struct Place {
-    /// The request it is for; 0 for none.
-    unique: u64,
+    asker: Asker,
     work: Option<Work>,
     waker: Waker,
 }
@@ -55,18 +68,18 @@ impl Wake for Woken {
 
 impl Tasks {
     /// Begins a task for a request; it runs until it waits for the first time.
-    pub fn spawn(&self, unique: u64, work: impl Future<Output = ()> + 'static) {
+    pub fn spawn(&self, asker: Asker, work: impl Future<Output = ()> + 'static) {
         let mut places = self.places.borrow_mut();
         let index = match places.free.pop() {
             Some(index) => index,
             None => {
                 let index = places.all.len();
                 let waker = Arc::new(Woken { index, list: self.woken.clone() }).into();
-                places.all.push(Place { unique: 0, work: None, waker });
+                places.all.push(Place { asker: Asker::NOBODY, work: None, waker });
                 index
             }
         };
-        places.all[index].unique = unique;
+        places.all[index].asker = asker;
         places.count += 1;
         drop(places);
         self.poll(index, Box::pin(work));
@@ -87,14 +100,19 @@ impl Tasks {
     /// Drops the task of a request, wherever it waits. False if there is none.
     pub fn cancel(&self, unique: u64) -> bool {
         let mut places = self.places.borrow_mut();
-        let found = places.all.iter().position(|p| p.unique == unique && p.work.is_some());
-        let Some(index) = found else { return false };
+        let Some(index) = places.find(unique) else { return false };
         let work = places.all[index].work.take();
         places.give_back(index);
         drop(places);
         // Dropping it may end a transfer, which takes time to nobody but us.
         drop(work);
         true
+    }
+
+    /// Who waits for the task of a request.
+    pub fn asker(&self, unique: u64) -> Option<Asker> {
+        let places = self.places.borrow();
+        places.find(unique).map(|index| places.all[index].asker)
     }
 
     /// How many there are.
@@ -136,8 +154,13 @@ impl Tasks {
 }
 
 impl Places {
+    /// The place of a request that waits.
+    fn find(&self, unique: u64) -> Option<usize> {
+        self.all.iter().position(|place| place.asker.unique == unique && place.work.is_some())
+    }
+
     fn give_back(&mut self, index: usize) {
-        self.all[index].unique = 0;
+        self.all[index].asker = Asker::NOBODY;
         self.free.push(index);
         self.count -= 1;
     }
@@ -189,7 +212,7 @@ mod tests {
         let done = Rc::new(Cell::new(0));
         for unique in [7, 8] {
             let (done, inner) = (done.clone(), tasks.clone());
-            tasks.spawn(unique, async move {
+            tasks.spawn(Asker { unique, pid: 1 }, async move {
                 inner.sleep(Duration::from_millis(1)).await;
                 done.set(done.get() + 1);
             });

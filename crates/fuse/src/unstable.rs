@@ -18,6 +18,7 @@ use dafs_types::{FileHandle, ShareAccess, Status, Verifier};
 
 use crate::data::Transfer;
 use crate::engine::{Answered, DATA_AT, Engine, RECEIVE_BYTES};
+use crate::tasks::Asker;
 use crate::uncovered::uncovered;
 
 /// What of one file may be lost.
@@ -35,11 +36,22 @@ pub(crate) struct Unstable {
     is_mending: Cell<bool>,
     /// The session has ended before all was written again: the next one begins with that.
     is_behind: Cell<bool>,
+    /// The open by which it is written again. It is kept, since its close might be what the server
+    /// tells of a loss, and nobody would hear it.
+    mender: RefCell<Option<(u32, Mender)>>,
     in_flight: Cell<u32>,
     waiting: RefCell<Vec<Transfer>>,
+    /// Why something was refused since the last commit.
+    refused: Cell<Option<i32>>,
     /// The last loss of data, and how many there were.
     loss: Cell<Option<Loss>>,
     losses: Cell<u64>,
+}
+
+#[derive(Clone)]
+struct Mender {
+    file: Rc<File>,
+    may_read: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -90,8 +102,10 @@ impl Unstable {
             is_incomplete: Cell::default(),
             is_mending: Cell::default(),
             is_behind: Cell::default(),
+            mender: RefCell::default(),
             in_flight: Cell::default(),
             waiting: RefCell::default(),
+            refused: Cell::default(),
             loss: Cell::default(),
             losses: Cell::default(),
         }
@@ -154,6 +168,7 @@ impl Unstable {
     /// As before, and all that was written before is.
     pub fn committed(&self, mark: u64) {
         self.is_incomplete.set(false);
+        self.refused.set(None);
         self.settle(mark);
     }
 
@@ -168,21 +183,49 @@ impl Unstable {
         self.settle(self.mark());
     }
 
-    /// The server has refused to take what was written, for want of room, and who wrote it was
-    /// told: to write it again is no use. What it did take of that it may yet lose. A loss before
-    /// it is told as if nothing had been refused since.
-    pub fn is_told(&self) {
+    /// A write was refused, or somebody's close. Where the server says of data why, it may mean
+    /// what was written before, which it tells once, and whoever sent the request is not sure to
+    /// hear of it: the kernel drops the error of a write of which it has sent a part before. What
+    /// is held stays, and the verifier of the next answer shows whether it must be written again.
+    /// True if it was such a word.
+    pub fn doubt(&self, error: &ClientError) -> bool {
+        let errno = of_lost_data(error);
+        self.refused.set(errno.or(self.refused.get()));
+        errno.is_some()
+    }
+
+    /// Whether a close that succeeds does not mean that all is there.
+    pub fn is_doubtful(&self) -> bool {
+        self.refused.get().is_some()
+    }
+
+    /// Why something was refused since the last commit.
+    pub fn reason(&self) -> Option<i32> {
+        self.refused.get()
+    }
+
+    /// A commit of the file, or the close that hands it over, has failed. Where that is the
+    /// server's word that data is lost, everybody is told who may have written it: to write it
+    /// again is no use. True if it was such a word.
+    pub fn lose(&self, error: &ClientError) -> bool {
+        let Some(errno) = of_lost_data(error) else { return false };
         if !self.pieces.borrow().is_empty() {
             self.is_incomplete.set(true);
         }
         self.let_go();
         self.verifier.set(None);
+        self.set_lost(errno);
+        true
     }
 
-    /// As before, but who asked is not sure to hear of it: whoever asks next is told.
-    pub fn is_refused(&self, errno: i32) {
-        self.is_told();
-        self.set_lost(errno);
+    /// Nobody waits for the answer to a write that waits here. False if it is none of these.
+    pub fn give_up(&self, unique: u64) -> bool {
+        self.waiting.borrow_mut().iter_mut().any(|transfer| transfer.give_up(unique))
+    }
+
+    /// Who waits for the answer to a write that waits here.
+    pub fn asker(&self, unique: u64) -> Option<Asker> {
+        self.waiting.borrow().iter().find_map(|transfer| transfer.asker_of(unique))
     }
 
     /// The last loss that does not concern somebody who comes now, for somebody was told of it.
@@ -254,6 +297,13 @@ impl Unstable {
     }
 }
 
+/// The error number, if a request failed with what the server says once of data that it has lost.
+fn of_lost_data(error: &ClientError) -> Option<i32> {
+    let status = error.status()?;
+    let is_word = matches!(status, Status::NoSpc | Status::DQuot | Status::FBig | Status::Io);
+    is_word.then(|| dafs_posix::errno::of_status(status))
+}
+
 /// Why data was not written again.
 enum Failed {
     /// There is no session any more; what is held stays.
@@ -280,11 +330,16 @@ impl Engine {
         new
     }
 
+    /// The same of all files.
+    pub fn all_unstable(&self) -> impl Iterator<Item = Rc<Unstable>> {
+        let all = self.unstable.borrow();
+        let all: Vec<_> = all.values().filter_map(std::rc::Weak::upgrade).collect();
+        all.into_iter()
+    }
+
     /// The server is another than before: whatever may have been lost with that is written again.
     pub fn mend_all(self: &Rc<Self>) {
-        let all: Vec<_> =
-            self.unstable.borrow().values().filter_map(std::rc::Weak::upgrade).collect();
-        for unstable in all {
+        for unstable in self.all_unstable() {
             let is_touched = unstable.verifier.get().is_some() || unstable.is_incomplete.get();
             if is_touched || unstable.is_behind.get() || unstable.in_flight.get() > 0 {
                 self.mend(&unstable);
@@ -298,12 +353,12 @@ impl Engine {
             return;
         }
         let (engine, unstable) = (self.clone(), unstable.clone());
-        self.tasks.spawn(0, async move {
+        self.tasks.spawn(Asker::NOBODY, async move {
             while unstable.in_flight.get() > 0 {
                 engine.tasks.sleep(PAUSE).await;
             }
             if unstable.is_incomplete.take() {
-                unstable.set_lost(EIO);
+                unstable.set_lost(unstable.refused.get().unwrap_or(EIO));
             }
             loop {
                 let (_, epoch) = engine.session();
@@ -337,8 +392,8 @@ impl Engine {
         let count = numbers.end - numbers.start;
         tracing::warn!(count, "the server may have lost data: it is written again");
         'anew: for _ in 0..ATTEMPTS_MAX {
-            let (session, _) = self.session();
-            let (file, may_read) = self.open_to_mend(&session, unstable.handle).await?;
+            let (session, epoch) = self.session();
+            let Mender { file, may_read } = self.mender(&session, epoch, unstable).await?;
             unstable.verifier.set(None);
             unstable.is_behind.set(false);
             for number in numbers.clone().filter(|number| !unstable.is_handed_over(*number)) {
@@ -367,7 +422,6 @@ impl Engine {
                 tracing::warn!("what a close handed to the server's file system is not there");
                 unstable.set_lost(EIO);
             }
-            // It closes by itself. To close it now would have the server hand everything over.
             return Ok(());
         }
         Err(Failed::Errno(EIO))
@@ -406,6 +460,25 @@ impl Engine {
             }
         }
         Ok(true)
+    }
+
+    /// The open to write a file again by.
+    async fn mender(
+        self: &Rc<Self>,
+        session: &Session,
+        epoch: u32,
+        unstable: &Unstable,
+    ) -> Result<Mender, Failed> {
+        let known = unstable.mender.borrow().clone();
+        if let Some((of, mender)) = known
+            && of == epoch
+        {
+            return Ok(mender);
+        }
+        let (file, may_read) = self.open_to_mend(session, unstable.handle).await?;
+        let mender = Mender { file: Rc::new(file), may_read };
+        *unstable.mender.borrow_mut() = Some((epoch, mender.clone()));
+        Ok(mender)
     }
 
     /// Opens a file to write it again, and to see what is there if that may be: a server that
@@ -491,11 +564,25 @@ mod tests {
         let unstable = Unstable::new(FileHandle([1; 64]), Rc::default());
         let (writer, other) = (unstable.known_loss(), unstable.known_loss());
         unstable.set_lost(EIO);
-        unstable.is_told();
+        assert!(unstable.doubt(&refused(Status::NoSpc)) && unstable.is_doubtful());
         let told = unstable.tell_loss(writer);
         assert_eq!(told, Some((1, EIO)));
         assert_eq!(unstable.tell_loss(other), Some((1, EIO)), "each open has its own account");
         assert_eq!(unstable.tell_loss(1), None);
         assert_eq!(unstable.known_loss(), 1, "who comes now is not concerned");
+    }
+
+    #[test]
+    fn only_what_is_said_of_data_is_a_word_of_lost_data() {
+        let unstable = Unstable::new(FileHandle([1; 64]), Rc::default());
+        assert!(!unstable.doubt(&refused(Status::Access)) && !unstable.is_doubtful());
+        assert!(!unstable.lose(&ClientError::TimedOut));
+        assert_eq!(unstable.tell_loss(0), None);
+        assert!(unstable.lose(&refused(Status::NoSpc)));
+        assert_eq!(unstable.tell_loss(0), Some((1, 28)));
+    }
+
+    fn refused(status: Status) -> ClientError {
+        ClientError::Status { what: "file".into(), status }
     }
 }

@@ -4,15 +4,17 @@
 //! ([`FLOOR`]), and are known, so that a program that closes whatever it finds leaves them; a
 //! child has sessions of its own.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
+use std::rc::Rc;
 use std::time::Duration;
 
 use dafs_client::{
     Buffer, Client, ClientConfig, Location, Login, Outcome as Brought, ServerName, Session,
-    SessionOptions, TlsClient, TlsClientFiles, TransportChoice,
+    SessionEvent, SessionOptions, TlsClient, TlsClientFiles, TransportChoice,
 };
 use dafs_types::{FileHandle, check_secret};
 use rustix::fs::{Mode, OFlags};
@@ -28,6 +30,7 @@ pub struct Connection {
     client: Option<Client>,
     mounts: Vec<Option<(Session, FileHandle)>>,
     staging: Option<Buffer>,
+    restarts: Rc<Cell<u64>>,
     own: BTreeSet<RawFd>,
 }
 
@@ -73,6 +76,12 @@ impl Connection {
         }
         let options = options(&location)?;
         let session = client.connect(&location, &options).map_err(|error| error.to_string())?;
+        let restarts = self.restarts.clone();
+        session.on_event(move |event| {
+            if let SessionEvent::Recovered { server_restarted: true, .. } = event {
+                restarts.set(restarts.get() + 1);
+            }
+        });
         let chain = session.chain();
         let chain = if location.path.is_empty() { chain } else { chain.lookup(&location.path) };
         let found = chain.getattr().run().map_err(|failure| failure.error.to_string())?;
@@ -107,10 +116,9 @@ impl Connection {
         self.client.clone()
     }
 
-    /// Another memory in its place.
-    pub fn renew_staging(&mut self) {
-        let renewed = self.client.as_ref().and_then(|client| client.allocate(STAGING_BYTES).ok());
-        self.staging = renewed.or(self.staging.take());
+    /// How often a server has been found again that had restarted.
+    pub fn restarts(&self) -> u64 {
+        self.restarts.get()
     }
 
     /// The descriptors that are the client's own, in order.

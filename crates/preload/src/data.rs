@@ -6,17 +6,18 @@
 use std::sync::atomic::Ordering;
 
 use dafs_client::{Buffer, File, ObjectType, Outcome as Brought, SetAttributes};
+use dafs_types::Verifier;
 use dafs_types::limits::APPEND_BYTES_MAX;
 
 use crate::config;
 use crate::connection::STAGING_BYTES;
-use crate::errors::{Failure, Outcome, fail};
+use crate::errors::{Outcome, fail};
 use crate::given::{Purpose, must_have};
 use crate::mapping::is_tracked;
 use crate::page::Kind;
 use crate::shared::SharedObject;
 use crate::state::{Description, State};
-use crate::waiting::{settle, wait};
+use crate::waiting::settle;
 
 /// Memory of the program's.
 #[derive(Clone, Copy, Debug)]
@@ -62,8 +63,19 @@ impl Piece {
 impl State {
     /// Reads at an offset. Octets read, fewer only at the file's end.
     pub fn read_at(&mut self, of: &Description, pieces: &[Piece], offset: i64) -> Outcome<isize> {
-        let mut at = position(offset)?;
         must_read(of)?;
+        loop {
+            let restarts = self.connection.restarts();
+            let read = self.read_once(of, pieces, position(offset)?)?;
+            // A server that has restarted meanwhile may not have had what was written before.
+            if self.connection.restarts() == restarts {
+                return Ok(read);
+            }
+            self.mend_after_restart();
+        }
+    }
+
+    fn read_once(&mut self, of: &Description, pieces: &[Piece], mut at: u64) -> Outcome<isize> {
         if is_tracked() {
             // What this process has changed in memory is in the file for who reads it.
             self.write_back_of(&of.identity.handle)?;
@@ -136,29 +148,46 @@ impl State {
     pub fn put(&mut self, of: &Description, pieces: &[Piece], mut at: u64) -> Outcome<isize> {
         let file = self.file(of)?;
         of.times.take();
-        let staging = self.connection.staging()?;
+        self.unstable.take(of.key())?;
         let mut done = 0;
-        for piece in pieces {
-            for part in piece.parts() {
-                // SAFETY: the program gave it to be written from.
-                let part = match unsafe { part.as_ref() } {
-                    Ok(part) => part,
-                    Err(_) if done > 0 => return Ok(done as isize),
-                    Err(failure) => return Err(failure),
-                };
-                staging.write(0, part);
-                match self.moved(write_whole(&file, at, &staging, part.len())) {
-                    Ok(()) if is_tracked() => self.mappings.note_written(of, at, part),
-                    Ok(()) => {}
-                    Err(_) if done > 0 => return Ok(done as isize),
-                    Err(failure) => return Err(failure),
+        for part in pieces.iter().flat_map(|piece| piece.parts()) {
+            // SAFETY: the program gave it to be written from.
+            let put = unsafe { part.as_ref() }.and_then(|part| {
+                self.put_part(of, &file, at, part)?;
+                // The server may have said by this that what was written before is gone.
+                self.unstable.take(of.key())
+            });
+            match put {
+                Ok(()) => {}
+                Err(failure) if done > 0 => {
+                    // The program hears how much was written; why it is not all, it hears next.
+                    self.unstable.keep_for_next(of.key(), &failure);
+                    return Ok(done as isize);
                 }
-                done += part.len();
-                at += part.len() as u64;
+                Err(failure) => return Err(failure),
             }
+            done += part.length;
+            at += part.length as u64;
         }
         self.settle(of)?;
         Ok(done as isize)
+    }
+
+    /// Writes what the staging memory has room for.
+    fn put_part(&mut self, of: &Description, file: &File, at: u64, part: &[u8]) -> Outcome<()> {
+        let staging = self.connection.staging()?;
+        staging.write(0, part);
+        match self.moved(write_whole(file, at, &staging, part.len())) {
+            Ok(verifiers) => self.note_written(of.key(), file, (at, part), verifiers),
+            Err(failure) => {
+                self.note_refused(of, &failure);
+                return Err(failure);
+            }
+        }
+        if is_tracked() {
+            self.mappings.note_written(of, at, part);
+        }
+        Ok(())
     }
 
     /// The file's end behind what was appended, and how much it was.
@@ -181,6 +210,7 @@ impl State {
             }
         };
         let (session, _) = self.connection.mount(of.identity.mount)?;
+        self.unstable.take(of.key())?;
         if config::get().appends_locally {
             end = self.metadata_of(of)?.size;
             let written = self.put(of, pieces, end)?;
@@ -190,12 +220,17 @@ impl State {
             staging.write(0, part);
             let chain = session.chain().of(&file);
             let appending = chain.append_from(staging.slice(0, part.len())?).run_async();
-            let appended = wait(&session.client(), appending).and_then(|it| Ok(it?));
-            match self.keeping_staging(appended).as_deref() {
+            match settle(&session.client(), appending).as_deref() {
                 Ok([Brought::Appended { offset, .. }]) => end = offset + part.len() as u64,
                 Ok(_) => return fail(libc::EIO),
-                Err(_) if done > 0 => return Ok((end, done as isize)),
-                Err(failure) => return Err(failure.clone()),
+                Err(failure) => {
+                    self.note_refused(of, failure);
+                    if done == 0 {
+                        return Err(failure.clone());
+                    }
+                    self.unstable.keep_for_next(of.key(), failure);
+                    return Ok((end, done as isize));
+                }
             }
             done += part.len();
         }
@@ -205,16 +240,7 @@ impl State {
     /// Waits for octets that move to or from the staging memory.
     fn moved<T>(&mut self, moving: impl Future<Output = Outcome<T>>) -> Outcome<T> {
         let Some(client) = self.connection.client() else { return fail(libc::EIO) };
-        let moved = settle(&client, moving);
-        self.keeping_staging(moved)
-    }
-
-    /// What was not waited for may still move: that memory is used no more.
-    fn keeping_staging<T>(&mut self, moved: Outcome<T>) -> Outcome<T> {
-        if matches!(moved, Err(Failure::Errno(libc::EINTR))) {
-            self.connection.renew_staging();
-        }
-        moved
+        settle(&client, moving)
     }
 
     /// Reads for the library itself, no more than the staging memory has room for; fewer octets
@@ -227,17 +253,36 @@ impl State {
     }
 
     /// Writes for the library itself, no more than the staging memory has room for. Memory that
-    /// the file is mapped to stays as it is.
-    pub fn write_aside(&mut self, file: &File, at: u64, bytes: &[u8]) -> Outcome<()> {
-        let staging = self.connection.staging()?;
-        staging.write(0, bytes);
-        self.moved(write_whole(file, at, &staging, bytes.len()))
+    /// the file is mapped to stays as it is. What is written for an open file of the program's is
+    /// held as what the program writes.
+    pub fn write_aside(
+        &mut self,
+        file: &File,
+        at: u64,
+        bytes: &[u8],
+        of: Option<&Description>,
+    ) -> Outcome<()> {
+        let verifiers = self.write_held(file, at, bytes)?;
+        match of {
+            Some(of) => self.note_written(of.key(), file, (at, bytes), verifiers),
+            None => verifiers.into_iter().try_for_each(|verifier| file.note_unstable(verifier))?,
+        }
+        Ok(())
     }
 
-    fn commit(&mut self, of: &Description) -> Outcome<()> {
-        let file = self.file(of)?;
-        let done = settle(&file.session().client(), file.commit_async())?;
-        Ok(file.note_committed(done.verifier)?)
+    /// Writes octets that are nowhere else, or once more. The first verifier that it was answered
+    /// with, and the last.
+    pub fn write_held(&mut self, file: &File, at: u64, bytes: &[u8]) -> Outcome<[Verifier; 2]> {
+        let staging = self.connection.staging()?;
+        let (mut first, mut last) = (None, Verifier::default());
+        for (index, part) in bytes.chunks(STAGING_BYTES).enumerate() {
+            staging.write(0, part);
+            let at = at + (index * STAGING_BYTES) as u64;
+            let verifiers = self.moved(write_whole(file, at, &staging, part.len()))?;
+            first.get_or_insert(verifiers[0]);
+            last = verifiers[1];
+        }
+        Ok([first.unwrap_or(last), last])
     }
 
     /// Makes what was written last, where the descriptor promises it.
@@ -296,6 +341,7 @@ impl State {
         let file = self.file(of)?;
         let wanted = SetAttributes { size: Some(length as u64), ..SetAttributes::default() };
         settle(&file.session().client(), file.set_attributes_async(&wanted))?;
+        self.unstable.cut(of.key(), length as u64);
         SharedObject::note_length(of.identity.mount, &of.identity.handle, length as u64);
         Ok(0)
     }
@@ -351,18 +397,25 @@ async fn read_whole(file: &File, at: u64, staging: &Buffer, length: usize) -> Ou
     }
 }
 
-async fn write_whole(file: &File, at: u64, staging: &Buffer, length: usize) -> Outcome<()> {
-    let mut done = 0;
+/// Writes so much. The first verifier that it was answered with, and the last.
+async fn write_whole(
+    file: &File,
+    at: u64,
+    staging: &Buffer,
+    length: usize,
+) -> Outcome<[Verifier; 2]> {
+    let (mut done, mut first, mut last) = (0, None, Verifier::default());
     while done < length {
         let slice = staging.slice(done, length - done)?;
         let moved = file.write_async(at + done as u64, slice).await?;
-        file.note_unstable(moved.verifier)?;
+        last = moved.verifier;
+        first.get_or_insert(last);
         done += moved.length as usize;
         if moved.length == 0 {
             return fail(libc::EIO);
         }
     }
-    Ok(())
+    Ok([first.unwrap_or(last), last])
 }
 
 fn position(offset: i64) -> Outcome<u64> {

@@ -7,10 +7,13 @@
 use std::os::fd::RawFd;
 use std::rc::Rc;
 
+use dafs_client::ClientError;
+
 use crate::errors::{self, Failure, Outcome, fail};
 use crate::page::Kind;
 use crate::state::{DESCRIPTORS_MAX, Description, State};
-use crate::waiting::{settle, wait};
+use crate::unstable::Key;
+use crate::waiting::wait;
 
 impl State {
     /// Closes a descriptor.
@@ -27,15 +30,41 @@ impl State {
     pub fn let_go(&mut self, number: RawFd) -> Outcome<()> {
         let Some(description) = self.take(number) else { return Ok(()) };
         // Closing any descriptor of a file ends the process's locks on it (POSIX).
-        let of = (description.identity.mount, description.identity.handle);
-        drop(self.owned.remove(&of));
-        let Some(description) = Rc::into_inner(description) else { return Ok(()) };
-        drop(description.locks.into_inner());
-        let (identity, times) = (description.identity, description.times.into_inner());
-        let closed = match description.file.into_inner().and_then(Rc::into_inner) {
+        let of = description.key();
+        if let Some(locks) = self.owned.remove(&of) {
+            self.unstable.share(of);
+            drop(locks);
+        }
+        let is_writer = description.identity.access != libc::O_RDONLY;
+        let Some(description) = Rc::into_inner(description) else {
+            // The last to be closed tells it for good.
+            return if is_writer { self.unstable.tell(of) } else { Ok(()) };
+        };
+        let is_last = is_writer && !self.is_open(of);
+        if is_last { self.close_last(&description) } else { self.end(&description) }
+    }
+
+    /// Whether a file is open here.
+    fn is_open(&self, key: Key) -> bool {
+        let mut all = self.descriptions().chain(self.mappings.descriptions());
+        all.any(|other| other.key() == key)
+    }
+
+    /// Ends the opens of a description.
+    pub fn end(&mut self, description: &Description) -> Outcome<()> {
+        drop(description.locks.take());
+        let (identity, times) = (&description.identity, description.times.take());
+        let closed = match description.file.take().and_then(Rc::into_inner) {
             Some(file) => {
                 let client = file.session().client();
-                settle(&client, file.close_async())
+                match wait(&client, file.close_async()) {
+                    // What a restart has lost is written again from what is held here.
+                    Err(ClientError::DataLost { .. }) => {
+                        self.unstable.note_behind(description.key());
+                        Ok(())
+                    }
+                    closed => closed.map_err(Failure::from),
+                }
             }
             None => Ok(()),
         };
@@ -43,7 +72,7 @@ impl State {
             let (session, _) = self.connection.mount(identity.mount)?;
             // A file that has no name any more needs no times.
             let setting = session.set_attributes_async(identity.handle, &times, &identity.path);
-            let _ = wait(&session.client(), setting)?;
+            let _ = wait(&session.client(), setting);
         }
         closed
     }

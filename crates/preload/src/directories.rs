@@ -131,7 +131,9 @@ impl State {
             Entry { name: ".".into(), inode: own, kind },
             Entry { name: "..".into(), inode: parent, kind },
         ];
-        for entry in listed.into_iter().filter(|entry| !matches!(entry.name.as_bytes(), b"." | b"..")) {
+        for entry in
+            listed.into_iter().filter(|entry| !matches!(entry.name.as_bytes(), b"." | b".."))
+        {
             let known = entry.metadata.as_ref();
             // Who may not search it is told names alone.
             let inode = known.map_or(own, |metadata| metadata.file_id);

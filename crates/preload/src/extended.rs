@@ -56,7 +56,7 @@ impl Bearer {
         let buffer = client.allocate(VALUE_BYTES_MAX)?;
         let value = buffer.slice(0, VALUE_BYTES_MAX)?;
         let chain = self.session.chain().at(directory).open(name, &OpenOptions::read());
-        let brought = wait(&client, chain.read_into(0, value).close().run_async())?;
+        let brought = wait(&client, chain.read_into(0, value).close().run_async());
         let brought = brought.map_err(|failure| self.failed(failure))?;
         let moved = brought.iter().find_map(Brought::transferred);
         let Some(moved) = moved else { return fail(libc::EIO) };
@@ -108,13 +108,13 @@ impl Bearer {
         if !value.is_empty() {
             chain = chain.write_from(0, buffer.slice(0, value.len())?);
         }
-        let put = wait(&client, chain.setattr(&size).close().run_async())?;
+        let put = wait(&client, chain.setattr(&size).close().run_async());
         let Err(failure) = put else { return Ok(()) };
         let was_made = is_new && failure.member > 0;
         let failed = self.failed(failure);
         if was_made {
             let removing = self.session.chain().at(directory).remove(name).run_async();
-            let _ = wait(&client, removing)?;
+            let _ = wait(&client, removing);
         }
         Err(failed)
     }
@@ -144,7 +144,7 @@ impl Bearer {
             return fail(libc::EPERM);
         }
         let removing = self.session.chain().at(self.directory()?).remove(name).run_async();
-        let removed = wait(&self.session.client(), removing)?;
+        let removed = wait(&self.session.client(), removing);
         removed.map(|_| 0).map_err(|failure| self.failed(failure))
     }
 

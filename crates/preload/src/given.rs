@@ -216,7 +216,11 @@ mod tests {
         assert!(!covers(text, 0x1000, 0x4000, Purpose::Writing));
         assert!(covers(text, 0x3000, 0x4000, Purpose::Writing));
         assert!(!covers(text, 0x3000, 0x5000, Purpose::Reading));
-        assert!(covers(&mappings().unwrap(), text.as_ptr() as usize, text.as_ptr() as usize + 1,
-            Purpose::Reading));
+        assert!(covers(
+            &mappings().unwrap(),
+            text.as_ptr() as usize,
+            text.as_ptr() as usize + 1,
+            Purpose::Reading
+        ));
     }
 }

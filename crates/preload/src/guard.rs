@@ -83,7 +83,11 @@ pub fn with<T>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     let _inside = Inside::enter();
     // SAFETY: the lock is held, and who is inside does not come in again.
     let state = unsafe { &mut *SHARED.state.get() };
-    let done = catch_unwind(AssertUnwindSafe(|| act(state.get_or_insert_default())));
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        let state = state.get_or_insert_default();
+        state.mend_after_restart();
+        act(state)
+    }));
     errors::set(errno);
     done.unwrap_or(Err(Failure::Errno(libc::EIO)))
 }

@@ -40,6 +40,7 @@ impl State {
         let range = self.range(of, asked)?;
         let kind = match i32::from(asked.l_type) {
             libc::F_UNLCK => {
+                self.unstable.share(of.key());
                 if let Some(file) = self.known_owner(of, owner) {
                     let unlocking = file.unlock_async(range.offset, range.length);
                     settle(&file.session().client(), unlocking)?;
@@ -79,6 +80,7 @@ impl State {
         let range = WHOLE_FILE;
         let kind = match operation & !libc::LOCK_NB {
             libc::LOCK_UN => {
+                self.unstable.share(of.key());
                 if let Some(file) = self.known_owner(of, Owner::Description) {
                     let unlocking = file.unlock_async(range.offset, range.length);
                     settle(&file.session().client(), unlocking)?;

@@ -81,6 +81,11 @@ impl Mappings {
         }
     }
 
+    /// Descriptions of the files that are mapped and shared.
+    pub fn descriptions(&self) -> impl Iterator<Item = &Rc<Description>> {
+        self.regions.iter().map(|region| &region.of)
+    }
+
     /// Whether any of the memory of a range stands for a file.
     pub fn has(&self, start: usize, length: usize) -> bool {
         let end = start.saturating_add(length);
@@ -129,9 +134,8 @@ impl State {
     }
 
     fn map_copy(&mut self, of: &Description, wish: Wish) -> Outcome<Mapped> {
-        let flags = wish.flags & !(MAP_TYPE | libc::MAP_POPULATE)
-            | libc::MAP_PRIVATE
-            | libc::MAP_ANONYMOUS;
+        let flags =
+            wish.flags & !(MAP_TYPE | libc::MAP_POPULATE) | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let writable = libc::PROT_READ | libc::PROT_WRITE;
         let mapped = map(Wish { protection: writable, flags, number: -1, offset: 0, ..wish });
         if mapped.0 == libc::MAP_FAILED {
@@ -232,12 +236,7 @@ impl State {
     }
 
     /// Puts into its file what killed programs have changed in memory. Whether the memory may go.
-    fn rescue(
-        &mut self,
-        mount: usize,
-        handle: FileHandle,
-        object: &SharedObject,
-    ) -> Outcome<bool> {
+    fn rescue(&mut self, mount: usize, handle: FileHandle, object: &SharedObject) -> Outcome<bool> {
         let (session, _) = self.connection.mount(mount)?;
         let options = OpenOptions { access: ShareAccess::Both, ..OpenOptions::read() };
         let opening = session.open_handle_async(handle, object.name(), &options);
@@ -276,7 +275,7 @@ impl State {
             }
         }
         for change in of.changes(0, end) {
-            self.write_aside(file, change.offset, &change.now)?;
+            self.write_aside(file, change.offset, &change.now, None)?;
         }
         Ok(())
     }
@@ -328,7 +327,7 @@ impl State {
         let file = self.file(&region.of)?;
         for change in region.object.changes(region.offset, end) {
             region.of.times.take();
-            self.write_aside(&file, change.offset, &change.now)?;
+            self.write_aside(&file, change.offset, &change.now, Some(&region.of))?;
             region.object.note_base(change.offset, &change.now);
         }
         drop(writing);

@@ -18,8 +18,8 @@ use crate::errors::{Failure, Outcome, fail};
 use crate::page::{Identity, Kind, Page};
 use crate::places::shown;
 use crate::route::{LINKS_MAX, Place, Route, whole};
-use crate::sockets;
 use crate::shared::SharedObject;
+use crate::sockets;
 use crate::state::{Description, State};
 use crate::waiting::{settle, wait};
 use crate::walk::{Slot, attributes};
@@ -109,9 +109,10 @@ impl State {
         }
         let (session, options) = (&slot.session, options(flags, mode));
         let opening = session.open_in_async(slot.directory, &slot.name, &slot.path, &options);
-        match wait(&session.client(), opening)? {
+        match wait(&session.client(), opening) {
             Ok(file) => {
                 if flags & libc::O_TRUNC != 0 {
+                    self.unstable.cut((slot.mount, file.handle()), 0);
                     SharedObject::note_length(slot.mount, &file.handle(), 0);
                 }
                 self.enter_file(&slot, file, flags)

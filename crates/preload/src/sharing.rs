@@ -43,6 +43,7 @@ impl State {
     /// Gives a page to whatever an heir will have. What cannot get one, the heir will not have; a
     /// line on standard error says why.
     pub fn share(&mut self, heir: Heir) {
+        self.unstable.share_all();
         let mut done: Vec<*const Description> = Vec::new();
         for (number, description) in self.table() {
             let address = Rc::as_ptr(description);

@@ -110,6 +110,7 @@ fn leave() {
 pub fn finish() {
     leave();
     let _ = guard::with(|state| {
+        state.close_what_is_unstable();
         state.give_up_locks();
         state.connection.take_leave();
         Ok(())

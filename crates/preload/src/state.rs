@@ -19,6 +19,7 @@ use crate::directories::Entry;
 use crate::errors::{Failure, Outcome};
 use crate::mapping::Mappings;
 use crate::page::{Identity, Kind, Page, Placeholder};
+use crate::unstable::{AllUnstable, Key};
 
 /// An open file, with all descriptors that share its offset.
 pub struct Description {
@@ -45,6 +46,11 @@ impl Description {
         Rc::new(Self { identity, page, file, times, listing, locks: RefCell::new(None) })
     }
 
+    /// Which file it is of.
+    pub fn key(&self) -> Key {
+        (self.identity.mount, self.identity.handle)
+    }
+
     /// What fails with EBADF on a descriptor without an open.
     pub fn must_be_open(&self) -> Outcome<()> {
         if self.identity.kind == Kind::Object { Err(Failure::Errno(libc::EBADF)) } else { Ok(()) }
@@ -66,6 +72,8 @@ pub struct State {
     pub names: Names,
     /// Mapped memory.
     pub mappings: Mappings,
+    /// What was written and may be lost with a server.
+    pub unstable: AllUnstable,
 }
 
 impl State {
@@ -126,6 +134,7 @@ impl State {
         }
         std::mem::forget(std::mem::take(&mut self.owned));
         self.mappings.forget_claims();
+        self.unstable = AllUnstable::default();
         std::mem::take(&mut self.connection).forget();
         self.placeholder = None;
     }

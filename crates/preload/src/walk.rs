@@ -151,7 +151,7 @@ impl Slot {
 /// What a name in a directory stands for; `None` for nothing.
 pub fn look(session: &Session, directory: FileHandle, name: &OsStr) -> Outcome<Option<Metadata>> {
     let asking = session.chain().at(directory).lookup(name).getattr().run_async();
-    match wait(&session.client(), asking)? {
+    match wait(&session.client(), asking) {
         Ok(brought) => last_metadata(&brought).map(Some),
         Err(failure) if failure.error.status() == Some(Status::NoEnt) => Ok(None),
         Err(failure) => Err(failure.into()),
@@ -213,8 +213,9 @@ impl<'p> Walk<'p> {
         if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
             return fail(libc::ENAMETOOLONG);
         }
-        let chain = self.session.chain().at(self.here()).lookup(names.join(OsStr::new("/"))).getattr();
-        match wait(&self.session.client(), chain.run_async())? {
+        let chain =
+            self.session.chain().at(self.here()).lookup(names.join(OsStr::new("/"))).getattr();
+        match wait(&self.session.client(), chain.run_async()) {
             Ok(brought) => {
                 let metadata = last_metadata(&brought)?;
                 if follow && metadata.kind == ObjectType::SymbolicLink {

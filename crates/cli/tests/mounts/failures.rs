@@ -1,7 +1,7 @@
 //! What programs see of a mount when something fails, and that they go on when it is mended.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -128,6 +128,79 @@ fn whoever_waits_for_a_server_can_be_interrupted() {
     assert_eq!(std::fs::read_to_string(host.at("file")).unwrap(), "text");
 }
 
+/// The program of `signals.c`, at work in a directory.
+fn signalled(host: &Host) -> Option<Child> {
+    if !have(&["cc"]) {
+        return None;
+    }
+    let program = host.path("signals");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/signals.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-Wall", "-Wextra", "-o"]).arg(&program).arg(source);
+    assert!(compiler.status().unwrap().success());
+    let mut child = Command::new(program);
+    child.arg(host.at("")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    Some(child.spawn().unwrap())
+}
+
+/// Ten kills of the server under a program that signals come to.
+fn no_call_fails(mut host: Host) {
+    host.mount("");
+    let Some(mut child) = signalled(&host) else { return };
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut failures = Vec::new();
+    let mut rounds = |count: usize| {
+        let mut left = count;
+        while left > 0 {
+            match lines.next() {
+                Some(line) if line.as_ref().unwrap() == "round" => left -= 1,
+                Some(line) => failures.push(line.unwrap()),
+                None => break,
+            }
+        }
+        failures.clone()
+    };
+    for _ in 0..10 {
+        assert_eq!(rounds(3), [""; 0]);
+        host.kill_server();
+        host.serve();
+    }
+    assert_eq!(rounds(3), [""; 0]);
+    drop(child.stdin.take());
+    assert_eq!(rounds(usize::MAX), [""; 0]);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn no_signal_makes_a_call_fail_while_servers_come_and_go() {
+    let Some(host) = Host::new() else { return };
+    no_call_fails(host);
+}
+
+#[test]
+fn no_signal_makes_a_call_fail_while_servers_come_and_go_over_tcp() {
+    let Some(host) = Host::by_tcp() else { return };
+    no_call_fails(host);
+}
+
+#[test]
+fn who_is_killed_behind_a_harmless_signal_does_not_wait_for_a_server() {
+    let Some(mut host) = Host::mounted("attr_timeout=0,entry_timeout=0") else { return };
+    let Some(mut child) = signalled(&host) else { return };
+    let mut lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "round");
+    host.kill_server();
+    await_that("an answer is waited for", || waits_in_fuse(&child));
+    // It goes on to wait, whatever comes that it has a handler for.
+    for _ in 0..20 {
+        kill_process(Pid::from_child(&child), Signal::ALARM).unwrap();
+        assert!(child.try_wait().unwrap().is_none());
+    }
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    assert_eq!(child.wait().unwrap().signal(), Some(9));
+    host.serve();
+}
+
 #[test]
 fn whoever_waits_for_a_lock_can_be_interrupted() {
     if !have(&["flock"]) {
@@ -185,6 +258,84 @@ fn a_full_disk_is_told_as_such() {
     // There is room again.
     std::fs::write(host.at("little"), "text").unwrap();
     assert_eq!(std::fs::read_to_string(host.exported("little")).unwrap(), "text");
+}
+
+/// Whether somebody was told of a full disk: by `fsync` or by `close`.
+fn is_told_of_full_disk(file: &File, syncs: bool) -> bool {
+    let synced = if syncs { file.sync_all().map_err(|error| error.raw_os_error()) } else { Ok(()) };
+    let copy = file.try_clone().unwrap();
+    let closed = nix::unistd::close(copy).map_err(|errno| Some(errno as i32));
+    let told = [synced, closed].into_iter().find_map(Result::err);
+    assert!(told.is_none_or(|errno| errno == Some(28)), "{told:?}");
+    told.is_some()
+}
+
+#[test]
+fn a_write_that_comes_back_short_on_a_full_disk_is_told_by_fsync_and_close() {
+    let Some(small) = Small::new() else { return };
+    let Some(mut host) = Host::of(Some(small.0.clone())) else { return };
+    host.mount("");
+    let data = vec![7; 12 << 20];
+    for syncs in [true, false, true, false] {
+        let mut file = File::create(host.at("big")).unwrap();
+        // What comes back short and what fails at once are both right.
+        let taken = file.write(&data).unwrap_or(0);
+        if !is_told_of_full_disk(&file, syncs) {
+            let there = std::fs::metadata(host.exported("big")).unwrap().len();
+            assert_eq!(there, taken as u64, "fsync: {syncs}; nothing was told");
+            let content = std::fs::read(host.exported("big")).unwrap();
+            assert!(content.iter().all(|octet| *octet == 7), "fsync: {syncs}; nothing was told");
+        }
+        drop(file);
+        std::fs::remove_file(host.at("big")).unwrap();
+        await_room(&small);
+    }
+}
+
+#[test]
+fn what_is_written_once_a_full_disk_has_room_again_is_there_or_told() {
+    let Some(small) = Small::new() else { return };
+    let Some(mut host) = Host::of(Some(small.0.clone())) else { return };
+    host.mount("");
+    let data: Vec<u8> = (0..3u32 << 20).map(|at| (at % 251) as u8 + 1).collect();
+    for syncs in [true, false, true, false] {
+        std::fs::write(host.exported("ballast"), vec![1; 3 << 20]).unwrap();
+        let mut file = File::create(host.at("big")).unwrap();
+        let (mut at, mut refused) = (0, None);
+        while at < data.len() && refused.is_none() {
+            match file.write(&data[at..]) {
+                Ok(count) => at += count,
+                Err(error) => refused = error.raw_os_error(),
+            }
+            if at < data.len() && std::fs::remove_file(host.exported("ballast")).is_ok() {
+                await_room_of(&small, 2 << 20);
+                // Whoever was told goes on, too.
+                refused = None;
+            }
+        }
+        assert!(refused.is_none_or(|errno| errno == 28), "{refused:?}");
+        if refused.is_none() && !is_told_of_full_disk(&file, syncs) {
+            let content = std::fs::read(host.exported("big")).unwrap();
+            assert!(content == data, "fsync: {syncs}; nothing was told, and octets are missing");
+        }
+        drop(file);
+        std::fs::remove_file(host.at("big")).unwrap();
+        let _ = std::fs::remove_file(host.exported("ballast"));
+        await_room(&small);
+    }
+}
+
+/// Waits until what was removed takes no room any more.
+fn await_room(small: &Small) {
+    await_room_of(small, 4 << 20);
+}
+
+fn await_room_of(small: &Small, wanted: u64) {
+    await_that("the room of what was removed", || {
+        let room = rustix::fs::statvfs(&small.0).unwrap();
+        // Less what the directory itself takes.
+        room.f_bfree * room.f_frsize + (64 << 10) >= wanted
+    });
 }
 
 #[test]

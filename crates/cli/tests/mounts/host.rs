@@ -13,6 +13,8 @@ pub struct Host {
     server: Option<Child>,
     next: Option<Child>,
     mounts: Vec<Mount>,
+    /// The port that it is reached by, if that is by TCP.
+    port: Option<u16>,
 }
 
 struct Mount {
@@ -28,6 +30,17 @@ impl Host {
 
     /// A server of a directory elsewhere.
     pub fn of(export: Option<PathBuf>) -> Option<Self> {
+        Self::of_by(export, None)
+    }
+
+    /// A server that is reached by TCP.
+    pub fn by_tcp() -> Option<Self> {
+        // Free now, and the same for each server that follows.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        Self::of_by(None, Some(port))
+    }
+
+    fn of_by(export: Option<PathBuf>, port: Option<u16>) -> Option<Self> {
         let has_device =
             std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
         if !has_device || !rustix::process::geteuid().is_root() {
@@ -36,7 +49,8 @@ impl Host {
         let directory = tempfile::tempdir().unwrap();
         let export = export.unwrap_or_else(|| directory.path().join("export"));
         let _ = std::fs::create_dir(&export);
-        let mut host = Self { directory, export, server: None, next: None, mounts: Vec::new() };
+        let (server, next, mounts) = (None, None, Vec::new());
+        let mut host = Self { directory, export, server, next, mounts, port };
         host.serve();
         Some(host)
     }
@@ -68,7 +82,8 @@ impl Host {
                 env!("CARGO_BIN_EXE_dafs"),
                 "serve",
             ])
-            .args(["--squash", "none", "--no-tcp", "--cache", "32M", "--lease", "2", "--socket"])
+            .args(self.way())
+            .args(["--squash", "none", "--cache", "32M", "--lease", "2", "--socket"])
             .args([self.path("socket"), "--state".into(), self.path("state")])
             .arg(&self.export)
             .stdin(Stdio::piped())
@@ -79,6 +94,16 @@ impl Host {
         child
     }
 
+    fn way(&self) -> Vec<String> {
+        match self.port {
+            None => vec!["--no-tcp".into()],
+            Some(port) => {
+                let address = format!("127.0.0.1:{port}");
+                vec!["--tcp".into(), address, "--anonymous".into(), "0:0".into()]
+            }
+        }
+    }
+
     /// SIGKILL.
     pub fn kill_server(&mut self) {
         let mut server = self.server.take().unwrap();
@@ -87,6 +112,9 @@ impl Host {
     }
 
     pub fn url(&self) -> String {
+        if let Some(port) = self.port {
+            return format!("dafs://127.0.0.1:{port}/");
+        }
         format!("dafs+shm://{}!/", self.path("socket").display())
     }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::program::dafs;
 
@@ -13,15 +13,37 @@ pub struct Place {
     server: Option<Child>,
     /// Address and port.
     tcp: String,
+    /// What is served is a disk of its own.
+    is_small: bool,
 }
 
 impl Place {
     pub fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("export")).unwrap();
-        let mut place = Self { directory, server: None, tcp: String::new() };
+        let mut place = Self { directory, server: None, tcp: String::new(), is_small: false };
         place.serve();
         place
+    }
+
+    /// One of a disk of 4 MiB; `None`, with a message, for whoever cannot mount one.
+    #[allow(dead_code)]
+    pub fn small() -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            let is_required = std::env::var("DAFS_REQUIRE_FACES").is_ok_and(|value| value == "1");
+            assert!(!is_required, "only root can mount a small disk");
+            eprintln!("skipped: only root can mount a small disk");
+            return None;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let export = directory.path().join("export");
+        std::fs::create_dir(&export).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(&export);
+        assert!(mount.status().unwrap().success());
+        let mut place = Self { directory, server: None, tcp: String::new(), is_small: true };
+        place.serve();
+        Some(place)
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -89,6 +111,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         if self.server.is_some() {
             self.kill_server();
+        }
+        if self.is_small {
+            let _ = Command::new("umount").arg("-l").arg(self.path("export")).status();
         }
     }
 }

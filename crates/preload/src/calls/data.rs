@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::{iovec, off_t};
 
 use crate::data::Piece;
-use crate::errors::{self, Outcome, fail};
+use crate::errors::{self, Failure, Outcome, fail};
 use crate::given::{Purpose, must_have};
 use crate::guard;
 use crate::state::is_ours;
@@ -176,6 +176,17 @@ impl End {
         }
     }
 
+    /// A copy comes back short since this could not be written: whoever writes next is told.
+    fn owe(self, errno: c_int) {
+        if is_ours(self.number) {
+            let _ = guard::with(|state| {
+                let key = state.get(self.number)?.key();
+                state.unstable.keep_for_next(key, &Failure::Errno(errno));
+                Ok(())
+            });
+        }
+    }
+
     /// Takes a step back: so much was read and not written.
     unsafe fn give_back(self, length: usize) {
         // SAFETY: the offset is null or one; any descriptor can be asked.
@@ -209,7 +220,11 @@ unsafe fn copy(from: End, to: End, length: usize) -> isize {
                 // SAFETY: the same.
                 unsafe { from.give_back(read - put) };
                 done += put;
-                return if done > 0 { done as isize } else { -1 };
+                if done == 0 {
+                    return -1;
+                }
+                to.owe(errors::get());
+                return done as isize;
             }
             put += written as usize;
         }

@@ -104,8 +104,7 @@ pub unsafe extern "C" fn closedir(stream: *mut Theirs) -> c_int {
 /// What `scandir` asks about an entry.
 type Filter = Option<unsafe extern "C" fn(*const dirent64) -> c_int>;
 /// How it orders them.
-type Order =
-    Option<unsafe extern "C" fn(*const *const dirent64, *const *const dirent64) -> c_int>;
+type Order = Option<unsafe extern "C" fn(*const *const dirent64, *const *const dirent64) -> c_int>;
 
 macro_rules! scanning {
     ($($name:ident)+) => {

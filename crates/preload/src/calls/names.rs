@@ -1,7 +1,7 @@
 //! Calls that change names.
 
-use std::os::unix::ffi::OsStrExt;
 use std::ffi::{c_char, c_int, c_uint};
+use std::os::unix::ffi::OsStrExt;
 
 use dafs_client::{DeviceNumber, NewObject};
 use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_REMOVEDIR, AT_SYMLINK_FOLLOW};

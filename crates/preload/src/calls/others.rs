@@ -145,8 +145,7 @@ pub unsafe extern "C" fn syscall(
                 libc::SYS_copy_file_range => {
                     let (to, at) = (c as c_int, d as *mut i64);
                     let (from, from_at) = (a as c_int, b as *mut i64);
-                    let moved =
-                        super::data::copy_file_range(from, from_at, to, at, e, f as c_uint);
+                    let moved = super::data::copy_file_range(from, from_at, to, at, e, f as c_uint);
                     return moved as c_long;
                 }
                 libc::SYS_execveat => {

@@ -153,4 +153,3 @@ pub unsafe extern "C" fn umask(mask: c_uint) -> c_uint {
     }
     real!(umask(mask => c_uint) -> c_uint)
 }
-

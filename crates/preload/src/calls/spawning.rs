@@ -110,8 +110,7 @@ impl Spawn {
     /// The path ends with a zero.
     unsafe fn is_ours(&self) -> bool {
         // SAFETY: by the caller's word.
-        let leads_here =
-            |path: *const c_char| unsafe { route(AT_FDCWD, path) } != Route::Kernel;
+        let leads_here = |path: *const c_char| unsafe { route(AT_FDCWD, path) } != Route::Kernel;
         let acts_here = self.actions.iter().any(|action| match action {
             Action::Open(_, path, ..) => leads_here(path.as_ptr()),
             // The child's standing is in its environment.

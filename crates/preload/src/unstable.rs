@@ -1,0 +1,448 @@
+//! What was written and may still be lost with the server.
+//!
+//! Invariants: what a program was told is written is held here until it is on stable storage or
+//! its file is closed, up to a bound for the process. When the server's verifier changes, what is
+//! held is written again, in the order in which it was written. What cannot be written again, and
+//! what was not held any more, is told as lost by the next write, sync or close.
+//!
+//! Others may write over what is held once they know of it: at a fork, and when a lock is given
+//! back, it is let go, and a loss behind that is told as one.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use dafs_client::{ClientError, File, Status};
+use dafs_types::{FileHandle, Verifier};
+
+use crate::errors::{Failure, Outcome, fail};
+use crate::state::{Description, State};
+use crate::waiting::settle;
+
+/// Which file: the number of its mount, and its handle.
+pub type Key = (usize, FileHandle);
+
+/// What of all files may be lost.
+#[derive(Default)]
+pub struct AllUnstable {
+    files: HashMap<Key, Unstable>,
+    /// Octets that are held.
+    held: usize,
+    /// Restarts of servers that were looked at.
+    restarts: u64,
+}
+
+/// What of one file may be lost.
+#[derive(Default)]
+struct Unstable {
+    pieces: Vec<Piece>,
+    /// The octets of the pieces, one behind the other.
+    octets: Vec<u8>,
+    verifier: Option<Verifier>,
+    /// Something is not held any more that may be lost.
+    is_incomplete: bool,
+    /// A server has restarted, and does not have what is held.
+    is_behind: bool,
+    /// Why something was refused since the last sync: it may mean what was written before.
+    refused: Option<i32>,
+    /// What the program must be told yet.
+    lost: Option<i32>,
+}
+
+/// Some octets of a file.
+#[derive(Clone, Copy)]
+struct Piece {
+    offset: u64,
+    start: usize,
+    length: usize,
+}
+
+impl Unstable {
+    /// Puts octets behind those that are held.
+    fn push(&mut self, offset: u64, octets: &[u8]) {
+        let start = self.octets.len();
+        self.octets.extend_from_slice(octets);
+        match self.pieces.last_mut() {
+            Some(last)
+                if last.offset + last.length as u64 == offset
+                    && last.start + last.length == start =>
+            {
+                last.length += octets.len();
+            }
+            _ => self.pieces.push(Piece { offset, start, length: octets.len() }),
+        }
+    }
+
+    /// The verifier of an answer. False if what was written before must be again.
+    fn note(&mut self, verifier: Verifier) -> bool {
+        self.verifier.replace(verifier).is_none_or(|before| before == verifier)
+    }
+
+    /// Holds nothing any more. Octets that were held.
+    fn let_go(&mut self) -> usize {
+        self.pieces.clear();
+        std::mem::take(&mut self.octets).len()
+    }
+}
+
+impl AllUnstable {
+    /// Holds what was written.
+    fn hold(&mut self, key: Key, offset: u64, octets: &[u8]) {
+        let has_room = self.held + octets.len() <= HELD_BYTES_MAX;
+        let of = self.files.entry(key).or_default();
+        if of.is_incomplete {
+            return;
+        }
+        if !has_room || of.pieces.len() >= PIECES_MAX {
+            of.is_incomplete = true;
+            self.held -= of.let_go();
+            return;
+        }
+        of.push(offset, octets);
+        self.held += octets.len();
+    }
+
+    fn note(&mut self, key: Key, verifier: Verifier) -> bool {
+        self.files.entry(key).or_default().note(verifier)
+    }
+
+    /// A request for a file's data has failed. What that may mean is seen when it is synced.
+    fn doubt(&mut self, key: Key, failure: &Failure) {
+        if let Failure::Errno(errno) = failure
+            && is_of_data(*errno)
+        {
+            self.files.entry(key).or_default().refused = Some(*errno);
+        }
+    }
+
+    /// Something is lost: it is told once, a reason of the server's before any other.
+    pub fn lose(&mut self, key: Key, errno: i32) {
+        let of = self.files.entry(key).or_default();
+        self.held -= of.let_go();
+        let before = of.lost.filter(|before| *before != libc::EIO);
+        of.lost = Some(before.unwrap_or(errno));
+    }
+
+    /// A call came back short for this reason: the next one tells it, if it is told once.
+    pub fn keep_for_next(&mut self, key: Key, failure: &Failure) {
+        if let Failure::Errno(errno) = failure
+            && is_of_data(*errno)
+        {
+            self.files.entry(key).or_default().lost = Some(*errno);
+        }
+    }
+
+    /// Tells of a loss.
+    pub fn tell(&self, key: Key) -> Outcome<()> {
+        let lost = self.files.get(&key).and_then(|of| of.lost);
+        lost.map_or(Ok(()), fail)
+    }
+
+    /// Tells of a loss, and not again.
+    pub fn take(&mut self, key: Key) -> Outcome<()> {
+        let told = self.tell(key);
+        if let Some(of) = self.files.get_mut(&key) {
+            of.lost = None;
+        }
+        told
+    }
+
+    /// All of a file is on stable storage, or lost and told.
+    fn settle(&mut self, key: Key) {
+        if let Some(of) = self.files.get_mut(&key) {
+            self.held -= of.let_go();
+            (of.is_incomplete, of.refused) = (false, None);
+        }
+    }
+
+    /// A file is not open here any more.
+    fn forget(&mut self, key: Key) {
+        if let Some(mut of) = self.files.remove(&key) {
+            self.held -= of.let_go();
+        }
+    }
+
+    /// Others may write over what was written here from now on.
+    pub fn share(&mut self, key: Key) {
+        if let Some(of) = self.files.get_mut(&key)
+            && !of.pieces.is_empty()
+        {
+            of.is_incomplete = true;
+            self.held -= of.let_go();
+        }
+    }
+
+    /// The same for all files.
+    pub fn share_all(&mut self) {
+        let keys: Vec<Key> = self.files.keys().copied().collect();
+        keys.into_iter().for_each(|key| self.share(key));
+    }
+
+    /// A file was cut: what lay behind its end is not to come back.
+    pub fn cut(&mut self, key: Key, size: u64) {
+        let Some(of) = self.files.get_mut(&key) else { return };
+        for piece in &mut of.pieces {
+            let left = usize::try_from(size.saturating_sub(piece.offset)).unwrap_or(usize::MAX);
+            piece.length = piece.length.min(left);
+        }
+    }
+
+    /// A server does not have what is held of a file.
+    pub fn note_behind(&mut self, key: Key) {
+        self.files.entry(key).or_default().is_behind = true;
+    }
+
+    /// Whether a server may not have what is held of a file.
+    fn is_behind(&self, key: Key) -> bool {
+        self.files.get(&key).is_some_and(|of| of.is_behind)
+    }
+
+    /// Whether a close that succeeds does not mean that all of a file is there.
+    fn is_doubtful(&self, key: Key) -> bool {
+        self.files.get(&key).is_some_and(|of| of.refused.is_some())
+    }
+
+    /// Whether anything of a file may be lost.
+    fn is_touched(&self, key: Key) -> bool {
+        self.files.get(&key).is_some_and(|of| !of.pieces.is_empty() || of.is_incomplete)
+    }
+}
+
+impl State {
+    /// A write was answered: holds it, and has everything written again if the server has lost
+    /// what was written before.
+    pub fn note_written(
+        &mut self,
+        key: Key,
+        file: &File,
+        (offset, octets): (u64, &[u8]),
+        verifiers: [Verifier; 2],
+    ) {
+        self.unstable.hold(key, offset, octets);
+        let are_same = verifiers.map(|verifier| self.unstable.note(key, verifier));
+        if are_same.contains(&false) {
+            self.mend(key, file);
+        }
+    }
+
+    /// A write has failed.
+    pub fn note_refused(&mut self, of: &Description, failure: &Failure) {
+        self.unstable.doubt(of.key(), failure);
+    }
+
+    /// Makes all that was written to a file stable, also what must be written again for that.
+    pub fn commit(&mut self, of: &Description) -> Outcome<()> {
+        let (key, file) = (of.key(), self.file(of)?);
+        for _ in 0..COMMITS_MAX {
+            let committed = settle(&file.session().client(), file.commit_async());
+            let committed = match committed {
+                Ok(committed) => committed,
+                Err(failure) => {
+                    if matches!(failure, Failure::Errno(errno) if is_of_data(errno)) {
+                        // The server's word goes before what is known here.
+                        self.unstable.settle(key);
+                        let _ = self.unstable.take(key);
+                    }
+                    return Err(failure);
+                }
+            };
+            if self.unstable.note(key, committed.verifier) {
+                self.unstable.settle(key);
+                return self.unstable.take(key);
+            }
+            self.mend(key, &file);
+            self.unstable.take(key)?;
+        }
+        fail(libc::EIO)
+    }
+
+    /// Writes again what is held of a file. What cannot be is lost.
+    fn mend(&mut self, key: Key, file: &File) {
+        let mut has_failed = false;
+        'anew: for _ in 0..ATTEMPTS_MAX {
+            let Some(of) = self.unstable.files.get_mut(&key) else { return };
+            (of.verifier, of.is_behind) = (None, false);
+            if std::mem::take(&mut of.is_incomplete) {
+                let known = of.refused;
+                let why = known.or_else(|| asked(file)).unwrap_or(libc::EIO);
+                return self.unstable.lose(key, why);
+            }
+            let mut number = 0;
+            while let Some((offset, octets)) = self.piece(key, number) {
+                number += 1;
+                match self.write_held(file, offset, &octets) {
+                    Ok(verifiers) => {
+                        if verifiers.map(|it| self.unstable.note(key, it)).contains(&false) {
+                            continue 'anew;
+                        }
+                    }
+                    // The server may mean what it has lost before, and has told now.
+                    Err(Failure::Errno(errno)) if is_of_data(errno) && !has_failed => {
+                        has_failed = true;
+                        continue 'anew;
+                    }
+                    Err(Failure::Errno(errno)) => return self.unstable.lose(key, errno),
+                    Err(Failure::Elsewhere(_)) => return self.unstable.lose(key, libc::EIO),
+                }
+            }
+            return;
+        }
+        self.unstable.lose(key, libc::EIO);
+    }
+
+    fn piece(&self, key: Key, number: usize) -> Option<(u64, Vec<u8>)> {
+        let of = self.unstable.files.get(&key)?;
+        let piece = of.pieces.get(number)?;
+        Some((piece.offset, of.octets[piece.start..piece.start + piece.length].to_vec()))
+    }
+
+    /// If a server has restarted since this was last asked, all that it may have lost is written
+    /// again, before anybody reads it.
+    pub fn mend_after_restart(&mut self) {
+        let restarts = self.connection.restarts();
+        if std::mem::replace(&mut self.unstable.restarts, restarts) == restarts {
+            return;
+        }
+        let keys: Vec<Key> = self.unstable.files.keys().copied().collect();
+        for key in keys {
+            if !self.unstable.is_touched(key) {
+                continue;
+            }
+            let writer = self.writer(key).ok_or(Failure::Errno(libc::EIO));
+            let file = writer.and_then(|of| self.file(&of));
+            match file {
+                Ok(file) => self.mend(key, &file),
+                Err(_) => self.unstable.lose(key, libc::EIO),
+            }
+        }
+    }
+
+    /// Who has a file open for writing.
+    fn writer(&self, key: Key) -> Option<Rc<Description>> {
+        let mut all = self.descriptions().chain(self.mappings.descriptions());
+        let writes = |of: &Description| of.identity.access != libc::O_RDONLY && of.key() == key;
+        all.find(|of| writes(of)).cloned()
+    }
+
+    /// Before the process ends: what it has written and neither synced nor closed is there as if it
+    /// had closed it.
+    pub fn close_what_is_unstable(&mut self) {
+        let all: Vec<Rc<Description>> = self.descriptions().cloned().collect();
+        for of in all.into_iter().filter(|of| of.identity.access != libc::O_RDONLY) {
+            if self.unstable.is_touched(of.key()) {
+                // Nobody is left to hear how it ended.
+                let _ = self.close_last(&of);
+            }
+        }
+    }
+
+    /// Closes the last open of a file here. A close does not say what became of what was written
+    /// before something was refused, nor whether the server is the one that took it.
+    pub fn close_last(&mut self, of: &Description) -> Outcome<()> {
+        let key = of.key();
+        if self.connection.restarts() != self.unstable.restarts && self.unstable.is_touched(key) {
+            let file = self.file(of)?;
+            self.mend(key, &file);
+        }
+        let before = if self.unstable.is_doubtful(key) { self.commit(of) } else { Ok(()) };
+        let restarts = self.connection.restarts();
+        let closed = before.and(self.end(of));
+        let is_behind = self.connection.restarts() != restarts || self.unstable.is_behind(key);
+        if is_behind && self.unstable.is_touched(key) {
+            self.mend_closed(of);
+        }
+        let told = self.unstable.take(key);
+        self.unstable.forget(key);
+        closed.and(told)
+    }
+
+    /// A server that restarted while a file was closed may not have what it had before.
+    fn mend_closed(&mut self, of: &Description) {
+        let key = of.key();
+        match self.open_again(of, crate::opening::access_of(of.identity.access)) {
+            Ok(file) => {
+                self.mend(key, &file);
+                let closed = settle(&file.session().client(), file.close_async());
+                if let Err(Failure::Errno(errno)) = closed {
+                    self.unstable.lose(key, errno);
+                }
+            }
+            // It had no name, so that nobody is left to miss it.
+            Err(Failure::Errno(libc::ENOENT | libc::ESTALE)) => {}
+            Err(_) => self.unstable.lose(key, libc::EIO),
+        }
+    }
+}
+
+/// What the server has to say of a file's data, if it is a loss.
+fn asked(file: &File) -> Option<i32> {
+    let committed = settle::<_, ClientError>(&file.session().client(), file.commit_async());
+    match committed {
+        Err(Failure::Errno(errno)) if is_of_data(errno) => Some(errno),
+        _ => None,
+    }
+}
+
+/// Whether an error number may be the server's word that data was lost, which it says once.
+fn is_of_data(errno: i32) -> bool {
+    const WORDS: [Status; 4] = [Status::NoSpc, Status::DQuot, Status::FBig, Status::Io];
+    WORDS.iter().any(|status| dafs_posix::errno::of_status(*status) == errno)
+}
+
+/// Octets that a process holds at most.
+const HELD_BYTES_MAX: usize = 16 << 20;
+/// Pieces that a file has at most.
+const PIECES_MAX: usize = 1 << 16;
+/// Commits that are tried while servers come and go.
+const COMMITS_MAX: u32 = 8;
+/// Times that data is written again to a server that restarts meanwhile.
+const ATTEMPTS_MAX: u32 = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Key = (0, FileHandle([1; 64]));
+
+    fn held(all: &AllUnstable) -> Vec<(u64, usize)> {
+        all.files[&KEY].pieces.iter().map(|piece| (piece.offset, piece.length)).collect()
+    }
+
+    #[test]
+    fn what_follows_is_one_piece_and_what_is_cut_off_is_gone() {
+        let mut all = AllUnstable::default();
+        all.hold(KEY, 0, b"0123");
+        all.hold(KEY, 4, b"4567");
+        all.hold(KEY, 2, b"xx");
+        assert_eq!(held(&all), [(0, 8), (2, 2)]);
+        all.cut(KEY, 3);
+        assert_eq!(held(&all), [(0, 3), (2, 1)]);
+        all.settle(KEY);
+        assert_eq!((held(&all).len(), all.held), (0, 0));
+    }
+
+    #[test]
+    fn what_there_is_no_room_to_hold_is_let_go_until_it_is_stable() {
+        let mut all = AllUnstable::default();
+        let much = vec![1; HELD_BYTES_MAX / 2 + 1];
+        all.hold(KEY, 0, &much);
+        all.hold(KEY, 0, &much);
+        assert!(all.files[&KEY].is_incomplete && all.held == 0);
+        all.hold(KEY, 0, b"more");
+        assert!(held(&all).is_empty());
+        all.settle(KEY);
+        all.hold(KEY, 0, b"more");
+        assert_eq!(held(&all), [(0, 4)]);
+    }
+
+    #[test]
+    fn a_loss_is_told_once_and_by_the_servers_reason_if_there_is_one() {
+        let mut all = AllUnstable::default();
+        all.lose(KEY, libc::ENOSPC);
+        all.lose(KEY, libc::EIO);
+        assert_eq!(all.tell(KEY), fail(libc::ENOSPC));
+        assert_eq!(all.take(KEY), fail(libc::ENOSPC));
+        assert_eq!(all.take(KEY), Ok(()));
+        all.keep_for_next(KEY, &Failure::Errno(libc::EFAULT));
+        assert_eq!(all.take(KEY), Ok(()));
+    }
+}
