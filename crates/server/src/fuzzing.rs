@@ -13,11 +13,23 @@ use dafs_dat::{
     InterfaceConfig, Operation, Region, Rights, SendOptions, WaitPolicy,
 };
 use dafs_memory::{Memory, Pages};
+use dafs_store::Store;
 use dafs_store::memory::{MemoryLimits, MemoryStore};
-use dafs_types::{Credentials, SequenceNumber, StreamId, Verifier};
-use dafs_wire::messages::{AuthRequest, ClientConnectAuth, Empty, SessionOptions};
+use dafs_types::{
+    CacheHint, CachePattern, CookieVerifier, Credentials, DeleteDisposition, FileHandle, Random,
+    ReaddirCookie, RequestId, RmrContext, RmrTarget, SequenceNumber, SetAttributes, SetTime,
+    ShareAccess, ShareDeny, Stability, StateId, StreamId, Timestamp, Verifier,
+};
+use dafs_wire::limits::ATTRIBUTE_BYTES_MAX;
+use dafs_wire::messages::{
+    AuthRequest, BatchRequest, BatchSubmit, CacheHintRequest, ClientConnectAuth, Commit, Empty,
+    FileChunk, InlineData, Lock, LockOptions, LockTest, LockType, Open, OpenCreation, OpenTarget,
+    Placement, ReadDirect, ReadDirectory, ReadInline, SessionOptions, SetAttributesInline,
+    TransferDirection, Unlock, WriteDirect, WriteInline,
+};
 use dafs_wire::{
-    ByteOrder, ChannelType, ConnectData, Procedure, Request, RequestHeader, Response,
+    Array, AttributeBitmap, ByteOrder, ChannelType, Checksum, ConnectData, DirectBuffer,
+    FileAttributeBlock, HEADER_BYTES, Path, Procedure, Request, RequestHeader, Response,
     decode_response, encode_request,
 };
 
@@ -59,6 +71,230 @@ pub fn request(data: &[u8]) {
     panic!("channels, endpoints, tasks, opens: {:?}", scene.server.held());
 }
 
+/// Requests whose numbers are the ends of what a number can be: offsets, lengths, cookies, counts,
+/// times, identifiers, credits. Each number of a request that is good is replaced by each of them,
+/// and `count` requests have many at once, as `random` says. Whatever is asked, it is answered or
+/// the connection ends. Worth something where overflow is checked.
+pub fn extremes(store: Arc<dyn Store>, handles: &[FileHandle], random: &mut Random, count: usize) {
+    let mut prober = Prober { scene: Scene::on(store), session: None };
+    for &handle in handles {
+        let kinds = prober.samples(handle).len();
+        for kind in 0..kinds {
+            let mut at = HEADER_BYTES + FileHandle::LENGTH;
+            loop {
+                // States are of one session: they are had anew when one has ended.
+                let (procedure, sample) = prober.samples(handle).swap_remove(kind);
+                if at + 4 > sample.len() {
+                    break;
+                }
+                for value in EXTREMES {
+                    let mut message = sample.clone();
+                    let is_long = at.is_multiple_of(8) && at + 8 <= message.len();
+                    if is_long {
+                        message[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+                        prober.ask(procedure, message.clone());
+                    }
+                    message[at..].copy_from_slice(&sample[at..]);
+                    message[at..at + 4].copy_from_slice(&(value as u32).to_ne_bytes());
+                    prober.ask(procedure, message);
+                }
+                at += 4;
+            }
+        }
+    }
+    for _ in 0..count {
+        let samples = prober.samples(handles[random.below(handles.len())]);
+        let (procedure, mut message) = samples[random.below(samples.len())].clone();
+        for place in message[HEADER_BYTES + FileHandle::LENGTH..].chunks_exact_mut(4) {
+            if random.below(4) == 0 {
+                let value = EXTREMES[random.below(EXTREMES.len())] >> (random.below(2) * 32);
+                place.copy_from_slice(&(value as u32).to_ne_bytes());
+            }
+        }
+        if random.below(8) == 0 {
+            let (at, value) = (random.below(8) * 4, EXTREMES[random.below(EXTREMES.len())]);
+            message[at..at + 4].copy_from_slice(&(value as u32).to_ne_bytes());
+        }
+        // And the same numbers as another request's.
+        let is_same = random.below(4) > 0;
+        let other = Procedure::ALL[random.below(Procedure::ALL.len())];
+        prober.ask(if is_same { procedure } else { other }, message);
+    }
+}
+
+/// Asks one request after the other, over another connection where one has ended.
+struct Prober {
+    scene: Scene,
+    session: Option<Probing>,
+}
+
+struct Probing {
+    client: Client,
+    sequence: u16,
+    /// An open of the file named `file`.
+    state: StateId,
+    /// What goes with cookies of each handle.
+    verifiers: Vec<(FileHandle, CookieVerifier)>,
+}
+
+impl Prober {
+    fn session(&mut self) -> &mut Probing {
+        let scene = &mut self.scene;
+        self.session.get_or_insert_with(|| {
+            let mut client = Client::connect(scene, b"extreme");
+            let directory = FileHandle(client.root(scene));
+            let open = Request::Open(Open {
+                target: OpenTarget::Null { directory, path: Path::new(&["file"]) },
+                creation: OpenCreation::NoCreate,
+                delete_disposition: DeleteDisposition::DontCare,
+                owner: b"owner",
+                access: ShareAccess::Both,
+                deny: ShareDeny::None,
+                key: None,
+            });
+            let answer = client.ask(scene, &encoded(2, &open)).expect("an answer");
+            let decoded = decode_response(ByteOrder::NATIVE, Procedure::Open, &answer);
+            let Ok((_, Response::Open(opened))) = decoded else { panic!("{decoded:?}") };
+            Probing { client, sequence: 3, state: opened.state, verifiers: Vec::new() }
+        })
+    }
+
+    /// A message is changed but for its beginning, and asked.
+    fn ask(&mut self, procedure: Procedure, mut message: Vec<u8>) -> Option<Vec<u8>> {
+        let probing = self.session();
+        probing.sequence = probing.sequence.wrapping_add(1);
+        let sequence = probing.sequence;
+        let header = encoded(sequence, &Request::Null(Empty));
+        let is_whole = message[..32] == encoded(0, &Request::Null(Empty))[..32];
+        if is_whole {
+            message[..HEADER_BYTES].copy_from_slice(&header[..HEADER_BYTES]);
+        }
+        message[32..36].copy_from_slice(&(procedure as u32).to_ne_bytes());
+        let whole = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        message[36..40].copy_from_slice(&whole.to_ne_bytes());
+        let mut probing = self.session.take()?;
+        let answer = probing.client.ask(&mut self.scene, &message)?;
+        let decoded = decode_response(ByteOrder::NATIVE, procedure, &answer);
+        assert!(decoded.is_ok() || !is_whole, "{procedure:?} {message:?}");
+        // A stream of which a request has had another number is out of step.
+        if is_whole && procedure != Procedure::Disconnect {
+            self.session = Some(probing);
+        }
+        Some(answer)
+    }
+
+    fn verifier(&mut self, directory: FileHandle) -> CookieVerifier {
+        let known = |probing: &Probing| {
+            probing.verifiers.iter().find(|(handle, _)| *handle == directory).map(|known| known.1)
+        };
+        if let Some(known) = known(self.session()) {
+            return known;
+        }
+        let list = listing(directory, CookieVerifier::default());
+        let answer = self.ask(Procedure::ReadDirInline, encoded(0, &list));
+        let decoded = answer
+            .as_ref()
+            .map(|answer| decode_response(ByteOrder::NATIVE, Procedure::ReadDirInline, answer));
+        let found = match decoded {
+            Some(Ok((_, Response::ReadDirInline(page)))) => page.verifier,
+            _ => CookieVerifier::default(),
+        };
+        self.session().verifiers.push((directory, found));
+        found
+    }
+
+    /// Requests about an object in which every number is good, as messages.
+    fn samples(&mut self, file: FileHandle) -> Vec<(Procedure, Vec<u8>)> {
+        let verifier = self.verifier(file);
+        let probing = self.session();
+        let state = probing.state;
+        let shared = &probing.client.shared;
+        let buffer = DirectBuffer {
+            target: RmrTarget(shared.address),
+            length: 512,
+            context: RmrContext(shared.stag.0),
+        };
+        let (buffers, chunks) = ([buffer], [FileChunk { offset: 0, length: 512, hint: HINT }]);
+        let transfers = [BatchRequest {
+            file,
+            request: RequestId(1),
+            state,
+            direction: TransferDirection::Read,
+            chunks: Array::from(chunks.as_slice()),
+            buffers: Array::from(buffers.as_slice()),
+            checksum: Checksum::NONE,
+        }];
+        let wanted = SetAttributes {
+            size: Some(7),
+            mode: Some(0o600),
+            time_access: Some(SetTime::Client(Timestamp { seconds: 1, nanoseconds: 2 })),
+            time_modify: Some(SetTime::Client(Timestamp { seconds: 3, nanoseconds: 4 })),
+            ..SetAttributes::default()
+        };
+        let mut room = [0; ATTRIBUTE_BYTES_MAX];
+        let attributes = FileAttributeBlock::encode_set(ByteOrder::NATIVE, &wanted, &mut room)
+            .expect("attributes that may be set");
+        let (data, offset, length, hint) = (InlineData::Here(b"eight by"), 5, 8, HINT);
+        let (stability, placement) = (Stability::DataSync, Placement::Packed);
+        let list = Array::from(buffers.as_slice());
+        let (lock_type, options) = (LockType::Write, LockOptions::default());
+        let requests = [
+            listing(file, verifier),
+            Request::ReadInline(ReadInline { file, state, offset, length, hint }),
+            Request::ReadDirect(ReadDirect { file, state, offset, length, hint, buffers: list }),
+            Request::WriteInline(WriteInline {
+                file,
+                state,
+                offset,
+                stability,
+                hint,
+                placement,
+                data,
+            }),
+            Request::WriteDirect(WriteDirect {
+                file,
+                state,
+                offset,
+                length,
+                stability,
+                hint,
+                checksum: Checksum::NONE,
+                buffers: list,
+            }),
+            Request::Commit(Commit { file, offset, length }),
+            Request::CacheHint(CacheHintRequest {
+                file,
+                offset,
+                length,
+                pattern: CachePattern::WillNeed,
+                hint,
+            }),
+            Request::SetAttrInline(SetAttributesInline { file, state, attributes }),
+            Request::Lock(Lock { file, lock_type, options, state, offset, length: 9 }),
+            Request::LockT(LockTest { file, lock_type, owner: b"other", offset, length: 9 }),
+            Request::LockU(Unlock { file, lock_type, state, offset, length: 9 }),
+            Request::BatchSubmit(BatchSubmit {
+                requests: Array::from(transfers.as_slice()),
+                window_us: 1,
+                completion_count: 1,
+                synchronous: true,
+            }),
+        ];
+        requests.iter().map(|request| (request.procedure(), encoded(0, request))).collect()
+    }
+}
+
+fn listing(directory: FileHandle, verifier: CookieVerifier) -> Request<'static> {
+    Request::ReadDirInline(ReadDirectory {
+        directory,
+        cookie: ReaddirCookie(0),
+        verifier,
+        names_bytes: 1000,
+        result_bytes_max: 1000,
+        wanted: AttributeBitmap::NONE,
+    })
+}
+
 /// A server on a thread that is also its client's.
 struct Scene {
     server: Server,
@@ -66,7 +302,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        let store = MemoryStore::new(MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 });
+        let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
+        Self::on(Arc::new(MemoryStore::new(limits)))
+    }
+
+    fn on(store: Arc<dyn Store>) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let socket = format!("dafs-fuzz-{}-{count}", std::process::id());
@@ -80,7 +320,7 @@ impl Scene {
         config.cache.dirty_bytes_max = 1 << 20;
         config.cache.file_count_max = 100;
         config.filer.anonymous = Some(Credentials::superuser());
-        Self { server: Server::new(&config, Arc::new(store)).expect("a server") }
+        Self { server: Server::new(&config, store).expect("a server") }
     }
 }
 
@@ -193,6 +433,22 @@ fn encoded(sequence: u16, request: &Request<'_>) -> Vec<u8> {
     buffer
 }
 
+/// The ends of numbers of 31, 32, 63 and 64 bits.
+const EXTREMES: [u64; 12] = [
+    1,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 31) + 1,
+    (1 << 32) - 1,
+    1 << 32,
+    (1 << 32) + 1,
+    (1 << 63) - 1,
+    1 << 63,
+    (1 << 63) + 1,
+    u64::MAX - 1,
+    u64::MAX,
+];
+const HINT: CacheHint = CacheHint(0);
 const SLOT_BYTES: u32 = 8192;
 const REQUESTS_MAX: u16 = 20;
 /// Turns after which nothing more is to be expected.

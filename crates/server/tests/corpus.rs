@@ -2,9 +2,13 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use dafs_server::fuzzing;
-use dafs_types::Random;
+use dafs_store::local::{LocalConfig, LocalStore};
+use dafs_store::memory::{MemoryLimits, MemoryStore};
+use dafs_store::{AttributeChanges, Credentials, NewNode, Store};
+use dafs_types::{CreateMode, FileHandle, Random, ShareAccess};
 
 #[test]
 fn the_corpus_harms_no_server() {
@@ -32,4 +36,41 @@ fn random_requests_harm_no_server() {
         }
         fuzzing::request(&data);
     }
+}
+
+/// A file, a directory with an entry, and the root.
+fn furnish(store: &dyn Store) -> Vec<FileHandle> {
+    let (who, none) = (Credentials::superuser(), AttributeChanges::default());
+    let top = store.root(&who).unwrap().handle;
+    let make = |directory: &FileHandle, name: &[u8]| {
+        let (mode, access) = (CreateMode::Guarded, ShareAccess::Both);
+        store.create_file(&who, directory, name, mode, &none, access).unwrap().1.handle()
+    };
+    let file = make(&top, b"file");
+    let directory = store.create_node(&who, &top, b"d", NewNode::Directory, &none).unwrap();
+    make(&directory.object.handle, b"entry");
+    vec![file, directory.object.handle, top]
+}
+
+#[test]
+fn extreme_numbers_harm_no_server_on_memory() {
+    for seed in 0..3 {
+        let limits = MemoryLimits { bytes_max: 1 << 20, object_count_max: 100 };
+        let store = Arc::new(MemoryStore::new(limits));
+        let mut handles = furnish(&*store);
+        // Each procedure meets each of them in one of the rounds.
+        handles.rotate_left(seed);
+        fuzzing::extremes(store, &handles, &mut Random::new(seed as u64), 2000);
+    }
+}
+
+#[test]
+fn extreme_numbers_harm_no_server_on_directories() {
+    let directory = tempfile::tempdir().unwrap();
+    let tree = directory.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    let config = LocalConfig::new(tree, directory.path().join("state"));
+    let store = Arc::new(LocalStore::new(&config).unwrap());
+    let handles = furnish(&*store);
+    fuzzing::extremes(store, &handles, &mut Random::new(9), 2000);
 }

@@ -2,8 +2,9 @@
 //!
 //! Invariant: all else is as in the store behind it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use dafs_client::{ClientError, OpenOptions, Session, Status};
 use dafs_memory::Memory;
@@ -16,6 +17,9 @@ use dafs_types::{
 };
 
 use crate::fixture::{Fixture, any, pattern};
+
+/// By then a search that does not end hangs.
+const HANG: Duration = Duration::from_secs(60);
 
 /// Which call panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +46,39 @@ impl Fate {
     }
 }
 
+/// An object that must be searched for, and a search that takes until it is let go on.
+#[derive(Debug, Default)]
+struct Lost {
+    state: Mutex<LostState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct LostState {
+    handle: Option<FileHandle>,
+    search_count: usize,
+    may_end: bool,
+}
+
+impl Lost {
+    fn with<T>(&self, act: impl FnOnce(&mut LostState) -> T) -> T {
+        let done = act(&mut self.state.lock().unwrap());
+        self.changed.notify_all();
+        done
+    }
+
+    fn wait_until(&self, is_so: impl Fn(&LostState) -> bool) {
+        let state = self.state.lock().unwrap();
+        let (_state, late) =
+            self.changed.wait_timeout_while(state, HANG, |state| !is_so(state)).unwrap();
+        assert!(!late.timed_out(), "a search hangs");
+    }
+}
+
 struct FragileStore {
     inner: Arc<dyn Store>,
     fate: Fate,
+    lost: Arc<Lost>,
 }
 
 struct FragileFile {
@@ -93,6 +127,26 @@ impl File for FragileFile {
 }
 
 impl Store for FragileStore {
+    fn defer_searches(&self) -> bool {
+        self.inner.defer_searches();
+        true
+    }
+
+    fn must_search(&self, handle: &FileHandle) -> bool {
+        self.lost.with(|lost| lost.handle == Some(*handle)) || self.inner.must_search(handle)
+    }
+
+    fn search(&self, handles: &[FileHandle]) {
+        self.lost.with(|lost| lost.search_count += 1);
+        self.lost.wait_until(|lost| lost.may_end);
+        self.lost.with(|lost| lost.handle.take_if(|handle| handles.contains(handle)));
+        self.inner.search(handles);
+    }
+
+    fn renewed(&self, handle: &FileHandle) -> Option<FileHandle> {
+        self.inner.renewed(handle)
+    }
+
     fn root(&self, who: &Credentials) -> Result<Object> {
         self.inner.root(who)
     }
@@ -224,10 +278,16 @@ impl Store for FragileStore {
 
 /// A server on such a store, and a session.
 fn fragile() -> (Fixture, Fate) {
-    let fate = Fate::default();
-    let given = fate.clone();
-    let fixture = Fixture::on_store_within(|inner| Arc::new(FragileStore { inner, fate: given }));
+    let (fixture, fate, _) = fragile_with_lost();
     (fixture, fate)
+}
+
+fn fragile_with_lost() -> (Fixture, Fate, Arc<Lost>) {
+    let (fate, lost) = (Fate::default(), Arc::<Lost>::default());
+    let (given, also) = (fate.clone(), lost.clone());
+    let fixture =
+        Fixture::on_store_within(|inner| Arc::new(FragileStore { inner, fate: given, lost: also }));
+    (fixture, fate, lost)
 }
 
 /// What a request comes to whose job has panicked.
@@ -281,6 +341,41 @@ fn a_read_and_a_truncation_that_panic_fail_and_can_be_tried_again() {
     assert_eq!(back, data);
     file.set_len(1000).unwrap();
     file.close().unwrap();
+    drop(session);
+    fixture.stop();
+}
+
+#[test]
+fn a_search_keeps_nobody_waiting_but_those_who_asked_for_it() {
+    let (fixture, _, lost) = fragile_with_lost();
+    std::fs::write(fixture.local("lost"), b"found").unwrap();
+    std::fs::write(fixture.local("other"), b"here").unwrap();
+    let (_client, session) = fixture.connect(any());
+    let handle = session.open("/lost", &OpenOptions::read()).unwrap().handle();
+    lost.with(|lost| lost.handle = Some(handle));
+    std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let (_client, session) = fixture.connect(any());
+                    session.metadata("/lost").map(|found| found.size)
+                })
+            })
+            .collect();
+        lost.wait_until(|lost| lost.search_count > 0);
+        for _ in 0..100 {
+            assert_eq!(session.metadata("/other").unwrap().size, 4);
+            session.create_dir("/d", 0o700).unwrap();
+            session.remove("/d").unwrap();
+        }
+        assert!(askers.iter().all(|asker| !asker.is_finished()), "they wait for the search");
+        lost.with(|lost| lost.may_end = true);
+        for asker in askers {
+            assert_eq!(asker.join().unwrap().unwrap(), 5);
+        }
+    });
+    // Those who came while one was under way share the next.
+    assert!(lost.with(|lost| lost.search_count) <= 2);
     drop(session);
     fixture.stop();
 }

@@ -243,7 +243,11 @@ impl Cache {
             && hint.write_likelihood() < LIKELIHOOD_MIDDLE;
         if pattern == CachePattern::DontNeed {
             self.drop_range(file, offset, end);
-        } else if (pattern == CachePattern::WillNeed || hint.prefetch()) && !is_unlikely {
+        } else if (pattern == CachePattern::WillNeed || hint.prefetch())
+            && !is_unlikely
+            // Of a file that is closed nothing is fetched, though blocks of it are still there.
+            && self.files.get(file).file.is_some()
+        {
             let end = end.min(self.files.get(file).size);
             self.plan_range(file, offset, end, jobs);
         }
