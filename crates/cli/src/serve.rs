@@ -194,7 +194,9 @@ pub fn run(flags: Arguments) -> Result<()> {
     if arguments.while_stdin {
         stop_with_stdin(server.stopper())?;
     }
-    open_sockets_to_all(server.addresses());
+    if !arguments.one_time_password {
+        open_sockets_to_all(server.addresses());
+    }
     status::offer(server.addresses(), &server.inspector());
     let traces = traces(&arguments, &server)?;
     let page = page(&arguments, &server, traces.as_ref())?;
@@ -299,7 +301,8 @@ fn announce(addresses: &[Address], config: &ServerConfig, page: Option<&Page>) {
 }
 
 /// A server that acts for everybody lets everybody connect: the kernel says who it is.
-/// One that has a single user's rights keeps its socket to that user.
+/// One that has a single user's rights, or is there for the program that started it, keeps its
+/// socket to that user: sockets begin as their owner's alone, whatever the umask is.
 fn open_sockets_to_all(addresses: &[Address]) {
     if !rustix::process::geteuid().is_root() {
         return;

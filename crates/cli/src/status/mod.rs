@@ -14,8 +14,7 @@ pub mod top;
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,7 +23,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::local_socket_candidates;
 use dafs_dat::Address;
-use dafs_dat::shm::{Distrust, FoundSocket};
+use dafs_dat::shm::{Distrust, FoundSocket, listen_privately};
 use dafs_server::Inspector;
 use serde_json::Value;
 
@@ -62,13 +61,7 @@ pub fn offer(addresses: &[Address], inspector: &Inspector) {
 }
 
 fn listen(path: &Path, inspector: Inspector) -> std::io::Result<()> {
-    // The socket beside it is ours: what is here is left of a server that has ended.
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    let listener = listen_privately(path)?;
     std::thread::Builder::new().name("dafs-status".into()).spawn(move || {
         for stream in listener.incoming().flatten() {
             // One question that cannot be answered must not leave all later ones without.

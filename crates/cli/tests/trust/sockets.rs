@@ -194,3 +194,32 @@ fn ones_own_server_is_found_at_the_usual_place() {
     let read = person.run(&["cat", &format!("dafs://{}/file", server.tcp)]);
     assert_eq!(said(&read), "mine\n");
 }
+
+#[test]
+fn a_server_s_sockets_are_its_users_alone_whatever_the_umask_is() {
+    if !can_be_others() {
+        return;
+    }
+    let (person, stranger) = (Person::new(41_020), Person::new(ATTACKER));
+    let export = person.directory("export");
+    std::fs::write(export.join("file"), "mine\n").unwrap();
+    // Whoever gets to the sockets' directory would get in.
+    std::fs::set_permissions(person.path(""), PermissionsExt::from_mode(0o755)).unwrap();
+    let mut open = person.command("/bin/sh");
+    open.args(["-c", "umask 0; exec \"$@\"", "sh"]);
+    let mut serve = person.dafs(&["serve", "--no-anonymous", "--tcp", "127.0.0.1:0", "--state"]);
+    serve.arg(person.path("state")).arg("--socket").arg(person.path("socket")).arg(&export);
+    // The shell has none of this process's descriptors.
+    let program = person.path("dafs");
+    let own = env!("CARGO_BIN_EXE_dafs");
+    std::fs::hard_link(own, &program).or_else(|_| std::fs::copy(own, &program).map(drop)).unwrap();
+    open.arg(&program).args(serve.get_args());
+    let server = Server::run(open, person.path("socket"));
+    for name in ["socket", "socket.status"] {
+        let mode = person.path(name).symlink_metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    let read = stranger.run(&["cat", &server.url("file")]);
+    assert!(!read.status.success(), "{}", said(&read));
+    assert!(said(&read).contains("ermission denied"), "{}", said(&read));
+}

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::binding;
 use super::found::{FoundSocket, SocketTrust};
 use super::{Connection, remote};
 use crate::spare::Spare;
@@ -31,20 +32,8 @@ impl Listener {
     }
 
     fn try_bind(path: &Path) -> rustix::io::Result<Self> {
-        let address = SocketAddrUnix::new(path)?;
-        let socket = socket()?;
-        match rustix::net::bind(&socket, &address) {
-            Err(rustix::io::Errno::ADDRINUSE) => {
-                if rustix::net::connect(&self::socket()?, &address)
-                    != Err(rustix::io::Errno::CONNREFUSED)
-                {
-                    return Err(rustix::io::Errno::ADDRINUSE);
-                }
-                rustix::fs::unlink(path)?;
-                rustix::net::bind(&socket, &address)?;
-            }
-            other => other?,
-        }
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = binding::bind(path, SocketType::SEQPACKET, flags)?;
         rustix::net::listen(&socket, BACKLOG)?;
         remote::learn_limits();
         Ok(Self { socket: Some(socket), path: path.to_path_buf(), spare: Spare::new() })

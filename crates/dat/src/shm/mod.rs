@@ -10,6 +10,7 @@
 //! Invariant: posted work is executed in order (`transfer`); a copy into a mapped
 //! region is done before the frame of any later send is committed.
 
+mod binding;
 mod control;
 mod delta;
 mod found;
@@ -29,6 +30,7 @@ use std::time::Instant;
 
 use dafs_memory::{Memory, Pages};
 
+pub use self::binding::listen_privately;
 pub use self::found::{Distrust, FoundSocket, SocketTrust, server_user};
 
 use self::control::{ControlSocket, ExposedRegion, Hello, Packet, PeerFile};
