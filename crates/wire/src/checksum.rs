@@ -42,10 +42,15 @@ impl ChecksumPart {
     #[must_use]
     pub fn of(at: u32, data: &[u8]) -> Self {
         let (mut plain, mut placed) = (0u64, 0u64);
-        for (place, &octet) in (u64::from(at)..).zip(data) {
-            let value = if place % 2 == 0 { u64::from(octet) } else { u64::from(octet) << 8 };
-            plain += value;
-            placed = (placed + value * (place / 2)) % MODULUS;
+        let mut from = u64::from(at);
+        for part in data.chunks(PART_BYTES) {
+            for (place, &octet) in (from..).zip(part) {
+                let value = u64::from(octet) << (8 * (place % 2));
+                plain += value;
+                placed += value * (place / 2);
+            }
+            placed %= MODULUS;
+            from += part.len() as u64;
         }
         Self { at, plain: plain % MODULUS, placed }
     }
@@ -72,6 +77,9 @@ impl Checksum {
         Self([a, b, c, d])
     }
 }
+
+/// Octets before the sum of a part could pass 64 bits: places are below 2^32, values below 2^16.
+const PART_BYTES: usize = 1 << 15;
 
 /// Lanes summed side by side, so that the compiler uses vector registers.
 const LANES: usize = 16;
