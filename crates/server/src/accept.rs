@@ -74,7 +74,8 @@ impl Reactor {
         let Some(endpoint) = self.channels.endpoint_of(id) else { return };
         let holder = self.holder_of(endpoint);
         if self.logins.may_tell(Line::Connection, holder, self.now) {
-            tracing::warn!(from = %holder, "too many connections have not logged in: one gives way");
+            let text = "too many connections have not logged in: one gives way";
+            tracing::warn!(from = %holder, "{text}");
         }
         self.give_up(endpoint);
     }

@@ -45,7 +45,7 @@ pub enum PasswordError {
         source: io::Error,
     },
     /// Others can read or change it.
-    #[error("the password file {path} is not used: {source}")]
+    #[error("the password file {path} is not used")]
     Exposed {
         /// The file.
         path: PathBuf,
