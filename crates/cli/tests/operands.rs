@@ -199,3 +199,63 @@ fn what_is_made_has_the_mode_that_the_umask_leaves() {
         assert_eq!(mode("file"), 0o666, "{umask}");
     }
 }
+
+#[test]
+fn a_link_does_not_take_the_place_of_what_it_leads_to() {
+    let place = Place::new();
+    std::fs::write(place.in_export("a"), "the only copy").unwrap();
+    std::os::unix::fs::symlink("a", place.in_export("link")).unwrap();
+    let output = place.run_on(&["mv"], &["link", "a"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("are the same file"), "{}", said(&output));
+    assert_eq!(std::fs::read(place.in_export("a")).unwrap(), b"the only copy");
+    assert!(place.run_on(&["mv"], &["a", "link"]).status.success());
+    assert_eq!(std::fs::read(place.in_export("link")).unwrap(), b"the only copy");
+}
+
+#[test]
+fn what_one_operand_has_made_another_does_not_replace() {
+    let place = Place::new();
+    for directory in ["one", "two", "target"] {
+        std::fs::create_dir(place.in_export(directory)).unwrap();
+        std::fs::write(place.in_export(directory).join("f"), directory).unwrap();
+    }
+    let output = place.run_on(&["cp"], &["one/f", "two/f", "one/f", "target"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("just-created"), "{}", said(&output));
+    assert!(said(&output).contains("more than once"), "{}", said(&output));
+    assert_eq!(std::fs::read(place.in_export("target/f")).unwrap(), b"one");
+}
+
+#[test]
+fn a_slash_at_the_end_says_that_it_is_a_directory() {
+    let place = Place::new();
+    std::fs::write(place.in_export("a"), "a").unwrap();
+    std::os::unix::fs::symlink("a", place.in_export("link")).unwrap();
+    for command in ["cp", "mv"] {
+        for paths in [["a/", "new"], ["a", "new/"], ["link/", "new"]] {
+            let output = place.run_on(&[command], &paths);
+            assert_eq!(output.status.code(), Some(1), "{command} {paths:?}");
+            assert!(!place.in_export("new").exists(), "{command} {paths:?}");
+        }
+    }
+    std::fs::create_dir(place.in_export("d")).unwrap();
+    assert!(place.run_on(&["ln"], &["a", "d"]).status.success());
+    assert!(place.in_export("d/a").exists());
+}
+
+#[test]
+fn output_that_nobody_takes_is_told() {
+    let place = Place::new();
+    std::fs::write(place.in_export("a"), "a").unwrap();
+    for command in ["cat", "ls", "stat", "df"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = dafs().arg(command).arg(place.url("a")).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        assert!(said(&output).contains("No space left"), "{command}: {}", said(&output));
+    }
+    let out = std::fs::File::options().append(true).open(place.in_export("a")).unwrap();
+    let output = dafs().arg("cat").arg(place.url("a")).stdout(out).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(std::fs::read(place.in_export("a")).unwrap(), b"a");
+}

@@ -11,6 +11,7 @@ mod side;
 mod tasks;
 mod walk;
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
@@ -26,7 +27,7 @@ use run::Run;
 use side::same_file;
 
 pub use mover::Mover;
-pub use open::read_next;
+pub use open::{is_output, read_next};
 pub use side::Side;
 
 /// Arguments of `dafs cp`.
@@ -88,8 +89,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         );
     }
     let (mut failed, mut differing) = (0, 0);
+    let mut made = HashMap::new();
     for text in sources {
-        match copy_operand(arguments, &mover, text, (&into, is_directory)) {
+        match copy_operand(arguments, &mover, text, (&into, is_directory), &mut made) {
             Ok(outcome) => {
                 failed += outcome.failed;
                 differing += outcome.differing;
@@ -114,16 +116,39 @@ fn copy_operand(
     mover: &Mover,
     text: &OsStr,
     (into, is_directory): (&Side, bool),
+    made: &mut HashMap<OsString, OsString>,
 ) -> Result<Outcome> {
     let shown = shown_path(text);
     let source = side(&mover.client, text, arguments)?;
     if source.is_directory() && !arguments.recursive {
         bail!("{shown} is a directory; give -r to copy it with all that is in it");
     }
+    let ends_as_directory = |text: &OsStr| text.as_bytes().ends_with(b"/");
+    if ends_as_directory(text) && !source.is_directory() {
+        bail!("{shown} is no directory");
+    }
+    if into.ends_as_directory() && !is_directory && !source.is_directory() {
+        bail!("{} is no directory; make it with dafs mkdir", into.name(OsStr::new("")));
+    }
     // With a slash at its end a directory stands for what is in it.
-    let contents = text.as_bytes().ends_with(b"/") && source.is_directory();
+    let contents = ends_as_directory(text) && source.is_directory();
     let into = into.clone();
     let target = if is_directory && !contents { into.below(&source.last_name()?) } else { into };
+    if !source.is_directory() && is_directory {
+        // What one operand has just made is not for another one to replace.
+        let name = source.last_name()?;
+        match made.get(&name) {
+            Some(before) if before != text => bail!(
+                "will not overwrite just-created {} with {shown}",
+                target.name(OsStr::new(""))
+            ),
+            Some(_) => {
+                eprintln!("dafs: {shown} is given more than once");
+                return Ok(Outcome::default());
+            }
+            None => drop(made.insert(name, text.to_owned())),
+        }
+    }
     if source.is_same(&target) {
         return Err(same_file(&source, &target, OsStr::new("")));
     }

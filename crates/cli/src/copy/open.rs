@@ -5,11 +5,12 @@
 
 use std::fs::File as LocalFile;
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use dafs_client::{File, FileHandle, SetAttributes, Timestamp};
+use dafs_client::{Client, File, FileHandle, SetAttributes, Timestamp, block_on};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -164,6 +165,16 @@ impl Open {
             Self::Remote(file) => Ok(file.session().ping()?),
         }
     }
+}
+
+/// Whether a file of a server is what this process writes its output to.
+pub fn is_output(client: &Client, file: &File) -> Result<bool> {
+    let output = std::io::stdout().as_fd().try_clone_to_owned()?;
+    let Open::Local(output) = Open::of_local(output.into())? else { return Ok(false) };
+    let found = block_on(client, file.session().metadata_async(file.handle(), file.path()))?;
+    // An empty one ends before anything is written to it.
+    Ok(found.size > 0
+        && Identity::of_local(&output.metadata()?).is_same(&Identity::of_remote(&found)))
 }
 
 /// The next octets of a stream; none at its end. `idle` is called now and then meanwhile.

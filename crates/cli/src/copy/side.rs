@@ -50,6 +50,15 @@ impl Side {
         }
     }
 
+    /// Whether its name says that it is a directory.
+    pub fn ends_as_directory(&self) -> bool {
+        let name = match self {
+            Side::Local(path) => path.as_os_str(),
+            Side::Remote(_, path) => path,
+        };
+        name.as_bytes().ends_with(b"/")
+    }
+
     /// The name that a copy in a directory gets.
     pub fn last_name(&self) -> Result<OsString> {
         let name = match self {

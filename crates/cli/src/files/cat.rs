@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::{OpenOptions, ReadStream, shown_path};
 
 use super::for_each_operand;
+use crate::copy::is_output;
 use crate::place::{Access, Sessions};
 
 /// Arguments of `dafs cat`.
@@ -26,6 +27,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     for_each_operand(&arguments.urls, |url| {
         let (session, path) = sessions.open(url)?;
         let file = session.open(&path, &OpenOptions::read())?;
+        if is_output(sessions.client(), &file)? {
+            bail!("{}: the file is the output, and would never end", shown_path(url));
+        }
         let mut stream = ReadStream::new(&file, BLOCKS, BLOCK_BYTES)?;
         std::io::copy(&mut stream, &mut out).with_context(|| shown_path(url).into_owned())?;
         Ok(out.flush()?)

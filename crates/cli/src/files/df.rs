@@ -1,6 +1,7 @@
 //! `dafs df`: the space of a file system.
 
 use std::ffi::OsString;
+use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
@@ -28,19 +29,27 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             "total": limits.space_total, "free": limits.space_free,
             "available": limits.space_available,
         });
-        println!("{value}");
+        writeln!(std::io::stdout(), "{value}")?;
         return Ok(());
     }
     let show = |value: Option<u64>| value.map_or("-".into(), |v| (v >> 20).to_string());
     let used =
         limits.space_total.zip(limits.space_free).map(|(all, free)| all.saturating_sub(free));
-    println!("{:>12} {:>12} {:>12} {:>12}", "MiB total", "used", "free", "available");
-    println!(
+    writeln!(
+        std::io::stdout(),
+        "{:>12} {:>12} {:>12} {:>12}",
+        "MiB total",
+        "used",
+        "free",
+        "available"
+    )?;
+    writeln!(
+        std::io::stdout(),
         "{:>12} {:>12} {:>12} {:>12}",
         show(limits.space_total),
         show(used),
         show(limits.space_free),
         show(limits.space_available)
-    );
+    )?;
     Ok(())
 }

@@ -5,16 +5,17 @@ use std::os::unix::ffi::OsStrExt;
 
 use anyhow::Result;
 use clap::Args;
+use dafs_client::ObjectType;
 
-use super::same_server;
-use crate::place::{Access, open};
+use super::{last_name, same_server};
+use crate::place::{Access, below, open};
 
 /// Arguments of `dafs ln`.
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The object, or with -s the text of the link.
     target: OsString,
-    /// The new name.
+    /// The new name, or a directory to put it in.
     url: OsString,
     /// Make a symbolic link.
     #[arg(short, long)]
@@ -24,10 +25,17 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let (session, path) = open(&arguments.url, &arguments.access)?;
+    let (session, mut path) = open(&arguments.url, &arguments.access)?;
+    let is_directory = session.metadata(&path).is_ok_and(|m| m.kind == ObjectType::Directory);
     if arguments.symbolic {
+        if is_directory {
+            path = below(&path, last_name(&arguments.target)?);
+        }
         return Ok(session.symlink(arguments.target.as_bytes(), &path)?);
     }
     let target = same_server(&arguments.url, &arguments.target)?;
+    if is_directory {
+        path = below(&path, last_name(&target)?);
+    }
     Ok(session.hard_link(&target, &path)?)
 }

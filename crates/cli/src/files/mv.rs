@@ -51,15 +51,25 @@ fn is_directory_there(sessions: &mut Sessions<'_>, url: &OsStr) -> Result<bool> 
 
 fn rename(session: &Session, path: &OsStr, target: &OsStr) -> Result<()> {
     let source = session.symlink_metadata(path)?;
+    if path.as_bytes().ends_with(b"/") && source.kind != ObjectType::Directory {
+        bail!("{} is no directory", shown_path(path));
+    }
     match session.symlink_metadata(target) {
-        // The server would leave both names, and say that all is well (rename(2)).
-        Ok(there) if is_same(&source, &there) => {
+        // The server would leave both names, and say that all is well (rename(2)); or put a link
+        // in the place of what it leads to.
+        Ok(there) if is_same(&source, &there) || leads_to(session, path, &source, &there) => {
             bail!("'{}' and '{}' are the same file", shown_path(path), shown_path(target))
         }
         Err(error) if !is_missing(&error) => return Err(error.into()),
         _ => {}
     }
     Ok(session.rename(path, target)?)
+}
+
+/// Whether a link leads to an object.
+fn leads_to(session: &Session, path: &OsStr, link: &Metadata, there: &Metadata) -> bool {
+    link.kind == ObjectType::SymbolicLink
+        && session.metadata(path).is_ok_and(|led_to| is_same(&led_to, there))
 }
 
 /// Whether both are one object, be they reached through one export or two.

@@ -1,6 +1,7 @@
 //! `dafs ping`: how long a round trip takes.
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -30,7 +31,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     times.sort();
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
-    println!("{} round trips over {}", times.len(), session.address());
-    println!("min {:?}  median {:?}  p99 {:?}  max {:?}", at(0.0), at(0.5), at(0.99), at(1.0));
+    writeln!(std::io::stdout(), "{} round trips over {}", times.len(), session.address())?;
+    writeln!(
+        std::io::stdout(),
+        "min {:?}  median {:?}  p99 {:?}  max {:?}",
+        at(0.0),
+        at(0.5),
+        at(0.99),
+        at(1.0)
+    )?;
     Ok(())
 }

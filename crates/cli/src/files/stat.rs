@@ -1,6 +1,7 @@
 //! `dafs stat`: all that is known of one object.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Write;
 
 use anyhow::Result;
 use clap::Args;
@@ -39,12 +40,13 @@ fn show(session: &Session, path: &OsStr, arguments: &Arguments) -> Result<()> {
         put_name(&mut value, "target", &session.read_link(path)?);
     }
     if arguments.json {
-        println!("{value}");
+        writeln!(std::io::stdout(), "{value}")?;
         return Ok(());
     }
-    println!("{} over {}", printable(&shown_path(path)), session.address());
+    writeln!(std::io::stdout(), "{} over {}", printable(&shown_path(path)), session.address())?;
     for (key, value) in value.as_object().into_iter().flatten() {
-        println!("  {key:16} {}", printable(value.to_string().trim_matches('"')));
+        let value = value.to_string();
+        writeln!(std::io::stdout(), "  {key:16} {}", printable(value.trim_matches('"')))?;
     }
     Ok(())
 }
