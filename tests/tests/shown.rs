@@ -147,3 +147,21 @@ fn no_status_is_without_a_row() {
     }
     assert!(numbers.is_empty(), "no status has these numbers: {numbers:?}");
 }
+
+/// How many kinds of faults `SECURITY.md` lists.
+const KIND_COUNT: usize = 22;
+
+#[test]
+fn every_kind_of_fault_has_a_test_that_is_there() {
+    let text = std::fs::read_to_string(root().join("SECURITY.md")).unwrap();
+    let (_, section) = text.split_once("## Kinds of faults").expect("the section is there");
+    let rows: Vec<_> = rows(section).into_iter().filter(|row| !row[0].is_empty()).collect();
+    assert_eq!(rows.len(), KIND_COUNT);
+    for (index, row) in rows.iter().enumerate() {
+        assert_eq!(row[0], (index + 1).to_string());
+        let named: Vec<&str> = quoted(row[2]).collect();
+        assert!(!named.is_empty(), "{}: no test", row[1]);
+        let missing: Vec<_> = named.into_iter().filter(|test| !is_there(test)).collect();
+        assert!(missing.is_empty(), "{}: these tests are not there: {missing:?}", row[1]);
+    }
+}
