@@ -191,6 +191,40 @@ fn files_are_short_and_open_with_a_sentence() {
     }
 }
 
+/// A module that a macro declares is compiled, and never formatted.
+#[test]
+fn every_module_is_declared_where_rustfmt_sees_it() {
+    let mut format = Command::new(env!("CARGO"));
+    format.args(["fmt", "--all", "--", "--check", "--verbose"]).current_dir(root());
+    let output = format.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let seen: Vec<_> = said.lines().filter_map(|line| line.strip_prefix("Formatting ")).collect();
+    if seen.is_empty() {
+        // There is a compiler without it.
+        assert!(std::env::var_os("DAFS_REQUIRE_FACES").is_none(), "rustfmt is missing");
+        return;
+    }
+    for path in files_in("src", 50) {
+        // Templates are no modules, and build scripts and programs are found by their places.
+        let is_seen = seen.iter().any(|seen| Path::new(seen) == path);
+        assert!(is_seen, "{} is never formatted: declare it by a `mod` line", path.display());
+    }
+}
+
+/// What `guard::with` of the preload library hands out is `Send`; a thread's own variables would be
+/// a way around that.
+#[test]
+fn the_preload_library_keeps_nothing_of_its_state_with_a_thread() {
+    let mut files = Vec::new();
+    walk(&root().join("crates/preload/src"), &mut files);
+    for path in files {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let own = text.matches("thread_local!").count();
+        let allowed = usize::from(path.ends_with("guard.rs"));
+        assert!(own <= allowed, "{} has a variable of each thread's", path.display());
+    }
+}
+
 #[test]
 fn no_test_sleeps() {
     // Put together, lest it be found here.

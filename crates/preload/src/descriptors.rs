@@ -10,6 +10,7 @@ use std::rc::Rc;
 use dafs_client::ClientError;
 
 use crate::errors::{self, Failure, Outcome, fail};
+use crate::given;
 use crate::page::Kind;
 use crate::state::{DESCRIPTORS_MAX, Description, State};
 use crate::unstable::Key;
@@ -149,8 +150,7 @@ impl State {
                 let at = description.page.offset().load(std::sync::atomic::Ordering::Acquire);
                 let left = i32::try_from(size.saturating_sub(at)).unwrap_or(i32::MAX);
                 // SAFETY: the caller of this request gives the address of an int.
-                unsafe { *(argument as *mut i32) = left };
-                Ok(0)
+                unsafe { given::put(argument as *mut i32, left) }.map(|()| 0)
             }
             FICLONE | FICLONERANGE => fail(libc::EOPNOTSUPP),
             libc::FIONBIO => Ok(0),

@@ -68,6 +68,33 @@ pub unsafe fn text<'t>(start: *const c_char) -> Outcome<&'t [u8]> {
     Ok(unsafe { std::slice::from_raw_parts(start, length) })
 }
 
+/// A value of the program's.
+///
+/// # Safety
+/// All octets are a value of this type, and what is there stays for the time of the call.
+///
+/// # Errors
+/// EFAULT.
+pub unsafe fn value<T: Copy>(start: *const T) -> Outcome<T> {
+    must_have(start.cast(), size_of::<T>(), Purpose::Reading)?;
+    // SAFETY: the octets are there, and a value by the caller's word.
+    Ok(unsafe { start.read_unaligned() })
+}
+
+/// Puts a value where the program wants it.
+///
+/// # Safety
+/// Nothing else refers to what is there.
+///
+/// # Errors
+/// EFAULT.
+pub unsafe fn put<T: Copy>(to: *mut T, value: T) -> Outcome<()> {
+    must_have(to.cast(), size_of::<T>(), Purpose::Writing)?;
+    // SAFETY: there is room for it, which nothing refers to by the caller's word.
+    unsafe { to.write_unaligned(value) };
+    Ok(())
+}
+
 /// Memory was given back, or is another's.
 pub fn forget() {
     if KNOWS_ANY.swap(false, Ordering::AcqRel) {

@@ -32,7 +32,14 @@ struct Shared {
     state: UnsafeCell<Option<Box<State>>>,
 }
 
-// SAFETY: the state is only touched by who has the lock.
+// SAFETY: the state is full of `Rc`s, and of a client's things, which are made of them. All of them
+// are reached through `state` alone, by the thread that has the lock: `with`, `before_fork` and
+// `in_child` are the only ways, and the lock orders what one thread does before what the next
+// does. So counts are never changed by two threads at a time, provided that no copy of an `Rc`
+// stays outside. What `with` gives is `Send`, the references that the others lend end with their
+// calls, and nobody keeps anything of the state in a variable of a thread: this crate has one such,
+// a flag (`tests/tests/house.rs` sees to it). Nothing of the state is tied to the thread that made
+// it.
 unsafe impl Sync for Shared {}
 
 static SHARED: Shared = Shared { word: AtomicU32::new(0), state: UnsafeCell::new(None) };
@@ -74,8 +81,8 @@ impl Drop for Inside {
 }
 
 /// Does something with all there is, alone. The thread's error number is as before unless it
-/// is told otherwise.
-pub fn with<T>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
+/// is told otherwise. What it gives is [`Send`], so that no `Rc` of the state's comes out by it.
+pub fn with<T: Send>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     if is_inside() {
         return Err(Failure::Errno(libc::EDEADLK));
     }
@@ -90,6 +97,15 @@ pub fn with<T>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
     }));
     errors::set(errno);
     done.unwrap_or(Err(Failure::Errno(libc::EIO)))
+}
+
+/// The same for what a call answers, which may be an address.
+pub fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> {
+    struct Told<T>(T);
+    // SAFETY: what calls answer are numbers and addresses for the program: `Answer` is of no other
+    // type, and of none that has anything of the state's.
+    unsafe impl<T: Answer> Send for Told<T> {}
+    with(|state| act(state).map(Told)).map(|told| told.0)
 }
 
 /// A call's answer that says why it failed.

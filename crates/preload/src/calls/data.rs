@@ -202,6 +202,11 @@ impl End {
 
 /// Copies as the kernel would, one piece after the other.
 unsafe fn copy(from: End, to: End, length: usize) -> isize {
+    for offset in [from.offset, to.offset].into_iter().filter(|offset| !offset.is_null()) {
+        if let Err(failure) = must_have(offset.cast(), size_of::<off_t>(), Purpose::Writing) {
+            return guard::refused(&failure);
+        }
+    }
     let mut buffer = vec![0; length.clamp(1, COPIED_AT_ONCE)];
     let mut done = 0;
     while done < length {
@@ -297,7 +302,12 @@ pub unsafe extern "C" fn copy_file_range(
         let to = End { number: to, offset: to_offset };
         // SAFETY: the program gives offsets or null.
         return unsafe {
-            if flags != 0 || overlap(from, to, length) {
+            let has = |at: *mut off_t| {
+                at.is_null() || must_have(at.cast(), size_of::<off_t>(), Purpose::Reading).is_ok()
+            };
+            // What is missing is told by the copy.
+            let is_there = has(from_offset) && has(to_offset);
+            if flags != 0 || is_there && overlap(from, to, length) {
                 errors::set(libc::EINVAL);
                 return -1;
             }

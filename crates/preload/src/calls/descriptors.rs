@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_uint, c_ulong};
 use libc::flock as Lock;
 
 use crate::errors::{self, Failure, Outcome, fail};
+use crate::given;
 use crate::guard;
 use crate::locks::Owner;
 use crate::report::{self, Call};
@@ -81,10 +82,11 @@ on_descriptor! {
 /// Takes a lock, or asks for one. What the program is told.
 fn lock(fd: c_int, command: c_int, asked: *mut Lock) -> c_int {
     report::served(Call::Lock);
-    if asked.is_null() {
-        errors::set(libc::EFAULT);
-        return -1;
-    }
+    // SAFETY: any octets are a lock.
+    let mut lock = match unsafe { given::value(asked) } {
+        Ok(lock) => lock,
+        Err(failure) => return guard::refused(&failure),
+    };
     let owner = match command {
         libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => Owner::Process,
         _ => Owner::Description,
@@ -92,14 +94,13 @@ fn lock(fd: c_int, command: c_int, asked: *mut Lock) -> c_int {
     if matches!(command, libc::F_GETLK | libc::F_OFD_GETLK) {
         return super::answer(|state| {
             let it = state.get(fd)?;
-            // SAFETY: the program gives the lock it asks for.
-            state.test(&it, unsafe { &mut *asked }, owner)
+            let tested = state.test(&it, &mut lock, owner)?;
+            // SAFETY: the program gives the lock it asks for, to be written to.
+            unsafe { given::put(asked, lock) }.map(|()| tested)
         });
     }
-    // SAFETY: the same.
-    let asked = unsafe { *asked };
     let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
-    until_taken(fd, waits, |state, it| state.lock(it, &asked, owner, waits))
+    until_taken(fd, waits, |state, it| state.lock(it, &lock, owner, waits))
 }
 
 /// Asks for a lock, again and again where the program waits.

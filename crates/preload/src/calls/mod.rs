@@ -46,7 +46,7 @@ macro_rules! on_path {
                     $crate::route::Route::Dafs(place) => {
                         $crate::report::served($crate::report::Call::$call);
                         let done: $crate::errors::Outcome<$result> =
-                            $crate::guard::with(|$state| {
+                            $crate::guard::answer(|$state| {
                                 let $place = &place;
                                 $body
                             });
@@ -113,7 +113,7 @@ use crate::state::State;
 
 /// Does something; a failure is counted.
 fn answer<T: Answer>(act: impl FnOnce(&mut State) -> Outcome<T>) -> T {
-    guard::with(act).unwrap_or_else(|failure| {
+    guard::answer(act).unwrap_or_else(|failure| {
         report::missed(Miss::Refused);
         guard::refused(&failure)
     })

@@ -7,6 +7,7 @@ use libc::{AT_FDCWD, dirent64, stat};
 
 use crate::config;
 use crate::errors::fail;
+use crate::given::{Purpose, must_have};
 use crate::guard;
 use crate::report::{Miss, missed};
 use crate::sharing::Heir;
@@ -31,8 +32,14 @@ on_descriptor! {
         fd, Look, |_state, _it| limit(name);
     fn [getdents64](fd: c_int, to: *mut c_void, size: usize) -> isize,
         fd, List, |state, it| {
-            // SAFETY: the program gives so much memory.
-            let room = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), size) };
+            let size = size.min(ROOM_MAX);
+            must_have(to.cast(), size, Purpose::Writing)?;
+            // SAFETY: so much memory is there, and the program gave it to be written to; without
+            // any the address is no matter.
+            let room = match size {
+                0 => &mut [],
+                size => unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), size) },
+            };
             state.entries_into(fd, &it, room)
         };
 }
@@ -167,5 +174,7 @@ pub unsafe extern "C" fn syscall(
     ) -> c_long)
 }
 
+/// Octets of entries that are given at once.
+const ROOM_MAX: usize = 1 << 20;
 /// The C library looks by functions that it is given.
 const GLOB_ALTDIRFUNC: c_int = 1 << 9;

@@ -7,6 +7,7 @@ use libc::{AT_EMPTY_PATH, AT_FDCWD, AT_SYMLINK_NOFOLLOW, off_t, timespec, timeva
 
 use crate::attributes::{owners, times};
 use crate::errors::{Outcome, fail};
+use crate::given;
 use crate::guard;
 use crate::opening::note_umask;
 use crate::route::Place;
@@ -18,37 +19,40 @@ const NOW: timespec = timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
 ///
 /// # Safety
 /// It is null or of two.
-unsafe fn two(given: *const timespec) -> [timespec; 2] {
+unsafe fn two(given: *const timespec) -> Outcome<[timespec; 2]> {
     // SAFETY: by the caller's word.
-    if given.is_null() { [NOW, NOW] } else { unsafe { [*given, *given.add(1)] } }
+    if given.is_null() { Ok([NOW, NOW]) } else { unsafe { given::value(given.cast()) } }
 }
 
 /// The same of a call in microseconds.
 ///
 /// # Safety
 /// It is null or of two.
-unsafe fn two_micro(given: *const timeval) -> [timespec; 2] {
+unsafe fn two_micro(given: *const timeval) -> Outcome<[timespec; 2]> {
     let exact = |time: timeval| {
         let tv_nsec = time.tv_usec.saturating_mul(1000);
         timespec { tv_sec: time.tv_sec, tv_nsec }
     };
-    // SAFETY: by the caller's word.
-    if given.is_null() { [NOW, NOW] } else { unsafe { [exact(*given), exact(*given.add(1))] } }
+    let two: [timeval; 2] = match given.is_null() {
+        true => return Ok([NOW, NOW]),
+        // SAFETY: any octets are times.
+        false => unsafe { given::value(given.cast()) }?,
+    };
+    Ok(two.map(exact))
 }
 
 /// The same of a call in seconds.
 ///
 /// # Safety
 /// It is null or one.
-unsafe fn two_whole(given: *const utimbuf) -> [timespec; 2] {
+unsafe fn two_whole(given: *const utimbuf) -> Outcome<[timespec; 2]> {
     let whole = |seconds| timespec { tv_sec: seconds, tv_nsec: 0 };
-    // SAFETY: by the caller's word.
-    unsafe {
-        match given.is_null() {
-            true => [NOW, NOW],
-            false => [whole((*given).actime), whole((*given).modtime)],
-        }
+    if given.is_null() {
+        return Ok([NOW, NOW]);
     }
+    // SAFETY: any octets are times.
+    let utimbuf { actime, modtime } = unsafe { given::value(given) }?;
+    Ok([whole(actime), whole(modtime)])
 }
 
 fn set_times(state: &mut State, place: &Place, follow: bool, to: [timespec; 2]) -> Outcome<c_int> {
@@ -101,21 +105,22 @@ on_path! {
     fn [utimes](path: *const c_char, to: *const timeval) -> c_int,
         (AT_FDCWD, path), Set,
         // SAFETY: the program gives two times or null.
-        |state, place| set_times(state, place, true, unsafe { two_micro(to) });
+        |state, place| set_times(state, place, true, unsafe { two_micro(to) }?);
     fn [lutimes](path: *const c_char, to: *const timeval) -> c_int,
         (AT_FDCWD, path), Set,
         // SAFETY: the program gives two times or null.
-        |state, place| set_times(state, place, false, unsafe { two_micro(to) });
+        |state, place| set_times(state, place, false, unsafe { two_micro(to) }?);
     fn [futimesat](at: c_int, path: *const c_char, to: *const timeval) -> c_int,
         // SAFETY: the program gives two times or null.
-        (at, path), Set, |state, place| set_times(state, place, true, unsafe { two_micro(to) });
+        (at, path), Set, |state, place| set_times(state, place, true, unsafe { two_micro(to) }?);
     fn [utime](path: *const c_char, to: *const utimbuf) -> c_int,
         (AT_FDCWD, path), Set,
         // SAFETY: the program gives two times or null.
-        |state, place| set_times(state, place, true, unsafe { two_whole(to) });
+        |state, place| set_times(state, place, true, unsafe { two_whole(to) }?);
     fn [utimensat](at: c_int, path: *const c_char, to: *const timespec, flags: c_int) -> c_int,
         // SAFETY: the program gives two times or null. Without a path it is the descriptor's.
-        (at, path), Set, |state, place| set_times(state, place, follows(flags), unsafe { two(to) });
+        (at, path), Set,
+        |state, place| set_times(state, place, follows(flags), unsafe { two(to) }?);
     fn [truncate truncate64](path: *const c_char, length: off_t) -> c_int,
         (AT_FDCWD, path), Set, |state, place| state.truncate(place, length);
 }
@@ -124,13 +129,13 @@ on_descriptor! {
     fn [futimens](fd: c_int, to: *const timespec) -> c_int,
         fd, Set, |state, it| {
             // SAFETY: the program gives two times or null.
-            let to = unsafe { two(to) };
+            let to = unsafe { two(to) }?;
             set_open(state, &it, times(to[0], to[1])?)
         };
     fn [futimes](fd: c_int, to: *const timeval) -> c_int,
         fd, Set, |state, it| {
             // SAFETY: the program gives two times or null.
-            let to = unsafe { two_micro(to) };
+            let to = unsafe { two_micro(to) }?;
             set_open(state, &it, times(to[0], to[1])?)
         };
     fn [fchmod](fd: c_int, mode: c_uint) -> c_int,

@@ -6,6 +6,7 @@ use libc::{AT_FDCWD, sockaddr_un, socklen_t};
 
 use crate::config;
 use crate::errors::{Failure, Outcome};
+use crate::given::{Purpose, must_have};
 use crate::guard;
 use crate::route::{Place, Route, route};
 use crate::state::State;
@@ -22,7 +23,9 @@ unsafe fn place_of(address: *const sockaddr_un, length: socklen_t) -> Option<Pla
     {
         return None;
     }
-    // SAFETY: by the caller's word.
+    // What the program has not, the kernel refuses.
+    must_have(address.cast(), length, Purpose::Reading).ok()?;
+    // SAFETY: by the caller's word, and it is there.
     let (family, path) = unsafe {
         let path = (&raw const (*address).sun_path).cast::<u8>();
         ((*address).sun_family, std::slice::from_raw_parts(path, length - PATH))

@@ -5,6 +5,7 @@ use std::ffi::{c_int, c_void};
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::errors;
+use crate::given::{Purpose, must_have};
 use crate::guard;
 use crate::report::{self, Miss};
 use crate::state::is_ours;
@@ -14,8 +15,11 @@ unsafe fn ready<'p>(list: *mut pollfd, count: nfds_t) -> Option<(&'p mut [pollfd
     if list.is_null() || count == 0 || guard::is_inside() {
         return None;
     }
-    // SAFETY: the program gives a list of this length.
-    let list = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
+    let count = usize::try_from(count).ok()?;
+    // What the program has not, the kernel refuses.
+    must_have(list.cast(), count.checked_mul(size_of::<pollfd>())?, Purpose::Writing).ok()?;
+    // SAFETY: the program gives a list of this length, and it is there.
+    let list = unsafe { std::slice::from_raw_parts_mut(list, count) };
     if !list.iter().any(|entry| is_ours(entry.fd)) {
         return None;
     }
@@ -89,6 +93,11 @@ unsafe fn taken_out(set: *mut fd_set, count: c_int) -> Vec<c_int> {
         return Vec::new();
     }
     let count = count.clamp(0, libc::FD_SETSIZE as c_int);
+    let words = (count as usize).div_ceil(usize::BITS as usize);
+    if must_have(set.cast(), words * size_of::<usize>(), Purpose::Writing).is_err() {
+        // The kernel refuses it.
+        return Vec::new();
+    }
     // SAFETY: the program gives a set that holds so many.
     unsafe {
         let held: Vec<c_int> =
