@@ -1,7 +1,7 @@
 # The targets of everyday work. `make run` shows the product, `make test` proves it.
 CARGO ?= cargo
 
-.PHONY: run quick test test-posix test-interop test-python test-python-torch bench bench-python check fuzz soak \
+.PHONY: run quick test test-posix test-postgres test-interop test-python test-python-torch bench bench-python check fuzz soak \
   install-c install-preload fio-engine deb test-packages
 
 # Serves a directory (DIR=..., by default the Rust toolchain's libraries), copies it whole over
@@ -31,6 +31,10 @@ test-interop:
 SECONDS ?= 60
 test-posix:
 	@crates/posix-suite/run $(SECONDS) || [ $$? = 77 ]
+
+# PostgreSQL on a mount under pgbench, through ten kills of the server (tests/postgres).
+test-postgres:
+	@tests/postgres/run || [ $$? = 77 ]
 
 # The Python package: its wheel in a clean virtual environment, with pyarrow, DuckDB, zarr, pandas
 # and xarray; and with PyTorch, which is large. `make test` has it with numpy and fsspec alone.

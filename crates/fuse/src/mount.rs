@@ -11,7 +11,7 @@ use std::process::Command;
 use dafs_client::{Session, SessionOptions};
 use dafs_types::FileHandle;
 use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL, SessionUnmounter};
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::engine::{Ended, Engine, WRITE_BYTES_MAX};
 use crate::options::MountOptions;
@@ -40,6 +40,17 @@ pub enum MountError {
     /// The kernel or the helper refuses.
     #[error("mounting on {}", path.display())]
     Refused {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// `nosymfollow` is not to be had.
+    #[error(
+        "{}: nosymfollow cannot be set; mount as root, on Linux 5.10 or later, or leave it out",
+        path.display()
+    )]
+    NoLinks {
         /// Where.
         path: PathBuf,
         /// Why.
@@ -135,7 +146,12 @@ impl Mount {
         let greeter = Greeter { options: options.clone() };
         let fuse = fuser::Session::new(greeter, &path, &config)
             .map_err(|source| MountError::Refused { path: path.clone(), source })?;
-        Ok(Self { fuse, path })
+        let mount = Self { fuse, path };
+        if options.no_links {
+            let refused = |source| MountError::NoLinks { path: mount.path.clone(), source };
+            follow_no_links(&mount.path, options).map_err(refused)?;
+        }
+        Ok(mount)
     }
 
     /// Takes it away, from another thread than the one that serves.
@@ -230,6 +246,18 @@ fn read_ahead(path: &Path, kib: u32) -> io::Result<()> {
     std::fs::write(format!("/sys/class/bdi/{device}/read_ahead_kb"), kib.to_string())
 }
 
+/// Has symbolic links of a mount lead nowhere. The other flags of the mount stay as they are, for
+/// which the kernel wants to be told all of them.
+fn follow_no_links(path: &Path, options: &MountOptions) -> io::Result<()> {
+    let mut flags = MountFlags::BIND | MountFlags::NOSYMFOLLOW;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NODEV, !options.devices);
+    flags.set(MountFlags::NOSUID, !options.set_id);
+    flags.set(MountFlags::NOEXEC, options.no_execution);
+    flags.set(MountFlags::NOATIME, options.no_access_times);
+    Ok(rustix::mount::mount_remount(path, flags, "")?)
+}
+
 /// A path as `/proc` shows it.
 fn escaped(path: &Path) -> String {
     let text = path.to_string_lossy().replace('\\', "\\134");
@@ -271,9 +299,13 @@ fn configuration(options: &MountOptions, is_root: bool) -> Config {
         choose(options.set_id, MountOption::Suid, MountOption::NoSuid),
         choose(options.no_execution, MountOption::NoExec, MountOption::Exec),
     ];
-    if options.no_access_times {
-        config.mount_options.push(MountOption::NoAtime);
-    }
+    let wanted = [
+        (options.no_access_times, MountOption::NoAtime),
+        (options.syncs_writes, MountOption::Sync),
+        (options.syncs_names, MountOption::DirSync),
+    ];
+    let wanted = wanted.into_iter().filter(|(is_wanted, _)| *is_wanted);
+    config.mount_options.extend(wanted.map(|(_, option)| option));
     config.acl = if is_root || options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config
 }

@@ -1,7 +1,7 @@
 //! Options of a mount, as `-o` has them.
 //!
-//! Invariant: an option that is not known is refused by name, unless it is one that `mount` and
-//! fstab have for themselves.
+//! Invariant: an option that is not known is refused by name, unless it is one that mount(8) has
+//! for every file system: those are taken, whether they mean something here or not.
 
 use std::time::Duration;
 
@@ -32,6 +32,12 @@ pub struct MountOptions {
     pub no_execution: bool,
     /// Times of access stay: `noatime`.
     pub no_access_times: bool,
+    /// Each write is on stable storage when it is answered: `sync`.
+    pub syncs_writes: bool,
+    /// The same of names: `dirsync`.
+    pub syncs_names: bool,
+    /// Symbolic links of it lead nowhere: `nosymfollow`, which root alone can see to.
+    pub no_links: bool,
     /// What is made belongs to whoever makes it, which only the superuser can see to.
     pub names_owners: bool,
     /// How long answers are waited for without sleeping: `spin`, in microseconds.
@@ -61,6 +67,9 @@ impl Default for MountOptions {
             set_id: false,
             no_execution: false,
             no_access_times: false,
+            syncs_writes: false,
+            syncs_names: false,
+            no_links: false,
             names_owners: false,
             spin: Duration::from_micros(20),
             read_ahead_kib: 1024,
@@ -135,26 +144,53 @@ impl MountOptions {
             "exec" => self.no_execution = false,
             "noatime" => self.no_access_times = true,
             "atime" => self.no_access_times = false,
-            // `mount`'s and fstab's own, and what is so anyway.
-            "defaults"
-            | "auto"
-            | "noauto"
-            | "user"
-            | "nouser"
-            | "users"
-            | "owner"
-            | "group"
-            | "_netdev"
-            | "nofail"
-            | "relatime"
-            | "async"
-            | "default_permissions" => {}
-            _ if name.starts_with("x-") || name.starts_with("comment") => {}
+            "sync" => self.syncs_writes = true,
+            "async" => self.syncs_writes = false,
+            "dirsync" => self.syncs_names = true,
+            "nosymfollow" => self.no_links = true,
+            "symfollow" => self.no_links = false,
+            _ if IGNORED.contains(&name) => {}
+            _ if name.starts_with("x-") || name.starts_with("X-") => {}
             _ => return Err(OptionError::Unknown(option.to_owned())),
         }
         Ok(())
     }
 }
+
+/// Options of mount(8) and of fstab for every file system that mean nothing here: who may mount and
+/// when, times of access, which are the server's care, and what is so anyway.
+const IGNORED: &[&str] = &[
+    "_netdev",
+    "_rnetdev",
+    "auto",
+    "comment",
+    "default_permissions",
+    "defaults",
+    "diratime",
+    "group",
+    "iversion",
+    "lazytime",
+    "loud",
+    "mand",
+    "noauto",
+    "nodiratime",
+    "nofail",
+    "nogroup",
+    "noiversion",
+    "nolazytime",
+    "nomand",
+    "noowner",
+    "norelatime",
+    "nostrictatime",
+    "nouser",
+    "nousers",
+    "owner",
+    "relatime",
+    "silent",
+    "strictatime",
+    "user",
+    "users",
+];
 
 #[cfg(test)]
 mod tests {

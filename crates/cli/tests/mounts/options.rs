@@ -8,6 +8,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, mknodat, ren
 use rustix::io::Errno;
 
 use crate::mounts::host::{Host, have, missing, run, shell};
+use crate::program::dafs;
 
 /// Writes, reads, appends, maps and cuts a file, and compares it with one that is served locally.
 fn use_a_file(host: &Host) {
@@ -198,4 +199,100 @@ fn who_is_not_root_mounts_for_himself() {
     let said = run(&host.path(""), "unshare -m sh -e script");
     assert_eq!(said.lines().last(), Some("65534"), "{said}");
     assert_eq!(host.exported("file").metadata().unwrap().uid(), 65534);
+}
+
+/// Every option that mount(8) and fstab have for all file systems.
+const OF_FSTAB: &[&str] = &[
+    "defaults",
+    "rw,_netdev",
+    "nofail",
+    "noauto",
+    "auto",
+    "user",
+    "user=ann",
+    "users",
+    "owner",
+    "group",
+    "nouser",
+    "nousers",
+    "noowner",
+    "nogroup",
+    "x-systemd.automount",
+    "X-mount.mkdir",
+    "x-systemd.device-timeout=5",
+    "relatime",
+    "noatime",
+    "atime",
+    "nodiratime",
+    "diratime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "lazytime",
+    "nolazytime",
+    "sync",
+    "dirsync",
+    "async",
+    "nosuid,nodev,noexec",
+    "suid",
+    "dev",
+    "exec",
+    "silent",
+    "loud",
+    "mand",
+    "nomand",
+    "iversion",
+    "noiversion",
+    "comment=hello",
+    "symfollow",
+    "nosymfollow",
+    "allow_other",
+    "default_permissions",
+    "_rnetdev",
+    "ro",
+];
+
+/// The helper of mount(8), as that calls it.
+fn helper(host: &Host, place: &std::path::Path, arguments: &[&str]) -> std::process::Output {
+    let helper = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/mount.fuse.dafs");
+    let mut command = std::process::Command::new("sh");
+    command.arg(helper).arg(host.url()).arg(place).args(arguments);
+    command.env("DAFS_PROGRAM", env!("CARGO_BIN_EXE_dafs")).output().unwrap()
+}
+
+#[test]
+fn every_option_that_fstab_has_for_all_file_systems_is_taken_and_no_other() {
+    let Some(host) = Host::new() else { return };
+    std::fs::write(host.exported("file"), "here").unwrap();
+    let place = host.path("place");
+    std::fs::create_dir(&place).unwrap();
+    for options in OF_FSTAB {
+        let output = helper(&host, &place, &["-o", options]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{options}: {said}");
+        let text = std::fs::read_to_string(place.join("file"));
+        // Whatever other tests start may have a copy of a file for a moment.
+        let mut unmount = dafs();
+        unmount.args(["unmount", "--lazy"]).arg(&place);
+        assert!(unmount.status().unwrap().success(), "{options}");
+        assert_eq!(text.unwrap(), "here", "{options}");
+    }
+    let output = helper(&host, &place, &["-o", "rw,nosuchthing"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("nosuchthing"), "{said}");
+}
+
+#[test]
+fn links_lead_nowhere_and_writes_are_stable_where_an_option_says_so() {
+    let Some(host) = Host::mounted("nosymfollow,sync,nodev,noatime") else { return };
+    std::fs::write(host.at("file"), "text").unwrap();
+    std::os::unix::fs::symlink("file", host.at("link")).unwrap();
+    let refused = std::fs::read(host.at("link")).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(40));
+    let shown = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    let place = host.at("").display().to_string();
+    let line = shown.lines().find(|line| line.contains(place.trim_end_matches('/'))).unwrap();
+    for option in ["nosymfollow", "sync", "nodev", "nosuid", "noatime"] {
+        assert!(line.contains(option), "{option}: {line}");
+    }
 }
