@@ -185,7 +185,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether nobody reads what this program prints any more. A server that has gone breaks a pipe,
+/// too, and is no such thing.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let is_elsewhere = error
+        .chain()
+        .any(|cause| cause.is::<dafs_client::ClientError>() || cause.is::<dafs_extmem::Error>());
+    if is_elsewhere {
+        return false;
+    }
     let io = error.root_cause().downcast_ref::<std::io::Error>();
     io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -220,6 +220,23 @@ fn special_files_come_along_with_a_tree_and_nothing_is_left_out_in_silence() {
     assert!(said(&output).contains("character device"), "{}", said(&output));
 }
 
+#[test]
+fn a_copy_into_a_pipe_that_nobody_reads_to_its_end_is_no_success() {
+    let place = Place::new();
+    std::fs::write(place.served("large"), content(1, 8 << 20)).unwrap();
+    let fifo = place.path("fifo");
+    make_fifo(&fifo);
+    let mut child = dafs();
+    let child = child.arg("cp").arg(place.url("large")).arg(&fifo).stderr(Stdio::piped());
+    let child = child.spawn().unwrap();
+    let mut reader = std::fs::File::open(&fifo).unwrap();
+    std::io::Read::read_exact(&mut reader, &mut [0; 1000]).unwrap();
+    drop(reader);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("has gone"), "{}", said(&output));
+}
+
 fn make_fifo(path: &Path) {
     use rustix::fs::{CWD, FileType, Mode, chmod, mknodat};
     mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();

@@ -9,12 +9,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use dafs_client::{Buffer, Client};
 
 use super::open::{Open, read_next};
@@ -237,7 +237,11 @@ impl Lent<'_> {
             Open::Stream(file) => {
                 let mut octets = vec![0; length];
                 self.buffer.read(0, &mut octets);
-                return Ok((&*file).write_all(&octets)?);
+                return (&*file).write_all(&octets).map_err(|error| match error.kind() {
+                    // No success, as it is where nobody reads what a command prints.
+                    ErrorKind::BrokenPipe => anyhow!("whoever read it has gone"),
+                    _ => error.into(),
+                });
             }
             Open::Remote(file) => file,
         };

@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
                 if is_missing(&error) && !is_compressing && decompressed_name(file).is_none() =>
             {
                 for suffix in SUFFIXES {
-                    let place = Place::parse(&format!("{file}{suffix}"))?;
+                    let place = Place::parse(format!("{file}{suffix}"))?;
                     match self.open(&place) {
                         Err(error) if is_missing(&error) => {}
                         found => return Ok((Some(place), found?)),
