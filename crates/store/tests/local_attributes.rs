@@ -333,7 +333,7 @@ fn handles_of_attributes_are_kept_and_cannot_be_forged() {
         // Without kernel handles the object is looked for by name, and found.
         for handle in [directory, attribute] {
             let known = |store: &LocalStore| store.attributes(&root(), &handle).map(at_rest);
-            assert_eq!(known(&store), known(&again));
+            assert_eq!(known(store), known(&again));
         }
         assert_eq!(list(&again, &directory, 9), ["a"]);
     });

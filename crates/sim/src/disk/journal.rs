@@ -48,6 +48,8 @@ pub(super) struct Disk {
     next: Number,
     clock_ns: u64,
     now_ns: u64,
+    /// Objects that a server which has just started must search for.
+    pub unplaced: BTreeSet<Number>,
     pub faults: Vec<Fault>,
 }
 
@@ -67,6 +69,7 @@ impl Disk {
             next: ROOT,
             clock_ns: 0,
             now_ns: START_NS,
+            unplaced: BTreeSet::new(),
             faults: Vec::new(),
         };
         let mut meta = disk.new_meta(ObjectType::Directory);

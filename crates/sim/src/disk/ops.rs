@@ -256,6 +256,27 @@ impl Disk {
 }
 
 impl Store for CrashStore {
+    /// Whoever starts on this disk has to search for everything but the root, once.
+    fn defer_searches(&self) -> bool {
+        let mut disk = self.disk();
+        disk.unplaced = disk.volatile.inodes.keys().copied().filter(|it| *it != ROOT).collect();
+        true
+    }
+
+    fn must_search(&self, handle: &FileHandle) -> bool {
+        let disk = self.disk();
+        disk.resolve(handle).is_ok_and(|number| disk.unplaced.contains(&number))
+    }
+
+    fn search(&self, handles: &[FileHandle]) {
+        let mut disk = self.disk();
+        for handle in handles {
+            if let Ok(number) = disk.resolve(handle) {
+                disk.unplaced.remove(&number);
+            }
+        }
+    }
+
     fn root(&self, _who: &Credentials) -> Result<Object> {
         self.disk().object(ROOT)
     }
