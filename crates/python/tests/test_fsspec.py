@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import time
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -225,3 +227,133 @@ def test_xarray(server: Server, directory: str) -> None:
     url = f"{server.tcp}{directory}/x.zarr"
     data.to_zarr(url, consolidated=False)
     assert xr.open_zarr(url, consolidated=False).load().equals(data)
+
+
+# ---- what other implementations have destroyed ----------------------------------------------
+
+
+@pytest.fixture
+def local(server: Server, directory: str) -> str:
+    """The served directory of the test, as it is on the disk."""
+    return os.path.join(server.data, directory.lstrip("/"))
+
+
+def put_tree(top: str) -> None:
+    os.makedirs(f"{top}/precious/sub")
+    os.makedirs(f"{top}/d/inner")
+    os.makedirs(f"{top}/loop/below")
+    for name in ("precious/a", "precious/sub/b", "d/x", "loop/f"):
+        with open(f"{top}/{name}", "w") as file:
+            file.write(name)
+    os.symlink("../precious", f"{top}/d/link")
+    os.symlink("nowhere", f"{top}/d/dangling")
+    os.symlink("precious", f"{top}/toplink")
+    os.symlink("gone", f"{top}/topdangling")
+    os.symlink("..", f"{top}/loop/below/up")
+
+
+def test_removal_never_goes_through_a_link(fs: DafsFileSystem, directory: str, local: str) -> None:
+    put_tree(local)
+    for name in ("d", "toplink", "loop"):
+        fs.rm(f"{directory}/{name}", recursive=True)
+        assert not os.path.lexists(f"{local}/{name}")
+        assert os.path.exists(f"{local}/precious/a") and os.path.exists(f"{local}/precious/sub/b")
+    fs.rm(f"{directory}/topdangling")
+    assert os.listdir(local) == ["precious"]
+    with pytest.raises(FileNotFoundError):
+        fs.rm(f"{directory}/topdangling")
+
+
+def test_removal_of_some_depths_keeps_the_rest(
+    fs: DafsFileSystem, directory: str, local: str
+) -> None:
+    os.makedirs(f"{local}/d/e/f")
+    with pytest.raises(OSError, match="not empty"):
+        fs.rm(f"{directory}/d", recursive=True, maxdepth=1)
+    assert os.path.isdir(f"{local}/d/e/f")
+
+
+def test_walks_end_where_links_lead_upwards(
+    fs: DafsFileSystem, directory: str, local: str, tmp_path: Path
+) -> None:
+    put_tree(local)
+    beside = fsspec.filesystem("file")
+    found = fs.find(f"{directory}/loop")
+    assert [name.removeprefix(directory) for name in found] == [
+        name.removeprefix(local) for name in beside.find(f"{local}/loop")
+    ]
+    assert fs.isdir(f"{directory}/toplink")
+    fs.get(f"{directory}/loop", str(tmp_path / "got"), recursive=True)
+    assert [file for _, _, files in os.walk(tmp_path) for file in files] == ["f"]
+    fs.mv(f"{directory}/topdangling", f"{directory}/moved")
+    assert os.readlink(f"{local}/moved") == "gone"
+
+
+def test_a_copy_onto_its_source_changes_nothing(
+    fs: DafsFileSystem, directory: str, local: str
+) -> None:
+    path, here = f"{directory}/f", f"{local}/f"
+    with open(here, "w") as file:
+        file.write("the only copy")
+    os.link(here, f"{local}/hard")
+    os.symlink("f", f"{local}/soft")
+    for name in ("f", "./f", "hard", "soft"):
+        with pytest.raises(shutil.SameFileError, match="the same file"):
+            fs.cp_file(path, f"{directory}/{name}")
+        with pytest.raises(shutil.SameFileError):
+            fs.get_file(path, f"{local}/{name}")
+        with pytest.raises(shutil.SameFileError):
+            fs.put_file(f"{local}/{name}", path)
+    # What the server has not brought to its disk yet makes no difference.
+    fs.pipe_file(path, b"another content")
+    with pytest.raises(shutil.SameFileError):
+        fs.get_file(path, here)
+    fs.mv(path, f"{directory}//f")
+    assert fs.cat_file(path) == b"another content"
+    assert fs.cat_file(f"{directory}/hard") == b"another content"
+    # Another file is replaced, however long it was.
+    fs.pipe_file(f"{directory}/g", b"x" * 100)
+    fs.cp_file(path, f"{directory}/g")
+    assert fs.cat_file(f"{directory}/g") == b"another content"
+
+
+def test_a_copy_that_fails_leaves_what_was_there(
+    fs: DafsFileSystem, directory: str, local: str, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    kept.write_text("old")
+    os.mkdir(f"{local}/d")
+    for missing in ("missing", "none/x"):
+        for get in (fs.get_file, fs.get, fs.download):
+            with pytest.raises(OSError):
+                get(f"{directory}/{missing}", str(kept))
+            assert kept.read_text() == "old"
+            with pytest.raises(OSError):
+                get(f"{directory}/{missing}", str(tmp_path / "fresh"))
+            assert not (tmp_path / "fresh").exists()
+    fs.pipe_file(f"{directory}/f", b"old")
+    for put in (fs.put_file, fs.put):
+        with pytest.raises(OSError):
+            put(str(tmp_path / "missing"), f"{directory}/f")
+    with pytest.raises(OSError):
+        fs.cp_file(f"{directory}/missing", f"{directory}/f")
+    assert fs.cat_file(f"{directory}/f") == b"old"
+
+
+def test_a_name_that_is_there_is_no_pattern(
+    fs: DafsFileSystem, directory: str, local: str
+) -> None:
+    for name in ("k1", "k[1]", "q1/in", "q[1]/in", "m1", "m[1]", "?", "x*"):
+        os.makedirs(os.path.dirname(f"{local}/{name}"), exist_ok=True)
+        with open(f"{local}/{name}", "w") as file:
+            file.write(name)
+    fs.rm(f"{directory}/k[1]")
+    fs.rm(f"{directory}/q[1]", recursive=True)
+    fs.mv(f"{directory}/m[1]", f"{directory}/moved")
+    fs.rm(f"{directory}/x*")
+    assert sorted(os.listdir(local)) == ["?", "k1", "m1", "moved", "q1"]
+    # A pattern is one where no such name is.
+    fs.rm(f"{directory}/[km]1")
+    assert sorted(os.listdir(local)) == ["?", "moved", "q1"]
+    with pytest.raises(FileNotFoundError):
+        fs.rm(f"{directory}/[km]1")

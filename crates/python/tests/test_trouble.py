@@ -28,7 +28,7 @@ def places(server: Server) -> list[str]:
 
 @contextmanager
 def interrupted(seconds: float) -> Iterator[None]:
-    """Ctrl-C in a moment."""
+    """Ctrl-C in a moment; of 0 seconds, when the timer is set."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -192,8 +192,10 @@ def test_a_silent_server_is_given_up(own_server: Server) -> None:
 
 def test_ctrl_c_leaves_a_with_block_at_once(own_server: Server) -> None:
     for url in places(own_server):
-        with interrupted(0.05), dafs.connect(url, **options_of(url)) as session:
+        with interrupted(0), dafs.connect(url, **options_of(url)) as session:
             own_server.process.send_signal(signal.SIGSTOP)
+            # Not before: a slow machine may take longer to connect.
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
             session.ping()
         assert session.closed
         with pytest.raises(dafs.Closed):
@@ -431,3 +433,48 @@ def test_memory_is_bounded(session: dafs.Session) -> None:
     session.ping()
     pieces.pop()
     pieces.append(session.alloc(4096))
+
+
+# Its handler returns, so no call may fail or come back short (PEP 475), whatever becomes of the
+# server meanwhile.
+SIGNALLED = """
+import select, signal, sys, dafs
+url = sys.argv[1]
+options = {"transport": "tcp"} if url.startswith("dafs://") else {}
+signals = 0
+def handler(number, frame):
+    global signals
+    signals += 1
+signal.signal(signal.SIGALRM, handler)
+session = dafs.connect(url, recovery=120.0, **options)
+signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+rounds = 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    data = bytes([rounds % 251]) * 8192
+    with session.open("/signalled", "w+b", buffering=0) as file:
+        assert file.write(data) == len(data)
+        file.commit()
+        assert file.stat().st_size == len(data)
+    assert session.stat("/signalled").st_size == len(data)
+    assert session.read_bytes("/signalled") == data
+    rounds += 1
+    print(rounds, flush=True)
+signal.setitimer(signal.ITIMER_REAL, 0)
+assert signals > rounds / 100
+print("end", flush=True)
+"""
+
+
+def test_signals_fail_no_call_while_the_server_comes_and_goes(own_server: Server) -> None:
+    for url in places(own_server):
+        running = subprocess.Popen(
+            [sys.executable, "-c", SIGNALLED, url],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert running.stdin and running.stdout
+        for _ in range(3):
+            # It has done something since the last restart.
+            assert running.stdout.readline().strip().isdecimal(), running.communicate()
+            own_server.restart()
+        said, errors = running.communicate("\n", timeout=240)
+        assert running.returncode == 0 and said.endswith("end\n"), errors

@@ -2,6 +2,10 @@
 
 A file system has two sessions, made when they are wanted: one in fsspec's event loop, for all
 that goes on at once, and one that blocks, for open files.
+
+Three rules keep data from being lost. A walk never follows a symbolic link. What is removed or moved
+is the name that was given if there is one, even if it has characters of patterns. A copy opens its source first, then its target
+without cutting it, and cuts it only when both are known to be different files.
 """
 
 from __future__ import annotations
@@ -11,13 +15,16 @@ import io
 import os
 import posixpath
 import secrets
+import shutil
+import stat
 import weakref
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
-from fsspec.asyn import AsyncFileSystem
+from fsspec.asyn import AsyncFileSystem, sync
 from fsspec.callbacks import DEFAULT_CALLBACK
+from fsspec.core import has_magic
 from fsspec.utils import other_paths
 
 from . import aio, connect
@@ -137,10 +144,15 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
 
     async def _entry(self, session: aio.Session, entry: DirEntry) -> dict[str, Any] | None:
         try:
-            return await self._described(session, entry.path, entry.stat())
+            info = await self._described(session, entry.path, entry.stat())
         except FileNotFoundError:
             # It was gone when the server looked.
             return None
+        if info["islink"] and info["type"] == "directory":
+            # fsspec walks into what a listing calls a directory: out of the tree, or round and
+            # round. `info` of the link itself says what it leads to.
+            info["type"] = "link"
+        return info
 
     async def _described(self, session: aio.Session, path: str, stat: Stat) -> dict[str, Any]:
         is_link = stat.is_symlink()
@@ -190,6 +202,29 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         # Differs after every change.
         found = self.session.stat(self._strip_protocol(path))
         return f"{found.st_ino:x}-{found.change:x}"
+
+    async def _lexists(self, path: str, **kwargs: Any) -> bool:
+        session = await self.set_session()
+        try:
+            await session.stat(self._strip_protocol(path), follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    async def _named(self, path: Any) -> list[str]:
+        """The names that a path, a pattern or a list of them stands for, links themselves."""
+        paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+        named: dict[str, None] = {}
+        for one in paths:
+            one = self._strip_protocol(one)
+            if await self._lexists(one):
+                named[one] = None
+                continue
+            matching = await self._glob(one) if has_magic(one) else []
+            if not matching:
+                raise FileNotFoundError(2, os.strerror(2), one)
+            named.update(dict.fromkeys(matching))
+        return list(named)
 
     # ---- data ---------------------------------------------------------------------------
 
@@ -261,6 +296,35 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
                 raise
             return await session.open(path, mode)
 
+    async def _replace(self, session: aio.Session, path: str, source: Any) -> aio.File:
+        """Opens a target to be written anew, and cuts it if it is not the source.
+
+        :raises shutil.SameFileError: it is, by whatever name; nothing is changed then.
+        """
+        for _ in range(_LOOKS_MAX):
+            try:
+                target = await session.open(path, "r+b")
+            except FileNotFoundError:
+                try:
+                    return await self._create(session, path, "xb")
+                except FileExistsError:
+                    # Somebody has made it meanwhile.
+                    continue
+            except PermissionError:
+                # It may be written, and not read.
+                if await _is_same(source, await session.stat(path)):
+                    raise _same_file(source, path) from None
+                return await session.open(path, "wb")
+            try:
+                if await _is_same(source, target):
+                    raise _same_file(source, path)
+                await target.truncate(0)
+            except BaseException:
+                await target.close()
+                raise
+            return target
+        raise FileExistsError(17, "others make and remove it all the time", path)
+
     async def _cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         session = await self.set_session()
@@ -268,11 +332,14 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
             return await session.makedirs(path2, exist_ok=True)
         piece = await session.alloc(_PIECE, zeroed=False)
         async with await session.open(path1) as source:
-            async with await self._create(session, path2, "wb") as target:
+            # What cannot be read leaves the target alone.
+            count = await source.readinto(piece, 0)
+            async with await self._replace(session, path2, source) as target:
                 offset = 0
-                while count := await source.readinto(piece, offset):
+                while count:
                     await target.write(memoryview(piece)[:count], offset)
                     offset += count
+                    count = await source.readinto(piece, offset)
 
     async def _get_file(
         self, rpath: str, lpath: Any, callback: Any = DEFAULT_CALLBACK, **kwargs: Any
@@ -283,21 +350,21 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         if found.is_dir():
             return os.makedirs(lpath, exist_ok=True)
         callback.set_size(found.st_size)
-        is_path = isinstance(lpath, (str, os.PathLike))
-        if is_path:
-            os.makedirs(os.path.dirname(os.path.abspath(lpath)), exist_ok=True)
-        local = open(lpath, "wb", buffering=0) if is_path else lpath
-        try:
-            piece = await session.alloc(min(_PIECE, found.st_size + 1), zeroed=False)
-            async with await session.open(rpath) as source:
+        piece = await session.alloc(min(_PIECE, found.st_size + 1), zeroed=False)
+        async with await session.open(rpath) as source:
+            count = await source.readinto(piece, 0)
+            is_path = isinstance(lpath, (str, bytes, os.PathLike))
+            local = await _replace_local(lpath, source) if is_path else lpath
+            try:
                 offset = 0
-                while count := await source.readinto(piece, offset):
+                while count:
                     _write_all(local, memoryview(piece)[:count])
                     callback.relative_update(count)
                     offset += count
-        finally:
-            if is_path:
-                local.close()
+                    count = await source.readinto(piece, offset)
+            finally:
+                if is_path:
+                    local.close()
 
     async def _put_file(
         self,
@@ -314,15 +381,20 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         with open(lpath, "rb", buffering=0) as local:
             size = os.fstat(local.fileno()).st_size
             callback.set_size(size)
-            piece = await session.alloc(min(_PIECE, size + 1), zeroed=False)
+            piece = await session.alloc(min(_PIECE, max(size, _PIPE) + 1), zeroed=False)
             view = memoryview(piece)
-            how = "xb" if mode == "create" else "wb"
-            async with await self._create(session, rpath, how) as target:
+            count = local.readinto(view)
+            if mode == "create":
+                target = await self._create(session, rpath, "xb")
+            else:
+                target = await self._replace(session, rpath, local)
+            async with target:
                 offset = 0
-                while count := local.readinto(view):
+                while count:
                     await target.write(view[:count], offset)
                     callback.relative_update(count)
                     offset += count
+                    count = local.readinto(view)
 
     # ---- names --------------------------------------------------------------------------
 
@@ -356,16 +428,34 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         session = await self.set_session()
-        found = await self._expand_path(path, recursive=recursive, maxdepth=maxdepth)
-        # What is in a directory goes before it; what lies equally deep goes together.
-        by_depth: dict[int, list[str]] = {}
-        for one in set(found):
-            by_depth.setdefault(one.count("/"), []).append(one)
-        for depth in sorted(by_depth, reverse=True):
-            paths = by_depth[depth]
-            for begin in range(0, len(paths), _TOGETHER):
-                together = paths[begin : begin + _TOGETHER]
-                await asyncio.gather(*(session.remove(one) for one in together))
+        for top in await self._named(path):
+            levels = [[top]]
+            if recursive:
+                async for level in self._levels(session, top, maxdepth):
+                    levels.append(level)
+            # What is in a directory goes before it; what lies equally deep goes together.
+            for level in reversed(levels):
+                for begin in range(0, len(level), _TOGETHER):
+                    together = level[begin : begin + _TOGETHER]
+                    await asyncio.gather(*(session.remove(one) for one in together))
+
+    async def _levels(
+        self, session: aio.Session, top: str, depth_max: int | None
+    ) -> AsyncIterator[list[str]]:
+        """What lies in a directory, one depth after the other. Links are not followed."""
+        if not (await session.stat(top, follow_symlinks=False)).is_dir():
+            return
+        directories = [top]
+        depth = 0
+        while directories and (depth_max is None or depth < depth_max):
+            depth += 1
+            entries: list[DirEntry] = []
+            for begin in range(0, len(directories), _TOGETHER):
+                together = directories[begin : begin + _TOGETHER]
+                for found in await asyncio.gather(*(session.scandir(one) for one in together)):
+                    entries += found
+            yield [entry.path for entry in entries]
+            directories = [entry.path for entry in entries if entry.is_dir()]
 
     async def _mv_file(self, path1: str, path2: str) -> None:
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
@@ -392,10 +482,10 @@ class DafsFileSystem(AsyncFileSystem):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         """Renames, which needs no copy. A target that is a directory takes the source in."""
-        if path1 == path2:
-            return
-        sources = self.expand_path(path1) if not isinstance(path1, list) else path1
-        sources = [self._strip_protocol(one) for one in sources]
+        if not isinstance(path1, list) and not isinstance(path2, list):
+            if self._strip_protocol(path1) == self._strip_protocol(path2):
+                return
+        sources = sync(self.loop, self._named, path1)
         if isinstance(path2, list):
             targets = [self._strip_protocol(one) for one in path2]
         elif len(sources) > 1 or str(path2).endswith("/") or self.isdir(path2):
@@ -579,6 +669,65 @@ def _is_of_no_use(connected: asyncio.Future[aio.Session]) -> bool:
     return connected.result().lost
 
 
+async def _attributes(what: Any) -> tuple[int, int, bool]:
+    """Number and time of change of an open file or of attributes, and whether it is here."""
+    if isinstance(what, Stat):
+        return what.st_ino, what.st_ctime_ns, False
+    if isinstance(what, aio.File):
+        found = await what.stat()
+        return found.st_ino, found.st_ctime_ns, False
+    local = os.fstat(what.fileno())
+    return local.st_ino, local.st_ctime_ns, True
+
+
+async def _is_same(one: Any, other: Any) -> bool:
+    """Whether two open files are one object, on a server or here.
+
+    Objects of different file systems may have one number; they were not changed in the same
+    nanosecond. A server that holds back changes shows another time of change than its disk, so
+    these are committed, and both are looked at again, until two looks agree.
+
+    :raises OSError: they never do.
+    """
+    for _ in range(_LOOKS_MAX):
+        own, others = await _attributes(one), await _attributes(other)
+        if own[:2] == others[:2]:
+            return True
+        if own[0] != others[0]:
+            return False
+        for end in (one, other):
+            if isinstance(end, aio.File):
+                try:
+                    await end.commit()
+                except OSError:
+                    # What may only be read holds back nothing.
+                    pass
+        if (await _attributes(one), await _attributes(other)) == (own, others):
+            return False
+    raise OSError(16, "it is changed all the time, so that nobody can tell whether it is the source")
+
+
+def _same_file(source: Any, path: Any) -> shutil.SameFileError:
+    name = source.name if isinstance(source, aio.File) else os.fspath(source.name)
+    return shutil.SameFileError(f"{name!r} and {path!r} are the same file")
+
+
+async def _replace_local(path: Any, source: aio.File) -> Any:
+    """Opens a local target to be written anew, and cuts it if it is not the source."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    local = open(descriptor, "wb", buffering=0)
+    try:
+        if await _is_same(source, local):
+            raise _same_file(source, os.fspath(path))
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.ftruncate(descriptor, 0)
+    except BaseException:
+        local.close()
+        raise
+    return local
+
+
 def _write_all(local: Any, view: memoryview) -> None:
     while view:
         view = view[local.write(view) :]
@@ -586,3 +735,7 @@ def _write_all(local: Any, view: memoryview) -> None:
 
 #: Names that are removed together.
 _TOGETHER = 256
+#: How often two files that change are looked at, or one that comes and goes is opened.
+_LOOKS_MAX = 8
+#: What is read at once of what has no size beforehand.
+_PIPE = 64 << 10
