@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -87,13 +88,16 @@ impl Load {
         Self { number, address, options, random, stop }
     }
 
-    /// Works until it is told to stop.
-    pub fn run(self) -> Result<Outcome> {
+    /// Works until it is told to stop. Says when its session stands.
+    pub fn run(self, connected: Sender<()>) -> Result<Outcome> {
         let client = Client::new(ClientConfig::default())?;
         // Servers that live for a fraction of a second must be met while they do.
         let recovery = RecoveryOptions { pause_max: PAUSE_MAX, ..RecoveryOptions::default() };
         let options = SessionOptions { recovery: Recovery::On(recovery), ..self.options };
         let session = client.connect_to(&self.address, &options)?;
+        // Nobody listens any more once all has been stopped.
+        let _ = connected.send(());
+        drop(connected);
         let recoveries = Rc::new(Recoveries::default());
         let noted = recoveries.clone();
         session.on_event(move |event| {

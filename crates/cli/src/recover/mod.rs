@@ -15,6 +15,7 @@ mod model;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -71,13 +72,15 @@ fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
     let mut victim = Victim::start(place, &mut random)?;
     load::prepare(&victim, arguments.clients)?;
     let stop = Arc::new(AtomicBool::new(false));
+    let (connected, are_connected) = mpsc::channel();
     let loads: Vec<_> = (0..arguments.clients)
         .map(|number| {
             let load = Load::new(number, &victim, random.fork(), stop.clone());
+            let connected = connected.clone();
             std::thread::Builder::new()
                 .name(format!("client-{number}"))
                 .spawn(move || {
-                    let ran = load.run();
+                    let ran = load.run(connected);
                     if ran.is_err() {
                         // Nothing that comes after it would tell more.
                         load_failed();
@@ -87,6 +90,10 @@ fn test(arguments: &Arguments, seed: u64, place: &Path) -> Result<()> {
                 .context("starting a client")
         })
         .collect::<Result<_>>()?;
+    // A session that does not stand yet does not come back by itself. Whoever fails is heard of in
+    // the end.
+    drop(connected);
+    let _ = are_connected.iter().take(loads.len()).count();
     let mut slowest = Duration::ZERO;
     for round in 0..arguments.rounds {
         let life = Duration::from_millis(random.below(arguments.life.max(1) as usize) as u64);

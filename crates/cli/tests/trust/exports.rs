@@ -167,7 +167,7 @@ fn a_journal_of_the_former_name_is_taken_over_where_it_is_the_only_one() {
     // As an older server has called it, with what it kept.
     std::fs::rename(journals.join(&new), journals.join("-00000000")).unwrap();
     std::fs::write(journals.join("-00000000/mark"), "").unwrap();
-    assert_eq!(journals_after(&config, &state, &[]), [new.clone()]);
+    assert_eq!(journals_after(&config, &state, &[]), std::slice::from_ref(&new));
     assert!(journals.join(&new).join("mark").exists());
     // Where there are others, it may be theirs.
     std::fs::rename(journals.join(&new), journals.join("-00000000")).unwrap();
