@@ -34,10 +34,9 @@ on_descriptor! {
         fd, List, |state, it| {
             let size = size.min(ROOM_MAX);
             must_have(to.cast(), size, Purpose::Writing)?;
-            // SAFETY: so much memory is there, and the program gave it to be written to; without
-            // any the address is no matter.
             let room = match size {
                 0 => &mut [],
+                // SAFETY: so much memory is there, and the program gave it to be written to.
                 size => unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), size) },
             };
             state.entries_into(fd, &it, room)

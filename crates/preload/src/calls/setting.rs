@@ -118,8 +118,8 @@ on_path! {
         // SAFETY: the program gives two times or null.
         |state, place| set_times(state, place, true, unsafe { two_whole(to) }?);
     fn [utimensat](at: c_int, path: *const c_char, to: *const timespec, flags: c_int) -> c_int,
-        // SAFETY: the program gives two times or null. Without a path it is the descriptor's.
         (at, path), Set,
+        // SAFETY: the program gives two times or null. Without a path it is the descriptor's.
         |state, place| set_times(state, place, follows(flags), unsafe { two(to) }?);
     fn [truncate truncate64](path: *const c_char, length: off_t) -> c_int,
         (AT_FDCWD, path), Set, |state, place| state.truncate(place, length);
