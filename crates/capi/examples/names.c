@@ -50,8 +50,8 @@ int main(int count, char **arguments) {
     CHECK(count == 2);
     MUST(dap_connect(NULL, arguments[1], NULL, &session));
     MUST(dap_mkdir(session, "/names", 0755));
-    /* Every name of one byte, with the next. */
-    for (int byte = 1; byte < 255; byte++) {
+    /* Names of one byte, with the next; not all, for under valgrind each takes its time. */
+    for (int byte = 1; byte < 255; byte += byte < 0x7e ? 20 : 7) {
         if (byte == '/' || byte + 1 == '/' || byte == '.' || byte + 1 == '.')
             continue;
         snprintf(first, sizeof first, "%c", byte);

@@ -130,6 +130,11 @@ fn every_command_takes_names_of_any_bytes() {
         let missing = run(&["cat".as_ref(), &at(b"caf\xe9")]);
         let said = String::from_utf8(missing.stderr).unwrap();
         assert!(!missing.status.success() && said.contains("caf\\xe9"), "{said}");
+        told("gzip --force", &[b"\xfea/caf\xe9"]);
+        assert!(local(b"\xfea/caf\xe9.gz").is_file());
+        told("gunzip", &[b"\xfea/caf\xe9.gz"]);
+        told("sort --output", &[b"\xfea/s\xf6rted", b"\xfea/caf\xe9"]);
+        assert_eq!(std::fs::read(local(b"\xfea/s\xf6rted")).unwrap(), b"bytes\n");
         told("rm -r", &[b"\xfea"]);
         assert_eq!(entries(&export), BTreeSet::new());
     }

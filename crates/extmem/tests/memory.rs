@@ -25,25 +25,27 @@ impl Bench {
         let make = |(index, octets): (usize, &Vec<u8>)| {
             let name = index.to_string();
             self.engine.put(&name, octets.clone());
-            Stream::whole(self.engine.open(&name).unwrap()).unwrap()
+            Stream::whole(self.engine.open(name.as_ref()).unwrap()).unwrap()
         };
         files.iter().enumerate().map(make).collect()
     }
 
     fn temporary(&self) -> impl Fn() -> dafs_extmem::Result<Rc<dyn BlockFile>> {
         let engine = self.engine.clone();
-        move || engine.temporary("nowhere")
+        move || engine.temporary("nowhere".as_ref())
     }
 
     fn sorted(&self, files: &[Vec<u8>], format: &Format) -> (Vec<u8>, dafs_extmem::Sorted) {
-        let (streams, output) = (self.streams(files), self.engine.create("output").unwrap());
+        let (streams, output) =
+            (self.streams(files), self.engine.create("output".as_ref()).unwrap());
         let done = sort(&streams, format, &self.temporary(), output.file(), &self.options);
         output.publish(false).unwrap();
         (self.engine.get("output").unwrap(), done.unwrap())
     }
 
     fn merged(&self, files: &[Vec<u8>], format: &Format) -> dafs_extmem::Result<Vec<u8>> {
-        let (streams, output) = (self.streams(files), self.engine.create("output").unwrap());
+        let (streams, output) =
+            (self.streams(files), self.engine.create("output".as_ref()).unwrap());
         merge(&streams, format, &self.temporary(), output.file(), &self.options)?;
         output.publish(false).unwrap();
         Ok(self.engine.get("output").unwrap())
@@ -132,7 +134,7 @@ fn a_merge_beyond_the_limit_takes_passes_and_stays_stable() {
     let files: Vec<Vec<u8>> = (0..40).map(file).collect();
     let bench = Bench::new(4 * (2 << 16), 1 << 16, 1);
     let streams = bench.streams(&files);
-    let output = bench.engine.create("output").unwrap();
+    let output = bench.engine.create("output".as_ref()).unwrap();
     let done = merge(&streams, &format, &bench.temporary(), output.file(), &bench.options).unwrap();
     assert!(done.passes > 1 && done.order < 40, "{done:?}");
     output.publish(false).unwrap();
@@ -175,7 +177,8 @@ fn a_limit_that_is_too_low_is_refused() {
     let error = bench.merged(&[vec![0; 1 << 20], vec![0; 1 << 20]], &format).unwrap_err();
     assert!(matches!(error, Error::Memory { .. }), "{error}");
     let long = vec![b'x'; 1 << 20];
-    let (streams, output) = (bench.streams(&[long]), bench.engine.create("output").unwrap());
+    let (streams, output) =
+        (bench.streams(&[long]), bench.engine.create("output".as_ref()).unwrap());
     let done = sort(&streams, &lines(), &bench.temporary(), output.file(), &bench.options);
     assert!(matches!(done, Err(Error::Memory { .. })), "{done:?}");
     assert!(bench.engine.get("output").is_none());
@@ -198,16 +201,16 @@ fn a_range_of_a_stream_is_a_stream() {
 #[test]
 fn values_of_a_type_go_out_and_come_back() {
     let (engine, flow) = (MemoryEngine::new(), Flow { block_bytes: 100, depth: 3 });
-    let output = engine.create("values").unwrap();
+    let output = engine.create("values".as_ref()).unwrap();
     let mut writer = TypedWriter::new(output.file(), flow);
     let values: Vec<[u32; 3]> = (0..1000).map(|value| [value, value * value, 7]).collect();
     for value in &values {
         writer.put(value).unwrap();
     }
     assert_eq!(writer.finish().unwrap(), 1000);
-    assert!(engine.open("values").is_err(), "it has no name until it is whole");
+    assert!(engine.open("values".as_ref()).is_err(), "it has no name until it is whole");
     output.publish(false).unwrap();
-    let stream = Stream::whole(engine.open("values").unwrap()).unwrap();
+    let stream = Stream::whole(engine.open("values".as_ref()).unwrap()).unwrap();
     let reader = TypedReader::new(&stream, flow, &Watch::default()).unwrap();
     assert_eq!(reader.map(Result::unwrap).collect::<Vec<[u32; 3]>>(), values);
     assert!(TypedReader::<[u64; 7]>::new(&stream, flow, &Watch::default()).is_err());

@@ -74,7 +74,7 @@ impl Drop for Served {
 }
 
 fn numbers(engine: &DafsEngine, path: &str, count: u64) {
-    let output = engine.create(path).unwrap();
+    let output = engine.create(path.as_ref()).unwrap();
     let mut writer = TypedWriter::new(output.file(), Flow { block_bytes: 64 << 10, depth: 3 });
     for number in 0..count {
         writer.put(&[number.wrapping_mul(0x9e37_79b9_7f4a_7c15), number]).unwrap();
@@ -96,17 +96,17 @@ fn values_are_sorted_in_runs_on_the_server() {
         let served = Served::start(is_shm);
         let engine = served.engine();
         numbers(&engine, "/numbers", 1 << 20);
-        let stream = Stream::whole(engine.open("/numbers").unwrap()).unwrap();
-        let output = engine.create("/sorted").unwrap();
+        let stream = Stream::whole(engine.open("/numbers".as_ref()).unwrap()).unwrap();
+        let output = engine.create("/sorted".as_ref()).unwrap();
         let (format, options) = options(Watch::default());
-        let temporary = || engine.temporary("/");
+        let temporary = || engine.temporary("/".as_ref());
         let done = sort(&[stream], &format, &temporary, output.file(), &options).unwrap();
         assert!(done.runs > 4 && done.records == 1 << 20, "{done:?}");
         assert!(!served.place.path().join("export/sorted").exists());
         output.publish(false).unwrap();
         let names = served.place.path().join("export").read_dir().unwrap().count();
         assert_eq!(names, 2, "nothing else has a name");
-        let sorted = Stream::whole(engine.open("/sorted").unwrap()).unwrap();
+        let sorted = Stream::whole(engine.open("/sorted".as_ref()).unwrap()).unwrap();
         let reader = TypedReader::<[u64; 2]>::new(&sorted, options.flow, &options.watch).unwrap();
         let (mut last, mut sum) = (0, 0);
         for value in reader {
@@ -126,9 +126,9 @@ fn the_end_of_the_server_is_told_with_the_file() {
         numbers(&engine, "/numbers", 1 << 18);
         let running = served.running.clone();
         let (format, options) = options(Watch::default().telling(move |_| stop(&running)));
-        let stream = Stream::whole(engine.open("/numbers").unwrap()).unwrap();
-        let output = engine.create("/sorted").unwrap();
-        let temporary = || engine.temporary("/");
+        let stream = Stream::whole(engine.open("/numbers".as_ref()).unwrap()).unwrap();
+        let output = engine.create("/sorted".as_ref()).unwrap();
+        let temporary = || engine.temporary("/".as_ref());
         let error = sort(&[stream], &format, &temporary, output.file(), &options).unwrap_err();
         assert_eq!(error.to_string(), "reading /numbers");
         let cause = error.source().and_then(|cause| cause.downcast_ref::<ClientError>());

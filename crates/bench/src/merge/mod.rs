@@ -317,11 +317,11 @@ fn merge_once(settings: &MergeSettings, peer: &Peer, inputs: &Inputs) -> Result<
     let options = MergeOptions { flow, budget, is_unique: false, watch };
     let at = |name: &str| format!("{}/{name}", peer.root);
     let begun = Instant::now();
-    let open = |name: &String| Ok(Stream::whole(peer.engine.open(&at(name))?)?);
+    let open = |name: &String| Ok(Stream::whole(peer.engine.open(at(name).as_ref())?)?);
     let streams = inputs.names.iter().map(open).collect::<Result<Vec<_>>>()?;
-    let output = peer.engine.create(&at(Inputs::OUTPUT))?;
+    let output = peer.engine.create(at(Inputs::OUTPUT).as_ref())?;
     let none: &dyn Fn() -> dafs_extmem::Result<Rc<dyn BlockFile>> =
-        &|| peer.engine.temporary(&peer.root);
+        &|| peer.engine.temporary(peer.root.as_ref());
     merge(&streams, &Format::Records(layout), none, output.file(), &options)?;
     output.publish(false)?;
     Ok(begun.elapsed().as_secs_f64())

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::ffi::OsStr;
 use std::rc::Rc;
 
 use dafs_extmem::{Block, BlockFile, Channel, Engine, Error, Moved, Output, Result};
@@ -80,16 +81,19 @@ impl Shared {
 }
 
 impl Engine for NfsEngine {
-    fn open(&self, path: &str) -> Result<Rc<dyn BlockFile>> {
+    fn open(&self, path: &OsStr) -> Result<Rc<dyn BlockFile>> {
+        // The benchmark's own names, which are text.
+        let path = &*path.to_string_lossy();
         Ok(self.open_file(path, path, flag::READ)?)
     }
 
-    fn temporary(&self, directory: &str) -> Result<Rc<dyn BlockFile>> {
-        let what = format!("making a file without a name in {directory}");
+    fn temporary(&self, directory: &OsStr) -> Result<Rc<dyn BlockFile>> {
+        let what = format!("making a file without a name in {}", directory.display());
         Err(Error::engine(what, std::io::Error::from(std::io::ErrorKind::Unsupported)))
     }
 
-    fn create(&self, path: &str) -> Result<Box<dyn Output>> {
+    fn create(&self, path: &OsStr) -> Result<Box<dyn Output>> {
+        let path = &*path.to_string_lossy();
         let part = format!("{path}.part");
         let file = self.open_file(&part, path, flag::READ_WRITE | flag::CREATE)?;
         Ok(Box::new(NfsOutput { file, part }))

@@ -10,6 +10,7 @@ pub mod sort;
 mod spool;
 
 use std::cell::Cell;
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use dafs_client::shown_path;
 use dafs_extmem::{
     BlockFile, Budget, Flow, Format, MergeOptions, Stream, Watch, peak_resident_bytes,
 };
@@ -35,11 +37,11 @@ use spool::{spool, unsized_input};
 pub struct Arguments {
     /// Files to read: local paths or URLs; `-` is the standard input.
     #[arg(default_value = "-")]
-    inputs: Vec<String>,
+    inputs: Vec<OsString>,
     /// File to write: a local path or a URL. It appears when it is whole, and may be one of those
     /// that are read.
     #[arg(short, long, value_name = "FILE")]
-    output: String,
+    output: OsString,
     #[command(flatten)]
     format: FormatArguments,
     /// Write only the first of records that have one key.
@@ -61,7 +63,7 @@ pub struct Arguments {
     /// Directory, here or on a server, for files that are needed on the way. Default: the
     /// output's.
     #[arg(long, value_name = "DIRECTORY")]
-    temporary: Option<String>,
+    temporary: Option<OsString>,
     /// Bring the output to stable storage before it gets its name.
     #[arg(long)]
     sync: bool,
@@ -94,17 +96,17 @@ impl Job {
         let inputs: Vec<Spot> =
             arguments.inputs.iter().map(|text| places.find(text)).collect::<Result<_>>()?;
         let output = places.find(&arguments.output)?;
-        let is_local = |text: &String| matches!(Place::parse(text), Ok(Place::Local(_)));
+        let is_local = |text: &OsString| matches!(Place::parse(text), Ok(Place::Local(_)));
         let temporary = match &arguments.temporary {
             Some(text) => places.find(text)?,
             None => output.parent(),
         };
-        let open = |(spot, text): (&Spot, &String)| {
+        let open = |(spot, text): (&Spot, &OsString)| {
             let input = if is_local(text) { unsized_input(&spot.path)? } else { None };
             let file = match input {
                 Some(input) => {
                     let file = temporary.engine.temporary(&temporary.path)?;
-                    spool(&spot.path, &input, file, &watch)?
+                    spool(&shown_path(&spot.path), &input, file, &watch)?
                 }
                 None => spot.engine.open(&spot.path)?,
             };

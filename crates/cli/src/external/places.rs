@@ -3,20 +3,21 @@
 //! Invariant: one session for each server and user, all of one client, so that one thread waits
 //! for all of them.
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::rc::Rc;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use dafs_client::{Client, Location, ServerName, SessionEvent};
 use dafs_extmem::{DafsEngine, Engine, LocalEngine, Watch};
 
-use crate::place::{Access, Place, client, connect_by, text as text_of};
+use crate::place::{Access, Place, client, connect_by};
 
 /// A file or a directory, and what opens it.
 #[derive(Clone)]
 pub struct Spot {
     pub engine: Rc<dyn Engine>,
-    pub path: String,
+    pub path: OsString,
 }
 
 /// The engines in use.
@@ -34,10 +35,10 @@ type Who = (ServerName, Option<(String, Option<String>)>);
 impl Spot {
     /// The directory it is in.
     pub fn parent(&self) -> Self {
-        let parent = match Path::new(&self.path).parent().and_then(Path::to_str) {
-            Some("") => ".".to_owned(),
-            Some(parent) => parent.to_owned(),
-            None => "/".to_owned(),
+        let parent = match Path::new(&self.path).parent() {
+            Some(parent) if parent.as_os_str().is_empty() => ".".into(),
+            Some(parent) => parent.as_os_str().to_owned(),
+            None => "/".into(),
         };
         Self { engine: self.engine.clone(), path: parent }
     }
@@ -50,15 +51,14 @@ impl<'a> Places<'a> {
         Ok(Self { client, access, watch, local, servers: Vec::new() })
     }
 
-    pub fn find(&mut self, text: &str) -> Result<Spot> {
+    pub fn find(&mut self, text: &OsStr) -> Result<Spot> {
         match Place::parse(text)? {
-            Place::Local(path) => match path.to_str() {
-                Some(path) => Ok(Spot { engine: self.local.clone(), path: path.to_owned() }),
-                None => bail!("{path:?}: the name is not UTF-8"),
-            },
+            Place::Local(path) => {
+                Ok(Spot { engine: self.local.clone(), path: path.into_os_string() })
+            }
             Place::Remote(location) => {
                 let engine = self.server(&location)?;
-                Ok(Spot { engine, path: text_of(&location.path)?.to_owned() })
+                Ok(Spot { engine, path: location.path })
             }
         }
     }

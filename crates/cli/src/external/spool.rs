@@ -3,11 +3,13 @@
 //! Invariant: what is read from a pipe, a device or a file of the kernel's is read to its end; a
 //! size that such a file says is not believed.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 
 use anyhow::{Context, Result};
+use dafs_client::shown_path;
 use dafs_extmem::{BlockFile, Channel, Watch};
 
 use crate::copy::read_next;
@@ -33,13 +35,13 @@ impl BlockFile for Spooled {
 }
 
 /// The input of a name, if it must be read to know how much it is: `-` is the standard input.
-pub fn unsized_input(path: &str) -> Result<Option<File>> {
+pub fn unsized_input(path: &OsStr) -> Result<Option<File>> {
     if path == "-" {
         use std::os::fd::AsFd;
         let input = std::io::stdin().as_fd().try_clone_to_owned();
         return Ok(Some(File::from(input.context("the standard input")?)));
     }
-    let opening = || format!("opening {path}");
+    let opening = || format!("opening {}", shown_path(path));
     let found = std::fs::metadata(path).with_context(opening)?;
     // Files of the kernel's say nothing, or a page, and take no space.
     let is_of_kernel = found.is_file() && found.blocks() == 0 && found.len() <= PAGE_BYTES_MAX;

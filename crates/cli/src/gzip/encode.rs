@@ -4,6 +4,7 @@
 //! worker alone makes one stream, without the cuts between blocks.
 
 use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -33,8 +34,8 @@ impl Header {
             name: source
                 .name
                 .as_ref()
-                .filter(|name| !name.contains('\0'))
-                .map(|name| name.clone().into_bytes()),
+                .map(|name| name.as_bytes().to_vec())
+                .filter(|name| !name.contains(&0)),
             modified: u32::try_from(modified).unwrap_or(0),
         }
     }

@@ -9,7 +9,9 @@ mod output;
 mod parallel;
 mod source;
 
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +20,13 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use dafs_bench::own_cpu;
-use dafs_client::{ClientError, Location, Status};
+use dafs_client::{ClientError, Location, Status, shown_path};
 use dafs_types::Timestamp;
 
 use self::encode::Encoded;
 use self::output::Output;
 use self::source::{IS_LINK, IS_STICKY, PassedOver, Source};
-use crate::place::{Access, Place, Sessions, text};
+use crate::place::{Access, Place, Sessions};
 use crate::shown::{complaint, message};
 
 /// Arguments of `dafs gzip` and `dafs gunzip`.
@@ -32,7 +34,7 @@ use crate::shown::{complaint, message};
 pub struct Arguments {
     /// Files here, or on servers by their URLs; `-` is standard input.
     #[arg(default_value = "-")]
-    files: Vec<String>,
+    files: Vec<OsString>,
     /// Write to standard output, and keep the files.
     #[arg(short = 'c', long = "stdout", visible_alias = "to-stdout")]
     to_stdout: bool,
@@ -53,7 +55,7 @@ pub struct Arguments {
     force: bool,
     /// Where the output of a single file goes, here or on a server; the file is kept.
     #[arg(short, long, value_name = "PLACE", conflicts_with = "to_stdout")]
-    output: Option<String>,
+    output: Option<OsString>,
     /// Put neither name nor time into the compressed file.
     #[arg(short, long)]
     no_name: bool,
@@ -160,7 +162,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             if crate::is_broken_pipe(&error) {
                 return Err(error);
             }
-            eprintln!("dafs: {}: {}", message(file), complaint(&error));
+            eprintln!("dafs: {}: {}", message(&shown_path(file)), complaint(&error));
             failures += 1;
         }
         if run.interrupted.load(Ordering::Relaxed) {
@@ -201,11 +203,11 @@ impl<'a> Run<'a> {
         Ok(Self { arguments, task, sessions, interrupted, has_warned: false })
     }
 
-    fn one(&mut self, file: &str) -> Result<()> {
+    fn one(&mut self, file: &OsStr) -> Result<()> {
         let (place, source) = match self.find(file) {
             Err(error) => {
                 let passed = error.downcast::<PassedOver>()?;
-                self.warn(&format!("{file}: {passed}"));
+                self.warn(&format!("{}: {passed}", shown_path(file)));
                 return Ok(());
             }
             Ok(found) => found,
@@ -229,7 +231,7 @@ impl<'a> Run<'a> {
     }
 
     /// Opens what is named; or, to be decompressed, what has a suffix besides.
-    fn find(&mut self, file: &str) -> Result<(Option<Place>, Source)> {
+    fn find(&mut self, file: &OsStr) -> Result<(Option<Place>, Source)> {
         if file == "-" {
             return Ok((None, Source::standard()));
         }
@@ -241,7 +243,9 @@ impl<'a> Run<'a> {
                 if is_missing(&error) && !is_compressing && decompressed_name(file).is_none() =>
             {
                 for suffix in SUFFIXES {
-                    let place = Place::parse(format!("{file}{suffix}"))?;
+                    let mut named = file.to_owned();
+                    named.push(suffix);
+                    let place = Place::parse(&named)?;
                     match self.open(&place) {
                         Err(error) if is_missing(&error) => {}
                         found => return Ok((Some(place), found?)),
@@ -257,7 +261,7 @@ impl<'a> Run<'a> {
         match place {
             Place::Local(path) => Source::local(path, !self.is_beside()),
             Place::Remote(location) => {
-                Source::remote(&self.sessions.connect(location)?, text(&location.path)?)
+                Source::remote(&self.sessions.connect(location)?, &location.path)
             }
         }
     }
@@ -270,7 +274,8 @@ impl<'a> Run<'a> {
 
     /// Whether something keeps a file from being taken, which is a warning or an error as with
     /// gzip(1).
-    fn is_hindered(&mut self, file: &str, source: &Source) -> Result<bool> {
+    fn is_hindered(&mut self, file: &OsStr, source: &Source) -> Result<bool> {
+        let file = shown_path(file);
         let force = self.arguments.force;
         match source.hindrance {
             _ if !self.is_beside() => return Ok(false),
@@ -287,7 +292,8 @@ impl<'a> Run<'a> {
     }
 
     /// What `--verbose` says: where gzip says it.
-    fn tell(&self, file: &str, lengths: Lengths, compressing: Duration, beside: Duration) {
+    fn tell(&self, file: &OsStr, lengths: Lengths, compressing: Duration, beside: Duration) {
+        let file = message(&shown_path(file));
         let beside = beside.as_secs_f64();
         let told = if self.task == Task::Compress {
             let saved = saved_share(lengths.output, lengths.input);
@@ -330,7 +336,7 @@ impl<'a> Run<'a> {
             Some(Place::Local(path)) => Output::local(path, source.attributes, arguments.force)?,
             Some(Place::Remote(location)) => {
                 let session = self.sessions.connect(&location)?;
-                Output::remote(&session, text(&location.path)?, source.attributes, arguments.force)?
+                Output::remote(&session, &location.path, source.attributes, arguments.force)?
             }
         };
         Ok(Some(output))
@@ -339,28 +345,32 @@ impl<'a> Run<'a> {
     /// The place of the output of a file, beside it.
     fn beside(&mut self, place: &Place) -> Result<Option<Place>> {
         let name = match place {
-            Place::Local(path) => text(path.as_os_str())?,
-            Place::Remote(location) => text(&location.path)?,
+            Place::Local(path) => path.as_os_str(),
+            Place::Remote(location) => &location.path,
         };
+        let shown = shown_path(name);
+        let has_suffix = name.as_bytes().ends_with(SUFFIX.as_bytes());
         let named = match self.task {
-            Task::Compress if name.ends_with(SUFFIX) && !self.arguments.force => {
-                self.warn(&format!("{name}: has the suffix {SUFFIX} already; left as it is"));
+            Task::Compress if has_suffix && !self.arguments.force => {
+                self.warn(&format!("{shown}: has the suffix {SUFFIX} already; left as it is"));
                 return Ok(None);
             }
-            Task::Compress => format!("{name}{SUFFIX}"),
+            Task::Compress => {
+                let mut named = name.to_owned();
+                named.push(SUFFIX);
+                named
+            }
             _ => match decompressed_name(name) {
                 Some(named) => named,
                 None => {
-                    self.warn(&format!("{name}: has no known suffix; left as it is"));
+                    self.warn(&format!("{shown}: has no known suffix; left as it is"));
                     return Ok(None);
                 }
             },
         };
         Ok(Some(match place {
             Place::Local(_) => Place::Local(PathBuf::from(named)),
-            Place::Remote(location) => {
-                Place::Remote(Location { path: named.into(), ..location.clone() })
-            }
+            Place::Remote(location) => Place::Remote(Location { path: named, ..location.clone() }),
         }))
     }
 
@@ -370,7 +380,7 @@ impl<'a> Run<'a> {
     }
 
     /// Reads the input, and writes the output and gives it its name.
-    fn carry(&mut self, file: &str, source: &Source, output: Output) -> Result<Encoded> {
+    fn carry(&mut self, file: &OsStr, source: &Source, output: Output) -> Result<Encoded> {
         let syncs = self.arguments.sync || self.replaces_input();
         let (task, arguments) = (self.task, self.arguments);
         let interrupted = Arc::clone(&self.interrupted);
@@ -390,6 +400,7 @@ impl<'a> Run<'a> {
         })?;
         output.finish(source.attributes, arguments.force, syncs)?;
         if let Some(offset) = garbage {
+            let file = shown_path(file);
             self.warn(&format!("{file}: what follows octet {offset} is not compressed; left out"));
         }
         Ok(encoded)
@@ -434,12 +445,12 @@ pub struct Lengths {
     pub output: u64,
 }
 
-fn list(file: &str, Lengths { input, output }: Lengths) {
+fn list(file: &OsStr, Lengths { input, output }: Lengths) {
     let saved = saved_share(input, output);
     let name = decompressed_name(file).unwrap_or_else(|| file.to_owned());
     let mut out = std::io::stdout().lock();
     // A reader that has gone is told by the next file's output.
-    let _ = writeln!(out, "{input:>19} {output:>19} {saved:>5.1}% {}", message(&name));
+    let _ = writeln!(out, "{input:>19} {output:>19} {saved:>5.1}% {}", message(&shown_path(&name)));
 }
 
 /// Percent that compression has saved.
@@ -448,12 +459,14 @@ fn saved_share(compressed: u64, plain: u64) -> f64 {
 }
 
 /// A compressed file's name without its suffix.
-fn decompressed_name(name: &str) -> Option<String> {
-    let base = name.rsplit('/').next().unwrap_or(name);
+fn decompressed_name(name: &OsStr) -> Option<OsString> {
+    let name = name.as_bytes();
+    let base = name.rsplit(|octet| *octet == b'/').next().unwrap_or(name);
     let plain = SUFFIXES.map(|suffix| (suffix, ""));
     for (suffix, instead) in plain.into_iter().chain([(".tgz", ".tar"), (".taz", ".tar")]) {
-        if base.len() > suffix.len() && base.ends_with(suffix) {
-            return Some(format!("{}{instead}", &name[..name.len() - suffix.len()]));
+        if base.len() > suffix.len() && base.ends_with(suffix.as_bytes()) {
+            let whole = [&name[..name.len() - suffix.len()], instead.as_bytes()].concat();
+            return Some(OsString::from_vec(whole));
         }
     }
     None
@@ -473,10 +486,11 @@ mod tests {
 
     #[test]
     fn suffixes_go_as_gzip_takes_them() {
-        assert_eq!(decompressed_name("a/b.gz").as_deref(), Some("a/b"));
-        assert_eq!(decompressed_name("b.tgz").as_deref(), Some("b.tar"));
-        assert_eq!(decompressed_name("b-gz").as_deref(), Some("b"));
-        assert_eq!(decompressed_name("a/.gz"), None);
-        assert_eq!(decompressed_name("b.txt"), None);
+        let decompressed = |name: &str| decompressed_name(name.as_ref());
+        assert_eq!(decompressed("a/b.gz").as_deref(), Some(OsStr::new("a/b")));
+        assert_eq!(decompressed("b.tgz").as_deref(), Some(OsStr::new("b.tar")));
+        assert_eq!(decompressed("b-gz").as_deref(), Some(OsStr::new("b")));
+        assert_eq!(decompressed("a/.gz"), None);
+        assert_eq!(decompressed("b.txt"), None);
     }
 }

@@ -3,13 +3,15 @@
 //! Invariant: until it is whole, a file has a name that nobody looks for, and loses it if the
 //! work fails or is interrupted.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use dafs_client::{
-    File, ObjectType, OpenOptions, Session, SetAttributes, SetTime, Status, block_on,
+    File, ObjectType, OpenOptions, Session, SetAttributes, SetTime, Status, block_on, shown_path,
+    split_last,
 };
 use tempfile::NamedTempFile;
 
@@ -29,8 +31,8 @@ pub enum Output {
 pub struct Temporary {
     session: Session,
     file: Option<File>,
-    path: String,
-    temporary: String,
+    path: OsString,
+    temporary: OsString,
 }
 
 impl Output {
@@ -55,19 +57,20 @@ impl Output {
     /// `force` replaces what is there.
     pub fn remote(
         session: &Session,
-        path: &str,
+        path: &OsStr,
         attributes: Attributes,
         force: bool,
     ) -> Result<Self> {
         match session.symlink_metadata(path) {
             Err(error) if error.status() == Some(Status::NoEnt) => {}
-            found => check(&path, found?.kind == ObjectType::Regular, force)?,
+            found => check(&shown_path(path), found?.kind == ObjectType::Regular, force)?,
         }
-        let (directory, _) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
+        let (directory, _) = split_last(path);
         let mode = if attributes.mode.is_some() { 0o600 } else { 0o666 };
         let options = OpenOptions { create_new: true, mode, ..OpenOptions::write() };
         let (temporary, file) = loop {
-            let temporary = format!("{directory}/{PREFIX}{:016x}", random());
+            let mut temporary = directory.to_owned();
+            temporary.push(format!("/{PREFIX}{:016x}", random()));
             match session.open(&temporary, &options) {
                 Err(error) if error.status() == Some(Status::Exist) => {}
                 opened => break (temporary, opened?),

@@ -2,6 +2,7 @@
 //!
 //! Invariant: what is on a server is read ahead, several blocks at once, into registered memory.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File as LocalFile;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
-use dafs_client::{File, ObjectType, OpenOptions, ReadStream, Session};
+use dafs_client::{File, ObjectType, OpenOptions, ReadStream, Session, split_last};
 use dafs_types::Timestamp;
 
 use super::Attributes;
@@ -18,7 +19,7 @@ use super::Attributes;
 pub struct Source {
     kind: Kind,
     /// Its name without directories.
-    pub name: Option<String>,
+    pub name: Option<OsString>,
     pub attributes: Attributes,
     pub link_count: u64,
     /// Why its output cannot take its place.
@@ -28,7 +29,7 @@ pub struct Source {
 enum Kind {
     Standard,
     Local(PathBuf, LocalFile),
-    Remote(Session, Box<File>),
+    Remote(Session, Box<File>, OsString),
 }
 
 impl Source {
@@ -52,7 +53,7 @@ impl Source {
         let nanoseconds = u32::try_from(metadata.mtime_nsec()).unwrap_or(0);
         let modified = Timestamp { seconds: metadata.mtime(), nanoseconds };
         Ok(Self {
-            name: path.file_name().map(|name| name.to_string_lossy().into_owned()),
+            name: path.file_name().map(OsStr::to_owned),
             kind: Kind::Local(path.to_owned(), file),
             attributes: Attributes { mode: Some(metadata.mode()), modified: Some(modified) },
             link_count: metadata.nlink(),
@@ -60,7 +61,7 @@ impl Source {
         })
     }
 
-    pub fn remote(session: &Session, path: &str) -> Result<Self> {
+    pub fn remote(session: &Session, path: &OsStr) -> Result<Self> {
         let named = session.symlink_metadata(path)?;
         let is_link = named.kind == ObjectType::SymbolicLink;
         let metadata = if is_link { session.metadata(path)? } else { named };
@@ -71,8 +72,8 @@ impl Source {
         let file = session.open(path, &OpenOptions::read())?;
         let (mode, modified) = (Some(metadata.mode), Some(metadata.time_modify));
         Ok(Self {
-            kind: Kind::Remote(session.clone(), Box::new(file)),
-            name: path.rsplit('/').next().map(str::to_owned),
+            kind: Kind::Remote(session.clone(), Box::new(file), path.to_owned()),
+            name: Some(split_last(path).1.to_owned()),
             attributes: Attributes { mode, modified },
             link_count: metadata.link_count.into(),
             hindrance: hindrance(is_link, is(ObjectType::Regular), metadata.mode),
@@ -96,7 +97,7 @@ impl Source {
                 local = file;
                 &mut local
             }
-            Kind::Remote(_, file) => {
+            Kind::Remote(_, file, _) => {
                 stream = ReadStream::new(file, BLOCKS, BLOCK_BYTES)?;
                 &mut stream
             }
@@ -111,8 +112,7 @@ impl Source {
             Kind::Local(path, _) => {
                 std::fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))
             }
-            Kind::Remote(session, file) => {
-                let path = file.path().to_owned();
+            Kind::Remote(session, file, path) => {
                 file.close()?;
                 Ok(session.remove(&path)?)
             }

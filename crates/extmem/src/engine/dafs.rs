@@ -6,13 +6,15 @@
 //! and is lost by a restart of the server is told before the file gets its name.
 
 use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use dafs_client::{
     ClientError, Completion, File, Group, ObjectType, OpenOptions, Session, SetAttributes,
-    Stability,
+    Stability, shown_path, split_last,
 };
 
 use super::{Block, BlockFile, Channel, Engine, Moved, Output};
@@ -35,8 +37,8 @@ struct DafsFile {
 struct DafsOutput {
     session: Session,
     file: Option<Rc<DafsFile>>,
-    part: String,
-    target: String,
+    part: OsString,
+    target: OsString,
 }
 
 struct DafsChannel {
@@ -68,7 +70,7 @@ impl DafsEngine {
     }
 
     /// The path a file is to have: what a symbolic link leads to is replaced, not the link.
-    fn target(&self, path: &str) -> std::result::Result<(String, Option<u32>), ClientError> {
+    fn target(&self, path: &OsStr) -> std::result::Result<(OsString, Option<u32>), ClientError> {
         let mut path = path.to_owned();
         for _ in 0..LINKS_MAX {
             let there = match self.session.symlink_metadata(&path) {
@@ -82,14 +84,19 @@ impl DafsEngine {
                 let mode = (there.kind == ObjectType::Regular).then_some(there.mode & 0o7777);
                 return match mode {
                     Some(_) => Ok((path, mode)),
-                    None => Err(ClientError::Status { what: path, status: not_a_file(there.kind) }),
+                    None => {
+                        let what = shown_path(&path).into_owned();
+                        Err(ClientError::Status { what, status: not_a_file(there.kind) })
+                    }
                 };
             }
             let link = self.session.read_link(&path)?;
-            let text = String::from_utf8_lossy(&link).into_owned();
-            path = if text.starts_with('/') { text } else { format!("{}/{text}", parent(&path)) };
+            path = match link.first() {
+                Some(b'/') => OsString::from_vec(link),
+                _ => beside(&path, &link),
+            };
         }
-        Err(ClientError::TooManyLinks(path))
+        Err(ClientError::TooManyLinks(shown_path(&path).into_owned()))
     }
 }
 
@@ -100,21 +107,22 @@ fn not_a_file(kind: ObjectType) -> dafs_client::Status {
     }
 }
 
-/// The directory of a path, empty for the root.
-fn parent(path: &str) -> &str {
-    path.trim_end_matches('/').rsplit_once('/').map_or("", |(parent, _)| parent)
+/// A name in the directory that a path is in.
+fn beside(path: &OsStr, name: &[u8]) -> OsString {
+    let (directory, _) = split_last(path);
+    OsString::from_vec([directory.as_bytes(), name].join(&b'/'))
 }
 
 impl Engine for DafsEngine {
-    fn open(&self, path: &str) -> Result<Rc<dyn BlockFile>> {
+    fn open(&self, path: &OsStr) -> Result<Rc<dyn BlockFile>> {
         match self.session.open(path, &OpenOptions::read()) {
-            Ok(file) => Ok(self.file(path, file)),
-            Err(error) => Err(Error::engine(format!("opening {path}"), error)),
+            Ok(file) => Ok(self.file(&shown_path(path), file)),
+            Err(error) => Err(Error::engine(format!("opening {}", shown_path(path)), error)),
         }
     }
 
-    fn temporary(&self, directory: &str) -> Result<Rc<dyn BlockFile>> {
-        let name = format!("a temporary file in {directory}");
+    fn temporary(&self, directory: &OsStr) -> Result<Rc<dyn BlockFile>> {
+        let name = format!("a temporary file in {}", shown_path(directory));
         let options = OpenOptions { mode: 0o600, ..OpenOptions::write() };
         match self.session.create_unlinked(directory, &options) {
             Ok(file) => Ok(self.file(&name, file)),
@@ -122,12 +130,12 @@ impl Engine for DafsEngine {
         }
     }
 
-    fn create(&self, path: &str) -> Result<Box<dyn Output>> {
-        let failed = |error| Error::engine(format!("making {path}"), error);
+    fn create(&self, path: &OsStr) -> Result<Box<dyn Output>> {
+        let failed = |error| Error::engine(format!("making {}", shown_path(path)), error);
         let (target, mode) = self.target(path).map_err(failed)?;
         // Random: clients of any machines make files in one directory.
         let number = RandomState::new().build_hasher().finish();
-        let part = format!("{}/.dafs-part-{number:016x}", parent(&target));
+        let part = beside(&target, format!(".dafs-part-{number:016x}").as_bytes());
         // One that is replaced hands its mode on, whatever is taken away from that of a new one.
         let made = mode.map_or(0o666, |_| 0o600);
         let options = OpenOptions { create_new: true, mode: made, ..OpenOptions::write() };
@@ -141,7 +149,7 @@ impl Engine for DafsEngine {
             }
             set.map_err(failed)?;
         }
-        let file = Some(self.file(path, file));
+        let file = Some(self.file(&shown_path(path), file));
         Ok(Box::new(DafsOutput { session: self.session.clone(), file, part, target }))
     }
 }

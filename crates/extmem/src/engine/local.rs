@@ -5,6 +5,7 @@
 //! was submitted to fetch it; a write is done when it is submitted.
 
 use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
@@ -12,6 +13,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use dafs_client::shown_path;
 use dafs_memory::{Memory, Pages};
 use rustix::fs::{Advice, fadvise};
 use tempfile::{Builder, TempPath};
@@ -46,8 +48,8 @@ struct Submitted {
 }
 
 impl Engine for LocalEngine {
-    fn open(&self, path: &str) -> Result<Rc<dyn BlockFile>> {
-        let failed = |error| Error::engine(format!("opening {path}"), error);
+    fn open(&self, path: &OsStr) -> Result<Rc<dyn BlockFile>> {
+        let failed = |error| Error::engine(format!("opening {}", shown_path(path)), error);
         let file = File::open(path).map_err(failed)?;
         let is_file = file.metadata().map_err(failed)?.is_file();
         if !is_file {
@@ -55,19 +57,19 @@ impl Engine for LocalEngine {
         }
         // Advice: without it all is as right, and slower.
         let _ = fadvise(&file, 0, None, Advice::Sequential);
-        Ok(Rc::new(LocalFile { name: path.to_owned(), file }))
+        Ok(Rc::new(LocalFile { name: shown_path(path).into_owned(), file }))
     }
 
-    fn temporary(&self, directory: &str) -> Result<Rc<dyn BlockFile>> {
-        let name = format!("a temporary file in {directory}");
+    fn temporary(&self, directory: &OsStr) -> Result<Rc<dyn BlockFile>> {
+        let name = format!("a temporary file in {}", shown_path(directory));
         match tempfile::tempfile_in(directory) {
             Ok(file) => Ok(Rc::new(LocalFile { name, file })),
             Err(error) => Err(Error::engine(format!("making {name}"), error)),
         }
     }
 
-    fn create(&self, path: &str) -> Result<Box<dyn Output>> {
-        let failed = |error| Error::engine(format!("making {path}"), error);
+    fn create(&self, path: &OsStr) -> Result<Box<dyn Output>> {
+        let failed = |error| Error::engine(format!("making {}", shown_path(path)), error);
         // What a link leads to is replaced, not the link.
         let target = Path::new(path).canonicalize().unwrap_or_else(|_| PathBuf::from(path));
         let before = target.metadata().ok();
@@ -89,7 +91,7 @@ impl Engine for LocalEngine {
             // One that is replaced hands its mode on, whatever the umask takes away from a new one.
             file.set_permissions(PermissionsExt::from_mode(mode)).map_err(failed)?;
         }
-        let file = Rc::new(LocalFile { name: path.to_owned(), file });
+        let file = Rc::new(LocalFile { name: shown_path(path).into_owned(), file });
         Ok(Box::new(LocalOutput { file, part, target }))
     }
 }

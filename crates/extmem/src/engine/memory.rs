@@ -4,9 +4,11 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::rc::Rc;
 
+use dafs_client::shown_path;
 use dafs_memory::{Memory, Pages};
 
 use super::{Block, BlockFile, Channel, Engine, Moved, Output};
@@ -52,7 +54,8 @@ impl MemoryEngine {
 }
 
 impl Engine for MemoryEngine {
-    fn open(&self, path: &str) -> Result<Rc<dyn BlockFile>> {
+    fn open(&self, path: &OsStr) -> Result<Rc<dyn BlockFile>> {
+        let path = &*shown_path(path);
         match self.0.borrow().get(path) {
             Some(file) => Ok(file.clone()),
             None => Err(Error::engine(
@@ -62,13 +65,14 @@ impl Engine for MemoryEngine {
         }
     }
 
-    fn temporary(&self, directory: &str) -> Result<Rc<dyn BlockFile>> {
-        let name = format!("a temporary file in {directory}");
+    fn temporary(&self, directory: &OsStr) -> Result<Rc<dyn BlockFile>> {
+        let name = format!("a temporary file in {}", shown_path(directory));
         Ok(Rc::new(MemoryFile { name, octets: RefCell::default() }))
     }
 
-    fn create(&self, path: &str) -> Result<Box<dyn Output>> {
-        let file = Rc::new(MemoryFile { name: path.to_owned(), octets: RefCell::default() });
+    fn create(&self, path: &OsStr) -> Result<Box<dyn Output>> {
+        let file =
+            Rc::new(MemoryFile { name: shown_path(path).into_owned(), octets: RefCell::default() });
         Ok(Box::new(MemoryOutput { engine: self.clone(), file }))
     }
 }

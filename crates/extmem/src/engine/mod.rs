@@ -6,6 +6,7 @@ mod dafs;
 mod local;
 mod memory;
 
+use std::ffi::OsStr;
 use std::rc::Rc;
 
 use dafs_client::Buffer;
@@ -23,20 +24,20 @@ pub trait Engine {
     ///
     /// # Errors
     /// If it is not there or may not be read.
-    fn open(&self, path: &str) -> Result<Rc<dyn BlockFile>>;
+    fn open(&self, path: &OsStr) -> Result<Rc<dyn BlockFile>>;
 
     /// Makes a file without a name in a directory. It is gone with its last user, however that
     /// ends.
     ///
     /// # Errors
     /// If the directory takes none.
-    fn temporary(&self, directory: &str) -> Result<Rc<dyn BlockFile>>;
+    fn temporary(&self, directory: &OsStr) -> Result<Rc<dyn BlockFile>>;
 
     /// Makes a file that appears under its name when it is whole ([`Output::publish`]).
     ///
     /// # Errors
     /// If its directory takes none.
-    fn create(&self, path: &str) -> Result<Box<dyn Output>>;
+    fn create(&self, path: &OsStr) -> Result<Box<dyn Output>>;
 }
 
 /// A file that is being made. Dropped before [`Output::publish`] it leaves nothing behind.
