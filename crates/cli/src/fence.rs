@@ -158,7 +158,12 @@ impl<'t> Fence<'t> {
             let (path, ids) = (&self.path, list);
             println!(
                 "{}",
-                json!({ "path": shown_path(path), "object": object, "fenced": fenced, "fence_ids": ids })
+                json!({
+                    "path": shown_path(path),
+                    "object": object,
+                    "fenced": fenced,
+                    "fence_ids": ids,
+                })
             );
             return;
         }

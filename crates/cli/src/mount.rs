@@ -35,7 +35,8 @@ pub struct Arguments {
     /// this host sees the end, without a sync each), giveup (seconds after which a lost server
     /// is EIO; 120), readahead (KiB that root has the kernel read ahead; 1024), maxread (KiB that
     /// are asked for at once; 256), spin (microseconds to look for answers before sleeping),
-    /// allow_other (for others than root), password_from (the file of --password-from), ro, dev, suid, noexec, noatime.
+    /// allow_other (for others than root), password_from (the file of --password-from), ro, dev,
+    /// suid, noexec, noatime.
     #[arg(short = 'o', long = "options", value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground; the mount ends with this process.

@@ -210,8 +210,8 @@ pub(crate) fn wire(name: &OsStr) -> Cow<'_, str> {
     to_wire(name.as_bytes())
 }
 
-/// The name or the path that a string of the wire stands for. A server that escapes nothing may have
-/// a name that looks like a bad escape: that is the name.
+/// The name or the path that a string of the wire stands for. A server that escapes nothing may
+/// have a name that looks like a bad escape: that is the name.
 pub(crate) fn unwired(text: &str) -> OsString {
     let name = from_wire(text).map_or_else(|_| text.as_bytes().to_vec(), Cow::into_owned);
     OsString::from_vec(name)

@@ -18,8 +18,8 @@ pub struct Location {
     pub server: ServerName,
     /// User to authenticate as, with a password perhaps.
     pub user: Option<(String, Option<String>)>,
-    /// Absolute path on the server, `/` for its root. It is any bytes but NUL: what is not UTF-8 may
-    /// stand in a URL as it is, or percent-encoded.
+    /// Absolute path on the server, `/` for its root. It is any bytes but NUL: what is not UTF-8
+    /// may stand in a URL as it is, or percent-encoded.
     pub path: OsString,
 }
 

@@ -13,8 +13,8 @@ pub(crate) struct Name {
     pub index: u8,
 }
 
-/// What those names begin with that are no UTF-8: a byte that is none, and a code point that stands for
-/// one on the wire.
+/// What those names begin with that are no UTF-8: a byte that is none, and a code point that
+/// stands for one on the wire.
 const ODD: &[u8] = b"f\xff\xee\xbe\x80-";
 
 impl Name {

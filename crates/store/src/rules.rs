@@ -85,7 +85,10 @@ pub(crate) fn check_link(who: &Credentials, guard: Guard<'_>) -> Result<()> {
 /// Whether attributes can be set at all: system calls take some numbers for words of their own.
 fn check_values(changes: &AttributeChanges) -> Result<()> {
     let is_word = |id: Option<u32>| id == Some(NO_ID);
-    let is_late = |time: Option<SetTime>| matches!(time, Some(SetTime::Client(time)) if time.nanoseconds >= 1_000_000_000);
+    let is_late = |time: Option<SetTime>| match time {
+        Some(SetTime::Client(time)) => time.nanoseconds >= 1_000_000_000,
+        Some(SetTime::Server) | None => false,
+    };
     if is_word(changes.uid) || is_word(changes.gid) {
         return Err(StoreError::Invalid);
     }

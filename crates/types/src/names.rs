@@ -195,7 +195,7 @@ mod tests {
 
         /// No two strings stand for one name: what is understood at all is the name's own form.
         #[test]
-        fn every_string_is_the_only_form_of_its_name_or_none(text in "[a\u{e9}\u{ef80}-\u{efff}]*") {
+        fn every_string_is_the_one_form_of_its_name_or_none(text in "[a\u{e9}\u{ef80}-\u{efff}]*") {
             if let Ok(name) = from_wire(&text) {
                 prop_assert_eq!(&*to_wire(&name), &*text);
             }

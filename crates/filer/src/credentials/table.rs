@@ -126,7 +126,8 @@ impl CredentialTable {
     ///
     /// # Errors
     /// NOT_AUTHORIZED if the client is not trusted; RESOURCE beyond a number; INVAL for
-    /// too many groups, and for -1 as a user or group; NOTSUPP for a type this server does not take.
+    /// too many groups, and for -1 as a user or group; NOTSUPP for a type this server does not
+    /// take.
     pub fn register(
         &mut self,
         client: ClientId,
