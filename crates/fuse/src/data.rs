@@ -176,13 +176,10 @@ impl Engine {
         if wanted == done {
             return self.end(transfer);
         }
-        let transfer = match is_read {
-            true => transfer,
-            false => match transfer.open.unstable.clone().admit(transfer) {
-                Some(transfer) => transfer,
-                None => return,
-            },
-        };
+        let unstable = transfer.open.unstable.clone();
+        let admitted =
+            if is_read { unstable.hold_back(transfer) } else { unstable.admit(transfer) };
+        let Some(transfer) = admitted else { return };
         let mut all = self.transfers.borrow_mut();
         let number = all.0.insert(transfer);
         drop(all);
@@ -237,6 +234,12 @@ impl Engine {
     }
 
     fn moved(self: &Rc<Self>, mut transfer: Transfer, moved: Transferred) {
+        if transfer.is_read {
+            // What a server that has restarted answers may be older than what was written.
+            let unstable = transfer.open.unstable.clone();
+            let Some(fresh) = unstable.hold_back(transfer) else { return };
+            transfer = fresh;
+        }
         let (before, length) = (transfer.done, moved.length as usize);
         transfer.done += length;
         if !transfer.is_read {

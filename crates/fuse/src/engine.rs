@@ -293,7 +293,12 @@ impl Engine {
     }
 
     pub fn stat(&self, metadata: &dafs_client::Metadata) -> Stat {
-        Stat::of(metadata, &self.names)
+        let mut stat = Stat::of(metadata, &self.names);
+        let known = self.unstable.borrow().get(&metadata.handle).and_then(Weak::upgrade);
+        if let Some(unstable) = known {
+            stat.size = stat.size.max(unstable.least_size());
+        }
+        stat
     }
 
     /// A number that no other owner of an open of this mount has.

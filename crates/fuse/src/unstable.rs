@@ -121,6 +121,25 @@ impl Unstable {
         Some(transfer)
     }
 
+    /// A read waits, too, while the file is written again: the server may not have all of it.
+    pub fn hold_back(&self, transfer: Transfer) -> Option<Transfer> {
+        if !self.is_mending.get() {
+            return Some(transfer);
+        }
+        self.waiting.borrow_mut().push(transfer);
+        None
+    }
+
+    /// How long the file is at least: while it is written again, the server may not know it.
+    pub fn least_size(&self) -> u64 {
+        if !self.is_mending.get() {
+            return 0;
+        }
+        let pieces = self.pieces.borrow();
+        let left = pieces.iter().filter(|piece| piece.data.length() > 0);
+        left.map(|piece| piece.offset + piece.data.length() as u64).max().unwrap_or(0)
+    }
+
     /// A write that was sent has ended.
     pub fn ended(&self) {
         self.in_flight.set(self.in_flight.get() - 1);
