@@ -67,6 +67,27 @@ fn programs_go_on_when_a_killed_server_is_back() {
 }
 
 #[test]
+fn a_file_is_neither_shorter_nor_older_when_a_killed_server_is_back() {
+    let Some(mut host) = Host::mounted("attr_timeout=0,entry_timeout=0,direct_io") else { return };
+    let file = File::options().read(true).write(true).create_new(true).open(host.at("file"));
+    let file = file.unwrap();
+    for round in 1..=5_u8 {
+        // More than one piece, so that it takes a while to write it again.
+        for piece in 0..64 {
+            file.write_all_at(&[round; 4096], piece * 8192 * u64::from(round)).unwrap();
+        }
+        host.kill_server();
+        host.serve();
+        let wanted = 63 * 8192 * u64::from(round) + 4096;
+        assert!(file.metadata().unwrap().len() >= wanted, "round {round}");
+        let mut found = [0; 4096];
+        file.read_exact_at(&mut found, wanted - 4096).unwrap();
+        assert_eq!(found, [round; 4096]);
+    }
+    file.sync_all().unwrap();
+}
+
+#[test]
 fn what_a_close_handed_over_is_neither_lost_nor_written_over() {
     let Some(mut host) = Host::mounted("attr_timeout=0,entry_timeout=0") else { return };
     let file = File::create_new(host.at("file")).unwrap();
