@@ -1,7 +1,7 @@
 //! Names that are not UTF-8, through the command, the mount and the preload library.
 //!
-//! Invariant: each face has for a local process the name that it was given, byte for byte, and shows
-//! the name that a local process gave.
+//! Invariant: each face has for a local process the name that it was given, byte for byte, and
+//! shows the name that a local process gave.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

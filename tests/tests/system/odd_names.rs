@@ -1,7 +1,7 @@
 //! Names that are not UTF-8: any bytes but a slash and NUL.
 //!
-//! Invariant: whatever a client makes has for local processes the name that the client gave it, byte
-//! for byte, and the other way round.
+//! Invariant: whatever a client makes has for local processes the name that the client gave it,
+//! byte for byte, and the other way round.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
