@@ -366,9 +366,9 @@ impl Store for LocalStore {
         }
         let found = self.live_status(&object)?.attributes;
         let acl = self.acl_for(who, &object, &found)?;
-        check_link(who, Guard { attributes: &found, acl: acl.as_ref() })?;
         self.check_writable(&parent)?;
         let before = self.check_directory(who, &parent, EXECUTE | WRITE)?;
+        check_link(who, Guard { attributes: &found, acl: acl.as_ref() })?;
         let path = sys::magic_path(object.fd());
         let flags = AtFlags::SYMLINK_FOLLOW;
         rustix::fs::linkat(rustix::fs::CWD, path, parent.fd(), name, flags)?;
