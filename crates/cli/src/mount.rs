@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_client::{
-    Client, ClientConfig, Location, ObjectType, Recovery, RecoveryOptions, SessionOptions,
+    Client, ClientConfig, Location, ObjectType, Recovery, RecoveryOptions, SessionOptions, Umask,
     shown_path, without_passwords,
 };
 use dafs_fuse::{Mount, MountOptions, Unmounted, Unmounter};
@@ -139,6 +139,8 @@ fn asked_for(
     options: &MountOptions,
 ) -> Result<SessionOptions> {
     let mut wanted = session_options(location, access)?;
+    // The kernel has applied the umask of the process that asks. This process's own is another's.
+    wanted.umask = Umask::Nothing;
     if let Some(give_up_after) = options.give_up {
         let recovery = RecoveryOptions::default();
         let attempt_timeout = recovery.attempt_timeout.min(give_up_after);
