@@ -105,7 +105,16 @@ impl Reactor {
     fn has_room_for_sealed(&self, answer: Answer, length: usize) -> bool {
         let own = self.channels.get(answer.endpoint).map_or(0, |channel| channel.sealed_bytes);
         let fits = |held: usize, limit: usize| held == 0 || held + length <= limit;
-        fits(own, CHANNEL_BYTES_MAX) && fits(self.sealed_bytes, SEALED_BYTES_MAX)
+        let all = self.sealed_bytes;
+        if !fits(own, CHANNEL_BYTES_MAX) || !fits(all, SEALED_BYTES_MAX) {
+            return false;
+        }
+        is_plenty(all + length, SEALED_BYTES_MAX) || {
+            let holder = self.holder_of(answer.endpoint);
+            let same = self.channels.iter().filter(|channel| channel.peer.holder() == holder);
+            let own: usize = same.map(|channel| channel.sealed_bytes).sum();
+            own == 0 || is_share(own + length, all + length, SEALED_BYTES_MAX)
+        }
     }
 
     fn hold_sealed(&mut self, answer: Answer, task: &mut WriteTask) {
@@ -128,6 +137,19 @@ impl Reactor {
     }
 }
 
+/// Whether so much is free that nobody's share is looked at.
+pub(crate) fn is_plenty(taken: usize, max: usize) -> bool {
+    taken <= max / 2
+}
+
+/// Whether a holder may have `own` of what all hold together. Clients of one address or user,
+/// however many, leave a quarter of it to others.
+pub(crate) fn is_share(own: usize, taken: usize, max: usize) -> bool {
+    own <= max.saturating_sub(taken).saturating_mul(SHARE_TIMES)
+}
+
+/// How many times what is free a holder may have.
+const SHARE_TIMES: usize = 3;
 /// Octets that all sealed writes hold together.
 const SEALED_BYTES_MAX: usize = 256 << 20;
 /// Octets that those of one client hold: a client that does not let its memory be read keeps

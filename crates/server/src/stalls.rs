@@ -88,10 +88,11 @@ impl Reactor {
     /// Breaks the connections that others wait for in vain.
     pub(crate) fn hurry_transfers(&mut self) {
         let keeps_undo = self.ledger.as_ref().is_some_and(|l| l.undo.is_at_work());
-        if !keeps_undo && !self.tasks.await_progress() {
+        let is_crowded = self.is_crowded_by_batches();
+        if !keeps_undo && !is_crowded && !self.tasks.await_progress() {
             return self.stalls.seen.clear();
         }
-        let present = self.oldest_transfers(keeps_undo);
+        let present = self.oldest_transfers(keeps_undo, is_crowded);
         for (endpoint, _) in self.stalls.note(&present, self.now) {
             if let Some(channel) = self.channels.get(endpoint) {
                 tracing::warn!(
@@ -104,10 +105,10 @@ impl Reactor {
     }
 
     /// The oldest transfers of every connection.
-    fn oldest_transfers(&self, keeps_undo: bool) -> BTreeMap<Lane, Oldest> {
+    fn oldest_transfers(&self, keeps_undo: bool, is_crowded: bool) -> BTreeMap<Lane, Oldest> {
         let mut present = BTreeMap::new();
-        let mut add = |key: Lane, mark, octets, file: Option<CachedFile>| {
-            let is_awaited = keeps_undo || self.tasks.is_awaited(file, key.0);
+        let mut add = |key: Lane, mark, octets, file: Option<CachedFile>, is_in_the_way: bool| {
+            let is_awaited = keeps_undo || is_in_the_way || self.tasks.is_awaited(file, key.0);
             let oldest = present.entry(key).or_insert(Oldest { mark, octets, is_awaited });
             if mark < oldest.mark {
                 (oldest.mark, oldest.octets) = (mark, octets);
@@ -135,7 +136,9 @@ impl Reactor {
                 | Task::Times(..)
                 | Task::Grant(..) => continue,
             };
-            add((endpoint, direction), (begun, left), u64::from(octets), task.file());
+            let is_in_the_way = is_crowded && matches!(task, Task::SealedBatch(..));
+            let mark = (begun, left);
+            add((endpoint, direction), mark, u64::from(octets), task.file(), is_in_the_way);
         }
         for (begun, endpoint, loan) in self.loans.by_age() {
             let pin = match loan {
@@ -145,7 +148,7 @@ impl Reactor {
             };
             let handle = pin.and_then(|pin| self.cache.pinned_file(pin));
             let file = handle.and_then(|handle| self.cache.find(&handle));
-            add((endpoint, Direction::Out), (begun, 0), LOAN_BYTES_MAX, file);
+            add((endpoint, Direction::Out), (begun, 0), LOAN_BYTES_MAX, file, false);
         }
         present
     }

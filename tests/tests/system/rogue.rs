@@ -244,8 +244,11 @@ impl Rogue {
         name: &'static [u8],
         options: WireOptions,
     ) -> ClientConnectAuthResult<'static> {
+        let seals = options.checksums;
         self.request(0, 0, &login_as(name, options));
-        self.logged_in_as()
+        let logged_in = self.logged_in_as();
+        self.seals = seals;
+        logged_in
     }
 
     /// The same in another life of the client, which begins with a first request.

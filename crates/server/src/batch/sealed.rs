@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use dafs_filer::IoKind;
+use dafs_filer::{Holder, IoKind};
 use dafs_store::cache::{Span, Spans};
 use dafs_types::{SessionId, Status};
 use dafs_wire::DirectBuffer;
@@ -15,6 +15,7 @@ use dafs_wire::DirectBuffer;
 use super::Batch;
 use crate::data::Step;
 use crate::reactor::Reactor;
+use crate::sealed::{is_plenty, is_share};
 use crate::sums::{SumJob, Summed};
 use crate::task::{Answer, Task, TaskId, Wait};
 use crate::transfer::{Cut, Staging};
@@ -109,7 +110,7 @@ impl Reactor {
         if bytes > BATCH_BYTES_MAX {
             return Err(Status::Resource);
         }
-        if !self.has_room_for_batch(bytes) {
+        if !self.has_room_for_batch(answer, bytes) {
             return Err(Status::Delay);
         }
         let staging = self.stage(vec![0; bytes].into())?;
@@ -198,12 +199,35 @@ impl Reactor {
         }
     }
 
-    fn has_room_for_batch(&mut self, bytes: usize) -> bool {
+    fn has_room_for_batch(&mut self, answer: Answer, bytes: usize) -> bool {
         let batches = &mut self.batches;
         batches.held.retain(|(octets, _)| octets.strong_count() > 0);
         let held: usize = batches.held.iter().map(|(_, length)| length).sum();
         let held = held + batches.fetching_bytes;
-        held == 0 || held + bytes <= HELD_BYTES_MAX
+        if held != 0 && held + bytes > HELD_BYTES_MAX {
+            return false;
+        }
+        is_plenty(held + bytes, HELD_BYTES_MAX) || {
+            let own = self.fetched_for(self.holder_of(answer.endpoint));
+            own == 0 || is_share(own + bytes, held + bytes, HELD_BYTES_MAX)
+        }
+    }
+
+    /// Octets that are being fetched for batches of a holder.
+    fn fetched_for(&self, holder: Holder) -> usize {
+        let octets = self.tasks.with_transfers().filter_map(|(_, task)| match task {
+            Task::SealedBatch(answer, sealed) if self.holder_of(answer.endpoint) == holder => {
+                Some(sealed.bytes)
+            }
+            _ => None,
+        });
+        octets.sum()
+    }
+
+    /// Whether so much is being fetched for batches that others may be told to come again. They
+    /// do not wait here; so whoever has batches fetched must get on.
+    pub(crate) fn is_crowded_by_batches(&self) -> bool {
+        !is_plenty(self.batches.fetching_bytes, HELD_BYTES_MAX)
     }
 }
 

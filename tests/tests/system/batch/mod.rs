@@ -9,3 +9,4 @@ mod lost;
 mod messages;
 mod random;
 mod undone;
+mod withheld;
