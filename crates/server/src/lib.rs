@@ -1,8 +1,8 @@
 //! The DAFS file server: where transport, protocol, state machine and store meet.
 //!
-//! One thread, the reactor, owns everything and never waits for a disk: what may
-//! block for long is a job on a small pool of threads, whose result comes back as an
-//! event. Requests that must wait (for a fill, a flush, room) are parked as
+//! One thread, the reactor, owns everything. What may block for long is a job on a small
+//! pool of threads, whose result comes back as an event. Name-space calls run on the
+//! reactor, so a slow disk delays other sessions by one such call (decision 0001). Requests that must wait (for a fill, a flush, room) are parked as
 //! `task`s and tried again on progress.
 //!
 //! A read, by file: `reactor` takes the message from the transport, `serve` has it

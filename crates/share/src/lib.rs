@@ -1,8 +1,7 @@
 //! A client that threads share.
 //!
 //! A [`Client`] belongs to one thread: its sessions, files and buffers refer to each other without
-//! any lock. Whoever speaks to programs of many threads (the C library, Python, the preload) puts
-//! it into a [`SharedClient`]: whoever [enters](SharedClient::enter) has all of it to itself.
+//! any lock. The C library and the Python module, whose callers have many threads, put it into a [`SharedClient`]: whoever [enters](SharedClient::enter) has all of it to itself.
 //! Values that last longer than a visit are [`Held`].
 //!
 //! Nobody waits inside: [`SharedClient::run`] and [`SharedClient::wait_until`] let others in while

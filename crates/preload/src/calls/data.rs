@@ -340,8 +340,8 @@ pub unsafe extern "C" fn splice(
     ) -> isize)
 }
 
-/// What Linux moves at most in one call.
 /// Most pieces that a call names (IOV_MAX).
 const LIST_MAX: usize = 1024;
+/// What Linux moves at most in one call, in bytes.
 const MOVED_MAX: usize = 0x7fff_f000;
 const COPIED_AT_ONCE: usize = 1 << 18;
