@@ -24,9 +24,15 @@ impl<E> Interface<E> {
     /// Of what is unfinished, the oldest connection of the holder whose connections weigh most
     /// together. None if nothing weighs anything.
     fn first_of_most(
-        &self,
+        &mut self,
         weight: impl Fn(&dyn crate::connection::Connection) -> usize,
     ) -> Option<EndpointId> {
+        // Those that are gone wait behind an idle one for its time to come: whoever comes and goes
+        // fast has very many of them, and each look would go through them all.
+        if self.unfinished.len() > 2 * self.live {
+            let unfinished = std::mem::take(&mut self.unfinished);
+            self.unfinished = unfinished.into_iter().filter(|it| self.is_unfinished(*it)).collect();
+        }
         let mut holders: BTreeMap<Holder, (usize, EndpointId)> = BTreeMap::new();
         let mut most: Option<(usize, Holder)> = None;
         for endpoint in &self.unfinished {
@@ -138,5 +144,39 @@ impl<E> Interface<E> {
             let reason = BreakReason::Unreachable("timed out while connecting".into());
             self.break_endpoint(front, reason);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
+    use crate::{Address, Interface, InterfaceConfig};
+
+    fn connect_from(last: u8, to: SocketAddr) -> TcpStream {
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0))).unwrap();
+        connect(&socket, &to).unwrap();
+        TcpStream::from(socket)
+    }
+
+    #[test]
+    fn connections_that_are_gone_are_not_looked_through_behind_an_idle_one() {
+        const ROOM: usize = 4;
+        let config = InterfaceConfig { endpoints_max: ROOM, ..InterfaceConfig::default() };
+        let mut interface = Interface::new(config).unwrap();
+        let listener = interface.listen(&Address::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+        let Some(Address::Tcp(to)) = interface.listener_address(listener) else { panic!() };
+        let _idle = connect_from(2, to);
+        interface.poll();
+        let mut silent = Vec::new();
+        for _ in 0..20 * ROOM {
+            silent.push(connect_from(3, to));
+            interface.poll();
+        }
+        assert_eq!(interface.endpoint_count(), ROOM);
+        assert!(interface.unfinished.len() <= 2 * ROOM + 2, "{}", interface.unfinished.len());
     }
 }

@@ -32,6 +32,7 @@ use dafs_memory::{Memory, Pages};
 
 pub use self::binding::listen_privately;
 pub use self::found::{Distrust, FoundSocket, SocketTrust, server_user};
+pub(crate) use self::remote::is_trusted;
 
 use self::control::{ControlSocket, ExposedRegion, Hello, Packet, PeerFile};
 use self::lane::Layout;

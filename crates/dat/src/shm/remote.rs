@@ -90,23 +90,24 @@ impl Ledger {
         Self { all: Mapped { mappings: 0, octets: 0 }, of_users: BTreeMap::new() }
     }
 
-    /// Finds a place. Users whom this process has nothing to fear from share one limit; each of
-    /// the others has half as much.
+    /// Finds a place. Users whom this process has nothing to fear from share one limit. Each of
+    /// the others has no more than what is left for all: one alone half, the next half of the rest.
+    /// So those who have much leave something for whoever comes next.
     fn take(&mut self, user: Option<u32>, octets: usize, most: Mapped) -> Result<(), Full> {
         let lost = dafs_memory::lost_mappings();
-        let may = |mapped: Mapped, share: usize| {
-            if mapped.mappings + lost >= most.mappings / share {
-                Err(Full::Mappings)
-            } else if octets > 0 && mapped.octets.saturating_add(octets) > most.octets / share {
-                Err(Full::Octets)
-            } else {
-                Ok(())
-            }
-        };
-        may(self.all, 1)?;
+        let Mapped { mappings, octets: mapped } = self.all;
+        // What is left behind this one.
+        let mappings_left = most.mappings.checked_sub(mappings + lost + 1).ok_or(Full::Mappings)?;
+        let octets_left = most.octets.saturating_sub(mapped).checked_sub(octets);
+        let octets_left = octets_left.ok_or(Full::Octets)?;
         let here = self.of_users.get(&user).copied().unwrap_or_default();
         if !is_trusted(user) {
-            may(here, 2)?;
+            if here.mappings > mappings_left {
+                return Err(Full::Mappings);
+            }
+            if here.octets.saturating_add(octets) > octets_left {
+                return Err(Full::Octets);
+            }
         }
         self.all.add(octets);
         self.of_users.entry(user).or_default().add(octets);
@@ -146,7 +147,7 @@ fn lock() -> MutexGuard<'static, Ledger> {
 }
 
 /// Whether a user could do this process worse things than filling its memory.
-fn is_trusted(user: Option<u32>) -> bool {
+pub(crate) fn is_trusted(user: Option<u32>) -> bool {
     user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
 }
 
@@ -422,6 +423,23 @@ mod tests {
 
     fn whole(stag: u32, length: usize) -> RemoteSegment {
         RemoteSegment { stag: Stag(stag), address: 0x10_0000, length: length as u32 }
+    }
+
+    #[test]
+    fn users_who_have_much_leave_memory_for_whoever_comes_next() {
+        let most = Mapped { mappings: 1000, octets: 64 * PAGE };
+        let mut ledger = Ledger::new();
+        let mut sizes = Vec::new();
+        for user in 80_010..80_014 {
+            let mut pages = 0;
+            while ledger.take(Some(user), PAGE, most).is_ok() {
+                pages += 1;
+            }
+            sizes.push(pages);
+        }
+        assert_eq!(sizes, [32, 16, 8, 4]);
+        assert_eq!(ledger.take(Some(80_014), PAGE, most), Ok(()));
+        assert_eq!(ledger.take(Some(0), 0, most), Ok(()));
     }
 
     #[test]
