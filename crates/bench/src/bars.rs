@@ -4,6 +4,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::look::{BLUE, GRID, ORANGE, fitting, number, widest};
 
 /// A plot of bars.
 #[derive(Clone, Debug)]
@@ -12,6 +15,8 @@ pub struct Bars<'a> {
     pub title: &'a str,
     /// The unit, and what is good.
     pub axis: &'a str,
+    /// Who is meant by group 0, and who by the others.
+    pub groups: [&'a str; 2],
     /// From top to bottom.
     pub rows: Vec<Bar>,
 }
@@ -45,35 +50,59 @@ fn draw(
     path: &Path,
 ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let count = plot.rows.len();
-    let height = u32::try_from(count)? * ROW_PIXELS + 110;
+    let height = u32::try_from(count)? * ROW_PIXELS + 130;
     let root = SVGBackend::new(path, (WIDTH_PIXELS, height)).into_drawing_area();
     root.fill(&WHITE)?;
+    let font = fitting(plot.title, TITLE_FONT, WIDTH_PIXELS - 2 * MARGIN_PIXELS);
+    let text = |font: u32| ("sans-serif", font).into_font().color(&BLACK);
+    root.draw_text(plot.title, &text(font), (MARGIN_PIXELS as i32, MARGIN_PIXELS as i32))?;
+    let labels = widest(plot.rows.iter().map(|row| row.label.as_str()), FONT);
     let most = plot.rows.iter().map(|row| row.value).fold(1e-9, f64::max);
     let mut chart = ChartBuilder::on(&root)
-        .caption(plot.title, ("sans-serif", 20))
-        .margin(12)
-        .margin_left(LABEL_PIXELS)
-        .x_label_area_size(44)
+        .margin(MARGIN_PIXELS)
+        .margin_top(MARGIN_PIXELS + TITLE_FONT + 6)
+        .margin_left(MARGIN_PIXELS + labels.min(WIDTH_PIXELS / 2))
+        .x_label_area_size(52)
         // Room behind the longest bar for its number.
         .build_cartesian_2d(0.0..most * 1.15, 0.0..count as f64)?;
-    chart.configure_mesh().disable_y_mesh().disable_y_axis().x_desc(plot.axis).draw()?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .disable_y_axis()
+        .max_light_lines(1)
+        .bold_line_style(GRID)
+        .light_line_style(WHITE)
+        .x_labels(7)
+        .label_style(text(FONT))
+        .axis_desc_style(text(FONT))
+        .x_label_formatter(&|value| number(*value))
+        .x_desc(plot.axis)
+        .draw()?;
+    let middle = Pos::new(HPos::Left, VPos::Center);
     for (index, row) in plot.rows.iter().enumerate() {
         let (low, high) = ((count - index) as f64 - 0.85, (count - index) as f64 - 0.15);
         let value = row.value.max(0.0);
-        let color = Palette99::pick(row.group).filled();
+        let color = color(row.group).filled();
         chart.draw_series([Rectangle::new([(0.0, low), (value, high)], color)])?;
-        let number = Text::new(
-            format!(" {}", short(row.value)),
-            (value, high),
-            ("sans-serif", 13).into_font(),
-        );
-        chart.draw_series([number])?;
-        let (_, y) = chart.backend_coord(&(0.0, (low + high) / 2.0));
-        let style = ("sans-serif", 13).into_font().into_text_style(&root);
-        root.draw_text(&row.label, &style, (8, y - 7))?;
+        let (x, y) = chart.backend_coord(&(value, (low + high) / 2.0));
+        root.draw_text(&short(row.value), &text(FONT).pos(middle), (x + 5, y))?;
+        root.draw_text(&row.label, &text(FONT).pos(middle), (MARGIN_PIXELS as i32, y))?;
+    }
+    // Who has which color, below the names, where nothing else is.
+    let (mut x, y) = (MARGIN_PIXELS as i32, i32::try_from(height - MARGIN_PIXELS)? - 8);
+    for (group, name) in plot.groups.iter().enumerate() {
+        let square = [(x, y - 6), (x + 12, y + 6)];
+        root.draw(&Rectangle::new(square, color(group).filled()))?;
+        root.draw_text(name, &text(FONT).pos(middle), (x + 18, y))?;
+        x += i32::try_from(widest([*name], FONT))? + 44;
     }
     root.present()?;
     Ok(())
+}
+
+/// Blue and orange are told apart by everybody, and in gray as well.
+fn color(group: usize) -> RGBColor {
+    if group == 0 { BLUE } else { ORANGE }
 }
 
 /// Three digits are enough.
@@ -81,13 +110,15 @@ fn short(value: f64) -> String {
     match value.abs() {
         0.0..10.0 => format!("{value:.2}"),
         10.0..100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
+        _ => number(value),
     }
 }
 
-const WIDTH_PIXELS: u32 = 900;
-const ROW_PIXELS: u32 = 24;
-const LABEL_PIXELS: u32 = 420;
+const WIDTH_PIXELS: u32 = 960;
+const ROW_PIXELS: u32 = 26;
+const MARGIN_PIXELS: u32 = 16;
+const TITLE_FONT: u32 = 24;
+const FONT: u32 = 15;
 
 #[cfg(test)]
 mod tests {
@@ -98,13 +129,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("bars.svg");
         let row = |label: &str, value| Bar { label: label.to_owned(), value, group: 0 };
-        let rows = vec![row("first", 12.34), row("second", 0.0), row("third", -1.0)];
-        bars(&Bars { title: "title", axis: "axis", rows }, &path).unwrap();
+        let rows = vec![row("first", 12.34), row("second", 12_345.6), row("third", -1.0)];
+        bars(&Bars { title: "title", axis: "axis", groups: ["ours", "theirs"], rows }, &path)
+            .unwrap();
         let drawn = std::fs::read_to_string(&path).unwrap();
-        for text in ["title", "axis", "first", "second", "third", "12.3", "-1.00"] {
+        for text in [
+            "title", "axis", "first", "second", "third", "12.3", "12,346", "-1.00", "ours",
+            "theirs",
+        ] {
             assert!(drawn.contains(text), "{text}");
         }
-        let none = Bars { title: "title", axis: "axis", rows: Vec::new() };
+        let none =
+            Bars { title: "title", axis: "axis", groups: ["ours", "theirs"], rows: Vec::new() };
         assert!(bars(&none, &path).is_err());
     }
 }

@@ -1,5 +1,5 @@
 //! Measurements: reads and writes of a cached file over each transport, against local
-//! `pread` and `pwrite`, `memcpy`, copies for which somebody sleeps, a raw shared-memory
+//! `pread` and `pwrite`, nfs-ganesha through libnfs, `memcpy`, copies for which somebody sleeps, a raw shared-memory
 //! ping-pong, a raw TCP echo, a raw TCP stream and reads in flight together over bare
 //! sockets, all of the same run.
 //!
@@ -14,6 +14,8 @@
 mod bars;
 mod goals;
 mod idle;
+mod lines;
+mod look;
 mod measure;
 mod merge;
 mod peers;
@@ -43,6 +45,9 @@ pub use report::{Report, report};
 pub struct Options {
     /// Servers, one for each transport.
     pub servers: Vec<Address>,
+    /// A directory on a disk of the servers' kind, for nfs-ganesha to serve; if none, or if the
+    /// machine has no nfs-ganesha or libnfs, that peer is left out.
+    pub nfs_directory: Option<PathBuf>,
     /// What sessions with them are asked for.
     pub session: SessionOptions,
     /// How clients wait, but for those that sleep at once.
@@ -79,6 +84,7 @@ impl Options {
     pub fn full(program: PathBuf) -> Self {
         Self {
             servers: Vec::new(),
+            nfs_directory: None,
             session: SessionOptions::default(),
             wait: WaitPolicy::default(),
             server_process: None,

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rustix::time::{ClockId, clock_gettime};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::peers::{Label, Peer, Times, times};
 
 /// One peer at one block size.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figure {
     /// Who was measured.
     #[serde(flatten)]
@@ -86,16 +86,15 @@ impl Samples {
     fn take(&mut self, peer: &mut dyn Peer, block: usize, rounds: Rounds) -> Result<u64> {
         peer.run(block, rounds.span / 10, None)?;
         // Looking at the server costs this thread time: outside of what is measured.
-        let server_cpu = rounds.server.and_then(process_cpu);
+        let server = peer.server().or(rounds.server.filter(|_| peer.label().is_ours()));
+        let server_cpu = server.and_then(process_cpu);
         let (start, cpu) = (Instant::now(), thread_cpu());
         let tally = peer.run(block, rounds.span, None)?;
         let (wall, cpu) = (start.elapsed(), thread_cpu().saturating_sub(cpu));
         let each = |time: Duration| time.as_secs_f64() * 1e6 / tally.count.max(1) as f64;
         self.wall_us.push(each(wall));
         self.client_cpu_us.push(each(cpu));
-        if let (true, Some(before), Some(after)) =
-            (peer.label().is_remote(), server_cpu, rounds.server.and_then(process_cpu))
-        {
+        if let (Some(before), Some(after)) = (server_cpu, server.and_then(process_cpu)) {
             self.server_cpu_us.push(each(after.saturating_sub(before)));
         }
         let timed = peer.run(block, rounds.span / 4, Some(&mut self.times))?;

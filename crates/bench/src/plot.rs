@@ -2,30 +2,29 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow};
-use plotters::prelude::*;
-
+use crate::lines::{Line, Lines};
 use crate::measure::Figure;
 use crate::peers::{DEPTH_MAX, Kind, Label};
-use crate::report::{Report, bytes};
+use crate::report::bytes;
+use anyhow::Result;
 
 /// Writes one SVG for each figure of the paper into a directory, if anything was measured that
 /// it shows; returns their paths.
 ///
 /// # Errors
 /// If a file cannot be written.
-pub fn plot(report: &Report, directory: &Path) -> Result<Vec<PathBuf>> {
+pub fn plot(figures: &[Figure], directory: &Path) -> Result<Vec<PathBuf>> {
     let plots = [
         Plot {
             file: "figure-4-throughput-synchronous.svg",
-            title: "Reads, one at a time",
+            title: "Reads of a cached file, one at a time",
             axis: "MB/s",
             depth: 1,
             value: |figure| figure.throughput / 1e6,
         },
         Plot {
             file: "figure-5-throughput-in-flight.svg",
-            title: "Reads, 32 in flight",
+            title: "Reads of a cached file, 32 in flight",
             axis: "MB/s",
             depth: DEPTH_MAX,
             value: |figure| figure.throughput / 1e6,
@@ -33,20 +32,20 @@ pub fn plot(report: &Report, directory: &Path) -> Result<Vec<PathBuf>> {
         Plot {
             file: "figure-6-client-cpu-synchronous.svg",
             title: "Client CPU, one read at a time",
-            axis: "microseconds for each operation",
+            axis: "microseconds for each read",
             depth: 1,
             value: |figure| figure.client_cpu_us,
         },
         Plot {
             file: "figure-7-client-cpu-in-flight.svg",
             title: "Client CPU, 32 reads in flight",
-            axis: "microseconds for each operation",
+            axis: "microseconds for each read",
             depth: DEPTH_MAX,
             value: |figure| figure.client_cpu_us,
         },
     ];
-    let filled = plots.iter().filter(|plot| plot.figures(report).next().is_some());
-    filled.map(|plot| plot.draw(report, directory)).collect()
+    let filled = plots.iter().filter(|plot| plot.figures(figures).next().is_some());
+    filled.map(|plot| plot.draw(figures, directory)).collect()
 }
 
 struct Plot {
@@ -68,71 +67,31 @@ impl Plot {
         }
     }
 
-    fn figures<'r>(&self, report: &'r Report) -> impl Iterator<Item = &'r Figure> + Clone {
-        report.figures.iter().filter(|figure| self.shows(figure.label))
+    fn figures<'f>(&self, figures: &'f [Figure]) -> impl Iterator<Item = &'f Figure> + Clone {
+        figures.iter().filter(|figure| self.shows(figure.label))
     }
 
-    fn draw(&self, report: &Report, directory: &Path) -> Result<PathBuf> {
-        let path = directory.join(self.file);
-        let failed = || format!("drawing {}", path.display());
-        self.lines(report, &path).map_err(|error| anyhow!("{error}")).with_context(failed)?;
-        Ok(path)
-    }
-
-    fn lines(
-        &self,
-        report: &Report,
-        path: &Path,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        let shown = || self.figures(report);
-        let low = shown().map(self.value).fold(f64::INFINITY, f64::min).max(0.01);
-        let high = shown().map(self.value).fold(low, f64::max);
-        let sizes = shown().map(|figure| figure.block_bytes as f64);
-        let smallest = sizes.clone().fold(f64::INFINITY, f64::min).min(1e6);
-        let largest = sizes.fold(smallest * 2.0, f64::max);
-        let root = SVGBackend::new(path, (900, 560)).into_drawing_area();
-        root.fill(&WHITE)?;
-        let mut chart = ChartBuilder::on(&root)
-            .caption(self.title, ("sans-serif", 22))
-            .margin(16)
-            .x_label_area_size(44)
-            .y_label_area_size(76)
-            .build_cartesian_2d(
-                (smallest..largest).log_scale().base(2.0),
-                (low / 1.5..high * 1.5).log_scale(),
-            )?;
-        chart
-            .configure_mesh()
-            .x_desc("block size")
-            .y_desc(self.axis)
-            .x_label_formatter(&|size| bytes(*size as usize))
-            .draw()?;
-        let mut labels: Vec<Label> = Vec::new();
-        for figure in shown() {
-            if !labels.contains(&figure.label) {
-                labels.push(figure.label);
+    fn draw(&self, figures: &[Figure], directory: &Path) -> Result<PathBuf> {
+        let mut lines: Vec<Line> = Vec::new();
+        for figure in self.figures(figures) {
+            let (label, x) = (figure.label.to_string(), figure.block_bytes as f64);
+            let point = (x, (self.value)(figure));
+            match lines.iter_mut().find(|line| line.label == label) {
+                Some(line) => line.points.push(point),
+                None => lines.push(Line { label, points: vec![point] }),
             }
         }
-        for (index, label) in labels.iter().enumerate() {
-            let color = Palette99::pick(index).to_rgba();
-            let points = shown()
-                .filter(|figure| figure.label == *label)
-                .map(|figure| (figure.block_bytes as f64, (self.value)(figure)));
-            chart
-                .draw_series(LineSeries::new(points, color.stroke_width(2)).point_size(3))?
-                .label(label.to_string())
-                .legend(move |(x, y)| {
-                    PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2))
-                });
-        }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
-            .background_style(WHITE.mix(0.8))
-            .border_style(BLACK)
-            .draw()?;
-        root.present()?;
-        Ok(())
+        let path = directory.join(self.file);
+        let plot = Lines {
+            title: self.title,
+            across: "block size",
+            written: |size| bytes(size as usize),
+            up: self.axis,
+            is_logarithmic: true,
+            lines,
+        };
+        plot.draw(&path)?;
+        Ok(path)
     }
 }
 
@@ -140,8 +99,8 @@ impl Plot {
 mod tests {
     use super::*;
 
-    fn report(kind: Kind) -> Report {
-        let figure = Figure {
+    fn figures(kind: Kind) -> [Figure; 1] {
+        [Figure {
             label: Label { peer: "shm", kind, depth: 1, sleeps: false },
             block_bytes: 4096,
             wall_us: 2.0,
@@ -150,16 +109,15 @@ mod tests {
             latency_us_p99: 3.0,
             client_cpu_us: 1.0,
             server_cpu_us: None,
-        };
-        Report { figures: vec![figure], ..Report::default() }
+        }]
     }
 
     #[test]
     fn only_what_was_measured_is_drawn() {
         let directory = tempfile::tempdir().unwrap();
         // Axes without a point would reach to infinity.
-        assert!(plot(&report(Kind::Write), directory.path()).unwrap().is_empty());
-        let drawn = plot(&report(Kind::Read), directory.path()).unwrap();
+        assert!(plot(&figures(Kind::Write), directory.path()).unwrap().is_empty());
+        let drawn = plot(&figures(Kind::Read), directory.path()).unwrap();
         assert_eq!(drawn.len(), 2);
         for path in drawn {
             assert!(std::fs::read_to_string(path).unwrap().contains("shm read x1"));

@@ -12,8 +12,8 @@ use crate::goals::{Goal, goals};
 use crate::idle::{Idle, idle};
 use crate::measure::{Figure, Rounds, measure};
 use crate::peers::{
-    Bare, Busy, Copies, DEPTH_MAX, Echo, Kind, Link, Local, Peer, PingPong, Remote, Sleeper,
-    Stream, Task,
+    Bare, Busy, Copies, DEPTH_MAX, Echo, Export, Kind, Link, Local, OverNfs, Peer, PingPong,
+    Remote, Sleeper, Stream, Task,
 };
 
 /// Everything that was measured.
@@ -47,6 +47,7 @@ pub fn report(out: &mut dyn Write, options: &Options) -> Result<Report> {
     }
     let mut links = Links::new(options)?;
     let mut peers = peers(options, &mut links)?;
+    peers.extend(over_nfs(out, options)?);
     if let Some(only) = &options.only {
         peers.retain(|peer| peer.label().to_string().contains(only.as_str()));
     }
@@ -124,6 +125,21 @@ fn peers(options: &Options, links: &mut Links) -> Result<Vec<Box<dyn Peer>>> {
         }
     }
     Ok(peers)
+}
+
+/// nfs-ganesha through libnfs, where the machine has them and somebody wants it.
+fn over_nfs(out: &mut dyn Write, options: &Options) -> Result<Vec<Box<dyn Peer>>> {
+    let is_wanted = options.only.as_ref().is_none_or(|only| {
+        ["libnfs read x1", "libnfs read x32"].iter().any(|label| label.contains(only.as_str()))
+    });
+    let Some(directory) = options.nfs_directory.as_deref().filter(|_| is_wanted) else {
+        return Ok(Vec::new());
+    };
+    let Some(export) = Export::new(out, directory, options.file_bytes)? else {
+        return Ok(Vec::new());
+    };
+    let peer = |depth| Box::new(OverNfs::new(&export, depth, options.file_bytes)) as Box<dyn Peer>;
+    Ok([1, DEPTH_MAX].map(peer).into())
 }
 
 fn contenders(options: &Options, links: &Links) -> Vec<Box<dyn Peer>> {

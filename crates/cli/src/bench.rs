@@ -103,7 +103,7 @@ fn blocks(arguments: &Blocks) -> Result<Vec<PathBuf>> {
         std::fs::write(&path, serde_json::to_vec_pretty(&report)?)
             .with_context(|| format!("writing {}", path.display()))?;
         println!("\nwritten: {}", path.display());
-        plots = dafs_bench::plot(&report, directory)?;
+        plots = dafs_bench::plot(&report.figures, directory)?;
         for path in &plots {
             println!("written: {}", path.display());
         }
@@ -121,6 +121,9 @@ fn own(scratch: &Path, options: &mut Options) -> Result<Vec<Served>> {
     let idle = start(&scratch.join("idle"), &pass)?;
     options.idle_servers.clone_from(&idle.addresses);
     options.idle_process = Some(idle.process());
+    let nfs = scratch.join("nfs");
+    std::fs::create_dir(&nfs).with_context(|| format!("making {}", nfs.display()))?;
+    options.nfs_directory = Some(nfs);
     Ok(vec![busy, idle])
 }
 

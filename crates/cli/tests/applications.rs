@@ -410,9 +410,66 @@ fn every_figure_is_drawn_in_little() {
     };
     assert!(shows(&gzip, "dafs gzip, tcp") && shows(&postmark, "dafs shm, journal"), "{said}");
     if is_required("DAFS_REQUIRE_PEERS") {
+        let blocks = report("bench.json");
+        for depth in [1, 32] {
+            let is_read = |figure: &serde_json::Value| {
+                figure["peer"] == "libnfs" && figure["kind"] == "read" && figure["depth"] == depth
+            };
+            let mut figures = blocks["figures"].as_array().unwrap().iter();
+            let figure = figures.find(|figure| is_read(figure)).expect(&said);
+            assert!(figure["throughput"].as_f64().unwrap() > 0.0, "{figure}");
+            assert!(figure["server_cpu_us"].is_f64(), "{figure}");
+        }
+        for (plot, line) in [
+            ("figure-4-throughput-synchronous.svg", "libnfs read x1"),
+            ("figure-5-throughput-in-flight.svg", "libnfs read x32"),
+            ("figure-6-client-cpu-synchronous.svg", "libnfs read x1"),
+            ("figure-7-client-cpu-in-flight.svg", "libnfs read x32"),
+        ] {
+            let drawn = std::fs::read_to_string(figures.join(plot)).expect(plot);
+            assert!(drawn.contains(line), "{plot}");
+        }
         assert!(shows(&gzip, "GNU gzip, libnfs") && shows(&postmark, "libnfs"), "{said}");
     }
     if is_required("DAFS_REQUIRE_FACES") {
         assert!(shows(&gzip, "GNU gzip, dafs mount"), "{said}");
     }
+}
+
+/// So that whoever changes how plots look draws them again: `dafs bench figures --redraw`.
+#[test]
+fn the_plots_of_the_documentation_are_what_their_numbers_draw() {
+    let kept = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/figures");
+    let place = tempfile::tempdir().unwrap();
+    let files = |ending: &str| -> Vec<std::path::PathBuf> {
+        let all = std::fs::read_dir(&kept).unwrap().map(|entry| entry.unwrap().path());
+        all.filter(|path| path.extension().is_some_and(|found| found == ending)).collect()
+    };
+    for numbers in files("json") {
+        std::fs::copy(&numbers, place.path().join(numbers.file_name().unwrap())).unwrap();
+    }
+    let said = ok(&["bench", "figures", "--redraw", "--output", place.path().to_str().unwrap()]);
+    let said = String::from_utf8(said).unwrap();
+    let plots: Vec<_> =
+        files("svg").into_iter().filter(|path| !path.ends_with("top.svg")).collect();
+    assert_eq!(said.lines().count(), plots.len(), "{said}");
+    for plot in plots {
+        let name = plot.file_name().unwrap();
+        let drawn = std::fs::read_to_string(place.path().join(name)).unwrap();
+        let committed = std::fs::read_to_string(&plot).unwrap();
+        assert!(drawn == committed, "{} is not what its numbers draw", plot.display());
+        // Such as 10000.0 at an axis.
+        assert!(!drawn.lines().any(|line| line.ends_with(".0")), "{}", plot.display());
+    }
+}
+
+#[test]
+fn where_there_are_no_numbers_nothing_is_drawn_again() {
+    let place = tempfile::tempdir().unwrap();
+    let redraw = |place: &str| refused(&["bench", "figures", "--redraw", "--output", place]);
+    let said = redraw(place.path().to_str().unwrap());
+    assert!(said.contains("no numbers") && said.contains("--output"), "{said}");
+    std::fs::write(place.path().join("bench.json"), r#"{"figures": 1}"#).unwrap();
+    let said = redraw(place.path().to_str().unwrap());
+    assert!(said.contains("bench.json"), "{said}");
 }

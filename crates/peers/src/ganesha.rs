@@ -120,7 +120,7 @@ impl Ganesha {
     /// # Errors
     /// If it has ended.
     pub fn cpu(&self) -> Result<Duration, PeerError> {
-        let process = self.process()?;
+        let process = self.server_process()?;
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))
             .map_err(PeerError::host("reading nfs-ganesha's processor time"))?;
         // The name in parentheses may contain anything; the fields behind it are 3 onwards.
@@ -136,7 +136,10 @@ impl Ganesha {
     }
 
     /// The server's process by the host's number.
-    fn process(&self) -> Result<u32, PeerError> {
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn server_process(&self) -> Result<u32, PeerError> {
         for child in children(self.entrance.process) {
             let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
             if name.trim() == "ganesha.nfsd" {

@@ -21,7 +21,7 @@ use dafs_extmem::{
     Stream, Watch, merge,
 };
 use dafs_peers::Ganesha;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use files::Inputs;
 use nfs::NfsEngine;
@@ -84,7 +84,7 @@ impl MergeSettings {
 }
 
 /// Merge throughputs, and what makes them comparable.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MergeReport {
     /// Octets of a block.
     pub block_bytes: usize,
@@ -97,7 +97,7 @@ pub struct MergeReport {
 }
 
 /// A point of the graph.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MergePoint {
     /// Over what, such as "tcp asynchronous".
     pub peer: String,

@@ -4,18 +4,20 @@
 mod bare;
 mod children;
 mod local;
+mod nfs;
 mod remote;
 
 use std::time::Duration;
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use bare::Bare;
 pub use children::{Busy, serve as serve_child};
 pub use children::{Echo, Stream};
 pub use local::{Copies, Local, PingPong, Sleeper};
+pub use nfs::{Export, OverNfs};
 pub use remote::{Link, Remote, Task, name_of};
 
 /// One way to move blocks.
@@ -25,6 +27,10 @@ pub trait Peer {
     /// Whether it says anything at this block size.
     fn serves(&self, block: usize) -> bool {
         block > 0
+    }
+    /// The process that serves it, if it is not the server of ours that is measured.
+    fn server(&self) -> Option<u32> {
+        None
     }
     /// Moves blocks until `span` is over. `times`, if given, gets the nanoseconds of each
     /// operation; asking for them costs time.
@@ -56,10 +62,50 @@ impl Label {
 }
 
 impl Label {
-    /// Whether a server does the work.
+    /// Whether a file server does the work.
     #[must_use]
     pub fn is_remote(&self) -> bool {
-        matches!(self.peer, "shm" | "tcp" | "sim")
+        self.is_ours() || self.peer == NFS
+    }
+
+    /// Whether it is a server of ours.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        matches!(self.peer, "shm" | "tcp" | "verbs" | "sim")
+    }
+}
+
+/// Who can be in a report.
+const PEERS: [&str; 12] = [
+    "shm",
+    "tcp",
+    "verbs",
+    "sim",
+    NFS,
+    "pread",
+    "pwrite",
+    "memcpy",
+    "ping-pong",
+    "tcp echo",
+    "tcp stream",
+    "tcp bare",
+];
+/// What nfs-ganesha through libnfs is called.
+const NFS: &str = "libnfs";
+
+impl<'de> Deserialize<'de> for Label {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Written {
+            peer: String,
+            kind: Kind,
+            depth: usize,
+            sleeps: bool,
+        }
+        let Written { peer, kind, depth, sleeps } = Written::deserialize(from)?;
+        let known = PEERS.into_iter().find(|known| *known == peer);
+        let unknown = || serde::de::Error::custom(format!("nobody is measured as {peer:?}"));
+        Ok(Self { peer: known.ok_or_else(unknown)?, kind, depth, sleeps })
     }
 }
 
@@ -77,7 +123,7 @@ impl std::fmt::Display for Label {
 }
 
 /// What is done with the blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// From the file, or from memory.

@@ -16,7 +16,7 @@ mod remote;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 pub use self::lane::{Lane, Step, Work};
 pub use self::local::Directory;
@@ -24,7 +24,7 @@ pub use self::nfs::Mounted;
 pub use self::remote::Served;
 
 /// The workload's numbers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Workload {
     /// Files in the pool before the first transaction.
     pub files: usize,

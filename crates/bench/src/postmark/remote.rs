@@ -60,7 +60,7 @@ impl Served {
     async fn read(&self, target: Target, buffer: &Buffer) -> Result<usize> {
         let slice = buffer.slice(0, target.size + 1)?;
         let chain = self.session.chain().at(self.directories[target.directory]);
-        let chain = chain.open(&target.name(), &OpenOptions::read());
+        let chain = chain.open(target.name(), &OpenOptions::read());
         let done = chain.read_into(0, slice).close().run_async().await;
         let done = done.with_context(|| format!("reading file {}", target.name()))?;
         let moved = done.iter().find_map(Outcome::transferred).context("nothing was read")?;
@@ -72,7 +72,7 @@ impl Served {
         let options =
             OpenOptions { access: ShareAccess::Write, create_new: true, ..OpenOptions::write() };
         let chain = self.session.chain().at(self.directories[target.directory]);
-        let chain = chain.open(&target.name(), &options);
+        let chain = chain.open(target.name(), &options);
         let chain = if octets.len() <= chain.inline_bytes_max() {
             chain.write_inline(0, octets)
         } else {
@@ -114,7 +114,7 @@ impl Store for Served {
     fn remove_directories(&mut self, count: usize) -> Result<()> {
         self.directories.clear();
         for index in 0..count {
-            self.session.remove(&format!("{}/{}", self.top, directory_name(index)))?;
+            self.session.remove(format!("{}/{}", self.top, directory_name(index)))?;
         }
         Ok(())
     }

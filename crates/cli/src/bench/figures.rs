@@ -5,10 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
-use dafs_bench::{Bars, MergeSettings, bars, merge_cost, plot_merge};
-use serde::Serialize;
+use dafs_bench::{Bars, Figure, MergeReport, MergeSettings, bars, merge_cost, plot_merge};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::host::Host;
 use super::medium::memory;
@@ -21,6 +22,9 @@ pub struct Arguments {
     /// Directory for the plots and their numbers.
     #[arg(long, default_value = "docs/figures")]
     output: PathBuf,
+    /// Draw the plots again by the numbers in that directory, and measure nothing.
+    #[arg(long, conflicts_with_all = ["place", "tiny"])]
+    redraw: bool,
     /// Only the figures whose name contains this: blocks, gzip, merge, postmark.
     #[arg(long)]
     only: Option<String>,
@@ -36,8 +40,11 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<()> {
     let directory = arguments.output.as_path();
-    std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
     let wants = |name: &str| arguments.only.as_ref().is_none_or(|only| name.contains(only));
+    if arguments.redraw {
+        return redraw(directory, wants);
+    }
+    std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
     if wants("blocks") {
         println!("== Figures 4 to 7 of the DAFS paper: blocks");
         super::blocks(&Blocks {
@@ -66,10 +73,64 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// What `--redraw` needs of `bench.json`.
+#[derive(Deserialize)]
+struct Measured {
+    figures: Vec<Figure>,
+}
+
+/// Draws what an earlier run has measured.
+fn redraw(directory: &Path, wants: impl Fn(&str) -> bool) -> Result<()> {
+    let mut found = false;
+    if let Some(report) = kept::<Measured>(directory, "bench.json", wants("blocks"))? {
+        tell(&dafs_bench::plot(&report.figures, directory)?);
+        found = true;
+    }
+    if let Some(report) = kept::<gzip::Report>(directory, "gzip.json", wants("gzip"))? {
+        plot_gzip(&report, directory)?;
+        found = true;
+    }
+    if let Some(report) = kept::<MergeReport>(directory, "merge.json", wants("merge"))? {
+        tell(&plot_merge(&report, directory)?);
+        found = true;
+    }
+    for name in ["postmark", "postmark-memory"] {
+        let file = format!("{name}.json");
+        if let Some(report) = kept::<postmark::Report>(directory, &file, wants("postmark"))? {
+            plot_postmark(&report, directory, name)?;
+            found = true;
+        }
+    }
+    if !found {
+        bail!(
+            "{} has no numbers to draw: run dafs bench figures without --redraw first, or name \
+             another directory with --output",
+            directory.display()
+        );
+    }
+    Ok(())
+}
+
+/// The numbers of an earlier run, if they are wanted and there.
+fn kept<R: DeserializeOwned>(directory: &Path, file: &str, wanted: bool) -> Result<Option<R>> {
+    let path = directory.join(file);
+    if !wanted || !path.try_exists()? {
+        return Ok(None);
+    }
+    let text = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    let report = serde_json::from_slice(&text)
+        .with_context(|| format!("{} has no figures of this program's", path.display()))?;
+    Ok(Some(report))
+}
+
 fn draw_gzip(arguments: &Arguments, directory: &Path) -> Result<()> {
     let full = || gzip::Arguments::full(place(arguments));
     let report = gzip::run(&if arguments.tiny { gzip::Arguments::tiny() } else { full() })?;
     keep(directory, "gzip.json", &report)?;
+    plot_gzip(&report, directory)
+}
+
+fn plot_gzip(report: &gzip::Report, directory: &Path) -> Result<()> {
     let (seconds, outside) = report.bars();
     let title = format!("gzip -{} of 2 x {} MiB", report.level, report.megabytes);
     draw(directory, "figure-8-gzip.svg", &title, "seconds; less is better", seconds)?;
@@ -93,10 +154,14 @@ fn draw_merge(arguments: &Arguments, directory: &Path) -> Result<()> {
     let report = merge_cost(&MergeSettings { servers, session, ..settings })?;
     report.print(&mut std::io::stdout())?;
     keep(directory, "merge.json", &report)?;
-    for path in plot_merge(&report, directory)? {
+    tell(&plot_merge(&report, directory)?);
+    Ok(())
+}
+
+fn tell(written: &[PathBuf]) {
+    for path in written {
         println!("written: {}", path.display());
     }
-    Ok(())
 }
 
 /// On a file system as users have it, and on one that costs next to nothing.
@@ -118,7 +183,12 @@ fn draw_postmark(arguments: &Arguments, directory: &Path) -> Result<()> {
 fn draw_postmark_at(settings: &postmark::Arguments, directory: &Path, name: &str) -> Result<()> {
     let report = postmark::run(settings)?;
     keep(directory, &format!("{name}.json"), &report)?;
-    let title = format!("Postmark, 4 KiB, on {} (in flight, what survives what)", report.medium);
+    plot_postmark(&report, directory, name)
+}
+
+fn plot_postmark(report: &postmark::Report, directory: &Path, name: &str) -> Result<()> {
+    let title =
+        format!("Postmark, 4 KiB files on {} (xN in flight; what survives what)", report.medium);
     let (file, axis) = (format!("{name}.svg"), "transactions a second");
     draw(directory, &file, &title, axis, report.bars())
 }
@@ -131,7 +201,7 @@ fn draw(
     rows: Vec<dafs_bench::Bar>,
 ) -> Result<()> {
     let path = directory.join(file);
-    bars(&Bars { title, axis, rows }, &path)?;
+    bars(&Bars { title, axis, groups: ["DAFS", "others"], rows }, &path)?;
     println!("written: {}", path.display());
     Ok(())
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use dafs_bench::{Bar, Ganesha};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::host::{Cost, Host, Mounted, cost, ganesha, has, median, together};
 use crate::gzip::{compressing_told, tell_compressing, tell_whole};
@@ -49,9 +49,9 @@ impl Arguments {
 }
 
 /// One way to compress, and what it has cost. Seconds, medians.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
-    pub who: &'static str,
+    pub who: String,
     /// One process for both halves.
     pub one: f64,
     /// Two processes, of which each has a half: until the later one ends.
@@ -70,7 +70,7 @@ pub struct Row {
 }
 
 /// All rows, and what the project promises itself.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub megabytes: usize,
     pub level: u8,
@@ -80,6 +80,7 @@ pub struct Report {
     /// Octets of the results.
     pub compressed: u64,
     /// Ratio, its bound, whether it is the least or the most, and what of.
+    #[serde(skip_deserializing)]
     pub goals: Vec<(f64, f64, &'static str, String)>,
 }
 
@@ -93,15 +94,15 @@ impl Report {
         let bar = |who: &str, what: &str, value: f64| Bar {
             label: format!("{who}{what}"),
             value,
-            group: usize::from(!who.starts_with("dafs")),
+            group: usize::from(!who.contains("dafs")),
         };
         let mut seconds = vec![bar("GNU gzip", ", its own part alone (limit)", self.gnu_alone)];
         let mut outside = Vec::new();
         for row in &self.rows {
-            seconds.push(bar(row.who, ", one process", row.one));
-            seconds.push(bar(row.who, ", two", row.two));
+            seconds.push(bar(&row.who, ", one process", row.one));
+            seconds.push(bar(&row.who, ", two", row.two));
             if row.who != IN_MEMORY {
-                outside.push(bar(row.who, "", row.outside));
+                outside.push(bar(&row.who, "", row.outside));
             }
         }
         (seconds, outside)
@@ -341,7 +342,7 @@ fn measure(arguments: &Arguments, local: &Path, contestants: &[Contestant<'_>]) 
     };
     for (contestant, rounds) in contestants.iter().zip(rounds) {
         report.rows.push(Row {
-            who: contestant.who,
+            who: contestant.who.to_owned(),
             one: median(rounds.one.clone()),
             two: median(rounds.two.clone()),
             apart: median(rounds.apart.clone()),

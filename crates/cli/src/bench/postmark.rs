@@ -4,6 +4,7 @@
 //!
 //! Invariant: everybody does the same work, which its checksum shows, in rounds that take turns.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use dafs_bench::Bar;
 use dafs_bench::postmark::{self, Directory, Served, Store, Workload};
 use dafs_client::{Client, ClientConfig, Session};
 use dafs_dat::WaitPolicy;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::host::{Host, cost, ganesha, has, median, with_input};
 use super::medium::Medium;
@@ -58,11 +59,11 @@ impl Arguments {
 }
 
 /// Who does it, and how fast.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     pub who: String,
     /// What survives what.
-    pub durability: &'static str,
+    pub durability: Cow<'static, str>,
     pub in_flight: usize,
     /// Transactions a second, the median.
     pub transactions_per_second: f64,
@@ -71,7 +72,7 @@ pub struct Row {
 }
 
 /// All rows, and what the project promises itself.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     pub workload: Workload,
     /// What kind of file system the files are on.
@@ -168,7 +169,7 @@ fn measure(
         let first = rows.len();
         rows.extend(contestants.iter().map(|Contestant { who, durability, .. }| Row {
             who: (*who).to_owned(),
-            durability,
+            durability: Cow::Borrowed(*durability),
             in_flight: depth,
             transactions_per_second: 0.0,
             rounds: Vec::new(),
@@ -228,7 +229,7 @@ fn real(workload: &Workload, rounds: usize, host: &Host, report: &mut Report) ->
         if !rates.is_empty() {
             let transactions_per_second = median(rates);
             let (who, rounds) = (who.to_owned(), Vec::new());
-            let in_flight = 1;
+            let (in_flight, durability) = (1, Cow::Borrowed(durability));
             report.rows.push(Row { who, durability, in_flight, transactions_per_second, rounds });
         }
     }

@@ -70,7 +70,7 @@ pub fn prepare(victim: &Victim, clients: u32) -> Result<()> {
     let client = Client::new(ClientConfig::default())?;
     let session = client.connect_to(&victim.address(0), &victim.options())?;
     for number in 0..clients {
-        session.create_dir(&format!("/c{number}"), 0o755)?;
+        session.create_dir(format!("/c{number}"), 0o755)?;
     }
     session.open(LOG, &OpenOptions::write())?.close()?;
     for path in [COUNTER, UNDONE] {

@@ -57,7 +57,7 @@ impl Server {
     /// A session, whose requests bear a label.
     pub fn session(&self, label: u64) -> (Client, Session) {
         let client = Client::new(ClientConfig::default()).unwrap();
-        let location = Location::parse(&format!("dafs+shm://{}!/", self.socket)).unwrap();
+        let location = Location::parse(format!("dafs+shm://{}!/", self.socket)).unwrap();
         let label = Label::new(label).unwrap();
         let options = SessionOptions { label, ..SessionOptions::default() };
         let session = client.connect(&location, &options).unwrap();

@@ -1,0 +1,241 @@
+//! Plots of lines: what was measured, over what was varied, and beside them who is who.
+//!
+//! Invariant: the legend has a column of its own, so that it covers nothing; its rows are in the
+//! order in which the lines end.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow};
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::look::{FINE_GRID, GRID, LINE_PIXELS, Look, fitting, looks, number, widest};
+
+/// A plot of lines.
+pub struct Lines<'a> {
+    /// Above it.
+    pub title: &'a str,
+    /// What was varied, by powers of two.
+    pub across: &'a str,
+    /// How a value of that is written.
+    pub written: fn(f64) -> String,
+    /// What was measured.
+    pub up: &'a str,
+    /// Whether that is drawn by powers of ten; else from 0.
+    pub is_logarithmic: bool,
+    /// In the order that decides which line of a color has which dashes.
+    pub lines: Vec<Line>,
+}
+
+/// One line.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// Who.
+    pub label: String,
+    /// What was varied, and what was measured.
+    pub points: Vec<(f64, f64)>,
+}
+
+type Drawn<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+impl Lines<'_> {
+    /// Draws an SVG.
+    ///
+    /// # Errors
+    /// If there is no point, or the file cannot be written.
+    pub fn draw(&self, path: &Path) -> Result<()> {
+        if self.points().next().is_none() {
+            return Err(anyhow!("nothing was measured that {} could show", path.display()));
+        }
+        self.draw_to(path)
+            .map_err(|error| anyhow!("{error}"))
+            .with_context(|| format!("drawing {}", path.display()))
+    }
+
+    fn points(&self) -> impl Iterator<Item = &(f64, f64)> + Clone {
+        self.lines.iter().flat_map(|line| &line.points)
+    }
+
+    fn draw_to(&self, path: &Path) -> Drawn<()> {
+        let labels: Vec<&str> = self.lines.iter().map(|line| line.label.as_str()).collect();
+        let looks = looks(&labels);
+        let root = SVGBackend::new(path, (WIDTH_PIXELS, HEIGHT_PIXELS)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let font = fitting(self.title, TITLE_FONT, WIDTH_PIXELS - 2 * MARGIN_PIXELS);
+        root.draw_text(self.title, &text(font), (MARGIN_PIXELS as i32, MARGIN_PIXELS as i32))?;
+        let (_, below) = root.split_vertically(MARGIN_PIXELS + TITLE_FONT);
+        let legend_pixels = widest(labels, LEGEND_FONT) + SAMPLE_PIXELS as u32 + MARGIN_PIXELS;
+        let (left, right) = below.split_horizontally(WIDTH_PIXELS - legend_pixels);
+        let high = self.points().map(|point| point.1).fold(f64::MIN_POSITIVE, f64::max);
+        if self.is_logarithmic {
+            let low = self.points().map(|point| point.1).fold(high, f64::min).max(LEAST);
+            let high = high.max(low);
+            self.chart(&left, (low / 1.3..high * 1.3).log_scale(), &looks)?;
+        } else {
+            self.chart(&left, 0.0..high * 1.1, &looks)?;
+        }
+        self.legend(&right, &looks)?;
+        root.present()?;
+        Ok(())
+    }
+
+    fn chart<Y>(&self, area: &Area<'_>, up: Y, looks: &[Look]) -> Drawn<()>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    {
+        let least = self.points().map(|point| point.0).fold(f64::INFINITY, f64::min);
+        let most = self.points().map(|point| point.0).fold(least * 2.0, f64::max);
+        let mut chart = ChartBuilder::on(area)
+            .margin(MARGIN_PIXELS)
+            // The last number of the axis is half beyond it.
+            .margin_right(MARGIN_PIXELS * 2)
+            .x_label_area_size(48)
+            .y_label_area_size(74)
+            .build_cartesian_2d((least..most).log_scale().base(2.0), up)?;
+        chart
+            .configure_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(FINE_GRID)
+            .max_light_lines(if self.is_logarithmic { 10 } else { 1 })
+            .axis_style(BLACK)
+            .label_style(text(AXIS_FONT))
+            .axis_desc_style(text(LEGEND_FONT))
+            .x_desc(self.across)
+            .y_desc(self.up)
+            .x_label_formatter(&|value| (self.written)(*value))
+            .y_label_formatter(&|value| number(*value))
+            .draw()?;
+        for (line, look) in self.lines.iter().zip(looks) {
+            let points = line.points.iter().copied();
+            let style = look.color.stroke_width(LINE_PIXELS);
+            match look.dashes() {
+                None => drop(chart.draw_series([PathElement::new(line.points.clone(), style)])?),
+                Some((dash, gap)) => {
+                    chart.draw_series(DashedLineSeries::new(points, dash, gap, style))?;
+                }
+            }
+        }
+        for (line, look) in self.lines.iter().zip(looks) {
+            // Markers are in pixels, and above all lines.
+            for point in &line.points {
+                let (x, y) = chart.backend_coord(point);
+                let (x0, y0) = area.get_base_pixel();
+                mark(area, look, (x - x0, y - y0))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn legend(&self, area: &Area<'_>, looks: &[Look]) -> Drawn<()> {
+        let mut rows: Vec<(&Line, &Look)> = self.lines.iter().zip(looks).collect();
+        let end = |line: &Line| line.points.last().map_or(0.0, |point| point.1);
+        rows.sort_by(|one, other| end(other.0).total_cmp(&end(one.0)));
+        for (index, (line, look)) in rows.into_iter().enumerate() {
+            let y = ROW_PIXELS * i32::try_from(index)? + ROW_PIXELS;
+            let (from, to) = ((0, y), (SAMPLE_PIXELS - 8, y));
+            let style = look.color.stroke_width(LINE_PIXELS);
+            match look.dashes() {
+                None => area.draw(&PathElement::new([from, to], style))?,
+                Some((dash, gap)) => {
+                    area.draw(&DashedPathElement::new([from, to], dash, gap, style))?;
+                }
+            }
+            mark(area, look, ((SAMPLE_PIXELS - 8) / 2, y))?;
+            let style = text(LEGEND_FONT).pos(Pos::new(HPos::Left, VPos::Center));
+            area.draw_text(&line.label, &style, (SAMPLE_PIXELS, y))?;
+        }
+        Ok(())
+    }
+}
+
+fn mark(area: &Area<'_>, look: &Look, place: (i32, i32)) -> Drawn<()> {
+    let (within, border) = look.marker(place);
+    area.draw(&within)?;
+    area.draw(&border)?;
+    Ok(())
+}
+
+fn text<'a>(font: u32) -> TextStyle<'a> {
+    ("sans-serif", font).into_font().color(&BLACK)
+}
+
+const WIDTH_PIXELS: u32 = 960;
+const HEIGHT_PIXELS: u32 = 560;
+const MARGIN_PIXELS: u32 = 16;
+const TITLE_FONT: u32 = 24;
+const LEGEND_FONT: u32 = 16;
+const AXIS_FONT: u32 = 15;
+/// The piece of a line in the legend, and the gap behind it.
+const SAMPLE_PIXELS: i32 = 52;
+const ROW_PIXELS: i32 = 26;
+/// A logarithm of nothing cannot be drawn.
+const LEAST: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where texts begin, in pixels from the left, each with its text.
+    fn texts(drawn: &str) -> Vec<(f64, &str)> {
+        let text = |element: &'_ str| -> Option<(f64, usize)> {
+            let x = element.split_once("x=\"")?.1.split('"').next()?.parse().ok()?;
+            Some((x, element.find('>')? + 1))
+        };
+        let elements = drawn.split("<text ").skip(1);
+        let found = elements.filter_map(|element| {
+            let (x, begin) = text(element)?;
+            Some((x, element[begin..].split('<').next()?.trim()))
+        });
+        found.collect()
+    }
+
+    /// The rightmost pixel of markers and lines left of the legend's column.
+    fn rightmost(drawn: &str, column: f64) -> f64 {
+        let points = drawn.split("points=\"").skip(1).filter_map(|rest| rest.split('"').next());
+        let across = points.flat_map(|points| {
+            points.split_whitespace().filter_map(|point| point.split(',').next()?.parse().ok())
+        });
+        across.filter(|&x: &f64| x < column).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn the_legend_is_beside_the_data_and_the_title_is_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lines.svg");
+        let line = |label: &str, value| Line {
+            label: label.to_owned(),
+            points: vec![(2048.0, value), (4096.0, value * 2.0)],
+        };
+        let title =
+            "A title that is longer than the plot is wide, were it not made smaller, so it is";
+        let mut plot = Lines {
+            title,
+            across: "block size",
+            written: number,
+            up: "MB/s",
+            is_logarithmic: true,
+            lines: vec![line("shm read x1", 5000.0), line("libnfs read x1", 100.0)],
+        };
+        plot.draw(&path).unwrap();
+        let drawn = std::fs::read_to_string(&path).unwrap();
+        for text in [title, "block size", "MB/s", "shm read x1", "libnfs read x1", "10,000"] {
+            assert!(drawn.contains(text), "{text}: {drawn}");
+        }
+        assert!(!drawn.contains(".0\n"), "{drawn}");
+        let legend = texts(&drawn).into_iter().filter(|(_, text)| text.contains("read x1"));
+        let column = legend.map(|(x, _)| x).fold(f64::INFINITY, f64::min);
+        let sample = column - f64::from(SAMPLE_PIXELS);
+        assert!(rightmost(&drawn, sample) + 16.0 < sample, "{drawn}");
+        let (x, _) = texts(&drawn).into_iter().find(|(_, text)| *text == title).unwrap();
+        assert!(x < 20.0 && fitting(title, TITLE_FONT, WIDTH_PIXELS - 32) < TITLE_FONT);
+        plot.is_logarithmic = false;
+        plot.draw(&path).unwrap();
+        plot.lines.clear();
+        assert!(plot.draw(&path).is_err());
+    }
+}

@@ -1,0 +1,177 @@
+//! How plots look: colors, dashes and markers that tell lines apart, and text that fits.
+//!
+//! Invariant: no two lines differ by their color alone. The colors are those of Okabe and Ito,
+//! which people see as different whatever kind of color blindness they have; each has its own
+//! marker, and lines of one color have different dashes.
+
+use plotters::prelude::*;
+
+/// Who has which color. A name is found by how it begins, and the first that fits counts.
+const FAMILIES: [(&str, RGBColor, Shape); 10] = [
+    ("tcp echo", ORANGE, &DIAMOND),
+    ("tcp stream", PURPLE, &PENTAGON),
+    ("tcp bare", SKY, &HOURGLASS),
+    ("tcp", VERMILION, &SQUARE),
+    ("shm", BLUE, &OCTAGON),
+    ("libnfs", GREEN, &UP),
+    ("nfs", GREEN, &UP),
+    ("pread", BLACK, &DOWN),
+    ("local", BLACK, &DOWN),
+    ("memcpy", GRAY, &DIAMOND),
+];
+
+/// Of DAFS where there are but two kinds.
+pub const BLUE: RGBColor = RGBColor(0, 114, 178);
+/// Of others where there are but two kinds.
+pub const ORANGE: RGBColor = RGBColor(230, 159, 0);
+const VERMILION: RGBColor = RGBColor(213, 94, 0);
+const GREEN: RGBColor = RGBColor(0, 158, 115);
+const SKY: RGBColor = RGBColor(86, 180, 233);
+const PURPLE: RGBColor = RGBColor(204, 121, 167);
+const GRAY: RGBColor = RGBColor(120, 120, 120);
+
+/// Of the lines behind the data.
+pub const GRID: RGBColor = RGBColor(205, 205, 205);
+/// Of those between them.
+pub const FINE_GRID: RGBColor = RGBColor(238, 238, 238);
+
+/// What is within a marker, and its border, in pixels.
+pub type Marker = (Polygon<(i32, i32)>, PathElement<(i32, i32)>);
+
+/// Corners of a marker, in its radius times a hundred.
+type Shape = &'static [(i32, i32)];
+
+const OCTAGON: [(i32, i32); 8] =
+    [(38, -92), (92, -38), (92, 38), (38, 92), (-38, 92), (-92, 38), (-92, -38), (-38, -92)];
+const SQUARE: [(i32, i32); 4] = [(-85, -85), (85, -85), (85, 85), (-85, 85)];
+const UP: [(i32, i32); 3] = [(0, -115), (105, 75), (-105, 75)];
+const DOWN: [(i32, i32); 3] = [(0, 115), (105, -75), (-105, -75)];
+const DIAMOND: [(i32, i32); 4] = [(0, -125), (105, 0), (0, 125), (-105, 0)];
+const PENTAGON: [(i32, i32); 5] = [(0, -110), (105, -34), (65, 89), (-65, 89), (-105, -34)];
+const HOURGLASS: [(i32, i32); 4] = [(-90, -105), (90, -105), (-90, 105), (90, 105)];
+
+/// Pixels of a dash and of the gap behind it, for the first line of a color and the next ones.
+const DASHES: [Option<(u32, u32)>; 4] = [None, Some((7, 4)), Some((2, 3)), Some((14, 4))];
+
+/// What tells a line from others.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Its color.
+    pub color: RGBColor,
+    shape: Shape,
+    /// How many lines before it have its color.
+    variant: usize,
+}
+
+/// The look of each line of a plot, by their names.
+pub fn looks(labels: &[&str]) -> Vec<Look> {
+    let family = |label: &str| FAMILIES.iter().position(|(name, ..)| label.starts_with(name));
+    let mut looks = Vec::with_capacity(labels.len());
+    for (index, label) in labels.iter().enumerate() {
+        let own = family(label);
+        let variant = labels[..index].iter().filter(|other| family(other) == own).count();
+        let (_, color, shape) = own.map_or(("", PURPLE, &UP as Shape), |own| FAMILIES[own]);
+        looks.push(Look { color, shape, variant });
+    }
+    looks
+}
+
+impl Look {
+    /// Pixels of a dash and of a gap; `None` for a line without gaps.
+    pub fn dashes(&self) -> Option<(u32, u32)> {
+        DASHES[self.variant % DASHES.len()]
+    }
+
+    /// The marker around a place in pixels.
+    pub fn marker(&self, (x, y): (i32, i32)) -> Marker {
+        let corner = |&(right, down): &(i32, i32)| {
+            (x + right * MARKER_PIXELS / 100, y + down * MARKER_PIXELS / 100)
+        };
+        let corners: Vec<_> = self.shape.iter().map(corner).collect();
+        let around: Vec<_> = corners.iter().chain(corners.first()).copied().collect();
+        // Lines of one color are told apart by it where their dashes are too short to be seen.
+        let within = if self.variant == 0 { self.color } else { WHITE };
+        let border = self.color.stroke_width(LINE_PIXELS);
+        (Polygon::new(corners, within.filled()), PathElement::new(around, border))
+    }
+}
+
+/// The largest font, at most `most`, by which a text needs no more pixels than there are.
+pub fn fitting(text: &str, most: u32, pixels: u32) -> u32 {
+    let fits = f64::from(pixels) / (text.chars().count().max(1) as f64 * CHARACTER);
+    most.min(fits as u32)
+}
+
+/// Pixels of the widest of some texts, more or less, and rather more.
+pub fn widest<'a>(texts: impl IntoIterator<Item = &'a str>, font: u32) -> u32 {
+    let most = texts.into_iter().map(|text| text.chars().count()).max().unwrap_or(0);
+    (most as f64 * CHARACTER * f64::from(font)).ceil() as u32
+}
+
+/// A number at an axis: as people write it, without a fraction that is nothing.
+pub fn number(value: f64) -> String {
+    let text = if value.abs() < 10.0 { format!("{value:.2}") } else { format!("{value:.0}") };
+    let text = match text.split_once('.') {
+        Some(_) => text.trim_end_matches('0').trim_end_matches('.'),
+        None => &text,
+    };
+    let (sign, digits) = text.split_at(usize::from(text.starts_with('-')));
+    let whole = digits.split('.').next().unwrap_or(digits).len();
+    let mut written = sign.to_owned();
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && index < whole && (whole - index).is_multiple_of(3) {
+            written.push(',');
+        }
+        written.push(digit);
+    }
+    written
+}
+
+/// Pixels of a line.
+pub const LINE_PIXELS: u32 = 2;
+const MARKER_PIXELS: i32 = 5;
+/// Width of a character by its font's size, of fonts that are wide.
+const CHARACTER: f64 = 0.53;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas_and_no_empty_fractions() {
+        for (value, written) in [
+            (10_000.0, "10,000"),
+            (1_234_567.0, "1,234,567"),
+            (-1_000.0, "-1,000"),
+            (999.6, "1,000"),
+            (100.0, "100"),
+            (0.5, "0.5"),
+            (0.0, "0"),
+            (9.25, "9.25"),
+        ] {
+            assert_eq!(number(value), written);
+        }
+    }
+
+    #[test]
+    fn no_two_lines_of_a_plot_look_alike() {
+        let labels = ["pread", "memcpy", "memcpy, sleeping", "tcp echo", "tcp read x1", "shm read"];
+        let more = ["tcp read x1, sleeping", "shm read, sleeping", "libnfs read x1", "tcp stream"];
+        let looks = looks(&[&labels[..], &more].concat());
+        for (index, look) in looks.iter().enumerate() {
+            let same = |other: &&Look| {
+                (other.color, other.shape, other.dashes())
+                    == (look.color, look.shape, look.dashes())
+            };
+            assert_eq!(looks.iter().filter(same).count(), 1, "{index}: {look:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_title_gets_a_smaller_font() {
+        assert_eq!(fitting("short", 22, 900), 22);
+        let long = "a title that goes on and on ".repeat(6);
+        let font = fitting(&long, 22, 900);
+        assert!((5..22).contains(&font) && widest([long.as_str()], font) <= 900, "{font}");
+    }
+}
