@@ -1,7 +1,7 @@
 //! Measurements: reads and writes of a cached file over each transport, against local
-//! `pread` and `pwrite`, nfs-ganesha through libnfs, `memcpy`, copies for which somebody sleeps, a raw shared-memory
-//! ping-pong, a raw TCP echo, a raw TCP stream and reads in flight together over bare
-//! sockets, all of the same run.
+//! `pread` and `pwrite`, nfs-ganesha through libnfs, `memcpy`, copies for which somebody
+//! sleeps, a raw shared-memory ping-pong, a raw TCP echo, a raw TCP stream and reads in
+//! flight together over bare sockets, all of the same run.
 //!
 //! After Figures 4 to 7 of the DAFS paper (FAST '03): throughput and client CPU for
 //! block sizes, one request at a time and 32 in flight.
