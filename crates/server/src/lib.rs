@@ -2,8 +2,9 @@
 //!
 //! One thread, the reactor, owns everything. What may block for long is a job on a small
 //! pool of threads, whose result comes back as an event. Name-space calls run on the
-//! reactor, so a slow disk delays other sessions by one such call (decision 0001). Requests that must wait (for a fill, a flush, room) are parked as
-//! `task`s and tried again on progress.
+//! reactor, so a slow disk delays other sessions by one such call (decision 0001).
+//! Requests that must wait (for a fill, a flush, room) are parked as `task`s and tried
+//! again on progress.
 //!
 //! A read, by file: `reactor` takes the message from the transport, `serve` has it
 //! decoded and admitted; `read` finds the bytes in the cache and posts RDMA writes

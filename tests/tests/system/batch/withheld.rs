@@ -1,12 +1,12 @@
 //! Batches whose octets a client never delivers: they take memory that all share.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use dafs_types::Status;
 use dafs_wire::messages::SessionOptions as WireOptions;
 
 use super::messages::{Batcher, One, SYNCHRONOUS, WRITE};
-use crate::fixture::{Fixture, HANG, Transport, pattern};
+use crate::fixture::{Fixture, HANG, Transport, await_that, pattern};
 
 const MIB: u32 = 1 << 20;
 /// Together more than the memory there is.
@@ -32,11 +32,9 @@ fn withheld(fixture: &Fixture) -> Vec<Batcher> {
 
 /// Submits small batches until one is answered like this.
 fn submit_until(batcher: &mut Batcher, wanted: Status) {
-    let begun = Instant::now();
-    while batcher.submit(&[One(0, WRITE, 0, 100)], SYNCHRONOUS) != wanted {
-        assert!(begun.elapsed() < HANG, "never {wanted:?}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    await_that("a batch is answered as it should be", || {
+        batcher.submit(&[One(0, WRITE, 0, 100)], SYNCHRONOUS) == wanted
+    });
 }
 
 fn fixture(patience: Duration) -> Fixture {
