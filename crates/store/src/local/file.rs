@@ -82,12 +82,16 @@ impl LocalFile {
 
     /// Changes the data, and takes set-id bits away. They go before it and, if somebody has set
     /// them between the look and the change, behind it: nobody can run the file while it is open
-    /// to be written.
+    /// to be written. Who may not change another's mode is no superuser, and the kernel takes the
+    /// bits away as he writes.
     fn strip_around(&self, fd: BorrowedFd<'_>, change: impl FnOnce() -> Result<()>) -> Result<()> {
         if !self.strips_set_id.load(Ordering::Relaxed) {
             return change();
         }
-        sys::take_set_ids(fd)?;
+        match sys::take_set_ids(fd) {
+            Err(StoreError::NotPermitted) => {}
+            taken => taken?,
+        }
         let changed = change();
         sys::take_set_ids(fd)?;
         changed

@@ -307,3 +307,37 @@ fn no_write_leaves_set_id_bits_however_old_its_open_is() {
     file.write_at(&memory, 0, 5, 0).unwrap();
     assert_eq!(mode_now(), 0o4755, "the superuser's write takes nothing away");
 }
+
+#[test]
+fn a_server_that_is_not_root_writes_to_anothers_set_id_file_as_the_kernel_lets_it() {
+    if !is_privileged() {
+        return;
+    }
+    let place = place();
+    let path = place.tree.join("program");
+    std::fs::write(&path, "ann's").unwrap();
+    chown(&path, Some(ANN), Some(BOB)).unwrap();
+    let set_mode = |path: &std::path::Path, mode| {
+        let permissions = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(path, permissions).unwrap();
+    };
+    set_mode(place.tree.parent().unwrap(), 0o755);
+    std::fs::create_dir(&place.state).unwrap();
+    chown(&place.state, Some(BOB), Some(BOB)).unwrap();
+    // Whole directories are shared in a group by bits like these.
+    set_mode(&path, 0o6775);
+    std::thread::scope(|scope| {
+        let bobs = || {
+            become_user(BOB);
+            let store = start(&place, true);
+            let program = store.lookup_path(&user(BOB), &super::top(&store), &[b"program"]).handle;
+            let file = store.open(&user(BOB), &program, ShareAccess::Both).unwrap();
+            let memory = dafs_memory::Memory::from_heap(b"bob's".to_vec().into_boxed_slice());
+            file.write_at(&memory, 0, 5, 0).unwrap();
+            file.set_size(4).unwrap();
+        };
+        scope.spawn(bobs).join().unwrap();
+    });
+    assert_eq!(std::fs::read(&path).unwrap(), b"bob'");
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o775);
+}
