@@ -1,8 +1,9 @@
 //! A client that threads share.
 //!
 //! A [`Client`] belongs to one thread: its sessions, files and buffers refer to each other without
-//! any lock. The C library and the Python module, whose callers have many threads, put it into a [`SharedClient`]: whoever [enters](SharedClient::enter) has all of it to itself.
-//! Values that last longer than a visit are [`Held`].
+//! any lock. The C library and the Python module, whose callers have many threads, put it into a
+//! [`SharedClient`]: whoever [enters](SharedClient::enter) has all of it to itself. Values that
+//! last longer than a visit are [`Held`].
 //!
 //! Nobody waits inside: [`SharedClient::run`] and [`SharedClient::wait_until`] let others in while
 //! they sleep. One of the waiting threads, the turner, makes progress for all of them; the others
