@@ -288,8 +288,8 @@ impl LocalStore {
             None => mode & !(making.mode | inherited) == 0,
         };
         let clock_is_ours = self.exports[node.export].is_local;
-        let is_young =
-            time_create.is_none_or(|birth| !clock_is_ours || birth >= coarse(making.begun));
+        let is_young = time_create
+            .is_none_or(|birth| !clock_is_ours || birth >= coarse(making.begun, birth.nanoseconds));
         let link_count_max = if is_directory { 2 } else { 1 };
         Ok(kind == making.kind
             && uid == self.effective_uid
@@ -415,10 +415,11 @@ fn kind_of(node: &NewNode<'_>) -> ObjectType {
     }
 }
 
-/// A time as coarse as the times that file systems keep.
-fn coarse(time: Timestamp) -> Timestamp {
-    let nanoseconds = time.nanoseconds - time.nanoseconds % BIRTH_GRAIN_NANOSECONDS;
-    Timestamp { nanoseconds, ..time }
+/// A time as coarse as those that a file system keeps of which one has so many nanoseconds: some
+/// keep whole seconds alone.
+fn coarse(time: Timestamp, kept: u32) -> Timestamp {
+    let grain = if kept == 0 { 1_000_000_000 } else { BIRTH_GRAIN_NANOSECONDS };
+    Timestamp { nanoseconds: time.nanoseconds - time.nanoseconds % grain, ..time }
 }
 
 /// What OPEN with creation says to an object that is there.
@@ -450,9 +451,23 @@ fn verifier_times(verifier: Verifier) -> (Timestamp, Timestamp) {
 /// Modes where none is asked for.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// No local file system keeps times of birth more coarsely.
+/// No local file system that keeps parts of seconds keeps times of birth more coarsely.
 const BIRTH_GRAIN_NANOSECONDS: u32 = 10_000_000;
 
 fn same(directory: &Attributes) -> ChangeInfo {
     ChangeInfo { before: directory.change, after: directory.change, atomic: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_birth_in_whole_seconds_is_young_in_the_second_that_has_begun() {
+        let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
+        let begun = time(7, 512_345_678);
+        assert!(time(7, 0) >= coarse(begun, 0) && time(6, 0) < coarse(begun, 0));
+        assert!(time(7, 510_000_000) >= coarse(begun, 510_000_000));
+        assert!(time(7, 509_999_999) < coarse(begun, 509_999_999));
+    }
 }
