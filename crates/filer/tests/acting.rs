@@ -132,6 +132,20 @@ fn who_does_not_renew_in_a_lease_is_closed() {
 }
 
 #[test]
+fn a_session_outlives_renewals_that_were_put_off() {
+    let mut bench = bench();
+    let channel = session(&mut bench, "a", proof("ada@R", Some(HOUR)));
+    for _ in 0..10 {
+        let request = AuthRequest::Gss { is_first: true };
+        assert_eq!(bench.filer.begin_auth(channel, request), AuthDecision::VerifyToken);
+        let refused = bench.filer.finish_auth(channel, Err(Status::Delay), Moment(0));
+        assert_eq!(refused.unwrap_err(), Status::Delay);
+    }
+    assert_eq!(bench.filer.on_tick(Moment(1)), TickActions::default());
+    assert_eq!(bench.filer.counters().sessions, 1);
+}
+
+#[test]
 fn a_channel_is_bound_by_the_token_of_its_sessions_principal() {
     let mut bench = bench();
     let channel = bench.channel();

@@ -148,6 +148,23 @@ fn guessing_passwords_ends_the_channel() {
     assert_eq!(bench.filer.on_tick(Moment(1)), TickActions::default());
 }
 
+#[test]
+fn whoever_was_told_to_come_again_has_not_guessed() {
+    let mut bench = bench();
+    let channel = bench.channel();
+    bench.connect(channel, "a", 1);
+    let request = AuthRequest::Text { user: "ada" };
+    for _ in 0..10 {
+        assert_eq!(bench.filer.begin_auth(channel, request), AuthDecision::VerifyPassword);
+        let refused = bench.filer.finish_auth(channel, Err(Status::Delay), Moment(0));
+        assert_eq!(refused, Err(Status::Delay));
+    }
+    assert_eq!(bench.filer.begin_auth(channel, request), AuthDecision::VerifyPassword);
+    let who = Credentials::plain(7, 7).unwrap();
+    bench.filer.finish_auth(channel, Ok(who.clone().into()), Moment(0)).unwrap();
+    assert_eq!(bench.filer.credentials(channel), Some(&who));
+}
+
 fn host(number: u8) -> Holder {
     Holder::at(std::net::Ipv4Addr::new(192, 0, 2, number).into())
 }

@@ -121,7 +121,7 @@ impl Filer {
                 self.settle_share(channel);
                 self.authenticated_count += 1;
             }
-            Err(_) => self.authentication_failed(channel),
+            Err(status) => self.authentication_failed(channel, status),
         }
         outcome
     }

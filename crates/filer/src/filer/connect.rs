@@ -251,8 +251,8 @@ impl Filer {
         } else {
             return Err(Status::IllegalState);
         };
-        if outcome.is_err() {
-            self.authentication_failed(channel);
+        if let Err(status) = &outcome {
+            self.authentication_failed(channel, *status);
         }
         outcome
     }
@@ -326,13 +326,17 @@ impl Filer {
     }
 
     /// The channel may try again, but not without end.
-    pub(super) fn authentication_failed(&mut self, channel: ChannelId) {
+    pub(super) fn authentication_failed(&mut self, channel: ChannelId, status: Status) {
         self.counters.authentications_refused += 1;
         let attempts_max = self.config.authentication_attempts_max;
         if let Some((hot, cold)) = self.live(channel) {
             if hot.phase == Phase::Verifying {
                 let is_binding = cold.binding.take().is_some();
                 hot.phase = if is_binding { Phase::Opened } else { Phase::Connected };
+            }
+            if status == Status::Delay {
+                // The proof was not looked at: others had taken the room for it.
+                return;
             }
             cold.authentication_failures += 1;
             if cold.authentication_failures >= attempts_max {
