@@ -76,10 +76,12 @@ impl Identity {
 
     fn compare(&self, other: &Self) -> Verdict {
         let is_one = self.number == other.number;
-        if let (Some(left), Some(right)) = (self.device, other.device) {
-            return if left == right && is_one { Verdict::Same } else { Verdict::Different };
-        }
+        // A mount of a server shows another device for what may be a file of this machine.
+        let has_one_device = self.device.is_some() && self.device == other.device;
         let has_one_handle = self.handle.is_some() && self.handle == other.handle;
+        if has_one_device {
+            return if is_one { Verdict::Same } else { Verdict::Different };
+        }
         match (has_one_handle, is_one, self.changed == other.changed) {
             (true, ..) | (_, true, true) => Verdict::Same,
             (false, false, _) => Verdict::Different,
@@ -130,8 +132,11 @@ impl Open {
     /// Has a server bring to its disk what it holds back. One that refuses holds back nothing
     /// that this open could change.
     async fn settle(&self) {
-        if let Self::Remote(file) = self {
-            let _ = file.commit_async().await;
+        match self {
+            Self::Remote(file) => drop(file.commit_async().await),
+            // It may be on a mount of a server.
+            Self::Local(file) => drop(file.sync_all()),
+            Self::Stream(_) => {}
         }
     }
 
@@ -223,7 +228,11 @@ mod tests {
     #[test]
     fn objects_are_told_apart_by_what_both_sides_know() {
         assert_eq!(here(1, 2, 3).compare(&here(1, 2, 9)), Verdict::Same);
-        assert_eq!(here(1, 2, 3).compare(&here(2, 2, 3)), Verdict::Different);
+        assert_eq!(here(1, 2, 3).compare(&here(1, 4, 3)), Verdict::Different);
+        // By itself and through a mount, and two file systems with equal numbers.
+        assert_eq!(here(1, 2, 3).compare(&here(2, 2, 3)), Verdict::Same);
+        assert_eq!(here(1, 2, 3).compare(&here(2, 2, 9)), Verdict::Unsure);
+        assert_eq!(here(1, 2, 3).compare(&here(2, 4, 3)), Verdict::Different);
         assert_eq!(there(1, 2, 3).compare(&there(1, 2, 9)), Verdict::Same);
         // Two exports that lie in one another, and two file systems with equal numbers.
         assert_eq!(there(1, 2, 3).compare(&there(7, 2, 3)), Verdict::Same);

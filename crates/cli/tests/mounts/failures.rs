@@ -470,3 +470,17 @@ fn a_fenced_host_has_input_output_errors() {
     file.sync_all().unwrap();
     assert_eq!(std::fs::read(host.exported("file")).unwrap(), b"beforelifted");
 }
+
+#[test]
+fn a_copy_between_a_mount_and_what_it_shows_is_refused() {
+    let Some(host) = Host::mounted("attr_timeout=0,entry_timeout=0") else { return };
+    let (mounted, served) = (host.at("file"), host.exported("file"));
+    std::fs::write(&served, "octets").unwrap();
+    for (source, target) in [(&mounted, &served), (&served, &mounted)] {
+        let output = dafs().arg("cp").args([source, target]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("are the same file"), "{said}");
+        assert_eq!(std::fs::read(&served).unwrap(), b"octets");
+    }
+}
