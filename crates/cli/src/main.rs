@@ -1,6 +1,19 @@
 //! The `dafs` command: serves directories, and uses them from elsewhere.
 #![forbid(unsafe_code)]
 
+/// As the standard library's, without its panic where nobody reads or the disk is full.
+macro_rules! print {
+    ($($what:tt)*) => { $crate::told::print(format_args!($($what)*)) };
+}
+
+/// As the standard library's, without its panic where nobody reads or the disk is full.
+macro_rules! println {
+    () => { $crate::told::print(format_args!("\n")) };
+    ($($what:tt)*) => {
+        $crate::told::print(format_args!("{}\n", format_args!($($what)*)))
+    };
+}
+
 mod access;
 mod apps;
 mod bench;
@@ -136,7 +149,20 @@ fn main() -> ExitCode {
     let matches = help::grouped(Cli::command()).get_matches_from(secrets::arguments());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     start_logging(&cli);
-    let result = match cli.command {
+    match told::unless_unheard(|| run(cli.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read the output has had enough of it.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<told::Told>() => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("dafs: {}", shown::complaint(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Serve(arguments) => serve::run(*arguments),
         Command::Ls(arguments) => files::ls::run(&arguments),
         Command::Stat(arguments) => files::stat::run(&arguments),
@@ -172,16 +198,6 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Completions(arguments) => generate::completions(&arguments),
         Command::Man(arguments) => generate::manual(&arguments),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever read the output has had enough of it.
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
-        Err(error) if error.is::<told::Told>() => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("dafs: {}", shown::complaint(&error));
-            ExitCode::FAILURE
-        }
     }
 }
 

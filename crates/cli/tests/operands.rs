@@ -259,3 +259,31 @@ fn output_that_nobody_takes_is_told() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(std::fs::read(place.in_export("a")).unwrap(), b"a");
 }
+
+#[test]
+fn output_that_nobody_takes_is_an_error_or_the_end_and_never_a_panic() {
+    let place = Place::new();
+    std::fs::write(place.in_export("file"), "octets").unwrap();
+    let socket = place.path("socket");
+    let socket = socket.to_str().unwrap();
+    let url = place.url("");
+    let commands: [&[&str]; 5] = [
+        &["ls", &url],
+        &["locks", "--json", socket],
+        &["sessions", socket],
+        &["doctor", &url],
+        &["gzip", "--list", &url],
+    ];
+    for command in commands {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = dafs().args(command).stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {}", said(&output));
+        assert!(said(&output).contains("No space left on device"), "{}", said(&output));
+        assert_eq!(said(&output).lines().count(), 1, "{command:?}: {}", said(&output));
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = dafs().args(command).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{command:?}: {}", said(&output));
+        assert_eq!(said(&output), "", "{command:?}");
+    }
+}
