@@ -2,6 +2,7 @@
 
 mod rdma;
 
+use std::ffi::OsString;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::shown::message;
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// The server to reach.
-    url: Option<String>,
+    url: Option<OsString>,
     /// Look at this configuration of a server, without starting it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,

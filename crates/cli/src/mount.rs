@@ -194,7 +194,7 @@ fn end_by_signal(mut unmounter: Unmounter, directory: &Path) -> Result<()> {
 
 /// Tells whoever waits that the mount can be used.
 fn ready(arguments: &Arguments) -> Result<()> {
-    let directory = arguments.directory.display().to_string();
+    let directory = shown_path(arguments.directory.as_os_str());
     println!("{} is mounted on {}", message(&shown(arguments)), message(&directory));
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
     if std::env::var_os(BACKGROUND).is_none() {
