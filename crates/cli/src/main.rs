@@ -29,6 +29,7 @@ mod files;
 mod generate;
 mod gzip;
 mod help;
+mod ignored;
 mod lock;
 mod mount;
 mod passwd;

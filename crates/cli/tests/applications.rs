@@ -248,6 +248,27 @@ fn standard_input_goes_through() {
 }
 
 #[test]
+fn whatever_signal_ends_gzip_nothing_half_is_left_behind() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let served = Served::start();
+    let output = format!("{}/out.gz", served.urls[0]);
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM] {
+        let mut gzip = dafs();
+        gzip.args(["gzip", "--output", &output]).stdin(Stdio::piped()).stderr(Stdio::null());
+        let mut gzip = gzip.spawn().unwrap();
+        let begun = std::time::Instant::now();
+        while served.names().is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no output was begun");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _stdin = gzip.stdin.take();
+        kill_process(Pid::from_child(&gzip), signal).unwrap();
+        assert_eq!(gzip.wait().unwrap().code(), Some(1), "{signal:?}");
+        assert!(served.names().is_empty(), "{signal:?}: {:?}", served.names());
+    }
+}
+
+#[test]
 fn what_is_cut_or_corrupt_is_told_and_leaves_nothing_behind() {
     let served = Served::start();
     let packed = gnu(&[], &content(200_000));

@@ -220,6 +220,26 @@ fn whoever_is_ended_while_it_waits_for_a_lock_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_signal_that_was_ignored_before_ends_no_wait_for_a_lock() {
+    let place = Place::new();
+    let (mut holder, _out, _) =
+        started(place.lock(&[], "file", &["sh", "-c", "echo $$; exec cat"]));
+    // As nohup and shells without job control start a command.
+    let lock = place.lock(&[], "file", &["echo", "had it"]);
+    let mut waiter = Command::new("sh");
+    waiter.args(["-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh"]).arg(lock.get_program());
+    let waiter = waiter.args(lock.get_args()).stdout(Stdio::piped()).spawn().unwrap();
+    await_that("it waits", || place.told_of("waiters").len() == 1);
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT] {
+        kill_process(Pid::from_child(&waiter), signal).unwrap();
+    }
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    let output = waiter.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "had it\n"));
+}
+
+#[test]
 fn a_command_whose_lock_was_lost_is_ended_and_it_is_told() {
     let mut place = Place::new();
     let mut lock = place.lock(&[], "file", &["sh", "-c", "echo $$; exec cat"]);

@@ -26,6 +26,7 @@ use dafs_extmem::{
 use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::ignored::is_ignored;
 use crate::place::{Access, Place};
 use crate::serve::octets;
 use format::FormatArguments;
@@ -169,7 +170,7 @@ fn size(option: &str, text: &str) -> Result<usize> {
 /// Ends the work at a signal, the process at the second; moves the bar.
 fn watch(bar: &ProgressBar) -> Result<Watch> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| !is_ignored(*signal)) {
         let listening = "listening for signals";
         signal_hook::flag::register_conditional_default(signal, stop.clone()).context(listening)?;
         signal_hook::flag::register(signal, stop.clone()).context(listening)?;

@@ -22,10 +22,12 @@ use clap::Args;
 use dafs_bench::own_cpu;
 use dafs_client::{ClientError, Location, Status, shown_path};
 use dafs_types::Timestamp;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use self::encode::Encoded;
 use self::output::Output;
 use self::source::{IS_LINK, IS_STICKY, PassedOver, Source};
+use crate::ignored::is_ignored;
 use crate::place::{Access, Place, Sessions};
 use crate::shown::{complaint, message};
 
@@ -193,11 +195,11 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn new(arguments: &'a Arguments, task: Task) -> Result<Self> {
         let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in signal_hook::consts::TERM_SIGNALS {
+        for signal in ENDING.into_iter().filter(|signal| !is_ignored(*signal)) {
             // A second one ends without mercy.
             let again = Arc::clone(&interrupted);
-            signal_hook::flag::register_conditional_shutdown(*signal, 130, again)?;
-            signal_hook::flag::register(*signal, Arc::clone(&interrupted))?;
+            signal_hook::flag::register_conditional_shutdown(signal, 130, again)?;
+            signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
         }
         let sessions = Sessions::new(&arguments.access)?;
         Ok(Self { arguments, task, sessions, interrupted, has_warned: false })
@@ -494,3 +496,5 @@ mod tests {
         assert_eq!(decompressed("b.txt"), None);
     }
 }
+/// Signals that ask for an end.
+const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];

@@ -5,6 +5,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File as LocalFile;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ use dafs_client::{File, ObjectType, OpenOptions, ReadStream, Session, split_last
 use dafs_types::Timestamp;
 
 use super::Attributes;
+use crate::copy::read_next;
 
 /// An open input.
 pub struct Source {
@@ -87,11 +89,17 @@ impl Source {
         body: impl FnOnce(&mut dyn Read) -> Result<T>,
     ) -> Result<T> {
         let mut stream;
-        let (mut local, mut standard);
+        let (mut local, standard, mut waiting);
         let inner: &mut dyn Read = match &self.kind {
             Kind::Standard => {
-                standard = io::stdin().lock();
-                &mut standard
+                let input = io::stdin().as_fd().try_clone_to_owned();
+                standard = LocalFile::from(input.context("the standard input")?);
+                waiting = Waiting { file: &standard, interrupted };
+                &mut waiting
+            }
+            Kind::Local(_, file) if !file.metadata()?.is_file() => {
+                waiting = Waiting { file, interrupted };
+                &mut waiting
             }
             Kind::Local(_, file) => {
                 local = file;
@@ -143,6 +151,22 @@ const IS_NO_FILE: &str = "is no regular file; left as it is";
 pub const IS_LINK: &str = "is a symbolic link; give --force to take what it leads to";
 pub const IS_STICKY: &str = "has the sticky bit; give --force to take it";
 
+/// Something that gives its octets when somebody writes them, which may be never.
+struct Waiting<'r> {
+    file: &'r LocalFile,
+    interrupted: &'r AtomicBool,
+}
+
+impl Read for Waiting<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let idle = || Ok(go_on(self.interrupted)?);
+        read_next(self.file, bytes, idle).map_err(|error| match error.downcast() {
+            Ok(error) => error,
+            Err(error) => io::Error::other(error),
+        })
+    }
+}
+
 struct Interruptible<'r> {
     inner: &'r mut dyn Read,
     interrupted: &'r AtomicBool,
@@ -150,12 +174,17 @@ struct Interruptible<'r> {
 
 impl Read for Interruptible<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        if self.interrupted.load(Ordering::Relaxed) {
-            // Not of the kind Interrupted, after which readers try again.
-            return Err(io::Error::other("interrupted"));
-        }
+        go_on(self.interrupted)?;
         self.inner.read(bytes)
     }
+}
+
+fn go_on(interrupted: &AtomicBool) -> io::Result<()> {
+    if interrupted.load(Ordering::Relaxed) {
+        // Not of the kind Interrupted, after which readers try again.
+        return Err(io::Error::other("interrupted"));
+    }
+    Ok(())
 }
 
 /// Blocks read ahead, and octets of each.

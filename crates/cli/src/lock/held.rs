@@ -21,6 +21,8 @@ use rustix::process::{
     set_parent_process_death_signal, waitid,
 };
 
+use crate::ignored::is_ignored;
+
 /// Signals that are for the command, kept from ending this process.
 pub struct Signals(SignalFd);
 
@@ -38,7 +40,8 @@ impl Signals {
     /// Keeps them back, from here on in every thread. One that was ignored before stays so, for the
     /// command as well.
     pub fn catch() -> Result<Self> {
-        let set = CAUGHT.into_iter().collect::<SigSet>();
+        let is_wanted = |signal: &Caught| !is_ignored(*signal as i32);
+        let set = CAUGHT.into_iter().filter(is_wanted).collect::<SigSet>();
         set.thread_block().context("keeping signals back")?;
         let signals = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
         Ok(Self(signals.context("listening for signals")?))
