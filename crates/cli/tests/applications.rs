@@ -256,11 +256,7 @@ fn whatever_signal_ends_gzip_nothing_half_is_left_behind() {
         let mut gzip = dafs();
         gzip.args(["gzip", "--output", &output]).stdin(Stdio::piped()).stderr(Stdio::null());
         let mut gzip = gzip.spawn().unwrap();
-        let begun = std::time::Instant::now();
-        while served.names().is_empty() {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no output was begun");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        crate::program::await_that("an output is begun", || !served.names().is_empty());
         let _stdin = gzip.stdin.take();
         kill_process(Pid::from_child(&gzip), signal).unwrap();
         assert_eq!(gzip.wait().unwrap().code(), Some(1), "{signal:?}");
