@@ -80,7 +80,7 @@ impl Reactor {
         let lookup = |directory: &FileHandle, name: &str| match who.store().lookup(
             &who,
             directory,
-            &*name_of(name)?,
+            &name_of(name)?,
         ) {
             Ok(object) => Ok(Some(object)),
             Err(StoreError::NotFound) => Ok(None),
