@@ -5,6 +5,7 @@
 
 mod config_page;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -22,8 +23,10 @@ pub struct Completions {
 
 pub fn completions(arguments: &Completions) -> Result<()> {
     let mut command = crate::Cli::command();
-    clap_complete::generate(arguments.shell, &mut command, "dafs", &mut std::io::stdout());
-    Ok(())
+    // It panics where it cannot write.
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "dafs", &mut script);
+    Ok(std::io::stdout().write_all(&script)?)
 }
 
 /// Arguments of `dafs man`.

@@ -267,7 +267,8 @@ fn output_that_nobody_takes_is_an_error_or_the_end_and_never_a_panic() {
     let socket = place.path("socket");
     let socket = socket.to_str().unwrap();
     let url = place.url("");
-    let commands: [&[&str]; 5] = [
+    let commands: [&[&str]; 6] = [
+        &["completions", "bash"],
         &["ls", &url],
         &["locks", "--json", socket],
         &["sessions", socket],
