@@ -43,13 +43,13 @@ fn measure(client: &Client, session: &Session, files: usize, rounds: usize) -> O
         let apart = format!("a{round}");
         let chained = format!("c{round}");
         for directory in [&apart, &chained] {
-            session.create_dir(&format!("/{directory}"), 0o755)?;
+            session.create_dir(format!("/{directory}"), 0o755)?;
         }
         let creating = OpenOptions { create_new: true, ..OpenOptions::write() };
         let reading = OpenOptions::read();
         let slice = |at: usize| buffer.slice(at % AT_ONCE * OCTETS, OCTETS);
-        let handle = session.metadata(&format!("/{apart}"))?.handle;
-        let other = session.metadata(&format!("/{chained}"))?.handle;
+        let handle = session.metadata(format!("/{apart}"))?.handle;
+        let other = session.metadata(format!("/{chained}"))?.handle;
         let take = |best: &mut f64, start: Instant| {
             *best = best.min(start.elapsed().as_secs_f64() * 1000.0);
         };

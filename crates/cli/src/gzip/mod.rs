@@ -481,6 +481,8 @@ const SUFFIXES: [&str; 5] = [SUFFIX, ".z", "-gz", "-z", "_z"];
 const COMPRESSING: &str = "; processor: compressing ";
 /// The exit status of gzip's warnings.
 const WARNING: i32 = 2;
+/// Signals that ask for an end.
+const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 #[cfg(test)]
 mod tests {
@@ -496,5 +498,3 @@ mod tests {
         assert_eq!(decompressed("b.txt"), None);
     }
 }
-/// Signals that ask for an end.
-const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];

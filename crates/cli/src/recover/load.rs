@@ -171,7 +171,7 @@ impl Worker<'_> {
     fn create(&mut self) -> Result<()> {
         let name = self.outcome.model.new_name();
         let options = OpenOptions { create_new: true, ..OpenOptions::write() };
-        self.session.open(&self.path(&name), &options)?.close()?;
+        self.session.open(self.path(&name), &options)?.close()?;
         self.outcome.model.files.insert(name, Vec::new());
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Worker<'_> {
     fn some_file(&mut self) -> Result<(String, File, usize)> {
         let name = self.outcome.model.pick(&mut self.random).context("there is no file")?;
         let length = self.outcome.model.files[&name].len();
-        let file = self.session.open(&self.path(&name), &OpenOptions::write())?;
+        let file = self.session.open(self.path(&name), &OpenOptions::write())?;
         Ok((name, file, length))
     }
 
@@ -224,7 +224,7 @@ impl Worker<'_> {
             Some(other) if other != old && self.random.percent(20) => other,
             _ => model.new_name(),
         };
-        self.session.rename(&self.path(&old), &self.path(&new))?;
+        self.session.rename(self.path(&old), self.path(&new))?;
         if let Some(content) = self.outcome.model.files.remove(&old) {
             self.outcome.model.files.insert(new, content);
         }
@@ -233,7 +233,7 @@ impl Worker<'_> {
 
     fn remove(&mut self) -> Result<()> {
         let name = self.outcome.model.pick(&mut self.random).context("there is no file")?;
-        self.session.remove(&self.path(&name))?;
+        self.session.remove(self.path(&name))?;
         self.outcome.model.files.remove(&name);
         Ok(())
     }

@@ -98,7 +98,7 @@ fn a_ticket_opens_a_session() {
             assert!(identity.time_left().unwrap() > std::time::Duration::from_secs(3600));
             if is_root("who made it") {
                 let name = format!("by-alice-{transport:?}");
-                session.open(&format!("/{name}"), &OpenOptions::write()).unwrap();
+                session.open(format!("/{name}"), &OpenOptions::write()).unwrap();
                 assert_eq!(owner(&fixture.local(&name)), ALICE);
             }
             // The same again, with the ticket for the service in the cache.

@@ -135,7 +135,7 @@ fn a_session_by_ticket_outlives_its_server() {
             let session = try_connect(&fixture, transport, &options).unwrap();
             let events = watched(&session);
             let name = format!("kept-{transport:?}");
-            let file = session.open(&format!("/{name}"), &OpenOptions::write()).unwrap();
+            let file = session.open(format!("/{name}"), &OpenOptions::write()).unwrap();
             file.write_at(b"before", 0).unwrap();
             file.commit().unwrap();
             fixture = restarted(fixture, &change);

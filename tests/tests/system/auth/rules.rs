@@ -174,7 +174,7 @@ fn root_of_elsewhere_is_nobody_unless_that_is_said() {
         open_to_all(&fixture, "");
         let make = |transport, options: &SessionOptions, name: &str| {
             let session = try_connect(&fixture, transport, options).unwrap();
-            session.open(&format!("/{name}"), &OpenOptions::write()).unwrap().close().unwrap();
+            session.open(format!("/{name}"), &OpenOptions::write()).unwrap().close().unwrap();
             owner(&fixture.local(name))
         };
         assert_eq!(make(far(), &password("toor", "toor"), "far"), far_owner);

@@ -65,7 +65,7 @@ impl Play {
         }
         let options = SessionOptions { checksums: dice.percent(30), ..SessionOptions::default() };
         let (client, session) = fixture.connect_with(transport, &options);
-        let open = |index| session.open(&format!("/{index}"), &OpenOptions::write()).unwrap();
+        let open = |index| session.open(format!("/{index}"), &OpenOptions::write()).unwrap();
         let files = (0..FILES).map(open).collect();
         Self { dice, fixture, client, session, files, model, under_way: Vec::new() }
     }

@@ -107,7 +107,7 @@ fn what_is_misplaced_is_refused_before_anything_is_sent() {
     let large = vec![0; 100_000];
     let written = made().open("x", &create_new()).write_inline(0, &large);
     refused(written, 2, Status::WriteTooBig, "WRITE_INLINE");
-    refused(made().create_dir(&"x".repeat(300), 0o755), 1, Status::NameTooLong, "CREATE");
+    refused(made().create_dir("x".repeat(300), 0o755), 1, Status::NameTooLong, "CREATE");
     for &procedure in Procedure::ALL {
         let special = match procedure {
             Procedure::Disconnect => Request::Disconnect(Empty),
@@ -185,7 +185,7 @@ fn chains_longer_than_the_credits_go_on_as_members_are_answered() {
             let long = |name: &str| {
                 let mut chain = session.chain();
                 for depth in 0..20 {
-                    chain = chain.create_dir(&format!("{name}{depth}"), 0o755);
+                    chain = chain.create_dir(format!("{name}{depth}"), 0o755);
                 }
                 chain.run_async()
             };
@@ -216,7 +216,7 @@ fn many_chains_run_beside_each_other() {
         const COUNT: usize = 200;
         let contents: Vec<_> = (0..COUNT).map(|at| pattern(2000 + at, at as u64)).collect();
         let write = |at: usize| {
-            let chain = session.chain().open(&format!("f{at}"), &create_new());
+            let chain = session.chain().open(format!("f{at}"), &create_new());
             chain.write_inline(0, &contents[at]).commit().close().run_async()
         };
         let all: Vec<_> = (0..COUNT).map(write).collect();
@@ -228,7 +228,7 @@ fn many_chains_run_beside_each_other() {
         let buffer = client.allocate(COUNT * 4096).unwrap();
         let read = |at: usize| {
             let slice = buffer.slice(at * 4096, 4096).unwrap();
-            let chain = session.chain().open(&format!("f{at}"), &OpenOptions::read());
+            let chain = session.chain().open(format!("f{at}"), &OpenOptions::read());
             chain.read_into(0, slice).close().run_async()
         };
         let all: Vec<_> = (0..COUNT).map(read).collect();

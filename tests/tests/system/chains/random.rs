@@ -363,9 +363,9 @@ fn run_case(client: &Client, session: &Session, seed: u64) {
         let top = format!("/{top}-{seed}");
         session.create_dir(&top, 0o755).unwrap();
         for name in ["a", "b"] {
-            session.create_dir(&format!("{top}/{name}"), 0o755).unwrap();
+            session.create_dir(format!("{top}/{name}"), 0o755).unwrap();
         }
-        session.create_file(&format!("{top}/c"), b"content of c", 0o644).unwrap();
+        session.create_file(format!("{top}/c"), b"content of c", 0o644).unwrap();
         let handle = |path: &str| session.metadata(path).unwrap().handle;
         (handle(&top), handle(&format!("{top}/c")))
     };

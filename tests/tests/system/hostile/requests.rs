@@ -155,7 +155,7 @@ fn a_name_of_ten_megabytes_is_refused_before_it_is_read() {
         let name = "n".repeat(10 << 20);
         // An honest client's library says so; its session goes on.
         let (_, session) = fixture.connect(transport);
-        let error = session.open(&format!("/{name}"), &OpenOptions::read()).err().unwrap();
+        let error = session.open(format!("/{name}"), &OpenOptions::read()).err().unwrap();
         assert_eq!(error.status(), Some(Status::NameTooLong));
         session.ping().unwrap();
         // As long as a request may be, and a length of 10 MB in one of a few octets.

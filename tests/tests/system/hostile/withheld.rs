@@ -116,7 +116,7 @@ fn a_write_that_is_never_delivered_lets_others_read_write_and_truncate() {
             std::fs::write(fixture.local(case), &data).unwrap();
             let handle = Rogue::logged_in(&fixture.address(transport)).lookup(case);
             let parted = withhold(&fixture, transport, &writing(handle));
-            let file = session.open(&format!("/{case}"), &OpenOptions::write()).unwrap();
+            let file = session.open(format!("/{case}"), &OpenOptions::write()).unwrap();
             match case {
                 "write" => file.write_at(b"new", 10).unwrap(),
                 "truncate" => file.set_len(1000).unwrap(),

@@ -41,8 +41,8 @@ impl Load {
         let mut random = Random::new(self.seed);
         let mut lanes = Vec::new();
         for number in 0..self.lanes {
-            session.create_dir(&format!("/{number}"), 0o755).unwrap();
-            let directory = session.metadata(&format!("/{number}")).unwrap().handle;
+            session.create_dir(format!("/{number}"), 0o755).unwrap();
+            let directory = session.metadata(format!("/{number}")).unwrap().handle;
             let buffer = client.allocate(SLOT_BYTES).unwrap();
             lanes.push(Lane {
                 load: self,

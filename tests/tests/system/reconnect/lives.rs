@@ -316,7 +316,7 @@ fn a_session_with_a_server_known_by_its_name_comes_back() {
     let mut server = ServerProcess::start();
     let address = server.address(Transport::Tcp);
     let dafs_dat::Address::Tcp(socket) = address else { unreachable!() };
-    let location = dafs_client::Location::parse(&format!("dafs://{socket}/")).unwrap();
+    let location = dafs_client::Location::parse(format!("dafs://{socket}/")).unwrap();
     let client = Client::new(ClientConfig::default()).unwrap();
     let session = client.connect(&location, &SessionOptions::default()).unwrap();
     restart(&mut server);
