@@ -107,6 +107,11 @@ fn race_for(node: NewNode<'_>, victim: Victim) {
     let mine = directory_of(&place, "mine", ANN, 0o755);
     victim(&mine, "victim");
     let before = ownership(&mine, "victim");
+    // Births have the coarse clock's time: the victim is to be older than all that is made.
+    let born = std::time::Instant::now();
+    while born.elapsed() < std::time::Duration::from_millis(50) {
+        std::thread::yield_now();
+    }
     let store = start(&place, true);
     let directory = find(&store, "mine");
     let (stop, round) = (AtomicBool::new(false), AtomicUsize::new(0));
