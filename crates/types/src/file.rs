@@ -45,6 +45,9 @@ macro_rules! wire_enum {
         }
 
         impl $name {
+            /// Every variant.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
             /// The variant with this wire number, or `None`.
             #[must_use]
             pub const fn from_number(number: u32) -> Option<Self> {

@@ -10,6 +10,7 @@
 pub mod acl;
 pub mod attributes;
 pub mod clone_source;
+pub mod fence;
 pub mod file;
 pub mod identity;
 pub mod ids;
@@ -27,6 +28,7 @@ pub use attributes::{
     DeviceNumber, FileAttributes, FileSystemAttributes, ObjectType, SetAttributes, SetTime,
 };
 pub use clone_source::CloneSource;
+pub use fence::{FenceAccess, FenceObject, FenceUpdate, SpaceLimit};
 pub use file::{
     AccessMask, CacheHint, CachePattern, ChangeInfo, CreateMode, DeleteDisposition, OpenClaim,
     RemoveMode, ShareAccess, ShareDeny, ShareKey, Stability,

@@ -54,8 +54,8 @@ mod table;
 pub use policy::DelegationPolicy;
 pub use table::{DelegationCounters, DelegationTable};
 
-use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, StateId};
-use dafs_wire::messages::{DelegationType, SpaceLimit};
+use dafs_types::{ClientId, FileHandle, Moment, ShareAccess, ShareDeny, SpaceLimit, StateId};
+use dafs_wire::messages::DelegationType;
 
 use crate::FileKey;
 

@@ -6,8 +6,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use dafs_types::{FsHandle, Moment};
-use dafs_wire::messages::SpaceLimit;
+use dafs_types::{FsHandle, Moment, SpaceLimit};
 
 use super::slots::SLOTS_LIMIT;
 use crate::{ConfigError, FileKey};

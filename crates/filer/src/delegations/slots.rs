@@ -7,8 +7,7 @@
 
 use std::collections::VecDeque;
 
-use dafs_types::{ClientId, FileHandle, Moment, StateId, Status};
-use dafs_wire::messages::SpaceLimit;
+use dafs_types::{ClientId, FileHandle, Moment, SpaceLimit, StateId, Status};
 
 use super::{DelegationKind, DelegationPhase};
 use crate::FileKey;

@@ -3,8 +3,7 @@
 //! Invariant: the identities are sorted, none is empty, none stands twice; and a list
 //! that names somebody never becomes one that names nobody by taking identities out.
 
-use dafs_types::{Status, limits};
-use dafs_wire::messages::{FenceAccess, FenceUpdate};
+use dafs_types::{FenceAccess, FenceUpdate, Status, limits};
 
 use crate::ConfigError;
 

@@ -59,8 +59,7 @@ mod table;
 pub use list::{FenceId, FenceLimits};
 pub use table::{FenceCounters, FenceInformation, FenceTable};
 
-use dafs_types::{FileHandle, FsHandle};
-use dafs_wire::messages::{FenceAccess, FenceObject, FenceUpdate};
+use dafs_types::{FenceAccess, FenceObject, FenceUpdate, FileHandle, FsHandle};
 
 /// What a fence stands around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

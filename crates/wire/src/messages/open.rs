@@ -1,6 +1,7 @@
 //! Opening and closing (draft 6.5.7, 6.5.24, 6.5.26) and delegations. Invariant: each
 //! union takes the octets of its largest arm; the rest of a smaller arm is zero.
 
+pub use dafs_types::SpaceLimit;
 use dafs_types::{
     ChangeInfo, CreateMode, DeleteDisposition, FileHandle, OpenClaim, ShareAccess, ShareDeny,
     ShareKey, StateId, Verifier,
@@ -261,20 +262,6 @@ section! {
         /// The key all opens must show.
         key: Option<ShareKey> => Key,
     }
-}
-
-/// How far a write delegation lets the file grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpaceLimit {
-    /// To this many octets.
-    Size(u64),
-    /// By so many blocks.
-    Blocks {
-        /// Number of blocks.
-        count: u32,
-        /// Octets of each.
-        block_bytes: u32,
-    },
 }
 
 /// An access control entry that says who may open under a delegation.

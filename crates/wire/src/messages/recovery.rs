@@ -1,11 +1,12 @@
 //! The response cache (draft 6.3) and fencing (draft 6.4). Invariant: fetched results
 //! are passed on as octets; only the original procedure can say what they mean.
 
+pub use dafs_types::{FenceAccess, FenceObject, FenceUpdate};
 use dafs_types::{FileHandle, SequenceNumber, SessionId, StreamId};
 
 use crate::array::{Array, List};
 use crate::error::{DecodeError, EncodeError};
-use crate::field::{Enum, Handle, Opaque64, Short, Word, wire_enum};
+use crate::field::{Enum, Handle, Opaque64, Short, Word, numbered};
 use crate::order::Order;
 use crate::scope::{Scope, Writer};
 use crate::section::{FieldLayout, Section, section};
@@ -54,36 +55,10 @@ impl<'a> Section<'a> for FetchedResults<'a> {
     }
 }
 
-wire_enum! {
-    /// What a fence surrounds.
-    FenceObject, "fence object" {
-        /// One file.
-        File = 1,
-        /// Its whole file system.
-        FileSystem = 2,
-    }
-}
-
-wire_enum! {
-    /// What a list of fence identities says.
-    FenceAccess, "fence access" {
-        /// These may enter.
-        Allow = 1,
-        /// These may not, from now on.
-        Deny = 2,
-    }
-}
-
-wire_enum! {
-    /// How a list of fence identities is applied.
-    FenceUpdate, "fence update" {
-        /// In place of the present one.
-        Overwrite = 1,
-        /// Added to it.
-        Append = 2,
-        /// Taken out of it.
-        Remove = 3,
-    }
+numbered! {
+    FenceObject = "fence object";
+    FenceAccess = "fence access";
+    FenceUpdate = "fence update";
 }
 
 section! {

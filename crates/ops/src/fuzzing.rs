@@ -1,0 +1,29 @@
+//! What the fuzz target runs, so that plain tests can run it too. Invariant: nothing panics on
+//! any input, and what decodes has those very bytes. Not part of the interface.
+
+use crate::codec::{decode_outcome, encode_outcome};
+use crate::operation::Operation;
+
+/// Any bytes as an operation, and as an outcome.
+pub fn any(data: &[u8]) {
+    if let Some(mut operation) = Operation::decode(data) {
+        let mut again = Vec::new();
+        operation.encode(&mut again);
+        assert_eq!(again, data, "an operation has other bytes than it came from");
+        let named = operation.named().map(|handle| handle.copied());
+        for (handle, before) in operation.named_mut().into_iter().zip(named) {
+            assert_eq!(handle.map(|handle| *handle), before, "two lists of handles differ");
+        }
+        let _ = (operation.touched(), operation.changes_names());
+    }
+    if let Some(outcome) = decode_outcome(data) {
+        let mut again = Vec::new();
+        encode_outcome(&outcome, &mut again);
+        assert_eq!(again, data, "an outcome has other bytes than it came from");
+        let is_same = match outcome.clone() {
+            Ok(done) => Ok(done.into_owned()) == outcome,
+            Err(refusal) => Err(refusal.into_owned()) == outcome,
+        };
+        assert!(is_same, "an outcome without anything borrowed is another");
+    }
+}

@@ -1,0 +1,124 @@
+//! Several names in a row: a path, or the identities of a fence.
+//!
+//! Invariant: names that came from bytes have been walked once, so going through them cannot
+//! fail and takes no memory.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::codec::{Code, put_count};
+
+/// Names in order. Where they lie is up to whoever made them; two are equal if their names are.
+#[derive(Clone, Copy)]
+pub struct Names<'m>(Source<'m>);
+
+#[derive(Clone, Copy)]
+enum Source<'m> {
+    Slices(&'m [&'m [u8]]),
+    Cows(&'m [Cow<'m, [u8]>]),
+    /// Each behind its length, as they are encoded.
+    Encoded {
+        bytes: &'m [u8],
+        count: usize,
+    },
+}
+
+impl<'m> Names<'m> {
+    /// Names that lie in different places.
+    #[must_use]
+    pub fn new(names: &'m [&'m [u8]]) -> Self {
+        Self(Source::Slices(names))
+    }
+
+    /// Names some of which were made for this.
+    #[must_use]
+    pub fn of(names: &'m [Cow<'m, [u8]>]) -> Self {
+        Self(Source::Cows(names))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self.0 {
+            Source::Slices(names) => names.len(),
+            Source::Cows(names) => names.len(),
+            Source::Encoded { count, .. } => count,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The names in order.
+    pub fn iter(&self) -> impl Iterator<Item = &'m [u8]> + use<'m> {
+        let source = self.0;
+        let mut rest = match source {
+            Source::Encoded { bytes, .. } => bytes,
+            Source::Slices(_) | Source::Cows(_) => &[],
+        };
+        (0..self.len()).map_while(move |index| match source {
+            Source::Slices(names) => names.get(index).copied(),
+            Source::Cows(names) => names.get(index).map(|name| &**name),
+            Source::Encoded { .. } => Code::take(&mut rest),
+        })
+    }
+}
+
+impl PartialEq for Names<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Names<'_> {}
+
+impl fmt::Debug for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.iter().map(|name| name.escape_ascii().to_string());
+        f.debug_list().entries(names).finish()
+    }
+}
+
+impl<'m> Code<'m> for Names<'m> {
+    fn kind() -> String {
+        "names".to_owned()
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        put_count(self.len(), to);
+        self.iter().for_each(|name| name.put(to));
+    }
+
+    fn take(from: &mut &'m [u8]) -> Option<Self> {
+        let count = u32::take(from)? as usize;
+        let whole = *from;
+        // Each takes four bytes at least, so a count that is too high finds their end.
+        for _ in 0..count {
+            <&[u8]>::take(from)?;
+        }
+        let bytes = &whole[..whole.len() - from.len()];
+        Some(Self(Source::Encoded { bytes, count }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_wherever_they_lie() {
+        let slices: [&[u8]; 3] = [b"a", b"", b"\xff"];
+        let cows = slices.map(Cow::Borrowed);
+        let mut bytes = Vec::new();
+        Names::new(&slices).put(&mut bytes);
+        let decoded = Names::take(&mut bytes.as_slice()).unwrap();
+        assert_eq!(Names::new(&slices), Names::of(&cows));
+        assert_eq!(Names::new(&slices), decoded);
+        assert_eq!((decoded.len(), decoded.is_empty()), (3, false));
+        assert_ne!(decoded, Names::new(&slices[..2]));
+        assert_eq!(format!("{decoded:?}"), r#"["a", "", "\\xff"]"#);
+    }
+}
